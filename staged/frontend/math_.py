@@ -24,11 +24,6 @@ from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import read
 from staged.source import here
 
-_SAME_NAME = (
-    "sqrt exp expm1 log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh erf erfc isnan isinf isfinite atan2 pow"
-).split()
-"""Functions that are ops of the same name."""
-
 
 def _where(condition: Any, a: Any, b: Any) -> Any:
     return METHODS["where"](condition, a, b)
@@ -158,7 +153,7 @@ def _to_integer(rounding: str) -> Callable[[Any], Any]:
 
 
 STAGED: dict[str, Callable[..., Any]] = {
-    **{name: _op(name) for name in _SAME_NAME},
+    **{name: _op(name) for name in dir(math) if name in METHODS and name != "remainder"},  # Python's is IEEE's
     "log": _log,
     "exp2": lambda x: METHODS["pow"](2.0, x),
     "fabs": lambda x: METHODS["abs"](x * 1.0),

@@ -125,6 +125,7 @@ class in_try:
 
 
 _OPERATORS = {"divide": "`/`", "floor_divide": "`//`", "remainder": "`%`", "pow": "`**`"}
+"""Python's operators that raise for some floats, where the op goes on with an infinity or NaN."""
 
 
 def _raises(op: Op) -> tuple[type[BaseException], ...]:

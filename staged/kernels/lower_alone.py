@@ -114,7 +114,8 @@ def has_own_kernel(op: Op) -> bool:
 def lower_alone(name: str, body: Block) -> Nest:
     """The nest of a kernel that holds one op with a kernel of its own."""
     op = next(filter(has_own_kernel, body.ops))
-    if op.declared in _STATIC and any(dim_of(value) is not None for value in (*op.operands, *op.results)):
+    needs_sizes = op.declared.kind in ("pooling", "shuffle")
+    if needs_sizes and any(dim_of(value) is not None for value in (*op.operands, *op.results)):
         raise UnsupportedError(
             f"`{op.name}` needs sizes that are known while staging, got {', '.join(str(v.type) for v in op.operands)}",
             where=op.where,
@@ -410,13 +411,6 @@ def _permutation(name: str, p: _Parts) -> Nest:
     return p.nest(name, [call], False)
 
 
-_STATIC = (
-    prims.MAX_POOL2D,
-    prims.MAX_POOL2D_BACKWARD,
-    prims.AVG_POOL2D,
-    prims.AVG_POOL2D_BACKWARD,
-    prims.PERMUTATION,
-)
 _LOWER: dict[str, Callable[[str, _Parts], Nest]] = {
     "concat": _concat,
     "dynamic_update": _dynamic_update,
@@ -429,3 +423,4 @@ _LOWER: dict[str, Callable[[str, _Parts], Nest]] = {
     "avg_pool2d_backward": _avg_pool2d_backward,
     "permutation": _permutation,
 }
+"""Ops that are a kernel by themselves: how each becomes a nest."""

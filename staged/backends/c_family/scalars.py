@@ -23,6 +23,7 @@ from staged.source import Position
 COMPARISONS = {
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
 }  # fmt: skip
+"""C's operators, by op."""
 OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
 LOGICAL = {"logical_and": "&&", "logical_or": "||", "logical_xor": "!="}
@@ -30,8 +31,8 @@ BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 EXTREMES = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}
 """How a number compares with the extreme so far where it becomes the new one."""
 
-# In libm, correctly rounded or exact everywhere: nothing to gain from functions of our own.
 LIBM = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs"}
+"""Functions of libm, correctly rounded or exact everywhere: nothing to gain from functions of our own."""
 
 RANDOM_FUNCTIONS = {"random_bits": "st_random_bits", "bernoulli": "st_bernoulli"}
 

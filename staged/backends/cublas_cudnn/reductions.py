@@ -193,3 +193,4 @@ _STEPS_OF_WARPS = "for (int step = warps / 2; step > 0; step /= 2) {\n"
 _WORDS = {
     "sum": "sum", "prod": "product", "max": "largest", "min": "smallest", "any": "disjunction", "all": "conjunction",
 }  # fmt: skip
+"""What comments call a total."""

@@ -40,6 +40,7 @@ _SYMBOLS = {
     "add": "+", "subtract": "-", "multiply": "*", "floor_divide": "/", "remainder": "%",
     "bitwise_left_shift": "<<", "bitwise_right_shift": ">>",
 }  # fmt: skip
+"""Operators of C that are exact on integers in range, where the bounds of an expression are known."""
 
 
 class ThreadExpressions:

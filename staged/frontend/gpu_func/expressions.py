@@ -45,10 +45,12 @@ _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.BitXor: ("bitwise_xor", operator.xor), ast.LShift: ("bitwise_left_shift", operator.lshift),
     ast.RShift: ("bitwise_right_shift", operator.rshift),
 }  # fmt: skip
+"""Python's operators: the op of each, and what Python does with numbers that are known."""
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Eq: ("equal", operator.eq), ast.NotEq: ("not_equal", operator.ne), ast.Lt: ("less", operator.lt),
     ast.LtE: ("less_equal", operator.le), ast.Gt: ("greater", operator.gt), ast.GtE: ("greater_equal", operator.ge),
 }  # fmt: skip
+"""The same of Python's comparisons."""
 _UNARY: dict[type[ast.unaryop], tuple[str, Callable[[Any], Any]]] = {
     ast.USub: ("negative", operator.neg), ast.Invert: ("bitwise_invert", operator.invert),
 }  # fmt: skip

@@ -541,8 +541,6 @@ class Function:
         return Snippet(f"st_{self.name}_{v.suffix}", text, tuple(needs), includes)
 
 
-_LIBM_UNARY = ("tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "log2", "log10")
-
 FUNCTIONS = (
     Function("exp", "exp(x) = 2**n * exp(r), |r| <= ln(2)/2", _exp),
     Function("expm1", "exp(x) - 1 = (2**n - 1) + 2**n * (exp(r) - 1), exact near 0", _expm1),
@@ -559,7 +557,10 @@ FUNCTIONS = (
     Function("rsqrt", "1 / sqrt(x)", _rsqrt),
     Function("maximum", "the larger one; NaN if one is", _extreme(">"), arguments=("x", "z")),
     Function("minimum", "the smaller one; NaN if one is", _extreme("<"), arguments=("x", "z")),
-    *(Function(name, f"{name}(x)", _libm(name), uses_libm=True) for name in _LIBM_UNARY),
+    *(
+        Function(name, f"{name}(x)", _libm(name), uses_libm=True)
+        for name in ("tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "log2", "log10")
+    ),
     Function("logaddexp", "log(exp(x) + exp(z)) without overflow", _logaddexp, ("exp", "log1p"), arguments=("x", "z")),
     Function("pow", "x to the power z", _libm("pow", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True),
     Function("atan2", "the angle of the point (z, x)", _libm("atan2", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True),

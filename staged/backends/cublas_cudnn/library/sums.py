@@ -33,6 +33,7 @@ from staged.ops.record import RecordContext
 
 PRODUCT = "product_with_sums"
 _LINEAR = (prims.ACCUMULATE, prims.ADD, prims.SUBTRACT, prims.MULTIPLY, prims.NEGATIVE)
+"""The only reader of a product, where that is made in the place of what it is added to."""
 _APART = ("contraction", "pooling", "launch", "structured")
 """Kinds of primitives whose results no sum joins."""
 _CALLS = frozenset(f"{name}_backward" for name in ("lstm", "gru", "rnn", "batch_norm"))
