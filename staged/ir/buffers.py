@@ -95,7 +95,7 @@ class Plan:
     """The most that is alive at once on each other device."""
     beside: dict[Device, tuple[tuple[str, int | None], ...]] = field(default_factory=dict)
     """What libraries have on a device besides its arena, and its bytes, where they are known; set in the plan of a whole program."""
-    slots: list[list[Buffer]] = field(default_factory=list)
+    unions: list[list[Buffer]] = field(default_factory=list)
     """The host's buffers of one call of a recursive function: those of a slot are alive one after the other."""
     local_bytes: dict[Device, int] = field(default_factory=dict)
     """What one call of a recursive function has on each other device."""

@@ -1,6 +1,6 @@
 """Remove ops whose results are unused and that have no effects.
 
-Values are marked live from what the outside sees (results, effects) back through what they need, as single *slots*: one
+Values are marked live from what the outside sees (results, effects) back through what they need, one by one: a
 result of an `if` needs that operand of both yields; one carried value of a loop needs its initial value and what the
 body computes for it. Then the program is copied with what is live.
 """
@@ -59,7 +59,7 @@ class _Live:
         self.values: set[Value] = set()
         self.ops: set[Op] = set()
         self.owner: dict[Value, tuple[Op, int]] = {}
-        """For a parameter of a loop's block: the loop and the slot."""
+        """For a parameter of a loop's block: the loop, and which of its carried values that is."""
         self.around: dict[Op, Op | None] = {}
         self.effects: dict[Op, bool] = {}
         self.exits: dict[Label, list[End]] = {}
@@ -125,23 +125,23 @@ class _Live:
             self.enter(block)
             if is_condition(op, block) or not op.declared.is_control or block.end.kind in ("return", "raise"):
                 self.need(block.end.operands)
-            # What other ends pass on is live slot by slot: see `slot` and `yields`.
+            # Of other ends each operand is live by itself: see `result_of_loop` and `result_of_branch`.
 
     def trace(self, value: Value) -> None:
         """All that a live value needs."""
         if value in self.owner:
-            op, slot = self.owner[value]
+            op, index = self.owner[value]
             self.keep(op)
-            self.slot(op, slot)
+            self.result_of_loop(op, index)
         elif value.producer is not None and value.producer in self.around:
             op = value.producer
             self.keep(op)
             if op.declared.is_loop:
-                self.slot(op, value.index)
+                self.result_of_loop(op, value.index)
             elif op.declared.is_control:
-                self.yields(op, value.index)
+                self.result_of_branch(op, value.index)
 
-    def slot(self, op: Op, index: int) -> None:
+    def result_of_loop(self, op: Op, index: int) -> None:
         """A carried value of a loop, or a collected one."""
         loop = Loop(op)
         self.need([op.results[index]])
@@ -154,7 +154,8 @@ class _Live:
         if loop.body.end.kind == "yield":
             self.need([loop.body.end.operands[index]])
 
-    def yields(self, op: Op, index: int) -> None:
+    def result_of_branch(self, op: Op, index: int) -> None:
+        """A result of an `if` or a `scope`: what each way out passes for it."""
         for block in op.blocks:
             if block.end.kind == "yield":
                 self.need(block.end.operands[index : index + 1])
@@ -170,8 +171,8 @@ class _Sweep(Copier):
     def __init__(self, live: _Live) -> None:
         super().__init__(Builder())
         self.live = live
-        self.slots: dict[Label, list[int]] = {}
-        """Which slots of a loop or scope are left."""
+        self.passed: dict[Label, list[int]] = {}
+        """The indices of the live operands of ends that go to the label of a loop or scope."""
 
     def op(self, op: Op) -> None:
         if op not in self.live.ops:
@@ -191,7 +192,7 @@ class _Sweep(Copier):
             attrs = loop.attrs_collecting(len(kept) - len(carried))
         if isinstance(label, Label):
             attrs["label"] = self.labels[label] = Label(label.name)
-            self.slots[label] = carried
+            self.passed[label] = carried
         blocks = []
         for block in op.blocks:
             params = [] if loop is None else [*loop.indices, *(loop.carried_in(block)[index] for index in carried)]
@@ -210,8 +211,8 @@ class _Sweep(Copier):
 
     def end(self, block: Block) -> None:
         end = block.end
-        if end.target is None or end.target not in self.slots:
+        if end.target is None or end.target not in self.passed:
             super().end(block)
             return
-        left = [self.value(end.operands[index]) for index in self.slots[end.target]]
+        left = [self.value(end.operands[index]) for index in self.passed[end.target]]
         self.builder.end(end.kind, left, self.labels[end.target], end.where)

@@ -21,7 +21,7 @@ ROWS = 32
 LEAST_ELEMENTS = 1 << 14
 """Elements of a sum for which it pays: a smaller one stays in the cache next to the core."""
 
-Slot = tuple[str, int]
+Port = tuple[str, int]
 """A parameter that is a running sum: the function's name, the parameter's number."""
 
 
@@ -37,7 +37,7 @@ def defer_products(program: Function) -> Function:
     recursive = recursive_functions(program)
     groups = [group for group in components(program) if set(group) <= recursive]
     table = function_table(program)
-    queues: dict[Slot, _Queue] = {}
+    queues: dict[Port, _Queue] = {}
     for group in groups:
         queues.update(_Sums({name: table[name] for name in group}).queues())
     if not queues:
@@ -84,45 +84,45 @@ class _Sums:
 
     def __init__(self, group: dict[str, Function]) -> None:
         self.group = group
-        self.members: dict[Value, Slot] = {}
-        self.above: dict[Slot, Slot] = {}
-        self.products: dict[Slot, dict[Op, Op]] = {}
-        self.in_place: dict[Slot, int] = {}
-        self.refused: set[Slot] = set()
+        self.members: dict[Value, Port] = {}
+        self.above: dict[Port, Port] = {}
+        self.products: dict[Port, dict[Op, Op]] = {}
+        self.in_place: dict[Port, int] = {}
+        self.refused: set[Port] = set()
         for function in group.values():
             for op in walk_ops(function.block):
                 if op.declared is CALL and Call(op).function in group:
                     for param, result in Call(op).in_place:
                         self.in_place[Call(op).function, param] = result
 
-    def queues(self) -> dict[Slot, _Queue]:
+    def queues(self) -> dict[Port, _Queue]:
         for name, function in self.group.items():
             for number, param in enumerate(function.params):
-                slot = (name, number)
-                if slot in self.in_place and _is_large(param.type):
-                    self.above[slot] = slot
-                    self.members[param] = slot
+                port = (name, number)
+                if port in self.in_place and _is_large(param.type):
+                    self.above[port] = port
+                    self.members[param] = port
         for function in self.group.values():
             self.follow(function.block, function.name)
         for function in self.group.values():
             self.check(function)
-        refused = {self.find(slot) for slot in self.refused}
-        found: dict[Slot, _Queue] = {}
-        result: dict[Slot, _Queue] = {}
-        for slot in self.above:
-            top = self.find(slot)
+        refused = {self.find(port) for port in self.refused}
+        found: dict[Port, _Queue] = {}
+        result: dict[Port, _Queue] = {}
+        for port in self.above:
+            top = self.find(port)
             if top in refused:
                 continue
             param = self.group[top[0]].params[top[1]]
             queue = found.setdefault(top, _Queue(param.tensor, param.hint or "sum"))
-            queue.products.update(self.products.get(slot, {}))
-            result[slot] = queue
-        return {slot: queue for slot, queue in result.items() if queue.products}
+            queue.products.update(self.products.get(port, {}))
+            result[port] = queue
+        return {port: queue for port, queue in result.items() if queue.products}
 
-    def find(self, slot: Slot) -> Slot:
-        while self.above[slot] != slot:
-            slot = self.above[slot]
-        return slot
+    def find(self, port: Port) -> Port:
+        while self.above[port] != port:
+            port = self.above[port]
+        return port
 
     def follow(self, block: Block, name: str) -> None:
         """Note what the sums become on their way; a value of two sums refuses both."""
@@ -131,33 +131,33 @@ class _Sums:
                 left, right = (self.members.get(operand) for operand in op.operands)
                 if left is not None and right is not None:
                     self.refused |= {left, right}
-                slot = left if left is not None else right
-                if slot is not None:
-                    self.members[op.result] = slot
+                port = left if left is not None else right
+                if port is not None:
+                    self.members[op.result] = port
                     other = op.operands[1 if left is not None else 0]
                     if _is_outer(other) and other.producer is not None and other.producer.device == CPU:
-                        self.products.setdefault(slot, {})[op] = other.producer
+                        self.products.setdefault(port, {})[op] = other.producer
             elif op.declared is CALL and Call(op).function in self.group:
                 for param, result in Call(op).in_place:
                     taken = (Call(op).function, param)
-                    slot = self.members.get(op.operands[param])
+                    port = self.members.get(op.operands[param])
                     if taken not in self.above:
                         continue
-                    if slot is None:
+                    if port is None:
                         self.refused.add(taken)
                         continue
-                    self.above[self.find(slot)] = self.find(taken)
-                    self.members[op.results[result]] = slot
+                    self.above[self.find(port)] = self.find(taken)
+                    self.members[op.results[result]] = port
             elif op.declared is IF:
                 for inner in op.blocks:
                     self.follow(inner, name)
                 for number, result_value in enumerate(op.results):
                     given = [b.end.operands[number] for b in op.blocks if b.end.kind == "yield"]
-                    slots = {self.members.get(value) for value in given}
-                    if len(slots) == 1 and None not in slots:
-                        self.members[result_value] = slots.pop()  # type: ignore[assignment]
+                    ports = {self.members.get(value) for value in given}
+                    if len(ports) == 1 and None not in ports:
+                        self.members[result_value] = ports.pop()  # type: ignore[assignment]
                     else:
-                        self.refused |= {slot for slot in slots if slot is not None}
+                        self.refused |= {port for port in ports if port is not None}
 
     def check(self, function: Function) -> None:
         """Refuse a sum that is read, or that goes where it is not followed."""
@@ -179,9 +179,9 @@ class _Sums:
         for block in walk_blocks(function.block):
             if block.end.kind == "return":
                 for number, value in enumerate(block.end.operands):
-                    for slot in [slot for slot in self.above if slot[0] == function.name]:
-                        if (self.in_place[slot] == number) != (self.members.get(value) == slot):
-                            self.refused.add(slot)
+                    for port in [port for port in self.above if port[0] == function.name]:
+                        if (self.in_place[port] == number) != (self.members.get(value) == port):
+                            self.refused.add(port)
             elif block.end.kind != "yield":
                 refuse(block.end.operands)
 
@@ -206,7 +206,7 @@ class _Deferrer(Copier):
     """Copies a function: products join their queue, and calls from outside of a recursion are followed by what is left.
     """
 
-    def __init__(self, function: Function, queues: dict[Slot, _Queue], begin: list[_Queue] | None = None) -> None:
+    def __init__(self, function: Function, queues: dict[Port, _Queue], begin: list[_Queue] | None = None) -> None:
         super().__init__(Builder())
         self.function = function
         self.queues = queues

@@ -12,7 +12,7 @@ from staged.ir.structure import CALL, FRAME_LOAD, FRAME_SAVE
 from staged.ir.types import FrameType, dims_of
 from staged.ir.views import Call
 
-Slot = tuple[str, int]
+Port = tuple[str, int]
 """A parameter or a result: the function's name, and a number."""
 
 
@@ -55,7 +55,7 @@ class _Narrow:
         self.program = program
         self.table = function_table(program)
         self.calls = list(calls_of(program))
-        self.param: dict[Value, Slot] = {
+        self.param: dict[Value, Port] = {
             value: (function.name, number) for function in program.functions for number, value in enumerate(function.params)
         }
         self.in_place = {
@@ -63,8 +63,8 @@ class _Narrow:
             for _, op in self.calls
         }
         self.first = self.representatives()
-        self.params: set[Slot] = set()
-        self.results: set[Slot] = set()
+        self.params: set[Port] = set()
+        self.results: set[Port] = set()
 
     def run(self) -> Function:
         self.find_needed()
@@ -73,24 +73,24 @@ class _Narrow:
 
     # ---- parameters that are always equal ----
 
-    def representatives(self) -> dict[Slot, int]:
+    def representatives(self) -> dict[Port, int]:
         """For each parameter the first of its function that is always given the same."""
-        kind: dict[Slot, Hashable] = {}
+        kind: dict[Port, Hashable] = {}
         for value, (name, number) in self.param.items():
             alone = number in self.in_place.get(name, {})
             kind[name, number] = (name, number) if alone else (name, value.type)
         count = 0
         while len(set(kind.values())) != count:
             count = len(set(kind.values()))
-            given: dict[Slot, list[Hashable]] = {slot: [kind[slot]] for slot in kind}
+            given: dict[Port, list[Hashable]] = {port: [kind[port]] for port in kind}
             for _, op in self.calls:
                 for number, operand in enumerate(op.operands):
                     own = self.param.get(operand)
                     given[Call(op).function, number].append(operand if own is None else kind[own])
             numbers: dict[Hashable, int] = {}
-            kind = {slot: numbers.setdefault(tuple(seen), len(numbers)) for slot, seen in given.items()}
+            kind = {port: numbers.setdefault(tuple(seen), len(numbers)) for port, seen in given.items()}
         first: dict[Hashable, int] = {}
-        return {slot: first.setdefault(each, slot[1]) for slot, each in kind.items()}
+        return {port: first.setdefault(each, port[1]) for port, each in kind.items()}
 
     # ---- what is needed ----
 
@@ -115,9 +115,9 @@ class _Narrow:
         is_entry = function is self.program
 
         def read(value: Value) -> None:
-            slot = self.param.get(value)
-            if slot is not None:
-                self.params.add((slot[0], self.first[slot]))
+            port = self.param.get(value)
+            if port is not None:
+                self.params.add((port[0], self.first[port]))
             producer = value.producer
             if producer is not None and producer.declared is CALL:
                 self.results.add((Call(producer).function, value.index))

@@ -227,17 +227,17 @@ class Simplifier(Copier):
     def without_constants(self, op: Op) -> Op:
         """A carried value that every iteration passes on unchanged is its initial value: nothing is carried for it.
 
-        The results keep their number: the slot stays, for `eliminate_dead_code` to drop once it is unused.
+        The results keep their number, for `eliminate_dead_code` to drop those that are unused.
         Exact: every way to the next iteration and out of the loop passes it on, `break` and `continue` too; of no turns
         it is the initial value anyway.
         """
         loop = Loop(op)
         ends = [end for _, end in loop.ends()]
-        for slot, (param, result) in enumerate(zip(loop.carried, loop.final, strict=True)):
-            if ends and all(end.operands[slot] is param for end in ends):
-                initial = self.value(loop.initial[slot])
+        for index, (param, result) in enumerate(zip(loop.carried, loop.final, strict=True)):
+            if ends and all(end.operands[index] is param for end in ends):
+                initial = self.value(loop.initial[index])
                 for block in op.blocks:
-                    self.fixed[loop.carried_in(block)[slot]] = initial
+                    self.fixed[loop.carried_in(block)[index]] = initial
                 self.fixed[result] = initial
         return op
 

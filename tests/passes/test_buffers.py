@@ -218,7 +218,7 @@ class Memory:
                 self.tokens[param] = self.content[plan.place[param]] = object()
 
     def store(self, buffer, token) -> None:
-        for slot in self.plan.slots:
+        for slot in self.plan.unions:
             if buffer in slot:
                 self.content.update(dict.fromkeys(slot))
         if buffer.kind == "arena":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from staged.ir.buffers import ALIGNMENT, Buffer
 from staged.ir.types import TensorType, u8
-from staged.passes.memory.offsets import assign_offsets, assign_slots, merged, overlap, peak
+from staged.passes.memory.offsets import assign_offsets, assign_unions, merged, overlap, peak
 
 
 def buffer(name: str, nbytes: int, *lives: tuple[int, int]) -> Buffer:
@@ -20,7 +20,7 @@ def test_buffers_that_meet_in_one_position_do_not_share() -> None:
     assign_offsets([after, meets, first])
     assert first.offset == after.offset == 0 and meets.offset >= 64
     assert overlap(first.intervals, meets.intervals) and overlap(meets.intervals, first.intervals)
-    assert [[each.name for each in slot] for slot in assign_slots([first, meets, after])] == [
+    assert [[each.name for each in slot] for slot in assign_unions([first, meets, after])] == [
         ["first", "after"],
         ["meets"],
     ]

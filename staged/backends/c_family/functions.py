@@ -164,7 +164,7 @@ def write_locals(w: Writer, made: CFunction, align: str) -> None:
         return
     w.comment(f"What one call of `{made.signature.name}` works on; it lies on the program's own stack.")
     with w.block("typedef struct", f" {made.locals_type};"):
-        for slot in made.plan.slots:
+        for slot in made.plan.unions:
             if len(slot) == 1:
                 w.line(_member(made, slot[0], align))
                 continue
@@ -245,7 +245,7 @@ def prototypes(program: Function, made: Mapping[str, CFunction]) -> list[str]:
 
 def stack_bytes(made: Sequence[CFunction]) -> int:
     """The most that one call of a recursive function keeps on the stack in buffers."""
-    return max((sum(slot[0].nbytes + 64 for slot in each.plan.slots) for each in made), default=0)
+    return max((sum(slot[0].nbytes + 64 for slot in each.plan.unions) for each in made), default=0)
 
 
 def returned_values(function: Function) -> list[Value]:

@@ -185,7 +185,7 @@ class ProgramEmitter(FileWriter):
                 name = f"{made.signature.name}.{buffer.name}"
                 buffers.append(replace(buffer, name=name, offset=made.offset + buffer.offset))
         stacked = {
-            made.signature.name: sum(aligned(slot[0].nbytes) for slot in made.plan.slots)
+            made.signature.name: sum(aligned(slot[0].nbytes) for slot in made.plan.unions)
             for made in self.functions.values()
             if made.signature.recursive
         }
@@ -252,7 +252,7 @@ class ProgramEmitter(FileWriter):
             structure.fields.update((stack, self.state_fields[stack]) for stack in plan.stacks)
             place_values(structure, signature, plan)
             self.place_of_function(structure, plan)
-            locals_type = self.names.fresh(f"{name}_buffers") if plan.slots else ""
+            locals_type = self.names.fresh(f"{name}_buffers") if plan.unions else ""
             self.functions[name] = CFunction(signature, plan, structure, self.offsets[CPU][name], locals_type)
 
     def function_state(self) -> tuple[tuple[str, str], ...]:

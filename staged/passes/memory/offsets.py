@@ -38,17 +38,17 @@ def assign_offsets(buffers: list[Buffer], alignment: int = ALIGNMENT) -> int:
     return total
 
 
-def assign_slots(buffers: list[Buffer]) -> list[list[Buffer]]:
+def assign_unions(buffers: list[Buffer]) -> list[list[Buffer]]:
     """Buffers in groups whose lives do not overlap: those of a group can be members of one union, largest first."""
-    slots: list[list[Buffer]] = []
+    unions: list[list[Buffer]] = []
     for buffer in sorted(buffers, key=lambda b: -b.nbytes):
-        for slot in slots:
-            if not any(overlap(buffer.intervals, other.intervals) for other in slot):
-                slot.append(buffer)
+        for union in unions:
+            if not any(overlap(buffer.intervals, other.intervals) for other in union):
+                union.append(buffer)
                 break
         else:
-            slots.append([buffer])
-    return slots
+            unions.append([buffer])
+    return unions
 
 
 def overlap(a: list[Interval], b: list[Interval]) -> bool:

@@ -47,7 +47,7 @@ from staged.ir.views import Branch, Call, Loop
 from staged.passes.memory.frames import join_frames
 from staged.passes.memory.groups import Group, Groups
 from staged.passes.memory.liveness import Liveness, liveness
-from staged.passes.memory.offsets import assign_offsets, assign_slots, merged, peak
+from staged.passes.memory.offsets import assign_offsets, assign_unions, merged, peak
 from staged.passes.memory.residual_slots import join_residual_slots
 from staged.passes.memory.sequences import SequencePlan, copied_handles, plan_sequences
 from staged.passes.memory.staging import staging_buffers
@@ -61,7 +61,7 @@ def plan_buffers(function: Function, aliases: Aliases, called: Called | None = N
     """The memory plan of a function whose tensor ops have become kernels (see the module's docstring).
 
     `called` is for a function that the program calls: its Variables are the program's; the caller says where its
-    results go. Where it is recursive its buffers are of kind 'local', in the plan's `slots`: each call has its own.
+    results go. Where it is recursive its buffers are of kind 'local', in the plan's `unions`: each call has its own.
     """
     return _Planner(function, aliases, called).plan()
 
@@ -387,7 +387,7 @@ class _Planner:
         buffers += storage.buffers
         staging = staging_buffers(self.function, self.live, place, self.outputs, self.devices)
         buffers += staging.values()
-        slots: list[list[Buffer]] = []
+        unions: list[list[Buffer]] = []
         sizes = self.assign_devices(buffers)
         # Once it is known where each buffer is.
         peaks = {device: peak(buffer for buffer in buffers if buffer.device == device) for device in (CPU, *sizes)}
@@ -397,7 +397,7 @@ class _Planner:
             locals_ = [buffer for buffer in buffers if buffer.kind == "arena"]
             for buffer in locals_:
                 buffer.kind = "local"
-            slots = assign_slots([buffer for buffer in locals_ if buffer.device == CPU])
+            unions = assign_unions([buffer for buffer in locals_ if buffer.device == CPU])
             arena_bytes, local_bytes, sizes = 0, sizes, {}
         return Plan(
             place,
@@ -410,7 +410,7 @@ class _Planner:
             most,
             device_bytes=sizes,
             device_peaks=peaks,
-            slots=slots,
+            unions=unions,
             local_bytes=local_bytes,
             handles=handles,
             copied_handles=copied_handles(self.function, self.live, handles),
