@@ -35,14 +35,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "staged/passes/memory/offsets.py",
         "if a[i][1] < b[j][0]:",
         "if a[i][1] <= b[j][0]:",
-        ("tests/passes/test_offsets.py",),
+        ("tests/passes/memory/test_offsets.py",),
     ),
     Mutant(
         "a Variable of the caller's is overwritten before what may stop the program",
         "staged/passes/memory/variable_lives.py",
         'if effect.kind in ("fail", "io"):\n                self.uses[start] |= self.at_stop',
         'if effect.kind in ("fail", "io"):\n                self.uses[start] |= 0',
-        ("tests/passes/test_variable_lives.py", "-k", "compiled"),
+        ("tests/passes/memory/test_variable_lives.py", "-k", "compiled"),
     ),
     Mutant(
         "unused work that may stop the program is dropped",

@@ -8,7 +8,7 @@ GROUPS = "staged/passes/memory/groups.py"
 LIVENESS = "staged/passes/memory/liveness.py"
 OFFSETS = "staged/passes/memory/offsets.py"
 HOMES = "staged/passes/placement/devices.py"
-ON_MEMORY = ("tests/passes/test_buffers.py",)
+ON_MEMORY = ("tests/passes/memory/test_plan.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -23,7 +23,7 @@ MUTANTS: tuple[Mutant, ...] = (
         GROUPS,
         "if same is not None and (value_a, value_b) == same[:2] and start_b >= same[2]:",
         "if same is not None and value_b is same[1] and start_b >= same[2]:",
-        ("tests/passes/test_buffers_programs.py", "-k", "keeps_what_was_written and compiled"),
+        ("tests/passes/memory/test_plan_of_programs.py", "-k", "keeps_what_was_written and compiled"),
     ),
     Mutant(
         "a written value may be computed while the Variable's old one is needed",
@@ -107,35 +107,35 @@ MUTANTS: tuple[Mutant, ...] = (
         "staged/passes/memory/residual_slots.py",
         "if any(start < first or end > last for (start, end), _ in group.members):",
         "if any(start < first and end > last for (start, end), _ in group.members):",
-        ("tests/passes/test_histories.py",),
+        ("tests/passes/memory/test_residual_slots.py",),
     ),
     Mutant(
         "a write of a Variable does not end the life of its old value",
         "staged/passes/memory/variable_lives.py",
         "value = after & ~self.writes[position] | self.uses[position]",
         "value = after | self.uses[position]",
-        ("tests/passes/test_buffers.py::test_a_training_step_updates_parameters_in_place_and_reuses_activations",),
+        ("tests/passes/memory/test_plan.py::test_a_training_step_updates_parameters_in_place_and_reuses_activations",),
     ),
     Mutant(
         "a loop that Ctrl-C ends sees no Variable",
         "staged/passes/memory/variable_lives.py",
         "self.uses[starts[-1]] |= self.at_stop",
         "self.uses[starts[-1]] |= 0",
-        ("tests/passes/test_variable_lives.py", "-k", "ctrl_c"),
+        ("tests/passes/memory/test_variable_lives.py", "-k", "ctrl_c"),
     ),
     Mutant(
         "a call whose loop Ctrl-C ends sees no Variable",
         "staged/passes/memory/variable_lives.py",
         "self.uses[start] |= self.at_stop  # there may be loops in it",
         "self.uses[start] |= 0",
-        ("tests/passes/test_variable_lives.py", "-k", "ctrl_c"),
+        ("tests/passes/memory/test_variable_lives.py", "-k", "ctrl_c"),
     ),
     Mutant(
         "an array scattered into itself is changed in place",
         "staged/kernels/lower_alone.py",
         "shared = changed in self.op.operands[1:]",
         "shared = False",
-        ("tests/passes/test_buffers_programs.py", "-k", "scattered_into_itself and host"),
+        ("tests/passes/memory/test_plan_of_programs.py", "-k", "scattered_into_itself and host"),
     ),
     Mutant(
         "what may stop the program is made in front of the reverse loop",
@@ -149,21 +149,21 @@ MUTANTS: tuple[Mutant, ...] = (
         HOMES,
         "anywhere = op not in self.run_once or result",
         "anywhere = True or result",
-        ("tests/passes/test_place.py", "-k", "branch"),
+        ("tests/passes/placement/test_place.py", "-k", "branch"),
     ),
     Mutant(
         "what a loop chooses on a device is copied in every turn",
         HOMES,
         "anywhere = op not in self.run_once or result",
         "anywhere = result",
-        ("tests/passes/test_place.py", "-k", "chooses"),
+        ("tests/passes/placement/test_place.py", "-k", "chooses"),
     ),
     Mutant(
         "what a device computes with comes from the host",
         HOMES,
         "result in self.computed_on_device or not isinstance",
         "not isinstance",
-        ("tests/passes/test_place.py", "-k", "computes_with"),
+        ("tests/passes/placement/test_place.py", "-k", "computes_with"),
     ),
     Mutant(
         "the host's peak has the device's values in it",

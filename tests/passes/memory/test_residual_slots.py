@@ -1,4 +1,4 @@
-"""What loops keep of each turn, in plans run on an abstract memory: see `test_buffers.py`."""
+"""Residual slots, in plans run on an abstract memory: see `test_plan.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from staged.ir.buffers import Called, sequence_storage
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.storage import is_tensor, root_of, structural_ops, view_of
 from staged.passes.memory.plan import plan_buffers
-from tests.passes.test_buffers import TURNS, Generator, Memory
+from tests.passes.memory.test_plan import TURNS, Generator, Memory
 
 
 class CollectingGenerator(Generator):
