@@ -1,4 +1,4 @@
-"""`staged`: ordinary Python functions over arrays become one readable C program.
+"""`staged` turns ordinary Python functions over arrays into one readable C program.
 
     import staged as st
 
@@ -9,8 +9,8 @@
     norm(numpy_array)                       # stages, compiles (cached), runs
     print(norm.stage(numpy_array).source)   # the C
 
-The namespace holds the array functions (names of the Array API and NumPy), the transforms (names of JAX), `nn`, `optim` and
-`data` (names of PyTorch), and what stages, shows, runs and exports programs.
+The namespace holds the array functions (names of the Array API and NumPy), the transforms (names of JAX), `nn`, `optim`
+and `data` (names of PyTorch), and functions that stage, show, run and export programs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`@staged.function` and what it gives."""
+"""`@staged.function`, and the object that it returns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ class StagedFunction:
     NumPy, line by line.
     """
 
-    def __init__(self, function: Callable[..., Any], static: Collection[str], target: str, seed: int | None, check_nan: bool) -> None:
+    def __init__(
+        self, function: Callable[..., Any], static: Collection[str], target: str, seed: int | None, check_nan: bool
+    ) -> None:
         functools.update_wrapper(self, function)
         remember_modules()
         remember(function)
@@ -71,7 +73,7 @@ class StagedFunction:
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it; see the class for how arguments are taken. Results come back as NumPy arrays in the function's tree."""
+        """Run it; the class says how arguments are treated. Results are NumPy arrays in the function's tree."""
         # What `trims_traceback` does is written out: its wrapper would be a tenth of a small call.
         try:
             if context_or_none() is None and not eager_names():
@@ -126,7 +128,9 @@ class StagedFunction:
 
     @property
     def programs(self) -> list[ProgramUse]:
-        """The programs that later calls may run, the one that ran last first, with their calls, traces, failures and times."""
+        """The programs that later calls may run, the one that ran last first, with their calls, traces, failures and
+        times.
+        """
         return self._kept.uses()
 
     def clear(self) -> None:
@@ -140,7 +144,7 @@ class StagedFunction:
 
     @property
     def __staged_inline__(self) -> Callable[..., Any]:
-        """What converted code calls instead: inside another staged function it is traced along."""
+        """The function as converted code calls it: inside another staged function it is traced inline."""
         return self.__wrapped__
 
     @property
@@ -218,12 +222,13 @@ def function(
     seed: int | None = None,
     check_nan: bool = False,
 ) -> Any:
-    """Make a Python function a staged one: `@staged.function`, or `@staged.function(static=("name",))`.
+    """Turn a Python function into a staged one: `@staged.function`, or `@staged.function(static=("name",))`.
 
-    `static` names arguments whose values are known while staging (sizes, flags); one name may stand alone. `target` names the
-    machine the program is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'. With `seed` it has random numbers of its own,
-    which start there and go on from call to call; without, those of the thread that calls it. With `check_nan` the program
-    stops with ProgramNanError at the first NaN or infinity that it computes, naming the Python line.
+    `static` names arguments whose values are known while staging (sizes, flags); a single name may be given as a
+    string. `target` names the machine that the program is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'. With
+    `seed` the function has its own generator of random numbers, which continues from call to call; without, it uses the
+    generator of the calling thread. With `check_nan` the program stops with ProgramNanError at the first NaN or
+    infinity that it computes, naming the Python line.
     """
     static = (static,) if isinstance(static, str) else static
     if function is None:

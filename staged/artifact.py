@@ -1,17 +1,17 @@
-"""What a back end hands to the runtime: the text of a program, its entry and the facts needed to compile and call it.
+"""`Artifact`, which a back end returns and the runtime loads: the text of a program, its entry, and how to compile it.
 
 The C interface of a generated program `NAME` is
 
     typedef struct NAME_args { <one field per parameter> } NAME_args;
     int NAME(const NAME_args *args, void *arena, st_host *host);
 
-An input array is `const T *`, an input scalar `T`, an output or a variable `T *`. The arena is aligned to 64 bytes.
-The result is `ST_OK` or the `ErrorKind` that `host` explains. A program that uses threads also has
+An input array is `const T *`, an input scalar `T`, an output or a variable `T *`. The arena is aligned to 64 bytes. The
+result is `ST_OK` or the `ErrorKind` that `host` explains. A program that uses threads also has
 
     struct st_team *NAME_team_create(int threads);
     void NAME_team_destroy(struct st_team *team);
 
-`HOST_STRUCT` is the one definition of `st_host`: back ends put it into the text, the runtime gives it to cffi.
+`HOST_STRUCT` is the one definition of `st_host`: back ends include it in the text, the runtime parses it with cffi.
 """
 
 from __future__ import annotations
@@ -81,12 +81,13 @@ class Site:
 class Parameter:
     """One field of the program's argument struct.
 
-    `label` is what the user calls it (`model.0.weight`). An extent that is a str is a symbolic dimension: all parameters
-    agree on it, and a scalar input of that name carries it where no input array has it. A `scalar` input is passed by
-    value; a 0-d input array is not `scalar` unless the struct holds the number itself. An array on another `device` than
-    'cpu' is an address there. `written` says of a variable whether the program may change it.
-    Of a generator of random numbers `part` is 'seed' or 'counter': a program that runs alone takes these as numbers, without which it
-    begins with `start`; not one that is set before it is read (`is_set_first`).
+    `label` is the user's name for it (`model.0.weight`). An extent that is a str is a symbolic dimension: all
+    parameters agree on it, and a scalar input of that name carries it if no input array has it. A `scalar` input is
+    passed by value; a 0-d input array is not `scalar` unless the struct holds the number itself. An array on another
+    `device` than 'cpu' is an address there. `written` says of a variable whether the program may change it.
+
+    For a generator of random numbers `part` is 'seed' or 'counter': an exported program takes these as numbers with the
+    default `start`, except one that is set before it is read (`is_set_first`).
     """
 
     field: str
@@ -104,12 +105,12 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A generated program: `source` includes `header` as "NAME.h", or carries the same declarations.
+    """A generated program: `source` includes `header` as "NAME.h", or contains the same declarations.
 
-    `target` names the machine it was written for and `flags` are the compiler flags that this needs (`-march=...`).
-    `threads` is how many threads it should have: 0 leaves it to the machine, 1 means none but the caller's. `link`
-    holds linker flags beyond what every program of its language is linked to. `sites` is the side table that error sites index;
-    it is not part of what identifies the compiled program.
+    `target` names the machine it was written for; `flags` are the compiler flags for it (`-march=...`). `threads` is
+    the number of threads: 0 means the machine's default, 1 the calling thread alone. `link` holds linker flags beyond
+    those of every program of its language. `sites` maps error sites to Python positions; it is not part of the
+    program's identity.
     """
 
     name: str
@@ -123,9 +124,9 @@ class Artifact:
     target: str = "portable"
     flags: tuple[str, ...] = ()
     language: str = "c"
-    """Which of the runtime's languages compiles and loads it."""
+    """The language of the runtime that compiles and loads it."""
     grows: bool = False
-    """Whether the arena may own memory that grew in a call: `void NAME_release(void *arena)` then gives it back."""
+    """Whether the arena may own memory that grew in a call, which `void NAME_release(void *arena)` frees."""
     recursive: bool = False
     """Whether the program runs on a stack of its own, of `host.stack_bytes`."""
     support: str = ""
@@ -137,8 +138,9 @@ class Artifact:
 
 
 def arrivals_field(parameters: Sequence[Parameter]) -> str:
-    """The last field of the argument struct of a program with inputs on a device: `void *const *`, CUDA's events, ended by NULL,
-    after which these may be read, or NULL. Empty for other programs; no parameter has the name."""
+    """The last field of the argument struct of a program with inputs on a device: `void *const *`, CUDA's events, ended
+    by NULL, after which these may be read, or NULL. Empty for other programs; no parameter has the name.
+    """
     if all(parameter.role != "input" or parameter.device == "cpu" for parameter in parameters):
         return ""
     taken = {parameter.field for parameter in parameters}
@@ -149,7 +151,7 @@ def arrivals_field(parameters: Sequence[Parameter]) -> str:
 
 
 def image_text(name: str, file: str) -> str:
-    """Assembler that makes the bytes of `file` the array `NAME_image`: the compiled kernels, for the host part alone."""
+    """Assembler text that includes the bytes of `file` as the array `NAME_image`: the compiled kernels."""
     return (
         "// The compiled kernels, as bytes that the program loads.\n"
         ".section .rodata\n"

@@ -1,6 +1,6 @@
-"""What a kernel written with `st.gpu_func` can ask and do besides Python: `st.cuda.thread_index.x`, `st.cuda.shared(...)`.
+"""The names for kernels written with `st.gpu_func`: `st.cuda.thread_index.x`, `st.cuda.shared(...)`.
 
-The meaning of each is CUDA's: `docs/kernels.md` has a table with the names that CUDA and numba give them.
+The meaning of each is CUDA's: `docs/kernels.md` has a table with the names that CUDA and numba use.
 """
 
 from staged.frontend.gpu_func.names import (

@@ -1,8 +1,8 @@
 """Python's recursion limit while staging: syntax and IR are nested as deep as the user's expressions are long.
 
-A sum of a thousand terms is a tree of a thousand levels, an `elif` chain of a thousand tests a thousand nested branches, and
-everything that goes over them calls itself once a level or more. Python's limit of 1,000 calls is for mistakes of users; an
-endless recursion of theirs is still found, as soon as this limit is met.
+A sum of a thousand terms is a tree of a thousand levels, an `elif` chain of a thousand tests a thousand nested
+branches, and everything that goes over them calls itself once a level or more. Python's limit of 1,000 calls is for
+mistakes of users; an endless recursion of theirs is still found, as soon as this limit is met.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ R = TypeVar("R")
 _MOST = 10_000
 """Calls inside one another while staging. A thousand levels of `elif` take 8,000."""
 _BYTES_PER_CALL = 830
-"""Of C stack: what a call takes that Python makes from C, with a little room.
+"""C stack per call that Python makes from C, with a margin.
 
-An endless recursion of the user's must meet the limit before the end of the stack, where the process would die. Calls between
-functions of Python take no C stack; `__getattr__` takes 750 bytes, `__add__` 580, a function that `map` calls 640, one that a
-tree of `optree` is mapped by 780. Only what calls back from a frame of several KiB (the key of a sort, a ufunc of objects)
-is not held.
+Unbounded recursion in the user's code must reach the recursion limit before the end of the stack, where the process
+would die. Calls between Python functions take no C stack; `__getattr__` takes 750 bytes, `__add__` 580, a function
+called by `map` 640, one mapped over a tree of `optree` 780. Not covered: callbacks from frames of several KiB (the key
+of a sort, a ufunc of objects).
 """
 
 _lock = threading.Lock()
@@ -35,7 +35,9 @@ _before = 0
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Let Python call as deep as the stack of C has room for; the limit is the process's, and put back by the last to leave."""
+    """Let Python call as deep as the stack of C has room for; the limit is the process's, and put back by the last to
+    leave.
+    """
     _enter()
     try:
         yield

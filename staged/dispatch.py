@@ -1,7 +1,8 @@
-"""The programs of a staged function, and which of them a call may run.
+"""The programs of a staged function, and the choice of one for a call.
 
-A call is tried against the checks of the programs that were run last; where one holds, the program runs with what the check has
-picked out of the arguments. Else the function is traced, which gives another program, or one that another trace gave before.
+A call is tried against the checks of the programs, the most recently run first. If one holds, that program runs with
+the arguments that the check returned. Otherwise the function is traced, which yields a new program or one of an earlier
+trace.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ from staged.program import Loaded, Program
 from staged.source import position_of_function
 
 MOST_PROGRAMS = 16
-"""Kept for one function, unless it says otherwise."""
+"""The number kept for one function."""
 MANY_PROGRAMS = 8
 MANY_TRACES = 20
-"""From which on the user is told, once."""
+"""From this number of traces on, a warning is shown, once."""
 
 
 @dataclass(frozen=True)
 class ProgramUse:
-    """How one program of a staged function is used: one of `f.programs`."""
+    """Statistics of one program of a staged function, an element of `f.programs`."""
 
     arguments: str
     """The parameters and their types, as in `x: f32 (32, 10), n: i64`; static ones are not listed."""
     calls: int
-    """How often it ran, with the call that traced it."""
+    """The number of runs, including the call that traced it."""
     traces: int
-    """How many traces of the function gave this program."""
+    """The number of traces of the function that yielded this program."""
     failures: int
-    """How many calls it was tried for and did not fit: something that the trace had read was another."""
+    """The number of calls for which it was tried and a guard failed."""
     staging_seconds: float
     """From the call that traced it to the loaded program."""
     seconds: float
@@ -72,11 +73,11 @@ def _counted(number: int, what: str) -> str:
 
 
 class Entry:
-    """One trace of a function: the check of what it read, and the program that it gave."""
+    """One trace of a function: the check of its reads, and the program it yielded."""
 
     __slots__ = (
-        "__weakref__", "arguments", "calls", "check", "difference", "direct", "failures", "given", "is_dead", "key", "options",
-        "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
+        "__weakref__", "arguments", "calls", "check", "difference", "direct", "failures", "given", "is_dead", "key",
+        "options", "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
     )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
@@ -84,7 +85,9 @@ class Entry:
         self.key = program.key
         self.runnable = program.runnable
         self.given = len(traced.arguments)
-        self.direct = None if traced.reads.writes or not self.runnable.is_plain else self.runnable.direct(_known(traced))
+        self.direct = (
+            None if traced.reads.writes or not self.runnable.is_plain else self.runnable.direct(_known(traced))
+        )
         self.options = program.options
         self.region = region_key()
         self.writes = traced.reads.writes
@@ -94,7 +97,7 @@ class Entry:
         self.is_dead = False
         self.check: Check = lambda args, kwargs, owner: None
         self.difference: Callable[[int], str] = str
-        """What a line of the check looks at."""
+        """Describes the guard that failed, from the result of `check`."""
         self.variables = [weakref.ref(variable) for variable in traced.variables]
 
     def die(self, _: object = None) -> None:
@@ -102,7 +105,7 @@ class Entry:
         self.is_dead = True
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> tuple[Any, ...] | None:
-        """What a call gives the program: arguments, then arrays closed over. None where the program is not what a trace would give."""
+        """The program's inputs for a call: arguments, then captured arrays; None if the program does not fit."""
         found = None if self.is_dead else self.check(args, kwargs, owner)
         values = found if type(found) is tuple else None
         if values is not None and self.region is not None:
@@ -115,7 +118,7 @@ class Entry:
         return values
 
     def run(self, values: tuple[Any, ...]) -> Any:
-        """Run the program with what the check has picked out of the arguments."""
+        """Run the program with the inputs that `values` returned."""
         self.calls += 1
         started = perf_counter()
         if self.direct is not None:
@@ -129,7 +132,7 @@ class Entry:
 
 
 def region_key() -> Any:
-    """What a call sees of the regions of plain Python around it; None outside of any."""
+    """The enclosing regions of plain Python, as part of a key; None outside of any."""
     region = ambient_region()
     return None if region is None else (region.device, tuple(sorted(ambient_options().items(), key=repr)))
 
@@ -142,7 +145,9 @@ def _known(traced: TracedFunction) -> frozenset[int]:
 
 
 def _write_outer(writer: Writer, array: Any, older: dict[int, Any]) -> str:
-    """The expression for an array that goes into the program: an older one is not held, nor is one of which the trace took a view."""
+    """The expression for an array that goes into the program: an older one is not held, nor is one of which the trace
+    took a view.
+    """
     if id(array) in older:
         return writer.object(held(array))
     base = getattr(array, "base", None)
@@ -168,26 +173,26 @@ def _view(base: weakref.ref[Any], view: Callable[..., Any]) -> Any:
 
 
 class Programs:
-    """What a staged function, and the methods made of it, keep between calls."""
+    """The state of a staged function between calls, shared with methods made of it."""
 
     def __init__(self) -> None:
         self.entries: tuple[Entry, ...] = ()
-        """The one that ran last first."""
+        """The most recently run first."""
         self.lock = Lock()
         """Held while `entries` changes."""
         self.reasons: list[Reason] = []
         self.changed = ""
-        """What was not as the last trace had read it, when a call traced again."""
+        """The guard that failed before the last trace."""
         self.loaded: dict[Any, Loaded] = {}
         self.traces: Counter[Any] = Counter()
-        """How often a trace gave each program."""
+        """The number of traces that yielded each program, by key."""
         self.generator: Generator | None = None
-        """What a function draws from that has a seed of its own."""
+        """The random generator of a function with a seed of its own."""
         self.told: set[str] = set()
-        """What the user has been told."""
+        """The warnings shown so far."""
 
     def uses(self) -> list[ProgramUse]:
-        """How each program is used, the one that ran last first."""
+        """Statistics of each program, the most recently run first."""
         return [
             ProgramUse(
                 entry.arguments,
@@ -202,13 +207,13 @@ class Programs:
         ]
 
     def ran(self, entry: Entry) -> None:
-        """The next call tries this one first."""
+        """Move `entry` to the front, so that the next call tries it first."""
         with self.lock:
             if entry in self.entries:
                 self.entries = (entry, *(other for other in self.entries if other is not entry))
 
     def traces_again(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> None:
-        """A call fits no program: find out why not the last one."""
+        """Note which guard of the last program refused a call that fits no program."""
         if self.entries:
             entry = self.entries[0]
             found = None if entry.is_dead else entry.check(args, kwargs, owner)
@@ -216,7 +221,7 @@ class Programs:
             self.changed = "an object that is gone now" if entry.is_dead else changed
 
     def keep(self, made: Entry | list[Reason], key: Any, function: Callable[..., Any]) -> None:
-        """Take in what `entry_for` gave, and say so where tracing again and again is of no use."""
+        """Store the result of `entry_for`, and warn if repeated tracing will not end."""
         with self.lock:
             alive = tuple(entry for entry in self.entries if not entry.is_dead)
             self.entries = (made, *alive)[:MOST_PROGRAMS] if isinstance(made, Entry) else alive
@@ -307,7 +312,9 @@ def entry_for(
 def _write_arguments(
     writer: Writer, function: Callable[..., Any], static: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[str]:
-    """The part of a check that looks at the arguments; the expressions for the staged leaves, in the order of the trace's."""
+    """The part of a check that looks at the arguments; the expressions for the staged leaves, in the order of the
+    trace's.
+    """
     writer.label = "the number of arguments given by place"
     writer.refuse(f"len(args) != {len(args)}")
     writer.label = "the list of arguments given by name"
@@ -414,7 +421,8 @@ def _write_leaf(writer: Writer, text: str, value: Any) -> list[str]:
         text = writer.local(f"{writer.constant(as_argument if is_borrowed else elements)}({text})")
         if is_borrowed:
             writer.refuse(
-                f"type({text}) is not {writer.constant(BorrowedArray)} or {text}.device != {writer.constant(taken.device)}"
+                f"type({text}) is not {writer.constant(BorrowedArray)} or {text}.device != "
+                f"{writer.constant(taken.device)}"
             )
         writer.refuse(f"{text}.shape != {taken.shape!r}")
     dtype = writer.constant(taken.dtype)

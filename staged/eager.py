@@ -1,11 +1,11 @@
-"""Eager mode: the same functions on NumPy, line by line, with our checks; and a tape for independent gradients.
+"""Eager mode: the same functions on NumPy, line by line, with the same checks; and a tape for independent gradients.
 
-`EagerContext` carries an op out by its primitive's `reference`, after the type rule that staging applies too, so that a
-program goes wrong in eager mode where it goes wrong staged. Arrays are values: nothing changes one in place.
+`EagerContext` executes an op by its primitive's `reference`, after the type rule that staging applies too, so that a
+program fails in eager mode where it fails staged. Arrays are values: none changes in place.
 
-Derivatives come from `tape.py`: while a differentiated function runs, every op is noted, or its tangent computed at once.
-The rules run as ordinary eager ops, which outer derivatives see in turn, so derivatives nest. Python itself takes the
-branches and runs the loops: an oracle for what autodiff makes of control flow.
+Derivatives come from `tape.py`: while a differentiated function runs, every op is recorded, or its tangent computed at
+once. The rules run as ordinary eager ops, which outer derivatives see in turn, so derivatives nest. Python itself takes
+the branches and runs the loops, which makes eager mode an oracle for the control flow that autodiff generates.
 """
 
 from __future__ import annotations
@@ -68,12 +68,13 @@ class EagerArray(Array):
         return np.array(self._data)
 
     def _leaves(self, what: str) -> None:
-        """Refuse to let elements out of what is being differentiated: the derivative through them would be lost."""
+        """Refuse to convert an array that is being differentiated: the derivative through it would be lost."""
         if any(level.depends(self) for level in levels.get()):
             raise GradientError(
                 f"an array that is being differentiated cannot {what}: the derivative through it would be lost",
                 where=here(),
-                hint="use the functions of `staged` (`st.sqrt(x)`, `st.asarray([x, y])`); `st.stop_gradient(x)` is a constant, "
+                hint="use the functions of `staged` (`st.sqrt(x)`, `st.asarray([x, y])`); `st.stop_gradient(x)` is a "
+                "constant, "
                 "which may",
             )
 
@@ -176,13 +177,13 @@ _ALIAS = Primitive(
 
 
 _random: ContextVar[Generator | None] = ContextVar("staged_eager_random", default=None)
-"""What a staged function that runs eagerly draws from; None outside of any."""
+"""The generator of the staged function that runs eagerly; None outside of any."""
 
 
 class EagerContext(Context):
-    """Carries ops out at once.
+    """A context that executes ops at once.
 
-    One context serves an `eager()` block, or all plain Python. A Variable gives its value itself (`__staged_read__`).
+    One context serves an `eager()` block, or all plain Python. A Variable returns its value itself (`__staged_read__`).
     """
 
     @property
@@ -234,7 +235,7 @@ class EagerContext(Context):
         return EagerArray(data.reshape(type.shape) if data.shape != type.shape else data, type)
 
     def lift(self, array: Any) -> EagerArray:
-        """An `EagerArray` for whatever holds elements: a NumPy array or scalar, a number, a Variable."""
+        """An `EagerArray` from anything with elements: a NumPy array or scalar, a number, a Variable."""
         array = read(array)
         if isinstance(array, EagerArray):
             return array
@@ -252,8 +253,8 @@ class EagerContext(Context):
         """`f(*primals)`, and the function from cotangents of its outputs to cotangents of `primals`.
 
         f takes arrays and returns any number of them. The pullback takes one cotangent per output, None for zero, and
-        returns one per primal (zeros where the outputs do not depend on it); it may be called several times.
-        Raises GradientError where an op on the way has no derivative.
+        returns one per primal (zeros for a primal that the outputs do not depend on); it may be called several times.
+        Raises: GradientError if an op between them has no derivative.
         """
         fresh = tuple(self._fresh(self.lift(primal)) for primal in primals)
         tape = Tape(active={id(array) for array in fresh if array.dtype.is_float})
@@ -299,11 +300,11 @@ class EagerContext(Context):
         backward: Callable[[Any, Sequence[Array | None]], Sequence[Array | None]],
         arguments: Sequence[Any],
     ) -> Arrays:
-        """A function with a reverse of its own: `primal(arguments)`; differentiated, `forward` and `backward` instead.
+        """A function with its own reverse: `primal(arguments)`; when differentiated, `forward` and `backward` instead.
 
-        forward gives outputs and residuals, backward takes these and one cotangent per output (None for zero) and gives
-        one per argument. Raises GradientError in forward mode, and where the function reads what is differentiated from
-        outside.
+        forward returns outputs and residuals; backward takes the residuals and one cotangent per output (None for zero)
+        and returns one per argument.
+        Raises: GradientError in forward mode, and if the function reads a differentiated array from outside.
         """
         arrays = tuple(self.lift(argument) for argument in arguments)
         outputs = run_custom(
@@ -318,13 +319,13 @@ class EagerContext(Context):
         return tuple(map(self.lift, outputs))
 
     def _fresh(self, array: Array) -> EagerArray:
-        """The same array as another object, so that a level can tell it from what it was made of."""
+        """A new object for the same array, so that a level can tell it from the original."""
         return self.bind(_ALIAS, [array], {})[0]
 
     # ---- randomness ----
 
     def generator(self) -> Generator:
-        """What random ops draw from that name no generator of their own."""
+        """The generator for random ops that name none."""
         return _random.get() or OF_THREAD
 
     def next_random(self, generator: Any = None) -> tuple[EagerArray, EagerArray, EagerArray]:
@@ -354,7 +355,7 @@ def drawn(generator: Generator) -> tuple[int, int]:
 
 
 def _raised_by_python(primitive: Primitive, operands: Arrays, result: Any) -> ProgramError | None:
-    """What Python raises for an operator on two of its floats, where a program goes on with an infinity or NaN."""
+    """The error that Python raises for this operator on two floats; a program continues with an infinity or NaN."""
     if primitive in (prims.DIVIDE, prims.FLOOR_DIVIDE, prims.REMAINDER):
         return None if operands[1]._data else ProgramZeroDivisionError("float division by zero", where=here())
     if primitive is not prims.POW or not np.isinf(result):
@@ -385,7 +386,7 @@ def _zeros_like(array: EagerArray) -> EagerArray:
 
 
 def _at(error: StagedError, where: Position | None, arrays: Iterable[EagerArray] = ()) -> StagedError:
-    """`error` with what is known here and was not where it was raised."""
+    """`error`, completed with the position and the operands unless it has them."""
     if error.where is None:
         error.where = where
     if not error.details:
@@ -403,7 +404,7 @@ def _read_only(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def weak_number(value: bool | int | float) -> EagerArray:
-    """A Python number as a program gets it: a scalar that adopts the dtype of what it meets."""
+    """A Python number as a scalar array that adopts the dtype of the arrays it meets."""
     dtype = bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f64
     try:
         return EagerArray(np.array(value, dtype=dtype.numpy), TensorType(dtype, (), weak=True))
@@ -433,7 +434,7 @@ def wrap(value: Any) -> EagerArray:
 
 
 def unwrap(value: Any) -> Any:
-    """What a caller gets for a result: a Python number for a weak scalar, else a NumPy array; the rest unchanged."""
+    """A result as the caller receives it: a Python number for a weak scalar, a NumPy array for others."""
     if isinstance(value, EagerArray):
         return value._data.item() if value.type.weak and not value.shape else np.array(value._data)
     return value
@@ -449,8 +450,8 @@ _eager_names: ContextVar[frozenset[str]] = ContextVar("staged_eager_names", defa
 def eager(*names: str) -> Iterator[EagerContext]:
     """Run staged functions in plain NumPy, line by line, inside this `with`: to debug, or as a reference.
 
-    `eager("step")` does so for the functions with these names alone, and leaves others compiled. Without names, ops
-    that stand in the `with` itself run too. Yields the context, whose `vjp` differentiates by tape.
+    `eager("step")` runs only the functions with these names eagerly, and leaves others compiled. Without names, ops
+    directly in the `with` run eagerly too. Yields the context, whose `vjp` differentiates by tape.
     """
     names_token = _eager_names.set(_eager_names.get() | (frozenset(names) or {_ALL}))
     running = context_or_none()

@@ -126,7 +126,7 @@ class CacheError(StagedError):
 
 
 class DataError(StagedError, ValueError):
-    """A data file that cannot be read or is not what it says it is."""
+    """A data file is unreadable or malformed."""
 
 
 class DependencyError(StagedError, ImportError):
@@ -157,7 +157,7 @@ class ProgramValueError(ProgramError, ValueError):
 
 
 class ProgramNanError(ProgramError, FloatingPointError):
-    """A NaN or infinity met while NaN checks were asked for."""
+    """A NaN or infinity occurred while NaN checks were on."""
 
 
 class ProgramMemoryError(ProgramError, MemoryError):

@@ -22,7 +22,7 @@ from staged.ops.promote import as_array
 MODES = ("fwd", "rev")
 _WORDS = {"fwd": "forward mode", "rev": "reverse mode"}
 _AGREE = 1e-8
-"""How near forward and reverse mode are to each other: both are exact up to rounding."""
+"""Tolerance between forward and reverse mode, which are both exact up to rounding."""
 
 Arrays = list[np.ndarray[Any, Any]]
 
@@ -40,17 +40,17 @@ def check_grads(
 ) -> None:
     """Check the derivatives of `f` at `args` along a random direction, in f64: against differences and each other.
 
-    f takes trees of arrays and numbers and returns a tree of arrays; every f32 or f64 array in `args` is differentiated, at
-    f64 (Python numbers are not). A random combination of the results is what is differentiated. `modes` holds 'fwd'
-    (`st.jvp`), 'rev' (`st.grad`) or both, which are then compared with each other, too. `order` 2 also checks the
-    derivatives of the directional derivative, and so on. f may be plain or staged; `in_eager` checks the derivatives of
-    eager mode instead of the compiled ones. The point should be away from kinks (`abs` at 0), by more than `2 * eps`. What f
-    draws from the default generator is the same each time.
+    f takes trees of arrays and numbers and returns a tree of arrays; every f32 or f64 array in `args` is
+    differentiated, at f64 (Python numbers are not). The function differentiated is a random combination of the results.
+    `modes` holds 'fwd' (`st.jvp`), 'rev' (`st.grad`) or both, which are then also compared with each other. `order` 2
+    also checks the derivatives of the directional derivative, and so on. f may be plain or staged; `in_eager` checks
+    the derivatives of eager mode instead of the compiled ones. The point should be away from kinks (`abs` at 0), by
+    more than `2 * eps`. Random numbers of the default generator are the same in each evaluation.
 
-    Raises: AssertionError where two numbers differ by more than `rtol`, `atol`, with the numbers for each array in
-    `args`; ValueError for arguments without a float array and for unknown modes; GradientError where a derivative does
-    not exist. JAX `test_util.check_grads`.
-    Source: Griewank and Walther, Evaluating Derivatives, section 3.1 (a directional derivative against a difference).
+    Raises: AssertionError if two numbers differ by more than `rtol`, `atol`, with the numbers for each array in `args`;
+    ValueError for arguments without a float array and for unknown modes; GradientError if a derivative does not exist.
+    Source: Griewank and Walther, Evaluating Derivatives, section 3.1 (a directional derivative against a difference);
+    JAX's `test_util.check_grads` for the interface.
     """
     unknown = sorted(set(modes) - set(MODES))
     if unknown or not modes:

@@ -1,4 +1,4 @@
-"""`program.memory`: what lives when, where, and the peak."""
+"""`program.memory`: the buffers of a program with their lifetimes, and peak memory."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Row:
 class MemoryReport:
     """The memory plan of a program, in bytes.
 
-    `arena` is what a call needs of the host (buffers share it), `peak` the most that is alive there at once, `total` what the
-    buffers would take side by side. `bounded` is false where a loop without a bound keeps residuals that grow with its trips.
-    `devices` and `device_peaks` are arenas and peaks of other devices, `beside` what is allocated there for libraries: None where
-    the library says how much, when the program first runs. By recursive function, and device, `stack` and `calls` are what each
-    open call takes, and by frame `kept` is what each call leaves for its gradient.
+    `arena` is the host memory of a call (buffers share it), `peak` the most that is live at once, `total` the size
+    without sharing. `bounded` is false if a loop without a bound keeps residuals that grow with its iterations.
+    `devices` and `device_peaks` are arenas and peaks of other devices; `beside` is memory there for libraries: None if
+    the library reports its size only when the program first runs. By recursive function (and device), `stack` and
+    `calls` are the memory of each open call; by frame, `kept` is the memory that each call leaves for its gradient.
     """
 
     name: str
@@ -92,7 +92,9 @@ class MemoryReport:
         sizes = f"arena{on_host} {self.arena:,} bytes, peak {self.peak:,}, without sharing {self.total:,}"
         lines = [f"memory of `{self.name}`: {sizes}"]
         if not self.bounded:
-            lines.append("what loops without a bound and calls keep for gradients comes on top and grows with their number")
+            lines.append(
+                "what loops without a bound and calls keep for gradients comes on top and grows with their number"
+            )
         for name, nbytes in self.stack:
             lines.append(f"each call of `{name}` takes {nbytes:,} bytes of the program's stack for its buffers")
         for device, nbytes in self.devices:

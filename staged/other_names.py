@@ -1,7 +1,7 @@
-"""Names that NumPy, torch, JAX or SciPy have and `staged` spells otherwise, or has not: what an unknown name is answered with.
+"""Hints for names of NumPy, torch, JAX or SciPy that `staged` spells differently or lacks.
 
-`EQUIVALENTS` has those of `st` itself, and of arrays too; `OF_ARRAYS`, `OF_MODULES`, `OF_OPTIMIZERS`, `IN_NN` and `IN_OPTIM`
-those that are looked for there alone.
+`EQUIVALENTS` has those of `st` itself, which serve arrays too; `OF_ARRAYS`, `OF_MODULES`, `OF_OPTIMIZERS`, `IN_NN` and
+`IN_OPTIM` have those of one place alone.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Iterable, Mapping
 _NOT_YET = "there is no {name} here yet; "
 _BEFORE = "compute it in Python before the call, or write a loop"
 
+_OTHER_SPELLINGS = {
+    "absolute": "abs", "amax": "max", "amin": "min", "arccos": "acos", "arcsin": "asin", "arctan": "atan",
+    "arctan2": "atan2", "array": "asarray", "as_tensor": "asarray", "tensor": "asarray", "cat": "concat",
+    "concatenate": "concat", "float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64", "uint8": "u8",
+    "uint32": "u32", "float": "f32", "double": "f64", "long": "i64", "gather": "take_along_axis",
+    "take_along_dim": "take_along_axis", "clamp": "clip", "Tensor": "Array", "ndarray": "Array", "vstack": "concat",
+    "hstack": "concat", "dstack": "concat", "column_stack": "stack", "row_stack": "concat", "vectorize": "vmap",
+    "apply_along_axis": "vmap", "index_select": "take", "power": "pow", "mul": "multiply", "mm": "matmul",
+    "bmm": "matmul", "mv": "matmul", "swish": "silu", "device_put": "to", "Parameter": "Variable",
+}  # fmt: skip
+"""Names with an exact equivalent in `st`."""
+
 EQUIVALENTS: dict[str, str] = {
     # ---- another name ----
-    **{
-        theirs: f"use `st.{ours}`"
-        for theirs, ours in {
-            "absolute": "abs", "amax": "max", "amin": "min", "arccos": "acos", "arcsin": "asin", "arctan": "atan",
-            "arctan2": "atan2", "array": "asarray", "as_tensor": "asarray", "tensor": "asarray", "cat": "concat",
-            "concatenate": "concat", "float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64", "uint8": "u8",
-            "uint32": "u32", "float": "f32", "double": "f64", "long": "i64", "gather": "take_along_axis",
-            "take_along_dim": "take_along_axis", "clamp": "clip", "Tensor": "Array", "ndarray": "Array", "vstack": "concat",
-            "hstack": "concat", "dstack": "concat", "column_stack": "stack", "row_stack": "concat", "vectorize": "vmap",
-            "apply_along_axis": "vmap", "index_select": "take", "power": "pow", "mul": "multiply", "mm": "matmul",
-            "bmm": "matmul", "mv": "matmul", "swish": "silu", "device_put": "to", "Parameter": "Variable",
-        }.items()
-    },
+    **{theirs: f"use `st.{ours}`" for theirs, ours in _OTHER_SPELLINGS.items()},
     "no_grad": "nothing is differentiated outside of `st.grad(f)`; inside it `st.stop_gradient(x)` is a constant",
     **dict.fromkeys(
         ["inference_mode", "set_grad_enabled", "enable_grad"],
@@ -36,7 +36,8 @@ EQUIVALENTS: dict[str, str] = {
     "is_tensor": "write `isinstance(x, st.Array)`",
     "from_numpy": "NumPy's arrays are taken as they are; `st.asarray(x)` makes one of ours",
     "functional": "its functions are in `staged` itself: `st.relu(x)`, `st.cross_entropy(logits, labels)`",
-    "utils": "gradients are clipped by `optim.clip_grad_norm(grads, max_norm)`, batches are `st.batches(x, y, size=32)`",
+    "utils": "gradients are clipped by `optim.clip_grad_norm(grads, max_norm)`, "
+    "batches are `st.batches(x, y, size=32)`",
     **dict.fromkeys(["amp", "autocast"], "there is no half precision here yet: leave it out"),
     **dict.fromkeys(
         ["tril_indices", "triu_indices", "ix_", "indices"],
@@ -71,17 +72,20 @@ EQUIVALENTS: dict[str, str] = {
     "isclose": "write `st.abs(a - b) <= atol + rtol * st.abs(b)`",
     "array_equal": "write `st.all(a == b)`",
     "einsum": "write the products with `@`, `st.tensordot`, `st.permute_dims` and `st.sum`",
-    "arcsinh": "write `st.sign(x) * st.log1p(st.abs(x) + x * x / (1.0 + st.sqrt(x * x + 1.0)))`; `math.asinh` takes numbers",
+    "arcsinh": "write `st.sign(x) * st.log1p(st.abs(x) + x * x / (1.0 + st.sqrt(x * x + 1.0)))`; "
+    "`math.asinh` takes numbers",
     "arccosh": "write `st.log(x + st.sqrt(x * x - 1.0))`; `math.acosh` takes numbers",
     "arctanh": "write `0.5 * st.log((1.0 + x) / (1.0 - x))`; `math.atanh` takes numbers",
-    "asinh": "write `st.sign(x) * st.log1p(st.abs(x) + x * x / (1.0 + st.sqrt(x * x + 1.0)))`; `math.asinh` takes numbers",
+    "asinh": "write `st.sign(x) * st.log1p(st.abs(x) + x * x / (1.0 + st.sqrt(x * x + 1.0)))`; "
+    "`math.asinh` takes numbers",
     "acosh": "write `st.log(x + st.sqrt(x * x - 1.0))`; `math.acosh` takes numbers",
     "atanh": "write `0.5 * st.log((1.0 + x) / (1.0 - x))`; `math.atanh` takes numbers",
     "inner": "use `st.vecdot`, or `a @ b`",
     "diag": "write `x * st.eye(n)`, or `x[st.arange(n), st.arange(n)]`",
     "diagonal": "write `x[st.arange(n), st.arange(n)]`",
     "trace": "write `st.sum(x[st.arange(n), st.arange(n)])`",
-    "nonzero": "the size of its result is known only when the program runs: `st.where(mask, x, 0.0)`, or a loop with `st.Stack`",
+    "nonzero": "the size of its result is known only when the program runs: "
+    "`st.where(mask, x, 0.0)`, or a loop with `st.Stack`",
     "masked_select": "the size of its result is known only when the program runs: `st.where(mask, x, 0.0)`",
     "masked_fill": "write `st.where(mask, value, x)`",
     "scatter": "write `x[i] = v`",
@@ -103,14 +107,16 @@ EQUIVALENTS: dict[str, str] = {
     "randperm": "use `st.random.permutation(n)`",
     "manual_seed": "use `st.seed(n)`",
     **dict.fromkeys(("Generator", "default_rng"), "use `st.random.Generator(seed)`"),
-    **dict.fromkeys(("get_rng_state", "set_rng_state"), "use `st.random.default_generator()`, which has a `state_dict`"),
-    "set_printoptions": "give the format where you print: `f\"{x:.3f}\"`",
+    **dict.fromkeys(
+        ("get_rng_state", "set_rng_state"), "use `st.random.default_generator()`, which has a `state_dict`"
+    ),
+    "set_printoptions": 'give the format where you print: `f"{x:.3f}"`',
     "cuda_is_available": "use `st.cuda`: see docs/regions.md",
     "device": "use `st.CPU` and `st.GPU`: see docs/regions.md",
     # ---- not here yet ----
     **dict.fromkeys(
-        "sort argsort topk unique searchsorted median quantile percentile histogram bincount partition argpartition kthvalue "
-        "lexsort interp digitize".split(),
+        "sort argsort topk unique searchsorted median quantile percentile histogram bincount partition argpartition "
+        "kthvalue lexsort interp digitize".split(),
         _NOT_YET + _BEFORE,
     ),
     **dict.fromkeys(
@@ -123,14 +129,16 @@ EQUIVALENTS: dict[str, str] = {
         "multinomial categorical choice nanmean nansum nanmax nanmin".split(),
         _NOT_YET + "write it with the functions there are, and a loop where one is needed",
     ),
-    **dict.fromkeys("complex64 complex128 real imag conj angle".split(), "there are no complex numbers here: carry two arrays"),
+    **dict.fromkeys(
+        "complex64 complex128 real imag conj angle".split(), "there are no complex numbers here: carry two arrays"
+    ),
     **dict.fromkeys(
         "float16 f16 half bfloat16 bf16 int8 i8 int16 i16 uint16 u16 uint64 u64".split(),
         "there is no {name} here: arrays are f32, f64, i32, i64, u8, u32 or bool; cast with NumPy before the call, "
         "`x.astype(np.float32)`",
     ),
 }
-"""By the name that was asked for: what to write instead."""
+"""By unknown name: the hint."""
 
 
 _VALUES = "gradients are values: `loss, grads = st.value_and_grad(f, wrt=model)()`"
@@ -143,7 +151,9 @@ OF_ARRAYS: dict[str, str] = {
     **dict.fromkeys(["grad", "backward", "retain_grad", "register_hook", "grad_fn"], _VALUES),
     **dict.fromkeys(["cuda", "is_cuda", "pin_memory"], _DEVICE),
     "data": "an array is its own data; that of a Variable is `v.value`",
-    **dict.fromkeys(["ctypes", "flags", "base", "setflags"], "an array is a value without an address, `x.numpy()` has one"),
+    **dict.fromkeys(
+        ["ctypes", "flags", "base", "setflags"], "an array is a value without an address, `x.numpy()` has one"
+    ),
     **{f"new_{name}": f"use `st.{name}(shape, dtype=x.dtype)`" for name in ("zeros", "ones", "full", "empty")},
     "new_tensor": "use `st.asarray(values, dtype=x.dtype)`",
     "H": "use `x.mT`",
@@ -182,7 +192,8 @@ OF_OPTIMIZERS: dict[str, str] = {
     "zero_grad": "gradients are values, nothing is added up behind your back: leave it out",
     **dict.fromkeys(
         ["param_groups", "add_param_group", "defaults"],
-        "the numbers are attributes, read at every step: `opt.lr = rate`; those of a group of parameters are in `opt.groups`",
+        "the numbers are attributes, read at every step: `opt.lr = rate`; those of a group of parameters are in "
+        "`opt.groups`",
     ),
     "param": "the parameters are `opt.params`",
 }
@@ -201,15 +212,16 @@ IN_NN: dict[str, str] = {
     ),
     **dict.fromkeys(["DataParallel", "parallel"], "a program has the devices of its regions: see docs/regions.md"),
     **dict.fromkeys(
-        """Bilinear Conv3d ConvTranspose1d ConvTranspose3d CosineSimilarity CosineEmbeddingLoss Dropout1d Dropout2d Dropout3d
-        EmbeddingBag Fold Unfold GLU GaussianNLLLoss Hardshrink Hardsigmoid Hardswish Hardtanh HingeEmbeddingLoss LPPool1d
-        LPPool2d LazyConv2d LazyLinear LocalResponseNorm LogSigmoid MarginRankingLoss MaxPool3d AvgPool3d AdaptiveAvgPool1d
-        AdaptiveMaxPool1d AdaptiveAvgPool3d MaxUnpool2d Mish MultiLabelMarginLoss MultiMarginLoss MultiheadAttention PReLU
-        PairwiseDistance PixelShuffle PixelUnshuffle PoissonNLLLoss RReLU ReLU6 ReflectionPad1d ReflectionPad2d
-        ReplicationPad1d ReplicationPad2d SELU CELU SoftMarginLoss Softmin Softmax2d Softshrink Softsign SyncBatchNorm Tanhshrink
-        Threshold Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer
-        TripletMarginLoss Unflatten Upsample UpsamplingBilinear2d UpsamplingNearest2d ZeroPad1d ZeroPad2d ConstantPad1d
-        ConstantPad2d ChannelShuffle CircularPad2d""".split(),
+        """Bilinear Conv3d ConvTranspose1d ConvTranspose3d CosineSimilarity CosineEmbeddingLoss Dropout1d
+        Dropout2d Dropout3d EmbeddingBag Fold Unfold GLU GaussianNLLLoss Hardshrink Hardsigmoid Hardswish
+        Hardtanh HingeEmbeddingLoss LPPool1d LPPool2d LazyConv2d LazyLinear LocalResponseNorm LogSigmoid
+        MarginRankingLoss MaxPool3d AvgPool3d AdaptiveAvgPool1d AdaptiveMaxPool1d AdaptiveAvgPool3d
+        MaxUnpool2d Mish MultiLabelMarginLoss MultiMarginLoss MultiheadAttention PReLU PairwiseDistance
+        PixelShuffle PixelUnshuffle PoissonNLLLoss RReLU ReLU6 ReflectionPad1d ReflectionPad2d
+        ReplicationPad1d ReplicationPad2d SELU CELU SoftMarginLoss Softmin Softmax2d Softshrink Softsign
+        SyncBatchNorm Tanhshrink Threshold Transformer TransformerDecoder TransformerDecoderLayer
+        TransformerEncoder TransformerEncoderLayer TripletMarginLoss Unflatten Upsample UpsamplingBilinear2d
+        UpsamplingNearest2d ZeroPad1d ZeroPad2d ConstantPad1d ConstantPad2d ChannelShuffle CircularPad2d""".split(),
         _OWN_LAYER,
     ),
 }
@@ -229,12 +241,12 @@ IN_OPTIM: dict[str, str] = {
 
 
 def answer_to(name: str, public: Iterable[str]) -> str:
-    """What to write instead of an unknown name of `st`: an equivalent, or the public name that it is a slip of; else nothing."""
+    """The hint for an unknown name of `st`: an equivalent, or the public name that it misspells; else empty."""
     return answer_from((EQUIVALENTS,), name) or slip_of(name, public, "st.")
 
 
 def answer_from(tables: Iterable[Mapping[str, str]], name: str) -> str:
-    """What the first of these tables that has the name says of it; else nothing."""
+    """The hint of the first table that has the name; else empty."""
     for table in tables:
         if name in table:
             return ": " + table[name].replace("{name}", f"`{name}`").replace("{bare}", name)
@@ -242,7 +254,7 @@ def answer_from(tables: Iterable[Mapping[str, str]], name: str) -> str:
 
 
 def slip_of(name: str, public: Iterable[str], place: str) -> str:
-    """The public name that `name` is a slip of, as a question; else nothing."""
+    """The public name that `name` misspells, as a question; else empty."""
     near = difflib.get_close_matches(name, list(public), n=1, cutoff=0.75)
     if near and near[0][0].lower() == name[0].lower() and abs(len(near[0]) - len(name)) <= 2:
         return f": did you mean `{place}{near[0]}`?"
@@ -250,7 +262,7 @@ def slip_of(name: str, public: Iterable[str], place: str) -> str:
 
 
 def unknown_array_name(name: str) -> str:
-    """What to say of a method or property that arrays have not, once NumPy's are asked for."""
+    """The hint for a method or property that arrays lack; NumPy's own were looked up before."""
     plain = name.removesuffix("_")
     found = answer_from((OF_ARRAYS, EQUIVALENTS), name)
     if not found and plain != name:

@@ -42,7 +42,7 @@ def each(run: Pass) -> Pass:
 
 
 def with_library_calls(program: Function) -> Function:
-    """`call_libraries` with what the program's back end has."""
+    """Apply `call_libraries` with the libraries of the program's back end."""
     back_end = back_end_of(program)
 
     def with_calls(function: Function) -> Function:
@@ -69,7 +69,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("inline composites", each(inline_composites)),
     # Before fusion: what vjp rules ask for in vain must not become a kernel, equal ops must be one op.
     ("simplify", each(simplify)),
-    # After equal ops are one op: what a checkpoint makes again is not what was made before.
+    # After equal ops are merged: ops that a checkpoint recomputes must not be merged with the first ones.
     ("inline checkpoints", each(inline_checkpoints)),
     # After `simplify` has brought transposes next to the products they belong to.
     ("fold transpose of matmul", each(fold_transpose_of_matmul)),
@@ -85,14 +85,14 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("separate accumulators", lambda program: each(eliminate_dead_code)(each(separate_accumulators)(program))),
     # Before placement: then only functions that must be one are placed as such.
     ("inline calls", inline_calls),
-    # Before fusion: a kernel runs on one device; after dead code: nothing is copied for nobody.
+    # Before fusion: a kernel runs on one device; after dead code elimination: unused values are not copied.
     ("place", place),
 )
 
 
 @dataclass
 class Built:
-    """What the pipeline makes of a traced function."""
+    """The results of the pipeline for one traced function."""
 
     back_end: BackEnd
     emitted: Emitted
@@ -102,11 +102,11 @@ class Built:
 
 
 class Watch:
-    """Receives what the pipeline does, where somebody wants to know."""
+    """A receiver of the pipeline's intermediate results, for `explain`."""
 
     def __init__(self, log: FusionLog) -> None:
         self.log = log
-        """What fusion decides."""
+        """Decisions of fusion."""
 
     def after(self, name: str, function: Function) -> None:
         """Called after each pass, with the program as it then is."""

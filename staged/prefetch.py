@@ -34,13 +34,13 @@ T = TypeVar("T")
 
 
 class Loader(Generic[T]):
-    """What `loader` gives: to be gone through any number of times, each from the beginning of its iterable."""
+    """The result of `loader`: an iterable that restarts from the beginning of its source in each loop."""
 
     def __init__(self, iterable: Iterable[T], ahead: int, device: Device | None = None) -> None:
         self.iterable = iterable
         self.ahead = ahead
         self.device = device
-        """Where the arrays come to; None: that of the region around the loop."""
+        """The device of the arrays; None for that of the region around the loop."""
 
     def __iter__(self) -> Iterator[T]:
         device = ambient_device() if self.device is None else self.device
@@ -58,24 +58,25 @@ class Loader(Generic[T]):
 
 
 def loader(iterable: Iterable[T], ahead: int = 2, device: Device | None = None) -> Loader[T]:
-    """Go through `iterable` with up to `ahead` items fetched beforehand, in a thread of its own.
+    """Iterate over `iterable` with up to `ahead` items fetched beforehand, in a thread of its own.
 
-    It is for data that Python reads or makes: a torch DataLoader, a generator, files mapped into memory. A program runs without
-    Python's lock, so that fetching the next batch takes no time of it. Errors of the iterable are raised where the item would have
-    come; leaving the loop early ends the thread, and what it has fetched beforehand of a generator is gone. Pieces of a
-    memory-mapped file (`np.load(path, mmap_mode="r")[i:j]`) are read from it in the thread, and come as arrays in memory.
-    The thread sees the `with` blocks around the loop. What the iterable draws by `st.random` comes from the thread's generator,
-    whose seed is drawn from the caller's each time.
+    It is for data that Python reads or computes: a torch DataLoader, a generator, memory-mapped files. A program runs
+    without Python's lock, so fetching the next batch overlaps it. Errors of the iterable are raised where the item
+    would have come. Leaving the loop early ends the thread; items fetched from a generator by then are lost. Pieces of
+    a memory-mapped file (`np.load(path, mmap_mode="r")[i:j]`) are read in the thread, and arrive as arrays in memory.
 
-    In a `with_backend(GPU)` around the loop, or with `device=GPU`, the thread copies what it has fetched to the device, too, beside
-    the work of the program: arrays of at least one axis come as `st.DeviceArray`, other leaves of the items as they are. With
-    `device=CPU` arrays stay on the host.
+    The thread sees the `with` blocks around the loop. Random numbers that the iterable draws by `st.random` come from
+    the thread's generator, seeded from the caller's each time.
+
+    In a `with_backend(GPU)` around the loop, or with `device=GPU`, the thread also copies each item to the device while
+    the program computes: arrays of at least one axis arrive as `st.DeviceArray`, other leaves of the items unchanged.
+    With `device=CPU` arrays stay on the host.
 
         for x, y in st.loader(batches()):
             loss = step(x, y)
 
-    Raises: ArgumentError where `ahead` is no positive integer, or `iterable` cannot be gone through; StagingError where `device`
-    is none.
+    Raises: ArgumentError if `ahead` is not a positive integer or `iterable` is not iterable; StagingError if `device`
+    is not a device.
     """
     if device is not None:
         checked_device(device, "loader")
@@ -87,7 +88,7 @@ def loader(iterable: Iterable[T], ahead: int = 2, device: Device | None = None) 
 
 
 def _takes_cuda_arrays(device: Device) -> bool:
-    """Whether the programs in the regions around take what is in CUDA's memory."""
+    """Whether programs in the enclosing regions accept arrays in CUDA's memory."""
     return choose({device.kind}, device_options(ambient_options()).using).takes_cuda_arrays
 
 
@@ -125,7 +126,7 @@ class _Ahead(Iterator[T]):
 def _fetch(
     iterable: Iterable[Any], items: queue.Queue[tuple[str, Any]], stop: threading.Event, seed: int, device: Device
 ) -> None:
-    """In the thread: put the items into the queue until they end, or nobody wants them any more."""
+    """In the thread: put the items into the queue until they end or `stop` is set."""
     arrivals: Arrivals | None = None
     try:
         try:
@@ -138,14 +139,16 @@ def _fetch(
                     return
         finally:
             if arrivals is not None:
-                arrivals.close()  # before the end is told: what the loop has held on the device is gone with it
+                arrivals.close()  # before the end is signalled: arrays that the loop has held on the device go with it
         items.put(("end", None))
     except BaseException as error:
         items.put(("error", error))
 
 
 def _read(item: Any) -> Any:
-    """An item whose arrays are in memory: of a mapped file the pages come as they are looked at, which is to be done here."""
+    """An item whose arrays are in memory: of a mapped file the pages come as they are looked at, which is to be done
+    here.
+    """
     leaves, spec = trees.flatten(item)
     if not any(isinstance(leaf, np.memmap) for leaf in leaves):
         return item
@@ -176,7 +179,7 @@ def _placed(item: Any, device: Device, arrivals: Arrivals) -> Any:
 
 
 def _elements(leaf: Any) -> np.ndarray[Any, Any] | None:
-    """A leaf that programs take as an array, with elements on the host; None for any other, which a call takes or refuses."""
+    """`leaf` as a host array, if programs take it as an array; otherwise None, and the call accepts or refuses it."""
     try:
         array = as_argument(leaf)
         is_array = isinstance(array, np.ndarray) and array.ndim > 0 and staged_type(array) is not None
@@ -195,9 +198,9 @@ _SECONDS_TO_END = 2.0
 
 @atexit.register
 def _end_all() -> None:
-    """Let the threads go before Python does, which ends a thread in the middle of what it calls: C++ code takes that for a fault.
+    """Stop the threads before the interpreter exits: it would kill them inside C++ code, which treats that as a crash.
 
-    A thread whose iterable gives nothing for a while is left to it.
+    A thread whose iterable does not return in time is left behind.
     """
     threads = [(thread, given) for thread, given in _threads.items() if thread.is_alive()]
     for _, given in threads:

@@ -40,7 +40,7 @@ EXPORTED_CORES = 64
 
 @dataclass(frozen=True)
 class Report:
-    """What staging cost and gave: seconds per step, lines of text, bytes of memory, kernels."""
+    """The cost and size of a program: seconds per staging step, lines of text, bytes of memory, kernels."""
 
     seconds: dict[str, float]
     lines: int
@@ -53,7 +53,7 @@ class Report:
 
 
 class Runnable:
-    """What a call needs of a program, and nothing of the trace that it came from: that holds the user's arrays and models."""
+    """The part of a program that calls use, without the trace, which holds the user's arrays and models."""
 
     def __init__(self, native: LoadedProgram, traced: TracedFunction) -> None:
         self.native = native
@@ -62,16 +62,16 @@ class Runnable:
         self.result = traced.result
         weak = tuple(leaf.weak for leaf in traced.result.leaves if isinstance(leaf, TensorType))
         self.weak = weak if any(weak) else ()
-        """Which results are Python numbers; empty where none is."""
+        """For each result, whether it is a Python number; empty if none is."""
         self.variables = tuple(parameter for parameter in native.artifact.parameters if parameter.role == "variable")
         """The parameters that are outer Variables."""
         self.is_on_host = all(parameter.device == "cpu" for parameter in self.variables)
         """Whether these are all on the host."""
         self.devices = tuple(traced.function.param_devices or ())
-        """Where each input is taken from; empty where all are on the host."""
+        """The device of each input; empty if all are on the host."""
         self.where = traced.function.where
         self.rebuild: Callable[[Sequence[Any]], Any] = partial(_rebuild, self.result, self.weak)
-        """The function's result, from the arrays that the program gives. Not a method: it would hold this object in a cycle."""
+        """Build the function's result from the program's arrays. Not a method, which would form a reference cycle."""
         self.is_single = traced.result.spec.is_leaf() and isinstance(traced.result.leaves[0], TensorType)
         """Whether the function's result is one array, or one number."""
         if self.is_single:
@@ -79,7 +79,9 @@ class Runnable:
         self._direct: dict[frozenset[int], Callable[..., Any]] = {}
 
     def serves(self, traced: TracedFunction) -> bool:
-        """Whether a later trace of the same program needs no other: its result has the same form, and is nothing but arrays."""
+        """Whether a later trace of the same program needs no other: its result has the same form, and is nothing but
+        arrays.
+        """
         form = self.result.spec
         return (
             (self.is_single or (form.type is tuple and form.is_one_level()))
@@ -91,7 +93,7 @@ class Runnable:
         )
 
     def direct(self, known: frozenset[int]) -> Callable[..., Any]:
-        """Gives the function's result, of a plain program; the caller has compared the shapes of the parameters `known`."""
+        """The fast call of a plain program; its caller has compared the shapes of the parameters `known`."""
         made = self._direct.get(known)
         if made is None:
             made = self._direct[known] = self._made_direct(known)
@@ -113,7 +115,7 @@ class Runnable:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a call takes what it is given, and nothing else."""
+        """Whether a call takes its arguments alone: no Variables, no arrays on devices."""
         return not (self.devices or self.variables)
 
     def __call__(self, values: Sequence[Any], variables: Sequence[Any] = ()) -> Any:
@@ -121,20 +123,20 @@ class Runnable:
         return self.rebuild(self.outputs(values, variables))
 
     def outputs(self, values: Sequence[Any], variables: Sequence[Any] = ()) -> Sequence[Any]:
-        """The arrays that the program gives."""
+        """Run, and return the program's output arrays."""
         if self.devices:
             values = input_places(values, self.devices, self.on_devices, self.where)
         outputs: Sequence[Any] = self.call(*values, *self.places(variables)) if variables else self.call(*values)
         return outputs
 
     def places(self, variables: Sequence[Any]) -> Sequence[Any]:
-        """Where the program finds the outer Variables."""
+        """The address of each outer Variable, or its place on a device."""
         buffers = host_buffers(variables) if self.is_on_host else None
         return variable_places(variables, self.variables, self.on_devices, self.where) if buffers is None else buffers
 
 
 class Loaded:
-    """A program in memory, and what the last trace that gave it has made for calls."""
+    """A loaded program, and the `Runnable` of the last trace that yielded it."""
 
     __slots__ = ("key", "native", "runnable")
 
@@ -213,31 +215,34 @@ class Program:
     def header(self) -> str:
         """The C header: the argument struct and the entry point.
 
-        Like `source` it is that of the program that Python calls, which takes arrays that the function has made as further
-        inputs; in an exported folder they are constants of the program.
+        Like `source` it is that of the program that Python calls, in which arrays that the function has created are
+        further inputs; in an exported folder they are constants of the program.
         """
         return self._artifact.header
 
     @property
     def memory(self) -> MemoryReport:
-        """What lives when, where, and the peak in bytes."""
+        """The memory plan: lifetime and place of each buffer, and the peak in bytes."""
         return MemoryReport.of(self._built.emitted.plan, self.name)
 
     def transfers(self) -> tuple[Transfer, ...]:
-        """The copies between host and devices: what, in which direction, how many bytes, and why.
+        """The copies between host and devices: value, direction, bytes, and reason.
 
-        A copy inside a loop is listed once; none is in a loop in which its value does not change.
+        A copy inside a loop is listed once. A value that does not change in a loop is copied outside of it.
         """
         return transfers(self._built.lowered)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What staging noticed (dropped samples, long unrolled loops)."""
+        """Notes of staging (dropped samples, long unrolled loops)."""
         return self._traced.notes
 
     def explain(self) -> str:
-        """The whole way of the program as text: the traced IR, the IR after each pass that changed it, the kernels with what
-        was fused, why not more, loops and schedules, the buffers, and the copies between devices."""
+        """The program's whole way as text.
+
+        Traced IR, IR after each pass that changed it, kernels with fusion decisions, loops and schedules, buffers, and
+        copies between devices.
+        """
         return explain(self._traced.function, self._machine, self._check_nan)
 
     def report(self) -> Report:
@@ -287,7 +292,7 @@ class Program:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run with arguments of the types it was staged for.
 
-        Raises: ShapeError or DTypeError for others (stage again for those), and what stops the program.
+        Raises: ShapeError or DTypeError for other types (stage again for those); the error that stopped the program.
         """
         short = self._short
         if short is not None and not kwargs and len(args) == self._count:
@@ -295,7 +300,7 @@ class Program:
         return self.runnable.rebuild(self._sorted_out(*args, **kwargs))
 
     def _sorted_out(self, *args: Any, **kwargs: Any) -> Any:
-        """Run with arguments in any form that the function takes."""
+        """Run with arguments passed in any way that the function allows."""
         given = flatten_arguments(self._function, args, kwargs, self._static).staged
         self._check(given)
         values = [*(_plain(argument.value) for argument in given), *self._traced.hidden]
@@ -303,7 +308,9 @@ class Program:
 
     @cached_property
     def _short(self) -> Callable[..., Any] | None:
-        """The short way in for calls with plainly the arrays and numbers that it was staged for; None where there is none."""
+        """The short way in for calls with plainly the arrays and numbers that it was staged for; None where there is
+        none.
+        """
         kinds, count = self._kinds, len(self._traced.arguments)
         if kinds is None or self.runnable.devices:
             return None
@@ -345,7 +352,7 @@ class Program:
         return found
 
     def run(self, arguments: Sequence[Argument], traced: TracedFunction | None = None) -> Any:
-        """Run with flattened arguments; `traced` is a later trace of the same program, with its own closed-over state."""
+        """Run with flattened arguments; `traced` is a later trace of the same program, with its own captured state."""
         traced = traced or self._traced
         values = [*(_plain(argument.value) for argument in arguments), *traced.hidden]
         return self.run_on(values, traced)
@@ -357,7 +364,7 @@ class Program:
 
     @cached_property
     def runnable(self) -> Runnable:
-        """What a call needs; an earlier trace that gave the same program may have made it."""
+        """The callable part; shared with an earlier trace that yielded the same program if their results agree."""
         native = self._native
         loaded = self._loaded.setdefault(self.key, Loaded(native, self.key))
         if loaded.runnable is None or not loaded.runnable.serves(self._traced):
@@ -381,7 +388,7 @@ class Program:
     # ---- taking it along ----
 
     def _starting(self, artifact: Artifact) -> Artifact:
-        """A program to export, which begins with the seeds of now, unless its caller gives others."""
+        """The artifact for export: its default seeds are the current ones."""
         seeds = {
             name: int(variable.numpy())
             for name, variable in zip(_outer_names(self._traced), self._traced.variables, strict=True)
@@ -395,11 +402,11 @@ class Program:
     def export(self, folder: str | Path, target: str | None = None) -> list[Path]:
         """Write a standalone folder (C, header, main, Makefile, README) and return its files.
 
-        Without a `target` the program is fast wherever it runs: it takes the widest vectors that the processor has, and all of
-        its cores. `target` names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'. The folder builds with a C
-        compiler alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and `make emu` for the
-        emulated device, which is in the folder. Arrays that the function closes over are written as `.npy` files. A
-        program that draws random numbers takes `--seed N`; without it, it begins with the seed that it has when it is exported.
+        Without a `target` the program is fast wherever it runs: it uses the widest vectors of the processor, and all
+        its cores. `target` names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'. The folder builds with a
+        C compiler alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and `make emu` for the
+        emulated device, which is in the folder. Captured arrays are written as `.npy` files. A program that draws
+        random numbers takes `--seed N`; the default is the seed at the time of export.
         """
         constants = own_arrays(self._traced.hidden)
         function = self._traced.function
@@ -431,7 +438,7 @@ class Program:
 
 
 def _array_or_itself(value: Any) -> Any:
-    """NumPy's array of another library's, if NumPy can read it: else the long way says what is wrong."""
+    """A NumPy array from another library's, if NumPy can read it; else the value, which the slow path will report."""
     try:
         return as_argument(value)
     except DTypeError:
@@ -445,12 +452,12 @@ def _by_the_long_way(method: weakref.WeakMethod[Any], count: int, *values: Any) 
 
 
 def _outer_names(traced: TracedFunction) -> list[str]:
-    """What the program calls its outer Variables."""
+    """The program's names for its outer Variables."""
     return [reference.name for reference in traced.function.variables if reference.outer]
 
 
 def _plain(value: Any) -> Any:
-    """What the runtime takes: NumPy arrays and numbers."""
+    """`value` for the runtime: NumPy arrays and numbers."""
     if isinstance(value, int | float | bool | np.ndarray | DeviceArray):
         return value
     return np.asarray(value)

@@ -1,7 +1,8 @@
 """The cache of generated texts: a hit skips autodiff, passes and emission.
 
 The key is the printed traced IR, the machine, and the version and sources of this package. Python lines are not in the
-key: an entry keeps, for each error site, the number of the traced op it came from, and takes the line from the new trace.
+key: an entry keeps, for each error site, the number of the traced op it came from, and takes the line from the new
+trace.
 """
 
 from __future__ import annotations
@@ -78,26 +79,26 @@ def _ops(function: Function) -> Iterator[Op]:
 
 
 def _site(position: Position) -> Site:
-    return Site(
-        position.file, position.line, position.column, position.end_column, position.function, position.text
-    )
+    return Site(position.file, position.line, position.column, position.end_column, position.function, position.text)
 
 
 def _key(function: Function, machine: Machine, check_nan: bool) -> str:
     shape = [",".join(function.param_paths), ",".join(function.result_paths)]
     order = [f"{op.name}:{places}" for op, places in zip(_ops(function), _place_numbers(function), strict=True)]
-    return digest("text 1", _fingerprint(), print_function(function), *shape, ",".join(order), repr(machine), str(check_nan))
+    return digest(
+        "text 1", _fingerprint(), print_function(function), *shape, ",".join(order), repr(machine), str(check_nan)
+    )
 
 
 def _place_numbers(function: Function) -> list[int]:
-    """Which place each op came from: two ops of one line stay two ops of one line."""
+    """For each op, the index of its source position; two ops of one line keep different indices."""
     numbers = {place: number for number, place in enumerate(_places(function))}
     return [numbers[op.where] if op.where is not None else -1 for op in _ops(function)]
 
 
 @cache
 def _fingerprint() -> str:
-    """Changes with every source file of this package, so that a newer `staged` never takes an older one's text."""
+    """A digest of all source files of this package: a newer version never takes an older one's text."""
     root = Path(artifacts.__file__).parent
     state = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

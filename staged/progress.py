@@ -196,7 +196,7 @@ class UnrolledProgress(SeesLocals):
         try:
             for done, item in enumerate(self.inner, 1):
                 yield item
-                # In plain Python the locals are those of the frame that asks for the next item.
+                # In plain Python the locals are those of the frame that requests the next item.
                 self.bar.update(done, sys._getframe(1).f_locals if self.scope is None else self.scope.__dict__)
         finally:
             # A trace that is being taken back, or whose path has ended, gets no more ops.

@@ -1,4 +1,6 @@
-"""`st.random`: random numbers that are the same in eager mode, C and CUDA for the same seed, and the generators they come from."""
+"""`st.random`: random numbers that are the same in eager mode, C and CUDA for the same seed, and the generators they
+come from.
+"""
 
 from __future__ import annotations
 

@@ -8,14 +8,16 @@ import numpy as np
 
 
 class Remote(Protocol):
-    """The elements of an array on a device, which the host may have too; the runtime makes it, and frees it with the object."""
+    """The elements of an array on a device, which the host may have too; the runtime makes it, and frees it with the
+    object.
+    """
 
     device: str
     nbytes: int
     is_ahead: bool
     """Whether a program has written them there since the host last had them."""
     address: Any
-    """What a program is given for the array."""
+    """The address that a program receives for the array."""
 
     def update(self, host: np.ndarray[Any, Any]) -> None:
         """Copy the elements there, unless they are."""

@@ -1,4 +1,4 @@
-"""What a call gives a program that has arguments on a device: addresses of arrays that stay there between calls."""
+"""Inputs and Variables on a device, as a program takes them: addresses of arrays that stay there between calls."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _UNREAD = _Unread()
 def input_places(
     values: Sequence[Any], devices: Sequence[Device], program: ProgramOnDevices, where: Position | None
 ) -> list[Any]:
-    """The inputs as a program takes them: those that it has on a device as what is kept there, or a copy for this call.
+    """The inputs as the program takes them: for one on a device, the resident copy, or a copy for this call.
 
-    Raises: ProgramMemoryError if a device has no room, with the parameter's name, and the program's line.
+    Raises: ProgramMemoryError if a device has no room, with the parameter's name and the program's line.
     """
     if not hasattr(program, "place_on"):
         # One of the host alone: its inputs on a device have no elements, or no use.
@@ -68,7 +68,8 @@ def _input_place(
 def variable_places(
     variables: Sequence[Variable], parameters: Sequence[Parameter], program: ProgramOnDevices, where: Position | None
 ) -> list[Any]:
-    """Where a program finds the outer Variables, one of these `parameters` each: the host's buffer, or elements on a device.
+    """The outer Variables as the program takes them, one for each of `parameters`: a host buffer, or elements on a
+    device.
 
     Raises: ProgramMemoryError if a device has no room, with the Variable's name and the program's line.
     """
@@ -99,7 +100,8 @@ def _new_place(
         raise ProgramMemoryError(
             f"no room for {what} {shape_text(shape)} on the {device.upper()}: {error.message}",
             where=where,
-            hint="arrays stay there until nobody holds them, and Variables as long as they live: `del` what is not needed",
+            hint="arrays stay there until nobody holds them, and Variables as long as they live: `del` what is not "
+            "needed",
         ) from None
 
 

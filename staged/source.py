@@ -32,7 +32,9 @@ _HELPERS = functools.__file__
 BODY = "__staged_"
 """In the qualified names of the functions that bodies of branches and loops are converted to."""
 _kept: dict[str, tuple[str, list[str]]] = {}
-"""The text and the lines of files as they were imported, where the front end has kept them: a file may be saved anew since."""
+"""The text and the lines of files as they were imported, where the front end has kept them: a file may be saved anew
+since.
+"""
 _OPENS = re.compile(r"\s*(@|def\b|async\b|class\b)")
 
 
@@ -106,7 +108,9 @@ def excerpt(where: Position) -> str:
 
 
 def _is_between(file: str) -> bool:
-    """Whether `file` is code through which ours may be called by the user's expression: NumPy's, or a helper of Python's."""
+    """Whether `file` is code through which ours may be called by the user's expression: NumPy's, or a helper of
+    Python's.
+    """
     return file.startswith(_NUMPY) or file == _HELPERS
 
 
@@ -133,15 +137,15 @@ def is_installed(file: str) -> bool:
 
 _Table = tuple[tuple[int | None, int | None, int | None, int | None], ...]
 _tables: dict[int, tuple[CodeType, _Table, dict[int, Position]]] = {}
-"""By the identity of a code object, which is kept here: where its instructions are, and the positions that were asked for."""
+"""By the id of a code object, which is kept alive here: its table of positions, and the `Position`s made from it."""
 MOST_TABLES = 4096
 
 
 def _positions(code: CodeType) -> tuple[_Table, dict[int, Position]]:
-    """Where a code object's instructions are, looked up by its identity; and the positions made of that, by instruction.
+    """The table of a code object's positions, by its id, and the `Position`s made from it so far, by instruction.
 
-    Two code objects may be equal, and CPython compares what is nested in them twice on each level: a chain of 200 `elif`,
-    converted from the same text a second time, would never be told from the first.
+    Not by equality: code objects may be equal, and CPython compares nested ones twice on each level, so that a chain of
+    200 `elif`, converted twice from the same text, would never finish comparing.
     """
     found = _tables.get(id(code))
     if found is None:
@@ -200,7 +204,9 @@ def _characters(file: str, line: int, utf8_column: int) -> int:
 
 
 def _function_name(code: CodeType) -> str:
-    """The user's function a piece of converted code belongs to: block functions are named `name__if_12` by the front end."""
+    """The user's function a piece of converted code belongs to: block functions are named `name__if_12` by the front
+    end.
+    """
     name = code.co_name.split(BODY, 1)[0] or code.co_name
     return "<lambda>" if name == "lambda_" else name
 
@@ -259,9 +265,11 @@ _root: ContextVar[Position | None] = ContextVar("staged_root", default=None)
 
 
 def roots_positions(function: F) -> F:
-    """Mark a function of ours that runs the user's: what stands below it belongs to that function, and not to its caller.
+    """Mark a function of ours that runs the user's: the ops that it makes get positions in that function, not in its
+    caller.
 
-    The caller's line has no place in a program, whose text must not depend on who staged it. `rooted` says what has.
+    The caller's line has no place in a program, whose text must not depend on who staged it. `rooted` sets the
+    position.
     """
     _roots[id(function.__code__)] = function.__code__
     _files[function.__code__.co_filename] = _MAY_BE_ROOT
@@ -270,7 +278,7 @@ def roots_positions(function: F) -> F:
 
 @contextmanager
 def rooted(position: Position | None) -> Iterator[None]:
-    """Let `position` stand for what has no line of its own in the user's function."""
+    """Inside, `position` is used for ops that have no line in the user's function."""
     token = _root.set(position)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What `staged` finds on this machine: compiler, processor, program cache."""
+"""The parts of this machine that `staged` uses: compiler, processor, program cache, GPUs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cxx_compiler() -> str:
 
 
 def cuda_compiler() -> str:
-    """NVIDIA's compiler for whole programs, which builds what is exported: its path and version; empty without one."""
+    """The path and version of nvcc, which builds exported programs with kernels; empty without one."""
     path = shutil.which("nvcc")
     if path is None:
         return ""
@@ -47,7 +47,7 @@ def cuda_compiler() -> str:
 
 
 def gpus() -> tuple[list[str], str]:
-    """(what each GPU is, why there is none), as the CUDA runtime of the extra `cuda` says."""
+    """(description of each GPU, reason if there is none), from the CUDA runtime of the extra `cuda`."""
     found = [str(gpu) for gpu in devices.gpus()]
     return found, "" if found else devices.in_words(devices.gpu_count()[1])
 

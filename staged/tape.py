@@ -1,9 +1,9 @@
-"""Derivatives in eager mode: what notes each op while a differentiated function runs.
+"""Derivatives in eager mode: levels that observe each op while a differentiated function runs.
 
-Every open derivative is a *level*. An op is shown to all levels that are open, the outermost first: a `Tape` notes it,
-to go back through the notes later; `Tangents` computes the tangents of its results at once. What a level computes itself
-is ordinary eager code, shown only to the levels outside of it. So derivatives nest, and the perturbation of one level is
-never taken for another's.
+Every open derivative is a *level*. All open levels observe an op, the outermost first: a `Tape` records it for the
+reverse; `Tangents` computes the tangents of its results at once. A level's own computations are ordinary eager code,
+observed only by the levels outside of it. So derivatives nest, and perturbations of different levels are never
+confused.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class Node:
 
 
 class Level(Protocol):
-    """What is shown every op that runs inside one derivative."""
+    """An observer of the ops that run inside one derivative."""
 
     def depends(self, array: Array) -> bool:
-        """Whether an array depends on what this level differentiates by."""
+        """Whether an array depends on the inputs of this level's derivative."""
 
     def note(self, node: Node, outer: tuple[Level, ...]) -> None:
-        """Be shown an op; `outer` are the levels around this one."""
+        """Observe an op; `outer` are the levels around this one."""
 
 
 levels: ContextVar[tuple[Level, ...]] = ContextVar("staged_levels", default=())
 
 
 def show(node: Node) -> None:
-    """Show an op to the open levels, the outermost first: the inner ones' rules may ask for what the outer ones noted."""
+    """Notify the open levels of an op, the outermost first: an inner level's rule may use an outer one's results."""
     current = levels.get()
     for depth, level in enumerate(current):
         level.note(node, current[:depth])
@@ -70,7 +70,8 @@ def only(some: tuple[Level, ...]) -> Iterator[None]:
 
 
 def has_elements(array: Array) -> bool:
-    """Whether anything depends on an array: a sum of nothing is the number 0, as in a compiled program, and has no derivative.
+    """Whether anything depends on an array: a sum of nothing is the number 0, as in a compiled program, and has no
+    derivative.
 
     Else the derivative of a mean of nothing would be 0 / 0, where the program has none.
     """
@@ -82,7 +83,7 @@ def has_elements(array: Array) -> bool:
 
 @dataclass
 class Tape:
-    """What happened while a function ran. `active` are the ids of the arrays that depend on its primals."""
+    """The recorded ops of a function. `active` are the ids of arrays that depend on its primals."""
 
     nodes: list[Node] = field(default_factory=list)
     active: set[int] = field(default_factory=set)
@@ -175,7 +176,7 @@ class Tangents:
 
 @dataclass
 class Sealed:
-    """Refuses what depends on other levels: the body of a `custom_vjp` reads only its arguments."""
+    """A level that refuses arrays that depend on other levels: the body of a `custom_vjp` reads only its arguments."""
 
     name: str
     hidden: tuple[Level, ...]
@@ -200,10 +201,10 @@ def run_custom(
     fresh: Callable[[Array], Array],
     where: Position | None,
 ) -> Arrays:
-    """A function with a reverse of its own, in front of the open levels.
+    """Run a function with its own reverse under the open levels.
 
-    The innermost level that the arguments depend on gets the user's reverse; `forward` runs in sight of the levels around
-    it, which differentiate it as ordinary code. `fresh` gives an array a new identity.
+    The innermost level that the arguments depend on records the user's reverse; `forward` runs as ordinary code, which
+    the levels around it differentiate. `fresh` returns an array as a new object.
     """
     current = levels.get()
     involved = [depth for depth, level in enumerate(current) if any(map(level.depends, arguments))]
@@ -224,7 +225,9 @@ def run_custom(
         given = cotangents if len(outputs) > 1 else (cotangents,)
         return backward(residuals, given)
 
-    step = Primitive(name=name, kind="structured", infer=lambda *types: types, reference=lambda *arrays: arrays, vjp=vjp)
+    step = Primitive(
+        name=name, kind="structured", infer=lambda *types: types, reference=lambda *arrays: arrays, vjp=vjp
+    )
     level.note(Node(step, arguments, {}, outputs, where), current[:depth])
     return outputs
 

@@ -41,7 +41,7 @@ from staged.ops.array import Array
 
 
 class CapturedPrints:
-    """What was printed inside a `captured_prints()`."""
+    """The text printed inside a `captured_prints()`."""
 
     def __init__(self) -> None:
         self._stream = io.StringIO()
@@ -70,7 +70,7 @@ def captured_prints() -> Iterator[CapturedPrints]:
 
 @dataclass
 class Outcome:
-    """What one run did: its result or its error, the text it printed, and the Variables afterwards."""
+    """The outcome of one run: result or error, printed text, and the Variables afterwards."""
 
     backend: str
     result: Any
@@ -149,10 +149,11 @@ def assert_backends_agree(
 ) -> Any:
     """Check that eager mode and the compiled programs agree on `f(*args, **kwargs)`; returns the eager result.
 
-    Compared are the trees of results (structure, dtypes, shapes, values), the printed text, the Variables in `variables`,
-    and the error where one is raised (its kind and message). Integers and bools agree exactly; floats within `rtol`
-    (default: 2e-5 for f32, 1e-12 for f64) and `atol` (default: rtol times the largest magnitude of the array), also where
-    they are printed. Raises AssertionError with the first difference, and in the end the error that all agree on.
+    Compared are the trees of results (structure, dtypes, shapes, values), the printed text, the Variables in
+    `variables`, and the error where one is raised (its kind and message). Integers and bools agree exactly; floats
+    within `rtol` (default: 2e-5 for f32, 1e-12 for f64) and `atol` (default: rtol times the largest magnitude of the
+    array), also where they are printed. Raises AssertionError with the first difference, and in the end the error that
+    all agree on.
     """
     reference, *others = run_everywhere(f, *args, variables=variables, levels=levels, **kwargs)
     for other in others:
@@ -244,9 +245,9 @@ def _compare_texts(have: str, want: str, where: str, rtol: float | None) -> None
 
 
 def check_golden(text: str, path: str | Path, update: bool = False) -> None:
-    """Check that `text` is what the file `path` holds; with `update` (pytest's `--update-golden`) write it instead.
+    """Check that `text` equals the file `path`; with `update` (pytest's `--update-golden`) write the file instead.
 
-    Raises AssertionError where the file is missing, or differs; the actual text is then left beside it, as
+    Raises: AssertionError if the file is missing or differs; the actual text is then left beside it, as
     `<file>.actual`.
     """
     path = Path(path)

@@ -1,7 +1,7 @@
-"""What a traceback shows: the user's frames, and of ours the one through which the error leaves.
+"""Tracebacks that show the user's frames, and only the one frame of ours through which the error leaves.
 
-A wrong line inside a staged function is below some twenty frames of the front end. Where an error leaves the library they are
-cut out, so that what Python prints ends at the user's line. `STAGED_TRACEBACK=full` shows all.
+Under a wrong line in a staged function lie some twenty frames of the front end. They are removed as the error leaves
+the library, so that Python's output ends at the user's line. `STAGED_TRACEBACK=full` keeps all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INNER = tuple(
     os.path.join(os.path.dirname(os.path.abspath(__file__)), part) + os.sep
     for part in ("autodiff", "backends", "batching", "ir", "kernels", "passes", "runtime")
 )
-"""Where only a fault of ours raises anything but a StagedError: its frames are wanted."""
+"""Files in which an error other than StagedError is always a fault of ours: the frames are kept."""
 
 
 def trims_traceback(function: Callable[P, R]) -> Callable[P, R]:
@@ -44,7 +44,7 @@ def trims_traceback(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def trimmed(error: BaseException) -> BaseException:
-    """`error`, with the user's frames alone in its traceback; as it is where it is a fault of ours, or all is asked for."""
+    """Remove our frames from the traceback; all stay for a fault of ours, or if the setting demands it."""
     if os.environ.get("STAGED_TRACEBACK") == "full" or not _is_of_user(error):
         return error
     if isinstance(error, StagedError) and error.__cause__ is None:
@@ -77,7 +77,9 @@ def _last_file(traceback: TracebackType | None) -> str:
 
 
 def _users_part(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback of the user's frames in this one; a function's frame, and not those of its converted pieces around it."""
+    """A traceback of the user's frames in this one; a function's frame, and not those of its converted pieces around
+    it.
+    """
     kept: list[tuple[FrameType, int, int]] = []
     after_ours = True
     while traceback is not None:

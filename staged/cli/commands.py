@@ -1,4 +1,4 @@
-"""The commands, with click; what a script would want can be had as JSON."""
+"""The commands, with click. Commands whose result a script would use can print JSON."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ def cli() -> None:
 
 
 @cli.command(
-    help=f"Run a staged function and print its results.\n\n{_ARGUMENTS}\n\nExample: staged run mlp.py:train x.npy y.npy epochs=3"
+    help=f"Run a staged function and print its results.\n\n{_ARGUMENTS}\n\n"
+    "Example: staged run mlp.py:train x.npy y.npy epochs=3"
 )
 @click.argument("target", metavar="FILE[:FUNCTION]")
 @click.argument("arguments", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON; what the program prints goes to stderr.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the results as JSON; what the program prints goes to stderr."
+)
 def run(target: str, arguments: tuple[str, ...], as_json: bool) -> None:
     with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
         function = load_function(target)
@@ -46,7 +49,8 @@ def run(target: str, arguments: tuple[str, ...], as_json: bool) -> None:
 
 
 @cli.command(
-    help=f"Show the generated C beside the Python.\n\n{_ARGUMENTS}\n\nExample: staged show mlp.py:step 'f32[64,784]' 'i32[64]'"
+    help=f"Show the generated C beside the Python.\n\n{_ARGUMENTS}\n\n"
+    "Example: staged show mlp.py:step 'f32[64,784]' 'i32[64]'"
 )
 @click.argument("target", metavar="FILE[:FUNCTION]")
 @click.argument("arguments", nargs=-1)
@@ -70,7 +74,8 @@ def show(target: str, arguments: tuple[str, ...], only: str, as_json: bool) -> N
 
 
 @cli.command(
-    help="Explain a program: its IR after each pass, its kernels and why no more was fused, schedules, buffers, copies.\n\n"
+    help="Explain a program: its IR after each pass, its kernels and why no more was fused, schedules, "
+    "buffers, copies.\n\n"
     f"{_ARGUMENTS}\n\nExample: staged explain mlp.py:step 'f32[64,784]' 'i32[64]'"
 )
 @click.argument("target", metavar="FILE[:FUNCTION]")
@@ -137,7 +142,7 @@ def cache(clear: bool, as_json: bool) -> None:
 
 
 def _plain(result: Any) -> Any:
-    """A result tree as JSON values; what JSON has no number for becomes a string: "nan", "inf", "-inf"."""
+    """A result tree as JSON values. Non-finite numbers, which JSON lacks, become "nan", "inf" and "-inf"."""
     if isinstance(result, dict):
         return {str(key): _plain(value) for key, value in result.items()}
     if isinstance(result, list | tuple):

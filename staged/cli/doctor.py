@@ -1,4 +1,4 @@
-"""What this machine has for `staged`, what is missing, and what to do about it."""
+"""`staged doctor`: what this machine offers, what is missing, and how to get it."""
 
 from __future__ import annotations
 
@@ -103,11 +103,13 @@ def _nvcc() -> Finding:
     found = system.cuda_compiler()
     if found:
         return Finding("nvcc", True, found)
-    return Finding("nvcc", False, "not on the PATH", "nothing: only exported programs with a GPU region are built with it")
+    return Finding(
+        "nvcc", False, "not on the PATH", "nothing: only exported programs with a GPU region are built with it"
+    )
 
 
 def _emulated_device() -> Finding:
-    """GPU regions run on it without a GPU; it takes a C++ compiler."""
+    """Whether the emulated CUDA device, which needs a C++ compiler, can run GPU regions here."""
     try:
         compiler = system.cxx_compiler()
     except st.CompilerError as error:
@@ -125,7 +127,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _gpu(driver: Path = Path("/proc/driver/nvidia")) -> Finding:
-    """What the CUDA runtime says; where that cannot be asked, what the NVIDIA driver says of itself in files."""
+    """GPUs according to the CUDA runtime; without one, according to the files of the NVIDIA driver."""
     found, reason = system.gpus()
     if found:
         return Finding("GPU", True, ", ".join(found))
@@ -135,4 +137,6 @@ def _gpu(driver: Path = Path("/proc/driver/nvidia")) -> Finding:
         models.append(model[1].strip() if model else information.parent.name)
     if models:
         return Finding("GPU", False, f"{', '.join(models)}; but {reason}", "pip install 'staged[cuda]'")
-    return Finding("GPU", False, f"no NVIDIA GPU, or no driver for it ({reason})", "nothing, if programs run on the CPU only")
+    return Finding(
+        "GPU", False, f"no NVIDIA GPU, or no driver for it ({reason})", "nothing, if programs run on the CPU only"
+    )

@@ -1,4 +1,4 @@
-"""What most data needs before training: normalise, shuffle once, split."""
+"""Preparation that most data needs before training: normalise, shuffle once, split."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 def read_idx(path: str | PathLike[str], *, ndim: int | None = None) -> NDArray[Any]:
     """The array in an IDX file, in this machine's byte order.
 
-    Gzip is told by the file's first bytes, not by its name. `ndim` is the number of dimensions the caller needs.
+    Gzip is recognised by the file's first bytes, not by its name. `ndim` is the number of dimensions the caller needs.
     Returns a fresh array of dtype u8, i8, i16, i32, f32 or f64, as the file says.
     Raises: DataError, naming the file and what was expected, if it cannot be read, is not IDX, is shorter or longer
     than its header says, or has another number of dimensions.
@@ -57,7 +57,7 @@ MOST_AXES = 32
 
 
 def _array(file: Path, stream: gzip.GzipFile | BufferedReader, ndim: int | None) -> NDArray[Any]:
-    """The array that the stream holds. No more of it is read than its header says, and one byte."""
+    """Read the array from the stream: at most as many bytes as its header says, and one to see that no more follow."""
     magic = stream.read(4)
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in DTYPES:
         raise DataError(
@@ -103,5 +103,5 @@ def _opened(file: Path) -> gzip.GzipFile | BufferedReader:
 
 
 def _memory() -> int:
-    """How many bytes this machine has."""
+    """The size of this machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

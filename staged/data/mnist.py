@@ -61,10 +61,10 @@ def mnist(
 
 
 def mnist_split(folder: str | PathLike[str], *, normalized: bool = True) -> Split:
-    """MNIST to train and to test on, from whatever of it lies in `folder`.
+    """MNIST split for training and testing, from the files found in `folder`.
 
-    With the training files there, its two official parts. With the `t10k` files alone, the first four fifths of these
-    train (8,000 of 10,000) and the rest tests, in the file's order, so that figures can be compared.
+    With the training files there: its two official parts. With the `t10k` files alone: the first four fifths of these
+    for training (8,000 of 10,000) and the rest for testing, in the file's order, so that figures can be compared.
     Shapes, dtypes and errors: as `mnist`.
     """
     test_images, test_labels = mnist(folder, "test", normalized=normalized)

@@ -1,7 +1,7 @@
-"""The whole way of a program as text: traced IR, the IR after each pass that changed it, kernels, buffers, transfers.
+"""A program's whole way as text: traced IR, the IR after each pass that changed it, kernels, buffers, transfers.
 
-For whoever wants to know why the generated text is as it is: `program.explain()`, `staged explain FILE:FUNCTION ...`, or
-`python -m staged.explain FILE:FUNCTION ...`.
+It shows why the generated text is as it is. Use `program.explain()`, `staged explain FILE:FUNCTION ...`, or `python -m
+staged.explain FILE:FUNCTION ...`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ def explain(function: Function, machine: Machine, check_nan: bool = False) -> st
     built = build(function, machine, check_nan, watch)
     emitted = built.emitted
     sections = [
-        (f"`{function.name}`", [f"By the back end {built.back_end.name}, for {machine.name}. {emitted.kernels} kernels."]),
+        (
+            f"`{function.name}`",
+            [f"By the back end {built.back_end.name}, for {machine.name}. {emitted.kernels} kernels."],
+        ),
         ("Traced", [watch.traced]),
         *watch.changed,
         ("Passes that changed nothing", [", ".join(watch.unchanged) or "none"]),
@@ -37,7 +40,10 @@ def explain(function: Function, machine: Machine, check_nan: bool = False) -> st
         ("Buffers", [str(MemoryReport.of(emitted.plan, function.name))]),
         ("Transfers", ["\n".join(map(str, transfers(built.lowered))) or "none: all of it runs on the host"]),
     ]
-    return "\n\n".join("\n\n".join([f"## {title}", *(text.rstrip("\n") for text in texts)]) for title, texts in sections) + "\n"
+    return (
+        "\n\n".join("\n\n".join([f"## {title}", *(text.rstrip("\n") for text in texts)]) for title, texts in sections)
+        + "\n"
+    )
 
 
 class _Watch(Watch):
@@ -68,7 +74,7 @@ def _kernels(texts: Mapping[Op, Kernel], log: FusionLog) -> Iterator[str]:
 
 
 def _kernel(op: Op, texts: Mapping[Op, Kernel], log: FusionLog, makers: Mapping[Value, Op]) -> Iterator[str]:
-    """What one kernel does, how, and why those that feed it are not part of it."""
+    """One kernel: its work, its schedule, and why the kernels that feed it were not fused into it."""
     kernel = texts[op]
     yield f"### {kernel.name}" + (f"   {op.where.short}  {op.where.text}" if op.where else "")
     yield ""

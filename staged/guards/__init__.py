@@ -1,5 +1,5 @@
-"""When a call may run the program that it ran before: what a trace read from outside, and a check that it is as it was.
+"""Guards: whether a call may reuse the program of an earlier trace, because all that the trace read is unchanged.
 
-`reads` collects what the front end notes while it traces; `expected` says when a value is as it was; `check` makes one Python
-function of all guards; `entries` keeps the programs of a staged function.
+`reads` records the reads from outside that the front end reports while tracing; `expected` describes a value and says
+when another equals it; `check` compiles all guards of a trace to one Python function.
 """

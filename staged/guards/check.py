@@ -1,4 +1,4 @@
-"""One Python function from the guards of a trace: whether a call may run the program, and what to give it.
+"""Compile the guards of a trace to one Python function, which returns the arguments for the program if all guards hold.
 
     def check(args, kwargs, owner):
         try:
@@ -10,7 +10,7 @@
         except Exception as error:
             return error.__traceback__.tb_lineno
 
-Where something is not as it was it gives the line that found so, of which `Writer.difference` knows what was looked at.
+If a guard fails, the function returns its own line number, which `Writer.difference` translates to what has changed.
 Objects are held weakly; when one of them dies, `dead` is called, and the program is not used again.
 """
 
@@ -28,12 +28,14 @@ from staged.guards.expected import Entries, Expected, Fields, Items, Members, Ob
 from staged.guards.guard import MISSING, Guard
 
 Check = Callable[[tuple[Any, ...], dict[str, Any], Any], tuple[Any, ...] | int | None]
-"""What a call gives the program; a line of the check, or None, where the program does not hold for it."""
+"""A check returns the program's arguments; or the line of the failed guard, or None, if the program does not fit the
+call.
+"""
 
 _UNROLLED = 128
 """Elements of a container that are looked at one by one in the text; more are looked at by `holds`."""
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<guards>")
-"""Where tracebacks place the text: with the library's own files, which are never the user's place."""
+"""The file name in tracebacks: inside this package, so that the frame is not taken for the user's."""
 _OF_STRINGS = frozenset((str,))
 """The classes of the keys of a dict, where all are plain strings."""
 _ALONE = frozenset((type(None), bool, type(Ellipsis), type(NotImplemented)))
@@ -51,7 +53,7 @@ class Writer:
     def __init__(self, dead: Callable[[Any], None]) -> None:
         self._dead = dead
         self.labels: list[str | Guard] = []
-        """What each line looks at."""
+        """The guard, or its description, that each line checks."""
         self.lines: list[str] = []
         """Statements of the text."""
         self.label: str | Guard = "the call"
@@ -101,7 +103,7 @@ class Writer:
         self.lines.append(f"        if {condition}: return {len(self.labels) + _HEAD_LINES}")
 
     def expect(self, text: str, value: Expected) -> None:
-        """The expression `text` must give what was read."""
+        """Check that the expression `text` evaluates to what was read."""
         match value:
             case Same(value=constant):
                 name = self.constant(constant)
@@ -150,7 +152,7 @@ class Writer:
         return name
 
     def _alive(self, value: Expected) -> Expected:
-        """`value`, once `dead` is told of the objects in it."""
+        """Return `value`; from now on `dead` is called when an object in it dies."""
         match value:
             case Object():
                 self.object(value)
@@ -210,11 +212,14 @@ class Writer:
             case "array type":
                 shape, wanted = key
                 dtype = self.constant(wanted)
-                self.refuse(f"{owner}.shape != {shape!r} or ({owner}.dtype is not {dtype} and {owner}.dtype != {dtype})")
+                self.refuse(
+                    f"{owner}.shape != {shape!r} or ({owner}.dtype is not {dtype} and {owner}.dtype != {dtype})"
+                )
             case "elements":
                 dtype, shape, elements = key
                 self.refuse(
-                    f"{owner}.dtype.str != {dtype!r} or {owner}.shape != {shape!r} or {owner}.tobytes() != {self.constant(elements)}"
+                    f"{owner}.dtype.str != {dtype!r} or {owner}.shape != {shape!r} or {owner}.tobytes() != "
+                    f"{self.constant(elements)}"
                 )
             case "flags":
                 assert value is not None
@@ -246,13 +251,13 @@ class Writer:
         return made
 
     def difference(self, line: int) -> str:
-        """What a line of the check looks at, which was not as the trace had read it."""
+        """The guard, or its description, that failed on this line."""
         return str(self.labels[line - _HEAD_LINES - 1])
 
 
 @lru_cache(maxsize=64)
 def _code(text: str) -> CodeType:
-    """The compiled text. A function that is traced again reads the same places, and what it finds there are constants."""
+    """The compiled text, cached: retracing a function reads the same places, and the values found are constants."""
     return compile(text, _FILE, "exec")
 
 
@@ -268,7 +273,7 @@ def _attribute(owner: str, name: str, writer: Writer) -> str:
 
 
 def holds(value: Any, wanted: Expected) -> bool:
-    """Whether a value is as it was: what `Writer.expect` writes out for small containers."""
+    """Whether `value` is as it was. For small containers `Writer.expect` writes the same comparison as code."""
     found: Any = value  # what `type(...) is` says is not narrowed
     match wanted:
         case Same(value=constant):
@@ -301,7 +306,7 @@ def holds(value: Any, wanted: Expected) -> bool:
 
 
 def lookup(cls: type, name: str) -> Any:
-    """What a class has by this name, as it stands in the dict of the first base that has it; MISSING for nothing."""
+    """The class attribute `name`, unbound, from the first base in `cls.__mro__` that has it; MISSING without one."""
     for base in cls.__mro__:
         if name in base.__dict__:
             return base.__dict__[name]

@@ -1,7 +1,7 @@
-"""What a value that a trace read must be for the program to hold: the same object, an equal number, or a container of such.
+"""Descriptions of values that a trace has read, to compare with later: same object, equal number, or equal container.
 
-Containers are compared with what they held when they were read, since the trace may have changed them later. Objects are held
-weakly where Python allows it: a guard keeps no model alive.
+Containers are compared with their contents at the time of the read, since the trace may have changed them later.
+Objects are held weakly where Python allows it: a guard keeps no model alive.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ LARGEST = 4096
 _DEEPEST = 40
 
 _EQUAL = frozenset((
-    bool, int, float, str, bytes, complex, range, np.dtype, DType, slice, type(None), type(Ellipsis), type(NotImplemented),
+    bool, int, float, str, bytes, complex, range, np.dtype, DType, slice,
+    type(None), type(Ellipsis), type(NotImplemented),
 ))  # fmt: skip
 _STRONG = frozenset((BuiltinFunctionType, CodeType, GetSetDescriptorType, np.ufunc, enum.Enum))
 _NO_OBJECTS = frozenset((enum.Enum, np.generic, tuple, list, deque, dict, set, frozenset))
-"""Classes with a form of their own; every other value is an object. Asked of `__mro__`, since `isinstance` of an Enum is slow."""
+"""Classes with a description of their own; all others are objects. `__mro__` is tested: `isinstance` of Enum is slow.
+"""
 _SEQUENCES = frozenset((list, tuple, deque))
 _MAPPINGS = frozenset((dict, OrderedDict, defaultdict))
 _SETS = frozenset((set, frozenset))
@@ -47,7 +49,7 @@ class Same:
 
 @dataclass(slots=True)
 class Object:
-    """The same object. `reference` is weak, or gives an object that may be held."""
+    """The same object. `reference` is weak, or a function that returns an object which may be kept alive."""
 
     reference: Callable[[], Any]
     identity: int
@@ -98,9 +100,9 @@ class TooLargeError(Exception):
 
 
 def expected(value: Any, found: Callable[[Any], None] = lambda _: None) -> Expected:
-    """What a value read must be at the next call. `found` is called with each object that is no container.
+    """Describe the value that the next call must find. `found` is called with each object that is not a container.
 
-    Raises TooLargeError.
+    Raises: TooLargeError for containers with more than `LARGEST` elements.
     """
     return _visit(value, found, [LARGEST], 0)
 

@@ -14,7 +14,7 @@ MISSING = object()
 
 @dataclass(slots=True, eq=False)  # not frozen: a trace makes hundreds
 class Guard:
-    """`kind` of read, of `owner` by `key`, with what it gave (None where the kind says all)."""
+    """One read: its kind, its owner, the key (such as a name), and the value read (None where the kind implies it)."""
 
     kind: str
     owner: Object
@@ -22,7 +22,7 @@ class Guard:
     value: Expected | None
 
     def __str__(self) -> str:
-        """What was read, in words."""
+        """A description of the read for messages."""
         owner = self.owner.reference()
         name = (
             f"`{owner.__name__}`"

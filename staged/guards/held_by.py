@@ -1,4 +1,4 @@
-"""What Python's own objects hold, and what their code mentions: of which kinds nothing, and where the rest is found."""
+"""The objects that Python's own objects refer to, and the names that code mentions; and the kinds that hold nothing."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ IMMUTABLE = (
 )
 """Classes of objects that hold nothing which may change."""
 GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
-"""Classes of functions that say in words what they read."""
+"""Classes of callables that state as text which attributes they read."""
 OF_PYTHON = frozenset(
     "__module__ __qualname__ __doc__ __dict__ __weakref__ __annotations__ __dataclass_fields__ __dataclass_params__ "
-    "__abstractmethods__ _abc_impl __orig_bases__ __parameters__ __type_params__ __firstlineno__ __static_attributes__".split()
+    "__abstractmethods__ _abc_impl __orig_bases__ __parameters__ __type_params__ __firstlineno__ "
+    "__static_attributes__".split()
 )
-"""What Python keeps in a class for itself."""
+"""Class attributes that Python itself sets."""
 _VALUES = frozenset((enum.Enum, np.generic, np.dtype, DType, Array))
 CONTAINERS = (list, tuple, set, frozenset, deque, dict)
 _DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType)
@@ -46,7 +47,9 @@ PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, typ
 
 
 def is_plain(value: Any) -> bool:
-    """Whether there is nothing below a value to look at: numbers, strings, dtypes, arrays, members of a library's enums."""
+    """Whether there is nothing below a value to look at: numbers, strings, dtypes, arrays, members of a library's
+    enums.
+    """
     if type(value) in PLAIN:
         return True
     if _VALUES.isdisjoint(type(value).__mro__):
@@ -89,4 +92,3 @@ def globals_in(code: CodeType) -> tuple[str, ...]:
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:
     return (constant for constant in code.co_consts if isinstance(constant, CodeType))
-

@@ -1,13 +1,13 @@
-"""What one trace reads from outside: each read is a guard, or a reason why the function must be traced at every call.
+"""The reads of one trace from outside: each becomes a guard, or a reason why the function must be traced at every call.
 
-The front end notes reads as it evaluates the user's code. A read is noted with the value that it gave, before the trace changes
-anything, once for each place. Three kinds of code run while staging:
+The front end reports reads as it evaluates the user's code: the value, before the trace changes anything, once per
+place. Three kinds of code run while staging:
 
-- converted code, whose reads are noted one by one;
-- code that is known to depend on its arguments alone (`known_calls`), for which everything that its arguments hold is noted;
-- anything else, which is a reason.
+- converted code, whose reads are recorded one by one;
+- code known to depend on its arguments alone (`known_calls`), for which everything reachable from them is recorded;
+- any other code, which is a reason.
 
-Owners of attributes are objects that are older than the trace; what the trace itself has made is the same in every trace.
+Only objects older than the trace are owners: those that the trace itself creates are the same in every trace.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ from staged.ops.array import Array
 from staged.source import here
 
 MOST_OBJECTS = 4000
-"""Objects below an argument of code that is not converted that are looked at; beyond, the function is traced at each call."""
+"""Objects below an argument of code that is not converted that are looked at; beyond, the function is traced at each
+call.
+"""
 _MOST_BYTES = 1 << 16
 """Of arrays that are read while staging."""
 
@@ -81,7 +83,7 @@ class Reads:
 
     def __init__(self, is_made: Callable[[object], bool] = _nothing_is_made) -> None:
         self.is_made = is_made
-        """Whether the trace has made an object: what it holds is the same in every trace."""
+        """Whether the trace has created an object, whose contents are then the same in every trace."""
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.reasons: dict[str, Reason] = {}
         self.arrays: dict[int, Any] = {}
@@ -89,18 +91,18 @@ class Reads:
         self.new: set[int] = set()
         """The ids of iterators that the trace has made; they are not kept alive, and no older object can have them."""
         self.owners: dict[int, Object] = {}
-        """What stands for the owners of reads, by id."""
+        """`Object` descriptions of the owners of reads, by id."""
         self.kept: list[object] = []
         """Alive until the trace ends, so that ids stay unique."""
         self.whole: set[tuple[int, bool, bool]] = set()
         """Objects of which everything is noted: with the elements of arrays, into functions."""
         self.states: list[tuple[Any, dict[str, Any], dict[str, Any]]] = []
-        """Objects that other code may change, their attributes, and what these were."""
+        """Objects that unconverted code may change: (object, its attributes, their values before the call)."""
         self.writes: list[tuple[Object, str, Any]] = []
         """(object, attribute, value) that every call writes, as the trace did."""
 
     def release(self) -> None:
-        """Let go of the user's objects, once the guards are made or not wanted."""
+        """Drop references to the user's objects, once the guards are made or turn out not to be needed."""
         self.kept.clear()
         self.owners.clear()
         self.arrays.clear()
@@ -115,7 +117,9 @@ class Reads:
         self._expected(value)
 
     def function(self, function: FunctionType, names: tuple[str, ...]) -> None:
-        """A function that is converted and called: its code, defaults and closure, and the global names that it mentions."""
+        """A function that is converted and called: its code, defaults and closure, and the global names that it
+        mentions.
+        """
         if ("code", id(function)) in self.guards:
             return
         owner = self._owner(function)
@@ -149,7 +153,7 @@ class Reads:
             self._add("no name", builtin, name, None)
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
-        """`owner.name` gave `value`, and gives it again without running code of the user's."""
+        """`owner.name` was `value`; reading it again runs no code of the user's."""
         if ("attribute", id(owner), name) not in self.guards:
             self._add("attribute", self._owner(owner), name, self._expected(value))
 
@@ -168,12 +172,12 @@ class Reads:
             self._add("no attribute", self._owner(owner), name, None)
 
     def of_class(self, cls: type, name: str, value: Any) -> None:
-        """What the class has by this name, as it stands in the dict of one of its bases; MISSING for nothing."""
+        """The class attribute `name` is `value`, as found in the `__dict__` of a base; MISSING if no base has it."""
         if ("of class", id(cls), name) not in self.guards:
             self._add("of class", self._owner(cls), name, None if value is MISSING else self._expected(value))
 
     def own(self, cls: type, name: str) -> None:
-        """What a class has of its own by this name, or that it has nothing."""
+        """The attribute `name` in the class's own `__dict__`, or its absence."""
         found = cls.__dict__.get(name, MISSING)
         self._add("own", self._owner(cls), name, None if found is MISSING else self._expected(found))
 
@@ -183,12 +187,12 @@ class Reads:
             self._add("type", self._owner(owner), None, self._expected(type(owner)))
 
     def bases(self, cls: type) -> None:
-        """The classes in which what a class has is looked for."""
+        """The bases in which attributes of `cls` are looked up."""
         if not is_library(cls.__module__):
             self.attribute(cls, "__mro__", cls.__mro__)
 
     def is_instance(self, cls: type, wanted: Any) -> None:
-        """Objects of `cls` are looked at for whether they are of `wanted`: a class, a union, or a tuple of such."""
+        """Code tests whether objects of `cls` are instances of `wanted`: a class, a union, or a tuple of these."""
         self.bases(cls)
         for each in wanted if isinstance(wanted, tuple) else getattr(wanted, "__args__", (wanted,)):
             if isinstance(each, tuple | UnionType):
@@ -219,11 +223,11 @@ class Reads:
             self._met(array.base)
 
     def ambient(self, what: str, read: Callable[[], Any]) -> None:
-        """A setting of Python's or NumPy's, which `read` gives."""
+        """A global setting of Python or NumPy, returned by `read`."""
         self._add("ambient", held(read), what, Same(read()))
 
     def printed(self, value: Any) -> None:
-        """Something becomes text while staging: of an array that is as NumPy is told to print."""
+        """A value was formatted while staging; for NumPy arrays that depends on NumPy's print options."""
         parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
         if any(isinstance(part, np.ndarray) for part in parts):
             self.ambient("how NumPy prints", _print_options)
@@ -242,7 +246,7 @@ class Reads:
         self._add("elements", self._owner(array), (array.dtype.str, array.shape, array.tobytes()), None)
 
     def _older(self, array: Any) -> Any:
-        """The older array whose memory an array shows: itself, or one that it is a view of; None for what the trace has made."""
+        """The older array whose memory `array` shows: itself or a base; None for memory that the trace created."""
         each = whole = array
         while isinstance(each, np.ndarray):
             if id(each) in self.arrays:
@@ -260,7 +264,7 @@ class Reads:
             self.all_of(value, what)
 
     def modules(self, root: Any) -> None:
-        """The Variables and modules below a module, by name: what `parameters()` looks at."""
+        """The Variables and modules below a module, by name, as `parameters()` finds them."""
         waiting = [root]
         while waiting:
             module = waiting.pop()
@@ -337,7 +341,7 @@ class Reads:
                 self.reason(f"{what or 'code that is not converted'} is given a {cls.__module__}.{cls.__qualname__}")
 
     def _contents(self, container: Any) -> Iterator[Any]:
-        """What a container holds; of one of the user's own classes also what its methods may read."""
+        """The elements of a container; for a user's subclass also everything that its methods may read."""
         base = next(cls for cls in CONTAINERS if isinstance(container, cls))
         elements = tuple(dict.values(container)) if base is dict else tuple(base.__iter__(container))
         yield from elements
@@ -375,7 +379,7 @@ class Reads:
                 yield from self._methods(cls)
 
     def _methods(self, cls: type) -> Iterator[Any]:
-        """What a class of the user's has: an operator or another method may call its functions, and read the rest."""
+        """The contents of a user's class, since operators and other methods may call and read them."""
         self._add("keys", self._owner(cls), None, self._expected(tuple(cls.__dict__)))
         for name, value in list(vars(cls).items()):
             if name in OF_PYTHON or isinstance(value, MemberDescriptorType | GetSetDescriptorType):
@@ -387,7 +391,7 @@ class Reads:
                 yield value.__func__ if isinstance(value, staticmethod | classmethod | MethodType) else value
 
     def _mentioned(self, function: FunctionType) -> None:
-        """A function that runs without being converted: all that its code mentions, if it is the user's, and what it was given."""
+        """All that a function mentions that runs unconverted (if it is the user's), and its defaults and closure."""
         if getattr(function, "__staged_converted__", False):
             return
         if is_library(str(function.__globals__.get("__name__", ""))):
@@ -413,7 +417,7 @@ class Reads:
             self._used(function, value)
 
     def _used(self, function: FunctionType, value: Any) -> None:
-        """What a function that runs without being converted mentions."""
+        """The parts of `value` that an unconverted function mentions."""
         if isinstance(value, ModuleType):
             for name in names_in(function.__code__):
                 if name in value.__dict__:

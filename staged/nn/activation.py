@@ -44,7 +44,7 @@ class GELU(Module):
         self.approximate = approximate
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         return f"approximate={self.approximate!r}"
 
     def forward(self, x: Any) -> Any:
@@ -59,7 +59,7 @@ class Softmax(Module):
         self.dim = dim
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         return f"dim={self.dim}"
 
     def forward(self, x: Any) -> Any:
@@ -74,7 +74,7 @@ class LogSoftmax(Module):
         self.dim = dim
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         return f"dim={self.dim}"
 
     def forward(self, x: Any) -> Any:
@@ -90,7 +90,7 @@ class LeakyReLU(Module):
         self.negative_slope = negative_slope
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         return f"negative_slope={self.negative_slope}"
 
     def forward(self, x: Any) -> Any:
@@ -106,7 +106,7 @@ class ELU(Module):
         self.alpha = alpha
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         return f"alpha={self.alpha}"
 
     def forward(self, x: Any) -> Any:
@@ -129,7 +129,7 @@ class Softplus(Module):
     """log(1 + exp(x)), element by element."""
 
     def extra_repr(self) -> str:
-        """What torch's is made with; ours has no other."""
+        """torch's defaults, which are the only values supported here."""
         return "beta=1.0, threshold=20.0"
 
     def forward(self, x: Any) -> Any:

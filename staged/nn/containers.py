@@ -67,7 +67,7 @@ class ModuleList(_Numbered):
         self.extend(modules)
 
     def _rows(self) -> list[tuple[str, str]]:
-        """Neighbours that print alike stand in one row."""
+        """Print neighbours with equal text as one row."""
         rows = []
         for text, group in groupby(super()._rows(), key=lambda row: row[1]):
             labels = [label.strip("()") for label, _ in group]
@@ -128,7 +128,7 @@ class ModuleDict(Module):
 
 
 class Identity(Module):
-    """Gives what it takes; like torch's, it may be made with any arguments."""
+    """Return the input unchanged. Like torch's, the constructor accepts and ignores any arguments."""
 
     def __init__(self, *unused: Any, **unused_too: Any) -> None:
         pass

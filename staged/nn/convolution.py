@@ -11,7 +11,7 @@ from staged.nn.parameters import check_dtype, check_option, check_sizes, pair, u
 
 
 class _Convolution(Module):
-    """What convolutions share: the checks of what they are made with, and how they print."""
+    """Base of the convolutions: checks of constructor arguments and inputs, and printing."""
 
     axes: int
     padding: Any
@@ -54,7 +54,7 @@ class _Convolution(Module):
         return tuple(size)
 
     def extra_repr(self) -> str:
-        """What it is made with, as far as it is not the default."""
+        """The sizes, and each option that differs from its default, as `repr` shows them."""
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
         zeros, ones = (0,) * self.axes, (1,) * self.axes
         parts += [f"padding={self.padding}"] if self.padding != zeros else []

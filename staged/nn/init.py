@@ -1,4 +1,4 @@
-"""First values for parameters, with the names and formulas of `torch.nn.init`: each writes a Variable and returns it."""
+"""Initial values of parameters, with the names and formulas of `torch.nn.init`. Each writes and returns a Variable."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def kaiming_normal_(tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearit
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By what a nonlinearity is to be made up for: `param` is the negative slope of `leaky_relu`."""
+    """The factor that keeps the variance of a layer's output constant through `nonlinearity`; `param` is the negative
+    slope of `leaky_relu`.
+    """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1.0 + (0.01 if param is None else param) ** 2))
     check_option("calculate_gain", "nonlinearity", nonlinearity, (*_GAINS, "leaky_relu"))
@@ -102,7 +104,7 @@ def _kaiming(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
 
 
 def _fans(tensor: Any) -> tuple[int, int]:
-    """How many inputs each output has, and outputs each input."""
+    """(fan in, fan out): the number of inputs of each output, and of outputs of each input."""
     shape = tensor.shape
     if len(shape) < 2:
         raise st.ShapeError(f"a fan needs a weight of at least 2 axes, got {shape}", where=st.here())

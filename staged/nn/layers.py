@@ -23,7 +23,7 @@ class Linear(Module):
         self.bias = uniform((out_features,), in_features, dtype) if bias else None
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
     def forward(self, x: Any) -> Any:
@@ -47,7 +47,7 @@ class Flatten(Module):
         self.end_dim = end_dim
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
     def forward(self, x: Any) -> Any:
@@ -68,7 +68,7 @@ class Dropout(Module):
         self.generator = generator
 
     def extra_repr(self) -> str:
-        """What it is made with; results are always new arrays."""
+        """The constructor's arguments, as `repr` shows them; `inplace` is always False."""
         return f"p={self.p}, inplace=False"
 
     def forward(self, x: Any) -> Any:
@@ -79,8 +79,8 @@ class Dropout(Module):
 class Embedding(Module):
     """Rows of a table, by index; the table starts from N(0, 1) as in torch.
 
-    The row `padding_idx` (one below 0 counts from the end) starts as zeros and is not trained: no gradient reaches it by a look-up.
-    Shapes: indices (...) integer, 0 <= index < num_embeddings; result (..., embedding_dim).
+    The row `padding_idx` (one below 0 counts from the end) starts as zeros and is not trained: no gradient reaches it
+    by a look-up. Shapes: indices (...) integer, 0 <= index < num_embeddings; result (..., embedding_dim).
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Embedding(Module):
         self.weight = Parameter(table)
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 

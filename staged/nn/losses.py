@@ -10,9 +10,9 @@ from staged.nn.parameters import check_option, check_probability
 
 
 class _Loss(Module):
-    """What losses share: `reduction` is "mean", "sum" or "none".
+    """Base of all losses: `reduction` is "mean", "sum" or "none".
 
-    Arguments that torch has at other positions, behind some of its own past, are given by name.
+    Arguments that torch has at other positions, behind deprecated ones of its own, are keyword-only.
     """
 
     reductions: tuple[str, ...] = ("mean", "sum", "none")
@@ -23,9 +23,9 @@ class _Loss(Module):
 
 
 class _ClassLoss(_Loss):
-    """A loss of labels: `weight` holds a factor for each class, rows labelled `ignore_index` count nothing.
+    """Base of losses on labels: `weight` has a factor for each class, and rows labelled `ignore_index` do not count.
 
-    torch ignores -100 unless told otherwise; here nothing is ignored unless asked for, and a negative label is an error.
+    torch ignores -100 by default; here nothing is ignored by default, and a negative label is an error.
     """
 
     def __init__(self, weight: Any = None, *, ignore_index: int | None = None, reduction: str = "mean") -> None:

@@ -16,7 +16,7 @@ from staged.random import Generator
 
 
 class Found(list[Any]):
-    """What a module holds: a list, of which `next` takes one after the other, as of torch's iterators."""
+    """A list of a module's parts that `next` also accepts, since torch's methods return iterators."""
 
     __staged_node__ = True
     _rest: Iterator[Any] | None = None
@@ -28,7 +28,7 @@ class Found(list[Any]):
 
 
 class Parameters(Found):
-    """Parameters, each once, with their paths in `names`: an optimiser tells by these which gradient is whose."""
+    """Parameters, each once, with their paths in `names`, by which an optimiser assigns gradients given by name."""
 
     def __init__(self, named: Named) -> None:
         super().__init__(variable for _, variable in named)
@@ -36,18 +36,18 @@ class Parameters(Found):
 
 
 class Named(Found):
-    """(path, what is there) in order, as torch gives them; also the dict of them: `["conv1.weight"]`, `.items()`, `dict(...)`."""
+    """(path, part) pairs in torch's order, usable as a dict too: `["conv1.weight"]`, `.items()`, `dict(...)`."""
 
     def keys(self) -> list[str]:
         """The paths."""
         return [name for name, _ in self]
 
     def values(self) -> list[Any]:
-        """What is there."""
+        """The parts."""
         return [value for _, value in self]
 
     def items(self) -> list[tuple[str, Any]]:
-        """(path, what is there)."""
+        """The (path, part) pairs."""
         return list(self)
 
     def __getitem__(self, key: Any) -> Any:
@@ -65,18 +65,19 @@ class Named(Found):
 class Module:
     """Base of all layers: a tree of modules and parameters with torch's names.
 
-    Parameters are `staged.Variable`s (or `nn.Parameter`s) held as attributes, submodules are Modules held as attributes. What
-    is kept and not trained (running statistics, masks) is a Variable too, entered by `register_buffer`; a `st.random.Generator` held
-    as an attribute is saved with them (`noise.seed`, `noise.counter`). A module may be built
-    inside a staged function (its parameters then live in the program) or in plain Python (they keep their buffers between
-    calls and are seen from Python). Subclasses write `forward`.
+    Parameters are `staged.Variable`s (or `nn.Parameter`s) held as attributes; submodules are Modules held as
+    attributes. State that is saved but not trained (running statistics, masks) is a Variable entered by
+    `register_buffer`. A `st.random.Generator` held as an attribute is saved too (`noise.seed`, `noise.counter`).
+
+    A module may be built inside a staged function (its parameters then live in the program) or in plain Python (they
+    keep their buffers between calls and are seen from Python). Subclasses write `forward`.
     """
 
     training: bool = True
     _buffers: tuple[str, ...] = ()
-    """The names of the Variables that are no parameters."""
+    """The names of the Variables that are not parameters."""
     _unsaved: tuple[str, ...] = ()
-    """Those of them that a `state_dict` leaves out."""
+    """The names among `_buffers` that a `state_dict` leaves out."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = {id(variable) for _, variable in self._variables()} if isinstance(value, Module) else set()
@@ -103,7 +104,7 @@ class Module:
                 object.__setattr__(self, kind, tuple(each for each in names if each != name))
 
     def prefix_names(self, prefix: str, besides: Collection[int] = ()) -> None:
-        """Put `prefix` before the names of Variables, which generated code carries; but of those with an id in `besides`."""
+        """Put `prefix` before the names of Variables, which generated code shows; not where the id is in `besides`."""
         done = set(besides)
         for _, module in self._places():
             module._refuse_hidden()
@@ -141,7 +142,7 @@ class Module:
         setattr(self, name, module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; every subclass has its own."""
+        """Compute the module's result; every subclass defines it."""
         raise TypeError(f"{type(self).__name__} has no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -171,7 +172,7 @@ class Module:
         return found
 
     def _variables(self) -> Iterator[tuple[str, Any]]:
-        """(path, Variable): of each module its parameters, then its buffers, then what is below it; shared ones repeat."""
+        """(path, Variable) of each module: parameters, buffers, then submodules; a shared one once per name."""
         for place, module in self._places():
             for name, variable, _ in sorted(module._own(), key=lambda item: item[2]):
                 yield place + name, variable
@@ -213,7 +214,7 @@ class Module:
         return self._named(False, prefix, recurse, remove_duplicate)
 
     def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Named:
-        """(path, Variable) for what is kept and not trained: own ones before those of submodules."""
+        """(path, Variable) of the buffers: this module's before those of submodules."""
         return self._named(True, prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Parameters:
@@ -225,7 +226,9 @@ class Module:
         return Found(self.named_buffers(recurse=recurse).values())
 
     def _refuse_hidden(self) -> None:
-        """Raises: TypeError where a list or dict holds a module or Variable that is no attribute: it would not be trained."""
+        """Raises: TypeError where a list or dict holds a module or Variable that is no attribute: it would not be
+        trained.
+        """
         seen = {id(value) for value in self.__dict__.values()}
         for name, value in self.__dict__.items():
             held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
@@ -234,7 +237,8 @@ class Module:
                     what = next(word for kind, word in _HIDDEN if isinstance(each, kind))
                     raise TypeError(
                         f"`{type(self).__name__}.{name}` is a {type(value).__name__} of {what}: "
-                        "put modules into an nn.ModuleList or nn.ModuleDict, Variables and generators into attributes of their own"
+                        "put modules into an nn.ModuleList or nn.ModuleDict, Variables and generators into attributes "
+                        "of their own"
                     )
 
     def apply(self, function: Callable[[Module], Any]) -> Module:
@@ -257,7 +261,7 @@ class Module:
     # ---- what it holds ----
 
     def _saved(self) -> dict[str, Any]:
-        """What a `state_dict` is about: path to Variable, shared ones by each of their names."""
+        """The Variables of a `state_dict` by path; a shared one appears under each of its names."""
         unsaved = {place + name for place, module in self._places() for name in module._unsaved}
         for _, module in self._places():
             module._refuse_hidden()
@@ -266,28 +270,29 @@ class Module:
     def state_dict(self) -> dict[str, Any]:
         """The present values of parameters and buffers by path, with torch's keys and layouts.
 
-        In plain Python they are NumPy arrays of the caller's own, ready to be saved; in staged and eager code arrays of those.
+        In plain Python they are NumPy arrays of the caller's own, ready to be saved; in staged and eager code arrays of
+        those.
         """
         return {path: variable.saved() for path, variable in self._saved().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> MatchedKeys:
         """Set every parameter and buffer from `state_dict`: all of them, or none where one does not fit.
 
-        Its values are torch tensors, NumPy arrays or lists of any real dtype, which become the parameter's, or arrays of ours.
-        Returns (missing_keys, unexpected_keys), both empty unless `strict` is off.
-        Raises: StateDictError (a KeyError) naming all names that are missing or left over, ShapeError naming all shapes that
-        differ, DTypeError for what is not an array of real numbers.
+        Its values are torch tensors, NumPy arrays or lists of any real dtype, which become the parameter's, or arrays
+        of ours. Returns (missing_keys, unexpected_keys), both empty unless `strict` is off. Raises: StateDictError (a
+        KeyError) naming all names that are missing or left over, ShapeError naming all shapes that differ, DTypeError
+        for what is not an array of real numbers.
         """
         return load(type(self).__name__, self._saved(), state_dict, strict)
 
     # ---- how it prints ----
 
     def extra_repr(self) -> str:
-        """What stands in the parentheses when the module is printed; subclasses have their own."""
+        """The text in parentheses when the module is printed; subclasses override it."""
         return ""
 
     def _rows(self) -> list[tuple[str, str]]:
-        """(label, text) for what is printed below the module's name."""
+        """(label, text) of each line printed below the module's name."""
         return [(f"({name})", repr(child)) for name, child in self._submodules()]
 
     def __repr__(self) -> str:
@@ -307,7 +312,7 @@ _HIDDEN = (
 
 
 def check_module(holder: Module, module: Any) -> None:
-    """Raises: ArgumentError for what is no module, and so would be found by no walk through the tree."""
+    """Raises: ArgumentError if `module` is not a Module, since no walk through the tree would find it."""
     if not isinstance(module, Module):
         hint = "write a Module, whose `forward` calls it"
         if isinstance(module, list | tuple):
@@ -318,7 +323,7 @@ def check_module(holder: Module, module: Any) -> None:
 
 
 def _handed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What `forward` gets: in plain Python arrays of ours for NumPy's, so that they have the same methods as in a program."""
+    """The arguments for `forward`: in plain Python NumPy's arrays become ours, which have a program's methods."""
     if not is_plain():
         return args, kwargs
     return tuple(map(_ours, args)), {name: _ours(argument) for name, argument in kwargs.items()}

@@ -31,7 +31,7 @@ class LayerNorm(Module):
         self.bias = Parameter(st.zeros(self.normalized_shape, dtype=dtype)) if elementwise_affine and bias else None
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         affine = f"elementwise_affine={self.weight is not None}, bias={self.bias is not None}"
         return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
@@ -58,7 +58,7 @@ class RMSNorm(Module):
         self.weight = Parameter(st.ones(self.normalized_shape, dtype=dtype)) if elementwise_affine else None
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
 
     def forward(self, x: Any) -> Any:
@@ -69,7 +69,7 @@ class RMSNorm(Module):
 
 
 class _ChannelNorm(Module):
-    """What norms with a weight and a bias per channel share."""
+    """Base of norms with a weight and a bias per channel."""
 
     def __init__(self, channels: int, eps: float, affine: bool, dtype: Any) -> None:
         self.eps = eps
@@ -77,16 +77,16 @@ class _ChannelNorm(Module):
         self.bias = Parameter(st.zeros((channels,), dtype=dtype)) if affine else None
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         affine = f"affine={self.weight is not None}, bias={self.bias is not None}"
         return f"{self.sizes()}, eps={self.eps}{self.following()}, {affine}{self.tracking()}"
 
     def sizes(self) -> str:
-        """The sizes that it is made with."""
+        """The sizes given to the constructor."""
         raise TypeError(f"{type(self).__name__} has no sizes()")
 
     def following(self) -> str:
-        """How running statistics follow a batch, where the kind of norm may have them."""
+        """How running statistics are updated, as `repr` shows it; empty for norms without them."""
         return ""
 
     def tracking(self) -> str:
@@ -137,7 +137,7 @@ class GroupNorm(_ChannelNorm):
 
 
 class _StatisticsNorm(_ChannelNorm):
-    """What norms with running statistics share: `running_mean`, `running_var`, `num_batches_tracked`, as in torch."""
+    """Base of norms with running statistics: `running_mean`, `running_var` and `num_batches_tracked`, as in torch."""
 
     ndims: tuple[int, ...] = ()
     running_mean: Any
@@ -161,7 +161,7 @@ class _StatisticsNorm(_ChannelNorm):
         return str(self.num_features)
 
     def following(self) -> str:
-        """How running statistics follow a batch."""
+        """The momentum of the running statistics, as `repr` shows it."""
         return f", momentum={self.momentum}"
 
     def tracking(self) -> str:
@@ -169,7 +169,9 @@ class _StatisticsNorm(_ChannelNorm):
         return f", track_running_stats={self.track_running_stats}"
 
     def follow(self, mean: Any, var: Any) -> None:
-        """Move the running statistics towards those of a batch by `momentum`, or to the mean of all batches without one."""
+        """Move the running statistics towards those of a batch by `momentum`, or to the mean of all batches without
+        one.
+        """
         tracked = self.num_batches_tracked
         tracked.value = tracked.value + 1
         dtype = self.running_mean.dtype
@@ -181,10 +183,11 @@ class _StatisticsNorm(_ChannelNorm):
 
 
 class _BatchNorm(_StatisticsNorm):
-    """Each channel brought to mean 0 and variance 1 over the batch, and in evaluation by what was seen in training.
+    """Normalise each channel to mean 0 and variance 1: over the batch in training, by the running statistics in
+    evaluation.
 
-    `running_mean` and `running_var` (unbiased) follow the batches by `momentum`; they are in the `state_dict` and are no
-    parameters. Source: Ioffe and Szegedy, 2015.
+    `running_mean` and `running_var` (unbiased) follow the batches by `momentum`. They are buffers: saved in the
+    `state_dict`, not trained. Source: Ioffe and Szegedy, 2015.
     """
 
     def __init__(

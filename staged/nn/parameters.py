@@ -1,4 +1,4 @@
-"""What layers share: parameters, their first values, pairs of sizes, checks of what layers are made with and given."""
+"""Helpers of all layers: parameters and their initial values, pairs of sizes, checks of arguments and inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Parameter(st.Variable):
             raise st.ArgumentError(
                 "every parameter is trained",
                 where=st.here(),
-                hint="hold what is not trained with `self.register_buffer(name, array)`, or train some with `wrt=[...]`",
+                hint="hold what is not trained with `self.register_buffer(name, array)`, or train some with "
+                "`wrt=[...]`",
             )
         super().__init__(data, name)
         if not self.dtype.is_float:
@@ -72,7 +73,7 @@ def check_sizes(layer: str, least: int = 1, **sizes: Any) -> None:
 
 
 def check_probability(layer: str, p: Any) -> None:
-    """A probability that is a Python number is between 0 and 1; a staged one is what the program says."""
+    """Raises: ArgumentError if `p` is a Python number outside [0, 1]. A staged one is not checked."""
     if isinstance(p, int | float) and not 0.0 <= p <= 1.0:
         raise st.ArgumentError(f"{layer}: a probability is between 0 and 1, got {p}", where=st.here())
 
@@ -85,7 +86,9 @@ def check_option(layer: str, name: str, value: Any, options: tuple[str, ...]) ->
 
 
 def check_inplace(layer: str, inplace: Any) -> None:
-    """torch's layers may write over their input; ours give a new array, and say so rather than leave the input as it was."""
+    """torch's layers may write over their input; ours give a new array, and say so rather than leave the input as it
+    was.
+    """
     if inplace:
         raise st.ArgumentError(
             f"{layer}: arrays are values, no layer writes over its input",

@@ -10,7 +10,7 @@ from staged.nn.parameters import check_sizes
 
 
 class _Pool(Module):
-    """What pooling layers share: window, stride (the window's by default) and padding."""
+    """Base of pooling layers: window, stride (the window by default) and padding."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class _MaxPool(_Pool):
         super().__init__(kernel_size, stride, padding, ceil_mode)
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         window = f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
         return f"{window}, dilation=1, ceil_mode={self.ceil_mode}"
 
@@ -79,7 +79,7 @@ class AvgPool2d(_AvgPool):
     """The mean of each window of (N, C, H, W)."""
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
     def forward(self, x: Any) -> Any:
@@ -91,7 +91,7 @@ class AvgPool1d(_AvgPool):
     """The mean of each window of (N, C, L)."""
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         sizes = {"kernel_size": self.kernel_size, "stride": self.stride, "padding": self.padding}
         return ", ".join(f"{name}={(size,) if isinstance(size, int) else size}" for name, size in sizes.items())
 
@@ -105,7 +105,7 @@ class _Adaptive(Module):
         self.output_size = output_size
 
     def extra_repr(self) -> str:
-        """What it is made with."""
+        """The constructor's arguments, as `repr` shows them."""
         return f"output_size={self.output_size}"
 
 

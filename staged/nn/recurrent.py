@@ -1,4 +1,4 @@
-"""Recurrent layers and cells with torch's parameters: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, ..."""
+"""Recurrent layers and cells with torch's parameters: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, ..."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from staged.nn.parameters import check_dtype, check_option, check_probability, c
 
 
 class _Recurrent(Module):
-    """What the layers share: a stack of `num_layers`, each over a whole sequence, in one direction or both.
+    """Base of the layers: a stack of `num_layers`, each over a whole sequence, in one direction or both.
 
     Shapes: x (T, N, input_size), or (N, T, input_size) with `batch_first`, or (T, input_size) without a batch; states
-    (num_layers * directions, N, hidden_size), without N where x has none; y as x, with directions * hidden_size at the end.
-    Weights start from U(-1/sqrt(hidden_size), 1/sqrt(hidden_size)). `dropout` falls on what one layer gives the next.
+    (num_layers * directions, N, hidden_size), without N where x has none; y as x, with directions * hidden_size at the
+    end. Weights start from U(-1/sqrt(hidden_size), 1/sqrt(hidden_size)). `dropout` applies to the outputs of every
+    layer but the last.
     """
 
     gates = 1
@@ -56,7 +57,7 @@ class _Recurrent(Module):
                     setattr(self, f"{name}_l{layer}{direction}", uniform(shape, hidden_size, dtype))
 
     def extra_repr(self) -> str:
-        """What it is made with, as far as it is not the default."""
+        """The sizes, and each option that differs from its default, as `repr` shows them."""
         options = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
         given = [f"{name}={getattr(self, name)}" for name, usual in options.items() if getattr(self, name) != usual]
         return ", ".join([f"{self.input_size}, {self.hidden_size}", *given])
@@ -113,7 +114,9 @@ class _OneState(_Recurrent):
     """A recurrent layer whose state is one array."""
 
     def forward(self, x: Any, hx: Any = None) -> Any:
-        """(y, h): the last layer's states at all steps, and every layer's after the last; `hx` is the first, by default 0."""
+        """(y, h): the last layer's states at all steps, and every layer's after the last; `hx` is the first, by default
+        0.
+        """
         y, (h,) = self.run(x, [hx])
         return y, h
 
@@ -166,7 +169,9 @@ class LSTM(_Recurrent):
         return y, list(after)
 
     def forward(self, x: Any, hx: Any = None) -> Any:
-        """(y, (h, c)): the last layer's h at all steps, and every layer's state after the last; `hx` is the first (h, c)."""
+        """(y, (h, c)): the last layer's h at all steps, and every layer's state after the last; `hx` is the first (h,
+        c).
+        """
         y, (h, c) = self.run(x, [None, None] if hx is None else [hx[0], hx[1]])
         return y, (h, c)
 
@@ -191,7 +196,7 @@ class _Cell(Module):
         self.bias_hh = uniform((wide,), hidden_size, dtype) if bias else None
 
     def extra_repr(self) -> str:
-        """What it is made with, as far as it is not the default."""
+        """The sizes, and each option that differs from its default, as `repr` shows them."""
         return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias_ih is not None else ", bias=False")
 
     def one_step(self, x: Any, states: list[Any], function: Any, **options: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Loading what was saved: values of any library, checked as a whole before the first is written."""
+"""Load saved state: values of any library, all of them checked before the first is written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import staged as st
 
 
 class MatchedKeys(NamedTuple):
-    """What `load_state_dict` found; both are empty where everything fits."""
+    """The result of `load_state_dict`: names that did not match. Both lists are empty if all did."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -23,7 +23,7 @@ class MatchedKeys(NamedTuple):
 
 
 def load(owner: str, variables: Mapping[str, Any], state: Mapping[str, Any], strict: bool) -> MatchedKeys:
-    """Write to each Variable what `state` has by its name: all of them, or none where something does not fit."""
+    """Write `state[name]` to the Variable of each name: all of them, or none if one does not fit."""
     if not isinstance(state, Mapping):
         raise st.DTypeError(
             f"{owner}: a state_dict is a dict of arrays by name, got {type(state).__name__}", where=st.here()
@@ -54,9 +54,9 @@ def shape_of(value: Any) -> tuple[Any, ...]:
 
 
 def elements(name: str, value: Any, dtype: Any) -> Any:
-    """`value` as an array of `dtype`: ours stays ours, all else becomes NumPy's. Numbers are converted as torch converts them.
+    """`value` as an array of `dtype`: our arrays stay ours, all else becomes NumPy's. Numbers convert as in torch.
 
-    Raises: DTypeError for what is not an array of real numbers.
+    Raises: DTypeError if `value` is not an array of real numbers.
     """
     if isinstance(value, st.Array):
         return st.astype(value, dtype)
@@ -75,7 +75,9 @@ def elements(name: str, value: Any, dtype: Any) -> Any:
 
 
 def _from_elsewhere(value: Any) -> np.ndarray[Any, Any]:
-    """The elements of a torch tensor, wherever it is and whatever of it is recorded; of a list; of anything NumPy takes."""
+    """The elements as a NumPy array: of a torch tensor on any device, with or without gradient, of a list, or of any
+    array.
+    """
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         if "float" in str(value.dtype) and str(value.dtype) not in ("torch.float16", "torch.float32", "torch.float64"):

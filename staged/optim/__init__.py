@@ -12,4 +12,6 @@ __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Optimizer", "clip_grad_norm", "cl
 def __getattr__(name: str) -> Any:
     from staged.other_names import IN_OPTIM, answer_from, no_attribute, slip_of
 
-    raise no_attribute("module 'staged.optim' has", name, answer_from((IN_OPTIM,), name) or slip_of(name, __all__, "optim."))
+    raise no_attribute(
+        "module 'staged.optim' has", name, answer_from((IN_OPTIM,), name) or slip_of(name, __all__, "optim.")
+    )

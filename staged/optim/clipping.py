@@ -11,8 +11,10 @@ from staged import nn
 
 
 def _refuse_parameters(name: str, grads: Any) -> None:
-    """Raises: ArgumentError for parameters, which torch's function of that name takes, and for what is no tree; DTypeError for
-    what holds no floats."""
+    """Check that `grads` are gradients: torch's function of that name takes parameters instead.
+
+    Raises: ArgumentError for parameters, or if `grads` is not a tree; DTypeError if an array is not of floats.
+    """
     if isinstance(grads, nn.Module) or not (_is_node(grads) or isinstance(grads, st.Array | Iterable)):
         raise st.ArgumentError(
             f"{name} takes a dict or list of gradients, got a {type(grads).__name__}", where=st.here()
@@ -39,7 +41,7 @@ def _leaves(tree: Any) -> list[Any]:
 
 
 def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """`tree` with every array replaced by what `function` makes of it."""
+    """`tree` with `function` applied to every array."""
     if isinstance(tree, Mapping):
         return {key: _mapped(function, value) for key, value in tree.items()}
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
@@ -56,7 +58,8 @@ def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
 def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
     """Scale all gradients so that their joint 2-norm is at most `max_norm`; returns (gradients, norm before).
 
-    `grads` is an array or a tree of arrays, as `st.grad` gives it. The scale is min(1, max_norm / (norm + 1e-6)), as in torch.
+    `grads` is an array or a tree of arrays, as `st.grad` returns it. The scale is min(1, max_norm / (norm + 1e-6)), as
+    in torch.
     """
     grads = _tree(grads)
     _refuse_parameters("clip_grad_norm", grads)

@@ -1,4 +1,4 @@
-"""What optimisers share: their parameters, what they keep for each, the gradients in the right order, what is saved."""
+"""`Optimizer`, the base of all: parameters, state for each, matching of gradients to parameters, saving and loading."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ Slots = tuple[tuple[str, str], ...]
 class Optimizer:
     """Base: the parameters, the learning rate, and the loop over both.
 
-    All numbers (`lr`, `weight_decay`, ...) are read at every step: setting one changes the steps that follow. Each may be a
-    Python number, or a staged scalar or Variable. Of the parameters in a group, `{"params": ..., "lr": ...}` in place of `params`,
-    the group's own `lr`, `weight_decay` and `eps` go first; they are in `groups`, to read and to set.
+    All numbers (`lr`, `weight_decay`, ...) are read at every step: setting one changes the steps that follow. Each may
+    be a Python number, or a staged scalar or Variable. Of the parameters in a group, `{"params": ..., "lr": ...}` in
+    place of `params`, the group's own `lr`, `weight_decay` and `eps` go first; they are in `groups`, to read and to
+    set.
     """
 
     options: tuple[str, ...] = ("lr",)
-    """The numbers and flags that it is made with: attributes, and entries of each group of a `state_dict`."""
+    """Names of the numeric and boolean options: attributes, and entries of each group of a `state_dict`."""
     group_options: tuple[str, ...] = ("lr", "weight_decay", "eps")
-    """Those of them that a group may have for itself: they are read for each parameter, and nothing is kept for them."""
+    """Those of them that a group may have for itself: they are read for each parameter, and nothing is kept for them.
+    """
     slots: Slots = ()
-    """What is kept for each parameter: (torch's name in a `state_dict`, the attribute, a list of Variables)."""
+    """The state of each parameter: (torch's name in a `state_dict`, attribute holding a list of Variables)."""
     unknown_options = ("amsgrad", "maximize")
     """Options of torch's that would make other steps; a `state_dict` that has them on is refused."""
     steps: Any = None
@@ -56,13 +58,14 @@ class Optimizer:
             raise st.ArgumentError(f"{type(self).__name__}: {name} is {wanted}, got {value}", where=st.here())
 
     def own_numbers(self, group: Mapping[str, Any]) -> dict[str, Any]:
-        """What a group has for itself. Raises: ArgumentError for what is no number of a group's."""
+        """The options that `group` sets for itself. Raises: ArgumentError for an option that a group cannot set."""
         own = {name: value for name, value in group.items() if name != "params"}
         wrong = [name for name in own if name not in self.group_options or name not in self.options]
         if wrong:
             allowed = ", ".join(name for name in self.group_options if name in self.options)
             raise st.ArgumentError(
-                f"{type(self).__name__}: a group of parameters has {allowed} for itself, got {', '.join(map(repr, wrong))}",
+                f"{type(self).__name__}: a group of parameters has {allowed} for itself, got "
+                f"{', '.join(map(repr, wrong))}",
                 where=st.here(),
                 hint="make an optimiser for each group",
             )
@@ -70,7 +73,7 @@ class Optimizer:
 
     @contextmanager
     def having(self, own: Mapping[str, Any]) -> Iterator[None]:
-        """Inside, the attributes are what they are for the parameters of a group with these numbers."""
+        """Inside the `with`, the options have a group's own values."""
         others = {name: getattr(self, name) for name in own}
         vars(self).update(own)
         try:
@@ -90,7 +93,7 @@ class Optimizer:
         return st.Variable(st.zeros((), dtype=st.i64), name=f"{type(self).__name__.lower()}_steps")
 
     def must_have(self, kept: Any, option: str) -> None:
-        """Refuse an option that was turned on later, where what it needs is kept from the first step on."""
+        """Refuse an option that was turned on after construction but needs state kept from the first step on."""
         if not isinstance(kept, st.Variable) and not kept:
             raise st.StagingError(
                 f"{type(self).__name__} was made with {option} = 0, and keeps nothing for it",
@@ -105,7 +108,7 @@ class Optimizer:
         return [scalar(getattr(self, option), param.dtype) for option in options]
 
     def gradients(self, grads: Any) -> list[Any]:
-        """The gradients in the order of the parameters: a list of them, or what `wrt=model` gives (a dict by name)."""
+        """The gradients in the order of the parameters. `grads` is a list, or a dict by name (from `wrt=model`)."""
         _refuse_pair(grads)
         ordered = list(grads.values()) if isinstance(grads, Mapping) else list(grads)
         if len(ordered) != len(self.params):
@@ -140,9 +143,10 @@ class Optimizer:
         return [grad if isinstance(grad, st.Array) else st.asarray(grad) for grad in ordered]
 
     def _by_name(self, grads: Mapping[str, Any]) -> list[Any]:
-        """Gradients by name, in the order of the parameters: by the names these were given with, or have; else as they come.
+        """Gradients given by name, in the order of the parameters: matched by path, else by the Variables' names, else
+        in order.
 
-        Raises: ArgumentError where a gradient would go to one parameter and has the name of another.
+        Raises: ArgumentError if that would assign a gradient to a parameter and its name is that of another.
         """
         own = [param.name or "" for param in self.params]
         for names in (self.names, own):
@@ -169,18 +173,19 @@ class Optimizer:
                     index += 1
 
     def begin_step(self) -> None:
-        """What happens once per step, before the parameters are updated."""
+        """Do the work that is done once per step, before the parameters are updated."""
 
     def update(self, index: int, param: Any, grad: Any) -> None:
-        """Update one parameter; every subclass has its own."""
+        """Update one parameter; every subclass defines it."""
         raise TypeError(f"{type(self).__name__} has no update()")
 
     # ---- saving and loading ----
 
     def state_dict(self) -> dict[str, Any]:
-        """What it needs to go on, in torch's layout: `{"state": {0: {...}, 1: {...}}, "param_groups": [{"lr": ..., ...}, ...]}`.
+        """The state in torch's layout: `{"state": {0: {...}, 1: {...}}, "param_groups": [{"lr": ..., ...}, ...]}`.
 
-        Arrays are NumPy's in plain Python, as in `Module.state_dict`.
+
+        In plain Python the arrays are NumPy's, as in `Module.state_dict`.
         """
         state: dict[int, dict[str, Any]] = {index: {} for index in range(len(self.params))}
         for index, entry in state.items():
@@ -201,10 +206,11 @@ class Optimizer:
         return {"state": {index: entry for index, entry in state.items() if entry}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where the optimiser went that `state_dict` is of, one of ours or of torch's: all of it is set, or nothing.
+        """Go on where the optimiser went that `state_dict` is of, one of ours or of torch's: all of it is set, or
+        nothing.
 
-        Parameters that it has no state for start anew. Raises: StateDictError (a KeyError) where it is of another optimiser
-        or of another number of parameters, ShapeError and DTypeError where an array does not fit.
+        Parameters that it has no state for start anew. Raises: StateDictError (a KeyError) where it is of another
+        optimiser or of another number of parameters, ShapeError and DTypeError where an array does not fit.
         """
         groups, state = self._checked(state_dict)
         writes: list[tuple[Any, Any]] = []
@@ -273,7 +279,7 @@ class Optimizer:
         return array
 
     def first(self, name: str) -> float:
-        """What a slot holds before the first step."""
+        """The initial value of a slot."""
         return 0.0
 
     def _count(self, counts: list[Any]) -> Any:
@@ -287,13 +293,15 @@ class Optimizer:
 
 
 def _is_path_of(path: Any, name: str) -> bool:
-    """Whether a gradient's path may be that of a parameter of this name, as far as both go: `0.weight` of `body.linear0.weight`."""
+    """Whether a gradient's path may be that of a parameter of this name, as far as both go: `0.weight` of
+    `body.linear0.weight`.
+    """
     steps = zip(reversed(str(path).split(".")), reversed(name.split(".")), strict=False)
     return all(one == other or (one.isdigit() and other.rstrip("0123456789") + one == other) for one, other in steps)
 
 
 def scalar(number: Any, dtype: Any) -> Any:
-    """A weak number as it is (it takes the dtype of the array that it meets), others in this dtype."""
+    """`number` as `dtype`; a weak number is returned unchanged, since it adopts the dtype of the array it meets."""
     is_weak = number.type.weak if isinstance(number, st.Array) else isinstance(number, int | float)
     return number if is_weak else st.astype(number, dtype)
 
@@ -330,7 +338,7 @@ def _alike(a: Any, b: Any) -> bool:
 def _named(
     owner: str, params: Iterable[Any] | Mapping[str, Any], known: Iterable[str] = ()
 ) -> tuple[list[str], list[Any]]:
-    """The parameters, and their names as far as they are known: from a dict, from pairs, or from `model.parameters()`."""
+    """(names, parameters) from a dict, from pairs, or from `model.parameters()`; names are empty if none are known."""
     if isinstance(params, Mapping):
         names, values = list(params), list(params.values())
     else:
@@ -351,7 +359,9 @@ def _named(
         if not isinstance(value, st.Variable):
             raise st.DTypeError(f"{owner} trains Variables, got a {type(value).__name__}", where=st.here())
         if not value.dtype.is_float:
-            raise st.DTypeError(f"{owner} trains floats, the Variable `{value.name}` holds {value.dtype}", where=st.here())
+            raise st.DTypeError(
+                f"{owner} trains floats, the Variable `{value.name}` holds {value.dtype}", where=st.here()
+            )
         if id(value) in seen:
             raise st.ArgumentError(
                 f"{owner}: the Variable `{value.name}` is there twice, and would be updated twice a step",
@@ -363,7 +373,7 @@ def _named(
 
 
 def _refuse_pair(grads: Any) -> None:
-    """Raises: ArgumentError for what `clip_grad_norm` returns, taken for gradients."""
+    """Raises: ArgumentError if `grads` is the pair that `clip_grad_norm` returns."""
     if isinstance(grads, tuple) and len(grads) == 2 and isinstance(grads[0], Mapping | list | tuple):
         raise st.ArgumentError(
             "step takes gradients, got a pair of gradients and something else, such as `clip_grad_norm` returns",
@@ -373,7 +383,7 @@ def _refuse_pair(grads: Any) -> None:
 
 
 def _saved(number: Any) -> Any:
-    """What a `state_dict` holds of a number. Raises: LeakError for one that a staged function has left behind."""
+    """`number` as saved in a `state_dict`. Raises: LeakError if it belongs to a staged function that has ended."""
     if isinstance(number, st.Variable):
         return number.saved()
     if isinstance(number, list | tuple):

@@ -108,7 +108,7 @@ class Adagrad(Optimizer):
         self.decay: Any = 1.0
 
     def first(self, name: str) -> float:
-        """What a sum begins with."""
+        """The initial value of the sum of squares."""
         return self.initial_accumulator_value
 
     def begin_step(self) -> None:

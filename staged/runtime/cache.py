@@ -1,7 +1,7 @@
-"""The program cache: compiled programs and derived texts, found by a digest of all that went into them.
+"""The program cache: compiled programs and derived texts, found by a digest of all their inputs.
 
-A cache hit runs machine code, so the folder must be this user's alone: it is made with mode 0700, its owner and mode are
-checked on every use, symbolic links are refused, and every file's digest is compared with the one noted when it was
+A cache hit runs machine code, so the folder must be this user's alone: it is made with mode 0700, its owner and mode
+are checked on every use, symbolic links are refused, and every file's digest is compared with the one noted when it was
 stored. An entry appears by one rename, so another process sees all of it or nothing.
 """
 
@@ -62,7 +62,7 @@ class Cache:
     # ---- compiled programs ----
 
     def find(self, key: str, file: str) -> Path | None:
-        """The path of `file` of the entry `key`, or None; an entry that was tampered with or cut short counts as none."""
+        """The path of `file` of the entry `key`; None without one, or if it was tampered with or truncated."""
         entry = self._folder("programs") / _checked(key)
         try:
             note = json.loads(_read_own(entry / _NOTE))
@@ -75,10 +75,10 @@ class Cache:
         return entry / file
 
     def keep(self, key: str, name: str, file: str, make: Callable[[Path], None]) -> Path:
-        """The path of `file` of the entry `key`, named `name`: found, else made now, by `make` in an empty folder.
+        """The path of `file` in the entry `key`, titled `name`: found, or created now by `make` in an empty folder.
 
-        Where the machine has no room for the cache, or no files left, it is made beside the cache, with a note.
-        Raises: what `make` raises, in that case OSError or ShortageError too.
+        If the disk is full or no files can be opened, the file is made outside of the cache, with a note.
+        Raises: errors of `make`; in that case also OSError and ShortageError.
         """
         try:
             found = self.find(key, file)
@@ -136,7 +136,7 @@ class Cache:
         return body.decode()
 
     def put_text(self, key: str, text: str) -> None:
-        """Store `text` under `key`, replacing what is there; with a note where the machine has no room for it."""
+        """Store `text` under `key`, replacing an earlier one. If the disk is full, only a note is written."""
         try:
             self._put_text(key, text)
         except OSError as error:
@@ -225,11 +225,13 @@ class Cache:
 
 def note_unwritten(root: Path, why: str) -> None:
     """Say, once for each reason, that programs run without the cache."""
-    warnings.warn(f"the program cache {root} cannot be written ({why}): programs run without it", UserWarning, stacklevel=2)
+    warnings.warn(
+        f"the program cache {root} cannot be written ({why}): programs run without it", UserWarning, stacklevel=2
+    )
 
 
 def _made_beside(file: str, make: Callable[[Path], None], why: str) -> Path:
-    """`file` in a new private folder that goes when this process ends; `why` says what the cache's disk is short of."""
+    """Make `file` in a private folder that is removed when this process ends; `why` is the cache's shortage."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="staged-"))
     except FileNotFoundError:  # Python's word for having tried every folder for temporary files
@@ -246,7 +248,9 @@ def _checked(key: str) -> str:
 
 
 def _check_own(path: Path, *, folder: bool, private: bool = False) -> None:
-    """Raise CacheError unless `path` is this user's, no symbolic link, and closed to others (`private`: to readers too)."""
+    """Raise CacheError unless `path` is this user's, no symbolic link, and closed to others (`private`: to readers
+    too).
+    """
     _check_status(path, os.lstat(path), folder=folder, private=private)
 
 
@@ -282,7 +286,7 @@ def _write_own(path: Path, content: bytes) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, a link (not what it points at) or a folder; nothing there is fine."""
+    """Remove a file, a link (not its target) or a folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -21,13 +21,14 @@ from staged.runtime.machine import cpu_signature
 from staged.runtime.shortage import ShortageError, shortage_in, shortage_of
 from staged.source import Position
 
-# -std=c11 alone would switch fused multiply-add off (-ffp-contract=off), at two thirds of the speed. Generated code never
-# reads errno or floating-point exception flags. No flag here changes what NaN and infinity mean.
+# -std=c11 alone would switch fused multiply-add off (-ffp-contract=off), at two thirds of the speed. Generated code
+# never reads errno or floating-point exception flags. No flag here changes what NaN and infinity mean.
 BASE_FLAGS = ("-std=c11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
-# gcc 12.2's vectorisers give wrong numbers on plain C, mostly at -O3, where short inner loops are unrolled before they run. That of
-# loops sums the wrong elements of `for (i) { for (j < 2) s += x[5*i + j + 3]; for (j < 3) s += x[5*i + j]; }`, and of loads under a
-# condition, several in a row, all get the mask of the first. That of straight code takes the wrong lanes of a vector of ours that
-# scalars read after it was stored. Our vectors are written out: little is lost without them.
+# gcc 12.2's vectorisers give wrong numbers on plain C, mostly at -O3, where short inner loops are unrolled before they
+# run. That of loops sums the wrong elements of `for (i) { for (j < 2) s += x[5*i + j + 3]; for (j < 3) s += x[5*i + j];
+# }`, and of loads under a condition, several in a row, all get the mask of the first. That of straight code takes the
+# wrong lanes of a vector of ours that scalars read after it was stored. Our vectors are written out: little is lost
+# without them.
 GCC_FLAGS = ("-fno-tree-vectorize",)
 SHARED_FLAGS = ("-fPIC", "-shared", "-pipe")
 LIBRARIES = ("-lm", "-pthread")
@@ -35,7 +36,7 @@ LIBRARIES = ("-lm", "-pthread")
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """How to compile: `optimise` is the level of -O, `sanitize` names sanitizers, `extra` are further flags."""
+    """Options of a compilation: the level of -O, the names of sanitizers, and further flags (`extra`)."""
 
     optimise: Literal["0", "1", "2", "3"] = "2"
     sanitize: tuple[str, ...] = ()
@@ -49,7 +50,7 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A C compiler: the command that starts it and the first line of what it says it is."""
+    """A C compiler: its command, and the first line of its `--version`."""
 
     command: tuple[str, ...]
     version: str
@@ -61,12 +62,12 @@ class Compiler:
 
     @property
     def base_flags(self) -> tuple[str, ...]:
-        """What every program is compiled with."""
+        """The flags for every program."""
         return (*BASE_FLAGS, *GCC_FLAGS) if self.is_gcc else BASE_FLAGS
 
 
 class CompileFailure(Exception):
-    """The compiler refused a text; `words` is what it said. Turned into a CompilerError by who knows the Python."""
+    """The compiler rejected a text; `words` is its output. Callers that know the Python lines raise a CompilerError."""
 
     def __init__(self, words: str, command: list[str]) -> None:
         super().__init__(words)
@@ -75,9 +76,9 @@ class CompileFailure(Exception):
 
 
 def find_compiler() -> Compiler:
-    """The C compiler: `$STAGED_CC` (a command, with arguments if need be), else the first of cc, gcc and clang.
+    """The C compiler: `$STAGED_CC` (a command, possibly with arguments), else the first of cc, gcc and clang.
 
-    Raises: CompilerError where there is none, or what is there cannot be run.
+    Raises: CompilerError if there is none, or it cannot be run.
     """
     chosen = _split("STAGED_CC")
     if chosen:
@@ -139,7 +140,8 @@ def compile_text(
     behind = (*link, *LIBRARIES)
     native = cpu_signature() if any(flag.endswith("=native") for flag in ahead) else ""
     key = digest(
-        "program 2", name, source, header or "", support, *compiler.command, compiler.version, *ahead, "--", *behind, native,
+        "program 2", name, source, header or "", support,
+        *compiler.command, compiler.version, *ahead, "--", *behind, native,
         _package_version(),
     )  # fmt: skip
     library = f"{name}.so"
@@ -190,7 +192,7 @@ def _compiler(command: tuple[str, ...]) -> Compiler:
 
 @cache
 def _ask_version(command: tuple[str, ...], identity: tuple[int, ...]) -> Compiler:
-    """What a compiler says it is; asked again when `identity`, its file, changes."""
+    """Run `--version`. The result is cached until `identity` (of the compiler's file) changes."""
     del identity
     try:
         run = subprocess.run(
@@ -221,8 +223,8 @@ def _package_version() -> str:
 
 # `NAME.c:12:3: error: ...` is how C compilers say it, `NAME.cu(12): error: ...` is NVIDIA's way.
 _WORDS = re.compile(
-    r"^(?P<file>[^:(\n]+)(?::(?P<line>\d+):(?:\d+:)?|\((?P<number>\d+)\):) (?:(?:fatal|catastrophic) )?error(?: #\S+)?: "
-    r"(?P<message>.*)$",
+    r"^(?P<file>[^:(\n]+)(?::(?P<line>\d+):(?:\d+:)?|\((?P<number>\d+)\):) "
+    r"(?:(?:fatal|catastrophic) )?error(?: #\S+)?: (?P<message>.*)$",
     re.MULTILINE,
 )
 _COMMENT = re.compile(r"//.*?(?P<file>[^\s/:]+\.py):(?P<line>\d+)")
@@ -269,7 +271,8 @@ def short_of(name: str, error: ShortageError | OSError) -> CompilerError:
     why = shortage_of(error) or str(error)
     return CompilerError(
         f"the program `{name}` could not be compiled on this machine now: {why}",
-        hint="make room (the compiler works in STAGED_CACHE_DIR and in TMPDIR), close files or programs, and call it again",
+        hint="make room (the compiler works in STAGED_CACHE_DIR and in TMPDIR), close files or programs, and call it "
+        "again",
     )
 
 

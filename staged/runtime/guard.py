@@ -18,10 +18,11 @@ from staged.errors import CompilerError
 from staged.runtime.compiler import CompileFailure, compile_text
 
 PLAIN_MODE = os.RTLD_NOW | os.RTLD_LOCAL
-"""How programs are loaded."""
+"""Flags of `dlopen` for programs."""
 APART_MODE = PLAIN_MODE | getattr(os, "RTLD_DEEPBIND", 0)
-"""How programs are that call libraries of a device: a process may have two with the same names, such as NVIDIA's and the emulated
-device, and a program takes the one that it is linked to, not the first that is visible to all."""
+"""Flags for programs that call a device's libraries. A process may hold two libraries of one name, such as NVIDIA's and
+the emulated device; a program must use those it is linked with, not the first that is visible to all.
+"""
 
 _INTERFACE = f"""
 struct st_team;
@@ -59,7 +60,7 @@ int st_bind_and_call(st_entry *entry, char *args, void *arena, st_host *host, vo
 """
 
 UNFIT = -1
-"""What `st_bind_and_call` gives where an array does not fit; no program gives it."""
+"""`st_bind_and_call` returns this if an array does not fit; no program returns it."""
 
 _SOURCE = f"""\
 #define _POSIX_C_SOURCE 200809L
@@ -136,7 +137,7 @@ int st_call(st_entry *entry, const void *args, void *arena, st_host *host, volat
     return status == {ErrorKind.OK.value} && *stop != 0 ? {ErrorKind.INTERRUPTED.value} : status;
 }}
 
-// Whether the memory of a variable is also that of another argument, one of `others`: its index * count + the other's, else -1.
+// Find a variable that shares memory with an argument among `others`: its index * count + the other's, or -1.
 int64_t st_overlap(const char *args, const int32_t *offsets, const int64_t *sizes, int32_t count,
                    const int32_t *variables, int32_t variable_count, const int32_t *others, int32_t other_count) {{
     for (int32_t i = 0; i < variable_count; ++i) {{
@@ -162,12 +163,13 @@ static uintptr_t st_word_at(uintptr_t object, int32_t offset) {{
     return word;
 }}
 
-// Give the program the arrays of a tuple of Python's; 0 where one is not as it must be, or shares memory with a variable.
+// Bind the arrays of a Python tuple; 0 if one does not fit, or shares memory with a variable.
 int st_bind(char *args, const st_binding *binding, uintptr_t given) {{
     for (int32_t i = 0; i < binding->count; ++i) {{
         const st_array *wanted = &binding->arrays[i];
         const uintptr_t array = st_word_at(given, binding->items + i * (int32_t)sizeof(void *));
-        if (st_word_at(array, binding->type) != binding->ndarray || st_word_at(array, binding->dtype) != wanted->dtype) {{
+        if (st_word_at(array, binding->type) != binding->ndarray ||
+            st_word_at(array, binding->dtype) != wanted->dtype) {{
             return 0;
         }}
         int32_t flags;

@@ -1,7 +1,7 @@
-"""The languages of artifacts, each with what makes a program of a text.
+"""Languages of artifacts: each compiles and loads programs of its texts.
 
-A language is known by the name that `Artifact.language` has: the module `staged/runtime/NAME` has the functions of a
-`Language`, or one is registered from outside of the package.
+`Artifact.language` names one: the module `staged/runtime/NAME` has the functions of a `Language`, or another package
+has registered one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class LoadedProgram(Protocol):
     artifact: Artifact
 
     def __call__(self, *values: Any) -> Sequence[Any]:
-        """Run on one value per input, then one per Variable, which it may change; returns the arrays that the program makes."""
+        """Run on one value per input, then one per Variable, which it may change; returns the arrays that the program
+        makes.
+        """
 
     def short(
         self,
@@ -32,27 +34,32 @@ class LoadedProgram(Protocol):
         is_single: bool = False,
         known: Collection[int] = (),
     ) -> Callable[..., Any] | None:
-        """A faster way in for calls with arrays that fit and numbers of these `kinds`, else `otherwise` is called; None without one."""
+        """A faster way in for calls with arrays that fit and numbers of these `kinds`, else `otherwise` is called; None
+        without one.
+        """
 
 
 class ProgramOnDevices(LoadedProgram, Protocol):
-    """A loaded program that takes inputs or Variables where they stay on a device."""
+    """A loaded program that accepts inputs or Variables that stay on a device."""
 
     def place_on(self, device: str, nbytes: int) -> Remote:
         """New memory there. Raises: ProgramMemoryError if the device has no room."""
 
     def borrowed(self, device: str, address: int, stream: int | None, owner: Any) -> Any:
-        """Another library's array there, once the work of `stream` on it is over; it is there as long as `owner` lives."""
+        """Another library's array on the device, to be read after the work of `stream`. `owner` keeps it alive."""
 
 
 class Language(Protocol):
-    """What is done with programs of one language; a module may be one."""
+    """The operations on programs of one language; a module may implement it."""
 
     def load(self, artifact: Artifact, options: CompileOptions | None = None) -> LoadedProgram:
-        """Compile a program, or find it in the cache, and load it. Raises: CompilerError, CacheError, DependencyError."""
+        """Compile a program, or find it in the cache, and load it.
+
+        Raises: CompilerError, CacheError, DependencyError.
+        """
 
     def files_beside(self, artifact: Artifact) -> dict[str, str]:
-        """The files that an exported folder needs besides its back end's own, by path: of a device that is a program itself."""
+        """Further files of an exported folder, by path; non-empty for a device that is itself a program."""
 
 
 _registered: dict[str, Language] = {}
@@ -64,7 +71,7 @@ def register_language(name: str, language: Language) -> None:
 
 
 def language_of(artifact: Artifact) -> Language:
-    """What is done with programs of the artifact's language."""
+    """The `Language` of an artifact."""
     name = artifact.language
     if name in _registered:
         return _registered[name]

@@ -1,9 +1,9 @@
-"""Where NumPy's arrays, and Python's tuples of them, have their fields in memory.
+"""Byte offsets of the fields of NumPy's arrays and Python's tuples.
 
-A call gives C one tuple of arrays, and C takes the address of each one's elements where it stands: making a buffer of each in
-Python costs more than all else that a small call does. Nothing is remembered between calls, as the caller may change anything of
-an array. Read are fields of the objects themselves, which the tuple keeps alive; their shapes are behind a pointer, and are
-looked at in Python. NumPy's fields are those of `PyArrayObject_fields`, which C extensions are compiled for.
+A call passes C one tuple of arrays, and C reads the address of each one's elements from the objects: creating a buffer
+object for each in Python costs more than everything else in a small call. Nothing is remembered between calls, as the
+caller may change anything of an array. The fields are of the objects themselves, which the tuple keeps alive; shapes
+are behind a pointer and checked in Python. NumPy's fields are those of `PyArrayObject_fields`, part of its C ABI.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def layout() -> Layout | None:
 
 
 def _is_so(at: Layout) -> bool:
-    """Whether arrays of several kinds are found to be what they say."""
+    """Whether the offsets give the right values on arrays of several kinds."""
     read_only = np.arange(6.0).reshape(2, 3)
     read_only.flags.writeable = False
     strided = np.arange(8, dtype=np.int64)[1::3]

@@ -1,4 +1,4 @@
-"""What this machine is: vector width, caches, and how many threads a program may use."""
+"""The machine that this process runs on: vector width, caches, and the number of threads for a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CPU_FOLDER = Path("/sys/devices/system/cpu")
 def native_machine() -> Machine:
     """The machine this process runs on, for text that is compiled with `-march=native`.
 
-    What cannot be found out keeps the portable value. `cores` is `default_threads()`.
+    Unknown properties keep the portable values. `cores` is `default_threads()`.
     """
     architecture = platform.machine()
     features = _cpu_features()
@@ -45,10 +45,10 @@ def native_machine() -> Machine:
 
 
 def default_threads() -> int:
-    """How many threads a program gets: `$STAGED_NUM_THREADS`, else the idle-able cores of this process.
+    """The number of threads of a program: `$STAGED_NUM_THREADS`, else the cores that this process may use.
 
     Counts physical cores (two threads of one core share its multipliers) among those that the process may run on, and
-    no more than its control group is allowed.
+    at most what its control group allows.
     """
     asked = os.environ.get("STAGED_NUM_THREADS", "").strip()
     if asked:

@@ -1,7 +1,7 @@
 """Load a compiled C program and call it on NumPy arrays.
 
-A call binds arrays to the fields of the program's argument struct without copying, runs with the GIL released, and turns
-what the program reports into Python exceptions that name the Python line.
+A call binds arrays to the fields of the program's argument struct without copying, runs with the GIL released, and
+turns what the program reports into Python exceptions that name the Python line.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ ERRORS: dict[int, type[ProgramError]] = {
 }
 
 _HINTS: dict[int, str] = {
-    ErrorKind.RECURSION_ERROR: "check that it ends for these arguments; if it does, set STAGED_STACK to more, such as 4GiB",
+    ErrorKind.RECURSION_ERROR: "check that it ends for these arguments; if it does, set STAGED_STACK to more, "
+    "such as 4GiB",
 }
 
 # NumPy's flag bits: an array whose memory a program can read as it is, and one that it can write too.
@@ -160,12 +161,13 @@ class _Library:
             return ffi.NULL
         team = self._create_team(threads)
         if team != ffi.NULL:
-            # The finalizer holds the library: in a cycle of garbage it would else be unloaded before the team has ended.
+            # The finalizer holds the library: in a cycle of garbage it would else be unloaded before the team has
+            # ended.
             weakref.finalize(owner, _end_team, self, os.getpid(), team).atexit = False
         return team
 
     def release_with(self, owner: Any, memory: mmap.mmap) -> None:
-        """When `owner` goes, give back what the program has grown in its arena."""
+        """Free the memory that the program has allocated in its arena when `owner` dies."""
         if self._release != ffi.NULL:
             weakref.finalize(owner, _release_arena, self, memory, os.getpid()).atexit = False
 
@@ -185,7 +187,7 @@ def _end_team(library: _Library, process: int, team: Any) -> None:
 
 
 class _Slot:
-    """What one running call needs for itself: argument struct, arena, host, thread team. Reused by later calls."""
+    """The memory of one running call: argument struct, arena, host, thread team. Later calls reuse it."""
 
     def __init__(self, program: NativeProgram) -> None:
         artifact, layout = program.artifact, program._layout
@@ -216,13 +218,13 @@ class _Slot:
         self.live = False
         self.forks = _forks
         self.bound: tuple[Callable[[], Any], ...] = program.unbound
-        """The arrays that the words of the variables are about, held weakly."""
+        """The arrays whose addresses the struct holds for the variables, referenced weakly."""
         self.held: frozenset[Any] = frozenset()
-        """Where these are."""
+        """Their addresses."""
 
 
 _forks = 0
-"""How many forks lie between the first process and this one: helper threads of a slot from before are the parent's."""
+"""The number of forks between the first process and this one: a slot from before has the parent's helper threads."""
 
 
 def _count_fork() -> None:
@@ -234,11 +236,11 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 def _nothing() -> None:
-    """Stands for a variable that is not bound."""
+    """The weak reference of a variable that is not bound."""
 
 
 def _address(buffer: Any) -> int:
-    """Where a buffer is: what calls that write it are known by."""
+    """The address of a buffer, which identifies it among calls that write."""
     return int(ffi.cast("uintptr_t", buffer))
 
 
@@ -274,7 +276,7 @@ class NativeProgram:
     """
 
     load_mode = PLAIN_MODE
-    """How its library is loaded."""
+    """The flags with which its library is loaded."""
     may_be_short = True
     """Whether a call is over when it returns, so that there may be a short way in."""
 
@@ -407,24 +409,35 @@ class NativeProgram:
         is_single: bool = False,
         known: Collection[int] = (),
     ) -> Callable[..., Any] | None:
-        """The short way in, if the program has one: for arrays that fit and numbers of these `kinds`; else `otherwise` is called.
+        """The short way in, if the program has one: for arrays that fit and numbers of these `kinds`; else `otherwise`
+        is called.
 
-        `as_array` makes NumPy's array of another library's, and leaves other things as they are. `known` are the parameters whose
-        shapes the caller has compared.
-        It is the caller's: kept here it would hold the program, which is to be unloaded as soon as nothing uses it.
+        `as_array` makes NumPy's array of another library's, and leaves other things as they are. `known` are the
+        parameters whose shapes the caller has compared. It is the caller's: kept here it would hold the program, which
+        is to be unloaded as soon as nothing uses it.
         """
         if not self._is_short:
             return None
         is_told = speaks(self.artifact)
         return prepare(
-            self, self._given, self._outputs, kinds, is_told, self._entry, self._idle, otherwise, as_array, is_single, known
+            self,
+            self._given,
+            self._outputs,
+            kinds,
+            is_told,
+            self._entry,
+            self._idle,
+            otherwise,
+            as_array,
+            is_single,
+            known,
         )
 
     # ---- binding ----
 
     @property
     def binding(self) -> Any:
-        """What C needs to take arrays from a call of the short way."""
+        """The C struct that describes the arrays of a call by the fast path."""
         return self._binding
 
     def _bound_arrays(self) -> Any:
@@ -463,7 +476,9 @@ class NativeProgram:
         return catches
 
     def bind_variables(self, slot: _Slot, arrays: Sequence[Any]) -> bool:
-        """Make the slot's variables these arrays; False where they do not fit as they are, which the long way looks into."""
+        """Make the slot's variables these arrays; False where they do not fit as they are, which the long way looks
+        into.
+        """
         slot.bound = self.unbound
         buffers = []
         for plan, array in zip(self._variable_plans, arrays, strict=True):
@@ -533,7 +548,7 @@ class NativeProgram:
         return sizes
 
     def _separate(self, slot: _Slot, values: Sequence[Any], keep: list[Any], symbolic: bool) -> None:
-        """Copy inputs that share memory with a variable, so that what the program writes does not change them."""
+        """Copy inputs that share memory with a variable, so that the program's writes do not change them."""
         if symbolic:
             for position, buffer in enumerate(keep):
                 slot.sizes[position] = len(buffer)
@@ -556,14 +571,14 @@ class NativeProgram:
     # ---- when it stops ----
 
     def finish_devices(self) -> None:
-        """Wait for what a call that has stopped left to do on devices: it may still read the caller's arrays, and write results."""
+        """Wait for device work of a call that has stopped: it may still read the caller's arrays, and write results."""
 
     def hint_of(self, status: int, message: str) -> str | None:
-        """What helps against the error that stopped the program."""
+        """A remedy for the error that stopped the program; None without one."""
         return _HINTS.get(status)
 
     def stopped(self, slot: _Slot, status: int) -> None:
-        """Raise what stopped the program."""
+        """Raise the error that stopped the program."""
         error, host = slot.printer.take_error(), slot.host
         where, message = None, ""
         if host.error_kind != ErrorKind.OK:
@@ -617,7 +632,7 @@ def _fitting(plan: _Plan, value: Any) -> Array:
 
 
 def _scalar(parameter: Parameter, value: Any) -> Any:
-    """A number of the parameter's dtype from a NumPy scalar or 0-d array; refuses what would change its value."""
+    """A number of the parameter's dtype from a NumPy scalar or 0-d array; one whose value would change is refused."""
     dtype = DTYPES[parameter.dtype].numpy
     array = np.asarray(value)
     if array.shape != () or not np.can_cast(array.dtype, dtype, "same_kind"):

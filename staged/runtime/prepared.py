@@ -1,4 +1,4 @@
-"""The short way into a program: one Python function per program, with its checks and stores written out.
+"""The fast path into a program: one Python function per program, with its checks and stores written out.
 
     def call(x, n, w):
         if type(x) is not ndarray or x.shape != (10,): ...
@@ -8,12 +8,13 @@
         given = (x, r0)
         status = st_bind_and_call(entry, slot.args, slot.arena, slot.host, slot.stop, 0, binding, id(given))
 
-C looks at dtype and flags of each array and takes its address (see `layout`); with Variables it does so before the call, as
-`if (bound[0]() is not w and not bind(slot, (w,))) or not st_bind(slot.args, binding, id(given)): ...`.
+C checks dtype and flags of each array and reads its address (see `layout`); with Variables it does so before the call,
+as `if (bound[0]() is not w and not bind(slot, (w,))) or not st_bind(slot.args, binding, id(given)): ...`.
 
-It is for programs whose arguments are arrays and numbers of the host, of known sizes. What does not fit goes the long way,
-`NativeProgram.__call__`, which takes any array and says what is wrong. An argument's memory is looked at in each call, as the
-caller may change anything of an array; that of Variables, which are the library's own, when it is another than in the call before.
+It serves programs whose arguments are arrays and numbers of the host, of known sizes. Any other call takes the slow
+path, `NativeProgram.__call__`, which accepts any array and reports errors. The address of an argument is read in each
+call, as the caller may change anything of an array; that of a Variable, which belongs to the library, only if it is not
+the Variable of the call before.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from staged.runtime.layout import layout
 from staged.runtime.results import WORTH_KEEPING
 
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<prepared call>")
-"""Where tracebacks place the text: with the library's own files, which are never the user's place."""
+"""The file name in tracebacks: inside this package, so that the frame is not taken for the user's."""
 _SPEAKS = ("st_stop_requested(", "st_text_begin(", "st_progress_start(")
-"""What the text of a program calls that can be stopped, or prints."""
+"""Calls in a program's text that can be stopped, or print."""
 
 
 class Plan(Protocol):
-    """What is known of one parameter; see `native._Plan`."""
+    """The description of one parameter; see `native._Plan`."""
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
@@ -58,7 +59,7 @@ class Plan(Protocol):
 
 
 class Program(Protocol):
-    """What the short way needs of a program; see `native.NativeProgram`."""
+    """The part of a program that the fast path uses; see `native.NativeProgram`."""
 
     @property
     def binding(self) -> Any: ...
@@ -72,7 +73,9 @@ class Program(Protocol):
 
 
 def is_simple(given: Sequence[Plan], outputs: Sequence[Plan]) -> bool:
-    """Whether a program can be called the short way: its sizes are known, and its arrays lie on the host, as NumPy's do."""
+    """Whether a program can be called the short way: its sizes are known, and its arrays lie on the host, as NumPy's
+    do.
+    """
     return all(plan.shape is not None and not plan.is_remote for plan in (*given, *outputs)) and layout() is not None
 
 
@@ -97,12 +100,12 @@ def prepare(
     is_single: bool = False,
     known: Collection[int] = (),
 ) -> Callable[..., Any]:
-    """The short way; `otherwise` is the long one, for calls that do not fit or find no idle slot.
+    """Write the fast path; `otherwise` is the slow one, for calls that do not fit or find no idle slot.
 
-    `kinds` are the Python types that numbers must have, one per parameter, None for any number that C takes; without them that
-    holds for all. `is_told` is what `speaks` gives. `as_array` makes NumPy's array of another library's, and leaves other things as
-    they are. With `is_single` the only result is given as it is, not in a tuple. `known` are the parameters whose shapes the caller
-    has compared.
+    `kinds` are the Python types that numbers must have, one per parameter, None for any number that C takes; empty
+    means None for all. `is_told` is the result of `speaks`. `as_array` converts arrays of other libraries to NumPy's,
+    and returns other values unchanged. With `is_single` the only result is returned itself, not in a tuple. `known` are
+    the parameters whose shapes the caller has compared.
     """
     names: dict[str, Any] = {
         "ndarray": np.ndarray, "empty": np.empty, "fresh": program.fresh, "binding": program.binding, "entry": entry,

@@ -1,4 +1,4 @@
-"""What a running program prints goes to Python's `sys.stdout`; what goes wrong there stops the program."""
+"""Send the output of a running program to Python's `sys.stdout`; an error there stops the program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from staged.runtime.guard import ffi, guard
 
 
 class Printer:
-    """Where a running call's text goes; keeps what went wrong there, since C cannot carry an exception."""
+    """The receiver of a running call's output. It keeps an exception raised there, which C cannot propagate."""
 
     def __init__(self, stop: Any) -> None:
         self.stop = stop
@@ -22,7 +22,7 @@ class Printer:
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take_error(self) -> BaseException | None:
-        """What writing raised; ready for the next call."""
+        """Return the exception that writing raised, and forget it for the next call."""
         error, self.error = self.error, None
         self.decoder.reset()
         return error
@@ -30,7 +30,7 @@ class Printer:
 
 @ffi.callback("void(void *, const char *, int64_t)")  # type: ignore[untyped-decorator]
 def write(context: Any, text: Any, length: int) -> None:
-    """What `st_host.write` points at: text goes to the `sys.stdout` of this moment."""
+    """The target of `st_host.write`: writes text to the current `sys.stdout`."""
     printer: Printer = ffi.from_handle(context)
     if printer.error is not None:
         return  # the program is stopping

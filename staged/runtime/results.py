@@ -1,4 +1,4 @@
-"""Memory for the arrays that calls return: large ones are made again where an earlier one was."""
+"""Memory for the arrays that calls return: the blocks of large ones are reused."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _REFERENCES_OF_IDLE = 3  # the list's, the loop variable's, the argument of getr
 
 
 class Results:
-    """Memory for results: large blocks are used again once nobody holds an array on them.
+    """Memory for results: a large block is reused once no array refers to it.
 
-    An array keeps its block alive as its `base`, and so do views of it, so a block's reference count tells. A thread that
-    looks at a block holds it meanwhile, so two never take the same one.
+    An array keeps its block alive as its `base`, and so do views of it, so a block's reference count tells. A thread
+    that looks at a block holds it meanwhile, so two never take the same one.
     """
 
     def __init__(self) -> None:
@@ -45,8 +45,8 @@ class Results:
 def _placed(block: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An array in the block that starts in the middle of a page.
 
-    Large inputs start at the beginning of one; a store and a load that agree in the low bits of their addresses wait for
-    each other (4K aliasing), which cost a row-wise softmax a third of its time.
+    Large inputs start at the beginning of one; a store and a load that agree in the low bits of their addresses wait
+    for each other (4K aliasing), which cost a row-wise softmax a third of its time.
     """
     address = block.__array_interface__["data"][0]
     return np.ndarray(shape, dtype, buffer=block, offset=(_PAGE // 2 - address) % _PAGE)

@@ -1,4 +1,4 @@
-"""What a machine can be short of (room on a disk, open files, memory), told apart from what is wrong with a program."""
+"""Shortages of the machine (disk space, open files, memory), told apart from faults of a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORDS = re.compile(
 
 
 class ShortageError(Exception):
-    """A tool stopped because the machine is short of something; `words` say of what."""
+    """A tool stopped because of a shortage, which `words` describe."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
@@ -26,13 +26,13 @@ class ShortageError(Exception):
 
 
 def shortage_of(error: OSError | ShortageError) -> str:
-    """What the machine is short of, in words; empty where the error means something else."""
+    """A description of the shortage; empty if the error has another cause."""
     if isinstance(error, ShortageError):
         return error.words
     return (error.strerror or "") if error.errno in _NUMBERS else ""
 
 
 def shortage_in(words: str) -> str:
-    """The part of a tool's words that says what the machine is short of; empty where nothing does."""
+    """The part of a tool's output that names a shortage; empty without one."""
     found = _WORDS.search(words)
     return found[0] if found else ""

@@ -1,4 +1,4 @@
-"""How large the stack of a program that recurses is: `$STAGED_STACK`, else as the program's text says."""
+"""The stack size of recursive programs: `$STAGED_STACK`, else the number in the program's text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def stack_bytes() -> int:
-    """Bytes that `$STAGED_STACK` asks for (`500000000`, `512MiB`, `4GiB`); 0 where it is not set.
+    """The value of `$STAGED_STACK` in bytes (`500000000`, `512MiB`, `4GiB`); 0 if it is not set.
 
-    Raises: StagedError where it is set to something else.
+    Raises: StagedError if it is not a size.
     """
     text = os.environ.get("STAGED_STACK", "").strip()
     if not text:

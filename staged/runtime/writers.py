@@ -1,4 +1,4 @@
-"""Calls that write the same variables take turns."""
+"""Serialise calls that write the same variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Owner(Protocol):
 
 
 class Writers:
-    """Which variables running calls may write: calls that share one take turns, others run side by side."""
+    """The variables that running calls may write: calls that share one wait for each other, others run concurrently."""
 
     def __init__(self) -> None:
         self.reset()
@@ -50,7 +50,7 @@ class Writers:
         return [other for held, other in self._running if not held.isdisjoint(variables)] if self._running else []
 
     def release(self, owner: Owner) -> None:
-        """Give back what a call has; also after an `acquire` that was interrupted."""
+        """Release the variables of a call; also after an `acquire` that was interrupted."""
         with self._lock:
             self._running = [(held, other) for held, other in self._running if other is not owner]
             if self._waiting:

@@ -1,19 +1,19 @@
-"""Programs with kernels: which device there is, compiling for it, and loading.
+"""Programs with kernels: finding a device, compiling for it, and loading.
 
-| file          | what                                                                                    |
+| file          | purpose                                                                                 |
 |---------------|-----------------------------------------------------------------------------------------|
-| `devices.py`  | which GPUs there are, why there are none, whether the emulated device is asked for      |
-| `nvrtc.py`    | the kernels of a program become machine code of one kind of GPU                         |
-| `toolkit.py`  | where NVIDIA's headers and libraries are, and loading them                              |
-| `host.py`     | the host part of a program becomes a shared library that carries the kernels' code      |
+| `devices.py`  | the GPUs of this machine, why there are none, whether the emulated device is chosen     |
+| `nvrtc.py`    | compile kernels to machine code for one kind of GPU                                     |
+| `toolkit.py`  | find and load NVIDIA's headers and libraries                                            |
+| `host.py`     | compile the host code to a shared library that contains the kernels' machine code       |
 | `emulated.py` | the emulated device (see `cuda_emulator/`), and programs compiled for it                |
-| `building.py` | running a compiler on texts, once: what it made is kept in the program cache            |
-| `interface.py`| functions of the CUDA runtime for use from Python                                       |
+| `building.py` | run a compiler on texts, once: results are kept in the program cache                    |
+| `interface.py`| functions of the CUDA runtime, callable from Python                                     |
 | `resident.py` | arrays that stay on a device between calls                                              |
-| `arriving.py` | arrays that come to a device beside its work                                            |
+| `arriving.py` | arrays copied to a device while it computes                                             |
 | `borrowed.py` | arrays of other libraries on a device                                                   |
 | `program.py`  | a loaded program with kernels                                                           |
-| `loading.py`  | a program that can be called, on whichever device there is                              |
+| `loading.py`  | load a program for a GPU or the emulated device                                         |
 
 `STAGED_CUDA=emulate` chooses the emulated device, which every machine with a C++ compiler has.
 """

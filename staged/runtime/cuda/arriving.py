@@ -1,12 +1,12 @@
-"""Arrays that come to a device beside its work: by pinned memory, on a stream of their own.
+"""Copies of arrays to a device that overlap its work: through pinned memory, on a stream of their own.
 
     a thread of the host:  fill pinned memory, start the copies, record an event | the next arrays ...
     its stream:            .....................................  ==copies==> event
     a program's stream:    work on the arrays before ............  wait for the event, work on these
 
-Memory that is not pinned is copied when the driver sees fit, and the host may have to wait for that. There are two pieces of
-pinned memory, each as large as the largest set of arrays so far: while one is on its way, the other is filled. Places on the
-device are used again when nothing holds what was there.
+Copies from pageable memory may be delayed by the driver and block the host. There are two pieces of pinned memory, each
+as large as the largest set of arrays so far: one is filled while the other is being copied. Memory on the device is
+reused once its array is unreferenced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOT_READY = 600  # cudaErrorNotReady
 
 
 class Arrival:
-    """An event after which what it was recorded for is on the device; it is destroyed when nothing holds this."""
+    """An event after the copies of some arrays; it is destroyed when it is unreferenced."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -43,7 +43,7 @@ class Arrival:
         weakref.finalize(self, _give_back, runtime, "cudaEventDestroy", self.event, os.getpid()).atexit = False
 
     def record(self, stream: Any) -> None:
-        """From now on the event stands for what `stream` has been given so far."""
+        """Record the event behind all work that `stream` has received so far."""
         record = self._runtime.function("cudaEventRecord", "int (*)(void *, void *)")
         check_status(self._runtime, record(self.event, stream), "cudaEventRecord")
 
@@ -65,7 +65,7 @@ class Arrival:
 
 
 class ArrivingCopy(DeviceCopy):
-    """The elements of one array on a device, or on their way there. What computes with them waits for `arrival` first."""
+    """The elements of one array on a device, possibly still being copied: work on them waits for `arrival` first."""
 
     def __init__(self, places: _Places, nbytes: int, arrival: Arrival) -> None:
         self._begin(places.runtime, places.device, nbytes)
@@ -81,9 +81,9 @@ class ArrivingCopy(DeviceCopy):
 
 
 class Arrivals:
-    """What brings arrays to a device; one thread uses it, and closes it.
+    """A copier of arrays to a device. One thread uses and closes it.
 
-    Raises: DependencyError without a device; ProgramError, ProgramMemoryError where CUDA refuses.
+    Raises: DependencyError without a device; ProgramError or ProgramMemoryError if CUDA reports an error.
     """
 
     def __init__(self, device: str) -> None:
@@ -97,11 +97,11 @@ class Arrivals:
         self._stream: Any = place[0]
 
     def put(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[ArrivingCopy]:
-        """Start the copies of some arrays, which may change when this returns.
+        """Start the copies of some arrays. The arrays may be changed after this returns.
 
-        Exact: elements are copied in C's order and the machine's byte order; a piece of pinned memory is written again when the
-        copies out of it are over, a place on the device when nothing holds what was there: programs are over by then, and other
-        copies to it come later on the same stream.
+        Exact: elements are copied in C order and in the machine's byte order. A piece of pinned memory is rewritten
+        only after the copies out of it have finished. Device memory is reused only when unreferenced: programs that
+        used it have finished, and later copies to it follow on the same stream.
         """
         choose_device(self._runtime, self._device)  # what the thread does between the arrays may have chosen another
         piece = self._pieces.pop(0)
@@ -126,7 +126,7 @@ class Arrivals:
         return copies
 
     def close(self) -> None:
-        """Give back the stream and the memory, when the copies under way are over; what is held on the device stays until it is not."""
+        """Wait for running copies, then free the stream and the pinned memory. Arrays on the device stay."""
         if self._stream is None:
             return
         stream, self._stream = self._stream, None
@@ -142,7 +142,9 @@ class Arrivals:
 
 
 def capacity_for(nbytes: int) -> int:
-    """The bytes of the place that an array gets: at most a quarter more, so that arrays of similar sizes have places of one size."""
+    """The bytes of the place that an array gets: at most a quarter more, so that arrays of similar sizes have places of
+    one size.
+    """
     if nbytes <= _ALIGNMENT:
         return _ALIGNMENT
     step = max(1 << ((nbytes - 1).bit_length() - 3), _ALIGNMENT)
@@ -157,7 +159,7 @@ class _Pinned:
         self.address: Any = ffi.NULL
         self.capacity = 0
         self.last: Arrival | None = None
-        """When the last copies out of it are over."""
+        """The end of the last copies out of this piece."""
 
     def reserve(self, nbytes: int) -> None:
         """Wait until the memory may be written, and make it large enough."""
@@ -187,13 +189,13 @@ class _Pinned:
 
 
 class _Places:
-    """Memory on a device that is used again. One thread takes; any gives back, and may do so after the end."""
+    """Reusable memory on a device. One thread takes pieces; any thread returns them, even after `close`."""
 
     def __init__(self, runtime: Runtime, device: str) -> None:
         self.runtime = runtime
         self.device = device
         self._idle: list[tuple[int, int]] = []
-        """Capacities and addresses, in order; the thread's that takes."""
+        """(capacity, address) of each idle piece, sorted; used by the taking thread only."""
         self._returned: SimpleQueue[tuple[int, int]] = SimpleQueue()  # its `put` may interrupt anything
         self._is_closed = False
 
@@ -203,7 +205,8 @@ class _Places:
             insort(self._idle, returned)
         capacity = capacity_for(needed)
         at = bisect_left(self._idle, (capacity, 0))
-        # One of up to twice the size will do, or batches of many sizes would have places of each; larger ones are for larger arrays.
+        # One of up to twice the size will do, or batches of many sizes would have places of each; larger ones are for
+        # larger arrays.
         if at < len(self._idle) and self._idle[at][0] <= 2 * capacity:
             capacity, address = self._idle.pop(at)
             return capacity, ffi.cast("void *", address)
@@ -217,14 +220,14 @@ class _Places:
         return capacity, place[0]
 
     def give_back(self, capacity: int, address: Any, process: int) -> None:
-        """Nothing holds what is there any more."""
+        """Return a piece that is unreferenced."""
         if os.getpid() == process:
             self._returned.put((capacity, int(ffi.cast("uintptr_t", address))))
             if self._is_closed:  # else `close` is still to come, and finds it
                 self._free_returned()
 
     def close(self) -> None:
-        """Free what is idle; what is not will be when it is given back."""
+        """Free the idle pieces. Pieces in use are freed when they are returned."""
         self._free_idle()
         self._is_closed = True
         self._free_returned()
@@ -258,7 +261,7 @@ def _check_room(runtime: Runtime, status: int, call: str, where: str) -> None:
 
 
 def _forget_error(runtime: Runtime) -> None:
-    """What CUDA has just said is dealt with: whatever asks this thread for its last error is not to find it."""
+    """Clear CUDA's last error, which has been handled, so that later calls of this thread do not report it."""
     runtime.function("cudaGetLastError", "int (*)(void)")()
 
 

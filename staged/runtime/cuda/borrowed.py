@@ -1,6 +1,6 @@
-"""Arrays of other libraries on a device: reading where DLPack says that the elements are, and waiting for what writes them.
+"""Arrays of other libraries on a device: find their elements by DLPack, and wait for pending writes.
 
-https://dmlc.github.io/dlpack/latest/c_api.html has the structs, python_spec.html beside it how they are handed over.
+Source: https://dmlc.github.io/dlpack/latest/c_api.html for the structs, python_spec.html for the protocol.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ class _Tensor(ctypes.Structure):
     """DLTensor."""
 
     _fields_ = (
-        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_number", ctypes.c_int32), ("ndim", ctypes.c_int32),
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32), ("device_number", ctypes.c_int32), ("ndim", ctypes.c_int32),
         ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
     )  # fmt: skip
 
 
@@ -44,7 +46,8 @@ class _Versioned(ctypes.Structure):
     """DLManagedTensorVersioned."""
 
     _fields_ = (
-        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64), ("tensor", _Tensor),
     )  # fmt: skip
 
@@ -80,10 +83,10 @@ def _delete(deleter: int, managed: int, process: int) -> None:
 
 
 def device_interface(value: Any, what: str) -> dict[str, Any] | None:
-    """What DLPack says of an array on a CUDA device, in the words of `__cuda_array_interface__`; None of any other.
+    """DLPack's description of an array on a CUDA device, as a `__cuda_array_interface__`; None for other arrays.
 
-    `lease` is to be held as long as the elements are read.
-    Raises: DTypeError where the library gives no array, in its own words, or one of elements that no program has.
+    Keep `lease` alive while the elements are read.
+    Raises: DTypeError if the library exports no array (with its message), or one of an unsupported dtype.
     """
     cls = type(value)
     if not (hasattr(cls, "__dlpack__") and hasattr(cls, "__dlpack_device__")) or value.__dlpack_device__()[0] != _CUDA:
@@ -131,17 +134,18 @@ def _refused(what: str, value: Any, words: str) -> DTypeError:
     return DTypeError(
         f"{what} is a {type(value).__name__} on a device {words}",
         where=here(),
-        hint="pass an array of numbers that have a staged type, cut off from gradients, or what the library copies to the host",
+        hint="pass an array of numbers that have a staged type, cut off from gradients, or what the library copies to "
+        "the host",
     )
 
 
 class BorrowedPlace:
-    """Elements of another library's on a device, for one call, and what it waits for before it reads them."""
+    """Elements of another library's array on a device, for one call, and the stream to wait for before reading."""
 
     def __init__(self, device: str, address: int, stream: int | None, owner: Any) -> None:
         self.address = ffi.cast("void *", address)
         self.owner = owner
-        """What keeps them there."""
+        """Keeps the elements alive."""
         self.arrival: Arrival | None = None
         if stream is None:
             return

@@ -1,4 +1,4 @@
-"""Running a compiler on texts, once: what it makes is found in the program cache afterwards."""
+"""Run a compiler on texts, once: results are kept in the program cache."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def program_texts(artifact: Artifact) -> dict[str, str]:
 
 
 def kept(key: str, name: str, made: str, make: Callable[[Path], None]) -> Path:
-    """The file `made` of the cache entry `key`: found there, else in the folder that `make` fills now.
+    """The file `made` of the cache entry `key`; if missing, `make` fills the entry's folder now.
 
-    Raises: CacheError, CompilerError where the machine is short of something, and what `make` raises.
+    Raises: CacheError or CompilerError if the machine is short of something, and errors of `make`.
     """
     try:
         return default_cache().keep(key, name, made, make)
@@ -47,10 +47,11 @@ def kept(key: str, name: str, made: str, make: Callable[[Path], None]) -> Path:
 def build(
     name: str, made: str, texts: Mapping[str, str], command: Sequence[str], tail: Sequence[str], depends: Sequence[str]
 ) -> Path:
-    """The file `made`, kept in the cache under the program's `name`: what `command -o MADE tail` makes of `texts`.
+    """The file `made`, the output of `command -o MADE tail` on `texts`, kept in the cache under the program's `name`.
 
-    `depends` is whatever else decides what comes out: the compiler's version, flags, headers that are no part of `texts`.
-    Texts below folders are read and not kept. Raises: CompileFailure with the compiler's words, CacheError.
+    `depends` lists further inputs: the compiler's version, flags, headers that are not in `texts`. Texts in subfolders
+    are read by the compiler and not kept.
+    Raises: CompileFailure with the compiler's output; CacheError.
     """
     ordered = sorted(texts)
     native = cpu_signature() if any(flag.endswith("=native") for flag in command) else ""

@@ -1,4 +1,4 @@
-"""Which GPUs this machine has, and why it has none."""
+"""The GPUs of this machine, or why there is none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EMULATE = "emulate"
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU: its number, what it is called, its compute capability, its memory in bytes."""
+    """A GPU: number, name, compute capability, memory in bytes."""
 
     index: int
     name: str
@@ -26,7 +26,7 @@ class Gpu:
 
 
 def is_emulated() -> bool:
-    """Whether `STAGED_CUDA=emulate` asks for the emulated device.
+    """Whether `STAGED_CUDA=emulate` chooses the emulated device.
 
     Raises: UnsupportedError for another value of the variable.
     """
@@ -40,7 +40,7 @@ def is_emulated() -> bool:
 
 
 def gpu_count() -> tuple[int, str]:
-    """(number of GPUs, why there is none): asks the CUDA runtime of the extra `cuda`; never raises."""
+    """(number of GPUs, reason if 0), from the CUDA runtime of the extra `cuda`. Never raises."""
     count, reason = _asked("cudaGetDeviceCount")
     return (int(count), "") if not reason else (0, reason)
 
@@ -65,9 +65,9 @@ def driver_version() -> tuple[int, int] | None:
 
 
 def needed_gpu(index: int = 0) -> Gpu:
-    """The GPU of this number, in the CUDA runtime's order (`CUDA_VISIBLE_DEVICES` chooses which there are).
+    """The GPU of this number, in the CUDA runtime's order (`CUDA_VISIBLE_DEVICES` selects).
 
-    Raises: DependencyError where it is missing, with what the CUDA runtime says.
+    Raises: DependencyError with the CUDA runtime's reason if it is missing.
     """
     found = gpus()
     if index < len(found):
@@ -86,7 +86,7 @@ def needed_gpu(index: int = 0) -> Gpu:
 
 
 def in_words(reason: str) -> str:
-    """Why there is no GPU, and what would help."""
+    """A readable reason why there is no GPU, with a remedy."""
     if reason == "cudaErrorInsufficientDriver":
         return "the CUDA runtime finds no driver, or one that is too old: CUDA 13 needs NVIDIA's driver 580 or later"
     if reason.startswith("ModuleNotFoundError"):

@@ -1,4 +1,4 @@
-"""The emulated device: built once, loaded, asked what it has seen; and programs compiled for it."""
+"""Build and load the emulated device, read its counters, and compile programs for it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _LIBRARY = "libstaged_cuda_emulator.so"
 _RACES = "libstaged_cuda_races.so"
 _SYSTEM = ("-ldl", "-pthread")
 KERNEL_CHECKS = ("-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-error")
-"""A kernel that leaves an array of shared or local memory, or misaligns a vector, stops; the emulated device names it."""
+"""A kernel that leaves an array of shared or local memory, or misaligns a vector, stops; the emulated device names it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCounts:
-    """What the emulated device has seen since this process loaded it; `live_...`: not yet given back."""
+    """Counters of the emulated device since this process loaded it; `live_...` are objects not yet freed."""
 
     copies_to_device: int
     copies_to_host: int
@@ -53,12 +54,12 @@ class DeviceCounts:
     violations: int
 
     def __sub__(self, earlier: DeviceCounts) -> DeviceCounts:
-        """What happened since `earlier`."""
+        """The counts since `earlier`."""
         return DeviceCounts(*(getattr(self, name) - getattr(earlier, name) for name in self.__slots__))
 
 
 def _open(path: Path) -> Any:
-    """Loads a part of the emulated device. What uses it is linked to it, and finds it by its name."""
+    """Load a part of the emulated device. Dependent libraries are linked against it and find it by name."""
     dl = loader()
     handle = dl.dlopen(os.fsencode(path), APART_MODE)
     if handle == ffi.NULL:
@@ -84,7 +85,7 @@ class Emulator:
         return str(ffi.string(self.function(name, type)()).decode())
 
     def counts(self) -> DeviceCounts:
-        """Copies, launches and what lives on the device now."""
+        """Copies and launches so far, and the objects alive now."""
         values = ffi.new("int64_t[]", len(DeviceCounts.__slots__))
         self.function("emulator_read", "void (*)(int64_t *)")(values)
         return DeviceCounts(*values)
@@ -107,9 +108,9 @@ class Emulator:
         return self._text("emulator_live_objects", "const char *(*)(void)").splitlines()
 
     def configure(self, words: str = "") -> None:
-        """How it behaves from now on, in the words of `STAGED_CUDA_EMULATOR` (see docs/emulated_device.md); "": as at first.
+        """Set the behaviour by the words of `STAGED_CUDA_EMULATOR` (docs/emulated_device.md); "" restores the default.
 
-        What was enqueued before is done first. Raises: UnsupportedError for words that mean nothing.
+        Pending work is finished first. Raises: UnsupportedError for unknown words.
         """
         complaint = self.function("emulator_configure", "const char *(*)(const char *)")(words.encode())
         if complaint != ffi.NULL:
@@ -119,9 +120,10 @@ class Emulator:
             )
 
     def set_thread_order(self, order: str, seed: int = 0) -> None:
-        """In which order a kernel's threads run: 'forward', 'reverse' or 'shuffled'; a correct kernel does not care.
+        """Set the order of a kernel's threads: 'forward', 'reverse' or 'shuffled'; a correct kernel gives the same
+        results.
 
-        Else it behaves as `STAGED_CUDA_EMULATOR` says.
+        Other behaviour follows `STAGED_CUDA_EMULATOR`.
         """
         self.configure(f"{_words()} {order} seed={seed}")
 
@@ -143,10 +145,9 @@ def emulator() -> Emulator:
 
 @cache
 def race_detector() -> Path:
-    """The emulated device that tells the thread sanitizer what orders a kernel's threads; compiled once, not loaded.
+    """Build the emulated device that reports synchronisation between threads to the thread sanitizer; it is not loaded.
 
-    It works in executables that are compiled with -fsanitize=thread, not in Python (docs/emulated_device.md says how).
-
+    It works in executables compiled with -fsanitize=thread, not in Python (see docs/emulated_device.md).
     Raises: CompilerError without a C++ compiler.
     """
     return _build("cuda_races", _RACES, source_texts(), _SYSTEM, ("-DSTAGED_EMULATOR_RACES",))
@@ -158,7 +159,7 @@ LIBRARIES = {"cublas": "cublas", "cublasLt": "cublaslt", "cudnn": "cudnn"}
 
 @cache
 def emulated_library(name: str) -> Path:
-    """The stand-in for one of NVIDIA's libraries, a key of `LIBRARIES`, compiled once and loaded.
+    """The replacement for one of NVIDIA's libraries, a key of `LIBRARIES`, compiled once and loaded.
 
     Raises: CompilerError without a C++ compiler.
     """
@@ -170,13 +171,13 @@ def emulated_library(name: str) -> Path:
 
 
 def linked_libraries(flags: Iterable[str]) -> list[str]:
-    """Which of `LIBRARIES` a program's linker flags name."""
+    """The keys of `LIBRARIES` that a program's linker flags name."""
     named = (re.fullmatch(r"-l(?::lib)?(\w+?)(?:\.so[.\d]*)?", flag) for flag in flags)
     return sorted({match[1] for match in named if match and match[1] in LIBRARIES})
 
 
 def files_beside(artifact: Artifact) -> dict[str, str]:
-    """The sources of the emulated device with what a program links, by their path."""
+    """The sources of the emulated device and of the libraries that a program links, by path."""
     texts = source_texts()
     for name in linked_libraries(artifact.link):
         texts |= source_texts(LIBRARIES[name])
@@ -210,7 +211,7 @@ def _build(
 
 
 def _key(built: Path) -> str:
-    """What tells a part of the emulated device from another build of it: the key of its cache entry."""
+    """The key of a built part in the cache, which identifies the build."""
     return built.parent.name
 
 
@@ -223,7 +224,7 @@ def compile_emulated(artifact: Artifact, options: CompileOptions) -> Path:
     flags = (*KERNEL_CHECKS, "-include", "cuda_runtime.h", *artifact.flags, *options.flags())
     command = (*cxx, *CXX_FLAGS, *SHARED, "-isystem", str(INCLUDE), *flags)
     libraries = [emulator().path, *(emulated_library(name) for name in linked_libraries(artifact.link))]
-    # Folders are no part of the key: the device's own, which stands for its headers too, is.
+    # Folders are not part of the key; the device's own key is, and covers its headers too.
     depends = (*cxx, version, *CXX_FLAGS, *SHARED, *flags, *map(_key, libraries))
     tail = (f"{artifact.name}.cu", "-x", "none", *map(str, libraries))
     name = artifact.name

@@ -15,7 +15,7 @@ from staged.runtime.guard import ffi, loader
 
 
 class Runtime(Protocol):
-    """A CUDA runtime. What one has made must go back to the same one, whatever `STAGED_CUDA` says by then."""
+    """A CUDA runtime. Its objects must be freed by the same one, even if `STAGED_CUDA` has changed since."""
 
     def function(self, name: str, type: str) -> Any:
         """A function such as `cudaMalloc`, as C declares it: `"int (*)(void **, size_t)"`."""

@@ -13,10 +13,10 @@ from staged.runtime.cuda.program import CudaProgram
 
 
 def load(artifact: Artifact, options: CompileOptions | None = None) -> CudaProgram:
-    """Compile a program with kernels, or find it in the cache, and load it; it is called like one without.
+    """Compile a program with kernels, or find it in the cache, and load it. It is called like one without kernels.
 
-    Raises: DependencyError without a device or what compiling for it takes, naming what is missing, and for GPUs of several
-    kinds; CompilerError, CacheError.
+    Raises: DependencyError without a device or without a tool to compile for it (named), or if its GPUs are of several
+    kinds; CompilerError; CacheError.
     """
     options = options or CompileOptions()
     if is_emulated():

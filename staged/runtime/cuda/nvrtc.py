@@ -1,8 +1,8 @@
-"""The kernels of a program become machine code (a cubin) for one kind of GPU, by NVIDIA's run-time compiler.
+"""Compile the kernels of a program to machine code (a cubin) for one kind of GPU, by NVIDIA's run-time compiler.
 
-NVRTC is a library: it needs neither a GPU nor a driver, so this runs on every machine that has its wheel. Machine code
-rather than PTX, since a driver refuses PTX that is newer than itself, and takes the machine code of any minor version. A GPU
-that is newer than NVRTC gets PTX, which its driver, newer too, compiles when the program is loaded.
+NVRTC is a library that needs neither a GPU nor a driver, so this runs on every machine with its wheel. It emits machine
+code rather than PTX: a driver refuses PTX newer than itself, but loads machine code of any minor version. A GPU newer
+than NVRTC gets PTX, which its (newer) driver compiles when the program is loaded.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Capability = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """What a kernel takes of a GPU: registers and bytes of local memory per thread, bytes of shared memory per block.
+    """Resources of a kernel: registers and bytes of local memory per thread, bytes of shared memory per block.
 
-    `spilled` is how many bytes of registers a thread writes to local memory, because it has too many values at a time.
+    `spilled` is the number of bytes of registers that a thread spills to local memory.
     """
 
     name: str
@@ -45,9 +45,9 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Compiled kernels: where their machine code (or PTX) is, for which GPUs, what each takes, and the compiler's messages.
+    """Compiled kernels: the file of machine code (or PTX), its GPUs, the resources of each kernel, compiler messages.
 
-    A sound program has no messages. What kernels take is known of machine code alone.
+    A correct program has no messages. Resources are known only for machine code.
     """
 
     cubin: Path
@@ -77,10 +77,12 @@ def compile_kernels(artifact: Artifact, capability: Capability) -> Kernels:
 
 
 def architecture_for(capability: Capability, supported: Iterable[int]) -> str:
-    """The compiler's newest architecture for a GPU of this compute capability: `sm_90`, or `compute_90` where it gets PTX.
+    """The compiler's newest architecture for a GPU of this compute capability: `sm_90`, or `compute_90` where it gets
+    PTX.
 
-    Machine code runs on GPUs of the same major version and the same minor version or a later one, PTX on all later ones.
-    `supported` are the compiler's, as in 90 for 9.0. Raises: DependencyError for a GPU that is older than all of them.
+    Machine code runs on GPUs of the same major version and the same minor version or a later one, PTX on all later
+    ones. `supported` are the compiler's, as in 90 for 9.0. Raises: DependencyError for a GPU that is older than all of
+    them.
     """
     major, minor = capability
     earlier = [number for number in supported if (number // 10, number % 10) <= capability]
@@ -104,7 +106,7 @@ _OTHER = re.compile(r"^ptxas info\s*: (?:\d+ bytes gmem|Compile time|\(C\d+\))")
 
 
 def parse_log(log: str) -> tuple[tuple[KernelUse, ...], str]:
-    """(what each kernel takes, everything else that was said) of what `--ptxas-options=-v` makes NVRTC say."""
+    """(resources of each kernel, remaining messages), from the log that `--ptxas-options=-v` prints."""
     uses: list[KernelUse] = []
     messages: list[str] = []
     kernel = function = ""
@@ -144,7 +146,7 @@ def _nvrtc() -> Any:
 
 @cache
 def _version() -> str:
-    """NVRTC's version. The wheel's where there is one, without loading the library, which takes a tenth of a second."""
+    """NVRTC's version; the wheel's if there is one, since loading the library takes a tenth of a second."""
     try:
         return importlib.metadata.version(_WHEEL)
     except importlib.metadata.PackageNotFoundError:
@@ -175,7 +177,7 @@ def _compile(artifact: Artifact, architecture: str) -> tuple[bytes, str]:
 
 
 def _taken(size: str, read: str, program: Any) -> bytes:
-    """What NVRTC writes into a buffer that is as large as it says."""
+    """Read a result of NVRTC into a buffer of the size that NVRTC reports."""
     (length,) = _checked(size, program)
     buffer = bytes(length)
     _checked(read, program, buffer)

@@ -1,4 +1,4 @@
-"""A loaded program with kernels: what differs from one that runs on the host alone."""
+"""A loaded program with kernels: the differences from one that runs on the host alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _LOST = re.compile(
     r"illegal memory access|unspecified launch failure|misaligned address|illegal instruction|stack error"
 )
 _HINT_OF_LOST = (
-    "CUDA can do nothing more in this process, so start it anew; `compute-sanitizer python ...` names the kernel and the "
+    "CUDA can do nothing more in this process, so start it anew; `compute-sanitizer python ...` names the kernel and "
+    "the "
     "address that went astray, and so does STAGED_CUDA=emulate"
 )
 
@@ -36,7 +37,7 @@ class CudaProgram(NativeProgram):
                     ffi.cast("int (*)(void)", finish)()  # the program has reported the error
 
     def hint_of(self, status: int, message: str) -> str | None:
-        """What helps against the error that stopped the program."""
+        """A remedy for the error that stopped the program."""
         return _HINT_OF_LOST if _LOST.search(message) else super().hint_of(status, message)
 
     def place_on(self, device: str, nbytes: int) -> DeviceCopy:
@@ -44,5 +45,5 @@ class CudaProgram(NativeProgram):
         return DeviceCopy(device, nbytes)
 
     def borrowed(self, device: str, address: int, stream: int | None, owner: Any) -> BorrowedPlace:
-        """Another library's array there, once the work of `stream` on it is over; it is there as long as `owner` lives."""
+        """Another library's array on the device, to be read after the work of `stream`. `owner` keeps it alive."""
         return BorrowedPlace(device, address, stream, owner)

@@ -21,7 +21,9 @@ _stops = 0
 
 
 def note_stop() -> None:
-    """A program with kernels has stopped with an error: it may leave work on its stream, for which other copies then wait."""
+    """A program with kernels has stopped with an error: it may leave work on its stream, for which other copies then
+    wait.
+    """
     global _stops
     _stops += 1
 
@@ -44,15 +46,15 @@ def choose_device(runtime: Runtime, device: str) -> None:
 
 def _free(runtime: Runtime, address: Any, process: int) -> None:
     if os.getpid() == process:
-        runtime.function("cudaFree", "int (*)(void *)")(address)  # nobody is left to be told of an error
+        runtime.function("cudaFree", "int (*)(void *)")(address)  # too late to report an error
 
 
 class DeviceCopy:
-    """The elements of one array on a device. It has memory there from its making until nobody holds it.
+    """The elements of one array on a device, in memory that is allocated here and freed when the object is
+    unreferenced.
 
-    The host's array and this one are two copies of one thing: `update` and `fetch` bring either to the other's state where
-    it is behind, and copy nothing where it is not.
-
+    It and the host's array are two copies of one value: `update` and `fetch` copy in one direction if that side is
+    outdated, and do nothing otherwise.
     Raises: ProgramMemoryError if the device has no room; DependencyError without a device.
     """
 
@@ -70,9 +72,9 @@ class DeviceCopy:
         self.device = device
         self.nbytes = nbytes
         self.arrival: Any = None
-        """What the elements are there after, where that may be still to come; its `event` is CUDA's."""
+        """The event (`arrival.event`, CUDA's) that a running copy to the device ends with; None without one."""
         self.is_current = False
-        """Whether the elements are what the host holds, or newer."""
+        """Whether the elements are the host's, or newer."""
         self.is_ahead = False
         """Whether they are newer."""
         self._stops = _stops
@@ -85,7 +87,7 @@ class DeviceCopy:
             self.is_current, self.is_ahead = True, False
 
     def fetch(self, host: np.ndarray[Any, Any]) -> None:
-        """Copy the elements into an array of the host, which then holds what the device does."""
+        """Copy the elements to the host's array."""
         self._copy(ffi.from_buffer(host), self.address, _TO_HOST)
         self.is_ahead = False
 
@@ -115,9 +117,9 @@ class DeviceCopy:
             self._call("cudaStreamSynchronize", "int (*)(void *)", ffi.NULL)
 
     def _settle(self) -> None:
-        """Wait for what a program that stopped may have left to do on its own stream.
+        """Wait for work that a stopped program may have left on its own stream.
 
-        Only then: a device cannot be waited for while another thread captures one of its streams.
+        Only then: waiting for a device fails while another thread captures one of its streams.
         """
         if self._stops != _stops:
             self._stops = _stops

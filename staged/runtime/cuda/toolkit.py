@@ -1,7 +1,7 @@
-"""NVIDIA's libraries and their headers: where they are, and loading them into this process.
+"""Find NVIDIA's libraries and headers, and load the libraries into this process.
 
-They come as wheels (the extra `cuda`), with conda, or with a CUDA toolkit; `cuda.pathfinder` knows all of these places.
-A program finds a library that is loaded already by its name, so a compiled program says nothing about folders.
+They come as wheels (the extra `cuda`), with conda, or with a CUDA toolkit; `cuda.pathfinder` knows all these places. A
+program finds a loaded library by name, so compiled programs contain no folders.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WHEELS = {
     "cudnn": "nvidia-cudnn-cu13",
 }
 _FAILURES = (ImportError, RuntimeError, ValueError, OSError)
-"""What `cuda.pathfinder` raises for a library that is missing, or that it does not know."""
+"""Exceptions of `cuda.pathfinder` for a missing or unknown library."""
 # Where `cuda.pathfinder` has headers under another name than ours: crt's lie beside the runtime's or beside nvcc's.
 _FOUND_AS = {"cublasLt": ("cublas",), _CRT: (RUNTIME, "nvcc")}
 
@@ -68,7 +68,9 @@ def _loaded(name: str) -> Path:
 
 
 def _libraries_beside_runtime(name: str) -> list[Path]:
-    """The files of a library in the folders of the wheels: `nvidia/cu13/lib/libcudart.so.13`, `nvidia/cudnn/lib/libcudnn.so.9`."""
+    """The files of a library in the folders of the wheels: `nvidia/cu13/lib/libcudart.so.13`,
+    `nvidia/cudnn/lib/libcudnn.so.9`.
+    """
     try:
         wheels = _loaded(RUNTIME).parents[2]
     except DependencyError:
@@ -93,7 +95,7 @@ def include_folder(name: str) -> Path:
 
 
 def _folders_of_pathfinder(name: str) -> tuple[list[str], Exception | None]:
-    """Where `cuda.pathfinder` has the headers of a library, and what goes wrong with it: earlier versions know few libraries."""
+    """The header folders that `cuda.pathfinder` finds, and its exception: earlier versions know few libraries."""
     try:
         from cuda.pathfinder import find_nvidia_header_directory
 
@@ -113,7 +115,7 @@ def _folders_beside(name: str) -> list[str]:
 
 
 def _folders_of_nvcc() -> list[str]:
-    """Where the nvcc on the PATH has its headers: it may be a script, or a link, so it is asked."""
+    """The header folders of the nvcc on the PATH. It may be a script or a link, so it is run to report them."""
     nvcc = shutil.which("nvcc")
     if nvcc is None:
         return []

@@ -1,19 +1,19 @@
-"""The emulated device: a library that stands in for the CUDA runtime, so that programs with kernels run without a GPU.
+"""The emulated device: a library that replaces the CUDA runtime, so that programs with kernels run without a GPU.
 
-`include/` has the headers that a program's text compiles against (with a C++ compiler, unchanged). What it finds and how it is set
-up is in docs/emulated_device.md.
+`include/` has the headers for the program's text, which a C++ compiler takes unchanged. docs/emulated_device.md says
+which errors it finds and how it is configured.
 
-| file           | what                                                                                       |
+| file           | purpose                                                                                    |
 |----------------|--------------------------------------------------------------------------------------------|
-| `emulator.h`   | what the files share                                                                       |
-| `memory.cpp`   | the devices' memory, which host code cannot touch; faults                                  |
+| `emulator.h`   | shared declarations                                                                        |
+| `memory.cpp`   | the devices' memory, which host code cannot access; faults                                 |
 | `copies.cpp`   | copies, fills, pinned memory                                                               |
-| `streams.cpp`  | queues of work, eager or lazy; `events.cpp`, `graphs.cpp`: points in them, recordings      |
-| `kernels.cpp`  | what a launch checks, and its blocks; `blocks.cpp`: the threads of one, which may wait     |
-| `fibers.cpp`   | the stacks that threads run on; `shared_memory.cpp`: which shared arrays a kernel has      |
-| `races.h`      | what the thread sanitizer is told                                                          |
-| `devices.cpp`  | which devices there are; `settings.cpp`: how they behave; `errors.cpp`: what went wrong    |
-| `library.h`    | what the libraries of NVIDIA share: a folder each, built when a program first links it     |
+| `streams.cpp`  | queues of work, eager or lazy; `events.cpp`, `graphs.cpp`: events and recorded graphs      |
+| `kernels.cpp`  | checks of a launch, and its blocks; `blocks.cpp`: the threads of a block, which may wait   |
+| `fibers.cpp`   | stacks of threads; `shared_memory.cpp`: the shared arrays of a kernel                      |
+| `races.h`      | reports to the thread sanitizer                                                            |
+| `devices.cpp`  | the list of devices; `settings.cpp`: their behaviour; `errors.cpp`: error reports          |
+| `library.h`    | shared by NVIDIA's libraries: a folder each, built when a program first links it           |
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "arrays of any dtype are taken as they lie",
         GUARD,
-        " || st_word_at(array, binding->dtype) != wanted->dtype) {{",
+        " ||\n            st_word_at(array, binding->dtype) != wanted->dtype) {{",
         ") {{",
         (PREPARED, "-k", "does_not"),
     ),
@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "things of any type are taken as arrays",
         GUARD,
-        "st_word_at(array, binding->type) != binding->ndarray || ",
+        "st_word_at(array, binding->type) != binding->ndarray ||\n            ",
         "",
         (PREPARED, "-k", "slot"),
     ),
