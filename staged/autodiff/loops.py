@@ -14,7 +14,7 @@ from staged.autodiff.copiers import EXTENDED, PrimalCopier
 from staged.autodiff.cotangents import Cotangents, LoopCotangents, d_name
 from staged.autodiff.forward import FORWARDS, Forward, dot_name
 from staged.autodiff.residuals import ExtraResults, Prologue
-from staged.autodiff.reverse import REVERSES, Reverse
+from staged.autodiff.reverse import REVERSES, Reverse, made_in
 from staged.ir.nodes import End, Label, Op, Value, free_values
 from staged.ir.structure import FOR, SEQUENCE_GET, WHILE
 from staged.ir.trips import COUNT, Integers, static_trip_count
@@ -63,7 +63,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     last = _last_iteration(reverse, op, env, integers)
     minus_one = integers.constant(-1)
     start = [reverse.or_zeros(cotangents[index], op.results[index], op) for index in indices]
-    inner = LoopCotangents({*body.params, *(result for made in body.ops for result in made.results)}, env, reverse.tangent_types)
+    inner = LoopCotangents(made_in(body), env, reverse.tangent_types)
 
     with builder.block([COUNT, *(value.type for value in start)], ["k", *(d_name(carried[index]) for index in indices)]) as opened:
         count, *d_next = opened.params

@@ -29,6 +29,7 @@ from staged.frontend.trees import mutable_nodes
 from staged.frontend.user_code import is_user_code
 from staged.frontend.variable import Variable, key_of, read_variable, write_variable
 from staged.ir.builder import Builder
+from staged.ir.names import as_name
 from staged.ir.nodes import FAIL, Block, Function, Op, Value, free_values
 from staged.ir.rewrite import Copier
 from staged.ir.structure import CALL
@@ -155,7 +156,7 @@ class _Try:
                 '`n = st.dim("N", count, max=64)`, then `x[:n]`',
             )
         hints = [
-            "".join(c if c.isalnum() else "_" for c in path)
+            as_name(path)
             for path, slot in zip(given.paths, instance.slots, strict=True)
             if isinstance(slot, TensorType)
         ]

@@ -39,6 +39,7 @@ from staged.guards.expected import is_value
 from staged.guards.reads import Reads
 from staged.ir.builder import Builder
 from staged.ir.functions import every_function
+from staged.ir.names import as_name
 from staged.ir.nodes import Block, Function, Value, VariableRef, walk_blocks
 from staged.ir.types import CPU, TensorType, dims_of
 from staged.ir.verifier import verify_if_asked
@@ -118,7 +119,7 @@ def _trace_once(
     if read_later:
         context.of(Learned).read_later = read_later
     params = [
-        Value(argument.type, _hint(argument.path)) for argument in arguments.staged
+        Value(argument.type, as_name(argument.path)) for argument in arguments.staged
     ]
     where = position_of_function(function)
     with use_context(context), rooted(where):
@@ -284,7 +285,3 @@ def _name_variables(refs: list[VariableRef]) -> None:
         base = getattr(ref.identity, "name", "") or ref.name
         count = used[base] = used.get(base, 0) + 1
         ref.name = base if count == 1 else f"{base}_{count}"
-
-
-def _hint(path: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in path)

@@ -21,6 +21,7 @@ from staged.frontend.strict import Strict
 from staged.guards.reads import Reads
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.declaration import prims
+from staged.ir.names import as_name
 from staged.ir.nodes import Op, Value
 from staged.ir.types import Dim, TensorType, Type, dims_of, dtype_of
 from staged.ops.array import Array, StagedArray
@@ -209,7 +210,7 @@ class TraceContext(TraceState):
 
     def _hidden_name(self, array: Any) -> str:
         """What the user calls it, unlike the other inputs."""
-        base = "".join(c if c.isalnum() else "_" for c in name_of_captured(array)) or f"hidden_{len(self.hidden)}"
+        base = as_name(name_of_captured(array)) or f"hidden_{len(self.hidden)}"
         taken = {value.hint for _, value in self.hidden.values()} | {param.hint for param in self.arguments}
         return next(
             name for count in itertools.count(1) if (name := base if count == 1 else f"{base}_{count}") not in taken

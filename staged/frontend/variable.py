@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from staged.errors import DTypeError, LeakError, ShapeError, StagingError
 from staged.frontend.effects import check_effect, note_own
 from staged.frontend.lifetimes import OfTrace
 from staged.frontend.tracing import TraceContext, current_trace
+from staged.ir.names import as_name
 from staged.ir.nodes import Effect, Op, VariableRef
 from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.types import TensorType, dims_of, f32, i64, shape_text
@@ -291,7 +291,7 @@ def _enter(trace: TraceContext, variable: Variable, reference: VariableRef) -> N
     trace.refs[id(variable)] = reference
     trace.variables.append(reference)
     # The lowest free number, so that a second attempt gives a Variable the name it had in the first.
-    name = _hint(reference.name)
+    name = as_name(reference.name)
     numbered = (f"{name}_{number}" if number else name for number in itertools.count())
     trace.keys[id(reference)] = next(key for key in numbered if key not in trace.keys.values())
     trace.of(Levels).made_at[id(reference)] = len(trace.transforms) if not reference.outer else 0
@@ -329,7 +329,7 @@ def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray
             device=trace.builder.device,
             where=here(),
         )
-        op.results[0].hint = _hint(variable.name)
+        op.results[0].hint = as_name(variable.name)
         return trace.emit_op(op)[0]
     state = trace.transforms[level - 1]
     key = key_of(trace, variable)
@@ -376,8 +376,3 @@ def _described(name: str) -> str:
 def key_of(trace: TraceContext, variable: Variable) -> str:
     """The name under which transforms track a variable."""
     return trace.keys[id(reference_of(trace, variable))]
-
-
-@lru_cache(maxsize=1024)
-def _hint(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name)

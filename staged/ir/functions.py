@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from staged.ir.builder import Builder
+from staged.ir.names import as_name
 from staged.ir.nodes import Block, Effect, Function, Op, Value, walk_blocks, walk_ops
 from staged.ir.rewrite import rewrite
 from staged.ir.structure import CALL
@@ -29,7 +30,7 @@ def map_functions(program: Function, change: Callable[[Function], Function]) -> 
 
 def unused_name(name: str, used: set[str]) -> str:
     """`name` as an identifier, numbered where it is in `used`, to which it is added."""
-    base = "".join(c if c.isalnum() else "_" for c in name).strip("_") or "function"
+    base = as_name(name).strip("_") or "function"
     fresh, number = base, 1
     while fresh in used:
         number += 1

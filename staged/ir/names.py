@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.structure import ABSENT, CALL, FRAME_LOAD, FRAME_NULL, VARIABLE_READ
+
+
+@lru_cache(maxsize=1024)
+def as_name(words: str) -> str:
+    """`model.0.weight` -> `model_0_weight`: words of the user's as a name."""
+    return "".join(c if c.isalnum() else "_" for c in words)
 
 
 def name_of(value: Value) -> str:

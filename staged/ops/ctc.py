@@ -19,7 +19,7 @@ from staged.ops.composites import as_float
 from staged.ops.context import bind
 from staged.ops.elementwise import exp, log, logical_and, maximum, not_equal, where
 from staged.ops.index import at_labels
-from staged.ops.loop import row, steps, with_row
+from staged.ops.loop import row, scan, with_row
 from staged.ops.losses import check_reduction, reduced
 from staged.ops.primitive import PRIMITIVES, Sample
 from staged.ops.promote import as_array, broadcast, cast, constant, dtype_error, shape_error
@@ -109,7 +109,7 @@ def _ctc_backward(*operands: Array, blank: int, given: str) -> Array:
         return [where(runs, before, d_alpha), with_row(d_emissions, t, where(runs, d_alpha, 0.0))]
 
     empty = zeros((count, *states.shape), log_probs.dtype)
-    _, d_emissions = steps(count, [d_alpha, empty], step, ("d_paths", "d_emissions"), backwards=True)
+    _, d_emissions = scan(count, [d_alpha, empty], step, ("d_paths", "d_emissions"), backwards=True)
     places = broadcast(states, d_emissions.shape)
     return bind(PRIMITIVES["scatter_add_along"], [zeros(log_probs.shape, log_probs.dtype), places, d_emissions], axis=2)
 
@@ -156,7 +156,7 @@ def _ctc(
         return [alpha, with_row(alphas, t + 1, alpha)]
 
     kept = concat([expand_dims(start, 0), zeros((count, *states.shape), log_probs.dtype)])
-    alpha, alphas = steps(count, [start, kept], step, ("paths", "path_history"))
+    alpha, alphas = scan(count, [start, kept], step, ("paths", "path_history"))
     last = _last(alpha, target_lengths)
     peak = max_(last, 1, keepdims=True)
     return -(log(sum_(exp(last - peak), 1)) + reshape(peak, (-1,))), alphas

@@ -1,7 +1,7 @@
 """Loops inside composites: one loop of the program where ops are recorded, a Python loop where they are computed.
 
 Users write `for` statements, which the front end stages. Composites are plain functions of arrays, so they say it with a
-function: `steps(count, initial, body)` is
+function: `scan(count, initial, body)` is
 
     for t in range(count):
         initial = body(t, *initial)
@@ -27,7 +27,7 @@ _INDEX = TensorType(i64)
 Body = Callable[..., Sequence[Array]]
 
 
-def steps(
+def scan(
     count: int, initial: Sequence[Array], body: Body, hints: Sequence[str], backwards: bool = False
 ) -> tuple[Array, ...]:
     """What `count` turns make of `initial`: `body(t, *carried)` gives the next carried arrays, of the same types.

@@ -19,7 +19,7 @@ from staged.ops.composite import composite
 from staged.ops.composites import as_float, relu, sigmoid
 from staged.ops.contraction import matrix_product
 from staged.ops.elementwise import select, square, tanh
-from staged.ops.loop import named, row, steps, with_row
+from staged.ops.loop import named, row, scan, with_row
 from staged.ops.primitive import Sample
 from staged.ops.promote import as_array, cast, dtype_error, shape_error
 from staged.ops.public import public
@@ -108,7 +108,7 @@ def _lstm_backward(*operands: Array, reverse: bool, biases: int, given: str) -> 
         return [matrix_product(now, w_hh), d_c * f, with_row(d_pre, t, now)]
 
     initial = [_given(cts.get("h"), h0), _given(cts.get("c"), c0), zeros(gates.shape, gates.dtype)]
-    d_h0, d_c0, d_pre = steps(count, initial, step, ("d_h", "d_c", "d_gates"), backwards=not reverse)
+    d_h0, d_c0, d_pre = scan(count, initial, step, ("d_h", "d_c", "d_gates"), backwards=not reverse)
     d_x, *d_weights = _of_weights(x, before, d_pre, d_pre, w_ih, rest[:biases])
     return d_x, d_h0, d_c0, *d_weights
 
@@ -141,7 +141,7 @@ def _lstm(
 
     wide = (*x.shape[:2], h0.shape[1])
     kept = [zeros(wide, x.dtype), zeros(pre.shape, x.dtype), zeros(wide, x.dtype)]
-    h, c, ys, gates, cells = steps(count, [h0, c0, *kept], step, ("h", "c", "hs", "gates", "cells"), backwards=reverse)
+    h, c, ys, gates, cells = scan(count, [h0, c0, *kept], step, ("h", "c", "hs", "gates", "cells"), backwards=reverse)
     return ys, h, c, gates, cells
 
 
@@ -184,7 +184,7 @@ def _gru_backward(*operands: Array, reverse: bool, biases: int, given: str) -> t
     empty = zeros(gates.shape, gates.dtype)
     initial = [_given(cts.get("h"), h0), empty, empty]
     names = ("d_h", "d_gates", "d_hidden")
-    d_h0, d_pre, d_hidden = steps(count, initial, step, names, backwards=not reverse)
+    d_h0, d_pre, d_hidden = scan(count, initial, step, names, backwards=not reverse)
     d_x, *d_weights = _of_weights(x, before, d_pre, d_hidden, w_ih, rest[:biases])
     return d_x, d_h0, *d_weights
 
@@ -226,7 +226,7 @@ def _gru(x: Array, h0: Array, w_ih: Array, w_hh: Array, *biases: Array, reverse:
 
     wide = (*x.shape[:2], h0.shape[1])
     kept = [zeros(wide, x.dtype), zeros(pre.shape, x.dtype), zeros(wide, x.dtype)]
-    h, ys, gates, candidates = steps(count, [h0, *kept], step, ("h", "hs", "gates", "candidates"), backwards=reverse)
+    h, ys, gates, candidates = scan(count, [h0, *kept], step, ("h", "hs", "gates", "candidates"), backwards=reverse)
     return ys, h, gates, candidates
 
 
@@ -252,7 +252,7 @@ def _rnn_backward(
         return [matrix_product(now, w_hh), with_row(d_pre, t, now)]
 
     initial = [_given(cts.get("h"), h0), zeros(ys.shape, ys.dtype)]
-    d_h0, d_pre = steps(count, initial, step, ("d_h", "d_gates"), backwards=not reverse)
+    d_h0, d_pre = scan(count, initial, step, ("d_h", "d_gates"), backwards=not reverse)
     d_x, *d_weights = _of_weights(x, _before(ys, h0, reverse), d_pre, d_pre, w_ih, rest[:biases])
     return d_x, d_h0, *d_weights
 
@@ -287,7 +287,7 @@ def _rnn(
         return [h, with_row(ys, t, h)]
 
     ys = zeros((*x.shape[:2], h0.shape[1]), x.dtype)
-    h, ys = steps(count, [h0, ys], step, ("h", "hs"), backwards=reverse)
+    h, ys = scan(count, [h0, ys], step, ("h", "hs"), backwards=reverse)
     return ys, h
 
 
