@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, Self
 
 from staged.artifact import Artifact, Parameter, Site
 from staged.backends.c_family.constants import ConstantInputs
 from staged.backends.c_family.expr import Cast, Expr, Literal, Member, Name, Prefix
-from staged.backends.c_family.file import HEAD, FileWriter, State, describe, note_of
+from staged.backends.c_family.file import ProgramFile, State, describe, note_of
 from staged.backends.c_family.frames import storing_functions
 from staged.backends.c_family.functions import (
     CFunction,
@@ -49,15 +49,21 @@ class Library(Protocol):
         """The text for a `kernel` or `contraction` op."""
 
 
+HEAD = 64
+"""Bytes in the arena for each thing that grows outside of it."""
+RESERVE = 1 << 20
+"""Bytes of the stack that recursion leaves alone: kernels, prints and what they call back have room there."""
 MakeLibrary = Callable[[Machine, Names, Callable[[Position | None], int]], Library]
 
 
-class ProgramEmitter(FileWriter):
-    """Writes one program. A back end gives its kernels, and overrides how they are called and where buffers are."""
+class ProgramEmitter:
+    """Makes one program. A back end gives its kernels, and overrides how they are called and where buffers are."""
 
     backend = "native"
     language = "c"
     structure_class: type[StructureEmitter] = StructureEmitter
+    reserve = RESERVE
+    release_comment = "Gives back what loops without a bound have grown; call it before the arena goes."
 
     def __init__(self, function: Function, machine: Machine, library: MakeLibrary, check_nan: bool) -> None:
         self.make_library = library
@@ -78,7 +84,6 @@ class ProgramEmitter(FileWriter):
         self.constant_inputs = ConstantInputs()
         self.wrappers: dict[str, str] = {}
         self.scratch_bytes = 0
-        self.support = ""
         self.functions: dict[str, CFunction] = {}
         self.frame_names = {record.name: self.names.fresh(record.name) for record in function.frames}
         self.frame_fields = {record.name: field_names(record) for record in function.frames}
@@ -95,9 +100,33 @@ class ProgramEmitter(FileWriter):
         self.device_values: dict[Device, int] = {}
         """Bytes of buffers in the arena of each other device."""
 
+    # ---- sizes ----
+
+    def has_release(self) -> bool:
+        """Whether the program keeps things between calls that the arena itself does not hold."""
+        return bool(self.stacks) or self.is_recursive or self.uses_store
+
+    def arena_bytes(self) -> int:
+        """Buffers, then one scratch area per thread, then the heads of what grows."""
+        return self.frames_offset() + HEAD * self.uses_store
+
+    def stacks_offset(self) -> int:
+        return self.buffers_bytes + self.scratch_bytes * max(1, self.machine.cores)
+
+    def own_stack_offset(self) -> int:
+        return self.stacks_offset() + HEAD * len(self.stacks)
+
+    def frames_offset(self) -> int:
+        return self.own_stack_offset() + HEAD * self.is_recursive
+
+    def makers_of_frames(self) -> list[str]:
+        """Functions that make frames, where a back end has them."""
+        return []
+
     # ---- the steps ----
 
-    def run(self, planner: Planner) -> Emitted:
+    def run(self, planner: Planner, file_of: Callable[[Self], ProgramFile] = ProgramFile) -> Emitted:
+        """The program; `file_of` gives what writes its file, when all of it is known."""
         # Functions have the first choice of names: kernels are called after the lines that call them.
         self.c_names = {called.name: self.names.fresh(called.name) for called in self.function.functions}
         library = self.make_library(self.machine, self.names, self.site)
@@ -146,7 +175,8 @@ class ProgramEmitter(FileWriter):
         texts = {kernel.name: kernel for kernel in kernels.values()}
         ordered = [texts[name] for name in used]
         parallel = bool(self.wrappers)
-        source = self.assemble(structure, ordered, inner)
+        file = file_of(self)
+        source = file.assemble(structure, ordered, inner)
         artifact = Artifact(
             name=self.name,
             source=source,
@@ -158,7 +188,7 @@ class ProgramEmitter(FileWriter):
                 parallel,
                 self.names.used,
             ),
-            support=self.support,
+            support=file.support,
             data=self.constant_inputs.data_text(self.name),
             grows=self.has_release(),
             language=self.language,

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.backends.c_family.code.uses import is_unrolled
-from staged.backends.c_family.file import State
+from staged.backends.c_family.file import ProgramFile, State
+from staged.backends.c_family.functions import CFunction, write_locals
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.library import render
@@ -31,7 +32,7 @@ from staged.backends.cublas_cudnn.device import (
     write_struct,
 )
 from staged.backends.cublas_cudnn.dialect import CUDA
-from staged.backends.cublas_cudnn.entry import CudaEntry
+from staged.backends.cublas_cudnn.entry import CudaEntry, device_state
 from staged.backends.cublas_cudnn.failures import (
     finite_check_kernel,
     finite_check_launcher,
@@ -40,6 +41,7 @@ from staged.backends.cublas_cudnn.failures import (
 )
 from staged.backends.cublas_cudnn.functions import (
     STORES,
+    write_device_locals,
 )
 from staged.backends.cublas_cudnn.graph_text import GRAPH
 from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC, in_both_languages
@@ -52,6 +54,7 @@ from staged.backends.cublas_cudnn.peers import (
     opener,
     write_release_of_all,
 )
+from staged.backends.cublas_cudnn.program import CudaProgram
 from staged.backends.cublas_cudnn.spelling import find_function
 from staged.backends.cublas_cudnn.stacks import device_stack_text
 from staged.backends.gpu_family.failures import DECLARATIONS
@@ -112,20 +115,27 @@ def emit_program(function: Function, machine: Machine, plan: Planner, check_nan:
 
     `plan` makes the memory plan; it is asked once the kernels are known, since they say which buffers may be shared.
     """
-    return CudaProgramEmitter(join_launches(function, CUDA_GPU), machine, check_nan).run(plan)
+    return CudaProgram(join_launches(function, CUDA_GPU), machine, check_nan).run(plan, CudaFile)
 
 
-class CudaProgramEmitter(CudaEntry):
-    """Writes one program with a device."""
+class CudaFile(ProgramFile):
+    """Writes the file of a program with a device."""
 
     overview = "Kernels of the device come first, each below the Python lines behind it, then what the host does;"
+
+    def __init__(self, program: CudaProgram) -> None:
+        super().__init__(program)
+        self.program: CudaProgram = program
+
+    def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+        CudaEntry(self, self.program).write(w, structure, inner)
 
     def assemble(
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
-        structure.need("host", "fail", "stop", *(("stack",) if self.stacks else ()))
-        self.graphs.settle(self.graphs_offset(self.devices[0]))
-        on_device = [kernel for kernel in kernels if isinstance(kernel, GpuKernel) and kernel.name in self.launchers]
+        structure.need("host", "fail", "stop", *(("stack",) if self.program.stacks else ()))
+        self.program.graphs.settle(self.program.graphs_offset(self.program.devices[0]))
+        on_device = [kernel for kernel in kernels if isinstance(kernel, GpuKernel) and kernel.name in self.program.launchers]
         on_host = [kernel for kernel in kernels if not isinstance(kernel, GpuKernel | LibraryCall)]
         calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
         w = Writer()
@@ -135,20 +145,20 @@ class CudaProgramEmitter(CudaEntry):
                 w.line(f"#ifndef {line.split()[1]}")
                 w.line(line)
                 w.line("#endif")
-        checks = [finite_check_name(dtype) for dtype in self.finite_checks.dtypes]
-        more = [*self.sequence_texts.kernels, *self.graphs.kernel_names()]
+        checks = [finite_check_name(dtype) for dtype in self.program.finite_checks.dtypes]
+        more = [*self.program.sequence_texts.kernels, *self.program.graphs.kernel_names()]
         w.comment("Kernels by name; the list is used where they are registered, numbered and looked up.")
         names = [f"X({name})" for name in [*(k.name for k in on_device), *checks, *more]]
         w.line(" \\\n    ".join(["#define KERNELS(X)", *names]))
         w.line()
-        if self.kernels_may_fail:
+        if self.program.kernels_may_fail:
             w.text(DECLARATIONS)
             w.line()
-        if self.graphs.types():
+        if self.program.graphs.types():
             w.section("types of a fixed size")
             w.text(_RTC_TYPES.replace("#include <stdint.h>", "#include <stdbool.h>\n#include <stdint.h>"))
             w.section("what changes from turn to turn")
-            for text in self.graphs.types():
+            for text in self.program.graphs.types():
                 w.line()
                 w.text(text)
             w.line()
@@ -166,18 +176,18 @@ class CudaProgramEmitter(CudaEntry):
 
     def write_device_part(self, w: Writer, kernels: Sequence[GpuKernel]) -> None:
         w.section("kernels")
-        if not self.graphs.types():
+        if not self.program.graphs.types():
             w.text(_RTC_TYPES)
         if any(kernel.code is not None and is_unrolled(kernel.code.body) for kernel in kernels):
             w.line()
             w.text(_UNROLLED)
-        checks = [device_names(finite_check_kernel(dtype)) for dtype in self.finite_checks.dtypes]
+        checks = [device_names(finite_check_kernel(dtype)) for dtype in self.program.finite_checks.dtypes]
         needs = needs_of(kernels) | ({"fail_not_finite"} if checks else frozenset())
         functions = device_functions(needs, [*(kernel.text for kernel in kernels), *checks], CUDA, find_function)
         if functions.strip():
             w.line()
             w.text(functions)
-        more = [*self.sequence_texts.kernel_texts(), *self.graphs.kernel_texts()]
+        more = [*self.program.sequence_texts.kernel_texts(), *self.program.graphs.kernel_texts()]
         for text in (*(kernel.text for kernel in kernels), *checks, *more):
             w.line()
             w.text(text)
@@ -201,29 +211,29 @@ class CudaProgramEmitter(CudaEntry):
                 w.line(line)
         if "#pragma GCC" in "".join([support, *(kernel.text for kernel in on_host)]):
             w.text(QUIET_NVCC)
-        for name in ("math", *(("stdalign",) if self.functions else ()), "stdbool", "stddef", "stdint", "string"):
+        for name in ("math", *(("stdalign",) if self.program.functions else ()), "stdbool", "stddef", "stdint", "string"):
             w.line(f"#include <{name}.h>")
         w.line()
-        for include in distinct(include for part in self.every_part() for include in part.includes):
+        for include in distinct(include for part in self.program.every_part() for include in part.includes):
             w.line(f"#include <{include}>")
         w.line()
-        w.line(f'#include "{self.name}.h"')
-        w.line(f'#include "{self.name}_support.h"  // printing, errors, maths: what every program of staged may use')
+        w.line(f'#include "{self.program.name}.h"')
+        w.line(f'#include "{self.program.name}_support.h"  // printing, errors, maths: what every program of staged may use')
         w.line()
         w.text(_CHECK)
-        for macro in distinct(macro for part in self.every_part() for macro in part.checks):
+        for macro in distinct(macro for part in self.program.every_part() for macro in part.checks):
             w.line()
             w.text(macro)
         of_users = [kernel for kernel in on_device if isinstance(kernel, ThreadKernelText)]
-        more = [*self.sequence_texts.kernels, *self.graphs.kernel_names()]
-        if len(of_users) < len(on_device) or self.finite_checks.dtypes or more:
+        more = [*self.program.sequence_texts.kernels, *self.program.graphs.kernel_names()]
+        if len(of_users) < len(on_device) or self.program.finite_checks.dtypes or more:
             w.line()
             w.text(DIM3)
         if of_users:
             w.line()
             w.text(DIM3_OF)
         self.write_device_struct(w)
-        grown = device_stack_text(self.stacks) + (STORES if self.device_locals or self.has_device_store else "")
+        grown = device_stack_text(self.program.stacks) + (STORES if self.program.device_locals or self.program.has_device_store else "")
         if grown:
             w.section("residual storage")
             w.text(grown)
@@ -235,49 +245,49 @@ class CudaProgramEmitter(CudaEntry):
             for kernel in on_host:
                 w.line()
                 w.text(kernel.text)
-        if on_device or self.sequence_texts.kernels:
+        if on_device or self.program.sequence_texts.kernels:
             w.section("launches")
             for kernel in on_device:
                 w.line()
                 write = thread_launcher if isinstance(kernel, ThreadKernelText) else launcher
-                w.text(write(kernel, self.launchers[kernel.name]))
-            for dtype in self.finite_checks.dtypes:
+                w.text(write(kernel, self.program.launchers[kernel.name]))
+            for dtype in self.program.finite_checks.dtypes:
                 w.line()
                 w.text(finite_check_launcher(dtype))
-            for text in (*self.sequence_texts.launcher_texts(), *self.sequence_texts.function_texts()):
+            for text in (*self.program.sequence_texts.launcher_texts(), *self.program.sequence_texts.function_texts()):
                 w.line()
                 w.text(text)
-        if self.kernels_may_fail:
+        if self.program.kernels_may_fail:
             w.line()
-            w.text(wait_for_device(self.finite_checks.rows, len(self.devices)))
+            w.text(wait_for_device(self.program.finite_checks.rows, len(self.program.devices)))
         if calls:
             w.section("library calls")
             for call in calls:
                 w.line()
                 w.text(call.text)
         self.write_functions(w)
-        if self.graphs.turns:
+        if self.program.graphs.turns:
             w.section("turns of loops")
-            for text in self.graphs.functions():
+            for text in self.program.graphs.functions():
                 w.line()
                 w.text(text)
         w.section("entry points")
         w.line()
-        write_helpers(w, self.every_part())
-        parts = [self.device_parts(device) for device in self.devices]
-        if len(self.devices) == 1:
+        write_helpers(w, self.program.every_part())
+        parts = [self.program.device_parts(device) for device in self.program.devices]
+        if len(self.program.devices) == 1:
             write_open(w, parts[0])
             w.line()
             self.write_entry(w, structure, inner)
             w.line()
-            write_release(w, self.name, self.device_offset(), parts[0])
+            write_release(w, self.program.name, self.program.device_offset(), parts[0])
             return
-        for device, own in zip(self.devices, parts, strict=True):
+        for device, own in zip(self.program.devices, parts, strict=True):
             write_open(w, own, opener(device))
             w.line()
         self.write_entry(w, structure, inner)
         w.line()
-        write_release_of_all(w, self.name, self.device_offset(), self.devices, parts)
+        write_release_of_all(w, self.program.name, self.program.device_offset(), self.program.devices, parts)
 
     def write_device_struct(self, w: Writer) -> None:
         w.section("the device")
@@ -285,30 +295,39 @@ class CudaProgramEmitter(CudaEntry):
         w.line("#define KERNEL_NUMBER(name) NUMBER_##name,")
         w.line("enum { KERNELS(KERNEL_NUMBER) KERNEL_COUNT };")
         w.line("#define KERNEL(name) ((const void *)gpu->kernels[NUMBER_##name])")
-        w.line(f"extern const unsigned char {self.name}_image[];  // the compiled kernels")
+        w.line(f"extern const unsigned char {self.program.name}_image[];  // the compiled kernels")
         w.line("#else")
         w.line("#define KERNEL(name) ((const void *)name)")
         w.line("#endif")
         w.line()
-        for text in (*([GRAPH] if self.graphs.turns else []), *self.stagings.types()):
+        for text in (*([GRAPH] if self.program.graphs.turns else []), *self.program.stagings.types()):
             w.text(text)
             w.line()
-        write_struct(w, self.every_part())
-        if len(self.devices) > 1:
-            copies = any("copy_from_peer(" in line for structure in self.structures for line in structure.w.lines)
+        write_struct(w, self.program.every_part())
+        if len(self.program.devices) > 1:
+            copies = any("copy_from_peer(" in line for structure in self.program.structures for line in structure.w.lines)
             for text in (USE, COPY) if copies else (USE,):
                 w.line()
                 w.text(text)
 
     def write_buffers(self, w: Writer, structure: StructureEmitter) -> None:
         w.section("sizes and buffers")
-        if self.scratch_bytes:
-            w.line(f"enum {{ SCRATCH_BYTES = {self.scratch_bytes} }};  // workspace of the host's kernels")
+        if self.program.scratch_bytes:
+            w.line(f"enum {{ SCRATCH_BYTES = {self.program.scratch_bytes} }};  // workspace of the host's kernels")
             w.line()
         w.comment("Where values are kept; those whose lives do not overlap share memory.")
-        _write_struct(w, "Buffers", [state for state in self.state if state.device == CPU], "on the host")
-        where = "on the device" if len(self.devices) == 1 else "on the devices"
-        _write_struct(w, "DeviceBuffers", self.device_state(), where)
+        _write_struct(w, "Buffers", [state for state in self.program.state if state.device == CPU], "on the host")
+        where = "on the device" if len(self.program.devices) == 1 else "on the devices"
+        _write_struct(w, "DeviceBuffers", device_state(self.program), where)
+
+    def write_function_locals(self, w: Writer, made: CFunction) -> None:
+        if made.locals_type:
+            write_locals(w, made, "alignas(64) ")
+            w.line()
+        name = made.signature.function.name
+        if name in self.program.device_locals:
+            write_device_locals(w, made, self.program.device_locals[name])
+            w.line()
 
 
 def _write_struct(w: Writer, name: str, states: Sequence[State], where: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from staged.artifact import arrivals_field
-from staged.backends.c_family.file import State, describe
+from staged.backends.c_family.file import ProgramFile, State, describe
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.unused import drop_unused_locals, mentions
 from staged.backends.c_family.writer import INDENT, Writer
@@ -26,23 +26,16 @@ from staged.ir.nodes import VariableRef
 from staged.ir.types import CPU
 
 
-class CudaEntry(CudaProgram):
-    """The text of the function that callers know."""
+class CudaEntry:
+    """Writes the function that callers know."""
 
-    def device_state(self) -> list[State]:
-        """The fields of the devices' buffers, one device after the other."""
-        found = [state for state in self.state if state.device != CPU]
-        for buffer in self.graphs.buffers:
-            c_type = f"{buffer.type.dtype.c_name} *"
-            place = f"({c_type})(void *)(gpu->memory + {buffer.offset})"
-            found.append(State(c_type, buffer.name, place, describe(buffer), buffer.device))
-        if len(self.devices) > 1:
-            found = [replace(state, note=f"{state.device}: {state.note}") for state in found]
-        return sorted(found, key=lambda state: self.devices.index(state.device))
+    def __init__(self, file: ProgramFile, program: CudaProgram) -> None:
+        self.file = file
+        self.program = program
 
-    def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
-        head = f"int {self.name}(const {self.name}_args *args, void *arena, st_host *host)"
-        if not self.is_recursive:
+    def write(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+        head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
+        if not self.program.is_recursive:
             begin = len(w.lines)
             with w.block(head):
                 w.line("unsigned char *const base = (unsigned char *)arena;")
@@ -53,12 +46,12 @@ class CudaEntry(CudaProgram):
                     w.lines.insert(start, f"{INDENT}(void)args;")  # there are none, or none has an element
             w.lines[begin:] = drop_unused_locals(_with_unread_pointers(w.lines[begin:]))
             return
-        body = self.names.fresh(f"{self.name}_body")
-        w.comment(f"What `{self.name}` does, on the program's own stack.")
+        body = self.program.names.fresh(f"{self.program.name}_body")
+        w.comment(f"What `{self.program.name}` does, on the program's own stack.")
         begin = len(w.lines)
         with w.block(f"static int {body}(const void *given, void *arena, st_host *host)"):
-            w.line(f"const {self.name}_args *const args = (const {self.name}_args *)given;")
-            if not self.parameters:
+            w.line(f"const {self.program.name}_args *const args = (const {self.program.name}_args *)given;")
+            if not self.program.parameters:
                 w.line("(void)args;")
             w.line("unsigned char *const base = (unsigned char *)arena;")
             self.write_device(w)
@@ -68,23 +61,23 @@ class CudaEntry(CudaProgram):
         with w.block(head):
             w.line("unsigned char *const base = (unsigned char *)arena;")
             self.write_begin(w)
-            w.line(f"st_own_stack *const stack = (st_own_stack *)(void *)(base + {self.own_stack_offset()});")
+            w.line(f"st_own_stack *const stack = (st_own_stack *)(void *)(base + {self.program.own_stack_offset()});")
             w.line(f"return st_run_on_stack(stack, STACK_RESERVE, {body}, args, arena, host);")
 
     def write_begin(self, w: Writer) -> None:
         """No error yet, and the device, or devices, open."""
         w.line("host->error_kind = ST_OK;")
         w.line("host->error_claimed = 0;")
-        if len(self.devices) > 1:
-            w.line(f"Device *const {DEVICES} = (Device *)(void *)(base + {self.device_offset()});")
-            if not self.is_recursive:
+        if len(self.program.devices) > 1:
+            w.line(f"Device *const {DEVICES} = (Device *)(void *)(base + {self.program.device_offset()});")
+            if not self.program.is_recursive:
                 w.line(f"Device *gpu = {DEVICES};")
-            site, checks = self.site(self.function.where), bool(self.finite_checks.dtypes)
-            write_opening(w, self.name, site, self.devices, self.kernels_may_fail, checks)
+            site, checks = self.program.site(self.program.function.where), bool(self.program.finite_checks.dtypes)
+            write_opening(w, self.program.name, site, self.program.devices, self.program.kernels_may_fail, checks)
         else:
             self.write_device(w)
             with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
-                w.line(f"{self.name}_release(arena);")
+                w.line(f"{self.program.name}_release(arena);")
                 w.line("return host->error_kind;")
         self.write_wait_for_arrivals(w)
 
@@ -93,55 +86,67 @@ class CudaEntry(CudaProgram):
 
         Exact: all that the program does on a device comes later on one of the streams.
         """
-        field, site = arrivals_field(self.parameters), self.site(self.function.where)
+        field, site = arrivals_field(self.program.parameters), self.program.site(self.program.function.where)
         if not field:
             return
         with w.block(f"for (void *const *event = args->{field}; event != NULL && *event != NULL; ++event)"):
-            for device in self.devices:
-                stream = f"{self.device_name(device)}stream"
+            for device in self.program.devices:
+                stream = f"{self.program.device_name(device)}stream"
                 w.line(f"CUDA_CHECK({site}, cudaStreamWaitEvent({stream}, (cudaEvent_t)*event, 0));  // they are on their way")
 
     def write_device(self, w: Writer) -> None:
         """The program's device, or the first of several, on this thread."""
-        site, number = self.site(self.function.where), self.devices[0].index
-        if len(self.devices) > 1:
-            w.line(f"Device *const {DEVICES} = (Device *)(void *)(base + {self.device_offset()});")
+        site, number = self.program.site(self.program.function.where), self.program.devices[0].index
+        if len(self.program.devices) > 1:
+            w.line(f"Device *const {DEVICES} = (Device *)(void *)(base + {self.program.device_offset()});")
             w.line(f"Device *gpu = {DEVICES};")
             w.line(f"CUDA_CHECK({site}, use_device(&gpu, {DEVICES}));  // this thread may have used another one")
             return
         w.line(f"CUDA_CHECK({site}, cudaSetDevice({number}));  // this thread may have used another one")
-        w.line(f"Device *const gpu = (Device *)(void *)(base + {self.device_offset()});")
+        w.line(f"Device *const gpu = (Device *)(void *)(base + {self.program.device_offset()});")
 
     def write_body(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         """The buffers, what an earlier call may have left, and what the program does."""
-        shared = {state.value for state in self.state}
+        shared = {state.value for state in self.program.state}
         early = [(variable, name) for variable, name in inner if f"&{name}" in shared]
         for variable, name in early:
             w.line(f"{variable.type.dtype.c_name} {name} = 0;")
-        on_host = [state for state in self.state if state.device == CPU]
+        on_host = [state for state in self.program.state if state.device == CPU]
         for struct, name, pointer, states in (
             ("Buffers", "buffers", "m", on_host),
-            ("DeviceBuffers", "device_buffers", DEVICE_BUFFERS, self.device_state()),
+            ("DeviceBuffers", "device_buffers", DEVICE_BUFFERS, device_state(self.program)),
         ):
             if states:
                 w.line(f"{struct} {name};")
                 for state in states:
                     w.line(f"{name}.{state.name} = {state.value};")
                 w.line(f"const {struct} *const {pointer} = &{name};")
-        self.graphs.write_check_of_arguments(w)
-        if self.kernels_may_fail and len(self.devices) == 1:
+        self.program.graphs.write_check_of_arguments(w)
+        if self.program.kernels_may_fail and len(self.program.devices) == 1:
             forget = "cudaMemsetAsync(gpu->failed, 0, sizeof *gpu->failed, gpu->stream)"
-            w.line(f"CUDA_CHECK({self.site(self.function.where)}, {forget});")
-            if self.finite_checks.dtypes:
+            w.line(f"CUDA_CHECK({self.program.site(self.program.function.where)}, {forget});")
+            if self.program.finite_checks.dtypes:
                 w.line("gpu->finite_checks = 0;")
-        if self.uses_store:
+        if self.program.uses_store:
             w.line("st_frames_release(m->frames, 0);")
-        stores = [*([CALLS] if self.device_locals else []), *([FRAMES] if self.has_device_store else [])]
-        for store in (each for name in stores for each in stores_in_use(name, self.devices)):
+        stores = [*([CALLS] if self.program.device_locals else []), *([FRAMES] if self.program.has_device_store else [])]
+        for store in (each for name in stores for each in stores_in_use(name, self.program.devices)):
             w.line(f"st_frames_release(&{store}, 0);")
-        self.write_first_values(w, [pair for pair in inner if pair not in early], structure)
+        self.file.write_first_values(w, [pair for pair in inner if pair not in early], structure)
         w.line()
         w.lines += structure.w.lines
+
+
+def device_state(program: CudaProgram) -> list[State]:
+    """The fields of the devices' buffers, one device after the other."""
+    found = [state for state in program.state if state.device != CPU]
+    for buffer in program.graphs.buffers:
+        c_type = f"{buffer.type.dtype.c_name} *"
+        place = f"({c_type})(void *)(gpu->memory + {buffer.offset})"
+        found.append(State(c_type, buffer.name, place, describe(buffer), buffer.device))
+    if len(program.devices) > 1:
+        found = [replace(state, note=f"{state.device}: {state.note}") for state in found]
+    return sorted(found, key=lambda state: program.devices.index(state.device))
 
 
 def _with_unread_pointers(lines: Sequence[str]) -> list[str]:

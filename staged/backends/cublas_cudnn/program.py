@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Self
 
 from staged.backends.c_family.expr import Expr, Place
-from staged.backends.c_family.file import HEAD
-from staged.backends.c_family.functions import CFunction, write_locals
+from staged.backends.c_family.file import ProgramFile
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import ProgramEmitter, field_names
+from staged.backends.c_family.program import HEAD, ProgramEmitter, field_names
 from staged.backends.c_family.structure import StructureEmitter
-from staged.backends.c_family.writer import Writer
 from staged.backends.contract import Emitted, Planner
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.device import (
@@ -30,7 +30,6 @@ from staged.backends.cublas_cudnn.functions import (
     frame_makers,
     host_part,
     stores_part,
-    write_device_locals,
 )
 from staged.backends.cublas_cudnn.graphs import Graphs
 from staged.backends.cublas_cudnn.kernels import CudaLibrary
@@ -103,8 +102,8 @@ class CudaProgram(ProgramEmitter):
         self.graphs = Graphs(self, self.devices[0])
         self.stagings = Stagings()
 
-    def run(self, planner: Planner) -> Emitted:
-        emitted = super().run(planner)
+    def run(self, planner: Planner, file_of: Callable[[Self], ProgramFile] = ProgramFile) -> Emitted:
+        emitted = super().run(planner, file_of)
         return replace(emitted, artifact=replace(emitted.artifact, gpus=tuple(device.index for device in self.devices)))
 
     # ---- launches ----
@@ -200,15 +199,6 @@ class CudaProgram(ProgramEmitter):
         if plan.local_bytes:
             name = structure.function.name
             structure.locals_on_device = self.device_locals[name] = self.names.fresh(f"{name}_on_device")
-
-    def write_function_locals(self, w: Writer, made: CFunction) -> None:
-        if made.locals_type:
-            write_locals(w, made, "alignas(64) ")
-            w.line()
-        name = made.signature.function.name
-        if name in self.device_locals:
-            write_device_locals(w, made, self.device_locals[name])
-            w.line()
 
     def whole_plan(self) -> Plan:
         plan = super().whole_plan()
