@@ -27,7 +27,7 @@ from staged.frontend.targets import Key, StateTarget
 from staged.frontend.tracing import TraceContext
 from staged.frontend.trees import mutable_nodes
 from staged.frontend.user_code import is_user_code
-from staged.frontend.variable import Variable, key_of, read_variable, write_variable
+from staged.frontend.variable import key_of, read_variable, variables_by_key, write_variable
 from staged.ir.builder import Builder
 from staged.ir.names import as_name
 from staged.ir.nodes import FAIL, Block, Function, Op, Value, free_values
@@ -244,7 +244,7 @@ class _Try:
         if target.result is None or not target.exits:
             return False
         read = list(self.states.entries) if self.states is not None else []
-        by_key = _variables_by_key(self.trace)
+        by_key = variables_by_key(self.trace)
         state = [by_key[key] for key in read]
         is_same_state = list(map(id, state)) == list(map(id, instance.state))
         captures = dict.fromkeys(instance.captures)
@@ -380,14 +380,10 @@ def emit_call(trace: TraceContext, instance: Instance, given: CallArguments) -> 
     )
     handles = list(trace.emit_op(op))
     value = instance.result.rebuild(handles)
-    by_key = _variables_by_key(trace)
+    by_key = variables_by_key(trace)
     for (_, key), new in zip(instance.written, handles, strict=True):
         write_variable(trace, by_key[key], new)
     return value
-
-
-def _variables_by_key(trace: TraceContext) -> dict[str, Variable]:
-    return {trace.keys[id(ref)]: ref.identity for ref in trace.variables if isinstance(ref.identity, Variable)}
 
 
 def _note_unknown(trace: TraceContext, instance: Instance) -> None:
