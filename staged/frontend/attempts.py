@@ -34,8 +34,8 @@ from staged.source import Position
 H = TypeVar("H", bound=Held)
 R = TypeVar("R")
 
-MAX_TRIES = 30
-"""More tries than names and types can change: reaching it is a bug of ours."""
+MAX_ATTEMPTS = 30
+"""More attempts than names and types can change: reaching it is a bug of ours."""
 
 
 @dataclass
@@ -136,10 +136,10 @@ class TraceState(RecordContext):
         scopes: Callable[[], list[Locals]],
         run: Callable[[Attempt], R],
         learn: Callable[[Any], None],
-        tries: int | None = MAX_TRIES,
+        limit: int | None = MAX_ATTEMPTS,
     ) -> R:
         """`run` in an attempt, repeated until it is not taken back; `learn` is given the reason of each that is."""
-        for _ in itertools.count() if tries is None else range(tries):
+        for _ in itertools.count() if limit is None else range(limit):
             with self.attempt(scopes()) as attempt:
                 return run(attempt)
             learn(attempt.reason)

@@ -13,7 +13,7 @@ from typing import Any
 
 from staged.errors import UnboundNameError
 from staged.frontend import trees
-from staged.frontend.attempts import MAX_TRIES, Attempt
+from staged.frontend.attempts import MAX_ATTEMPTS, Attempt
 from staged.frontend.bodies import OpenBody
 from staged.frontend.join import Static, Template, materialise, number_type, template_of
 from staged.frontend.lifetimes import OfTrace
@@ -119,10 +119,10 @@ class StagedLoop:
         for key, kept in learned.carried.get(path, {}).items():
             if key[0] < len(self.scopes) and (key in late or self._still_fits(key, kept)):
                 carry[key] = kept
-        tries = itertools.count()
+        numbers = itertools.count()
 
         def run(attempt: Attempt) -> LoopTarget:
-            number = next(tries)
+            number = next(numbers)
             target = LoopTarget(
                 "loop",
                 what,
@@ -143,7 +143,7 @@ class StagedLoop:
             params = [StagedArray(param, trace, trace.builder.device) for param in block.params]
             made = self.trace_body(target, block, params, len(index_types), body, line)
             made[0] = {**dict.fromkeys(self.names.assigned), **made[0]}  # also what is bound before a `break`
-            if target.stale or (number < MAX_TRIES // 2 and self.idle(target, dropped)):
+            if target.stale or (number < MAX_ATTEMPTS // 2 and self.idle(target, dropped)):
                 raise Again(attempt, target)
             learned.carried[path] = carry
             op = build(target, block, initial)
@@ -184,7 +184,7 @@ class StagedLoop:
         )
 
     def _still_fits(self, key: Key, kept: Template | Poison) -> bool:
-        """Whether what another try of this loop carried is an assumption to start this one with."""
+        """Whether what another attempt at this loop carried is an assumption to start this one with."""
         scope = self.scopes[key[0]]
         value = scope.__dict__.get(key[1], NOTHING)
         value = default(scope, key[1]) if value is NOTHING else value

@@ -1,7 +1,7 @@
 """A staged function that calls itself: traced as a closed block, a function of the program.
 
-Calls that match it become `call` ops. Its result is unknown at first, so in the first try such calls do not return and the base
-cases give the template; it is traced again until template, captures and state fit what the try before assumed.
+Calls that match it become `call` ops. Its result is unknown at first, so in the first attempt such calls do not return
+and the base cases give the template; attempts repeat until template, captures and state are what was assumed.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
     instance = _as_expected(trace, function, given, instance)
     finished = len(functions.finished)
 
-    def run(attempt: Attempt) -> _Try | None:
-        tried = _Try(trace, function, given, instance, name, attempt)
+    def run(attempt: Attempt) -> _FunctionAttempt | None:
+        traced = _FunctionAttempt(trace, function, given, instance, name, attempt)
         is_settled = False
         try:
-            tried.run()
-            is_settled = tried.settles()
+            traced.run()
+            is_settled = traced.settles()
         finally:
             if not is_settled:
                 del functions.finished[finished:]  # they call it as it was assumed to be
-        if not is_settled and tried.learned is not None:
-            raise Again(attempt, tried.learned)
+        if not is_settled and traced.learned is not None:
+            raise Again(attempt, traced.learned)
         if not is_settled:
             attempt.take_back()
-        return tried if is_settled else None
+        return traced if is_settled else None
 
     def learn(reason: CallsItself | Instance) -> None:
         nonlocal instance
@@ -72,10 +72,10 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
             instance = reason
             _expect(trace, function, given, instance)
 
-    tried = trace.until_settled(f"`{name}`", lambda: [*trace.shared], run, learn)
-    if tried is None:
+    traced = trace.until_settled(f"`{name}`", lambda: [*trace.shared], run, learn)
+    if traced is None:
         return _never_returns(trace, function, instance, where)
-    functions.by_name[instance.name] = tried.finish()
+    functions.by_name[instance.name] = traced.finish()
     if not any(open_.instance is not None for open_ in trace.of(OpenCalls).activations):
         functions.finished.clear()
     elif _is_of_module(function) and not any(value in trace.home for value in instance.captures):
@@ -88,7 +88,7 @@ def _fresh_instance(trace: TraceContext, name: str, slots: Slots, with_state: bo
 
 
 def _expect(trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance) -> None:
-    """Note what a try has found, for the next time that the function is traced: its callers are traced several times."""
+    """Note what an attempt has found, for the next time that the function is traced: its callers are traced several times."""
     if _is_of_module(function):
         functions = trace.of(Functions)
         functions.expected = [known for known in functions.expected if not known.is_of(function, given, instance)]
@@ -127,8 +127,8 @@ def _never_returns(
     raise BlockEndedError
 
 
-class _Try:
-    """One try to trace a function under the assumptions of `instance`."""
+class _FunctionAttempt:
+    """One attempt to trace a function under the assumptions of `instance`."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class _Try:
         if signal is not ENDED:
             self.target.leave("return", *((None, None) if signal is None else (signal.value, signal.where)))
 
-    # ---- what the try says ----
+    # ---- what the attempt says ----
 
     def settles(self) -> bool:
         """Whether what was assumed held; else `learned` is what to assume next (None: nothing is known of its result)."""

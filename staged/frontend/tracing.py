@@ -228,7 +228,7 @@ class TraceContext(TraceState):
         return known[1]
 
     def _made_before(self, array: Any, type_: TensorType) -> Value | None:
-        """The value that stood for an equal array in a try that was taken back: what NumPy computes there is made anew."""
+        """The value that stood for an equal array in an attempt that was taken back: what NumPy computes there is made anew."""
         for number, (other, value) in enumerate(self.retired):
             if value.type == type_ and np.asarray(other).tobytes() == np.asarray(array).tobytes():
                 del self.retired[number]
