@@ -85,8 +85,8 @@ class TraceState(RecordContext):
         self.program: Attempt | None = None
         """The attempt that the whole trace is."""
         self.of_trace: dict[type[Held], Any] = {}
-        self.gone: list[object] = []
-        """References and arrays of attempts that were taken back: kept alive, so that ids stay unique."""
+        self.kept_alive: list[object] = []
+        """References and arrays of attempts that were taken back, so that ids stay unique."""
         self.retired: list[tuple[Any, Value]] = []
         """The arrays of Python that the last attempt to be taken back has met first."""
 
@@ -240,7 +240,7 @@ class Attempt(Inside):
             if not ref.outer:
                 trace.refs.pop(id(ref.identity), None)
                 trace.keys.pop(id(ref), None)
-                trace.gone.append(ref)
+                trace.kept_alive.append(ref)
         trace.variables[self.variables :] = [ref for ref in later if ref.outer]
         trace.shared = self.shared
         trace.dims = self.dims

@@ -78,7 +78,7 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
     functions.by_name[instance.name] = traced.finish()
     if not any(open_.instance is not None for open_ in trace.of(OpenCalls).activations):
         functions.finished.clear()
-    elif _is_of_module(function) and not any(value in trace.home for value in instance.captures):
+    elif _is_of_module(function) and not any(value in trace.block_of for value in instance.captures):
         functions.finished.append(Finished(function, given.structure, instance))
     return emit_call(trace, instance, given)
 
@@ -100,7 +100,7 @@ def _as_expected(
 ) -> Instance:
     for known in trace.of(Functions).expected:
         if known.is_of(function, given, instance):
-            visible = [value for value in known.instance.captures if value not in trace.home]
+            visible = [value for value in known.instance.captures if value not in trace.block_of]
             return replace(instance, result=known.instance.result, captures=visible)
     return instance
 

@@ -143,7 +143,7 @@ def inline(recording: Recording, arguments: Sequence[Value]) -> list[StagedArray
     trace = recording.trace
     values = Copier(trace.builder).inline(recording.block, arguments)
     for value in values:
-        trace.home.setdefault(value, trace.block)
+        trace.block_of.setdefault(value, trace.block)
     return [StagedArray(value, trace, trace.builder.device) for value in values]
 
 
