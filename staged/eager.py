@@ -42,7 +42,7 @@ from staged.ops.primitive import Primitive
 from staged.ops.promote import check_class, read
 from staged.runtime.writers import writers
 from staged.source import Position, here
-from staged.tape import Node, Tangents, Tape, levels, only, run_custom, show
+from staged.tape import Node, Tangents, Tape, notify, only_levels, open_levels, run_custom
 
 
 class EagerArray(Array):
@@ -69,7 +69,7 @@ class EagerArray(Array):
 
     def _leaves(self, what: str) -> None:
         """Refuse to convert an array that is being differentiated: the derivative through it would be lost."""
-        if any(level.depends(self) for level in levels.get()):
+        if any(level.depends(self) for level in open_levels.get()):
             raise GradientError(
                 f"an array that is being differentiated cannot {what}: the derivative through it would be lost",
                 where=here(),
@@ -188,7 +188,7 @@ class EagerContext(Context):
 
     @property
     def is_plain(self) -> bool:
-        return _random.get() is None and not levels.get()
+        return _random.get() is None and not open_levels.get()
 
     # ---- ops ----
 
@@ -199,17 +199,17 @@ class EagerContext(Context):
         except StagedError as error:
             raise _at(error, here(), arrays) from None
         results = self._compute(primitive, arrays, attrs, types)
-        if levels.get():
-            show(Node(primitive, arrays, attrs, results, here()))
+        if open_levels.get():
+            notify(Node(primitive, arrays, attrs, results, here()))
         return results
 
     def whole(self, composite: Whole, operands: Sequence[Array], attrs: dict[str, Any]) -> Arrays:
-        if not levels.get():
+        if not open_levels.get():
             return tuple(map(self.lift, composite.run(operands, attrs)))
         arrays = tuple(self.lift(operand) for operand in operands)
-        with only(()):
+        with only_levels(()):
             results = tuple(self._fresh(result) for result in composite.run(arrays, attrs))
-        show(Node(composite, arrays, attrs, results, here()))
+        notify(Node(composite, arrays, attrs, results, here()))
         return results
 
     def _compute(self, primitive: Primitive, arrays: Arrays, attrs: dict[str, Any], types: Sequence[Any]) -> Arrays:
@@ -258,7 +258,7 @@ class EagerContext(Context):
         """
         fresh = tuple(self._fresh(self.lift(primal)) for primal in primals)
         tape = Tape(active={id(array) for array in fresh if array.dtype.is_float})
-        with only((*levels.get(), tape)):
+        with only_levels((*open_levels.get(), tape)):
             outputs = tuple(self.lift(output) for output in f(*fresh))
 
         def pullback(cotangents: Sequence[Array | None]) -> Arrays:
@@ -284,7 +284,7 @@ class EagerContext(Context):
         for array, tangent in zip(fresh, tangents, strict=True):
             if tangent is not None:
                 level.found[id(array)] = array, self.lift(tangent)
-        with only((*levels.get(), level)):
+        with only_levels((*open_levels.get(), level)):
             outputs = tuple(self.lift(output) for output in f(*fresh))
         found = [level.of(output) for output in outputs]
         return outputs, tuple(

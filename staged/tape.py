@@ -49,24 +49,24 @@ class Level(Protocol):
         """Observe an op; `outer` are the levels around this one."""
 
 
-levels: ContextVar[tuple[Level, ...]] = ContextVar("staged_levels", default=())
+open_levels: ContextVar[tuple[Level, ...]] = ContextVar("staged_levels", default=())
 
 
-def show(node: Node) -> None:
+def notify(node: Node) -> None:
     """Notify the open levels of an op, the outermost first: an inner level's rule may use an outer one's results."""
-    current = levels.get()
+    current = open_levels.get()
     for depth, level in enumerate(current):
         level.note(node, current[:depth])
 
 
 @contextmanager
-def only(some: tuple[Level, ...]) -> Iterator[None]:
-    """Show the ops of this extent to these levels alone."""
-    token = levels.set(some)
+def only_levels(some: tuple[Level, ...]) -> Iterator[None]:
+    """Notify these levels alone of the ops inside the `with`."""
+    token = open_levels.set(some)
     try:
         yield
     finally:
-        levels.reset(token)
+        open_levels.reset(token)
 
 
 def has_elements(array: Array) -> bool:
@@ -159,7 +159,7 @@ class Tangents:
         if rule is None:
             raise _no_derivative(node)
         several = len(node.results) > 1
-        with only(outer), unheard():
+        with only_levels(outer), unheard():
             made = rule(tangents, node.results if several else node.results[0], node.operands, **node.attrs)
             for result, tangent in zip(node.results, made if several else [made], strict=True):
                 if tangent is None:
@@ -206,18 +206,18 @@ def run_custom(
     The innermost level that the arguments depend on records the user's reverse; `forward` runs as ordinary code, which
     the levels around it differentiate. `fresh` returns an array as a new object.
     """
-    current = levels.get()
+    current = open_levels.get()
     involved = [depth for depth, level in enumerate(current) if any(map(level.depends, arguments))]
     if not involved:
-        with only((Sealed(name, current),)):
+        with only_levels((Sealed(name, current),)):
             return primal(tuple(map(fresh, arguments)))
     depth = involved[-1]
     level = current[depth]
     if isinstance(level, Tangents):
         raise no_forward(name, where)
-    with only(current[:depth]):
+    with only_levels(current[:depth]):
         copies = tuple(map(fresh, arguments))
-    with only((*current[:depth], Sealed(name, current[depth:]))):
+    with only_levels((*current[:depth], Sealed(name, current[depth:]))):
         outputs, residuals = forward(copies)
         outputs = tuple(map(fresh, outputs))
 

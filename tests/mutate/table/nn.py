@@ -24,15 +24,15 @@ MUTANTS = (
     Mutant(
         "a state_dict is NumPy's in what is differentiated",
         "staged/eager.py",
-        "return _random.get() is None and not levels.get()",
+        "return _random.get() is None and not open_levels.get()",
         "return _random.get() is None",
         ("tests/nn/test_state_dict.py::test_in_staged_and_differentiated_code_it_holds_what_the_program_goes_on_with",),
     ),
     Mutant(
         "eager runs of staged functions take NumPy's functions that programs lack",
         "staged/eager.py",
-        "return _random.get() is None and not levels.get()",
-        "return not levels.get()",
+        "return _random.get() is None and not open_levels.get()",
+        "return not open_levels.get()",
         ("tests/eager/test_numpy.py::test_staged_values_are_not_handed_over",),
     ),
     Mutant(
