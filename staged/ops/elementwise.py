@@ -389,17 +389,18 @@ atan2: Binary = _binary(
 )
 
 
-def _part(t: Any, y: Any, x: Any) -> Any:
-    """t * exp(x - y), the part that exp(x) has in exp(y); an infinity has all of it."""
-    return t * exp(select(x == y, _zeros(y), x - y))
+def _share(t: Any, y: Any, x: Any, other: Any) -> Any:
+    """t * exp(x - y), what exp(x) has of exp(y): half where both are one infinity, all where x alone is +inf."""
+    gap = select(x == y, _zeros(y), x - y)
+    return t * exp(select((x == other) & isinf(y), _ones(y) * -_LOG_2, gap))
 
 
 logaddexp: Binary = _binary(
     "logaddexp",
     np.logaddexp,
     FLOATS,
-    [lambda t, y, a, b: _part(t, y, a), lambda t, y, a, b: _part(t, y, b)],
-    doc="log(exp(a) + exp(b)), without overflow; -inf of two times -inf. Where both are one infinity each gets all of the gradient.",
+    [lambda t, y, a, b: _share(t, y, a, b), lambda t, y, a, b: _share(t, y, b, a)],
+    doc="log(exp(a) + exp(b)), without overflow. Of two equal infinities each gets half the gradient.",
     expensive=True,
 )
 
