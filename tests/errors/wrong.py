@@ -243,17 +243,17 @@ WRONG = (
         'st.function(static=("size",))',
     ),
     Wrong(
-        "an unsupported pattern",
+        "an unsupported statement",
         """
         def f(x):
-            match x:
-                case [a, _]:  # !
-                    return a
+            match x:  # !
+                case _:
+                    return x
         """,
         (X,),
         errors.StagingError,
-        "this pattern of a `match` cannot be staged",
-        "match values, and take them apart by names",
+        "the statement `match` cannot be staged",
+        "write `if` and `elif` with comparisons",
     ),
     Wrong(
         "a generator as a helper",

@@ -12,11 +12,17 @@ pointers name. `parts` and the like are shared memory of `parts_of(team, threads
 
 from __future__ import annotations
 
-import re
-
+from staged.backends.gpu_family.reductions import reduction_name
 from staged.ir.types import DTYPES, DType
 
-_FUNCTION = re.compile(r"(warp|block|column)_(sum|prod|max|min|any|all|argmax|argmin)_(\w+)")
+_PLACES = ("argmax", "argmin")
+_REDUCTIONS = {
+    reduction_name(team, op, dtype): (team, op, dtype)
+    for team in ("warp", "block", "column")
+    for op in ("sum", "prod", "max", "min", "any", "all", *_PLACES)
+    for dtype in DTYPES.values()
+}
+_WINS = {f"wins_{op}_{dtype}": (op, dtype) for op in _PLACES for dtype in DTYPES.values()}
 
 
 def reduction_function(name: str) -> tuple[tuple[str, ...], str] | None:
@@ -24,11 +30,10 @@ def reduction_function(name: str) -> tuple[tuple[str, ...], str] | None:
 
     Exact: every thread reads the same bits; NaN wins an extreme, of equals the lower place.
     """
-    found = _FUNCTION.fullmatch(name)
-    if found is None:
+    if name not in _REDUCTIONS:
         return None
-    team, op, dtype = found[1], found[2], DTYPES[found[3]]
-    if op in ("argmax", "argmin"):
+    team, op, dtype = _REDUCTIONS[name]
+    if op in _PLACES:
         needed = (f"wins_{op}_{dtype}",) if team != "block" else (f"wins_{op}_{dtype}", f"warp_{op}_{dtype}")
         return needed, _place_text(team, op, dtype)
     return ((f"warp_{op}_{dtype}",) if team == "block" else ()), _total_text(team, op, dtype)
@@ -36,11 +41,10 @@ def reduction_function(name: str) -> tuple[tuple[str, ...], str] | None:
 
 def wins_function(name: str) -> str | None:
     """The comparison behind argmax and argmin (`wins_argmax_f32`); None if `name` is none."""
-    found = re.fullmatch(r"wins_(argmax|argmin)_(\w+)", name)
-    if found is None:
+    if name not in _WINS:
         return None
-    dtype, sign = DTYPES[found[2]], ">" if found[1] == "argmax" else "<"
-    t = dtype.c_name
+    op, dtype = _WINS[name]
+    t, sign = dtype.c_name, ">" if op == "argmax" else "<"
     nan = ""
     if dtype.is_float:
         nan = (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from staged.backends.cublas_cudnn import permutation_text
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
@@ -21,7 +19,6 @@ RENAMED = {"abs": "fabs", "round": "rint"}
 CUDA_FUNCTIONS = frozenset(f"{name}{ending}" for name in (*CUDA_MATHS, *RENAMED.values()) for ending in ("", "f"))
 """What kernels call by CUDA's names, which nothing of theirs may have."""
 
-_CHECKED = re.compile(r"checked_(\w+)_([a-z]\d+)")
 _CHECKED_TEXT = """\
 // The same, but `{wrong}` is reported.
 static __device__ inline {t} st_checked_{name}_{dtype}(st_device_failure *failed, int site, {t} a, {t} b) {{
@@ -37,6 +34,9 @@ _WRONG = {
     "remainder": ("b == 0", "ST_DEVICE_ZERO_DIVISION"),
     "pow": ("b < 0", "ST_DEVICE_VALUE"),
 }
+_CHECKED = {
+    f"checked_{name}_{dtype}": (name, dtype) for name in _WRONG for dtype in DTYPES.values() if dtype.is_integer
+}
 _OWN: dict[str, tuple[tuple[str, ...], str]] = {
     "fail": ((), FAIL),
     "fail_not_finite": ((), FAIL_NOT_FINITE),
@@ -47,11 +47,11 @@ _OWN: dict[str, tuple[tuple[str, ...], str]] = {
 
 def find_function(name: str) -> tuple[tuple[str, ...], str] | None:
     """(names of functions that it calls, text) of a function of the device alone; None if `name` is none."""
-    checked = _CHECKED.fullmatch(name)
-    if checked is not None:
-        wrong, kind = _WRONG[checked[1]]
-        text = _CHECKED_TEXT.format(t=DTYPES[checked[2]].c_name, name=checked[1], dtype=checked[2], wrong=wrong, kind=kind)
-        return ("fail", f"{checked[1]}_{checked[2]}"), text
+    if name in _CHECKED:
+        op, dtype = _CHECKED[name]
+        wrong, kind = _WRONG[op]
+        text = _CHECKED_TEXT.format(t=dtype.c_name, name=op, dtype=dtype, wrong=wrong, kind=kind)
+        return ("fail", f"{op}_{dtype}"), text
     if name in _OWN:
         return _OWN[name]
     if (text_of_type := pack_type(name) or wins_function(name)) is not None:

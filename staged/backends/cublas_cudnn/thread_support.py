@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-from staged.ir.types import DTYPES
+from staged.ir.types import DTYPES, DType, i64
 
 _INDEX = """\
 // The index, or -1 for one that is out of range, which is reported.
@@ -34,7 +32,8 @@ static __device__ inline {t} st_thread_atomic_{op}_{dtype}({t} *array, int64_t p
     return place < 0 ? ({t})0 : {call};
 }}
 """
-_NAME = re.compile(r"thread_(read|atomic_add|atomic_min|atomic_max)_(\w+)")
+_READS = {f"thread_read_{dtype}": dtype for dtype in DTYPES.values()}
+_ATOMICS = {f"thread_atomic_{op}_{dtype}": (op, dtype) for op in ("add", "min", "max") for dtype in DTYPES.values()}
 
 
 def thread_function(name: str) -> tuple[tuple[str, ...], str] | None:
@@ -43,19 +42,17 @@ def thread_function(name: str) -> tuple[tuple[str, ...], str] | None:
         return ("fail",), _INDEX
     if name == "thread_place":
         return (), _PLACE
-    found = _NAME.fullmatch(name)
-    if found is None or found[2] not in DTYPES:
+    if name in _READS:
+        return (), _READ.format(t=_READS[name].c_name, dtype=_READS[name])
+    if name not in _ATOMICS:
         return None
-    c_type = DTYPES[found[2]].c_name
-    if found[1] == "read":
-        return (), _READ.format(t=c_type, dtype=found[2])
-    op = found[1].removeprefix("atomic_")
-    return (), _ATOMIC.format(t=c_type, op=op, dtype=found[2], call=_atomic_call(op, found[2]))
+    op, dtype = _ATOMICS[name]
+    return (), _ATOMIC.format(t=dtype.c_name, op=op, dtype=dtype, call=_atomic_call(op, dtype))
 
 
-def _atomic_call(op: str, dtype: str) -> str:
+def _atomic_call(op: str, dtype: DType) -> str:
     function = f"atomic{op.capitalize()}"
-    if dtype != "i64":
+    if dtype is not i64:
         return f"{function}(array + place, value)"
     # CUDA adds unsigned ones alone, and knows `long long` where int64_t may be `long`.
     wide = "unsigned long long" if op == "add" else "long long"

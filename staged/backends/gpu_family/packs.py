@@ -12,7 +12,6 @@ Only where sizes and addresses prove that every such piece starts at a multiple 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from math import gcd, prod
 
@@ -34,12 +33,14 @@ def pack_name(dtype: DType, width: int) -> str:
     return f"{dtype}x{width}"
 
 
+_PACKS = {pack_name(dtype, width): (dtype, width) for dtype in DTYPES.values() for width in (2, 4, 8, 16)}
+
+
 def pack_type(name: str) -> str | None:
     """The declaration of such a type; None if `name` is none."""
-    found = re.fullmatch(r"(\w+?)x(\d+)", name)
-    if found is None or found[1] not in DTYPES:
+    if name not in _PACKS:
         return None
-    dtype, width = DTYPES[found[1]], int(found[2])
+    dtype, width = _PACKS[name]
     return (
         f"// {width} neighbours, read and written at once.\n"
         f"struct alignas({width * dtype.size}) st_{name} {{\n    {dtype.c_name} at[{width}];\n}};\n"

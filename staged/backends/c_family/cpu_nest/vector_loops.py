@@ -98,7 +98,7 @@ class VectorLoops:
         start, left = begin, extent
         if count > 1:
             step = lanes * count
-            left, whole = self.whole_turns(begin, end, extent, step)
+            left, whole = self.whole_iterations(begin, end, extent, step)
             with low.loop(i, start, whole, Literal(str(step))):
                 u = low.variable("u", SHORT_INDEX)
                 with low.loop(u, ZERO, Literal(str(count)), unroll=count):
@@ -109,7 +109,7 @@ class VectorLoops:
             low.axes[axis] = low.on_axis(axis, i)
             start = whole
         if left is None or left >= lanes:
-            left, whole = self.whole_turns(begin, end, left, lanes)
+            left, whole = self.whole_iterations(begin, end, left, lanes)
             with low.loop(i, start, whole, Literal(str(lanes))):
                 self.body(loop)
             start = whole
@@ -131,7 +131,7 @@ class VectorLoops:
         """Whether some total takes in the vectors of a loop."""
         return any(total.vectors is not None and feeds(loop, r) for r, total in self.totals.open.items())
 
-    def whole_turns(self, start: Expr, end: Expr, extent: int | None, step: int) -> tuple[int | None, Expr]:
+    def whole_iterations(self, start: Expr, end: Expr, extent: int | None, step: int) -> tuple[int | None, Expr]:
         """How many items are left after whole iterations of `step` (a power of two), and where those end.
 
         `extent`: the items that there are; None where the program finds that, which then has a local for the end.

@@ -38,12 +38,12 @@ def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
 
 
 def feeds(loop: Loop, reduction: Reduction) -> bool:
-    """Whether the turns of a loop, or of loops inside it, add to a reduction that starts outside of it."""
+    """Whether the iterations of a loop, or of loops inside it, add to a reduction that starts outside of it."""
     return any(isinstance(s, Accumulate) and s.reduction is reduction for s in walk(loop.body))
 
 
 def feeding_loop(reduction: Reduction, loop: Loop | Tile, schedule: Schedule) -> Loop | None:
-    """The vectorised loop (this one or one inside) whose turns a reduction takes in."""
+    """The vectorised loop (this one or one inside) whose iterations a reduction takes in."""
     inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
     own = [loop] if isinstance(loop, Loop) else []
     return next((s for s in (*own, *inner) if s in schedule.vectorised and feeds(s, reduction)), None)

@@ -178,9 +178,9 @@ class Lowering:
 
     def range_of(self, axis: Axis) -> Range:
         """The first iteration of a loop over an axis and the end of its iterations."""
-        return self.ranges[axis] if axis in self.ranges else (ZERO, self.turns(axis))
+        return self.ranges[axis] if axis in self.ranges else (ZERO, self.iterations(axis))
 
-    def turns(self, axis: Axis) -> Expr:
+    def iterations(self, axis: Axis) -> Expr:
         """How many iterations a loop over all of an axis has."""
         if axis.dim is None:
             return Literal(str(axis.extent))

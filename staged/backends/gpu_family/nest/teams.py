@@ -94,7 +94,7 @@ class TeamStatements:
         count, extent = Literal(str(seek.count)), Literal(str(axis.extent))
         start = low.variable(f"first_{axis.name}", low.index_type)
         with low.loop(start, ZERO, extent, count):
-            is_here, turns = low.variable("is_here", BOOL), low.variable("turns", BITS)
+            is_here, found_here = low.variable("is_here", BOOL), low.variable("turns", BITS)
             own = low.scoped(axis)
             low.code.add(Declare(own, Infix("+", start, self.lane)))
             self.sharing = True
@@ -110,14 +110,14 @@ class TeamStatements:
             del low.loop_names[-1:]
             with low.scope(), low.code.nested() as inner:
                 found = low.scoped(axis)
-                after = Infix("+", start, Call(self.dialect.lowest_bit, (Cast("int", turns),)))
+                after = Infix("+", start, Call(self.dialect.lowest_bit, (Cast("int", found_here),)))
                 low.code.add(Declare(found, Infix("-", after, Literal("1"))))
                 low.body(wanted.body)
-            low.code.add(ForBits(turns, self.dialect.lanes_where(is_here), tuple(inner)))
+            low.code.add(ForBits(found_here, self.dialect.lanes_where(is_here), tuple(inner)))
             del low.loop_names[-1:]
 
     def share(self, loop: Loop) -> None:
-        """A loop whose iterations the threads of a team take in turn, and the totals of all."""
+        """A loop whose iterations the threads of a team share, and the totals of all."""
         low, (axes, body) = self.low, chain_of(loop)
         share = next(share for share in self.schedule.shares if share.loop is loop)
         passed_on = self.start(loop, share)
@@ -130,7 +130,7 @@ class TeamStatements:
         self.sharing = True
         with ExitStack() as around:
             for axis in outer:
-                around.enter_context(low.loop(low.scoped(axis), ZERO, low.turns(axis)))
+                around.enter_context(low.loop(low.scoped(axis), ZERO, low.iterations(axis)))
             first: Expr = Infix("*", Literal(str(width)), self.lane) if width > 1 else self.lane
             piece = max(1, share.piece // width) * width * step
             if share.piece and prod(axis.extent for axis in shared) > piece:
