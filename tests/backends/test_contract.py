@@ -84,12 +84,12 @@ def test_the_environment_names_a_back_end(monkeypatch: pytest.MonkeyPatch) -> No
     assert "// backend native" in st.function(lambda x: x + 1.0).stage(X).source, "the host's alone"
     assert "// backend cublas_cudnn" in st.function(_on("cublas_cudnn")).stage(X).source, "a region says otherwise"
     monkeypatch.setenv("STAGED_BACKEND", "numpi")
-    with pytest.raises(st.errors.StagingError, match="'numpi', the back ends are cublas_cudnn, native, numpy"):
+    with pytest.raises(st.errors.StagingError, match="'numpi', the back ends are cublas_cudnn, native, opencl, numpy"):
         st.function(_on(None)).stage(X)
 
 
 def test_names_are_checked_where_they_are_said() -> None:
-    with pytest.raises(st.errors.StagingError, match="using='cublas_cudnn' or using='numpy', got 'native'"):
+    with pytest.raises(st.errors.StagingError, match="using='cublas_cudnn' or using='opencl' or using='numpy', got 'native'"):
         with_backend(GPU, using="native")
     with pytest.raises(st.errors.StagingError, match="`using` is an option of a GPU's region"):
         with_backend(st.CPU, using="native")

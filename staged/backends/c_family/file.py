@@ -195,13 +195,17 @@ class ProgramFile:
     def write_release(self, w: Writer) -> None:
         with w.block(f"void {self.program.name}_release(void *arena)"):
             w.line("unsigned char *const base = arena;")
-            for state in self.program.state:
-                if state.c_type == "st_stack *":
-                    w.line(f"st_stack_release({state.value});  // {state.name}")
-            if self.program.uses_store:
-                w.line(f"st_frames_free((st_frames *)(void *)(base + {self.program.frames_offset()}));")
-            if self.program.is_recursive:
-                w.line(f"st_own_stack_release((st_own_stack *)(void *)(base + {self.program.own_stack_offset()}));")
+            self.write_release_of_host(w)
+
+    def write_release_of_host(self, w: Writer) -> None:
+        """Give back what has grown outside of the arena, which begins at `base`."""
+        for state in self.program.state:
+            if state.c_type == "st_stack *":
+                w.line(f"st_stack_release({state.value});  // {state.name}")
+        if self.program.uses_store:
+            w.line(f"st_frames_free((st_frames *)(void *)(base + {self.program.frames_offset()}));")
+        if self.program.is_recursive:
+            w.line(f"st_own_stack_release((st_own_stack *)(void *)(base + {self.program.own_stack_offset()}));")
 
     def support_text(self, includes: Sequence[str], support: str) -> str:
         """The support functions that this program uses, as a header of its own: the program's file is for the program."""

@@ -25,8 +25,6 @@ class Dialect:
     """The head of a kernel in blocks of so many threads, up to its name."""
     storage: dict[Space, str] = field(default_factory=dict)
     """The word before arrays that are not a thread's own."""
-    pointers: dict[Space, str] = field(default_factory=dict)
-    """The word before the type of what points into a memory."""
     block_barrier: str = ""
     warp_barrier: str = ""
 

@@ -88,10 +88,6 @@ class Printer:
             f"{self.before_name(p.variable.type)}{restrict * p.is_alone}{self.expr(p.variable)}" for p in parameters
         )
 
-    def pointed(self, type: CType) -> str:
-        """The word for the memory that a pointer points into."""
-        return self.dialect.pointers.get(type.space, "") if type.is_pointer else ""
-
     # ---- statements ----
 
     def before_name(self, type: CType) -> str:

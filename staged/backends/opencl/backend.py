@@ -1,0 +1,31 @@
+"""The OpenCL back end as the pipeline sees it. Its method imports what it needs, so that other programs do not load it."""
+
+from __future__ import annotations
+
+from staged.backends.contract import BackEnd, Emitted, Planner
+from staged.ir.machine import Machine
+from staged.ir.nodes import Block, Function, Op
+from staged.ir.types import CPU
+
+
+class OpenCl(BackEnd):
+    """OpenCL C, on devices with shared virtual memory."""
+
+    name = "opencl"
+    devices = ("cpu", "gpu")
+
+    def emit(self, function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
+        """Write the program of a placed and fused function.
+
+        Raises: UnsupportedError for what it cannot write yet, with the Python line.
+        """
+        from staged.backends.opencl.file import emit_program
+
+        return emit_program(function, machine, plan, check_nan)
+
+    def takes_epilogue(self, op: Op, body: Block) -> bool:
+        """Whether a contraction takes an elementwise op along: on the host, tile by tile."""
+        return op.device == CPU
+
+
+BACK_END = OpenCl()

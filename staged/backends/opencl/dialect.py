@@ -1,0 +1,75 @@
+"""OpenCL C as a language of kernels, and its devices as schedules see them."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.code.types import CType, Space
+from staged.backends.c_family.expr import Call, Literal
+from staged.backends.gpu_family.dialect import DeviceWords, GpuDialect
+from staged.ir.machine import Gpu
+from staged.ir.types import f32, f64
+
+OPENCL_GPU = Gpu(
+    "opencl",
+    warp=32,
+    block=64,
+    largest_block=256,
+    blocks=2**31 - 1,
+    access_bytes=1,
+    shared_bytes=16 << 10,
+    thread_bytes=4 << 10,
+    workspace_bytes=64 << 20,
+    busy_threads=1 << 16,
+    busy_warps=128,
+    busy_items=1 << 12,
+    has_warps=False,
+)
+"""What every device of OpenCL 1.2 can do. `warp` is only what sizes of blocks are multiples of: nothing is said of threads in step."""
+
+_MATHS = """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow atan2 floor ceil
+    trunc""".split()
+_PLACES = {"thread_index": "local_id", "block_index": "group_id", "block_size": "local_size", "grid_size": "num_groups"}
+_BARRIER = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)"
+
+_SPACES = {Space.GLOBAL: "__global ", Space.SHARED: "__local "}
+
+
+class OpenClWords(DeviceWords):
+    """Pointers say into which memory they point."""
+
+    def type(self, type: CType) -> str:
+        return _SPACES.get(type.space, "") + type.text if type.is_pointer else type.text
+
+
+OPENCL = GpuDialect(
+    words=OpenClWords(),
+    unroll="__attribute__((opencl_unroll_hint({})))",
+    kernel_head="__kernel __attribute__((reqd_work_group_size({}, 1, 1))) void",
+    storage={Space.SHARED: "__local "},
+    block_barrier=_BARRIER,
+    warp_barrier=_BARRIER,
+    places={
+        (name, axis): Call(f"get_{function}", (Literal(str(number)),))
+        for name, function in _PLACES.items()
+        for number, axis in enumerate("xyz")
+    },
+    # One name for all dtypes.
+    maths={(op, dtype): own for op in _MATHS for own in (op,) for dtype in (f32, f64)}
+    | {(op, dtype): own for op, own in (("abs", "fabs"), ("round", "rint")) for dtype in (f32, f64)},
+    reserved=frozenset("kernel global local private constant uchar ushort uint ulong half event_t sampler_t".split()),
+)
+
+PRELUDE = """\
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+typedef char int8_t;
+typedef uchar uint8_t;
+typedef int int32_t;
+typedef uint uint32_t;
+typedef long int64_t;
+typedef ulong uint64_t;
+#define bool uchar  // OpenCL C has no arrays of bool that a host knows
+#define INT32_MIN INT_MIN
+#define INT32_MAX INT_MAX
+#define INT64_MIN LONG_MIN
+#define INT64_MAX LONG_MAX
+"""
+"""The types of C's headers."""

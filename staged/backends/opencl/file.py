@@ -1,0 +1,179 @@
+"""The file of a program for OpenCL: the text of its kernels, what it has on the device, and the host part in C.
+
+The functions `st_ocl_...` are those of `runtime/opencl/device.c`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from staged.backends.c_family.file import ProgramFile
+from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.c_family.writer import Writer, c_string
+from staged.backends.contract import Emitted, Planner
+from staged.backends.gpu_family.joining import join_launches
+from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu_family.support import device_functions
+from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE
+from staged.backends.opencl.program import OpenClProgram
+from staged.errors import UnsupportedError
+from staged.ir.functions import every_function
+from staged.ir.machine import Machine
+from staged.ir.nodes import Function, VariableRef, walk_ops
+from staged.ir.types import CPU
+
+_API = """\
+// What reaches the device (`device.c` of staged's runtime for OpenCL): 0, or NULL, where `st_ocl_words` says what was wrong.
+typedef struct st_ocl st_ocl;
+extern st_ocl *st_ocl_open(int number);
+extern void *st_ocl_allocate(st_ocl *gpu, size_t bytes);
+extern void st_ocl_free(st_ocl *gpu, void *memory);
+extern int st_ocl_copy(st_ocl *gpu, void *to, const void *from, size_t bytes);
+extern int st_ocl_zero(st_ocl *gpu, void *to, size_t bytes);
+extern int st_ocl_finish(st_ocl *gpu);
+extern void *st_ocl_build(st_ocl *gpu, const char *text);
+extern void *st_ocl_kernel(void *program, const char *name);
+extern void st_ocl_forget(void *program, void *const *kernels, int count);
+extern int st_ocl_launch(st_ocl *gpu, void *kernel, size_t blocks, size_t threads, int count, const void *const *values,
+                         const size_t *sizes);
+extern const char *st_ocl_words(void);
+
+// Every such call goes through this: a failure stops the program, with the call and the number `site` of its line in Python.
+#define OCL_CHECK(site, call) \\
+    do { \\
+        if ((call) != 0) { \\
+            return st_fail(host, ST_RUNTIME_ERROR, (site), "%s: %s", #call, st_ocl_words()); \\
+        } \\
+    } while (0)
+"""
+
+
+
+def emit_program(function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
+    """The program of a placed and fused function."""
+    _check(function, check_nan)
+    program = OpenClProgram(join_launches(function, OPENCL_GPU), machine, check_nan)
+    emitted = program.run(plan, OpenClFile)
+    return replace(emitted, artifact=replace(emitted.artifact, gpus=(program.device.index,)))
+
+
+def _check(function: Function, check_nan: bool) -> None:
+    """Refuse what is not written for OpenCL yet."""
+    devices = {op.device for each in every_function(function) for op in walk_ops(each.block)} - {CPU}
+    what = "looking for NaN" if check_nan else "several devices" if len(devices) > 1 else ""
+    if any(op.device != CPU for each in function.functions for op in walk_ops(each.block)):
+        what = "a recursive function with work on the device"
+    if what:
+        raise UnsupportedError(f"the back end 'opencl' cannot write {what}", where=function.where)
+
+
+class OpenClFile(ProgramFile):
+    """Writes the file of a program with a device."""
+
+    overview = "Kernels of the device come first, each below the Python lines behind it, then what the host does;"
+
+    def __init__(self, program: OpenClProgram) -> None:
+        super().__init__(program)
+        self.program: OpenClProgram = program
+
+    def assemble(
+        self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
+    ) -> str:
+        return super().assemble(structure, [each for each in kernels if not isinstance(each, GpuKernel)], inner)
+
+    def kernels_text(self) -> str:
+        """The text that the device's compiler takes."""
+        kernels = [kernel.text for kernel in self.program.on_device]
+        needed = {name for kernel in self.program.on_device for name in kernel.snippets}
+        return "\n".join([PRELUDE, device_functions(needed, kernels, OPENCL, lambda name: None), *kernels])
+
+    def write_frames(self, w: Writer) -> None:
+        """The device's part stands before the records that calls leave."""
+        w.section("kernels of the device")
+        w.line("static const char kernels[] =")
+        for line in self.kernels_text().rstrip("\n").split("\n"):
+            w.line(f"    {c_string(line + chr(10))}")
+        w.line("    ;")
+        w.section("the device")
+        w.text(_API)
+        w.line()
+        count = max(1, len(self.program.on_device))
+        w.comment("What the program has on the device. The first call makes it; it lasts until the arena goes.")
+        with w.block("typedef struct", " Device;"):
+            w.line("st_ocl *device;  // it is open")
+            w.line(f"unsigned char *memory;  // {self.program.memory_bytes:,} bytes")
+            w.line("void *program;")
+            w.line(f"void *kernels[{count}];")
+        w.line()
+        with w.block("static void close_device(Device *gpu)"):
+            with w.block("if (gpu->device != NULL && gpu->program != NULL)"):
+                w.line(f"st_ocl_forget(gpu->program, gpu->kernels, {len(self.program.on_device)});")
+            with w.block("if (gpu->device != NULL && gpu->memory != NULL)"):
+                w.line("st_ocl_free(gpu->device, gpu->memory);")
+            w.line("*gpu = (Device){0};")
+        w.line()
+        site = self.program.site(self.program.function.where)
+        with w.block("static int open_device(Device *gpu, st_host *host)"):
+            failed = f'st_fail(host, ST_RUNTIME_ERROR, {site}, "OpenCL: %s", st_ocl_words())'
+            w.line(f"gpu->device = st_ocl_open({self.program.device.index});")
+            w.line(f"gpu->memory = gpu->device != NULL ? st_ocl_allocate(gpu->device, {self.program.memory_bytes}) : NULL;")
+            w.line("gpu->program = gpu->memory != NULL ? st_ocl_build(gpu->device, kernels) : NULL;")
+            for number, kernel in enumerate(self.program.on_device):
+                w.line(f'gpu->kernels[{number}] = gpu->program != NULL ? st_ocl_kernel(gpu->program, "{kernel.name}") : NULL;')
+            made = ["gpu->memory", "gpu->program", *(f"gpu->kernels[{n}]" for n in range(len(self.program.on_device)))]
+            with w.block(f"if ({' || '.join(f'{each} == NULL' for each in made)})"):
+                w.line(f"(void){failed};")
+                w.line("close_device(gpu);")
+                w.line("return host->error_kind;")
+            w.line("return ST_OK;")
+        for number, kernel in enumerate(self.program.on_device):
+            w.line()
+            w.text(self.launcher(kernel, number))
+        super().write_frames(w)
+
+    def write_begin(self, w: Writer) -> None:
+        w.line("host->error_kind = ST_OK;")
+        w.line("host->error_claimed = 0;")
+        w.line(f"Device *const gpu = (Device *)(void *)((unsigned char *)arena + {self.program.device_offset()});")
+        with w.block("if (gpu->device == NULL && open_device(gpu, host) != ST_OK)"):
+            w.line("return host->error_kind;")
+
+    def write_release(self, w: Writer) -> None:
+        with w.block(f"void {self.program.name}_release(void *arena)"):
+            w.line("unsigned char *const base = arena;")
+            w.line(f"close_device((Device *)(void *)(base + {self.program.device_offset()}));")
+            self.write_release_of_host(w)
+
+    def launcher(self, kernel: GpuKernel, number: int) -> str:
+        """The host function that starts a kernel."""
+        assert kernel.launch is not None
+        w = Writer()
+        w.comment(f"{kernel.launch}")
+        given = [*kernel.parameters, *([("unsigned char *", "scratch")] if kernel.workspace_bytes else [])]
+        parameters = ", ".join(["const Device *gpu", *(f"{type}{name}" for type, name in kernel.parameters)])
+        with w.block(f"static int {self.program.launcher_name(kernel)}({parameters})"):
+            for copy in kernel.copies:
+                source = str(copy.source)
+                call = f"st_ocl_copy(gpu->device, {copy.target}, {source}, {copy.size})"
+                if copy.source is None:
+                    source, call = "NULL", f"st_ocl_zero(gpu->device, {copy.target}, {copy.size})"
+                with w.block(f"if ({copy.target} != {source} && {call} != 0)"):
+                    w.line("return 1;")
+            if kernel.workspace_bytes:
+                w.line(f"unsigned char *const scratch = gpu->memory + {self.program.values_bytes};")
+            blocks = str(kernel.launch.blocks)
+            if kernel.launch.grid is not None:
+                w.statement(f"const int64_t blocks = {kernel.launch.grid};")
+                with w.block("if (blocks == 0)"):
+                    w.line("return 0;  // of no elements")
+                blocks = "(size_t)blocks"
+            pointers = [type.endswith("*") for type, _ in given]
+            values = [name if is_pointer else f"&{name}" for is_pointer, (_, name) in zip(pointers, given, strict=True)]
+            sizes = ["0" if is_pointer else f"sizeof {name}" for is_pointer, (_, name) in zip(pointers, given, strict=True)]
+            w.statement(f"const void *const values[] = {{{', '.join(values)}}};")
+            w.statement(f"const size_t sizes[] = {{{', '.join(sizes)}}};  // 0: an address of the device")
+            size = f"{blocks}, {kernel.launch.threads}, {len(given)}"
+            w.statement(f"return st_ocl_launch(gpu->device, gpu->kernels[{number}], {size}, values, sizes);")
+        return str(w)

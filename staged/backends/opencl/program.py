@@ -1,0 +1,125 @@
+"""A program with a device of OpenCL: kernels as text that the device's compiler takes, and the host part in C.
+
+Memory of the device is reached by addresses (OpenCL's shared virtual memory), which only kernels and copies follow. The functions
+`st_ocl_...` are those of `runtime/opencl/device.c`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from staged.backends.c_family.expr import Expr
+from staged.backends.c_family.kernel_library import KernelLibrary
+from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.program import ProgramEmitter
+from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.c_family.writer import Names
+from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu_family.kernels import NestKernels
+from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU
+from staged.backends.opencl.structure import OpenClStructure
+from staged.errors import UnsupportedError
+from staged.ir.buffers import DEVICE_ALIGNMENT, Plan, aligned
+from staged.ir.machine import Machine
+from staged.ir.nodes import Function, Op, walk_ops
+from staged.ir.options import DeviceOptions
+from staged.ir.products import product_nest
+from staged.ir.structure import CONTRACTION
+from staged.ir.types import CPU, Device
+from staged.source import Position
+
+
+class OpenClKernels:
+    """The kernels of a program: for its host in C, for its device in OpenCL C."""
+
+    def __init__(self, machine: Machine, names: Names, site: Callable[[Position | None], int], options: DeviceOptions) -> None:
+        names.used |= OPENCL.reserved
+        self.host = KernelLibrary(machine, names, site)
+        self.nests = NestKernels(names, OPENCL, OPENCL_GPU, site, options)
+
+    def kernel(self, op: Op) -> KernelText:
+        """The text for an op that is one step. Raises UnsupportedError, with the Python line, for what has none."""
+        if op.device == CPU:
+            return self.host.kernel(op)
+        name = str(op.attrs.get("name") or "kernel")
+        if op.declared is CONTRACTION and op.attrs["kind"] == "matmul":
+            op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
+        if "nest" not in op.attrs:
+            raise UnsupportedError(f"the back end 'opencl' cannot write {op.attrs.get('kind', op.name)}", where=op.where)
+        made = self.nests.kernel(op, name)
+        if made.can_fail:
+            raise UnsupportedError("the back end 'opencl' cannot write a kernel that may stop the program", where=op.where)
+        return made
+
+
+class OpenClProgram(ProgramEmitter):
+    """One program with a device: its kernels, and what it has on the device."""
+
+    backend = "opencl"
+    language = "opencl"
+    structure_class = OpenClStructure
+    release_comment = "Gives back what the program has on the device; call it before the arena goes."
+
+    def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
+        def kernels(machine: Machine, names: Names, site: Callable[[Position | None], int]) -> OpenClKernels:
+            return OpenClKernels(machine, names, site, function.options)
+
+        super().__init__(function, machine, kernels, check_nan)
+        self.names.used |= {"Device", "gpu", "open_device", "close_device", "kernels", "OCL_CHECK"}
+        self.on_device: list[GpuKernel] = []
+        """The kernels of the device, in the order of their first launch."""
+        devices = {op.device for op in walk_ops(function.block)} - {CPU}
+        self.device = next(iter(devices))
+
+    # ---- launches ----
+
+    def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
+        kernel = self.kernels[op]
+        if not isinstance(kernel, GpuKernel):
+            super().call_kernel(structure, op, inputs, outputs)
+            return
+        assert kernel.launch is not None and isinstance(structure, OpenClStructure)
+        if kernel.launch.items == 0:
+            return  # of no elements
+        if kernel.name not in {each.name for each in self.on_device}:
+            self.on_device.append(kernel)
+        arguments = ", ".join(map(str, ["gpu", *inputs, *outputs]))
+        structure.check(op, f"{self.launcher_name(kernel)}({arguments})")
+
+    @staticmethod
+    def launcher_name(kernel: GpuKernel) -> str:
+        return f"launch_{kernel.name.removesuffix('_kernel')}"
+
+    # ---- what the program has on the device ----
+
+    def new_structure(self, function: Function, plan: Plan) -> StructureEmitter:
+        structure = super().new_structure(function, plan)
+        structure.local_names.used |= {"gpu", "m"}
+        return structure
+
+    @property
+    def values_bytes(self) -> int:
+        """Bytes of the values on the device; the workspace of kernels is behind them."""
+        return aligned(self.device_values.get(self.device, 0), DEVICE_ALIGNMENT)
+
+    @property
+    def memory_bytes(self) -> int:
+        kernels = (kernel for kernel in self.kernels.values() if isinstance(kernel, GpuKernel))
+        return self.values_bytes + max((kernel.workspace_bytes for kernel in kernels), default=0)
+
+    def arena_start(self, device: Device) -> str:
+        return "base" if device == CPU else "gpu->memory"
+
+    def device_offset(self) -> int:
+        """Where the host's arena holds the struct of what there is on the device."""
+        return super().arena_bytes()
+
+    def arena_bytes(self) -> int:
+        return self.device_offset() + aligned(8 * (4 + len(self.kernels)))
+
+    def whole_plan(self) -> Plan:
+        return replace(super().whole_plan(), device_bytes={self.device: self.memory_bytes})
+
+    def has_release(self) -> bool:
+        return True

@@ -1,0 +1,80 @@
+"""The structure of a program with a device of OpenCL: that of C, and copies between the two memories."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Member, Name, Prefix
+from staged.backends.c_family.structure import StructureEmitter
+from staged.errors import UnsupportedError
+from staged.ir.buffers import Buffer, Stack
+from staged.ir.names import name_of
+from staged.ir.nodes import End, Op
+from staged.ir.storage import is_tensor
+from staged.ir.types import CPU, TensorType
+
+
+class OpenClStructure(StructureEmitter):
+    """Emits the body of one function of the host."""
+
+    backend = "opencl"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.views: set[str] = set()
+        """Locals that point into the device's memory."""
+
+    def is_on_device(self, pointer: Expr) -> bool:
+        """Whether an expression points into the device's memory."""
+        match pointer:
+            case Infix(_, base, _) | Index(base, _) | Cast(_, base):
+                return self.is_on_device(base)
+            case Name(text):
+                return text in self.views
+            case Member(_, field):
+                there: list[Buffer | Stack] = [*self.plan.buffers, *self.plan.stacks]
+                return any(each.device != CPU and self.fields.get(each) == field for each in there)
+        return False
+
+    def check(self, op: Op | End, call: str) -> None:
+        """A checked call of what reaches the device."""
+        self.w.statement(f"OCL_CHECK({self.site_of(op.where)}, {call});")
+
+    def emit_view(self, op: Op) -> None:
+        super().emit_view(op)
+        pointer = self.pointers[op.result]
+        if isinstance(pointer, Name) and op.device != CPU:
+            self.views.add(pointer.text)
+
+    def emit_copy(self, op: Op) -> None:
+        """A value crosses between host and device."""
+        (value,) = op.operands
+        result, source = op.result, self.pointer(value)
+        self.where(op.where)
+        there = "the host" if op.device == CPU else "the device"
+        self.w.comment(f"{op.attrs['what']}: to {there} ({op.attrs['why']})")
+        if is_tensor(result):
+            target = self.pointer(result)
+        else:
+            local = self.name(name_of(result))
+            self.w.line(f"{self.c_type(result)} {local};")
+            self.scalars[result] = Name(local)
+            target = Prefix("&", Name(local))
+        self.check(op, self.copied(target, source, value.tensor))
+
+    def copied(self, target: Expr, source: Expr, type: TensorType) -> str:
+        return f"st_ocl_copy(gpu->device, {target}, {source}, {self.count(type)} * sizeof({type.dtype.c_name}))"
+
+    def copy(self, target: Expr, source: Expr, type: TensorType) -> None:
+        if not self.is_on_device(target):
+            super().copy(target, source, type)
+        elif type.size:
+            self.w.statement(f"OCL_CHECK({self.site_of(self.last_where)}, {self.copied(target, source, type)});")
+
+    def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
+        if stack.device != CPU:
+            raise UnsupportedError("the back end 'opencl' cannot write a loop without a bound that keeps arrays", where=stack.where)
+        return super().pushed(stack, source, item_bytes, type)
+
+    def before_return(self, end: End) -> None:
+        self.check(end, "st_ocl_finish(gpu->device)")

@@ -1,0 +1,171 @@
+"""Programs for OpenCL: a library in C that reaches the devices (`device.c`), and loading programs that call it.
+
+The extra `opencl` brings OpenCL's loader with pyopencl, and PoCL, which runs kernels on the processor.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import weakref
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from staged.artifact import Artifact
+from staged.errors import CompilerError, DependencyError, ProgramError, ProgramMemoryError
+from staged.runtime.compiler import CompileFailure, CompileOptions, compile_shared, compile_text
+from staged.runtime.guard import ffi, loader
+from staged.runtime.native import NativeProgram
+
+_INTERFACE = {
+    "st_ocl_open": "void *(*)(int)",
+    "st_ocl_allocate": "void *(*)(void *, size_t)",
+    "st_ocl_free": "void (*)(void *, void *)",
+    "st_ocl_copy": "int (*)(void *, void *, const void *, size_t)",
+    "st_ocl_finish": "int (*)(void *)",
+    "st_ocl_words": "const char *(*)(void)",
+}
+
+
+class Devices:
+    """The library of `device.c`, loaded where every program finds it."""
+
+    def __init__(self) -> None:
+        dl = loader()
+        path = _built()
+        self._handle = dl.dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_GLOBAL)
+        if self._handle == ffi.NULL:
+            raise CompilerError(f"OpenCL cannot be loaded: {ffi.string(dl.dlerror()).decode(errors='replace')}")
+        self._functions = {name: ffi.cast(type, dl.dlsym(self._handle, name.encode())) for name, type in _INTERFACE.items()}
+
+    def __call__(self, name: str, *arguments: Any) -> Any:
+        """Call a function by its name without the prefix."""
+        return self._functions[f"st_ocl_{name}"](*arguments)
+
+    def words(self) -> str:
+        """What was wrong with this thread's last call."""
+        return str(ffi.string(self("words")).decode(errors="replace"))
+
+    def device(self, number: int) -> Any:
+        """A device. Raises: DependencyError where there is none, with the reason."""
+        found = self("open", number)
+        if found == ffi.NULL:
+            raise DependencyError(f"no GPU({number}) for OpenCL: {self.words()}", hint="pip install 'staged[opencl]' brings PoCL")
+        return found
+
+
+@cache
+def devices() -> Devices:
+    """The devices of this process. Raises: DependencyError without OpenCL."""
+    return Devices()
+
+
+def _opencl() -> Path:
+    """OpenCL's loader: that of pyopencl, else the system's."""
+    try:
+        import pyopencl  # prepares its loader to find the drivers that wheels bring
+    except ImportError:
+        system = ctypes.util.find_library("OpenCL")
+        if system is None:
+            raise DependencyError("OpenCL is not installed", hint="pip install 'staged[opencl]'") from None
+        return Path(system)
+    folder = Path(pyopencl.__file__).parent
+    own = sorted([*folder.glob(".libs/libOpenCL*"), *folder.parent.glob("pyopencl.libs/libOpenCL*")])
+    return own[0] if own else Path(ctypes.util.find_library("OpenCL") or "libOpenCL.so.1")
+
+
+def _built() -> Path:
+    """The library, from the cache or compiled now. Raises: CompilerError, CacheError, DependencyError."""
+    opencl = _opencl()
+    link = (str(opencl), f"-Wl,-rpath,{opencl.parent}") if opencl.is_absolute() else ("-lOpenCL",)
+    try:
+        return compile_text("staged_opencl", (Path(__file__).parent / "device.c").read_text(), link=link)
+    except CompileFailure as failure:
+        raise CompilerError(f"the library for OpenCL could not be compiled:\n{failure}") from None
+
+
+class OpenClPlace:
+    """The elements of one array on a device, between calls of programs."""
+
+    def __init__(self, device: str, nbytes: int) -> None:
+        self.device = device
+        self.nbytes = nbytes
+        self.is_current = self.is_ahead = False
+        self.arrival: Any = None
+        self._gpu = devices().device(_number(device))
+        self.address = devices()("allocate", self._gpu, nbytes)
+        if self.address == ffi.NULL:
+            raise ProgramMemoryError(devices().words())
+        weakref.finalize(self, devices(), "free", self._gpu, self.address).atexit = False
+
+    def update(self, host: np.ndarray[Any, Any]) -> None:
+        """Copy the elements there, unless they are."""
+        if not self.is_current:
+            self._copy(self.address, ffi.from_buffer(np.ascontiguousarray(host)))
+            self.is_current, self.is_ahead = True, False
+
+    def fetch(self, host: np.ndarray[Any, Any]) -> None:
+        """Copy them into `host`."""
+        self._copy(ffi.from_buffer(host), self.address)
+        self.is_ahead = False
+
+    def take(self, other: Any) -> None:
+        """Copy them from another device, by way of the host."""
+        host = np.empty(self.nbytes, np.uint8)
+        other.fetch(host)
+        self._copy(self.address, ffi.from_buffer(host))
+        self.written()
+
+    def outdate(self) -> None:
+        """Note that the host's have changed."""
+        self.is_current = self.is_ahead = False
+
+    def written(self) -> None:
+        """Note that a program writes them on the device."""
+        self.is_current = self.is_ahead = True
+
+    def _copy(self, target: Any, source: Any) -> None:
+        if devices()("copy", self._gpu, target, source, self.nbytes):
+            raise ProgramError(devices().words())
+
+
+class OpenClProgram(NativeProgram):
+    """A program with kernels of OpenCL, called like one without."""
+
+    may_be_short = False
+
+    def finish_devices(self) -> None:
+        """Wait for the devices."""
+        for number in self.artifact.gpus:
+            devices()("finish", devices().device(number))
+
+    def place_on(self, device: str, nbytes: int) -> OpenClPlace:
+        """New memory there for an array. Raises: ProgramMemoryError if the device has no room."""
+        return OpenClPlace(device, nbytes)
+
+    def borrowed(self, device: str, address: int, stream: int | None, owner: Any) -> Any:
+        """Another library's arrays are CUDA's. Raises: ProgramError."""
+        raise ProgramError("an array of CUDA's memory cannot be read by a program for OpenCL")
+
+
+def _number(device: str) -> int:
+    """`gpu` or `gpu(1)`: the number of the device."""
+    return int("".join(filter(str.isdigit, device)) or "0")
+
+
+def load(artifact: Artifact, options: CompileOptions | None = None) -> OpenClProgram:
+    """Compile the host part of a program, or find it in the cache, and load it; its kernels are built at the first call.
+
+    Raises: DependencyError without a device; CompilerError, CacheError.
+    """
+    for number in artifact.gpus:
+        devices().device(number)
+    return OpenClProgram(artifact, compile_shared(artifact, options))
+
+
+def files_beside(artifact: Artifact) -> dict[str, str]:
+    """The files that an exported folder needs besides its back end's own: those of the device's library."""
+    return {"staged_opencl.c": (Path(__file__).parent / "device.c").read_text()}

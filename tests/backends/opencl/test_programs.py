@@ -1,0 +1,137 @@
+"""Programs for OpenCL: what they compute on PoCL, their text, and what is refused, with the line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import GPU, optim, with_backend
+
+RNG = np.random.default_rng(0)
+X, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((37, 19), (19, 5)))
+
+
+@pytest.fixture
+def device() -> None:
+    """An OpenCL device: the extra `opencl` brings one."""
+    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+
+
+def on_opencl(body: Callable[..., Any]) -> Callable[..., Any]:
+    def program(*args: Any) -> Any:
+        with with_backend(GPU, using="opencl"):
+            return body(*args)
+
+    return st.function(program)
+
+
+def loop(x: Any, n: Any) -> Any:
+    for _ in st.range(n):
+        x = st.tanh(x) * 1.5
+        if st.sum(x) > 0.0:
+            x = x - 0.25
+    return x
+
+
+def gradient_of_steps(x: Any) -> Any:
+    def total(x: Any) -> Any:
+        for _ in st.range(4):
+            x = st.tanh(x) * 1.5
+        return st.sum(x)
+
+    return st.grad(total)(x)
+
+
+def train(x: Any, y: Any, w: Any) -> Any:
+    weight = st.Variable(w)
+    optimiser = optim.Adam([weight], lr=0.1)
+    loss = 0.0
+    for _ in st.range(3):
+        loss, gradients = st.value_and_grad(lambda: st.mean((st.tanh(x @ weight) - y) ** 2), wrt=[weight])()
+        optimiser.step(gradients)
+    return loss, weight.value
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "elementwise": (lambda x, y: st.tanh(x) * 2.0 + y, (X, X[0])),
+    "softmax": (lambda x: st.softmax(x, axis=1), (X,)),
+    "sums": (lambda x: (st.sum(x), st.sum(x, axis=0), st.max(x, axis=1), st.argmax(x, axis=1)), (X,)),
+    "a product": (lambda x, w: st.relu(x @ w + 1.0), (X, W)),
+    "a product of transposes": (lambda x, w: w.T @ x.T, (X, W)),
+    "a gradient": (lambda x, w: st.grad(lambda w: st.mean((x @ w) ** 2))(w), (X, W)),
+    "a transpose": (lambda x: x.T + 1.0, (X,)),
+    "bools": (lambda x: (x > 0.0) & (x < 1.0), (X,)),
+    "f64": (lambda x: st.exp(x.astype(st.f64)), (X,)),
+    "integers": (lambda x: (x * 10.0).astype(st.i32) * 3 + 1, (X,)),
+    "pieces": (lambda x: st.concat([x, x[3:9] * 2.0], axis=0), (X,)),
+    "random numbers": (lambda x: x + st.random.Generator(7).normal(x.shape), (X,)),
+    "a loop": (loop, (X, 5)),
+    "a gradient of steps": (gradient_of_steps, (X,)),
+    "training": (train, (X, X[:, :5].copy(), W)),
+    "no elements": (lambda x: x[:0] * 2.0, (X,)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_gives_what_the_host_gives(name: str, device: None) -> None:
+    body, arguments = PROGRAMS[name]
+    program = on_opencl(body)
+    for _ in range(2):  # what the first call has made stays
+        results, wanted = (_list(each(*arguments)) for each in (program, st.function(body)))
+        for got, expected in zip(results, wanted, strict=True):
+            assert got.dtype == expected.dtype
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_variables_and_arrays_stay_on_the_device(device: None) -> None:
+    total = st.Variable(np.zeros(19, np.float32))
+
+    @st.function
+    def add(x: Any) -> Any:
+        total.value = total.value + st.sum(x, axis=0)
+        return total.value * 2.0
+
+    with with_backend(GPU, X, using="opencl") as x:
+        add(x)
+        np.testing.assert_allclose(add(x), 4 * X.sum(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(total.numpy(), 2 * X.sum(axis=0), rtol=1e-4)
+
+
+def test_the_text_says_what_runs_where() -> None:
+    text = on_opencl(lambda x: st.tanh(x) * 2.0).stage(X).source
+    assert "// backend opencl" in text
+    assert '    "__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void tanh__kernel(__global const float *' in text
+    assert "static int launch_tanh_(const Device *gpu, const float *" in text
+    assert ": to the device (input)" in text and "st_ocl_copy(gpu->device, " in text
+
+
+def _unbounded(x: Any, n: Any) -> Any:
+    def total(x: Any) -> Any:
+        for _ in st.range(n):
+            x = st.tanh(x)
+        return st.sum(x)
+
+    return st.grad(total)(x)
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
+    "a convolution": (lambda x: st.conv2d(x.reshape(1, 1, 37, 19), np.ones((2, 1, 3, 3), np.float32)), (X,), "conv2d"),
+    "a gather": (lambda x, i: x[i], (X, np.array([1, 3])), "a kernel that may stop the program"),
+    "a loop without a bound": (_unbounded, (X, 3), "a loop without a bound that keeps arrays"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_written_yet_is_refused_with_its_line(name: str) -> None:
+    body, arguments, words = REFUSED[name]
+    with pytest.raises(st.errors.UnsupportedError, match=f"the back end 'opencl' cannot write {words}") as error:
+        on_opencl(body).stage(*arguments).source  # noqa: B018
+    assert "test_programs.py" in str(error.value)
+
+
+def _list(values: Any) -> list[Any]:
+    return [np.asarray(value) for value in (values if isinstance(values, tuple) else (values,))]
