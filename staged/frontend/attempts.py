@@ -34,8 +34,8 @@ from staged.source import Position
 H = TypeVar("H", bound=Held)
 R = TypeVar("R")
 
-MAX_TRIES = 30
-"""More tries than names and types can change: reaching it is a bug of ours."""
+MAX_ATTEMPTS = 30
+"""More attempts than names and types can change: reaching it is a bug of ours."""
 
 
 @dataclass
@@ -85,8 +85,8 @@ class TraceState(RecordContext):
         self.program: Attempt | None = None
         """The attempt that the whole trace is."""
         self.of_trace: dict[type[Held], Any] = {}
-        self.gone: list[object] = []
-        """References and arrays of attempts that were taken back: kept alive, so that ids stay unique."""
+        self.kept_alive: list[object] = []
+        """References and arrays of attempts that were taken back, so that ids stay unique."""
         self.retired: list[tuple[Any, Value]] = []
         """The arrays of Python that the last attempt to be taken back has met first."""
 
@@ -136,10 +136,10 @@ class TraceState(RecordContext):
         scopes: Callable[[], list[Locals]],
         run: Callable[[Attempt], R],
         learn: Callable[[Any], None],
-        tries: int | None = MAX_TRIES,
+        limit: int | None = MAX_ATTEMPTS,
     ) -> R:
         """`run` in an attempt, repeated until it is not taken back; `learn` is given the reason of each that is."""
-        for _ in itertools.count() if tries is None else range(tries):
+        for _ in itertools.count() if limit is None else range(limit):
             with self.attempt(scopes()) as attempt:
                 return run(attempt)
             learn(attempt.reason)
@@ -240,7 +240,7 @@ class Attempt(Inside):
             if not ref.outer:
                 trace.refs.pop(id(ref.identity), None)
                 trace.keys.pop(id(ref), None)
-                trace.gone.append(ref)
+                trace.kept_alive.append(ref)
         trace.variables[self.variables :] = [ref for ref in later if ref.outer]
         trace.shared = self.shared
         trace.dims = self.dims

@@ -17,6 +17,7 @@ from staged.frontend import (  # noqa: F401  (imported for what they register)
     for_,
     function,
     if_,
+    match_,
     math_,
     operands,
     print_,

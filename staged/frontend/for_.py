@@ -182,7 +182,9 @@ def record_for(
     def loop() -> Signal | None:
         catches = frozenset({"continue"} if breaks_further else {"continue", "break"})
         if not is_empty:
-            StagedLoop(trace, scope, names, word, catches, ends).run((WEAK_INT,), (hint,), one_turn, build)
+            StagedLoop(
+                trace, scope, names, word, one_turn, build, index_types=(WEAK_INT,), index_hints=(hint,), catches=catches, ends=ends
+            ).run()
         return run_turns(trace, scope, tail(), what)
 
     if breaks_further:

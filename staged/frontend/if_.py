@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from staged.frontend import trees
 from staged.frontend.bodies import OpenBody
 from staged.frontend.cleanup import note_exit
 from staged.frontend.join import MismatchError, Template, is_staged, join, materialise, mismatch, same_tree
-from staged.frontend.locals import NOTHING, Locals, Poison, all_names, default, poison, snapshot
+from staged.frontend.locals import NOTHING, Locals, Poison, Snapshot, all_names, default, poison, snapshot
 from staged.frontend.mutation import check_body
 from staged.frontend.objects import note_joined, replace_leaves, with_objects
 from staged.frontend.signals import ENDED, BlockEndedError, Body, Signal
@@ -102,96 +102,102 @@ def staged_if(trace: TraceContext, scope: Locals, condition: StagedArray, then: 
     )
 
 
+@dataclass
+class Branch:
+    """A branch whose body has been traced."""
+
+    block: OpenBlock
+    signal: Signal | None
+    """How the body ended, where it did not run to its end."""
+    states: list[Snapshot]
+    """What it left in each of the tracked scopes."""
+    yields: list[Value] | None = None
+    """What it yields; None where it has left."""
+    yields_at: Position | None = None
+    """The statement that ended it, where the `if` takes its signal on."""
+
+    def value(self, scope: int, name: str) -> Any:
+        """What it left in a name, or NOTHING."""
+        return self.states[scope][0].get(name, NOTHING)
+
+
+@dataclass
+class Joined:
+    """The values of the two branches that become one, and the template that holds both."""
+
+    values: tuple[Any, Any]
+    template: Template
+    scope: int = -1
+    name: str = ""
+    """The name that has them; none for what the branches return."""
+
+
 class StagedIf:
     """Traces both branches from the same state and joins what they leave."""
 
     def __init__(self, trace: TraceContext, scope: Locals, condition: StagedArray) -> None:
         self.trace = trace
-        self.condition = condition
+        self.condition = trace.value_of(condition)
         self.where = here()
         self.line = self.where.line if self.where else 0
         self.scopes = tracked(trace, scope)
         self.entry = [snapshot(scope) for scope in self.scopes]
 
     def run(self, then: Body, orelse: Body) -> Signal | None:
-        trace = self.trace
-        condition = trace.value_of(self.condition)
-        blocks: list[OpenBlock] = []
-        signals: list[Signal | None] = []
-        states: list[list[dict[str, Any]]] = []
-        poisons: list[list[dict[str, Poison]]] = []
-        for body in (then, orelse):
-            block = trace.open_block()
-            open_body = OpenBody(f"the `if` at line {self.line}", len(trace.log), is_loop=False)
-            with trace.inside(block):
-                trace.conditional += (open_body,)
-                trace.bodies += (open_body,)
-                try:
-                    signals.append(body())
-                except BlockEndedError:
-                    signals.append(ENDED)
-            check_body(trace, open_body)
-            blocks.append(block)
-            states.append([dict(scope.__dict__) for scope in self.scopes])
-            poisons.append([dict(scope._staged_poison) for scope in self.scopes])
-            if body is then:
-                restore_all(self.scopes, self.entry)
-        return self.meet(condition, blocks, signals, states, poisons)
+        first = self.traced(then)
+        restore_all(self.scopes, self.entry)
+        return self.meet([first, self.traced(orelse)])
 
-    def meet(
-        self,
-        condition: Value,
-        blocks: list[OpenBlock],
-        signals: list[Signal | None],
-        states: list[list[dict[str, Any]]],
-        poisons: list[list[dict[str, Poison]]],
-    ) -> Signal | None:
-        first, second = signals
-        going = [index for index in (0, 1) if not blocks[index].ended]
+    def traced(self, body: Body) -> Branch:
+        """Trace one branch; the scopes are left as it leaves them."""
+        trace = self.trace
+        block = trace.open_block()
+        open_body = OpenBody(f"the `if` at line {self.line}", len(trace.log), is_loop=False)
+        with trace.inside(block):
+            trace.conditional += (open_body,)
+            trace.bodies += (open_body,)
+            try:
+                signal = body()
+            except BlockEndedError:
+                signal = ENDED
+        check_body(trace, open_body)
+        return Branch(block, signal, [snapshot(scope) for scope in self.scopes])
+
+    def meet(self, branches: list[Branch]) -> Signal | None:
+        first, second = (branch.signal for branch in branches)
+        going = [branch for branch in branches if not branch.block.ended]
         alike = first is second or (
             first is not None and second is not None and first.kind == second.kind and first is not ENDED
         )
         if len(going) == 2 and not alike:
             # One goes on and the other leaves, or they leave in different ways: each leaving branch ends here.
-            staying = [index for index in (0, 1) if signals[index] is None]
-            for index in (0, 1):
-                if index not in staying:
-                    self.leave(blocks[index], signals[index], states[index], poisons[index])
-            going = staying
+            going = [branch for branch in branches if branch.signal is None]
+            for branch in branches:
+                if branch.signal is not None:
+                    self.leave(branch, branch.signal)
         if not going:
-            self.emit(condition, blocks, [])
+            self.emit(branches, [])
             # What follows is never reached: the open block ends where the `if` does.
             self.trace.builder.end("raise", (), None, self.where)
             return ENDED
         if len(going) == 1:
-            return self.continue_with(condition, blocks, signals, states, poisons, going[0])
-        return self.join_both(condition, blocks, signals, states, poisons)
+            return self.continue_with(branches, going[0])
+        return self.join_both(branches)
 
-    def leave(
-        self, block: OpenBlock, signal: Signal | None, state: list[dict[str, Any]], poisons: list[dict[str, Poison]]
-    ) -> None:
+    def leave(self, branch: Branch, signal: Signal) -> None:
         """End one branch by its exit, in the state that it left."""
-        assert signal is not None
         now = [snapshot(scope) for scope in self.scopes]
-        restore_all(self.scopes, list(zip(state, poisons, strict=True)))
+        restore_all(self.scopes, branch.states)
         target = target_of(self.trace, signal)
         note_exit(self.trace, signal, target)
-        with self.trace.entered(block):
+        with self.trace.entered(branch.block):
             target.exit(signal)
         restore_all(self.scopes, now)
 
-    def continue_with(
-        self,
-        condition: Value,
-        blocks: list[OpenBlock],
-        signals: list[Signal | None],
-        states: list[list[dict[str, Any]]],
-        poisons: list[list[dict[str, Poison]]],
-        index: int,
-    ) -> Signal | None:
+    def continue_with(self, branches: list[Branch], staying: Branch) -> Signal | None:
         """Only one branch goes on: what it made inside its block is yielded, everything else stays as it left it."""
-        signal = signals[index]
-        made = {result for op in blocks[index].ops for result in op.results}
+        signal = staying.signal
+        made = {result for op in staying.block.ops for result in op.results}
         inner: dict[Value, None] = {}
 
         def collect(leaf: Any) -> Any:
@@ -199,13 +205,14 @@ class StagedIf:
                 inner[leaf.value] = None
             return leaf
 
-        restore_all(self.scopes, list(zip(states[index], poisons[index], strict=True)))
+        restore_all(self.scopes, staying.states)
         for scope in self.scopes:
             for value in scope.__dict__.values():
                 trees.map_leaves(collect, value)
         if signal is not None:
             trees.map_leaves(collect, signal.value)
-        handles = self.emit(condition, blocks, [value.hint for value in inner], {index: list(inner)})
+        staying.yields = list(inner)
+        handles = self.emit(branches, [value.hint for value in inner])
         replacement = dict(zip(inner, handles, strict=True))
 
         def replace(leaf: Any) -> Any:
@@ -221,112 +228,100 @@ class StagedIf:
             return Signal(signal.kind, replace_leaves(signal.value, replace, done), signal.where)
         return signal
 
-    def join_both(
-        self,
-        condition: Value,
-        blocks: list[OpenBlock],
-        signals: list[Signal | None],
-        states: list[list[dict[str, Any]]],
-        poisons: list[list[dict[str, Poison]]],
-    ) -> Signal | None:
+    def join_both(self, branches: list[Branch]) -> Signal | None:
         """Both go on, or both leave alike: each name gets one value."""
         trace = self.trace
-        templates: list[tuple[int, str, Template]] = []
-        pairs: list[tuple[Any, Any, Template]] = []
-        first, second = signals
+        first, second = (branch.signal for branch in branches)
         restore_all(self.scopes, self.entry)
-        for number, scope in enumerate(self.scopes):
-            for name in all_names([states[0][number], states[1][number]]):
-                values = [state[number].get(name, NOTHING) for state in states]
-                values = [default(scope, name) if value is NOTHING else value for value in values]
-                if values[0] is not NOTHING and values[1] is not NOTHING:
-                    if same_tree(*values):
-                        scope.__dict__[name] = values[0]
-                        scope._staged_poison.pop(name, None)
-                        continue
-                    if number == 0 and first is not None and first.kind == "return":
-                        # The call is over; only a `finally` could still read the name.
-                        poison(scope, name, unbound(name, f"the `if` at line {self.line}, which returns"))
-                        continue
-                    try:
-                        template = join(*values)
-                    except MismatchError as why:
-                        labels = ("in the first branch", "in the other")
-                        poison(scope, name, mismatch(scope, name, values[0], values[1], labels, str(why), self.where))
-                        continue
-                    templates.append((number, name, template))
-                    pairs.append((values[0], values[1], template))
-                else:
-                    poison(scope, name, self.missing(name, number, values, poisons))
-            for branch in poisons:
-                for name, reason in branch[number].items():
-                    if name not in scope.__dict__ and name not in scope._staged_poison:
-                        poison(scope, name, reason)
-        result: Template | None = None
-        if first is not None and second is not None and first.kind in ("return", "value"):
-            if not same_tree(first.value, second.value):
-                what = self.result_name(first)
-                result = join_results(first.value, second.value, what, self.where)
-                pairs.append((first.value, second.value, result))
-        yields: dict[int, list[Value]] = {0: [], 1: []}
-        ends = [None if signal is None else signal.where for signal in signals]
-        for index in (0, 1):
-            with trace.entered(blocks[index]):
-                trace.place = ends[index]
-                for pair in pairs:
-                    leaves, _ = trees.flatten(pair[index])
-                    for leaf, slot in zip(leaves, pair[2].leaves, strict=True):
+        names = [joined for number in range(len(self.scopes)) for joined in self.join_names(number, branches)]
+        result = self.join_result(first, second)
+        for index, branch in enumerate(branches):
+            branch.yields, branch.yields_at = [], None if branch.signal is None else branch.signal.where
+            with trace.entered(branch.block):
+                trace.place = branch.yields_at
+                for joined in names if result is None else [*names, result]:
+                    leaves, _ = trees.flatten(joined.values[index])
+                    for leaf, slot in zip(leaves, joined.template.leaves, strict=True):
                         if isinstance(slot, TensorType):
-                            yields[index].append(materialise(trace, leaf, slot))
+                            branch.yields.append(materialise(trace, leaf, slot))
                 trace.place = None
-        handles = self.emit(condition, blocks, [hint for _, name, t in templates for hint in t.hints(name)], yields, ends)
-        rest = list(handles)
-        for number, name, template in templates:
-            value = self.scopes[number].__dict__[name] = template.rebuild(rest)
-            note_joined(trace, value, *(state[number].get(name) for state in states))
-            self.scopes[number]._staged_poison.pop(name, None)
-        if first is None or first is ENDED:
+        rest = self.emit(branches, [hint for joined in names for hint in joined.template.hints(joined.name)])
+        for joined in names:
+            scope = self.scopes[joined.scope]
+            value = scope.__dict__[joined.name] = joined.template.rebuild(rest)
+            left = [branch.states[joined.scope][0].get(joined.name) for branch in branches]
+            note_joined(trace, value, *left)
+            scope._staged_poison.pop(joined.name, None)
+        if result is None or first is None or second is None:
             return first
-        if result is not None:
-            made = result.rebuild(rest)
-            assert second is not None
-            note_joined(trace, made, first.value, second.value)
-            return Signal(first.kind, made, second.where or first.where)
-        return first
+        made = result.template.rebuild(rest)
+        note_joined(trace, made, *result.values)
+        return Signal(first.kind, made, second.where or first.where)
+
+    def join_names(self, number: int, branches: list[Branch]) -> list[Joined]:
+        """The names of one scope to which the branches have given different values; others are bound, or unbound, here."""
+        scope = self.scopes[number]
+        first = branches[0].signal
+        out: list[Joined] = []
+        for name in all_names([branch.states[number][0] for branch in branches]):
+            found = [branch.value(number, name) for branch in branches]
+            before, after = (default(scope, name) if value is NOTHING else value for value in found)
+            if before is NOTHING or after is NOTHING:
+                poison(scope, name, self.missing(name, number, (before, after), branches))
+            elif same_tree(before, after):
+                scope.__dict__[name] = before
+                scope._staged_poison.pop(name, None)
+            elif number == 0 and first is not None and first.kind == "return":
+                # The call is over; only a `finally` could still read the name.
+                poison(scope, name, unbound(name, f"the `if` at line {self.line}, which returns"))
+            else:
+                try:
+                    out.append(Joined((before, after), join(before, after), number, name))
+                except MismatchError as why:
+                    labels = ("in the first branch", "in the other")
+                    poison(scope, name, mismatch(scope, name, before, after, labels, str(why), self.where))
+        for branch in branches:
+            for name, reason in branch.states[number][1].items():
+                if name not in scope.__dict__ and name not in scope._staged_poison:
+                    poison(scope, name, reason)
+        return out
+
+    def join_result(self, first: Signal | None, second: Signal | None) -> Joined | None:
+        """What the branches return, where they return different values."""
+        if first is None or second is None or first.kind not in ("return", "value"):
+            return None
+        if same_tree(first.value, second.value):
+            return None
+        template = join_results(first.value, second.value, self.result_name(first), self.where)
+        return Joined((first.value, second.value), template)
 
     def result_name(self, signal: Signal) -> str:
         if signal.kind == "value":
             return "this conditional expression"
         return next(target.what for target in reversed(self.trace.targets) if target.kind == "function")
 
-    def missing(self, name: str, number: int, values: list[Any], poisons: list[list[dict[str, Poison]]]) -> Poison:
+    def missing(self, name: str, number: int, values: tuple[Any, Any], branches: list[Branch]) -> Poison:
         """Why a name that only one branch binds cannot be read after the `if`."""
-        for branch, value in zip(poisons, values, strict=True):
-            reason = branch[number].get(name)
+        for branch, value in zip(branches, values, strict=True):
+            reason = branch.states[number][1].get(name)
             if value is NOTHING and reason is not None and reason is not self.entry[number][1].get(name):
                 return reason  # that branch binds it too, inside a loop
         bound_in = 0 if values[1] is NOTHING else 1
         words = ("when its condition holds", "when its condition does not hold")[bound_in]
         return unbound(name, f"the `if` at line {self.line}", f", which binds it only {words}")
 
-    def emit(
-        self,
-        condition: Value,
-        blocks: list[OpenBlock],
-        hints: list[str],
-        yields: dict[int, list[Value]] | None = None,
-        ends: Sequence[Position | None] = (None, None),
-    ) -> list[StagedArray]:
+    def emit(self, branches: list[Branch], hints: list[str]) -> list[StagedArray]:
         """End the open branches with their yields and append the op."""
         types: list[Any] = []
-        for index, values in (yields or {}).items():
-            types = [value.type for value in values]
-            blocks[index].ending = End("yield", tuple(values), None, ends[index] or self.where)
+        for branch in branches:
+            if branch.yields is not None:
+                types = [value.type for value in branch.yields]
+                branch.block.ending = End("yield", tuple(branch.yields), None, branch.yields_at or self.where)
         op = Op(
             IF,
-            [condition],
+            [self.condition],
             types,
-            blocks=[block.block for block in blocks],
+            blocks=[branch.block.block for branch in branches],
             device=self.trace.builder.device,
             where=self.where,
         )

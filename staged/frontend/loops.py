@@ -13,7 +13,7 @@ from typing import Any
 
 from staged.errors import UnboundNameError
 from staged.frontend import trees
-from staged.frontend.attempts import MAX_TRIES, Attempt
+from staged.frontend.attempts import MAX_ATTEMPTS, Attempt
 from staged.frontend.bodies import OpenBody
 from staged.frontend.join import Static, Template, materialise, number_type, template_of
 from staged.frontend.lifetimes import OfTrace
@@ -63,128 +63,126 @@ class LoopTarget(StateTarget):
 
 @dataclass
 class StagedLoop:
-    """Traces one loop of the program. `build(target, block, initial)` makes the op from the traced body."""
+    """One loop of the program: what its construct says of it."""
 
     trace: TraceContext
     scope: Locals
     names: LoopNames
     word: str
     """The label: the loop variable's name, or `while`."""
+    body: Callable[[list[StagedArray]], Signal | None]
+    """Traces one iteration, given the loop's indices."""
+    build: Callable[[LoopTarget, OpenBlock, list[Value]], Op]
+    """`build(target, block, initial)` makes the op from the traced body."""
+    before_body: Callable[[LoopTarget], None] = lambda target: None
+    index_types: tuple[TensorType, ...] = ()
+    index_hints: tuple[str, ...] = ()
     catches: frozenset[str] = frozenset({"break", "continue"})
     """The exits that lead to the loop's own ends; `break` may lead further, past its `else`."""
     ends: frozenset[str] = frozenset()
     """The exits after which the loop may end, where it is certain that one of them is met: those pass late names."""
-    scopes: list[Locals] = field(default_factory=list)
 
-    def run(
-        self,
-        index_types: tuple[TensorType, ...],
-        index_hints: tuple[str, ...],
-        body: Callable[[list[StagedArray]], Signal | None],
-        build: Callable[[LoopTarget, OpenBlock, list[Value]], Op],
-        before_body: Callable[[LoopTarget], None] = lambda target: None,
-    ) -> LoopTarget:
+    def run(self) -> LoopTarget:
         """Trace until the assumption holds; the names then have the values after the loop."""
         return with_objects(
-            self.trace,
-            lambda: tracked(self.trace, self.scope),
-            lambda: self._run(index_types, index_hints, body, build, before_body),
+            self.trace, lambda: tracked(self.trace, self.scope), lambda: _LoopAttempts(self, self.trace).settled()
         )
 
-    def _run(
-        self,
-        index_types: tuple[TensorType, ...],
-        index_hints: tuple[str, ...],
-        body: Callable[[list[StagedArray]], Signal | None],
-        build: Callable[[LoopTarget, OpenBlock, list[Value]], Op],
-        before_body: Callable[[LoopTarget], None],
-    ) -> LoopTarget:
-        trace = self.trace
-        where = here()
-        line = where.line if where else 0
-        what = f"the loop at line {line}"
-        self.scopes = tracked(trace, self.scope)
-        entry = [snapshot(scope) for scope in self.scopes]
-        learned = trace.of(Learned)
+
+class _LoopAttempts:
+    """Attempts to trace one loop, with what is assumed of it: the names that it carries, and their types."""
+
+    def __init__(self, loop: StagedLoop, trace: TraceContext) -> None:
+        self.loop = loop
+        self.trace = trace
+        self.where = here()
+        self.line = self.where.line if self.where else 0
+        self.what = f"the loop at line {self.line}"
+        self.scopes = tracked(trace, loop.scope)
+        self.entry = [snapshot(scope) for scope in self.scopes]
+        self.numbers = itertools.count()
+        self.dropped: set[Key] = set()
+        """Names that were carried, and of which some leaf never changed."""
         # What an attempt has learned counts scopes, of which a function that takes Variables as state has one more.
-        path = (*trace.path, len(trace.transforms), where)
-        late = frozenset(
+        self.path = (*trace.path, len(trace.transforms), self.where)
+        learned = trace.of(Learned)
+        self.late = frozenset(
             (index, name)
             for index, scope in enumerate(self.scopes)
-            for name in sorted(self.names.assigned)
-            if (path, index, name) in learned.read_later
+            for name in sorted(loop.names.assigned)
+            if (self.path, index, name) in learned.read_later
         )
-        dropped: set[Key] = set()
-        carry = self.first_guess(entry)
-        for key, kept in learned.carried.get(path, {}).items():
-            if key[0] < len(self.scopes) and (key in late or self._still_fits(key, kept)):
-                carry[key] = kept
-        tries = itertools.count()
+        self.carry = self.first_guess()
+        for key, kept in learned.carried.get(self.path, {}).items():
+            if key[0] < len(self.scopes) and (key in self.late or self._still_fits(key, kept)):
+                self.carry[key] = kept
 
-        def run(attempt: Attempt) -> LoopTarget:
-            number = next(tries)
-            target = LoopTarget(
-                "loop",
-                what,
-                self.catches,
-                attempt,
-                trace,
-                scopes=self.scopes,
-                entry=[dict(values) for values, _ in entry],
-                carry=carry,
-                label=Label(self.word),
-                late=late,
-                ends=self.ends,
-            )
-            target.by = lambda name: ("before the loop", "after an iteration")
-            initial = self.initial(target)
-            before_body(target)
-            block = trace.open_block((*index_types, *target.types), (*index_hints, *target.hints()))
-            params = [StagedArray(param, trace, trace.builder.device) for param in block.params]
-            made = self.trace_body(target, block, params, len(index_types), body, line)
-            made[0] = {**dict.fromkeys(self.names.assigned), **made[0]}  # also what is bound before a `break`
-            if target.stale or (number < MAX_TRIES // 2 and self.idle(target, dropped)):
-                raise Again(attempt, target)
-            learned.carried[path] = carry
-            op = build(target, block, initial)
-            for hint, result in zip(target.hints(), op.results, strict=False):
-                result.hint = hint
-            handles = list(trace.emit_op(op))
-            restore_all(self.scopes, entry)
-            target.bind(handles)
-            target.forget_inner_names(made, lambda key: self.inner(key, line, path, late))
-            return target
+    def settled(self) -> LoopTarget:
+        """The loop in the program, as soon as what was assumed of it holds."""
+        return self.trace.until_settled(self.what, lambda: self.scopes, self.run, self.learn)
 
-        def learn(target: LoopTarget) -> None:
-            nonlocal carry
-            if target.stale:
-                carry = target.next_carry()
-                return
-            idle = self.idle(target, dropped)  # of lists and objects that hold what they held before this attempt
-            dropped.update(idle)
-            carry = {key: idle.get(key, kept) for key, kept in carry.items()}
-            carry = {key: kept for key, kept in carry.items() if not (isinstance(kept, Template) and not kept.types)}
+    def run(self, attempt: Attempt) -> LoopTarget:
+        """Trace the body, and append the op."""
+        trace, loop, number = self.trace, self.loop, next(self.numbers)
+        target = LoopTarget(
+            "loop",
+            self.what,
+            loop.catches,
+            attempt,
+            trace,
+            scopes=self.scopes,
+            entry=[dict(values) for values, _ in self.entry],
+            carry=self.carry,
+            label=Label(loop.word),
+            late=self.late,
+            ends=loop.ends,
+        )
+        target.by = lambda name: ("before the loop", "after an iteration")
+        initial = self.initial(target)
+        loop.before_body(target)
+        block = trace.open_block((*loop.index_types, *target.types), (*loop.index_hints, *target.hints()))
+        made = self.trace_body(target, block)
+        made[0] = {**dict.fromkeys(loop.names.assigned), **made[0]}  # also what is bound before a `break`
+        if target.stale or (number < MAX_ATTEMPTS // 2 and self.idle(target)):
+            raise Again(attempt, target)
+        trace.of(Learned).carried[self.path] = self.carry
+        op = loop.build(target, block, initial)
+        for hint, result in zip(target.hints(), op.results, strict=False):
+            result.hint = hint
+        handles = list(trace.emit_op(op))
+        restore_all(self.scopes, self.entry)
+        target.bind(handles)
+        target.forget_inner_names(made, self.inner)
+        return target
 
-        return trace.until_settled(what, lambda: self.scopes, run, learn)
+    def learn(self, target: LoopTarget) -> None:
+        """What to assume instead of what `target` has shown to be wrong, or to be more than is needed."""
+        if target.stale:
+            self.carry = target.next_carry()
+            return
+        idle = self.idle(target)  # of lists and objects that hold what they held before this attempt
+        self.dropped.update(idle)
+        carry = {key: idle.get(key, kept) for key, kept in self.carry.items()}
+        self.carry = {key: kept for key, kept in carry.items() if not (isinstance(kept, Template) and not kept.types)}
 
-    def inner(self, key: Key, line: int, path: tuple[object, ...], late: frozenset[Key]) -> Poison:
+    def inner(self, key: Key) -> Poison:
         """Why a name that is bound in the loop alone cannot be read after it."""
         index, name = key
-        if self.ends and key in late:
-            return unbound(name, f"the loop at line {line}")
+        if self.loop.ends and key in self.late:
+            return unbound(name, self.what)
 
         def retry() -> None:
-            raise Again(self.trace.program, (path, index, name))
+            raise Again(self.trace.program, (self.path, index, name))
 
         return Poison(
             UnboundNameError,
-            f"`{name}` is bound only inside the loop at line {line}, which may run zero times",
+            f"`{name}` is bound only inside {self.what}, which may run zero times",
             hint=f"bind `{name}` before the loop",
-            retry=retry if self.ends and name in self.names.assigned else None,
+            retry=retry if self.loop.ends and name in self.loop.names.assigned else None,
         )
 
     def _still_fits(self, key: Key, kept: Template | Poison) -> bool:
-        """Whether what another try of this loop carried is an assumption to start this one with."""
+        """Whether what another attempt at this loop carried is an assumption to start this one with."""
         scope = self.scopes[key[0]]
         value = scope.__dict__.get(key[1], NOTHING)
         value = default(scope, key[1]) if value is NOTHING else value
@@ -194,17 +192,17 @@ class StagedLoop:
         # The same place may be tracked for another object by now: one of a call that has ended, whose values are gone.
         return bool(spec == kept.spec) and fits(leaves, kept) and all(map(self.trace.is_visible, leaves))
 
-    def first_guess(self, entry: list[Any]) -> Carry:
+    def first_guess(self) -> Carry:
         """Carry what the body assigns: staged values, and numbers that it counts or sums up.
 
         Lists and dicts only where they turn out to be bound anew: their elements may be changed in place.
         """
         carry: Carry = {}
-        values = entry[0][0]
+        names, values = self.loop.names, self.entry[0][0]
         for name in values:
-            if name in self.names.assigned and not isinstance(values[name], list | dict):
+            if name in names.assigned and not isinstance(values[name], list | dict):
                 value = values[name]
-                counts = name in self.names.augmented and number_type(value) is not None
+                counts = name in names.augmented and number_type(value) is not None
                 template = template_of(value, lift=counts)
                 if template.types:
                     carry[0, name] = template
@@ -223,34 +221,27 @@ class StagedLoop:
                         out.append(materialise(self.trace, leaf, slot))
         return out
 
-    def trace_body(
-        self,
-        target: LoopTarget,
-        block: OpenBlock,
-        params: list[StagedArray],
-        indices: int,
-        body: Callable[[list[StagedArray]], Signal | None],
-        line: int,
-    ) -> list[dict[str, Any]]:
+    def trace_body(self, target: LoopTarget, block: OpenBlock) -> list[dict[str, Any]]:
         """Trace the body into `block`; gives the names bound at its end."""
         trace = self.trace
-        number = indices
+        params = [StagedArray(param, trace, trace.builder.device) for param in block.params]
+        number = indices = len(self.loop.index_types)
         for key, template in target.carry.items():
             if isinstance(template, Template):
                 for position, slot in enumerate(template.leaves):
                     if isinstance(slot, TensorType):
                         target.params[key, position] = params[number].value
                         number += 1
-        open_body = OpenBody(f"the loop at line {line}", len(trace.log), is_loop=True)
+        open_body = OpenBody(self.what, len(trace.log), is_loop=True)
         with trace.inside(block):
             trace.conditional += (open_body,)
             trace.bodies += (open_body,)
             trace.targets += (target,)
-            trace.path += (line,)
+            trace.path += (self.line,)
             target.bind(params[indices:], inside=True)
             stand_ins = [node for key in target.carry for node in mutable_nodes(target.value_now(key))]
             try:
-                signal = body(params[:indices])
+                signal = self.loop.body(params[:indices])
             except BlockEndedError:
                 signal = ENDED
             if signal is None or signal.kind == "continue":
@@ -263,11 +254,11 @@ class StagedLoop:
             check_passed(trace, open_body, target.passed_nodes(), stand_ins)
         return made
 
-    def idle(self, target: LoopTarget, dropped: set[Key]) -> Carry:
+    def idle(self, target: LoopTarget) -> Carry:
         """Carried names of which some leaf never changes, with that leaf not carried (each name is tried once)."""
         out: Carry = {}
         for key, template in target.carry.items():
-            if not isinstance(template, Template) or key in dropped or key in target.late:
+            if not isinstance(template, Template) or key in self.dropped or key in target.late:
                 continue
             leaves, _ = trees.flatten(target.value_at_entry(key))
             new = [

@@ -49,7 +49,7 @@ def _visit(node: ast.AST, found: Bindings, in_comprehension: bool) -> None:
             found.globals.update(names)
         case ast.Nonlocal(names=names):
             found.nonlocals.update(names)
-        case ast.ExceptHandler(name=str(name)):
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
             found.bound.add(name)
         case ast.Import() | ast.ImportFrom():
             found.bound.update((alias.asname or alias.name).split(".")[0] for alias in node.names)

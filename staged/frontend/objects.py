@@ -38,7 +38,7 @@ class _Elements(MutableMapping[str, Any]):
         self.owner = owner
 
     def _index(self, name: str) -> int:
-        # An attribute's name is no element: it is asked for where an earlier try of a loop had another object in this place.
+        # An attribute's name is no element: it is asked for where an earlier attempt at a loop had another object in this place.
         if not name.isdigit() or int(name) >= len(self.owner):
             raise KeyError(name)
         return int(name)
@@ -244,7 +244,7 @@ def with_objects(trace: TraceContext, scopes: Callable[[], list[Locals]], run: C
 
     # Each time there is one more object that is tracked: it ends.
     return trace.until_settled(
-        "a construct", scopes, watched_run, lambda change: _track(trace, change.owner, change.label), tries=None
+        "a construct", scopes, watched_run, lambda change: _track(trace, change.owner, change.label), limit=None
     )
 
 

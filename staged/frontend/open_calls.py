@@ -131,7 +131,7 @@ class Functions(OfTrace):
     finished: list[Finished] = field(default_factory=list)
     """What became a function inside one that is still being traced, and serves its other calls too."""
     expected: list[Finished] = field(default_factory=list)
-    """What tries found of functions, right or nearly so: where the next try starts."""
+    """What attempts found of functions, right or nearly so: where the next attempt starts."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
     """Tell names of functions and calls apart."""
 

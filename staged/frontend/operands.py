@@ -126,3 +126,13 @@ def convert_starred(converter: Converter, node: ast.Starred) -> ast.expr:
 def binary_call(converter: Converter, name: str, left: ast.expr, right: ast.expr) -> ast.expr:
     """The call for `left op right`, both converted."""
     return converter.call("binary", text(name), left, right)
+
+
+@expression(ast.BinOp)
+def convert_binary(converter: Converter, node: ast.BinOp) -> ast.expr:
+    if isinstance(node.op, ast.Mod):
+        return converter.call("modulo", converter.expr(node.left), converter.expr(node.right))
+    # A display of a list is a new list, and so is its sum with another one.
+    makes_list = any(isinstance(side, ast.List | ast.ListComp) for side in (node.left, node.right))
+    computed = binary_call(converter, type(node.op).__name__, converter.expr(node.left), converter.expr(node.right))
+    return converter.call("made", computed) if makes_list else computed

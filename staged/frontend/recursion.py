@@ -1,7 +1,7 @@
 """A staged function that calls itself: traced as a closed block, a function of the program.
 
-Calls that match it become `call` ops. Its result is unknown at first, so in the first try such calls do not return and the base
-cases give the template; it is traced again until template, captures and state fit what the try before assumed.
+Calls that match it become `call` ops. Its result is unknown at first, so in the first attempt such calls do not return
+and the base cases give the template; attempts repeat until template, captures and state are what was assumed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from staged.frontend.targets import Key, StateTarget
 from staged.frontend.tracing import TraceContext
 from staged.frontend.trees import mutable_nodes
 from staged.frontend.user_code import is_user_code
-from staged.frontend.variable import Variable, key_of, read_variable, write_variable
+from staged.frontend.variable import key_of, read_variable, variables_by_key, write_variable
 from staged.ir.builder import Builder
 from staged.ir.names import as_name
 from staged.ir.nodes import FAIL, Block, Function, Op, Value, free_values
@@ -49,20 +49,20 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
     instance = _as_expected(trace, function, given, instance)
     finished = len(functions.finished)
 
-    def run(attempt: Attempt) -> _Try | None:
-        tried = _Try(trace, function, given, instance, name, attempt)
+    def run(attempt: Attempt) -> _FunctionAttempt | None:
+        traced = _FunctionAttempt(trace, function, given, instance, name, attempt)
         is_settled = False
         try:
-            tried.run()
-            is_settled = tried.settles()
+            traced.run()
+            is_settled = traced.settles()
         finally:
             if not is_settled:
                 del functions.finished[finished:]  # they call it as it was assumed to be
-        if not is_settled and tried.learned is not None:
-            raise Again(attempt, tried.learned)
+        if not is_settled and traced.learned is not None:
+            raise Again(attempt, traced.learned)
         if not is_settled:
             attempt.take_back()
-        return tried if is_settled else None
+        return traced if is_settled else None
 
     def learn(reason: CallsItself | Instance) -> None:
         nonlocal instance
@@ -72,13 +72,13 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
             instance = reason
             _expect(trace, function, given, instance)
 
-    tried = trace.until_settled(f"`{name}`", lambda: [*trace.shared], run, learn)
-    if tried is None:
+    traced = trace.until_settled(f"`{name}`", lambda: [*trace.shared], run, learn)
+    if traced is None:
         return _never_returns(trace, function, instance, where)
-    functions.by_name[instance.name] = tried.finish()
+    functions.by_name[instance.name] = traced.finish()
     if not any(open_.instance is not None for open_ in trace.of(OpenCalls).activations):
         functions.finished.clear()
-    elif _is_of_module(function) and not any(value in trace.home for value in instance.captures):
+    elif _is_of_module(function) and not any(value in trace.block_of for value in instance.captures):
         functions.finished.append(Finished(function, given.structure, instance))
     return emit_call(trace, instance, given)
 
@@ -88,7 +88,7 @@ def _fresh_instance(trace: TraceContext, name: str, slots: Slots, with_state: bo
 
 
 def _expect(trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance) -> None:
-    """Note what a try has found, for the next time that the function is traced: its callers are traced several times."""
+    """Note what an attempt has found, for the next time that the function is traced: its callers are traced several times."""
     if _is_of_module(function):
         functions = trace.of(Functions)
         functions.expected = [known for known in functions.expected if not known.is_of(function, given, instance)]
@@ -100,7 +100,7 @@ def _as_expected(
 ) -> Instance:
     for known in trace.of(Functions).expected:
         if known.is_of(function, given, instance):
-            visible = [value for value in known.instance.captures if value not in trace.home]
+            visible = [value for value in known.instance.captures if value not in trace.block_of]
             return replace(instance, result=known.instance.result, captures=visible)
     return instance
 
@@ -127,8 +127,8 @@ def _never_returns(
     raise BlockEndedError
 
 
-class _Try:
-    """One try to trace a function under the assumptions of `instance`."""
+class _FunctionAttempt:
+    """One attempt to trace a function under the assumptions of `instance`."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class _Try:
         if signal is not ENDED:
             self.target.leave("return", *((None, None) if signal is None else (signal.value, signal.where)))
 
-    # ---- what the try says ----
+    # ---- what the attempt says ----
 
     def settles(self) -> bool:
         """Whether what was assumed held; else `learned` is what to assume next (None: nothing is known of its result)."""
@@ -244,7 +244,7 @@ class _Try:
         if target.result is None or not target.exits:
             return False
         read = list(self.states.entries) if self.states is not None else []
-        by_key = _variables_by_key(self.trace)
+        by_key = variables_by_key(self.trace)
         state = [by_key[key] for key in read]
         is_same_state = list(map(id, state)) == list(map(id, instance.state))
         captures = dict.fromkeys(instance.captures)
@@ -380,14 +380,10 @@ def emit_call(trace: TraceContext, instance: Instance, given: CallArguments) -> 
     )
     handles = list(trace.emit_op(op))
     value = instance.result.rebuild(handles)
-    by_key = _variables_by_key(trace)
+    by_key = variables_by_key(trace)
     for (_, key), new in zip(instance.written, handles, strict=True):
         write_variable(trace, by_key[key], new)
     return value
-
-
-def _variables_by_key(trace: TraceContext) -> dict[str, Variable]:
-    return {trace.keys[id(ref)]: ref.identity for ref in trace.variables if isinstance(ref.identity, Variable)}
 
 
 def _note_unknown(trace: TraceContext, instance: Instance) -> None:

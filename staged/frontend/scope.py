@@ -13,6 +13,7 @@ from staged.frontend.objects import with_objects
 from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal
 from staged.frontend.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
 from staged.frontend.tracing import TraceContext
+from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Label, Op
 from staged.ir.structure import SCOPE
 from staged.source import Position, here
@@ -33,52 +34,55 @@ def traced_in_scope(
     `also` are further kinds of signal that it catches.
     """
     return with_objects(
-        trace, lambda: tracked(trace, scope), lambda: _traced_in_scope(trace, catches, scope, body, what, also)
+        trace,
+        lambda: tracked(trace, scope),
+        lambda: _ScopeAttempts(trace, catches, scope, body, what, also).settled(),
     )
 
 
-def _traced_in_scope(
-    trace: TraceContext, catches: str, scope: Locals, body: Body, what: str, also: tuple[str, ...]
-) -> Any:
-    is_function = catches == "return"
-    where = here()
-    # A function's own locals end with it; what nested functions write lives on.
-    scopes = [other for other in trace.shared if other is not scope] if is_function else tracked(trace, scope)
-    restored = tracked(trace, scope)
-    entry = [snapshot(other) for other in restored]
-    carry: Carry = {}
-    result: Template | None = None
+class _ScopeAttempts:
+    """Attempts to trace one scope, with what is assumed of it: the names that its exits pass, and what they return."""
 
-    def run(attempt: Attempt) -> Any:
+    def __init__(
+        self, trace: TraceContext, catches: str, scope: Locals, body: Body, what: str, also: tuple[str, ...]
+    ) -> None:
+        self.trace = trace
+        self.word = catches
+        self.catches = frozenset({catches, *also})
+        self.is_function = catches == "return"
+        self.body = body
+        self.what = what
+        self.where = here()
+        self.restored = tracked(trace, scope)
+        # A function's own locals end with it; what nested functions write lives on.
+        self.scopes = [other for other in trace.shared if other is not scope] if self.is_function else self.restored
+        self.entry = [snapshot(other) for other in self.restored]
+        self.carry: Carry = {}
+        self.result: Template | None = None
+
+    def settled(self) -> Any:
+        """What the scope returns, as soon as what was assumed of it holds."""
+        return self.trace.until_settled(self.what, lambda: self.restored, self.run, self.learn)
+
+    def run(self, attempt: Attempt) -> Any:
+        """Trace the body, and append the op."""
+        trace = self.trace
         target = ScopeTarget(
-            "function" if is_function else "loop",
-            what,
-            frozenset({catches, *also}),
+            "function" if self.is_function else "loop",
+            self.what,
+            self.catches,
             attempt,
             trace,
-            scopes=scopes,
-            entry=[dict(other.__dict__) for other in scopes],
-            carry=carry,
+            scopes=self.scopes,
+            entry=[dict(other.__dict__) for other in self.scopes],
+            carry=self.carry,
             joins_entry=False,
-            label=Label(catches),
-            has_result=is_function,
-            result=result,
+            label=Label(self.word),
+            has_result=self.is_function,
+            result=self.result,
         )
         block = trace.open_block()
-        open_body = OpenBody(what, len(trace.log), is_loop=False)
-        with trace.inside(block):
-            trace.targets += (target,)
-            trace.bodies += (open_body,)
-            try:
-                signal = body()
-            except BlockEndedError:
-                signal = ENDED
-            check_body(trace, open_body)
-            if signal is None or signal.kind in target.catches:
-                target.leave("yield", *left_with(signal))
-            elif signal is not ENDED:
-                target_of(trace, signal).exit(signal)
-            made = [dict(other.__dict__) for other in scopes]
+        made = self.trace_body(target, block)
         if target.stale:
             raise Again(attempt, target)
         op = Op(
@@ -88,26 +92,42 @@ def _traced_in_scope(
             attrs={"label": target.label},
             blocks=[block.block],
             device=trace.builder.device,
-            where=where,
+            where=self.where,
         )
         for hint, value in zip(target.hints(), op.results, strict=False):
             value.hint = hint
         handles = list(trace.emit_op(op))
-        restore_all(restored, entry)
+        restore_all(self.restored, self.entry)
         target.bind(handles)
-        target.forget_inner_names(made, lambda key: unbound(key[1], what))
+        target.forget_inner_names(made, lambda key: unbound(key[1], self.what))
         if target.exits == 0:
-            trace.builder.end("raise", (), None, where)
+            trace.builder.end("raise", (), None, self.where)
             raise BlockEndedError
-        if is_function and target.result is not None:
+        if self.is_function and target.result is not None:
             return target.result.rebuild(handles)
         return None
 
-    def learn(target: ScopeTarget) -> None:
-        nonlocal carry, result
-        carry, result = target.next_carry(), target.result
+    def trace_body(self, target: ScopeTarget, block: OpenBlock) -> list[dict[str, Any]]:
+        """Trace the body into `block`; gives the names bound at its end."""
+        trace = self.trace
+        open_body = OpenBody(self.what, len(trace.log), is_loop=False)
+        with trace.inside(block):
+            trace.targets += (target,)
+            trace.bodies += (open_body,)
+            try:
+                signal = self.body()
+            except BlockEndedError:
+                signal = ENDED
+            check_body(trace, open_body)
+            if signal is None or signal.kind in target.catches:
+                target.leave("yield", *left_with(signal))
+            elif signal is not ENDED:
+                target_of(trace, signal).exit(signal)
+        return [dict(other.__dict__) for other in self.scopes]
 
-    return trace.until_settled(what, lambda: restored, run, learn)
+    def learn(self, target: ScopeTarget) -> None:
+        """Assume what the exits of `target` passed."""
+        self.carry, self.result = target.next_carry(), target.result
 
 
 def left_with(signal: Signal | None) -> tuple[Any, Position | None]:

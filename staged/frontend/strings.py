@@ -11,7 +11,7 @@ from typing import Any
 
 from staged.errors import StagingError
 from staged.frontend.calls import call, method_of
-from staged.frontend.operands import binary_call, note_operand, note_printed
+from staged.frontend.operands import note_operand, note_printed
 from staged.frontend.sources import is_convertible
 from staged.frontend.syntax import Converter, expression, operator, text
 from staged.frontend.tracing import TraceContext, current_trace
@@ -39,15 +39,6 @@ def convert_fstring(converter: Converter, node: ast.JoinedStr) -> ast.expr:
         else:
             parts.append(value)
     return converter.call("fstring", *parts)
-
-
-@expression(ast.BinOp)
-def convert_binary(converter: Converter, node: ast.BinOp) -> ast.expr:
-    if isinstance(node.op, ast.Mod):
-        return converter.call("modulo", converter.expr(node.left), converter.expr(node.right))
-    makes_list = any(isinstance(side, ast.List | ast.ListComp) for side in (node.left, node.right))
-    computed = binary_call(converter, type(node.op).__name__, converter.expr(node.left), converter.expr(node.right))
-    return converter.call("made", computed) if makes_list else computed
 
 
 class StagedString:

@@ -315,7 +315,6 @@ def convert_name(converter: Converter, node: ast.Name) -> ast.expr:
 
 
 _WORDS = {
-    ast.Match: "match",
     ast.AsyncFunctionDef: "async def",
     ast.AsyncFor: "async for",
     ast.AsyncWith: "async with",
@@ -324,7 +323,6 @@ _WORDS = {
 
 _PLAIN = "stage a plain function, and call it from the coroutine"
 _HINTS: dict[type[ast.stmt], str] = {
-    ast.Match: "write `if` and `elif` with comparisons",
     ast.AsyncFunctionDef: _PLAIN,
     ast.AsyncFor: _PLAIN,
     ast.AsyncWith: _PLAIN,

@@ -213,7 +213,7 @@ class StateTarget(Target):
         return [[node for tree in passed for node in mutable_nodes(tree)] for passed in exits]
 
     def next_carry(self) -> Carry:
-        """The assumption for the next try."""
+        """The assumption for the next attempt."""
         return {**self.carry, **self.demands}
 
     @property

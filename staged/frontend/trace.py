@@ -125,7 +125,7 @@ def _trace_once(
     with use_context(context), rooted(where):
         block = context.open_block()
         for param in params:
-            context.home[param] = block
+            context.block_of[param] = block
         handles = [StagedArray(param, context) for param in params]
         roots = [_ROOT.split(argument.path, maxsplit=1)[0] for argument in arguments.staged]
         context.arguments = dict(zip(params, roots, strict=True))

@@ -64,7 +64,8 @@ class TraceContext(TraceState):
         """The innermost region, if it takes nothing that it does not name."""
         self.arguments: dict[Value, str] = {}
         """The arguments of the program by their values: names for `static=`."""
-        self.home: dict[Value, OpenBlock] = {}
+        self.block_of: dict[Value, OpenBlock] = {}
+        """Where a value was made, and may be used."""
 
     # ---- recording ----
 
@@ -77,11 +78,11 @@ class TraceContext(TraceState):
         if self.strict is not None:
             for operand in operands:
                 self.strict.check(self, operand)
-        home, current = self.home, self.builder.current
+        block_of, current = self.block_of, self.builder.current
         assert current is not None
         values = [
             operand.value
-            if type(operand) is StagedArray and operand.owner is self and home.get(operand.value) is current
+            if type(operand) is StagedArray and operand.owner is self and block_of.get(operand.value) is current
             else self.value_of(operand)
             for operand in operands
         ]
@@ -92,7 +93,7 @@ class TraceContext(TraceState):
             if primitive is prims.EXTENT:
                 self.check_dim(attrs["dim"], current)
         for result in results:
-            home[result.value] = current
+            block_of[result.value] = current
         return results
 
     def check_dim(self, dim: Dim, block: OpenBlock) -> None:
@@ -115,7 +116,7 @@ class TraceContext(TraceState):
 
     def is_visible(self, leaf: object) -> bool:
         """Whether a leaf can be used here: the block that a staged value was made in has not ended."""
-        home = self.home.get(leaf.value) if isinstance(leaf, StagedArray) else None
+        home = self.block_of.get(leaf.value) if isinstance(leaf, StagedArray) else None
         return home is None or _is_around(home, self.builder.current)
 
     def value_of(self, array: Array) -> Value:
@@ -123,7 +124,7 @@ class TraceContext(TraceState):
             value = array.value
         else:
             value = super().value_of(self.read(array))
-        home, current = self.home.get(value), self.builder.current
+        home, current = self.block_of.get(value), self.builder.current
         if home is not None and home is not current and not _is_around(home, current):
             name = f"`{value.hint}`" if value.hint else "a staged value"
             made = f", line {value.producer.where.line}" if value.producer and value.producer.where else ""
@@ -140,7 +141,7 @@ class TraceContext(TraceState):
         current = self.builder.current
         assert current is not None
         for result in op.results:
-            self.home[result] = current
+            self.block_of[result] = current
             if self.dims:
                 for dim in dims_of(result.type):
                     self.check_dim(dim, current)
@@ -153,7 +154,7 @@ class TraceContext(TraceState):
         made = super().constant(value, type)
         assert isinstance(made, StagedArray)
         if made.value.producer is not None:  # else a hidden input, which is visible everywhere
-            self.home[made.value] = self.block
+            self.block_of[made.value] = self.block
         return made
 
     def open_block(self, types: tuple[Type, ...] = (), hints: tuple[str, ...] = ()) -> OpenBlock:
@@ -162,7 +163,7 @@ class TraceContext(TraceState):
         params = list(map(Value, types, names))
         opened = OpenBlock(params, self.builder.current)
         for param in params:
-            self.home[param] = opened
+            self.block_of[param] = opened
         return opened
 
     @property
@@ -228,13 +229,13 @@ class TraceContext(TraceState):
         return known[1]
 
     def _made_before(self, array: Any, type_: TensorType) -> Value | None:
-        """The value that stood for an equal array in a try that was taken back: what NumPy computes there is made anew."""
+        """The value that stood for an equal array in an attempt that was taken back: what NumPy computes there is made anew."""
         for number, (other, value) in enumerate(self.retired):
             if value.type == type_ and np.asarray(other).tobytes() == np.asarray(array).tobytes():
                 del self.retired[number]
                 if self.hidden.get(id(other), (None, None))[1] is value:
                     del self.hidden[id(other)]
-                self.gone.append(other)
+                self.kept_alive.append(other)
                 return value
         return None
 

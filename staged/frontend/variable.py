@@ -376,3 +376,8 @@ def _described(name: str) -> str:
 def key_of(trace: TraceContext, variable: Variable) -> str:
     """The name under which transforms track a variable."""
     return trace.keys[id(reference_of(trace, variable))]
+
+
+def variables_by_key(trace: TraceContext) -> dict[str, Variable]:
+    """The Variables of a trace by the names under which transforms track them."""
+    return {trace.keys[id(ref)]: ref.identity for ref in trace.variables if isinstance(ref.identity, Variable)}

@@ -147,7 +147,8 @@ def _record(
         catches = {"continue"} if kind == "binds" or breaks_further else {"continue", "break"}
         # After `while True` a name is bound where every `break` has bound it.
         ends = frozenset({"break"} if kind == "forever" else ())
-        target = StagedLoop(trace, scope, names, "while", frozenset(catches), ends).run((), (), one_turn, build, ask)
+        staged = StagedLoop(trace, scope, names, "while", one_turn, build, ask, catches=frozenset(catches), ends=ends)
+        target = staged.run()
         if kind and not target.breaks:
             # It is left by other ways only: nothing comes after it.
             trace.builder.end("raise", (), None, where)

@@ -62,6 +62,6 @@ class _Converted:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
         if kind is not None and not issubclass(kind, Exception):
-            # A path has ended, or a try of staging is taken back: there is no place to record into.
+            # A path has ended, or an attempt is taken back: there is no place to record into.
             return type(self.manager).__exit__(self.manager, kind, error, traceback)
         return call(type(self.manager).__exit__, self.manager, kind, error, traceback)

@@ -243,17 +243,17 @@ WRONG = (
         'st.function(static=("size",))',
     ),
     Wrong(
-        "an unsupported statement",
+        "an unsupported pattern",
         """
         def f(x):
-            match x:  # !
-                case _:
-                    return x
+            match x:
+                case [a, _]:  # !
+                    return a
         """,
         (X,),
         errors.StagingError,
-        "the statement `match` cannot be staged",
-        "write `if` and `elif` with comparisons",
+        "this pattern of a `match` cannot be staged",
+        "match values, and take them apart by names",
     ),
     Wrong(
         "a generator as a helper",

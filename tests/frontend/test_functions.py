@@ -213,17 +213,6 @@ def test_generator_is_refused() -> None:
         ir(f, X)
 
 
-def test_match_is_refused_with_its_line() -> None:
-    def f(x):
-        match x:
-            case _:
-                return x
-
-    with pytest.raises(StagingError, match="the statement `match` cannot be staged") as caught:
-        ir(f, X)
-    assert caught.value.where.text == "match x:"
-
-
 def test_function_without_source_is_refused() -> None:
     names: dict = {}
     exec("def made(x):\n    return x", names)

@@ -16,7 +16,7 @@ from staged.frontend.locals import VariableStates
 from staged.frontend.open_calls import awaits_result
 from staged.frontend.signals import BlockEndedError
 from staged.frontend.tracing import TraceContext
-from staged.frontend.variable import Variable, key_of, write_variable
+from staged.frontend.variable import Variable, key_of, variables_by_key, write_variable
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Op, Value, free_values, walk_ops
 from staged.ir.rewrite import Copier
@@ -45,11 +45,9 @@ class Recording:
 
     def commit(self, values: Sequence[StagedArray]) -> None:
         """Write the Variables that the function wrote: `values` stand for the yields after the returned ones."""
-        by_key = {self.trace.keys[id(ref)]: ref.identity for ref in self.trace.variables}
+        by_key = variables_by_key(self.trace)
         for key, value in zip(self.written, values, strict=True):
-            changed = by_key[key]
-            assert isinstance(changed, Variable)
-            write_variable(self.trace, changed, value)
+            write_variable(self.trace, by_key[key], value)
 
     def closed(self, moves: bool = False) -> tuple[Block, list[Value]]:
         """The block with a parameter for every value from outside, and these values, the primals first.
@@ -115,10 +113,9 @@ def record(
 
 
 def _end_variables(trace: TraceContext, written: Sequence[str]) -> None:
-    by_key = {trace.keys[id(ref)]: ref.identity for ref in trace.variables}
+    by_key = variables_by_key(trace)
     for key in written:
         made = by_key[key]
-        assert isinstance(made, Variable)
         trace.refs.pop(id(made))  # its reference keeps it alive, so that the id stays its own
         made._end()
 
@@ -146,7 +143,7 @@ def inline(recording: Recording, arguments: Sequence[Value]) -> list[StagedArray
     trace = recording.trace
     values = Copier(trace.builder).inline(recording.block, arguments)
     for value in values:
-        trace.home.setdefault(value, trace.block)
+        trace.block_of.setdefault(value, trace.block)
     return [StagedArray(value, trace, trace.builder.device) for value in values]
 
 

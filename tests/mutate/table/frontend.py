@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutate.mutant import Mutant
 
+_ATTEMPTS = "tests/frontend/test_attempts.py"
 _COPIES = "tests/frontend/test_copies.py"
 _DYNAMIC = "tests/frontend/test_dynamic_attributes.py"
 _EFFECTS = "tests/frontend/test_effects.py"
@@ -272,5 +273,26 @@ MUTANTS: tuple[Mutant, ...] = (
         '"contextlib.redirect_stdout contextlib.redirect_stderr contextlib.chdir"',
         '"contextlib.redirect_stderr contextlib.chdir"',
         (_EFFECTS,),
+    ),
+    Mutant(
+        "a body leaves the path of its loop behind",
+        "staged/frontend/attempts.py",
+        "        trace.path = self.path\n",
+        "",
+        (_ATTEMPTS,),
+    ),
+    Mutant(
+        "what is taken back keeps the state of its constructs",
+        "staged/frontend/attempts.py",
+        "        trace.of_attempt = self.of_attempt\n",
+        "",
+        (_ATTEMPTS,),
+    ),
+    Mutant(
+        "any attempt around is taken back, not the one that was named",
+        "staged/frontend/attempts.py",
+        "if type(error) is not Again or error.attempt is not self:",
+        "if type(error) is not Again:",
+        (_ATTEMPTS,),
     ),
 )
