@@ -192,7 +192,7 @@ def test_every_rewrite_of_indices_says_when_it_is_exact() -> None:
         space.unify, space.regroup, analysis.visit, analysis.visit_free, analysis.shifted, analysis.visit_reduction,
         analysis.visit_gather, analysis.unify_results, analysis.unify_reductions, axes.Structure,
         evaluate.eval, evaluate.eval_free, evaluate.eval_gather, evaluate.guarded,
-        simplify.simplify, walk.full, walk.place, walk.structured, walk.merge_results, walk.without_constants,
+        simplify.simplify, walk.full, walk.intern, walk.structured, walk.merge_results, walk.without_constants,
     ]  # fmt: skip
     for rewrite in rewrites:
         lines = [line.strip() for line in (rewrite.__doc__ or "").splitlines()]
