@@ -13,6 +13,7 @@ class Remote(Protocol):
     """
 
     device: str
+    """The memory that it is in: a device, and whose runtime reaches it, where that is not CUDA's."""
     nbytes: int
     is_ahead: bool
     """Whether a program has written them there since the host last had them."""

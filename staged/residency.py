@@ -54,12 +54,13 @@ def _input_place(
 ) -> Any:
     if isinstance(value, BorrowedArray) and value.device == device:
         return program.borrowed(str(device), value.address, value.stream, value)
-    if isinstance(value, LoadedArray) and value.device == device:
+    memory = program.memory_of(str(device))
+    if isinstance(value, LoadedArray) and value.remote.device == memory:
         return value.remote
-    if not isinstance(value, DeviceArray) or value.device != device:
+    if not isinstance(value, DeviceArray) or isinstance(value, LoadedArray) or value.device != device:
         host = np.asarray(value)
         value = find_kept(host, device) or DeviceArray(host, device)
-    if value.remote is None:
+    if value.remote is None or value.remote.device != memory:
         value.remote = _new_place(program, str(device), value.host.nbytes, f"`{parameter.label}`", value.shape, where)
     value.remote.update(value.host)
     return value.remote
@@ -85,7 +86,7 @@ def _variable_place(variable: Variable, parameter: Parameter, program: ProgramOn
         return variable.buffer(parameter.written)
     what = f"the Variable `{variable.name}`"
     make = partial(_new_place, program, parameter.device, what=what, shape=variable.shape, where=where)
-    place: Remote = variable.remote(make, parameter.device)
+    place: Remote = variable.remote(make, program.memory_of(parameter.device))
     if parameter.written:
         place.written()  # now: a program that stops half way may have written it, too
     return place

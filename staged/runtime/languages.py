@@ -42,6 +42,9 @@ class LoadedProgram(Protocol):
 class ProgramOnDevices(LoadedProgram, Protocol):
     """A loaded program that accepts inputs or Variables that stay on a device."""
 
+    def memory_of(self, device: str) -> str:
+        """What `Remote.device` is for memory of a device that the program takes."""
+
     def place_on(self, device: str, nbytes: int) -> Remote:
         """New memory there. Raises: ProgramMemoryError if the device has no room."""
 

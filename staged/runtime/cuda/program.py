@@ -40,6 +40,10 @@ class CudaProgram(NativeProgram):
         """A remedy for the error that stopped the program."""
         return _HINT_OF_LOST if _LOST.search(message) else super().hint_of(status, message)
 
+    def memory_of(self, device: str) -> str:
+        """CUDA's memory has the device's name."""
+        return device
+
     def place_on(self, device: str, nbytes: int) -> DeviceCopy:
         """New memory there for an array. Raises: ProgramMemoryError if the device has no room."""
         return DeviceCopy(device, nbytes)

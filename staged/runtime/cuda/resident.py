@@ -92,7 +92,13 @@ class DeviceCopy:
         self.is_ahead = False
 
     def take(self, other: Any) -> None:
-        """Copy the elements from another device, where they were until now."""
+        """Copy the elements from another device, where they were until now; from another runtime's by way of the host."""
+        if not isinstance(other, DeviceCopy):
+            host = np.empty(self.nbytes, np.uint8)
+            other.fetch(host)
+            self._copy(self.address, ffi.from_buffer(host), TO_DEVICE)
+            self.written()
+            return
         other._settle()
         self._copy(self.address, other.address, _BETWEEN_DEVICES)
         self.written()

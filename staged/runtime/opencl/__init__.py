@@ -91,7 +91,7 @@ class OpenClPlace:
     """The elements of one array on a device, between calls of programs."""
 
     def __init__(self, device: str, nbytes: int) -> None:
-        self.device = device
+        self.device = memory_of(device)
         self.nbytes = nbytes
         self.is_current = self.is_ahead = False
         self.arrival: Any = None
@@ -142,6 +142,10 @@ class OpenClProgram(NativeProgram):
         for number in self.artifact.gpus:
             devices()("finish", devices().device(number))
 
+    def memory_of(self, device: str) -> str:
+        """OpenCL's memory is not CUDA's."""
+        return memory_of(device)
+
     def place_on(self, device: str, nbytes: int) -> OpenClPlace:
         """New memory there for an array. Raises: ProgramMemoryError if the device has no room."""
         return OpenClPlace(device, nbytes)
@@ -149,6 +153,11 @@ class OpenClProgram(NativeProgram):
     def borrowed(self, device: str, address: int, stream: int | None, owner: Any) -> Any:
         """Another library's arrays are CUDA's. Raises: ProgramError."""
         raise ProgramError("an array of CUDA's memory cannot be read by a program for OpenCL")
+
+
+def memory_of(device: str) -> str:
+    """What the memory of a device is called."""
+    return f"{device} of OpenCL"
 
 
 def _number(device: str) -> int:

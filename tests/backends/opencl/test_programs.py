@@ -101,6 +101,20 @@ def test_variables_and_arrays_stay_on_the_device(device: None) -> None:
     np.testing.assert_allclose(total.numpy(), 2 * X.sum(axis=0), rtol=1e-4)
 
 
+def test_arrays_and_variables_move_between_runtimes(device: None, emulated_device: Any) -> None:
+    total = st.Variable(np.zeros(19, np.float32))
+    names = ("opencl", "cublas_cudnn", "cublas_cudnn", "opencl", "opencl")
+
+    def add(x: Any) -> Any:
+        total.value = total.value + st.sum(x, axis=0)
+        return total.value * 2.0
+
+    for number, name in enumerate(names, 1):
+        with with_backend(GPU, X, using=name) as x:
+            np.testing.assert_allclose(st.function(add)(x), 2 * number * X.sum(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(total.numpy(), len(names) * X.sum(axis=0), rtol=1e-4)
+
+
 def test_the_text_says_what_runs_where() -> None:
     text = on_opencl(lambda x: st.tanh(x) * 2.0).stage(X).source
     assert "// backend opencl" in text
