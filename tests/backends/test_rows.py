@@ -14,12 +14,14 @@ from staged.ops.elementwise import elementwise
 from staged.ops.primitive import PRIMITIVES, Primitive, Sample, primitive
 from tests.ops.cases import operands_of
 
-BACK_ENDS = ("native", "cublas_cudnn")
+BACK_ENDS = ("native", "cublas_cudnn", "opencl")
+REFUSING = ("opencl",)
+"""Back ends that refuse some ops for what a device lacks, with other words than a row that is missing."""
 
 
 def written(one: Primitive, back_end: str) -> list[str]:
     """What a back end says of the samples of a primitive that it cannot write: one of each dtype, and each with one."""
-    region = st.with_backend(st.GPU) if back_end == "cublas_cudnn" else nullcontext()
+    region = nullcontext() if back_end == "native" else st.with_backend(st.GPU, using=back_end)
     refused = {}
     for number, sample in enumerate(one.samples):
         for dtype in sample.dtypes if number == 0 and sample.operands else sample.dtypes[:1]:
@@ -40,6 +42,8 @@ def written(one: Primitive, back_end: str) -> list[str]:
 @pytest.mark.parametrize("name", [name for name in PRIMITIVES if name != "constant"])
 def test_every_back_end_can_write_every_primitive(name: str, back_end: str) -> None:
     missing = written(PRIMITIVES[name], back_end)
+    if back_end in REFUSING:
+        missing = [words for words in missing if " row " in words]
     assert not missing, f"back end {back_end}, `{name}`: {'; '.join(missing)}"
 
 
