@@ -52,7 +52,7 @@ class PrimalCopier(Copier):
         return super().value(value)
 
     def op(self, op: Op) -> None:
-        if self.quiet and self.is_silent(op):
+        if self.quiet and self.leave_out(op):
             return
         extra = self.extras.get(op)
         if extra is not None:
@@ -71,8 +71,8 @@ class PrimalCopier(Copier):
 
     # ---- once is enough ----
 
-    def is_silent(self, op: Op) -> bool:
-        """Leave out an op that others see; of a check, as an `if` of which one branch raises, only the other is left.
+    def leave_out(self, op: Op) -> bool:
+        """Leave out an op with effects, if this is one; of a check, as an `if` of which one branch raises, only the other is left.
 
         Exact: the primal has run before, with the same values, and has not stopped; what reads from outside of the
         program (a clock) is refused where it is needed.

@@ -30,7 +30,6 @@ from staged.ir.structure import COMPOSITE, FOR, SEQUENCE_GET
 from staged.ir.trips import COUNT, Integers, constant_of, trip_bound
 from staged.ir.types import Dim, SequenceType, TensorType, dims_of
 from staged.ir.views import Loop
-from staged.ops.primitive import PRIMITIVES
 
 _CHEAP_KINDS = frozenset(("elementwise", "broadcast", "view", "source", "size"))
 _MOST_RECOMPUTED = 12
@@ -355,13 +354,13 @@ def described(value: Value) -> str:
         return "taken"
     if producer is None:
         return ""
-    name = str(producer.attrs["name"]) if producer.declared is COMPOSITE else producer.name
-    if producer.declared is not COMPOSITE:
-        primitive = PRIMITIVES.get(name)
-        if primitive is None or producer.declared is prims.CONSTANT:
-            return ""
-        if producer.operands and (_is_part(producer) or primitive.kind in ("view", "broadcast")):
-            return described(producer.operands[0])
+    declared, name = producer.declared, producer.name
+    if declared is COMPOSITE:
+        name = str(producer.attrs["name"])
+    elif declared.kind == "structured" or declared is prims.CONSTANT:
+        return ""
+    elif producer.operands and (_is_part(producer) or declared.kind in ("view", "broadcast")):
+        return described(producer.operands[0])
     of = producer.operands[0].hint if len(producer.operands) == 1 else ""
     return f"{name}_{of}" if of else name
 

@@ -67,7 +67,7 @@ class Batch:
         assert not is_container(value), "sequences and frames are batched where they are made"
         return self.context.value_of(repeat(self.context.handle(value), self.size))
 
-    def wanted(self, value: Value, is_batched: bool) -> Value:
+    def as_batched(self, value: Value, is_batched: bool) -> Value:
         """The batched form of `value`, with the leading axis if `is_batched`."""
         return self.full(value) if is_batched else self.value(value)
 

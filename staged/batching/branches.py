@@ -59,7 +59,7 @@ def _branch(batch: Batch, block: Block, op: Op) -> Block:
         ends = block.end
         assert ends.kind in ("yield", "raise"), "exits are normalised in the blocks of transforms"
         given = [
-            batch.wanted(value, result in batch.batched)
+            batch.as_batched(value, result in batch.batched)
             for value, result in zip(ends.operands, op.results, strict=ends.kind == "yield")
         ]
         batch.builder.end(ends.kind, given, None, ends.where)

@@ -84,7 +84,7 @@ def _alike(batch: Batch, op: Op) -> None:
     loop = Loop(op)
     body, params = loop.body, loop.carried
     operands = [batch.value(bound) for bound in loop.bounds]
-    operands += [batch.wanted(v, param in batch.batched) for v, param in zip(loop.initial, params, strict=True)]
+    operands += [batch.as_batched(v, param in batch.batched) for v, param in zip(loop.initial, params, strict=True)]
     blocks = [] if loop.condition is None else [_condition(batch, loop.condition)]
     with batch.opened(body.params) as opened:
         batch.define(body.params, opened.params)
@@ -93,7 +93,7 @@ def _alike(batch: Batch, op: Op) -> None:
         given = []
         if body.end.kind == "yield":
             kept = zip(body.end.operands, (*params, *op.results[len(params) :]), strict=True)
-            given = [batch.wanted(value, like in batch.batched) for value, like in kept]
+            given = [batch.as_batched(value, like in batch.batched) for value, like in kept]
         batch.builder.end(body.end.kind, given, None, body.end.where)
     types = [batch.type_of(result) for result in op.results]
     batch.copied(op, operands, types, blocks=[*blocks, opened.block], attrs=batch.label(op))

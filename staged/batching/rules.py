@@ -13,7 +13,7 @@ from staged.batching.values import emit, repeat
 from staged.ir.nodes import Op
 from staged.ir.types import Extent
 from staged.ops.array import Array
-from staged.ops.primitive import PRIMITIVES
+from staged.ops.primitive import Primitive
 
 Rule = Callable[[Op, Sequence[Array], Sequence[bool], Extent], Sequence[Array]]
 
@@ -24,7 +24,8 @@ def _all_full(operands: Sequence[Array], flags: Sequence[bool], size: Extent) ->
 
 def shifted(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
     """The op itself, its axes counted behind the new one; element by element where its declaration does not say how."""
-    shift = PRIMITIVES[op.name].shift
+    assert isinstance(op.declared, Primitive)
+    shift = op.declared.shift
     if shift is None:
         return each_lane(op, operands, flags, size)
     return emit(op.name, _all_full(operands, flags, size), shift(dict(op.attrs), size))

@@ -22,7 +22,7 @@ from staged.ir.nodes import Op, Value
 from staged.ir.numbers import Number, as_held, fits, limits
 from staged.ir.ranges import Ranges
 from staged.ir.types import Dim, DType, Extent, TensorType, Type
-from staged.ops.primitive import PRIMITIVES
+from staged.ops.primitive import Primitive
 
 
 class Emitter(Protocol):
@@ -90,8 +90,8 @@ def fold_constants(op: Op, emit: Emitter) -> Value | None:
     Leaves: results that are NaN or infinite, and what would stop the program: both are the program's to show.
     Exact: the op's own meaning in its dtype; maths functions (`exp`) may differ from the program's by their rounding.
     """
-    primitive = PRIMITIVES.get(op.name)
-    if primitive is None or primitive.kind != "elementwise" or not op.operands:
+    primitive = op.declared
+    if not isinstance(primitive, Primitive) or primitive.kind != "elementwise" or not op.operands:
         return None
     if any(isinstance(value, Dim) for value in op.attrs.values()):
         return None  # a check against what the program knows alone
