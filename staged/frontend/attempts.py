@@ -44,7 +44,7 @@ class OpenTransform:
 
     names: VariableStates
     outer: OpenBlock
-    """Where it was opened: entry values are read there."""
+    """The block around it: entry values are read there."""
     kind: str = "derivative"
     """'derivative', 'checkpoint' (computes what its function does), or 'function' (a function of the program)."""
 
@@ -98,7 +98,7 @@ class TraceState(RecordContext):
     # ---- state of constructs ----
 
     def of(self, kind: type[H]) -> H:
-        """What a construct keeps here; `kind()` at first."""
+        """The state that a construct keeps here; `kind()` at first."""
         table = self.__dict__[kind.lifetime]
         if kind not in table:
             table[kind] = kind()

@@ -35,7 +35,7 @@ from staged.source import here
 Handler = Callable[..., Any]
 
 BUILTINS: dict[Any, Handler] = {}
-"""What a call of a builtin, of a class of Python's or of a function of C does while tracing, and in eager mode."""
+"""Calls of builtins, of classes of Python's and of functions of C: handlers for tracing and for eager mode."""
 REFUSED: dict[Any, str] = {}
 """Builtins that cannot be staged, with the way out."""
 OF_FRAME: dict[Any, tuple[int, str]] = {}
@@ -43,7 +43,7 @@ OF_FRAME: dict[Any, tuple[int, str]] = {}
 METHODS_OF: dict[type, dict[str, Handler]] = {}
 """Methods of Python's classes, by name: what a call does while tracing, or NotImplemented where Python's own does it."""
 OBJECTS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {}
-"""What a call of an object does whose class has an attribute of this name."""
+"""Calls of objects: handlers by the name of an attribute that their class has."""
 
 H = TypeVar("H", bound=Callable[..., Any])
 

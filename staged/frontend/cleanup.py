@@ -1,4 +1,4 @@
-"""What `finally` and `with` do on the way out, where the program decides whether to leave.
+"""Refuse a staged exit out of a `finally`, or out of a `with` that records something as it ends.
 
 A `break`, `continue` or `return` under a staged condition is recorded where it stands; a `finally` around it would be
 recorded after it, for the path that stays. So it is refused, and so is one out of a `with` that records something as it ends.
@@ -26,7 +26,7 @@ class cleanup:
         self.kind = kind
         self.trace = current_trace()
         self.depth = 0
-        """How many targets were open when it began: an exit to one of these leaves it."""
+        """The number of targets that were open when it began: an exit to one of these leaves it."""
         self.left: tuple[str, Position | None] | None = None
         self.recorded_before = (0, 0)
 
@@ -50,7 +50,7 @@ class cleanup:
         self.recorded_before = before + ops, log
 
     def recorded(self, trace: TraceContext) -> tuple[int, int]:
-        """How many ops there are in the block, and changes of objects that the program carries."""
+        """The number of ops in the block, and of changes of objects that the program carries."""
         return len(trace.block.ops), sum(id(mutation.owner) in trace.made for mutation in trace.log)
 
     def __exit__(self, kind: Any, *_: object) -> None:

@@ -17,7 +17,7 @@ from staged.source import Position, here
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What one region says of one option, and where."""
+    """The value that one region gives to an option, and its position."""
 
     value: Any
     where: Position | None
@@ -28,7 +28,7 @@ Options = Mapping[str, Said]
 
 @dataclass(frozen=True)
 class RegionOptions(OfAttempt):
-    """What the regions of a program so far say of their device."""
+    """The options that the regions of a program have given so far."""
 
     said: Options = field(default_factory=dict)
 
@@ -63,7 +63,7 @@ def _allowed(option: str, device: Device) -> Sequence[Any]:
 
 
 def joined_options(known: Options, more: Options) -> dict[str, Said]:
-    """What two regions of one program say together. Raises StagingError, with both lines, where they disagree."""
+    """The options of two regions of one program together. Raises StagingError, with both lines, where they disagree."""
     for name, said in more.items():
         before = known.get(name)
         if before is not None and before.value != said.value:

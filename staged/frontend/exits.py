@@ -1,4 +1,4 @@
-"""`return`, `break`, `continue`: signals that the construct around them hands on, or takes."""
+"""`return`, `break`, `continue`: signals that the construct around them takes, or passes outwards."""
 
 from __future__ import annotations
 

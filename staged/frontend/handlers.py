@@ -13,7 +13,7 @@ Raiser = tuple[tuple[type[BaseException], ...], str, Position | None]
 
 @dataclass(frozen=True)
 class Handlers(OfBody):
-    """How many `try`s with handlers are around."""
+    """The number of `try`s with handlers around."""
 
     depth: int = 0
 

@@ -108,16 +108,16 @@ class Branch:
 
     block: OpenBlock
     signal: Signal | None
-    """How the body ended, where it did not run to its end."""
+    """The way in which the body ended; None where it ran to its end."""
     states: list[Snapshot]
-    """What it left in each of the tracked scopes."""
+    """The tracked scopes as it left them."""
     yields: list[Value] | None = None
-    """What it yields; None where it has left."""
+    """The values that it yields; None where it has left."""
     yields_at: Position | None = None
     """The statement that ended it, where the `if` takes its signal on."""
 
     def value(self, scope: int, name: str) -> Any:
-        """What it left in a name, or NOTHING."""
+        """The value that it left in a name, or NOTHING."""
         return self.states[scope][0].get(name, NOTHING)
 
 
@@ -287,7 +287,7 @@ class StagedIf:
         return out
 
     def join_result(self, first: Signal | None, second: Signal | None) -> Joined | None:
-        """What the branches return, where they return different values."""
+        """The result of both branches, where they return different values."""
         if first is None or second is None or first.kind not in ("return", "value"):
             return None
         if same_tree(first.value, second.value):

@@ -25,7 +25,7 @@ from staged.source import here
 
 
 class SeesLocals:
-    """Something to loop over that is told the locals of its loop: a progress bar shows some of them."""
+    """An iterable that receives the local variables of its loop: a progress bar shows some of them."""
 
     scope: Locals | None = None
 

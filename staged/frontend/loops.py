@@ -35,7 +35,7 @@ from staged.source import here
 
 @dataclass(frozen=True)
 class LoopNames:
-    """What the syntax says of a loop: the names its body assigns, which of them by `op=`, and whether it has a `break`."""
+    """The names of a loop by its syntax: those its body assigns, which of them by `op=`, and whether it has a `break`."""
 
     assigned: tuple[str, ...]
     augmented: tuple[str, ...]
@@ -49,10 +49,10 @@ EXHAUSTED = Signal("exhausted")
 
 @dataclass
 class Learned(OfTrace):
-    """What attempts to trace loops have found out."""
+    """Findings of attempts to trace loops."""
 
     carried: dict[tuple[object, ...], Carry] = field(default_factory=dict)
-    """What a loop at a path had to carry, so that tracing an outer loop again starts right."""
+    """The names that a loop at a path had to carry, so that tracing an outer loop again starts right."""
     read_later: set[tuple[object, ...]] = field(default_factory=set)
     """Names that a loop is certain to bind and that are read after it: its path, and the name among those that it tracks."""
 
@@ -156,7 +156,7 @@ class _LoopAttempts:
         return target
 
     def learn(self, target: LoopTarget) -> None:
-        """What to assume instead of what `target` has shown to be wrong, or to be more than is needed."""
+        """Replace the assumption that `target` has shown to be wrong, or to be more than is needed."""
         if target.stale:
             self.carry = target.next_carry()
             return

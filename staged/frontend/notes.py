@@ -1,4 +1,4 @@
-"""What a trace has to say to the user: notes of the program that it makes."""
+"""Notes for the user of the program that a trace makes."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Instance:
     name: str
     slots: Slots
     level: int
-    """How many states are open inside it: those of the transforms around it, and its own where there are any."""
+    """The number of open transforms inside it: those around it, and its own state where there is any."""
     result: Template | None = None
     """None: nothing is known of its result, calls of it do not return."""
     state: list[Variable] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Instance:
     calls_unknown: bool = False
     """Whether a call of it was met while its result was unknown."""
     unknown_at: Position | None = None
-    """Where the last of these calls was."""
+    """The position of the last of these calls."""
     waits: bool = False
     """Whether one of its paths ends in a call of a function around it whose result is unknown."""
 
@@ -86,7 +86,7 @@ class CallsItself:
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """What is known of a function of the program, and of which calls.
+    """A function of the program that has been traced, and the calls that it serves.
 
     Only of functions that see nothing but their arguments and globals: these do not change inside a recursive function, so that
     what was traced once holds for all calls there.
@@ -124,14 +124,14 @@ class OpenCalls(OfBody):
 
 @dataclass
 class Functions(OfTrace):
-    """What became functions of the program."""
+    """The functions of the program."""
 
     by_name: dict[str, Function] = field(default_factory=dict)
     """By the name that calls use while tracing."""
     finished: list[Finished] = field(default_factory=list)
-    """What became a function inside one that is still being traced, and serves its other calls too."""
+    """Those inside a function that is still being traced, which serve its other calls too."""
     expected: list[Finished] = field(default_factory=list)
-    """What attempts found of functions, right or nearly so: where the next attempt starts."""
+    """Findings of attempts, right or nearly so: the next attempt starts from these."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
     """Tell names of functions and calls apart."""
 

@@ -291,7 +291,7 @@ class FunctionTarget(StateTarget):
     """A function of the program: its exits return a value, and what Variables passed as state hold by then."""
 
     states: int = 0
-    """How many of the scopes, from the first, are Variables; names of others cannot change."""
+    """The number of scopes, from the first, that are Variables; names of others cannot change."""
     function_name: str = ""
 
     def exit(self, signal: Signal) -> None:

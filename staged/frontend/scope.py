@@ -61,7 +61,7 @@ class _ScopeAttempts:
         self.result: Template | None = None
 
     def settled(self) -> Any:
-        """What the scope returns, as soon as what was assumed of it holds."""
+        """Trace the scope until the assumption holds; the value that it returns."""
         return self.trace.until_settled(self.what, lambda: self.restored, self.run, self.learn)
 
     def run(self, attempt: Attempt) -> Any:

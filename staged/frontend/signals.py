@@ -1,4 +1,4 @@
-"""How a body ends, and what an exit leads to: signals between constructs, and the exception that takes an attempt back."""
+"""Signals with which bodies end, targets that exits lead to, and the exception that takes an attempt back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from staged.source import Position
 
 
 class Signal:
-    """How a body ended, where it did not run to its end; `where` is the statement that ended it."""
+    """The end of a body that did not run to its end; `where` is the statement that ended it."""
 
     __slots__ = ("kind", "value", "where")
 
@@ -31,7 +31,7 @@ Body = Callable[[], Signal | None]
 
 @dataclass
 class Target:
-    """Where `break`, `continue` or `return` lead. `kind` is 'loop' or 'function'.
+    """The destination of `break`, `continue` or `return`. `kind` is 'loop' or 'function'.
 
     One without a block of its own has its attempt taken back when a staged path leaves towards it: a scope takes its place.
     """

@@ -103,7 +103,7 @@ def _marked_call(
     names = {leaf.value: path for leaf, path in zip(given.leaves, given.paths, strict=True) if is_staged(leaf)}
     captures = free_values(Block((), recorded, End("yield")))
     attrs = {"call": number, "names": tuple(names.get(value, "") for value in captures)}
-    # It says where the function was defined; the beginning, where it is called.
+    # `call_end` carries the position of the definition, `call_begin` that of the call.
     trace.emit_op(Op(CALL_END, [], [], attrs=attrs, where=position_of_function(function)))
     return value
 

@@ -1,4 +1,4 @@
-"""Regions that take nothing that they do not name: `with_backend(GPU, x, strict=True)`."""
+"""Strict regions refuse arrays that they do not name: `with_backend(GPU, x, strict=True)`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from staged.source import Position
 
 
 class Inputs(Protocol):
-    """What a region asks of the trace: which arrays of Python are inputs of the program, and the position of a new op."""
+    """The part of a trace that a region needs: the arrays of Python that are inputs of the program, and the position of a new op."""
 
     @property
     def hidden(self) -> Mapping[int, tuple[Any, Value]]: ...
@@ -24,7 +24,7 @@ class Inputs(Protocol):
 
 
 class Strict:
-    """What a region names; a strict one takes no other array and no other Variable from outside.
+    """The arrays that a region names; a strict one takes no other array and no other Variable from outside.
 
     Numbers reach a device by value and constants are made there, so neither needs a name.
     """
@@ -71,7 +71,7 @@ class Strict:
 
 @dataclass(frozen=True)
 class Named(OfBody):
-    """What the regions around name that are on one device with the innermost."""
+    """The arrays that the regions around name, as far as these are on one device with the innermost."""
 
     inputs: Strict | None = None
 

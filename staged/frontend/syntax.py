@@ -16,7 +16,7 @@ from staged.errors import StagingError
 from staged.source import Position
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
-"""What generated code calls, by name."""
+"""The functions that generated code calls, by name."""
 
 OPERATOR_SUFFIX = "__staged_op"
 """Generated code reads operator `if_` as the free variable `if___staged_op`.
@@ -177,7 +177,7 @@ class Converter:
         return f"{word}__staged_{self.counter}"
 
     def mangle(self, attribute: str) -> str:
-        """What the compiler makes of `__private` inside a class."""
+        """The name that the compiler makes of `__private` inside a class."""
         if self.class_name and attribute.startswith("__") and not attribute.endswith("__"):
             return f"_{self.class_name.lstrip('_')}{attribute}"
         return attribute
@@ -234,7 +234,7 @@ class Converter:
         return node
 
     def propagate(self, call: ast.expr, where: ast.AST) -> list[ast.stmt]:
-        """Runs a construct and hands on a signal that is not its own."""
+        """`s = call; if s is not None: return s`: run a construct, and end with a signal that is not its own."""
         name = self.fresh("signal")
         assign = ast.Assign([ast.Name(name, ast.Store())], place(call, where))
         test = ast.Compare(ast.Name(name, ast.Load()), [ast.IsNot()], [ast.Constant(None)])
@@ -242,7 +242,7 @@ class Converter:
         return [place(assign, where), place(leave, where)]
 
     def position(self, node: ast.AST) -> Position:
-        """Where `node` is, for an error."""
+        """The position of `node`, for an error."""
         function = self.scopes[-1].function if self.scopes else "module"
         line = getattr(node, "lineno", 1)
         return Position(

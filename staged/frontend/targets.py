@@ -1,7 +1,7 @@
-"""What exits lead to: loops, scopes and functions, with the state that every path into them must agree on.
+"""Targets of exits: loops, scopes and functions, with the state that every path into them must agree on.
 
 A target is traced under an assumption (which names it carries, with which types). An exit that does not fit widens the
-next assumption; `stale` then says that the trace has to be taken back and made again.
+next assumption; the target is then `stale`, and its attempt is taken back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Carry = dict[Key, Template | Poison]
 
 
 class Closable(Protocol):
-    """What an exit closes that leaves it: a file of the program."""
+    """A thing that an exit closes as it leaves it: a file of the program."""
 
     def close(self) -> None: ...
 
@@ -74,7 +74,7 @@ class StateTarget(Target):
     """The template of the value that the exits return (function targets)."""
     has_result: bool = False
     result_where: Position | None = None
-    """Where the first exit returned."""
+    """The position of the first return."""
     exits: int = 0
     breaks: bool = False
     passed: dict[tuple[Key, int], bool] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class StateTarget(Target):
     # ---- the state ----
 
     def operands(self, kind: str, value: Any, where: Position | None) -> list[Value]:
-        """What this exit passes; notes in `demands` what does not fit the assumption."""
+        """The values that this exit passes; those that do not fit the assumption are entered into `demands`."""
         out: list[Value] = []
         for index, scope in enumerate(self.scopes):
             for name in all_names([self.entry[index], scope.__dict__]):
@@ -115,7 +115,7 @@ class StateTarget(Target):
         for key, template in self.carry.items():
             if isinstance(template, Template):
                 if key in self.late and kind not in self.ends:
-                    # Nobody reads it: the next turn binds it anew.
+                    # Dead here: the next iteration rebinds it first.
                     out += [param for (owner, _), param in self.params.items() if owner == key]
                 else:
                     out += self._pass(key, template, where)
@@ -258,7 +258,7 @@ class StateTarget(Target):
 
 
 def _can_be_late(value: Any) -> bool:
-    """Whether something else can stand for `value` where a loop begins, which nobody reads: zeros."""
+    """Whether zeros can serve as the unused initial value of a name that gets `value`."""
     leaves, _ = trees.flatten(value)
     return not any(dims_of(leaf.type) for leaf in leaves if isinstance(leaf, StagedArray))
 
@@ -336,7 +336,7 @@ def restore_all(scopes: list[Locals], states: list[Any]) -> None:
 
 
 def target_of(trace: TraceContext, signal: Signal) -> Target:
-    """What a signal leads to, from the innermost construct outwards."""
+    """The target of a signal, from the innermost construct outwards."""
     return next(target for target in reversed(trace.targets) if signal.kind in target.catches)
 
 

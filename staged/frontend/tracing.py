@@ -37,10 +37,10 @@ def _no_numbers(trace: TraceContext, generator: Any) -> tuple[Array, Array, Arra
 
 @dataclass
 class RandomNumbers(OfTrace):
-    """Where random numbers come from (`generator.py`)."""
+    """The source of random numbers (`generator.py`)."""
 
     generator: Any = None
-    """What random ops draw from that name no generator of their own."""
+    """The generator of random ops that name none."""
     draw: Callable[[TraceContext, Any], tuple[Array, Array, Array]] = _no_numbers
 
 
@@ -50,7 +50,7 @@ class TraceContext(TraceState):
     def __init__(self, name: str, builder: Builder) -> None:
         super().__init__(builder, self.position)
         self.place: Position | None = None
-        """Where what is being recorded belongs to, if not to the expression that is being evaluated."""
+        """The position of new ops, where it is not that of the expression that is being evaluated."""
         self.hidden_input = self._hidden
         self.name = name
         self.made: dict[int, object] = {}
@@ -65,7 +65,7 @@ class TraceContext(TraceState):
         self.arguments: dict[Value, str] = {}
         """The arguments of the program by their values: names for `static=`."""
         self.block_of: dict[Value, OpenBlock] = {}
-        """Where a value was made, and may be used."""
+        """The block in which a value was made, and may be used."""
 
     # ---- recording ----
 
@@ -108,7 +108,7 @@ class TraceContext(TraceState):
             )
 
     def read(self, operand: Array) -> Array:
-        """What a Variable holds now; any other operand as it is."""
+        """The value of a Variable now; any other operand as it is."""
         if type(operand) is StagedArray:
             return operand
         reader = getattr(type(operand), "__staged_read__", None)
@@ -201,7 +201,7 @@ class TraceContext(TraceState):
         return super().lift(array)
 
     def note_offered(self, array: Any) -> None:
-        """What a class of Python's gives is in the attributes of its objects; what one of C gives, no guard can see."""
+        """An object of a class of Python's is guarded by its attributes; one of C's cannot be guarded."""
         if is_of_python(type(array)):
             self.reads.consumed(array)
         elif not self.is_made(array):
@@ -210,7 +210,7 @@ class TraceContext(TraceState):
             )
 
     def _hidden_name(self, array: Any) -> str:
-        """What the user calls it, unlike the other inputs."""
+        """The user's name for an array, unlike those of the other inputs."""
         base = as_name(name_of_captured(array)) or f"hidden_{len(self.hidden)}"
         taken = {value.hint for _, value in self.hidden.values()} | {param.hint for param in self.arguments}
         return next(

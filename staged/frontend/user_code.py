@@ -10,7 +10,7 @@ from staged.source import is_installed
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LAYERS = os.path.join(_PACKAGE, "nn") + os.sep
 _LAYER_METHODS = frozenset({"forward", "__call__"})
-"""What is converted of our own layers: a layer of the user's may be below them."""
+"""The methods of our own layers that are converted: a layer of the user's may be below them."""
 _is_user_file: dict[str, bool] = {}
 
 

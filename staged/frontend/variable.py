@@ -36,7 +36,7 @@ class Variable(Array):
 
     __slots__ = ("_kept", "_name", "_remote", "_trace", "_type", "__weakref__")
     role = "variable"
-    """What it is, for people."""
+    """Its role, in words for the user."""
     part = ""
     """Of a generator of random numbers: which of its two numbers it is."""
 
@@ -82,12 +82,12 @@ class Variable(Array):
         self._write(array)
 
     def _end(self) -> None:
-        """Let nobody read it any more: what it was made in has ended."""
+        """Invalidate: its transform has ended, and later reads raise LeakError."""
         self._trace = _ENDED
 
     @property
     def _held(self) -> Any:
-        """What the host holds, once it is what the Variable holds: a device may have written it since."""
+        """The host's elements, brought up to date where a device has written them since."""
         if self._remote is not None and self._remote.is_ahead:
             self._kept = np.empty(self._type.shape, self._type.dtype.numpy)  # an array of it may be in other hands
             self._remote.fetch(self._kept)
@@ -122,7 +122,7 @@ class Variable(Array):
 
     @property
     def value(self) -> Any:
-        """What it holds now."""
+        """Its value now."""
         return self.__staged_read__()
 
     @value.setter
@@ -257,7 +257,7 @@ _ENDED: Any = object()
 
 
 def _restored(cls: type[Variable], value: Any, name: str) -> Variable:
-    """What a pickle of a Variable is read as."""
+    """Make the Variable that a pickle holds."""
     return cls(value, name=name)
 
 
@@ -281,7 +281,7 @@ def host_buffers(variables: Sequence[Variable]) -> list[np.ndarray[Any, Any]] | 
 
 @dataclass
 class Levels(OfTrace):
-    """How many transforms were open when a Variable was made, by the id of its reference."""
+    """The number of open transforms when a Variable was made, by the id of its reference."""
 
     made_at: dict[int, int] = field(default_factory=dict)
 
@@ -337,7 +337,7 @@ def _read_at(trace: TraceContext, variable: Variable, level: int) -> StagedArray
         found: StagedArray = state.names.__dict__[key]
         return found
     if key not in state.names.entries:
-        # What it was when the transform began: read before it, whatever is being traced now.
+        # Its value on entry: the read is recorded in the block outside of the transform.
         with trace.entered(state.outer):
             state.names.entries[key] = _read_at(trace, variable, level - 1)
     entry: StagedArray = state.names.entries[key]
