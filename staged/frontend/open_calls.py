@@ -20,8 +20,8 @@ from staged.source import Position
 
 
 @dataclass(eq=False)
-class Instance:
-    """A function of the program being traced, with what is assumed of it."""
+class Specialisation:
+    """A staged function as a function of the program, for certain slots: what is assumed of it, or known once it is traced."""
 
     name: str
     slots: Slots
@@ -60,7 +60,7 @@ class Instance:
 
 @dataclass(eq=False)
 class Activation:
-    """An open call of a staged function: in place, or (with `instance`) as a function of the program."""
+    """An open call of a staged function: in place, or (with `special`) as a specialisation."""
 
     function: Callable[..., Any]
     call: CallArguments
@@ -69,7 +69,7 @@ class Activation:
     conditional: int
     attempt: Attempt
     """Taken back where the call has to become one of a function of the program."""
-    instance: Instance | None = None
+    special: Specialisation | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class CallsItself:
 
 
 @dataclass(frozen=True, eq=False)
-class Finished:
+class KnownSpecialisation:
     """A function of the program that has been traced, and the calls that it serves.
 
     Only of functions that see nothing but their arguments and globals: these do not change inside a recursive function, so that
@@ -94,15 +94,15 @@ class Finished:
 
     function: Callable[..., Any]
     structure: tuple[Any, ...]
-    instance: Instance
+    special: Specialisation
 
-    def is_of(self, function: Callable[..., Any], call: CallArguments, instance: Instance) -> bool:
-        """Whether this is known of the function that `instance` will be."""
+    def is_of(self, function: Callable[..., Any], call: CallArguments, special: Specialisation) -> bool:
+        """Whether this is known of the function that `special` will be."""
         return (
             same_function(self.function, function)
             and self.structure == call.structure
-            and self.instance.with_state == instance.with_state
-            and same_slots(self.instance.slots, instance.slots)
+            and self.special.with_state == special.with_state
+            and same_slots(self.special.slots, special.slots)
         )
 
     def serves(self, trace: TraceContext, function: Callable[..., Any], call: CallArguments) -> bool:
@@ -110,8 +110,8 @@ class Finished:
         return (
             same_function(self.function, function)
             and self.structure == call.structure
-            and self.instance.level - self.instance.with_state == len(trace.transforms)
-            and fits_slots(self.instance.slots, call)
+            and self.special.level - self.special.with_state == len(trace.transforms)
+            and fits_slots(self.special.slots, call)
         )
 
 
@@ -128,9 +128,9 @@ class Functions(OfTrace):
 
     by_name: dict[str, Function] = field(default_factory=dict)
     """By the name that calls use while tracing."""
-    finished: list[Finished] = field(default_factory=list)
+    finished: list[KnownSpecialisation] = field(default_factory=list)
     """Those inside a function that is still being traced, which serve its other calls too."""
-    expected: list[Finished] = field(default_factory=list)
+    expected: list[KnownSpecialisation] = field(default_factory=list)
     """Findings of attempts, right or nearly so: the next attempt starts from these."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
     """Tell names of functions and calls apart."""
@@ -138,4 +138,4 @@ class Functions(OfTrace):
 
 def awaits_result(trace: TraceContext) -> bool:
     """Whether a path has ended in a call of a recursive function of whose result nothing is known yet."""
-    return any(open_.instance is not None and open_.instance.is_unknown for open_ in trace.of(OpenCalls).activations)
+    return any(open_.special is not None and open_.special.is_unknown for open_ in trace.of(OpenCalls).activations)

@@ -21,7 +21,14 @@ from staged.frontend.join import Template, materialise, position_of
 from staged.frontend.locals import Locals, VariableStates
 from staged.frontend.mutation import check_body
 from staged.frontend.objects import Copied
-from staged.frontend.open_calls import Activation, CallsItself, Finished, Functions, Instance, OpenCalls
+from staged.frontend.open_calls import (
+    Activation,
+    CallsItself,
+    Functions,
+    KnownSpecialisation,
+    OpenCalls,
+    Specialisation,
+)
 from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal
 from staged.frontend.targets import Key, StateTarget
 from staged.frontend.tracing import TraceContext
@@ -45,12 +52,12 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
     name = getattr(function, "__name__", type(function).__name__)
     where = here()
     functions = trace.of(Functions)
-    instance = _fresh_instance(trace, f"{name}#{next(functions.numbers)}", slots, bool(trace.transforms))
-    instance = _as_expected(trace, function, given, instance)
+    special = _fresh(trace, f"{name}#{next(functions.numbers)}", slots, bool(trace.transforms))
+    special = _as_expected(trace, function, given, special)
     finished = len(functions.finished)
 
     def run(attempt: Attempt) -> _FunctionAttempt | None:
-        traced = _FunctionAttempt(trace, function, given, instance, name, attempt)
+        traced = _FunctionAttempt(trace, function, given, special, name, attempt)
         is_settled = False
         try:
             traced.run()
@@ -64,45 +71,45 @@ def trace_function(trace: TraceContext, function: Callable[..., Any], given: Cal
             attempt.take_back()
         return traced if is_settled else None
 
-    def learn(reason: CallsItself | Instance) -> None:
-        nonlocal instance
+    def learn(reason: CallsItself | Specialisation) -> None:
+        nonlocal special
         if isinstance(reason, CallsItself):
-            instance = _fresh_instance(trace, instance.name, reason.slots, reason.with_state or instance.with_state)
+            special = _fresh(trace, special.name, reason.slots, reason.with_state or special.with_state)
         else:
-            instance = reason
-            _expect(trace, function, given, instance)
+            special = reason
+            _expect(trace, function, given, special)
 
     traced = trace.until_settled(f"`{name}`", lambda: [*trace.shared], run, learn)
     if traced is None:
-        return _never_returns(trace, function, instance, where)
-    functions.by_name[instance.name] = traced.finish()
-    if not any(open_.instance is not None for open_ in trace.of(OpenCalls).activations):
+        return _never_returns(trace, function, special, where)
+    functions.by_name[special.name] = traced.finish()
+    if not any(open_.special is not None for open_ in trace.of(OpenCalls).activations):
         functions.finished.clear()
-    elif _is_of_module(function) and not any(value in trace.block_of for value in instance.captures):
-        functions.finished.append(Finished(function, given.structure, instance))
-    return emit_call(trace, instance, given)
+    elif _is_of_module(function) and not any(value in trace.block_of for value in special.captures):
+        functions.finished.append(KnownSpecialisation(function, given.structure, special))
+    return emit_call(trace, special, given)
 
 
-def _fresh_instance(trace: TraceContext, name: str, slots: Slots, with_state: bool) -> Instance:
-    return Instance(name, slots, len(trace.transforms) + with_state, with_state=with_state)
+def _fresh(trace: TraceContext, name: str, slots: Slots, with_state: bool) -> Specialisation:
+    return Specialisation(name, slots, len(trace.transforms) + with_state, with_state=with_state)
 
 
-def _expect(trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance) -> None:
+def _expect(trace: TraceContext, function: Callable[..., Any], given: CallArguments, special: Specialisation) -> None:
     """Note what an attempt has found, for the next time that the function is traced: its callers are traced several times."""
     if _is_of_module(function):
         functions = trace.of(Functions)
-        functions.expected = [known for known in functions.expected if not known.is_of(function, given, instance)]
-        functions.expected.append(Finished(function, given.structure, instance))
+        functions.expected = [known for known in functions.expected if not known.is_of(function, given, special)]
+        functions.expected.append(KnownSpecialisation(function, given.structure, special))
 
 
 def _as_expected(
-    trace: TraceContext, function: Callable[..., Any], given: CallArguments, instance: Instance
-) -> Instance:
+    trace: TraceContext, function: Callable[..., Any], given: CallArguments, special: Specialisation
+) -> Specialisation:
     for known in trace.of(Functions).expected:
-        if known.is_of(function, given, instance):
-            visible = [value for value in known.instance.captures if value not in trace.block_of]
-            return replace(instance, result=known.instance.result, captures=visible)
-    return instance
+        if known.is_of(function, given, special):
+            visible = [value for value in known.special.captures if value not in trace.block_of]
+            return replace(special, result=known.special.result, captures=visible)
+    return special
 
 
 def _is_of_module(function: Callable[..., Any]) -> bool:
@@ -113,13 +120,13 @@ def _is_of_module(function: Callable[..., Any]) -> bool:
 
 
 def _never_returns(
-    trace: TraceContext, function: Callable[..., Any], instance: Instance, where: Position | None
+    trace: TraceContext, function: Callable[..., Any], special: Specialisation, where: Position | None
 ) -> Any:
-    name = instance.user_name
-    if not instance.waits:
+    name = special.user_name
+    if not special.waits:
         raise StagingError(
             f"`{name}` calls itself on every path: it would never return",
-            where=instance.unknown_at or position_of_function(function),
+            where=special.unknown_at or position_of_function(function),
             hint="return without a further call on one path (`if n == 0: return ...`)",
         )
     # A function around it calls it and is called by it: that one's base cases come first.
@@ -128,25 +135,26 @@ def _never_returns(
 
 
 class _FunctionAttempt:
-    """One attempt to trace a function under the assumptions of `instance`."""
+    """One attempt to trace a function under the assumptions of `special`."""
 
     def __init__(
         self,
         trace: TraceContext,
         function: Callable[..., Any],
         given: CallArguments,
-        instance: Instance,
+        special: Specialisation,
         name: str,
         attempt: Attempt,
     ) -> None:
         self.trace = trace
         self.function = function
         self.given = given
-        self.instance = instance
+        self.special = special
         self.name = name
-        self.activation = Activation(function, given, instance.slots, len(trace.targets), len(trace.conditional), attempt, instance)
+        depths = len(trace.targets), len(trace.conditional)
+        self.activation = Activation(function, given, special.slots, *depths, attempt, special)
         self.target: FunctionTarget | None = None
-        types = [slot for slot in instance.slots if isinstance(slot, TensorType)]
+        types = [slot for slot in special.slots if isinstance(slot, TensorType)]
         if any(map(dims_of, types)):
             raise ShapeError(
                 f"the recursive function `{name}` takes an array whose size is known when the program runs: "
@@ -157,13 +165,13 @@ class _FunctionAttempt:
             )
         hints = [
             as_name(path)
-            for path, slot in zip(given.paths, instance.slots, strict=True)
+            for path, slot in zip(given.paths, special.slots, strict=True)
             if isinstance(slot, TensorType)
         ]
-        for variable in instance.state:
+        for variable in special.state:
             types.append(variable.type)
             hints.append(variable.name)
-        self.arguments = len(types) - len(instance.state)
+        self.arguments = len(types) - len(special.state)
         self.block = trace.open_block(tuple(types), tuple(hints))
         self.states: VariableStates | None = None
 
@@ -171,9 +179,9 @@ class _FunctionAttempt:
         trace = self.trace
         handles = [StagedArray(param, trace) for param in self.block.params]
         shared, outer = list(trace.shared), trace.block
-        if self.instance.with_state:
+        if self.special.with_state:
             state = handles[self.arguments :]
-            entries = {key_of(trace, v): handle for v, handle in zip(self.instance.state, state, strict=True)}
+            entries = {key_of(trace, v): handle for v, handle in zip(self.special.state, state, strict=True)}
             self.states = VariableStates(entries)
             shared = [self.states, *shared]
         open_body = OpenBody(f"the recursive function `{self.name}`", len(trace.log), is_loop=False, function=self.name)
@@ -185,10 +193,10 @@ class _FunctionAttempt:
             trace,
             scopes=shared,
             entry=[dict(scope.__dict__) for scope in shared],
-            carry=self.instance.written,
+            carry=self.special.written,
             joins_entry=False,
             has_result=True,
-            result=self.instance.result,
+            result=self.special.result,
             states=int(self.states is not None),
             function_name=self.name,
         )
@@ -201,7 +209,7 @@ class _FunctionAttempt:
             trace.bodies += (open_body,)
             trace.targets += (self.target,)
             self._record(handles[: self.arguments])
-            if not self.target.stale and self.instance.result is not None:
+            if not self.target.stale and self.special.result is not None:
                 check_body(trace, open_body)
 
     def _record(self, handles: list[StagedArray]) -> None:
@@ -209,7 +217,7 @@ class _FunctionAttempt:
         rest = list(handles)
         leaves = [
             rest.pop(0) if isinstance(slot, TensorType) else leaf
-            for slot, leaf in zip(self.instance.slots, self.given.leaves, strict=True)
+            for slot, leaf in zip(self.special.slots, self.given.leaves, strict=True)
         ]
         args, kwargs = self.given.rebuild(leaves)
         for node in mutable_nodes([args, kwargs]):
@@ -238,24 +246,24 @@ class _FunctionAttempt:
 
     def settles(self) -> bool:
         """Whether what was assumed held; else `learned` is what to assume next (None: nothing is known of its result)."""
-        instance, target = self.instance, self.target
+        special, target = self.special, self.target
         assert target is not None
-        self.learned: Instance | None = None
+        self.learned: Specialisation | None = None
         if target.result is None or not target.exits:
             return False
         read = list(self.states.entries) if self.states is not None else []
         by_key = variables_by_key(self.trace)
         state = [by_key[key] for key in read]
-        is_same_state = list(map(id, state)) == list(map(id, instance.state))
-        captures = dict.fromkeys(instance.captures)
+        is_same_state = list(map(id, state)) == list(map(id, special.state))
+        captures = dict.fromkeys(special.captures)
         if not target.stale:
             captures.update(dict.fromkeys(free_values(self.block.block)))
-        known = instance.result is not None or not instance.calls_unknown
-        if known and not target.stale and is_same_state and list(captures) == instance.captures:
-            instance.result = target.result
+        known = special.result is not None or not special.calls_unknown
+        if known and not target.stale and is_same_state and list(captures) == special.captures:
+            special.result = target.result
             return True
         self.learned = replace(
-            instance,
+            special,
             result=target.result,
             state=state,
             written=target.next_carry(),
@@ -267,20 +275,20 @@ class _FunctionAttempt:
 
     def finish(self) -> Function:
         """The function, closed: what it uses from outside comes by parameters."""
-        target, instance = self.target, self.instance
+        target, special = self.target, self.special
         assert target is not None and target.result is not None
-        block = _closed(self.block.block, instance.captures)
+        block = _closed(self.block.block, special.captures)
         paths = [
-            path for path, slot in zip(self.given.paths, instance.slots, strict=True) if isinstance(slot, TensorType)
+            path for path, slot in zip(self.given.paths, special.slots, strict=True) if isinstance(slot, TensorType)
         ]
         results = trees.paths(target.result.spec, "result")
         return Function(
             program_name(self.function),
             block,
-            param_paths=[*paths, *(v.name for v in instance.state), *(value.hint for value in instance.captures)],
+            param_paths=[*paths, *(v.name for v in special.state), *(value.hint for value in special.captures)],
             result_paths=[
                 *(p for p, leaf in zip(results, target.result.leaves, strict=True) if isinstance(leaf, TensorType)),
-                *(key[1] for key in instance.written),
+                *(key[1] for key in special.written),
             ],
             where=position_of_function(self.function),
         )
@@ -344,53 +352,53 @@ def has_body(function: Callable[..., Any]) -> bool:
 # ---- the call -----------------------------------------------------------------------------------
 
 
-def emit_call(trace: TraceContext, instance: Instance, given: CallArguments) -> Any:
+def emit_call(trace: TraceContext, special: Specialisation, given: CallArguments) -> Any:
     """A `call` op for these arguments; its value, in the tree that the function returns."""
     where = here()
-    deeper = [state.kind for state in trace.transforms[instance.level :]]
+    deeper = [state.kind for state in trace.transforms[special.level :]]
     if any(kind == "derivative" for kind in deeper):
-        name = instance.user_name
+        name = special.user_name
         raise GradientError(
             f"a transform inside `{name}` needs `{name}` itself: its order would be known only when the program runs",
             where=where,
             hint=f"take the derivative outside of `{name}`, or make the argument that ends the recursion static",
         )
-    if deeper and not instance.with_state:
+    if deeper and not special.with_state:
         # A checkpoint inside it holds Variables as state, which it calls itself with.
-        called = next(open_ for open_ in trace.of(OpenCalls).activations if open_.instance is instance)
-        raise Again(called.attempt, CallsItself(instance.slots, with_state=True))
-    if instance.result is None:
-        _note_unknown(trace, instance)
+        called = next(open_ for open_ in trace.of(OpenCalls).activations if open_.special is special)
+        raise Again(called.attempt, CallsItself(special.slots, with_state=True))
+    if special.result is None:
+        _note_unknown(trace, special)
         trace.builder.end("raise", (), None, where)
         raise BlockEndedError
     operands = [
         materialise(trace, leaf, slot)
-        for leaf, slot in zip(given.leaves, instance.slots, strict=True)
+        for leaf, slot in zip(given.leaves, special.slots, strict=True)
         if isinstance(slot, TensorType)
     ]
-    operands += [trace.value_of(read_variable(trace, variable)) for variable in instance.state]
-    operands += instance.captures
+    operands += [trace.value_of(read_variable(trace, variable)) for variable in special.state]
+    operands += special.captures
     op = Op(
         CALL,
         operands,
-        [*instance.result.types, *instance.written_types],
-        attrs={"function": instance.name},
+        [*special.result.types, *special.written_types],
+        attrs={"function": special.name},
         effects=FAIL,  # at least; what else it does is known once all functions are
         where=where,
     )
     handles = list(trace.emit_op(op))
-    value = instance.result.rebuild(handles)
+    value = special.result.rebuild(handles)
     by_key = variables_by_key(trace)
-    for (_, key), new in zip(instance.written, handles, strict=True):
+    for (_, key), new in zip(special.written, handles, strict=True):
         write_variable(trace, by_key[key], new)
     return value
 
 
-def _note_unknown(trace: TraceContext, instance: Instance) -> None:
-    instance.calls_unknown = True
-    instance.unknown_at = here()
+def _note_unknown(trace: TraceContext, special: Specialisation) -> None:
+    special.calls_unknown = True
+    special.unknown_at = here()
     inner = False
     for activation in trace.of(OpenCalls).activations:
-        if inner and activation.instance is not None:
-            activation.instance.waits = True
-        inner = inner or activation.instance is instance
+        if inner and activation.special is not None:
+            activation.special.waits = True
+        inner = inner or activation.special is special

@@ -48,16 +48,16 @@ def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         if same_function(other.function, wrapped) and other.call.structure == given.structure
     ]
     for other in reversed(alike):
-        if other.instance is not None and fits_slots(other.slots, given):
-            return emit_call(trace, other.instance, given)
+        if other.special is not None and fits_slots(other.slots, given):
+            return emit_call(trace, other.special, given)
     for other in alike:
-        if other.instance is not None or _is_staged_since(trace, other):
+        if other.special is not None or _is_staged_since(trace, other):
             joined = meet(other.slots, given)
             if joined is not None:
                 raise Again(other.attempt, CallsItself(joined))
     for known in trace.of(Functions).finished:
         if known.serves(trace, wrapped, given):
-            return emit_call(trace, known.instance, given)
+            return emit_call(trace, known.special, given)
     outermost, lifted = _lifted(alike, given)
     if outermost is not None:
         raise Again(outermost.attempt, CallsItself(lifted))
