@@ -104,7 +104,7 @@ def _container_of(batch: Batch, op: Op, number: int, given: list[Value]) -> Valu
     """
     yielded = [block.end.operands[number] for block in op.blocks]
     for mine, (value, other) in zip(given, (yielded, yielded[::-1]), strict=True):
-        if other.producer is not None and other.producer.declared in (SEQUENCE_EMPTY, FRAME_NULL):
+        if other.made_by(SEQUENCE_EMPTY, FRAME_NULL):
             return mine
         outside = other not in {result for block in op.blocks for inner in block.ops for result in inner.results}
         if outside and value is not other:

@@ -8,9 +8,9 @@ from staged.batching.batch import CONTROL_FLOW, Batch
 from staged.batching.masks import Mask
 from staged.batching.spread import SPREADS, Spread, is_container
 from staged.batching.values import i64_scalar, spread_to_all, unchecked
-from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.structure import FOR, WHILE
+from staged.ir.trips import constant_of
 from staged.ir.types import TensorType, i64
 from staged.ir.views import Loop
 from staged.ops.array import Array
@@ -61,8 +61,7 @@ def counts_by_trips(op: Op, batched: set[Value]) -> bool:
     start, stop, step = loop.bounds
     if start not in batched:
         return False
-    number = step.producer.attrs["value"] if step.producer is not None and step.producer.declared is prims.CONSTANT else None
-    return stop in batched or number not in (1, -1) or loop.collecting > 0
+    return stop in batched or constant_of(step) not in (1, -1) or loop.collecting > 0
 
 
 @CONTROL_FLOW.rule(FOR, WHILE)
@@ -225,15 +224,14 @@ def _values(batch: Batch, bounds: Sequence[Array]) -> list[Value]:
 
 
 def _is_up(batch: Batch, op: Op) -> bool:
-    _, _, step = Loop(op).bounds
-    if step.producer is None or step.producer.declared is not prims.CONSTANT:
+    step = constant_of(Loop(op).bounds[2])
+    if step is None:
         raise batch.refuse(
             op,
             "a loop under `vmap` counts differently for each element, by a step that is not known while staging",
             "use a step that is a Python number",
         )
-    number: int = step.producer.attrs["value"]
-    return number > 0
+    return step > 0
 
 
 def _outermost(batch: Batch, bounds: Array, largest: bool) -> Array:

@@ -202,7 +202,7 @@ def _stops_with(op: Op) -> type[BaseException] | None:
     if op.declared is prims.INDEX_CHECK and "of" in op.attrs:
         return ValueError
     if op.declared in (prims.INDEX_CHECK, prims.TAKE, prims.TAKE_ALONG, prims.SCATTER, prims.SCATTER_ADD, prims.SCATTER_ADD_ALONG):
-        known = all(v.producer is not None and v.producer.declared is prims.CONSTANT for v in op.operands if _is_index(v))
+        known = all(value.made_by(prims.CONSTANT) for value in op.operands if _is_index(value))
         return None if known else IndexError
     return None
 

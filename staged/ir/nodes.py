@@ -46,6 +46,18 @@ class Value:
         assert isinstance(self.type, TensorType), f"expected a tensor, got {self.type}"
         return self.type
 
+    def made_by(self, *declared: Declaration) -> Op | None:
+        """The op that makes it, if it is one of these."""
+        producer = self.producer
+        return producer if producer is not None and producer.declared in declared else None
+
+    def behind(self, *declared: Declaration) -> Value:
+        """The value that such ops, one after another, make this one of: the first operand of the first of them."""
+        value = self
+        while (producer := value.made_by(*declared)) is not None:
+            value = producer.operands[0]
+        return value
+
     def __repr__(self) -> str:
         return f"<Value {self.hint or '?'}: {self.type}>"
 

@@ -44,7 +44,7 @@ def is_tensor(value: Value) -> bool:
 
 def is_absent(value: Value) -> bool:
     """Whether a value stands for one that a branch does not have."""
-    return value.producer is not None and value.producer.declared is ABSENT
+    return value.made_by(ABSENT) is not None
 
 
 def where_made(value: Value) -> Position | None:

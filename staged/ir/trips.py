@@ -19,10 +19,8 @@ COUNT = TensorType(i64, (), weak=True)
 
 def constant_of(value: Value) -> int | float | bool | None:
     """The number a value is, where it is made by a scalar `constant`; None where it is known only at run time."""
-    producer = value.producer
-    if producer is None or producer.declared is not prims.CONSTANT:
-        return None
-    number = producer.attrs["value"]
+    made = value.made_by(prims.CONSTANT)
+    number = None if made is None else made.attrs["value"]
     return number if isinstance(number, int | float) else None
 
 

@@ -273,27 +273,27 @@ def _wanted_in_memory(block: Block, known: dict[Block, list[Value]]) -> list[Val
 
 def _as_kept(value: Value) -> Value:
     """A number of a device as the array of one element that holds it there."""
-    made = value.producer
-    if made is None or made.declared is not prims.RESHAPE or made.device == CPU or not is_scalar(value):
+    made = value.made_by(prims.RESHAPE)
+    if made is None or made.device == CPU or not is_scalar(value):
         return value
     return made.operands[0]
 
 
 def _kept_alike(value: Value) -> Value | None:
     """What a reshape back from a number was: on a device numbers are arrays of one element."""
-    number = value.producer.operands[0] if value.producer is not None and value.producer.declared is prims.RESHAPE else None
-    if number is None or number.producer is None or number.producer.declared is not prims.RESHAPE:
+    back = value.made_by(prims.RESHAPE)
+    number = None if back is None else back.operands[0].made_by(prims.RESHAPE)
+    if number is None or not is_scalar(number.result) or number.operands[0].type != value.type:
         return None
-    kept = number.producer.operands[0]
-    return kept if is_scalar(number) and kept.type == value.type else None
+    return number.operands[0]
 
 
 def _number_put_by(op: Op) -> Value | None:
     """The array of one element that an op puts into another, where it is made of a number."""
     if op.declared is not prims.DYNAMIC_UPDATE or op.device != CPU:
         return None
-    update, made = op.operands[1], op.operands[1].producer
-    if made is None or made.declared not in (prims.RESHAPE, prims.BROADCAST_TO) or update.tensor.size != 1:
+    update, made = op.operands[1], op.operands[1].made_by(prims.RESHAPE, prims.BROADCAST_TO)
+    if made is None or update.tensor.size != 1:
         return None
     return update if is_scalar(made.operands[0]) else None
 

@@ -83,8 +83,9 @@ class _Parts:
             held = self.inputs[self.number[value]]
             assert isinstance(held, Local)
             return held
-        assert value.producer is not None and value.producer.declared is prims.CONSTANT, "a number that no one gives"
-        return Constant(value.producer.attrs["value"], value.tensor.dtype)
+        made = value.made_by(prims.CONSTANT)
+        assert made is not None, "a number without a value"
+        return Constant(made.attrs["value"], value.tensor.dtype)
 
     def nest(
         self, name: str, body: Sequence[Statement], parallel: bool, in_place: tuple[tuple[int, int], ...] = ()
@@ -167,8 +168,8 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
             target = target + Affine.of(p.scalar(2 + number), large)
     first, in_place = p.begin()
     if p.op.operands[1] not in p.number:  # a number, as an array of one element
-        made = p.op.operands[1].producer
-        assert made is not None and made.declared in (prims.RESHAPE, prims.BROADCAST_TO)
+        made = p.op.operands[1].made_by(prims.RESHAPE, prims.BROADCAST_TO)
+        assert made is not None
         element = p.element(made.operands[0])
         return p.nest(name, [first, *loops(axes, [Store(out, target, element)])], False, in_place)
     value, load = p.load(p.array(1), source)

@@ -74,10 +74,8 @@ extent_op: Primitive = primitive(
 
 def bound_dim(value: Value) -> Dim | None:
     """The Dim of which `value` is the size: what `dim` and `extent` give."""
-    producer = value.producer
-    if producer is None or producer.declared not in (prims.DIM, prims.EXTENT):
-        return None
-    dim: Dim = producer.attrs["dim"]
+    made = value.made_by(prims.DIM, prims.EXTENT)
+    dim: Dim | None = None if made is None else made.attrs["dim"]
     return dim
 
 

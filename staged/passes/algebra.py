@@ -60,12 +60,8 @@ def rule(*declarations: Declaration) -> Callable[[Rule], Rule]:
 
 def number_of(value: Value) -> Number | None:
     """The number that every element of `value` is, if that is known."""
-    producer = value.producer
-    while producer is not None and producer.declared is prims.BROADCAST_TO:
-        producer = producer.operands[0].producer
-    if producer is None or producer.declared is not prims.CONSTANT:
-        return None
-    number = producer.attrs["value"]
+    made = value.behind(prims.BROADCAST_TO).made_by(prims.CONSTANT)
+    number = None if made is None else made.attrs["value"]
     return number if isinstance(number, bool | int | float) else None
 
 
@@ -76,12 +72,6 @@ def adds_nothing(number: Number | None, op: Op) -> bool:
     if number is None or number != 0:
         return False
     return op.declared is prims.ACCUMULATE or not op.result.tensor.dtype.is_float or math.copysign(1.0, number) < 0
-
-
-def made_by(value: Value, declared: Declaration) -> Op | None:
-    """The op that makes `value`, if it is one of this declaration."""
-    producer = value.producer
-    return producer if producer is not None and producer.declared is declared else None
 
 
 def fold_constants(op: Op, emit: Emitter) -> Value | None:
@@ -207,9 +197,9 @@ def add_negative(op: Op, emit: Emitter) -> Value | None:
     Exact: IEEE defines x - y as x + -y; integers wrap around alike.
     """
     a, b = op.operands
-    if turned := made_by(b, prims.NEGATIVE):
+    if turned := b.made_by(prims.NEGATIVE):
         return emit.emit("subtract", [a, turned.operands[0]])
-    if turned := made_by(a, prims.NEGATIVE):
+    if turned := a.made_by(prims.NEGATIVE):
         return emit.emit("subtract", [b, turned.operands[0]])
     return None
 
@@ -226,7 +216,7 @@ def subtract_zero(op: Op, emit: Emitter) -> Value | None:
         return a
     if adds_nothing(left, op):
         return emit.emit("negative", [b])
-    turned = made_by(b, prims.NEGATIVE)
+    turned = b.made_by(prims.NEGATIVE)
     return emit.emit("add", [a, turned.operands[0]]) if turned else None
 
 
@@ -255,7 +245,7 @@ def multiply_negatives(op: Op, emit: Emitter) -> Value | None:
     Exact: the sign of a float's product is that of its factors, zeros included; integers wrap around, the number too.
     """
     a, b = op.operands
-    left, right = made_by(a, prims.NEGATIVE), made_by(b, prims.NEGATIVE)
+    left, right = a.made_by(prims.NEGATIVE), b.made_by(prims.NEGATIVE)
     if left and right:
         return emit.emit("multiply", [left.operands[0], right.operands[0]])
     for turned, other in ((left, b), (right, a)):
@@ -291,9 +281,9 @@ def negative_of_negative(op: Op, emit: Emitter) -> Value | None:
     Exact: -(-x) always; the other for integers, as -(a - a) of floats is -0.0.
     """
     (x,) = op.operands
-    if turned := made_by(x, prims.NEGATIVE):
+    if turned := x.made_by(prims.NEGATIVE):
         return turned.operands[0]
-    difference = None if x.tensor.dtype.is_float else made_by(x, prims.SUBTRACT)
+    difference = None if x.tensor.dtype.is_float else x.made_by(prims.SUBTRACT)
     return emit.emit("subtract", difference.operands[::-1]) if difference else None
 
 
@@ -347,7 +337,7 @@ def select_known(op: Op, emit: Emitter) -> Value | None:
     number = number_of(condition)
     if number is not None:
         return a if number else b
-    inverted = made_by(condition, prims.LOGICAL_NOT)
+    inverted = condition.made_by(prims.LOGICAL_NOT)
     return emit.emit("select", [inverted.operands[0], b, a]) if inverted else None
 
 
@@ -386,7 +376,7 @@ def not_of_not(op: Op, emit: Emitter) -> Value | None:
 
     Exact: of bools.
     """
-    inverted = made_by(op.operands[0], prims.LOGICAL_NOT)
+    inverted = op.operands[0].made_by(prims.LOGICAL_NOT)
     return inverted.operands[0] if inverted else None
 
 
@@ -407,7 +397,7 @@ def cast_of_cast(op: Op, emit: Emitter) -> Value | None:
     number = number_of(x)
     if number is not None and not (wanted.dtype.is_integer and isinstance(number, float)):
         return emit.full(wanted, as_held(number, x.tensor.dtype))
-    inner = made_by(x, prims.CAST)
+    inner = x.made_by(prims.CAST)
     if inner is None:
         return None
     (source,) = inner.operands
@@ -457,7 +447,7 @@ def _past_repeats(op: Op) -> tuple[Value, int, tuple[Extent, ...], tuple[int, ..
     """What a reduction's operand repeats along all reduced axes, how often (not 0 times), and shape and axes of what is
     left.
     """
-    repeat = made_by(op.operands[0], prims.BROADCAST_TO)
+    repeat = op.operands[0].made_by(prims.BROADCAST_TO)
     if repeat is None:
         return None
     shape, placed = repeat.attrs["shape"], repeat.attrs["axes"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.numbers import fits, limits
-from staged.passes.algebra import Emitter, made_by, number_of, rule
+from staged.passes.algebra import Emitter, number_of, rule
 
 
 @rule(prims.EQUAL, prims.NOT_EQUAL, prims.LESS, prims.LESS_EQUAL, prims.GREATER, prims.GREATER_EQUAL)
@@ -51,7 +51,7 @@ def _limits_of(value: Value) -> tuple[int, int] | None:
         return None
     if number is not None:
         return int(number), int(number)
-    cast = made_by(value, prims.CAST)
+    cast = value.made_by(prims.CAST)
     return limits(cast.operands[0].tensor.dtype if cast is not None and _keeps_integers(cast) else dtype)
 
 

@@ -192,8 +192,8 @@ def _is_large(type: Any) -> bool:
 
 def _is_outer(value: Value) -> bool:
     """Whether a value is the product of a column and a row."""
-    product = value.producer
-    if product is None or product.declared is not prims.MATMUL:
+    product = value.made_by(prims.MATMUL)
+    if product is None:
         return False
     left, right = (operand.tensor for operand in product.operands)
     inner = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.types import Dim, TensorType, i64
-from staged.passes.algebra import Emitter, made_by, number_of, rule
+from staged.passes.algebra import Emitter, number_of, rule
 
 # ---- shapes -------------------------------------------------------------------------------------
 
@@ -23,10 +23,10 @@ def broadcast_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     shape, axes = op.attrs["shape"], op.attrs["axes"]
     if x.tensor.shape == shape and tuple(axes) == tuple(range(len(shape))):
         return x
-    if inner := made_by(x, prims.BROADCAST_TO):
+    if inner := x.made_by(prims.BROADCAST_TO):
         composed = tuple(axes[axis] for axis in inner.attrs["axes"])
         return emit.emit("broadcast_to", [inner.operands[0]], shape=shape, axes=composed)
-    if inner := made_by(x, prims.RESHAPE):
+    if inner := x.made_by(prims.RESHAPE):
         source = inner.operands[0]
         kept = [axis for axis, extent in enumerate(x.tensor.shape) if extent != 1]
         if tuple(x.tensor.shape[axis] for axis in kept) == source.tensor.shape:
@@ -43,7 +43,7 @@ def reshape_of_reshape(op: Op, emit: Emitter) -> Value | None:
     (x,) = op.operands
     if x.tensor.shape == op.attrs["shape"]:
         return x
-    if inner := made_by(x, prims.RESHAPE):
+    if inner := x.made_by(prims.RESHAPE):
         return emit.emit("reshape", [inner.operands[0]], shape=op.attrs["shape"])
     return _of_number(op, emit)
 
@@ -58,7 +58,7 @@ def permute_of_permute(op: Op, emit: Emitter) -> Value | None:
     axes = tuple(op.attrs["axes"])
     if axes == tuple(range(len(axes))):
         return x
-    if inner := made_by(x, prims.PERMUTE):
+    if inner := x.made_by(prims.PERMUTE):
         composed = tuple(inner.attrs["axes"][axis] for axis in axes)
         return emit.emit("permute", [inner.operands[0]], axes=composed)
     found = _of_number(op, emit)
@@ -122,7 +122,7 @@ def concat_of_concats(op: Op, emit: Emitter) -> Value | None:
 
     Exact: elements are copied, in the same order; along another axis the inner one stays.
     """
-    inner = [made_by(x, prims.CONCAT) for x in op.operands]
+    inner = [x.made_by(prims.CONCAT) for x in op.operands]
     if not any(made is not None and made.attrs["axis"] == op.attrs["axis"] for made in inner):
         return None
     pieces: list[Value] = []
@@ -146,7 +146,7 @@ def fold_transpose_into_matmul(op: Op, emit: Emitter) -> Value | None:
     operands, attrs = list(op.operands), dict(op.attrs)
     changed = False
     for number, flag in enumerate(("transpose_a", "transpose_b")):
-        transpose = made_by(operands[number], prims.PERMUTE)
+        transpose = operands[number].made_by(prims.PERMUTE)
         if transpose is not None:
             axes = tuple(transpose.attrs["axes"])
             rank = len(axes)
@@ -201,7 +201,7 @@ def read_what_was_written(op: Op, emit: Emitter) -> Value | None:
     Exact: elements are copied; both starts are the same values.
     """
     x, *start = op.operands
-    update = made_by(x, prims.DYNAMIC_UPDATE)
+    update = x.made_by(prims.DYNAMIC_UPDATE)
     if update is None or list(update.operands[2:]) != start or update.operands[1].type != op.result.type:
         return None
     return update.operands[1]

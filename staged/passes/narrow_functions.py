@@ -118,9 +118,9 @@ class _Narrow:
             port = self.param.get(value)
             if port is not None:
                 self.params.add((port[0], self.first[port]))
-            producer = value.producer
-            if producer is not None and producer.declared is CALL:
-                self.results.add((Call(producer).function, value.index))
+            call = value.made_by(CALL)
+            if call is not None:
+                self.results.add((Call(call).function, value.index))
 
         for op in walk_ops(function.block):
             for number, operand in enumerate(op.operands):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.types import TensorType, i64
-from staged.passes.algebra import Emitter, adds_nothing, made_by, number_of, rule
+from staged.passes.algebra import Emitter, adds_nothing, number_of, rule
 
 
 @rule(prims.ADD, prims.ACCUMULATE)
@@ -33,13 +33,13 @@ def add_side_by_side(op: Op, emit: Emitter) -> Value | None:
     joined = emit.emit("concat", [piece for _, _, piece in pieces], axis=axis)
     low, high = ([0] * op.result.tensor.ndim for _ in range(2))
     low[axis], high[axis] = pieces[0][0], whole - pieces[1][1]
-    fills = [pad.attrs["value"] for x in op.operands if (pad := made_by(x, prims.PAD))]
+    fills = [pad.attrs["value"] for x in op.operands if (pad := x.made_by(prims.PAD))]
     return emit.emit("pad", [joined], low=tuple(low), high=tuple(high), value=fills[0])
 
 
 def _place_along_axis(x: Value, total: Op) -> tuple[int, int, int, Value] | None:
     """(axis, begin, end, u) if `x` is `u` at that place of an axis, and around it what adds nothing to `total`."""
-    op = made_by(x, prims.PAD)
+    op = x.made_by(prims.PAD)
     if op is None or not adds_nothing(op.attrs["value"], total):
         return None
     axes = [axis for axis, around in enumerate(zip(op.attrs["low"], op.attrs["high"], strict=True)) if any(around)]
@@ -58,7 +58,7 @@ def add_into_place(op: Op, emit: Emitter) -> Value | None:
     Exact: for integers, and floats in an array of -0.0; of cotangents every zero is nothing.
     """
     for total, term in (op.operands, op.operands[::-1]):
-        update = made_by(term, prims.DYNAMIC_UPDATE)
+        update = term.made_by(prims.DYNAMIC_UPDATE)
         if update is not None and adds_nothing(number_of(update.operands[0]), op):
             _, piece, *start = update.operands
             before = emit.emit("dynamic_slice", [total, *start], sizes=piece.tensor.shape)
@@ -74,7 +74,7 @@ def add_into_slice(op: Op, emit: Emitter) -> Value | None:
     Exact: as for `add_into_place`.
     """
     for total, term in (op.operands, op.operands[::-1]):
-        pad = made_by(term, prims.PAD)
+        pad = term.made_by(prims.PAD)
         if pad is None or not adds_nothing(pad.attrs["value"], op):
             continue
         (piece,) = pad.operands
@@ -96,7 +96,7 @@ def add_into_scattered(op: Op, emit: Emitter) -> Value | None:
         return None
     for total, term in (op.operands, op.operands[::-1]):
         for declared in (prims.SCATTER_ADD, prims.SCATTER_ADD_ALONG):
-            scatter = made_by(term, declared)
+            scatter = term.made_by(declared)
             if scatter is not None and not scatter.effects and number_of(scatter.operands[0]) == 0:
                 return emit.intern(declared, [total, *scatter.operands[1:]], [op.result.type], scatter.attrs, ())[0]
     return None

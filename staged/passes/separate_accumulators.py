@@ -40,10 +40,7 @@ class _Filler(Copier):
 
     def filled(self, value: Value) -> Value | None:
         """The same constant again, if it is one."""
-        producer = value.producer
-        if producer is None or producer.declared is not prims.BROADCAST_TO or not is_tensor(value):
+        made = value.made_by(prims.BROADCAST_TO)
+        if made is None or not made.operands[0].made_by(prims.CONSTANT) or not is_tensor(value):
             return None
-        number = producer.operands[0].producer
-        if number is None or number.declared is not prims.CONSTANT:
-            return None
-        return self.builder.append(producer.replace(operands=[self.value(producer.operands[0])])).result
+        return self.builder.append(made.replace(operands=[self.value(made.operands[0])])).result

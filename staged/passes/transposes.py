@@ -48,7 +48,7 @@ class _Folder(Copier):
             return None
         axes = tuple(op.attrs["axes"])
         rank = len(axes)
-        product = op.operands[0].producer
-        if product is None or product.declared is not prims.MATMUL or axes != (*range(rank - 2), rank - 1, rank - 2):
+        product = op.operands[0].made_by(prims.MATMUL)
+        if product is None or axes != (*range(rank - 2), rank - 1, rank - 2):
             return None
         return product if self.uses[product.result] == 1 else None

@@ -33,12 +33,10 @@ def element_write(op: Op) -> ElementWrite | None:
     if op.declared is not KERNEL or len(op.results) != 1 or op.effects:
         return None
     block = op.blocks[0]
-    update = block.end.operands[0].producer
-    if update is None or update.declared is not prims.DYNAMIC_UPDATE or update.operands[1].tensor.size != 1:
+    update = block.end.operands[0].made_by(prims.DYNAMIC_UPDATE)
+    if update is None or update.operands[1].tensor.size != 1:
         return None
-    array, value = update.operands[0], update.operands[1]
-    while value not in block.params and value.producer is not None and value.producer.declared in (prims.RESHAPE, prims.BROADCAST_TO):
-        value = value.producer.operands[0]
+    array, value = update.operands[0], update.operands[1].behind(prims.RESHAPE, prims.BROADCAST_TO)
     if array not in block.params or value not in block.params or value.tensor.shape:
         return None
     starts, stride = [], 1

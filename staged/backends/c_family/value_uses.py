@@ -47,7 +47,8 @@ def collected_into(function: Function) -> dict[Value, tuple[Op, Value]]:
 def _enter(value: Value, collector: tuple[Op, Value], into: dict[Value, tuple[Op, Value]]) -> None:
     """Note who collects `value`, and with it what it is in the branches of an `if`."""
     into[value] = collector
-    if value.producer is not None and value.producer.declared is IF:
-        for block in value.producer.blocks:
+    choice = value.made_by(IF)
+    if choice is not None:
+        for block in choice.blocks:
             if block.end.kind == "yield":
                 _enter(block.end.operands[value.index], collector, into)

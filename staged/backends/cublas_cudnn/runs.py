@@ -96,7 +96,7 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
 def _takes_fixed_numbers(op: Op) -> bool:
     """Whether the numbers that a library is given are written in the text: it reads them when it is called, once for all."""
     numbers = [operand for operand in op.operands if not is_tensor(operand)]
-    return all(value.producer is not None and value.producer.declared is prims.CONSTANT for value in numbers)
+    return all(value.made_by(prims.CONSTANT) for value in numbers)
 
 
 def _may_stop(op: Op, kernels: Mapping[Op, KernelText]) -> bool:

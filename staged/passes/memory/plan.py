@@ -460,10 +460,8 @@ def _in_place(op: Op) -> list[tuple[int, int]]:
 
 def _role_in_call(value: Value) -> str:
     """For what a call gives and the user has no name for: where it comes from."""
-    producer = value.producer
-    if producer is None or producer.declared is not CALL or value.hint:
-        return ""
-    return f"result of `{producer.attrs['function']}`"
+    call = value.made_by(CALL)
+    return "" if call is None or value.hint else f"result of `{Call(call).function}`"
 
 
 def _writes(op: Op, variable: VariableRef) -> bool:

@@ -107,8 +107,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "-(a - b) of floats is b - a",
         ALGEBRA,
-        'difference = None if x.tensor.dtype.is_float else made_by(x, prims.SUBTRACT)',
-        'difference = made_by(x, prims.SUBTRACT)',
+        'difference = None if x.tensor.dtype.is_float else x.made_by(prims.SUBTRACT)',
+        'difference = x.made_by(prims.SUBTRACT)',
         rule("negative_of_negative"),
     ),
     Mutant(

@@ -154,9 +154,7 @@ def _per_channel(x: TensorType) -> TensorType:
 
 def _is_fused(op: Op, users: Users) -> bool:
     """Whether a kernel makes what an op takes, or takes what it gives."""
-    made = op.operands[0]
-    while made.producer is not None and made.producer.declared in MOVES:
-        made = made.producer.operands[0]
+    made = op.operands[0].behind(*MOVES)
     return made.producer is not None and _is_kernel(made.producer) or _reach_kernel(op.results, users)
 
 

@@ -145,9 +145,7 @@ class _Matcher:
 
     def source(self, value: Value) -> Value:
         """What `value` repeats."""
-        while value.producer is not None and value.producer.declared in MOVES:
-            value = value.producer.operands[0]
-        return value
+        return value.behind(*MOVES)
 
     def number(self, value: Value) -> Scale | None:
         """A number that the host knows, as a factor."""
@@ -211,11 +209,8 @@ def _orders(op: Op) -> tuple[tuple[Value, Value], ...]:
 
 def number_everywhere(value: Value, moves: Collection[Declaration] = MOVES) -> float | None:
     """The number that `value` is everywhere, seen through ops that move or repeat elements."""
-    while value.producer is not None and value.producer.declared in moves:
-        value = value.producer.operands[0]
-    if value.producer is None or value.producer.declared is not prims.CONSTANT:
-        return None
-    number = value.producer.attrs["value"]
+    made = value.behind(*moves).made_by(prims.CONSTANT)
+    number = None if made is None else made.attrs["value"]
     return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
@@ -247,8 +242,8 @@ def _inputs_of_tanh(value: Value) -> Iterator[Value]:
     """Candidates for the x of `0.5 * x * (tanh(...) + 1)`."""
     if value.producer is not None:
         for factor in value.producer.operands:
-            if factor.producer is not None and factor.producer.declared is prims.MULTIPLY:
-                yield from factor.producer.operands
+            if product := factor.made_by(prims.MULTIPLY):
+                yield from product.operands
 
 
 def _same(value: Value, pattern: Pattern) -> bool:
@@ -258,8 +253,8 @@ def _same(value: Value, pattern: Pattern) -> bool:
         number = number_everywhere(value)
         return number is not None and math.isclose(number, pattern, rel_tol=1e-6)
     declared, *operands = pattern
-    op = value.producer
-    if op is None or op.declared is not declared:
+    op = value.made_by(declared)
+    if op is None:
         return False
     orders = [op.operands, op.operands[::-1]] if declared in (prims.ADD, prims.MULTIPLY) else [op.operands]
     return any(all(map(_same, order, operands)) for order in orders)

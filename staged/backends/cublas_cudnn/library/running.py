@@ -84,8 +84,8 @@ def _sums(part: Op, users: Users, places: Places, factor: float) -> Iterator[_Up
     for user in users.get(part.result, ()):
         if user is None or user.declared is not prims.ADD or user not in places:
             continue
-        kept = _other(user, part.result).producer
-        if kept is None or kept.declared is not prims.MULTIPLY:
+        kept = _other(user, part.result).made_by(prims.MULTIPLY)
+        if kept is None:
             continue
         for old in kept.operands:
             number = number_everywhere(_other(kept, old), REPEATS)

@@ -124,9 +124,7 @@ class WeightGradients:
 
 
 def _behind_reshapes(value: Value) -> Value:
-    while value.producer is not None and value.producer.declared in (prims.RESHAPE, prims.STOP_GRADIENT):
-        value = value.producer.operands[0]
-    return value
+    return value.behind(prims.RESHAPE, prims.STOP_GRADIENT)
 
 
 def _is_of_kernel(value: Value) -> bool:
