@@ -19,6 +19,7 @@ from functools import cached_property
 from math import prod
 
 from staged.ir.loops import ArrayRef, Axis, Load, Loop, Store
+from staged.ir.rewrites import Rewriting
 
 
 class Level(enum.Enum):
@@ -144,6 +145,16 @@ class Unroll:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteOut:
+    """The iterations of the loops over `axes`, each alone: what they keep in arrays then is in registers."""
+
+    axes: tuple[Axis, ...]
+
+    def __str__(self) -> str:
+        return f"write out {_names(self.axes)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where workspace is, or a copy of what an access reads."""
 
@@ -155,7 +166,7 @@ class Place:
         return f"place {array.name}: {self.memory.value}"
 
 
-Directive = Split | Bind | Share | Seek | Vectorise | Unroll | Place
+Directive = Split | Bind | Share | Seek | Vectorise | Unroll | WriteOut | Place
 
 
 def _names(axes: tuple[Axis, ...]) -> str:
@@ -164,15 +175,16 @@ def _names(axes: tuple[Axis, ...]) -> str:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Directives for one nest, or one part of it."""
+    """Directives for one nest, or one part of it. `rewrites` made the nest of another one."""
 
     directives: tuple[Directive, ...] = field(default=())
+    rewrites: tuple[Rewriting, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.directives))
+        return "\n".join(map(str, (*self.rewrites, *self.directives)))
 
     def __repr__(self) -> str:
-        return f"<schedule {'; '.join(map(str, self.directives))}>"
+        return f"<schedule {'; '.join(map(str, (*self.rewrites, *self.directives)))}>"
 
     # ---- what a CPU's text asks ----
 
@@ -207,6 +219,11 @@ class Schedule:
         count = max(1, min(self.unroll, loop.axis.extent // self.lanes))
         # Where whole turns end is found by masking when the program counts them: a power of two.
         return count if loop.axis.dim is None else 1 << (count.bit_length() - 1)
+
+    @cached_property
+    def written_out(self) -> frozenset[Axis]:
+        """The axes of the loops whose iterations are written out."""
+        return frozenset(axis for d in self.directives if isinstance(d, WriteOut) for axis in d.axes)
 
     @cached_property
     def chunk(self) -> int:

@@ -25,7 +25,7 @@ from staged.kernels.groups import FusionLog, Groups, Node, TakesEpilogue, is_vie
 from staged.kernels.kinds import is_inlined, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.lower_alone import has_own_kernel
-from staged.kernels.products import is_plain_loops, product_kernel, schedule_product
+from staged.kernels.products import is_plain_loops, product_kernel, scheduled_product
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.tile import tile_transposes
@@ -223,7 +223,7 @@ class _BlockFuser:
         if is_plain_loops(root):
             declared = KERNEL
             body, nest = product_kernel(root, node.ops, inputs, results, epilogue, sizes)
-            attrs |= {"nest": nest, "schedule": schedule_product(nest, self.machine)}
+            attrs["nest"], attrs["schedule"] = scheduled_product(nest, self.machine)
         else:
             attrs |= {**root.attrs, "kind": root.name}
             if dims:

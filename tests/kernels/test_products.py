@@ -33,6 +33,18 @@ def test_tiny_and_empty_products(m, k, n):
     assert [op.name for op in kernels(program.function)] == ["kernel"]
 
 
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: m.name)
+@pytest.mark.parametrize("m, k, n", [(6, 60, 32), (13, 17, 70), (11, 70, 16), (2, 200, 33), (100, 40, 4)])
+def test_tiles_of_integers_cover_every_element_once(machine, m, k, n):
+    """In any number of pieces: threads take iterations of one loop, then those of the next."""
+    program = check(
+        lambda a, b, c: D.matmul(a, b) + c, tensor("i32", m, k), tensor("i32", k, n), tensor("i32", m, n),
+        count=1, machine=machine,
+    )  # fmt: skip
+    assert "keep k: over r, s" in str(kernels(program.function)[0].attrs["schedule"])
+    assert program.kernels[0].items == -(-m // 6)
+
+
 @pytest.mark.parametrize("m, n", [(0, 4), (3, 0)])
 def test_products_without_elements(m, n):
     check(lambda x, w: D.matmul(x, w), tensor("f32", m, 3), tensor("f32", 3, n))

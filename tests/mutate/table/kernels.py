@@ -7,6 +7,7 @@ LANES = "staged/backends/c_family/support/lanes.py"
 PRODUCTS = "staged/kernels/products.py"
 ON_FUSION = ("tests/kernels/test_groups.py",)
 ON_INTEGERS = ("tests/backends/c_family/test_integers_in_kernels.py", "-k", "host")
+ON_REWRITES = ("tests/kernels/test_rewrites.py",)
 ON_PRODUCTS = ("tests/kernels/test_products.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -146,8 +147,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sums of floats in vectors, where columns are too few",
         PRODUCTS,
-        "if nest.inputs[0].dtype.is_float else schedule(nest, machine)",
-        "if nest.inputs[0].dtype.is_bool else schedule(nest, machine)",
+        "if is_float else schedule(nest, machine)",
+        "if False else schedule(nest, machine)",
         ON_PRODUCTS,
     ),
     Mutant(
@@ -156,5 +157,61 @@ MUTANTS: tuple[Mutant, ...] = (
         "Affine.of(inner, 1 if turned_b else n)",
         "Affine.of(inner, n)",
         ON_PRODUCTS,
+    ),
+    Mutant(
+        "iterations that touch one element change places",
+        "staged/ir/rewrites.py",
+        "def keeps(free: Sequence[Axis]) -> bool:\n",
+        "def keeps(free: Sequence[Axis]) -> bool:\n            return True\n",
+        ON_REWRITES,
+    ),
+    Mutant(
+        "a total goes on in another loop",
+        "staged/ir/rewrites.py",
+        '            if loop.reductions:\n                raise _illegal(self, f"the total',
+        '            if False:\n                raise _illegal(self, f"the total',
+        ON_REWRITES,
+    ),
+    Mutant(
+        "a padded loop adds to its total",
+        "staged/ir/rewrites.py",
+        '            if loop.reductions:\n                raise _illegal(self, f"{loop.reductions[0].target.name} would',
+        '            if False:\n                raise _illegal(self, f"{loop.reductions[0].target.name} would',
+        ON_REWRITES,
+    ),
+    Mutant(
+        "what is not there is stored",
+        "staged/ir/rewrites.py",
+        "out.append(Guarded((bound,), tuple(rest)))",
+        "out.extend(rest)",
+        ON_REWRITES,
+    ),
+    Mutant(
+        "a panel is copied without the guards around what is read",
+        "staged/ir/rewrites.py",
+        "guards, fill = (*first.guards, *around), first.fill",
+        "guards, fill = first.guards, first.fill",
+        ON_REWRITES,
+    ),
+    Mutant(
+        "a strip is not as long as it is said",
+        "staged/ir/rewrites.py",
+        "Affine.of(outer, self.size) + Affine.of(inner)",
+        "Affine.of(outer, self.size - 1) + Affine.of(inner)",
+        ON_REWRITES,
+    ),
+    Mutant(
+        "places of totals overlap",
+        "staged/ir/rewrites.py",
+        "index, size = Affine.of(axis, size) + index, size * axis.extent",
+        "index, size = Affine.of(axis, size) + index, size + axis.extent",
+        ON_REWRITES,
+    ),
+    Mutant(
+        "iterations that write one element are items",
+        "staged/ir/dependences.py",
+        "- min(low for low, _ in reaches) < abs(step)",
+        "< 1 << 40",
+        ON_REWRITES,
     ),
 )

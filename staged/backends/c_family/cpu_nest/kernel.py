@@ -19,10 +19,10 @@ from staged.backends.c_family.code.uses import mentioned
 from staged.backends.c_family.cpu_nest.vector_loops import VectorLoops
 from staged.backends.c_family.cpu_nest.vector_statements import VectorStatements
 from staged.backends.c_family.cpu_nest.vector_totals import VectorTotals
-from staged.backends.c_family.expr import Cast, Expr, Infix, Literal, Variable
+from staged.backends.c_family.expr import Cast, Conditional, Expr, Infix, Literal, Variable
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
 from staged.backends.c_family.nest.loops import Loops
-from staged.backends.c_family.nest.lowering import Lowering
+from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest.statements import Statements
 from staged.backends.c_family.nest.totals import Totals
 from staged.backends.c_family.nest.uses import may_stop
@@ -71,7 +71,7 @@ def kernel_of(
     low = cpu.low
     parameters = low.parameters()
     given = [parameter.variable for parameter in parameters]
-    scratch_bytes = sum(aligned(array.nbytes) for array in nest.scratch)
+    scratch_bytes = sum(aligned(array.nbytes) for array in nest.scratch if array.role == "scratch")
     if scratch_bytes:
         parameters.append(Parameter(low.variable("scratch", BYTES)))
     can_fail = any(may_stop(s) for s in walk(nest.body))
@@ -82,10 +82,11 @@ def kernel_of(
     low.names.used |= {"begin", "end"}
     low.parameter_names = set(low.names.used)
     begin, end = Variable("begin", INDEX), Variable("end", INDEX)
-    places = list(declare_scratch(low, parameters[len(given)].variable)) if scratch_bytes else []
+    places = [*declare_registers(low)]
+    if scratch_bytes:
+        places += declare_scratch(low, parameters[len(given)].variable)
     if nest.items != 1:
-        axis = next(s.axis for s in nest.body if isinstance(s, Loop | Tile))
-        low.ranges[axis] = (begin, end)
+        deal_out(low, begin, end)
     low.body(nest.body)
     body = low.code.body
     if nest.items == 1:
@@ -108,10 +109,45 @@ def kernel_of(
     )
 
 
+def deal_out(low: Lowering, begin: Variable, end: Variable) -> None:
+    """The items from `begin` to `end` as iterations of the outermost loops: those of one loop come after those of the one before."""
+    axes = [s.axis for s in low.nest.body if isinstance(s, Loop | Tile)]
+    if len(axes) == 1:
+        low.ranges[axes[0]] = begin, end
+        return
+    before = 0
+    for axis in axes:
+        first, stop = (
+            low.constant(hint, INDEX, clamped(limit, before, axis.extent))
+            for hint, limit in (("first", begin), ("stop", end))
+        )
+        low.ranges[axis] = first, stop
+        before += axis.extent
+
+
+def clamped(item: Variable, before: int, extent: int) -> Expr:
+    """The iteration of a loop at an item, where `before` items are those of other loops; at most `extent`."""
+    place = Infix("-", item, Literal(str(before))) if before else item
+    last = Literal(str(before + extent))
+    below = Conditional(Infix("<", item, last), place, Literal(str(extent)))
+    return Conditional(Infix("<", item, Literal(str(before))), ZERO, below) if before else below
+
+
+def declare_registers(low: Lowering) -> Iterable[Declare]:
+    """The arrays of the nest that are meant to be in registers."""
+    for array in low.nest.scratch:
+        if array.role == "registers":
+            place = low.variable(array.name, scalar(array.dtype))
+            low.arrays[array] = place
+            yield Declare(place, is_const=False, sizes=(Literal(str(array.size)),))
+
+
 def declare_scratch(low: Lowering, scratch: Expr) -> Iterable[Declare]:
     """The nest's workspace, each array in whole cache lines."""
     offset = 0
     for array in low.nest.scratch:
+        if array.role != "scratch":
+            continue
         place = low.variable(array.name, pointer(scalar(array.dtype), Space.GLOBAL))
         low.arrays[array] = place
         start = Infix("+", scratch, Literal(str(offset))) if offset else scratch

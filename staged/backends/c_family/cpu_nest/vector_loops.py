@@ -110,7 +110,8 @@ class VectorLoops:
             start = whole
         if left is None or left >= lanes:
             left, whole = self.whole_iterations(begin, end, left, lanes)
-            with low.loop(i, start, whole, Literal(str(lanes))):
+            unroll = axis.extent // lanes * (axis in low.schedule.written_out)
+            with low.loop(i, start, whole, Literal(str(lanes)), unroll):
                 self.body(loop)
             start = whole
         if left and extent is not None and extent >= lanes and may_repeat(loop, self.vectors.speller):

@@ -45,7 +45,7 @@ class Loops:
             return
         start, stop = low.range_of(axis)
         i = low.scoped(axis)
-        with low.loop(i, start, stop):
+        with low.loop(i, start, stop, unroll=axis.extent * (axis in low.schedule.written_out)):
             low.body(loop.body)
         low.leave(i)
 

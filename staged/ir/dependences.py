@@ -1,0 +1,216 @@
+"""What may move in a nest: which statements, in what order, and what of a nest reads or writes what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from staged.ir.loops import (
+    Accumulate,
+    Affine,
+    ArrayRef,
+    Axis,
+    Bound,
+    Compute,
+    Constant,
+    Guarded,
+    Load,
+    LoadPair,
+    Local,
+    Loop,
+    Operand,
+    PositionOf,
+    Statement,
+    Store,
+    StorePair,
+    Tile,
+    walk,
+)
+from staged.ir.types import DType
+
+Body = tuple[Statement, ...]
+
+
+def is_independent(loop: Loop) -> bool:
+    """Whether the iterations of a loop may run in any order, and side by side: each writes elements that no other touches."""
+    if loop.reductions or any(isinstance(s, Store) and s.atomic or not is_movable(s) for s in walk(loop.body)):
+        return False
+    places: dict[ArrayRef, list[Affine]] = {}
+    for array, index in written(loop.body):
+        if array.role == "output":
+            places[array] = [index, *accesses(loop.body, array)]
+    return all(_are_apart(loop, found) for found in places.values())
+
+
+def are_independent(loops: Sequence[Loop]) -> bool:
+    """Whether the iterations of loops after one another may run in any order, those of different loops too."""
+    if not all(map(is_independent, loops)):
+        return False
+    touched: dict[ArrayRef, list[tuple[int, int] | None]] = {}
+    for loop in loops:
+        for array in {array for array, _ in written((loop,))}:
+            reaches = [_reach(index, bounds_around((loop,), index)) for index in accesses((loop,), array)]
+            known = [reach for reach in reaches if reach is not None and array.role == "output"]
+            whole = (min(low for low, _ in known), max(high for _, high in known)) if known else None
+            touched.setdefault(array, []).append(whole if len(known) == len(reaches) else None)
+    for found in touched.values():
+        apart = sorted(reach for reach in found if reach is not None)
+        if len(found) > 1 and (len(apart) < len(found) or any(low <= high for (_, high), (low, _) in pairwise(apart))):
+            return False
+    return True
+
+
+def _reach(index: Affine, bounds: Sequence[Bound]) -> tuple[int, int] | None:
+    """The smallest and the largest place; None where these depend on data."""
+    terms = terms_of(index, bounds)
+    if terms is None:
+        return None
+    low = index.offset + sum(step * (extent - 1) for step, extent in terms if step < 0)
+    return low, index.offset + sum(step * (extent - 1) for step, extent in terms if step > 0)
+
+
+def _are_apart(loop: Loop, indices: Sequence[Affine]) -> bool:
+    """Whether the elements at some indices are others in each iteration of a loop."""
+    axis, first = loop.axis, indices[0]
+    step = first.stride(axis)
+    if not step:
+        return False
+    if all(same(first, index) for index in indices) and is_injective(first, bounds_around(loop.body, first)):
+        return True
+    reaches = []
+    for index in indices:
+        rest = Affine(tuple(term for term in index.terms if term[0] is not axis), index.offset)
+        reach = _reach(rest, bounds_around(loop.body, index))
+        if index.stride(axis) != step or reach is None:
+            return False
+        reaches.append(reach)
+    return max(high for _, high in reaches) - min(low for low, _ in reaches) < abs(step)
+
+
+def zero(dtype: DType) -> Constant:
+    """What fills an array where it has no elements."""
+    return Constant(dtype.numpy.type(0).item(), dtype)
+
+
+def guarded_loads(body: Body, bounds: tuple[Bound, ...] = ()) -> Iterator[tuple[Load, tuple[Bound, ...]]]:
+    """Every load, with the bounds of the statements around it."""
+    for s in body:
+        match s:
+            case Load():
+                yield s, bounds
+            case Guarded(more, inner):
+                yield from guarded_loads(inner, (*bounds, *more))
+            case Loop(_, inner) | Tile(_, _, inner):
+                yield from guarded_loads(inner, bounds)
+
+
+def is_pure(s: Statement) -> bool:
+    return isinstance(s, Compute) and (s.declared.kind == "random" or cannot_stop(s))
+
+
+def cannot_stop(s: Compute) -> bool:
+    """Whether an op gives a result for all operands: integers are not divided by zero, nor raised to a negative power."""
+    return s.target.dtype.is_float or s.op not in ("floor_divide", "remainder", "pow")
+
+
+def is_movable(s: Statement) -> bool:
+    """Whether nothing but what a statement reads and writes decides where it may stand."""
+    return isinstance(s, Load | LoadPair | Store | StorePair | Accumulate | PositionOf | Loop | Guarded) or is_pure(s)
+
+
+def written(body: Sequence[Statement]) -> Iterator[tuple[ArrayRef, Affine]]:
+    for s in walk(tuple(body)):
+        if isinstance(s, Store | StorePair):
+            yield s.array, s.index
+
+
+def accesses(body: Body, array: ArrayRef) -> Iterator[Affine]:
+    for s in walk(body):
+        if isinstance(s, Store | StorePair | Load | LoadPair) and s.array is array:
+            yield s.index
+
+
+def bounds_around(body: Body, index: Affine) -> tuple[Bound, ...]:
+    """The bounds around the store to an index."""
+    for s in body:
+        if isinstance(s, Store | StorePair) and s.index is index:
+            return ()
+        if isinstance(s, Loop | Tile | Guarded) and any(at is index for _, at in written(s.body)):
+            return (*(s.bounds if isinstance(s, Guarded) else ()), *bounds_around(s.body, index))
+    return ()
+
+
+def is_injective(index: Affine, bounds: Sequence[Bound]) -> bool:
+    """Whether different iterations are at different places: each stride is longer than all that the smaller ones reach."""
+    terms = terms_of(index, bounds)
+    if terms is None:
+        return False
+    reach = 0
+    for step, extent in sorted((abs(step), extent) for step, extent in terms):
+        if extent > 1 and step <= reach:
+            return False
+        reach += step * (extent - 1)
+    return True
+
+
+def terms_of(index: Affine, bounds: Sequence[Bound]) -> list[tuple[int, int]] | None:
+    """(stride, extent) of what an index is made of, where what bounds limit is one; None where it depends on data."""
+    terms: list[tuple[int, int]] = []
+    left = dict(index.terms)
+    for bound in bounds:
+        ratios = {left.get(n, 0) / step for n, step in bound.index.terms}
+        if len(ratios) == 1 and 0 not in ratios and (ratio := ratios.pop()).is_integer() and not bound.index.offset:
+            terms.append((int(ratio), bound.extent))
+            for n, _ in bound.index.terms:
+                del left[n]
+    for n, step in left.items():
+        if not isinstance(n, Axis):
+            return None
+        terms.append((step, n.extent))
+    return terms
+
+
+def same(a: Affine, b: Affine) -> bool:
+    return a.offset == b.offset and dict(a.terms) == dict(b.terms)
+
+
+def needed(before: Sequence[Statement], body: Sequence[Statement]) -> Body:
+    """Of the statements that make locals, those whose locals are used in a body, and what these use."""
+    used = {local for s in walk(tuple(body)) for local in reads(s)}
+    kept: list[Statement] = []
+    for s in reversed(before):
+        targets = set(_made(s))
+        if targets & used:
+            kept.append(s)
+            used |= set(reads(s))
+    return tuple(reversed(kept))
+
+
+def reads(s: Statement) -> Iterator[Local]:
+    operands: tuple[Operand | None, ...] = ()
+    indices: tuple[Affine, ...] = ()
+    match s:
+        case Compute(operands=operands):
+            pass
+        case Accumulate(value=value, position=position):
+            operands, indices = (value,), (() if position is None else (position,))
+        case Store(index=index, value=value):
+            operands, indices = (value,), (index,)
+        case StorePair(index=index, first=first, second=second):
+            operands, indices = (first, second), (index,)
+        case Load(index=index, guards=guards):
+            indices = (index, *(g.index for g in guards))
+        case LoadPair(index=index) | PositionOf(index=index):
+            indices = (index,)
+        case Guarded(bounds):
+            indices = tuple(bound.index for bound in bounds)
+    yield from (each for each in operands if isinstance(each, Local))
+    yield from (n for index in indices for n, _ in index.terms if isinstance(n, Local))
+
+
+def _made(s: Statement) -> Iterator[Local]:
+    match s:
+        case LoadPair(first, second):
+            yield from (first, second)
+        case Load(target=target) | Compute(target=target) | PositionOf(target=target):
+            yield target

@@ -1,0 +1,497 @@
+"""Directives that rewrite a nest: the same results, to the bit, by other loops.
+
+    keep k over r, s                         for r < 4:                      for k < 256:
+                                               for s < 32:                     for r < 4:
+    for r < 4:                                   total[32*r + s] = 0             for s < 32:
+      for s < 32:                            for k < 256:               ->         total[32*r + s] += x * y
+        total = 0                              ...                           for r < 4:
+        for k < 256: total += x * y                                            for s < 32:
+        c[...] = total                                                           c[...] = total[32*r + s]
+
+Loops are named by their axes; a directive is for every loop of its name that stands among the loops that it names. Each is checked:
+what would change a result, or the order in which a sum takes in its terms, is refused with an `IllegalSchedule` that says why.
+Source of the terms: Allen and Kennedy, Optimizing Compilers for Modern Architectures, 2001 (strip mining, interchange, fission, scalar
+expansion).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from staged.ir.declaration import DECLARED
+from staged.ir.dependences import (
+    Body,
+    accesses,
+    are_independent,
+    bounds_around,
+    guarded_loads,
+    is_injective,
+    is_movable,
+    is_pure,
+    needed,
+    same,
+    written,
+    zero,
+)
+from staged.ir.loops import (
+    Accumulate,
+    Affine,
+    ArrayRef,
+    Axis,
+    Bound,
+    Compute,
+    Guarded,
+    Load,
+    LoadPair,
+    Local,
+    Loop,
+    Nest,
+    PositionOf,
+    Statement,
+    Store,
+    Tile,
+    identity,
+    map_indices,
+    walk,
+)
+
+
+class IllegalSchedule(ValueError):
+    """A directive names what is not there, or would change what a nest computes."""
+
+
+class _Elsewhere(IllegalSchedule):
+    """The loops around or inside of one are others than a directive speaks of: it may speak of another of the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divide:
+    """A loop becomes two: one over the first `at` iterations, and one over the others."""
+
+    loop: str
+    at: int
+
+    def __str__(self) -> str:
+        return f"divide {self.loop}: at {self.at}"
+
+    def apply(self, nest: Nest) -> Nest:
+        axes: dict[Axis, tuple[Axis, Axis]] = {}
+
+        def change(loop: Loop) -> Body:
+            axis = loop.axis
+            _is_static(self, axis)
+            if not 0 < self.at < axis.extent:
+                raise _illegal(self, f"it has {axis.extent} iterations")
+            if loop.reductions:
+                raise _illegal(self, f"the total {loop.reductions[0].target.name} goes on from its first iterations to the others")
+            halves = (Axis(f"{axis.name}_head", self.at), Axis(f"{axis.name}_tail", axis.extent - self.at))
+            first, second = axes.setdefault(axis, halves)
+            return (
+                Loop(first, _with_axis(loop.body, axis, Affine.of(first))),
+                Loop(second, _with_axis(loop.body, axis, Affine.of(second) + self.at)),
+            )
+
+        return _rewritten(nest, _at(self, nest.body, self.loop, change))
+
+
+@dataclass(frozen=True, slots=True)
+class StripMine:
+    """A loop becomes two, one inside the other: `size` iterations each, which it must have a multiple of."""
+
+    loop: str
+    size: int
+    outer: str
+    inner: str
+
+    def __str__(self) -> str:
+        return f"strip-mine {self.loop}: {self.outer} by {self.size} {self.inner}"
+
+    def apply(self, nest: Nest) -> Nest:
+        axes: dict[Axis, tuple[Axis, Axis]] = {}
+
+        def change(loop: Loop) -> Body:
+            axis = loop.axis
+            _is_static(self, axis)
+            if axis.extent % self.size:
+                raise _illegal(self, f"{axis.extent} iterations are no multiple of {self.size}: divide or pad it first")
+            both = (Axis(self.outer, axis.extent // self.size), Axis(self.inner, self.size))
+            outer, inner = axes.setdefault(axis, both)
+            body = _with_axis(loop.body, axis, Affine.of(outer, self.size) + Affine.of(inner))
+            return (Loop(outer, (Loop(inner, body),), loop.reductions),)
+
+        return _rewritten(nest, _at(self, nest.body, self.loop, change))
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """Loops that are directly inside one another change places: `loops` from the outermost to the innermost."""
+
+    loops: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"reorder: {', '.join(self.loops)}"
+
+    def apply(self, nest: Nest) -> Nest:
+        for name in self.loops:
+            _at(self, nest.body, name, lambda loop: (loop,))
+        return _rewritten(nest, _where(self, nest.body, lambda s: s.axis.name in self.loops, lambda loop: (self.chain(loop),)))
+
+    def chain(self, loop: Loop) -> Loop:
+        """The loop and those inside of it, in their new order."""
+        axes, body = [loop.axis], loop.body
+        if loop.reductions:
+            raise _elsewhere(self, f"{loop.axis.name} keeps a total")
+        while len(axes) < len(self.loops):
+            inner = body[0] if len(body) == 1 else None
+            if not isinstance(inner, Loop) or inner.axis.name not in self.loops:
+                raise _elsewhere(self, f"{axes[-1].name} has more in it than another of these loops")
+            if inner.reductions:
+                raise _illegal(self, f"{inner.axis.name} keeps a total")
+            axes.append(inner.axis)
+            body = inner.body
+        self.check(axes, body)
+        made = body
+        for name in reversed(self.loops):
+            made = (Loop(next(axis for axis in axes if axis.name == name), made),)
+        (chained,) = made
+        assert isinstance(chained, Loop)
+        return chained
+
+    def check(self, axes: Sequence[Axis], body: Body) -> None:
+        """Iterations that touch the same element must keep their order."""
+        order = [axis.name for axis in axes]
+
+        def keeps(free: Sequence[Axis]) -> bool:
+            names = [axis.name for axis in free]
+            return [name for name in self.loops if name in names] == [name for name in order if name in names]
+
+        inside = {r for s in walk(body) if isinstance(s, Loop | Tile) for r in s.reductions}
+        for s in walk(body):
+            if isinstance(s, Accumulate) and s.reduction not in inside and not keeps(axes):
+                raise _illegal(self, f"{s.reduction.target.name} would take in its terms in another order")
+            if not is_movable(s):
+                raise _illegal(self, f"a {type(s).__name__} keeps its place")
+        for array, index in written(body):
+            if any(not same(index, other) for other in accesses(body, array)):
+                raise _illegal(self, f"{array.name} is read or written at several places")
+            if not is_injective(index, bounds_around(body, index)) or not keeps(
+                [axis for axis in axes if not index.stride(axis)]
+            ):
+                raise _illegal(self, f"elements of {array.name} would be written in another order")
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The totals of `loop` for all iterations of the loops `over`, which are directly around it, are kept at once, in registers:
+    these loops go inside, and are repeated before it, to start the totals, and after it, for what is done with them."""
+
+    loop: str
+    over: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"keep {self.loop}: over {', '.join(self.over)}, in registers"
+
+    def apply(self, nest: Nest) -> Nest:
+        if not self.over:
+            raise _illegal(self, "there are no loops to keep totals over")
+        kept: list[ArrayRef] = []
+
+        def change(outer: Loop) -> Body:
+            axes, body = [outer.axis], outer.body
+            if outer.reductions:
+                raise _illegal(self, f"{outer.axis.name} keeps a total itself")
+            for name in self.over[1:]:
+                inner = body[0] if len(body) == 1 else None
+                if not isinstance(inner, Loop) or inner.axis.name != name or inner.reductions:
+                    raise _elsewhere(self, f"{axes[-1].name} has more in it than the loop {name}")
+                axes.append(inner.axis)
+                body = inner.body
+            return self.split(axes, body, kept)
+
+        body = _at(self, nest.body, self.over[0], change)
+        return _rewritten(replace(nest, scratch=(*nest.scratch, *kept)), body)
+
+    def split(self, axes: Sequence[Axis], body: Body, kept: list[ArrayRef]) -> Body:
+        """What was in the loops over `axes`, in loops of its own before, in and after the loop with the totals."""
+        places = [n for n, s in enumerate(body) if isinstance(s, Loop) and s.axis.name == self.loop]
+        if len(places) != 1:
+            raise _elsewhere(self, f"{axes[-1].name} has {len(places)} loops of this name in it")
+        loop = body[places[0]]
+        assert isinstance(loop, Loop)
+        for axis in (*axes, loop.axis):
+            _is_static(self, axis)
+        before, after = body[: places[0]], body[places[0] + 1 :]
+        if not loop.reductions:
+            raise _illegal(self, "it has no totals")
+        inner = {r for s in walk(loop.body) if isinstance(s, Loop | Tile) for r in s.reductions}
+        for s in (*before, *walk(loop.body)):
+            own = isinstance(s, Accumulate) and (s.reduction in loop.reductions or s.reduction in inner)
+            if not (own or isinstance(s, Load | LoadPair | PositionOf | Loop) or is_pure(s)):
+                raise _illegal(self, f"a {type(s).__name__} keeps its place")
+        read = {s.array for s in (*before, *walk(loop.body)) if isinstance(s, Load | LoadPair)}
+        for array, _ in written(after):
+            if array in read:
+                raise _illegal(self, f"{array.name} is read for later totals than those after which it is written")
+        index, size = Affine(), 1
+        for axis in reversed(axes):
+            index, size = Affine.of(axis, size) + index, size * axis.extent
+        totals: dict[Local, tuple[ArrayRef, str]] = {}
+        for r in loop.reductions:
+            combine = DECLARED[r.op].combine
+            if not combine:
+                raise _illegal(self, f"{r.target.name} is an {r.op}, which is not made of two partial ones")
+            totals[r.target] = ArrayRef(r.target.name, r.target.dtype, size, "registers"), combine
+        kept += [array for array, _ in totals.values()]
+
+        def around(inside: Sequence[Statement]) -> Loop:
+            made: Body = tuple(inside)
+            for axis in reversed(axes):
+                made = (Loop(axis, made),)
+            (nested,) = made
+            assert isinstance(nested, Loop)
+            return nested
+
+        def accumulated(body: Body) -> Body:
+            out: list[Statement] = []
+            for s in body:
+                if isinstance(s, Accumulate) and s.reduction.target in totals:
+                    array, combine = totals[s.reduction.target]
+                    old, new = Local(array.name, array.dtype), Local(array.name, array.dtype)
+                    out += [Load(old, array, index), Compute(new, combine, (old, s.value), {}), Store(array, index, new)]
+                else:
+                    out.append(_with_body(s, accumulated))
+            return tuple(out)
+
+        starts = [
+            Store(totals[r.target][0], index, identity(r.op, r.target.dtype)) for r in loop.reductions
+        ]
+        terms = (*needed(before, loop.body), *accumulated(loop.body))
+        ends = [Load(target, array, index) for target, (array, _) in totals.items()]
+        return around(starts), Loop(loop.axis, (around(terms),)), around((*needed(before, after), *ends, *after))
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """What `loop` reads of an array is copied together before it, by loops like those named `axes` inside of it, the last one's
+    iterations side by side. What guards fill is filled in the copy."""
+
+    array: str
+    loop: str
+    axes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"pack {self.array}: at {self.loop}, by {', '.join(self.axes)}"
+
+    def apply(self, nest: Nest) -> Nest:
+        arrays = [each for each in nest.inputs if isinstance(each, ArrayRef) and each.name == self.array]
+        if len(arrays) != 1:
+            names = ", ".join(each.name for each in nest.inputs if isinstance(each, ArrayRef))
+            raise _illegal(self, f"there are the inputs {names}")
+        (array,) = arrays
+        if any(array is nest.outputs[o] for o, _ in nest.in_place):
+            raise _illegal(self, "it is written")
+        panels: list[ArrayRef] = []
+        body = _at(self, nest.body, self.loop, lambda loop: self.packed(loop, array, panels))
+        place = nest.inputs.index(array)
+        in_place = tuple(pair for pair in nest.in_place if pair[1] != place)  # it is read again after it may have been written
+        return _rewritten(replace(nest, scratch=(*nest.scratch, *panels), in_place=in_place), body)
+
+    def packed(self, loop: Loop, array: ArrayRef, panels: list[ArrayRef]) -> Body:
+        loads = [(s, bounds) for s, bounds in guarded_loads((loop,)) if s.array is array]
+        if not loads:
+            raise _illegal(self, f"the loop {self.loop} does not read it")
+        first, around = loads[0]
+        if any(not same(s.index, first.index) or s.guards != first.guards or bounds != around for s, bounds in loads):
+            raise _illegal(self, "it is read at several places")
+        guards, fill = (*first.guards, *around), first.fill
+        if guards and fill is None:
+            fill = zero(array.dtype)
+        inside = {s.axis for s in walk((loop,)) if isinstance(s, Loop)}
+        read = {axis for index in (first.index, *(g.index for g in guards)) for axis in index.axes if axis in inside}
+        if any(isinstance(n, Local) for index in (first.index, *(g.index for g in guards)) for n, _ in index.terms):
+            raise _illegal(self, "its index is found in the loop")
+        if {axis.name for axis in read} != set(self.axes) or len(read) != len(self.axes):
+            raise _illegal(self, f"it is read along {', '.join(sorted(axis.name for axis in read))}")
+        ordered = [next(axis for axis in read if axis.name == name) for name in self.axes]
+        for axis in ordered:
+            _is_static(self, axis)
+        at, size = Affine(), 1
+        for axis in reversed(ordered):
+            at, size = Affine.of(axis, size) + at, size * axis.extent
+        panel = ArrayRef(f"{array.name}_panel", array.dtype, size, "scratch")
+        panels.append(panel)
+        copies = {axis: Axis(axis.name, axis.extent) for axis in ordered}
+
+        def copied(index: Affine) -> Affine:
+            terms = tuple((copies.get(n, n) if isinstance(n, Axis) else n, step) for n, step in index.terms)
+            return Affine(terms, index.offset)
+
+        element = Local(array.name, array.dtype)
+        copy: Body = map_indices((Load(element, array, first.index, guards, fill), Store(panel, at, element)), copied)
+        for axis in reversed(ordered):
+            copy = (Loop(copies[axis], copy),)
+
+        def reading(body: Body) -> Body:
+            return tuple(
+                Load(s.target, panel, at) if isinstance(s, Load) and s.array is array else _with_body(s, reading) for s in body
+            )
+
+        return *copy, *reading((loop,))
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """A loop has as many iterations more as make a `multiple`: they read zeros where arrays end, and what they find is not stored."""
+
+    loop: str
+    multiple: int
+
+    def __str__(self) -> str:
+        return f"pad {self.loop}: to a multiple of {self.multiple}"
+
+    def apply(self, nest: Nest) -> Nest:
+        axes: dict[Axis, Axis] = {}
+
+        def change(loop: Loop) -> Body:
+            axis = loop.axis
+            _is_static(self, axis)
+            if loop.reductions:
+                raise _illegal(self, f"{loop.reductions[0].target.name} would take in more terms")
+            longer = axes.setdefault(axis, Axis(axis.name, -(-axis.extent // self.multiple) * self.multiple))
+            bound = Bound(Affine.of(longer), axis.extent)
+            return (Loop(longer, self.padded(_with_axis(loop.body, axis, Affine.of(longer)), bound)),)
+
+        return _rewritten(nest, _at(self, nest.body, self.loop, change))
+
+    def padded(self, body: Body, bound: Bound) -> Body:
+        """Loops with totals take in zeros; all else is done where there are elements."""
+        out: list[Statement] = []
+        rest: list[Statement] = []
+        for s in body:
+            if isinstance(s, Loop) and s.reductions and not rest:
+                out.append(self.filled(s, bound))
+            elif isinstance(s, Loop) and not s.reductions and len(body) == 1:
+                out.append(Loop(s.axis, self.padded(s.body, bound)))
+            else:
+                rest.append(s)
+        inside = {r for s in walk(tuple(rest)) if isinstance(s, Loop | Tile) for r in s.reductions}
+        for s in walk(tuple(rest)):
+            if isinstance(s, Accumulate) and s.reduction not in inside:
+                raise _illegal(self, f"{s.reduction.target.name} would take in more terms")
+        if rest:
+            out.append(Guarded((bound,), tuple(rest)))
+        return tuple(out)
+
+    def filled(self, loop: Loop, bound: Bound) -> Loop:
+        """The loop with guards around what it reads."""
+        axis = bound.index.axes[0]
+
+        def fill(body: Body) -> Body:
+            out: list[Statement] = []
+            for s in body:
+                if isinstance(s, Load) and s.index.stride(axis):
+                    filling = zero(s.array.dtype) if s.fill is None else s.fill
+                    out.append(Load(s.target, s.array, s.index, (*s.guards, bound), filling))
+                elif isinstance(s, Loop):
+                    out.append(Loop(s.axis, fill(s.body), s.reductions))
+                elif isinstance(s, Load | PositionOf | Accumulate) or isinstance(s, Compute) and s.declared.harmless:
+                    out.append(s)
+                else:
+                    what = s.op if isinstance(s, Compute) else type(s).__name__
+                    raise _illegal(self, f"what is not there is not for a {what}")
+            return tuple(out)
+
+        return Loop(loop.axis, fill(loop.body), loop.reductions)
+
+
+Rewriting = Divide | StripMine | Reorder | Keep | Pack | Pad
+
+
+def rewritten(nest: Nest, rewrites: Sequence[Rewriting]) -> Nest:
+    """The nest after the directives, one after the other. Raises: IllegalSchedule, for the first that is none."""
+    for directive in rewrites:
+        nest = directive.apply(nest)
+    return nest
+
+
+# ---- trees ----
+
+
+def _illegal(directive: Rewriting, why: str) -> IllegalSchedule:
+    return IllegalSchedule(f"`{directive}` is not possible: {why}")
+
+
+def _elsewhere(directive: Rewriting, why: str) -> IllegalSchedule:
+    return _Elsewhere(f"`{directive}` is not possible: {why}")
+
+
+def _is_static(directive: Rewriting, axis: Axis) -> None:
+    if axis.dim is not None:
+        raise _illegal(directive, f"how many iterations {axis.name} has is found when the program runs")
+
+
+def _with_axis(body: Body, axis: Axis, place: Affine) -> Body:
+    """The body where an axis is at `place`."""
+
+    def change(index: Affine) -> Affine:
+        step = index.stride(axis)
+        rest = Affine(tuple(term for term in index.terms if term[0] is not axis), index.offset)
+        return rest + place * step if step else index
+
+    return map_indices(body, change)
+
+
+def _with_body(s: Statement, change: Callable[[Body], Body]) -> Statement:
+    """A statement with another body, if it has one."""
+    match s:
+        case Loop(axis, body, reductions):
+            return Loop(axis, change(body), reductions)
+        case Tile(axis, size, body, reductions):
+            return Tile(axis, size, change(body), reductions)
+        case Guarded(bounds, body):
+            return Guarded(bounds, change(body))
+    return s
+
+
+def _at(directive: Rewriting, body: Body, name: str, change: Callable[[Loop], Body]) -> Body:
+    """The tree with every loop of a name changed."""
+    return _where(directive, body, lambda loop: loop.axis.name == name, change, name)
+
+
+def _where(
+    directive: Rewriting, body: Body, chosen: Callable[[Loop], bool], change: Callable[[Loop], Body], name: str = ""
+) -> Body:
+    """The tree with the chosen loops changed, but for those that stand elsewhere. Raises: IllegalSchedule, if none is changed."""
+    found = False
+    elsewhere: list[IllegalSchedule] = []
+
+    def changed(body: Body) -> Body:
+        nonlocal found
+        out: list[Statement] = []
+        for s in body:
+            if isinstance(s, Loop) and chosen(s):
+                try:
+                    out += change(s)
+                    found = True
+                    continue
+                except _Elsewhere as refusal:
+                    elsewhere.append(refusal)
+            out.append(_with_body(s, changed))
+        return tuple(out)
+
+    made = changed(body)
+    if not found and elsewhere:
+        raise elsewhere[0]
+    if not found:
+        names = dict.fromkeys(s.axis.name for s in walk(body) if isinstance(s, Loop))
+        raise _illegal(directive, f"no loop is called {name}; there are {', '.join(names) or 'none'}")
+    return made
+
+
+def _rewritten(nest: Nest, body: Body) -> Nest:
+    """The nest with another body. Its items are the iterations of its outermost loops, one loop after the other."""
+    outermost = [s for s in body if isinstance(s, Loop)]
+    apart = nest.items != 1 and len(outermost) == len(body) and are_independent(outermost)
+    return replace(nest, body=body, items=sum(loop.axis.extent for loop in outermost) if apart else 1)
+

@@ -1,0 +1,238 @@
+"""Directives that rewrite nests: the same results to the bit, or a refusal that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from harness import fused, kernels, tensor
+from nest_interpreter import run_nest
+
+from staged.ir.dependences import is_independent
+from staged.ir.loops import ArrayRef, Loop, Nest, walk
+from staged.ir.nest_printer import print_nest
+from staged.ir.products import product_nest
+from staged.ir.rewrites import (
+    Divide,
+    IllegalSchedule,
+    Keep,
+    Pack,
+    Pad,
+    Reorder,
+    Rewriting,
+    StripMine,
+    rewritten,
+)
+from staged.kernels.lower import lower
+from staged.ops import contraction as D
+from staged.ops import elementwise as E
+from staged.ops import reduction as R
+from staged.ops import shape as S
+
+
+def product(m: int, k: int, n: int, dtype: str = "f32", turned: str = "") -> Nest:
+    """The nest of a product with an epilogue: a row is added, and what is below zero is cut off."""
+    a, b = ((k, m) if "a" in turned else (m, k)), ((n, k) if "b" in turned else (k, n))
+
+    def f(x, w, y):
+        return E.maximum(D.matrix_product(x, w, "a" in turned, "b" in turned) + y, 0)
+
+    (op,) = kernels(fused(f, tensor(dtype, *a), tensor(dtype, *b), tensor(dtype, n)))
+    if op.name == "kernel":  # unscheduled
+        return lower_product(op)
+    return product_nest(op, "product", op.attrs["nest"])
+
+
+def lower_product(op) -> Nest:
+    nest = op.attrs["nest"]
+    assert isinstance(nest, Nest)
+    return nest
+
+
+def inputs_of(nest: Nest, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for source in nest.inputs:
+        assert isinstance(source, ArrayRef)
+        values = rng.standard_normal(source.size) if source.dtype.is_float else rng.integers(-50, 50, source.size)
+        made.append(values.astype(source.dtype.numpy))
+    return made
+
+
+def same(nest: Nest, rewrites: Sequence[Rewriting], seed: int = 0) -> Nest:
+    """The rewritten nest, which gives the same bits."""
+    made = rewritten(nest, rewrites)
+    given = inputs_of(nest, seed)
+    for got, want in zip(run_nest(made, given), run_nest(nest, given), strict=True):
+        assert got.tobytes() == want.tobytes(), print_nest(made)
+    return made
+
+
+TILES = (StripMine("row", 3, "tiles", "r"), StripMine("column", 4, "panels", "s"), Reorder(("panels", "tiles", "r", "s")))
+KEPT = (*TILES, Keep("k", ("r", "s")))
+
+ROWS: dict[str, tuple[Rewriting, ...]] = {
+    "two ranges": (Divide("row", 2),),
+    "two ranges of both": (Divide("row", 4), Divide("column", 5)),
+    "equal pieces": (Divide("row", 3), StripMine("row_tail", 3, "tiles", "r")),
+    "strips": (StripMine("column", 4, "panels", "s"),),
+    "a sum in strips": (StripMine("k", 5, "blocks", "step"),),
+    "columns outside": (Reorder(("column", "row")),),
+    "tiles": TILES,
+    "totals of a row": (Keep("k", ("column",)),),
+    "totals of all": (Keep("k", ("row", "column")),),
+    "a register tile": KEPT,
+    "a panel of the right operand": (*KEPT, Pack("b", "tiles", ("k", "s"))),
+    "panels of both operands": (*KEPT, Pack("a", "k", ("k", "r")), Pack("b", "tiles", ("k", "s"))),
+    "more rows than there are": (Pad("row", 4), StripMine("row", 4, "tiles", "r")),
+    "more columns than there are": (
+        Pad("column", 5), StripMine("column", 5, "panels", "s"), StripMine("row", 2, "tiles", "r"),
+        Reorder(("panels", "tiles", "r", "s")), Keep("k", ("r", "s")), Pack("b", "tiles", ("k", "s")),
+    ),
+    "a padded panel alone": (
+        Divide("column", 5), StripMine("column_head", 5, "panels", "s"), Pad("column_tail", 5), Keep("k", ("column_tail",)),
+    ),
+    "totals in blocks of a sum": (StripMine("k", 5, "blocks", "step"), Keep("blocks", ("row", "column"))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("turned", ["", "ab"])
+@pytest.mark.parametrize("name", ROWS)
+def test_a_rewritten_product_gives_the_same_bits(name: str, turned: str) -> None:
+    same(product(6, 10, 8, turned=turned), ROWS[name])
+
+
+def test_directives_read_as_one_line_each() -> None:
+    directives = (*ROWS["two ranges"], *KEPT, Pack("b", "tiles", ("k", "s")), Pad("row", 4))
+    assert list(map(str, directives)) == [
+        "divide row: at 2",
+        "strip-mine row: tiles by 3 r",
+        "strip-mine column: panels by 4 s",
+        "reorder: panels, tiles, r, s",
+        "keep k: over r, s, in registers",
+        "pack b: at tiles, by k, s",
+        "pad row: to a multiple of 4",
+    ]
+
+
+def test_a_register_tile_reads_as_it_runs() -> None:
+    nest = product(6, 10, 8)
+    made = rewritten(nest, (*KEPT, Pack("b", "tiles", ("k", "s"))))
+    assert print_nest(made).splitlines()[1:] == """\
+  for panels < 2:
+    for k < 10:
+      for s < 4:
+        b_2 = b[8*k + 4*panels + s]
+        b_panel[4*k + s] = b_2
+    for tiles < 2:
+      for r < 3:
+        for s_2 < 4:
+          total[4*r + s_2] = 0.0
+      for k_2 < 10:
+        for r < 3:
+          for s_2 < 4:
+            x = a[k_2 + 30*tiles + 10*r]
+            y_2 = b_panel[4*k_2 + s_2]
+            term = multiply(x, y_2)
+            total_2 = total[4*r + s_2]
+            total_3 = add(total_2, term)
+            total[4*r + s_2] = total_3
+      for r < 3:
+        for s_2 < 4:
+          total_4 = total[4*r + s_2]
+          y_3 = y[4*panels + s_2]
+          add = add(total_4, y_3)
+          maximum_2 = maximum(add, 0.0)
+          maximum[24*tiles + 8*r + 4*panels + s_2] = maximum_2
+""".splitlines()
+
+
+def softmax_nest() -> Nest:
+    def f(x):
+        e = E.exp(x - R.max_(x, axis=1, keepdims=True))
+        return e / R.sum_(e, axis=1, keepdims=True)
+
+    (op,) = kernels(fused(f, tensor("f32", 4, 6)))
+    return lower(op)
+
+
+def transposed_nest() -> Nest:
+    (op,) = kernels(fused(lambda x: S.permute_dims(x, (1, 0)) + 1, tensor("f32", 4, 6)))
+    return lower(op)
+
+
+def total_nest() -> Nest:
+    (op,) = kernels(fused(lambda x, y: R.sum_(x * S.permute_dims(y, (1, 0))), tensor("f32", 4, 6), tensor("f32", 6, 4)))
+    return lower(op)
+
+
+REFUSED: dict[str, tuple[Callable[[], Nest], tuple[Rewriting, ...], str]] = {
+    "no such loop": (lambda: product(6, 10, 8), (Divide("rows", 2),), "no loop is called rows; there are row, column, k"),
+    "outside of its range": (lambda: product(6, 10, 8), (Divide("row", 6),), "it has 6 iterations"),
+    "a total goes on": (lambda: product(6, 10, 8), (Divide("k", 5),), "the total total goes on"),
+    "a tail": (lambda: product(6, 10, 8), (StripMine("row", 4, "o", "i"),), "6 iterations are no multiple of 4"),
+    "not directly inside": (lambda: product(6, 10, 8), (Reorder(("k", "column")),), "column has more in it"),
+    "a total of the outer loop": (total_nest, (Reorder(("j", "i")),), "keeps a total|another order"),
+    "nothing to keep": (lambda: product(6, 10, 8), (Keep("k", ()),), "no loops to keep totals over"),
+    "totals of other loops": (lambda: product(6, 10, 8), (Keep("k", ("row",)),), "row has 0 loops of this name in it"),
+    "no totals": (lambda: product(6, 10, 8), (Keep("column", ("row",)),), "it has no totals"),
+    "more terms": (lambda: product(6, 10, 8), (Pad("k", 4),), "total would take in more terms"),
+    "not an input": (lambda: product(6, 10, 8), (Pack("c", "k", ("k",)),), "there are the inputs a, b"),
+    "along another loop": (lambda: product(6, 10, 8), (Pack("b", "column", ("k",)),), "it is read along column, k"),
+    "not read there": (softmax_nest, (Keep("j", ("i",)),), "i has 3 loops|i has 2 loops"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_would_change_a_result_is_refused(name: str) -> None:
+    nest, rewrites, why = REFUSED[name]
+    with pytest.raises(IllegalSchedule, match=why):
+        rewritten(nest(), rewrites)
+
+
+def test_every_directive_on_random_nests_gives_the_same_bits_or_is_refused() -> None:
+    rng = np.random.default_rng(3)
+    done: dict[str, int] = {}
+    refused = 0
+    for number in range(400):
+        kind = number % 4
+        m, k, n = (int(x) for x in rng.integers(1, 9, 3))
+        if kind == 0:
+            nest = product(m, k, n, str(rng.choice(["f32", "i32"])), str(rng.choice(["", "a", "b", "ab"])))
+        elif kind == 1:
+            (op,) = kernels(fused(lambda x, y: S.permute_dims(x, (1, 0)) * 2 + y, tensor("f32", m, n), tensor("f32", n, m)))
+            nest = lower(op)
+        elif kind == 2:
+            (op,) = kernels(fused(lambda x: R.max_(x, axis=2) + R.sum_(x, axis=2), tensor("f32", m, k, n)))
+            nest = lower(op)
+        else:
+            (op,) = kernels(fused(lambda x: R.sum_(x, axis=0), tensor("f32", m, k, n)))
+            nest = lower(op)
+        for _ in range(4):
+            names = list(dict.fromkeys(s.axis.name for s in walk(nest.body) if isinstance(s, Loop)))
+            if not names:
+                break
+            one, *rest = (str(x) for x in rng.permutation(names))
+            size = int(rng.integers(1, 5))
+            choices: list[Rewriting] = [
+                Divide(one, size), StripMine(one, size, f"{one}o", f"{one}i"), Pad(one, size),
+                Reorder(tuple([one, *rest][: int(rng.integers(1, 4))])), Keep(one, tuple(rest[: int(rng.integers(1, 3))])),
+                Pack(str(rng.choice(["a", "b", "x"])), one, tuple([one, *rest][: int(rng.integers(1, 3))])),
+            ]  # fmt: skip
+            directive = choices[int(rng.integers(len(choices)))]
+            try:
+                nest = same(nest, (directive,), number)
+                done[type(directive).__name__] = done.get(type(directive).__name__, 0) + 1
+            except IllegalSchedule:
+                refused += 1
+    assert min(done.get(each, 0) for each in ("Divide", "StripMine", "Pad", "Reorder", "Keep", "Pack")) >= 8, done
+    assert refused > 100
+
+
+def test_iterations_are_independent_where_each_writes_elements_of_its_own() -> None:
+    nest = rewritten(product(6, 10, 8), (StripMine("row", 3, "tiles", "r"), Reorder(("tiles", "r", "column"))))
+    assert nest.items == 2 and all(is_independent(s) for s in walk(nest.body) if isinstance(s, Loop) and not s.reductions)
+    assert rewritten(product(6, 10, 8), (Divide("row", 2),)).items == 6
+    assert rewritten(product(6, 10, 8), (Pad("column", 5), Reorder(("column", "row")))).items == 10
+    assert not is_independent(next(s for s in walk(total_nest().body) if isinstance(s, Loop)))
