@@ -301,22 +301,24 @@ def _operand(op: str, operand: Expr, level: int, words: Words) -> str:
 
 def parts_of(expr: Expr) -> tuple[Expr, ...]:
     """The expressions that an expression is directly made of."""
-    match expr:
-        case Infix(_, left, right):
-            return left, right
-        case Prefix(_, operand) | Cast(_, operand) | Group(operand) | Place(operand):
-            return (operand,)
-        case Call(_, several) | Junction(_, several) | Items(several):
-            return several
-        case Index(base, index):
-            return base, index
-        case Member(base):
-            return (base,)
-        case Conditional(condition, yes, no):
-            return condition, yes, no
-        case Scaled(size):
-            return (size,)
-    return ()
+    parts = _PARTS.get(type(expr))
+    return parts(expr) if parts is not None else ()
+
+
+_PARTS: dict[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
+    Infix: lambda expr: (expr.left, expr.right),
+    Prefix: lambda expr: (expr.operand,),
+    Cast: lambda expr: (expr.operand,),
+    Group: lambda expr: (expr.operand,),
+    Place: lambda expr: (expr.expr,),
+    Call: lambda expr: expr.arguments,
+    Junction: lambda expr: expr.terms,
+    Items: lambda expr: expr.items,
+    Index: lambda expr: (expr.base, expr.index),
+    Member: lambda expr: (expr.base,),
+    Conditional: lambda expr: (expr.condition, expr.yes, expr.no),
+    Scaled: lambda expr: (expr.size,),
+}
 
 
 def substituted(expr: Expr, values: Mapping[str, Expr]) -> Expr:

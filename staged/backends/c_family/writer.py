@@ -156,10 +156,16 @@ class Writer:
 
 def safe_comment(text: str) -> str:
     """Text for a line comment: printable ASCII and Unicode letters kept, no line splice, no trigraph."""
-    clean = "".join(ch if ch.isprintable() else " " for ch in text).replace("??", "? ?")
-    clean = clean.rstrip()
+    if not text.isprintable():
+        text = "".join(ch if ch.isprintable() else " " for ch in text)
+    clean = text.replace("??", "? ?").rstrip()
     # A backslash at the end would continue the comment on the next line.
     return clean + " ." if clean.endswith("\\") else clean
+
+
+def _elements(text: str) -> list[str]:
+    """The elements of a list, apart at the commas outside of strings."""
+    return _NEXT.split(text) if '"' in text else text.split(", ")
 
 
 _NEXT = re.compile(r', (?=(?:[^"\\]|\\.|"(?:[^"\\]|\\.)*")*$)')
@@ -194,7 +200,7 @@ def wrapped(signature: str, width: int = WIDTH, like: str = "") -> str:
         return signature
     lines: list[list[str]] = []
     room = 0
-    for piece, same in zip(_NEXT.split(signature), _NEXT.split(measured), strict=True):
+    for piece, same in zip(_elements(signature), _elements(measured), strict=True):
         if not lines or room + len(same) + 3 > width:
             room = len(same) + (8 if lines else 0)
             lines.append([piece])

@@ -20,14 +20,6 @@ from staged.backends.c_family.code.tree import (
 from staged.backends.c_family.expr import Expr, Variable, parts_of
 
 
-def variables_of(expr: Expr) -> Iterator[Variable]:
-    """The variables in an expression."""
-    if isinstance(expr, Variable):
-        yield expr
-    for part in parts_of(expr):
-        yield from variables_of(part)
-
-
 def expressions_of(statement: Statement) -> Iterator[Expr]:
     """The expressions of a statement, not of those inside it; of a declaration not what it declares."""
     match statement:
@@ -57,12 +49,15 @@ def expressions_of(statement: Statement) -> Iterator[Expr]:
 
 def mentioned(body: Sequence[Statement]) -> set[Variable]:
     """The variables that statements use, to read or to write, beyond declaring them."""
-    return {
-        variable
-        for statement in walk(body)
-        for expr in expressions_of(statement)
-        for variable in variables_of(expr)
-    }
+    found: set[Variable] = set()
+    left = [expr for statement in walk(body) for expr in expressions_of(statement)]
+    while left:
+        expr = left.pop()
+        if type(expr) is Variable:
+            found.add(expr)
+        else:
+            left += parts_of(expr)
+    return found
 
 
 def is_unrolled(body: Sequence[Statement]) -> bool:
