@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.backends.c_family.writer import Writer, c_string
-from staged.backends.gpu_family.failures import failure_of
-from staged.ir.loops import OUT_OF_RANGE
+from staged.backends.gpu_family.failures import EXPLAIN, OTHERWISE
 from staged.ir.types import DType
 
 FAIL = """\
@@ -60,31 +59,6 @@ static int wait_for_device(const Device *gpu, st_host *host, int waiting_site) {
         failed = records[each];
     }}
 """
-_EXPLAIN = """\
-    if (failed.claim == 0) {
-        return ST_OK;
-    }
-    const int site = (int)((failed.claim - 1) / 16);
-    switch ((failed.claim - 1) % 16) {
-    case ST_DEVICE_ZERO_DIVISION:
-        return st_fail(host, ST_ZERO_DIVISION_ERROR, site, "integer division or modulo by zero");
-    case ST_DEVICE_VALUE:
-        return st_fail(host, ST_VALUE_ERROR, site, "an integer to a negative integer power");
-""" + "".join(
-    f"""\
-    case {failure_of(meaning)}:
-        return st_fail(host, ST_INDEX_ERROR, site, "{message}",
-                       (long long)failed.value, failed.limit);
-"""
-    for meaning, message in OUT_OF_RANGE.items()
-)
-_OTHERWISE = """\
-    default:
-        return st_fail(host, ST_RUNTIME_ERROR, site, "a kernel has failed");
-    }
-}
-"""
-
 _FINITE = """\
 // Looks for a NaN or an infinity in an array: the difference of such a number with itself is not zero.
 extern "C" __global__ void __launch_bounds__({threads}) {name}(const {c_type} *x, int64_t count, int check,
@@ -146,7 +120,7 @@ def wait_for_device(checked: Sequence[tuple[int, str]], devices: int) -> str:
         w.line(f"static const struct {{ int site; const char *name; }} checked[] = {{{rows}}};")
         w.line()
     w.text(_WAIT if devices == 1 else _WAIT_FOR_ONE.format(count=devices))
-    w.text(_EXPLAIN)
+    w.text(EXPLAIN)
     if checked:
         w.line("    case ST_DEVICE_NOT_FINITE: {")
         w.line("        // The position, doubled, and whether it is NaN.")
@@ -156,5 +130,5 @@ def wait_for_device(checked: Sequence[tuple[int, str]], devices: int) -> str:
             '                       checked[site].name, key % 2 != 0 ? "NaN" : "an infinity", (long long)(key / 2));'
         )
         w.line("    }")
-    w.text(_OTHERWISE)
+    w.text(OTHERWISE)
     return str(w)

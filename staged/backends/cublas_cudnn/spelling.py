@@ -8,7 +8,6 @@ from staged.backends.cublas_cudnn.reductions import reduction_function, wins_fun
 from staged.backends.cublas_cudnn.thread_support import thread_function
 from staged.backends.gpu_family.packs import pack_type
 from staged.backends.gpu_family.permutations import SNIPPET
-from staged.ir.types import DTYPES
 
 CUDA_MATHS = frozenset(
     """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow atan2 floor
@@ -19,24 +18,6 @@ RENAMED = {"abs": "fabs", "round": "rint"}
 CUDA_FUNCTIONS = frozenset(f"{name}{ending}" for name in (*CUDA_MATHS, *RENAMED.values()) for ending in ("", "f"))
 """What kernels call by CUDA's names, which nothing of theirs may have."""
 
-_CHECKED_TEXT = """\
-// The same, but `{wrong}` is reported.
-static __device__ inline {t} st_checked_{name}_{dtype}(st_device_failure *failed, int site, {t} a, {t} b) {{
-    if ({wrong}) {{
-        st_fail(failed, {kind}, site, 0, 0);
-        return 0;
-    }}
-    return st_{name}_{dtype}(a, b);
-}}
-"""
-_WRONG = {
-    "floor_divide": ("b == 0", "ST_DEVICE_ZERO_DIVISION"),
-    "remainder": ("b == 0", "ST_DEVICE_ZERO_DIVISION"),
-    "pow": ("b < 0", "ST_DEVICE_VALUE"),
-}
-_CHECKED = {
-    f"checked_{name}_{dtype}": (name, dtype) for name in _WRONG for dtype in DTYPES.values() if dtype.is_integer
-}
 _OWN: dict[str, tuple[tuple[str, ...], str]] = {
     "fail": ((), FAIL),
     "fail_not_finite": ((), FAIL_NOT_FINITE),
@@ -47,11 +28,6 @@ _OWN: dict[str, tuple[tuple[str, ...], str]] = {
 
 def find_function(name: str) -> tuple[tuple[str, ...], str] | None:
     """(names of functions that it calls, text) of a function of the device alone; None if `name` is none."""
-    if name in _CHECKED:
-        op, dtype = _CHECKED[name]
-        wrong, kind = _WRONG[op]
-        text = _CHECKED_TEXT.format(t=dtype.c_name, name=op, dtype=dtype, wrong=wrong, kind=kind)
-        return ("fail", f"{op}_{dtype}"), text
     if name in _OWN:
         return _OWN[name]
     if (text_of_type := pack_type(name) or wins_function(name)) is not None:

@@ -7,9 +7,30 @@ from collections.abc import Callable, Iterable, Sequence
 
 from staged.backends.c_family.support.library import snippets
 from staged.backends.gpu_family.dialect import GpuDialect
+from staged.backends.gpu_family.nest.statements import FAILED
+from staged.ir.types import DTYPES
 
 FindFunction = Callable[[str], tuple[tuple[str, ...], str] | None]
 """(names of functions that it calls, text) of a function of a device, by its name; None for one that the host has too."""
+
+_CHECKED_TEXT = """\
+// The same, but `{wrong}` is reported.
+{head}{t} st_checked_{name}_{dtype}({record}failed, int site, {t} a, {t} b) {{
+    if ({wrong}) {{
+        st_fail(failed, {kind}, site, 0, 0);
+        return 0;
+    }}
+    return st_{name}_{dtype}(a, b);
+}}
+"""
+_WRONG = {
+    "floor_divide": ("b == 0", "ST_DEVICE_ZERO_DIVISION"),
+    "remainder": ("b == 0", "ST_DEVICE_ZERO_DIVISION"),
+    "pow": ("b < 0", "ST_DEVICE_VALUE"),
+}
+_CHECKED = {
+    f"checked_{name}_{dtype}": (name, dtype) for name in _WRONG for dtype in DTYPES.values() if dtype.is_integer
+}
 
 
 def device_functions(names: Iterable[str], kernels: Sequence[str], dialect: GpuDialect, find: FindFunction) -> str:
@@ -23,7 +44,7 @@ def device_functions(names: Iterable[str], kernels: Sequence[str], dialect: GpuD
     def add(name: str) -> None:
         if name in texts or name in dialect.own_functions:
             return
-        found = find(name)
+        found = checked_function(name, dialect) or find(name)
         if found is None:
             snippet = snippets()[name]
             found = snippet.needs, _for_device(snippet.text, dialect)
@@ -42,6 +63,17 @@ def device_functions(names: Iterable[str], kernels: Sequence[str], dialect: GpuD
         if len(kept) == len(functions):
             return "\n\n".join(kept) + "\n" if kept else ""
         functions = kept
+
+
+def checked_function(name: str, dialect: GpuDialect) -> tuple[tuple[str, ...], str] | None:
+    """A function that reports operands for which the one that it calls has no result; None if `name` is none."""
+    if name not in _CHECKED:
+        return None
+    op, dtype = _CHECKED[name]
+    wrong, kind = _WRONG[op]
+    head, record = dialect.function_head, dialect.words.type(FAILED.type)
+    text = _CHECKED_TEXT.format(head=head, record=record, t=dtype.c_name, name=op, dtype=dtype, wrong=wrong, kind=kind)
+    return ("fail", f"{op}_{dtype}"), text
 
 
 def _for_device(text: str, dialect: GpuDialect) -> str:
