@@ -13,10 +13,12 @@ from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.contract import Emitted, Planner
+from staged.backends.gpu_family.failures import DECLARATIONS as HOST_DECLARATIONS
 from staged.backends.gpu_family.joining import join_launches
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.support import device_functions
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE
+from staged.backends.opencl.failures import DECLARATIONS, WAIT, find_function
 from staged.backends.opencl.program import OpenClProgram
 from staged.errors import UnsupportedError
 from staged.ir.functions import every_function
@@ -87,7 +89,8 @@ class OpenClFile(ProgramFile):
         """The text that the device's compiler takes."""
         kernels = [kernel.text for kernel in self.program.on_device]
         needed = {name for kernel in self.program.on_device for name in kernel.snippets}
-        return "\n".join([PRELUDE, device_functions(needed, kernels, OPENCL, lambda name: None), *kernels])
+        head = PRELUDE + DECLARATIONS if self.program.kernels_may_fail else PRELUDE
+        return "\n".join([head, device_functions(needed, kernels, OPENCL, find_function), *kernels])
 
     def write_frames(self, w: Writer) -> None:
         """The device's part stands before the records that calls leave."""
@@ -100,10 +103,15 @@ class OpenClFile(ProgramFile):
         w.text(_API)
         w.line()
         count = max(1, len(self.program.on_device))
+        if self.program.kernels_may_fail:
+            w.text(HOST_DECLARATIONS)
+            w.line()
         w.comment("What the program has on the device. The first call makes it; it lasts until the arena goes.")
         with w.block("typedef struct", " Device;"):
             w.line("st_ocl *device;  // it is open")
             w.line(f"unsigned char *memory;  // {self.program.memory_bytes:,} bytes")
+            if self.program.kernels_may_fail:
+                w.line("st_device_failure *failed;  // what kernels report")
             w.line("void *program;")
             w.line(f"void *kernels[{count}];")
         w.line()
@@ -127,7 +135,12 @@ class OpenClFile(ProgramFile):
                 w.line(f"(void){failed};")
                 w.line("close_device(gpu);")
                 w.line("return host->error_kind;")
+            if self.program.kernels_may_fail:
+                w.line(f"gpu->failed = (st_device_failure *)(void *)(gpu->memory + {self.program.failures_offset});")
             w.line("return ST_OK;")
+        if self.program.kernels_may_fail:
+            w.line()
+            w.text(WAIT)
         for number, kernel in enumerate(self.program.on_device):
             w.line()
             w.text(self.launcher(kernel, number))
@@ -139,6 +152,9 @@ class OpenClFile(ProgramFile):
         w.line(f"Device *const gpu = (Device *)(void *)((unsigned char *)arena + {self.program.device_offset()});")
         with w.block("if (gpu->device == NULL && open_device(gpu, host) != ST_OK)"):
             w.line("return host->error_kind;")
+        if self.program.kernels_may_fail:
+            site = self.program.site(self.program.function.where)
+            w.line(f"OCL_CHECK({site}, st_ocl_zero(gpu->device, gpu->failed, sizeof *gpu->failed));")
 
     def write_release(self, w: Writer) -> None:
         with w.block(f"void {self.program.name}_release(void *arena)"):
@@ -152,6 +168,7 @@ class OpenClFile(ProgramFile):
         w = Writer()
         w.comment(f"{kernel.launch}")
         given = [*kernel.parameters, *([("unsigned char *", "scratch")] if kernel.workspace_bytes else [])]
+        given += [("st_device_failure *", "gpu->failed")] if kernel.can_fail else []
         parameters = ", ".join(["const Device *gpu", *(f"{type}{name}" for type, name in kernel.parameters)])
         with w.block(f"static int {self.program.launcher_name(kernel)}({parameters})"):
             for copy in kernel.copies:

@@ -47,10 +47,7 @@ class OpenClKernels:
             op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
         if "nest" not in op.attrs:
             raise UnsupportedError(f"the back end 'opencl' cannot write {op.attrs.get('kind', op.name)}", where=op.where)
-        made = self.nests.kernel(op, name)
-        if made.can_fail:
-            raise UnsupportedError("the back end 'opencl' cannot write a kernel that may stop the program", where=op.where)
-        return made
+        return self.nests.kernel(op, name)
 
 
 class OpenClProgram(ProgramEmitter):
@@ -66,7 +63,7 @@ class OpenClProgram(ProgramEmitter):
             return OpenClKernels(machine, names, site, function.options)
 
         super().__init__(function, machine, kernels, check_nan)
-        self.names.used |= {"Device", "gpu", "open_device", "close_device", "kernels", "OCL_CHECK"}
+        self.names.used |= {"Device", "gpu", "open_device", "close_device", "kernels", "OCL_CHECK", "wait_for_device"}
         self.on_device: list[GpuKernel] = []
         """The kernels of the device, in the order of their first launch."""
         devices = {op.device for op in walk_ops(function.block)} - {CPU}
@@ -96,7 +93,14 @@ class OpenClProgram(ProgramEmitter):
     def new_structure(self, function: Function, plan: Plan) -> StructureEmitter:
         structure = super().new_structure(function, plan)
         structure.local_names.used |= {"gpu", "m"}
+        assert isinstance(structure, OpenClStructure)
+        structure.kernels_may_fail = self.kernels_may_fail
         return structure
+
+    @property
+    def kernels_may_fail(self) -> bool:
+        """Whether what runs on the device may find that the program must stop."""
+        return any(kernel.can_fail for kernel in self.kernels.values() if isinstance(kernel, GpuKernel))
 
     @property
     def values_bytes(self) -> int:
@@ -104,9 +108,14 @@ class OpenClProgram(ProgramEmitter):
         return aligned(self.device_values.get(self.device, 0), DEVICE_ALIGNMENT)
 
     @property
-    def memory_bytes(self) -> int:
+    def failures_offset(self) -> int:
+        """Where on the device the record of failures is: behind values and workspace."""
         kernels = (kernel for kernel in self.kernels.values() if isinstance(kernel, GpuKernel))
-        return self.values_bytes + max((kernel.workspace_bytes for kernel in kernels), default=0)
+        return self.values_bytes + aligned(max((kernel.workspace_bytes for kernel in kernels), default=0))
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.failures_offset + (aligned(1) if self.kernels_may_fail else 0)
 
     def arena_start(self, device: Device) -> str:
         return "base" if device == CPU else "gpu->memory"
@@ -116,7 +125,7 @@ class OpenClProgram(ProgramEmitter):
         return super().arena_bytes()
 
     def arena_bytes(self) -> int:
-        return self.device_offset() + aligned(8 * (4 + len(self.kernels)))
+        return self.device_offset() + aligned(8 * (5 + len(self.kernels)))
 
     def whole_plan(self) -> Plan:
         return replace(super().whole_plan(), device_bytes={self.device: self.memory_bytes})

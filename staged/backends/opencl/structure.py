@@ -23,6 +23,8 @@ class OpenClStructure(StructureEmitter):
         super().__init__(*args, **kwargs)
         self.views: set[str] = set()
         """Locals that point into the device's memory."""
+        self.kernels_may_fail = False
+        """Whether to look at what kernels report wherever the program waits for them."""
 
     def is_on_device(self, pointer: Expr) -> bool:
         """Whether an expression points into the device's memory."""
@@ -61,6 +63,14 @@ class OpenClStructure(StructureEmitter):
             self.scalars[result] = Name(local)
             target = Prefix("&", Name(local))
         self.check(op, self.copied(target, source, value.tensor))
+        if op.device == CPU:
+            self.look_for_failures(op)
+
+    def look_for_failures(self, op: Op | End) -> None:
+        """Stop the program if a kernel has reported something by now."""
+        if self.kernels_may_fail:
+            with self.w.block(f"if (wait_for_device(gpu, host, {self.site_of(op.where)}) != ST_OK)"):
+                self.w.line("return host->error_kind;")
 
     def copied(self, target: Expr, source: Expr, type: TensorType) -> str:
         return f"st_ocl_copy(gpu->device, {target}, {source}, {self.count(type)} * sizeof({type.dtype.c_name}))"
@@ -78,3 +88,4 @@ class OpenClStructure(StructureEmitter):
 
     def before_return(self, end: End) -> None:
         self.check(end, "st_ocl_finish(gpu->device)")
+        self.look_for_failures(end)
