@@ -13,6 +13,7 @@ from staged.ir.builder import Builder
 from staged.ir.nodes import Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier, inline_block
 from staged.ir.structure import CHECKPOINT, CUSTOM_VJP
+from staged.ir.views import CustomVjp
 
 
 @REVERSES.rule(CHECKPOINT)
@@ -48,7 +49,7 @@ def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
 @ACTIVE.rule(CUSTOM_VJP)
 def active_custom(activity: Activity, op: Op, active: set[Value]) -> None:
     """Every result depends on each argument; what is read past the arguments must not be active."""
-    wrt = op.attrs["wrt"]
+    wrt = CustomVjp(op).wrt
     if any(value in active for number, value in enumerate(op.operands) if number not in wrt):
         raise closed_over(op.attrs.get("name", "a function"), op.where)
     if any(op.operands[number] in active for number in wrt):
@@ -62,26 +63,25 @@ def reverse_custom(reverse: Reverse, op: Op, env: Cotangents) -> None:
 
     Exact: as the user's rule is; a result without a cotangent has zeros, and integers and bools are not looked at.
     """
-    _, forward, backward = op.blocks
-    outputs = op.attrs["outputs"]
+    rule = CustomVjp(op)
     cotangents = [env.take(result) for result in op.results]
     extra = reverse.residuals.extra(op)
-    extra.own = [Value(value.type, value.hint) for value in forward.end.operands[outputs:]]
+    extra.own = [Value(value.type, value.hint) for value in rule.residuals]
     env.made.update(extra.own)
     floats = [
         reverse.or_zeros(cotangent, result, op)
         for result, cotangent in zip(op.results, cotangents, strict=True)
         if reverse.tangent_types.has(result.type)
     ]
-    given = inline_block(reverse.builder, backward, [*extra.own, *floats])
-    for number, cotangent in zip(op.attrs["wrt"], given, strict=True):
+    given = inline_block(reverse.builder, rule.backward, [*extra.own, *floats])
+    for number, cotangent in zip(rule.wrt, given, strict=True):
         reverse.accumulate(env, op.operands[number], cotangent)
 
 
 @EXTENDED.rule(CUSTOM_VJP)
 def extended_custom(copier: PrimalCopier, op: Op, extra: ExtraResults) -> None:
     """The user's forward function takes the place of the primal."""
-    given = copier.inline(op.blocks[1], [copier.value(operand) for operand in op.operands])
+    given = copier.inline(CustomVjp(op).forward, [copier.value(operand) for operand in op.operands])
     copier.define([*op.results, *extra.own], given)
 
 

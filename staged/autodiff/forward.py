@@ -22,6 +22,7 @@ from staged.ir.nodes import Block, Op, Value
 from staged.ir.op_table import OpTable
 from staged.ir.rewrite import Copier
 from staged.ir.structure import COMPOSITE
+from staged.ir.views import Derivative
 from staged.ops.array import Array
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
@@ -34,14 +35,11 @@ def expand_jvp(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
     Exact: the primal's ops are copied as they are, so that its results keep their bits; an output that does not depend
     on `wrt` has the tangent 0.
     """
-    (block,) = op.blocks
-    outputs, wrt = op.attrs["outputs"], op.attrs["wrt"]
-    captures, tangents = op.operands[: len(block.params)], op.operands[len(block.params) :]
-    activity = activity_of(pool)
-    forward = Forward(builder, pool, activity.values(block, [block.params[number] for number in wrt]))
-    forward.tangents.update(zip((block.params[number] for number in wrt), tangents, strict=True))
-    results = forward.inline(block, captures)
-    assert len(results) == outputs, "a jvp block yields the primal's results"
+    jvp = Derivative(op)
+    block, moved = jvp.primal, [jvp.primal.params[number] for number in jvp.wrt]
+    forward = Forward(builder, pool, activity_of(pool).values(block, moved))
+    forward.tangents.update(zip(moved, jvp.directions, strict=True))
+    results = forward.inline(block, jvp.captures)
     return [*results, *(forward.or_zeros(value, op) for value in block.end.operands if forward.tangent_types.has(value.type))]
 
 

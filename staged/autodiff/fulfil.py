@@ -25,6 +25,7 @@ from staged.ir.functions import map_functions
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.rewrite import rewrite
 from staged.ir.structure import JVP, VJP
+from staged.ir.views import Derivative
 
 Expand = Callable[[Op, Builder, FunctionPool], Sequence[Value]]
 """Emits the ops of a transform, whose blocks are plain already, and returns the values of its results.
@@ -62,18 +63,16 @@ def expand_vjp(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
 
     Exact: the primal's results keep their bits; what does not depend on a capture gives it the cotangent 0.
     """
-    (block,) = op.blocks
-    wrt, of = op.attrs["wrt"], op.attrs["of"]
-    captures = op.operands[: len(block.params)]
-    seeds = op.operands[len(block.params) :]
-    for index in wrt:
-        if not tangent_types(pool).has(captures[index].type):
-            name = f"`{captures[index].hint}`" if captures[index].hint else "an argument"
+    vjp = Derivative(op)
+    for index in vjp.wrt:
+        capture = vjp.captures[index]
+        if not tangent_types(pool).has(capture.type):
+            name = f"`{capture.hint}`" if capture.hint else "an argument"
             raise GradientError(
-                f"cannot differentiate with respect to {name}: it is {captures[index].type}, not a float",
+                f"cannot differentiate with respect to {name}: it is {capture.type}, not a float",
                 where=op.where,
                 hint="differentiate with respect to float arrays (`st.astype(x, st.f32)`)",
             )
-    primal, gradients = differentiate(pool, block, captures, wrt, dict(zip(of, seeds, strict=True)), builder, op)
-    assert len(primal) == op.attrs["outputs"], "a vjp block yields the primal's results"
+    seeds = dict(zip(vjp.of, vjp.directions, strict=True))
+    primal, gradients = differentiate(pool, vjp.primal, vjp.captures, vjp.wrt, seeds, builder, op)
     return [*primal, *gradients]

@@ -11,6 +11,7 @@ from staged.batching.values import batched_type
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.structure import CHECKPOINT, COMPOSITE, CUSTOM_VJP
+from staged.ir.views import CustomVjp
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
 from staged.ops.promote import cast
@@ -64,14 +65,14 @@ def _batched_block(batch: Batch, block: Block, mapped: Sequence[bool]) -> Block:
 
 def _batched_backward(batch: Batch, op: Op, mapped: Sequence[bool]) -> Block:
     """The backward block: the cotangent of a capture without the axis is the sum over it."""
-    block = op.blocks[2]
+    block = CustomVjp(op).backward
     inner, opened = _inside(batch, block, [True] * len(block.params))
     with opened as made:
         inner.values.update(zip(block.params, made.params, strict=True))
         with use_context(inner.context):
             inner.ops(block)
             found = []
-            for number, value in zip(op.attrs["wrt"], block.end.operands, strict=True):
+            for number, value in zip(CustomVjp(op).wrt, block.end.operands, strict=True):
                 cotangent = inner.full(value)
                 found.append(cotangent if mapped[number] else _summed(inner, cotangent, op.operands[number]))
             batch.builder.end("yield", found, None, block.end.where)

@@ -28,9 +28,9 @@ from staged.ir.functions import every_function, function_table, result_types
 from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, free_values
 from staged.ir.printer import print_op
 from staged.ir.signature import Structured
-from staged.ir.structure import CALL, FRAME_NULL, SCOPE
+from staged.ir.structure import CALL, FRAME_NULL, JVP, SCOPE, VJP
 from staged.ir.types import Dim, Type, dims_of
-from staged.ir.views import Call, Frame, Loop
+from staged.ir.views import Call, Derivative, Frame, Loop
 
 Labels = dict[Label, tuple[Type, ...]]
 """The loops and scopes around a block, with the types that their ends pass."""
@@ -124,6 +124,8 @@ class _Verifier:
             self.call(Call(op))
         elif op.declared.is_of_frames:
             self.frame(Frame(op))
+        elif op.declared in (VJP, JVP):
+            self.derivative(Derivative(op))
         if op.declared.is_closed:
             for body in op.blocks:
                 loose = free_values(body)
@@ -150,6 +152,16 @@ class _Verifier:
         elif frame.op.declared is not FRAME_NULL:
             if [field.type for field in frame.fields] != [type for _, type in record.fields]:
                 self.fail(f"its fields differ in type from those of {frame.value.type}", frame.op)
+
+    def derivative(self, derivative: Derivative) -> None:
+        op = derivative.op
+        captures = [value.type for value in derivative.captures]
+        if captures != [param.type for param in derivative.primal.params]:
+            self.fail("captures differ in type from the block's parameters", op)
+        if len(derivative.directions) != len(derivative.of if op.declared is VJP else derivative.wrt):
+            self.fail(f"{len(derivative.directions)} directions, which is not one for each that it names", op)
+        if not all(0 <= number < len(captures) for number in derivative.wrt):
+            self.fail("it is with respect to a capture that it does not have", op)
 
     def loop(self, loop: Loop) -> tuple[Type, ...]:
         """The types that it carries."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from staged.ir.nodes import Block, End, Label, Op, Value, walk_blocks
 from staged.ir.signature import KINDS
-from staged.ir.structure import CALL, FOR, FRAME_LOAD, IF, SCOPE, WHILE
+from staged.ir.structure import CALL, CUSTOM_VJP, FOR, FRAME_LOAD, IF, JVP, SCOPE, VJP, WHILE
 from staged.ir.types import FrameType, SequenceType, TensorType, Type, bool_
 
 
@@ -165,6 +165,78 @@ class Call:
         """Pairs (argument, result) that are one buffer."""
         pairs: tuple[tuple[int, int], ...] = self.op.attrs.get("in_place", ())
         return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """A `vjp` or a `jvp` of its block."""
+
+    op: Op
+
+    def __post_init__(self) -> None:
+        assert self.op.declared in (VJP, JVP), f"`{self.op.name}` is no derivative"
+
+    @property
+    def primal(self) -> Block:
+        return self.op.blocks[0]
+
+    @property
+    def captures(self) -> tuple[Value, ...]:
+        """The values of the block's parameters."""
+        return self.op.operands[: len(self.primal.params)]
+
+    @property
+    def directions(self) -> tuple[Value, ...]:
+        """The cotangents of results of a `vjp` (those in `of`), the tangents of captures of a `jvp` (those in `wrt`)."""
+        return self.op.operands[len(self.primal.params) :]
+
+    @property
+    def wrt(self) -> tuple[int, ...]:
+        """The captures that it is with respect to."""
+        numbers: tuple[int, ...] = self.op.attrs["wrt"]
+        return numbers
+
+    @property
+    def of(self) -> tuple[int, ...]:
+        """The results of the primal that the directions of a `vjp` belong to."""
+        numbers: tuple[int, ...] = self.op.attrs["of"]
+        return numbers
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """The results of the primal, which come first."""
+        return self.op.results[: self.op.attrs["outputs"]]
+
+
+@dataclass(frozen=True, slots=True)
+class CustomVjp:
+    """A primal with a reverse of the user's."""
+
+    op: Op
+
+    def __post_init__(self) -> None:
+        assert self.op.declared is CUSTOM_VJP, f"`{self.op.name}` has no reverse of its own"
+
+    @property
+    def forward(self) -> Block:
+        """Yields the results of the primal, then residuals."""
+        return self.op.blocks[1]
+
+    @property
+    def backward(self) -> Block:
+        """From residuals and cotangents, one cotangent for each operand in `wrt`."""
+        return self.op.blocks[2]
+
+    @property
+    def residuals(self) -> tuple[Value, ...]:
+        """What the forward block yields for the backward block."""
+        return self.forward.end.operands[self.op.attrs["outputs"] :]
+
+    @property
+    def wrt(self) -> tuple[int, ...]:
+        """The operands that the backward block gives cotangents."""
+        numbers: tuple[int, ...] = self.op.attrs["wrt"]
+        return numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 
 from staged.ir.builder import Builder
 from staged.ir.declaration import DECLARED, Declaration, declare, prims
-from staged.ir.nodes import IO, Block, End, Label, Op, Value
+from staged.ir.nodes import IO, Block, End, Function, Label, Op, Value
 from staged.ir.structure import CALL, FOR, FRAME_LOAD, IF, PRINT, SCOPE, WHILE
 from staged.ir.types import FrameType, SequenceType, TensorType, bool_, f32, i64
-from staged.ir.views import Branch, Call, Frame, Loop, is_condition
+from staged.ir.verifier import VerificationError, verify
+from staged.ir.views import Branch, Call, CustomVjp, Derivative, Frame, Loop, is_condition
 
 ROOT = Path(__file__).parent.parent.parent
 F, I, B = TensorType(f32), TensorType(i64), TensorType(bool_)  # noqa: E741
@@ -125,9 +127,45 @@ def test_branches_calls_and_frames_in_their_parts() -> None:
     assert Frame(load).value is load.operands[0] and Frame(load).fields == load.results
     assert Frame(save).value is save.result and Frame(save).fields == load.results and Frame(null).fields == ()
     assert {Frame(op).record for op in (load, save, null)} == {"of_g"}
-    for view, wrong in ((Branch, call), (Call, scope), (Frame, call)):
+    for view, wrong in ((Branch, call), (Call, scope), (Frame, call), (Derivative, call), (CustomVjp, scope)):
         with pytest.raises(AssertionError):
             view(wrong)
+
+
+def test_derivatives_in_their_parts() -> None:
+    captures, directions, params, made = values(F, I), values(F), values(F, I), values(F, B)
+    block = Block(params, [], End("yield", tuple(made)))
+    attrs = {"wrt": (0,), "outputs": 2, "of": (0,)}
+    vjp = Derivative(Op("vjp", [*captures, *directions], [F, B, F], attrs=attrs, blocks=[block]))
+    assert vjp.primal is block and vjp.captures == tuple(captures) and vjp.directions == tuple(directions)
+    assert vjp.wrt == (0,) and vjp.of == (0,) and vjp.results == vjp.op.results[:2]
+    forward, backward = Block(values(F), [], End("yield", tuple(values(F, B)))), Block(values(B, F), [], End("raise"))
+    attrs = {"name": "f", "outputs": 1, "wrt": (0,)}
+    custom = CustomVjp(Op("custom_vjp", values(F), [F], attrs=attrs, blocks=[block, forward, backward]))
+    assert custom.forward is forward and custom.backward is backward and custom.wrt == (0,)
+    assert custom.residuals == forward.end.operands[1:]
+
+
+@pytest.mark.parametrize(
+    ("operands", "attrs", "words"),
+    [
+        ([F, F], {"wrt": (0,), "outputs": 1, "of": (0,)}, None),
+        ([I, F], {"wrt": (0,), "outputs": 1, "of": (0,)}, "captures differ in type"),
+        ([F], {"wrt": (0,), "outputs": 1, "of": (0,)}, "0 directions"),
+        ([F, F, F], {"wrt": (0,), "outputs": 1, "of": (0,)}, "2 directions"),
+        ([F, F], {"wrt": (1,), "outputs": 1, "of": (0,)}, "does not have"),
+        ([F, F], {"wrt": (0,), "outputs": 2, "of": (0,)}, "yields"),
+    ],
+)
+def test_a_derivative_fits_its_block(operands: list[TensorType], attrs: dict[str, object], words: str | None) -> None:
+    builder = Builder()
+    with builder.block(operands) as body:
+        with builder.block([F]) as primal:
+            builder.end("yield", primal.params)
+        made = builder.op("vjp", body.params, [F, F], attrs=attrs, blocks=[primal.block])
+        builder.end("return", made.results)
+    with pytest.raises(VerificationError, match=words) if words else nullcontext():
+        verify(Function("f", body.block))
 
 
 def test_the_page_of_structured_ops_is_up_to_date() -> None:
