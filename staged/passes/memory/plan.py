@@ -19,7 +19,7 @@ from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan
 from staged.ir.declaration import prims
 from staged.ir.devices import value_devices
 from staged.ir.names import name_of
-from staged.ir.nodes import Block, Function, Op, Value, VariableRef
+from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.sequences import Handles, sequence_handles
 from staged.ir.storage import (
     changed_operands,
@@ -33,14 +33,12 @@ from staged.ir.storage import (
 )
 from staged.ir.structure import (
     CALL,
-    COPY,
     FRAME_SAVE,
     IF,
     KERNEL,
     SCOPE,
     SEQUENCE_GET,
     VARIABLE_READ,
-    VARIABLE_WRITE,
 )
 from staged.ir.types import CPU, Device, SequenceType, TensorType
 from staged.ir.views import Branch, Call, Loop
@@ -52,6 +50,7 @@ from staged.passes.memory.residual_slots import join_residual_slots
 from staged.passes.memory.sequences import SequencePlan, copied_handles, plan_sequences
 from staged.passes.memory.staging import staging_buffers
 from staged.passes.memory.variable_lives import variable_lives
+from staged.passes.memory.variables import copied_reads, join_variables
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """For an op, the pairs (result, operand) that may share a buffer: the op reads an element before it writes it."""
@@ -77,16 +76,14 @@ class _Planner:
         self.groups = Groups(self.live)
         self.copied: set[Op] = set()
         self.outputs: list[Buffer | None] = []
-        self.block_of: dict[Op, Block] = {}
         self.read: set[Value] = set()
         """What ops and ends take, but for branches' ends and frames."""
 
     # ---- the plan, step by step ----
 
     def plan(self) -> Plan:
-        self.block_of = {op: block for block in structural_blocks(self.function.block) for op in block.ops}
         self.extend_views()
-        self.find_copied_reads()
+        self.copied = copied_reads(self.function, self.live)
         self.find_read()
         self.make_groups()
         self.allow_touching()
@@ -95,7 +92,7 @@ class _Planner:
         self.join_loops()
         self.join_branches()
         self.join_calls()
-        self.join_variables()
+        join_variables(self.function, self.groups)
         self.join_outputs()
         self.join_updates()
         fields = join_frames(self.function, self.groups, self.devices)
@@ -115,29 +112,6 @@ class _Planner:
             if op.declared is SEQUENCE_GET and isinstance(op.result.type, SequenceType):
                 outer = op.operands[0]  # what is read from a part of it is read from all of it
                 intervals[outer] = merged(intervals[outer] + intervals[op.result])
-
-    def find_copied_reads(self) -> None:
-        """A read of a Variable copies if the Variable is written while the value read is still needed."""
-        writes: dict[VariableRef, list[int]] = {}
-        calls: dict[VariableRef, list[int]] = {}
-        reads: list[Op] = []
-        for op in structural_ops(self.function.block):
-            if op.declared is VARIABLE_WRITE:
-                writes.setdefault(op.attrs["variable"], []).append(self.live.start[op])
-            elif op.declared is VARIABLE_READ:
-                reads.append(op)
-            for variable in _written_by_call(op):
-                calls.setdefault(variable, []).append(self.live.start[op])
-        for op in reads:
-            spans = self.live.intervals.get(op.results[0], [])
-            variable = op.attrs["variable"]
-            # A write reads its operand first; a call may write while it still reads its arguments.
-            if any(
-                any(start < write < end for write in writes.get(variable, ()))
-                or any(start < call <= end for call in calls.get(variable, ()))
-                for start, end in spans
-            ):
-                self.copied.add(op)
 
     def find_read(self) -> None:
         passed = {block for op in self.branches() for block, _ in Branch(op).ends()}
@@ -272,49 +246,6 @@ class _Planner:
         """(index, parameter of the body, initial value) of each carried tensor of a loop."""
         pairs = zip(Loop(op).carried, Loop(op).initial, strict=True)
         return [(i, p, v) for i, (p, v) in enumerate(pairs) if p in self.groups.of]
-
-    def join_variables(self) -> None:
-        """A value that is written to a Variable is computed there.
-
-        Exact: where all that shares the value's buffer is dead while the Variable's own value, before or after, is
-        needed. The value itself may live on after the write, for as long as nothing else is written there: both are the
-        same.
-        """
-        ops = list(structural_ops(self.function.block))
-        for op in ops:
-            if op.declared is not VARIABLE_WRITE or not is_tensor(op.operands[0]):
-                continue
-            variable, value = op.attrs["variable"], root_of(op.operands[0])
-            written = self.live.start[op]
-            others = [self.live.start[other] for other in ops if other is not op and _writes(other, variable)]
-            spans = self.live.intervals.get(value, [])
-            if any(start < position <= end for start, end in spans for position in others):
-                continue
-            same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
-            group, target = self.groups.of.get(value), self.groups.of_variable[variable]
-            if group is not None and same_size and self.may_write_early(value, op):
-                self.groups.touch.add((value, variable, written))
-                self.groups.join(value, target, same=(value, variable, written))
-
-    def may_write_early(self, value: Value, write: Op) -> bool:
-        """Whether `value` may be computed straight into the Variable, before the position of the write.
-
-        Exact: nothing between the two may stop the program (the Variable then has its old value) or leave the block.
-        """
-        producer = value.producer
-        if producer is None or producer not in self.block_of or self.block_of[producer] is not self.block_of[write]:
-            return False
-        between = False
-        for op in self.block_of[write].ops:
-            if op is write:
-                return True
-            if between and (op.blocks and not op.declared.is_opaque or _may_stop(op)):
-                return False
-            if op is producer:
-                if not producer.declared.is_opaque and producer.declared is not COPY:
-                    return False
-                between = True
-        return False
 
     def join_outputs(self) -> None:
         returns = self.returns()
@@ -464,20 +395,6 @@ def _role_in_call(value: Value) -> str:
     return "" if call is None or value.hint else f"result of `{Call(call).function}`"
 
 
-def _writes(op: Op, variable: VariableRef) -> bool:
-    return any(effect.kind == "write" and effect.target is variable for effect in op.effects)
-
-
-def _written_by_call(op: Op) -> list[VariableRef]:
-    """The Variables that a call may write."""
-    effects = op.effects if op.declared is CALL else ()
-    return [effect.target for effect in effects if effect.kind == "write" and effect.target is not None]
-
-
 def _is_made(value: Value) -> bool:
     """Whether an op of the function computes the value (it is no parameter)."""
     return value.producer is not None and value.producer.declared is not VARIABLE_READ
-
-
-def _may_stop(op: Op) -> bool:
-    return any(effect.kind in ("fail", "io") for effect in op.effects)

@@ -3,6 +3,7 @@
 from tests.mutate.mutant import Mutant
 
 PLAN = "staged/passes/memory/plan.py"
+VARIABLES = "staged/passes/memory/variables.py"
 STAGING = "staged/passes/memory/staging.py"
 GROUPS = "staged/passes/memory/groups.py"
 LIVENESS = "staged/passes/memory/liveness.py"
@@ -34,7 +35,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a value that something else is written over stays in the Variable",
-        PLAN,
+        VARIABLES,
         "if any(start < position <= end for start, end in spans for position in others):",
         "if False:",
         ON_MEMORY,
@@ -48,7 +49,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a read of a Variable that is written meanwhile is no copy",
-        PLAN,
+        VARIABLES,
         "any(start < write < end for write in writes.get(variable, ()))",
         "any(start > write > end for write in writes.get(variable, ()))",
         ON_MEMORY,

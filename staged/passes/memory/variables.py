@@ -1,0 +1,99 @@
+"""Buffers of Variables: the reads that copy, and the values that are computed where they are written to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from staged.ir.nodes import Block, Function, Op, Value, VariableRef
+from staged.ir.storage import is_tensor, root_of, structural_blocks, structural_ops
+from staged.ir.structure import CALL, COPY, VARIABLE_READ, VARIABLE_WRITE
+from staged.ir.types import TensorType
+from staged.passes.memory.groups import Groups
+from staged.passes.memory.liveness import Liveness
+
+
+def copied_reads(function: Function, live: Liveness) -> set[Op]:
+    """The reads of Variables that copy: the Variable is written while the value read is still needed."""
+    writes: dict[VariableRef, list[int]] = {}
+    calls: dict[VariableRef, list[int]] = {}
+    reads: list[Op] = []
+    copied: set[Op] = set()
+    for op in structural_ops(function.block):
+        if op.declared is VARIABLE_WRITE:
+            writes.setdefault(op.attrs["variable"], []).append(live.start[op])
+        elif op.declared is VARIABLE_READ:
+            reads.append(op)
+        for variable in _written_by_call(op):
+            calls.setdefault(variable, []).append(live.start[op])
+    for op in reads:
+        spans = live.intervals.get(op.results[0], [])
+        variable = op.attrs["variable"]
+        # A write reads its operand first; a call may write while it still reads its arguments.
+        if any(
+            any(start < write < end for write in writes.get(variable, ()))
+            or any(start < call <= end for call in calls.get(variable, ()))
+            for start, end in spans
+        ):
+            copied.add(op)
+    return copied
+
+
+def join_variables(function: Function, groups: Groups) -> None:
+    """A value that is written to a Variable is computed there.
+
+    Exact: where all that shares the value's buffer is dead while the Variable's own value, before or after, is
+    needed. The value itself may live on after the write, for as long as nothing else is written there: both are the
+    same.
+    """
+    live = groups.live
+    ops = list(structural_ops(function.block))
+    block_of = {op: block for block in structural_blocks(function.block) for op in block.ops}
+    for op in ops:
+        if op.declared is not VARIABLE_WRITE or not is_tensor(op.operands[0]):
+            continue
+        variable, value = op.attrs["variable"], root_of(op.operands[0])
+        written = live.start[op]
+        others = [live.start[other] for other in ops if other is not op and _writes(other, variable)]
+        spans = live.intervals.get(value, [])
+        if any(start < position <= end for start, end in spans for position in others):
+            continue
+        same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
+        group, target = groups.of.get(value), groups.of_variable[variable]
+        if group is not None and same_size and _may_write_early(value, op, block_of):
+            groups.touch.add((value, variable, written))
+            groups.join(value, target, same=(value, variable, written))
+
+
+def _may_write_early(value: Value, write: Op, block_of: Mapping[Op, Block]) -> bool:
+    """Whether `value` may be computed straight into the Variable, before the position of the write.
+
+    Exact: nothing between the two may stop the program (the Variable then has its old value) or leave the block.
+    """
+    producer = value.producer
+    if producer is None or producer not in block_of or block_of[producer] is not block_of[write]:
+        return False
+    between = False
+    for op in block_of[write].ops:
+        if op is write:
+            return True
+        if between and (op.blocks and not op.declared.is_opaque or _may_stop(op)):
+            return False
+        if op is producer:
+            if not producer.declared.is_opaque and producer.declared is not COPY:
+                return False
+            between = True
+    return False
+
+
+def _writes(op: Op, variable: VariableRef) -> bool:
+    return any(effect.kind == "write" and effect.target is variable for effect in op.effects)
+
+
+def _written_by_call(op: Op) -> list[VariableRef]:
+    """The Variables that a call may write."""
+    effects = op.effects if op.declared is CALL else ()
+    return [effect.target for effect in effects if effect.kind == "write" and effect.target is not None]
+
+
+def _may_stop(op: Op) -> bool:
+    return any(effect.kind in ("fail", "io") for effect in op.effects)
