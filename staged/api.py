@@ -139,7 +139,7 @@ class StagedFunction:
 
     @property
     def _generator(self) -> Generator | None:
-        """Its own random numbers, which go on from call to call, if it was given a seed."""
+        """The random generator of a function with `seed`, which continues from call to call."""
         return self._kept.generator
 
     @property
@@ -183,9 +183,9 @@ class StagedFunction:
         )
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """The name in its module, as for a plain function: a copy is the function itself, a pickle names it.
+        """The function's name in its module, for `copy` and `pickle`, which treat it as a plain function.
 
-        One of a bound method is made anew, since the object of a copy is another.
+        A bound method is bound again, since a copy has another object.
         """
         if isinstance(self.__wrapped__, MethodType):
             return StagedFunction, (self.__wrapped__, self._static, self._target, self._seed, self._check_nan)

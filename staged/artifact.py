@@ -128,7 +128,7 @@ class Artifact:
     grows: bool = False
     """Whether the arena may own memory that grew in a call, which `void NAME_release(void *arena)` frees."""
     recursive: bool = False
-    """Whether the program runs on a stack of its own, of `host.stack_bytes`."""
+    """Whether the program runs on its own stack, of `host.stack_bytes`."""
     support: str = ""
     """Text of "NAME_support.h", which `source` includes; empty where it needs none."""
     data: str = ""

@@ -101,7 +101,7 @@ class Entry:
         self.variables = [weakref.ref(variable) for variable in traced.variables]
 
     def die(self, _: object = None) -> None:
-        """Something that the trace read is gone: the program is not used again."""
+        """Drop the program: an object that the trace read has died."""
         self.is_dead = True
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> tuple[Any, ...] | None:
@@ -145,9 +145,7 @@ def _known(traced: TracedFunction) -> frozenset[int]:
 
 
 def _write_outer(writer: Writer, array: Any, older: dict[int, Any]) -> str:
-    """The expression for an array that goes into the program: an older one is not held, nor is one of which the trace
-    took a view.
-    """
+    """The expression for an array input. Older arrays, also those that it is a view of, are not kept alive."""
     if id(array) in older:
         return writer.object(held(array))
     base = getattr(array, "base", None)
@@ -312,9 +310,7 @@ def entry_for(
 def _write_arguments(
     writer: Writer, function: Callable[..., Any], static: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[str]:
-    """The part of a check that looks at the arguments; the expressions for the staged leaves, in the order of the
-    trace's.
-    """
+    """The part of a check that tests the arguments, and the expressions for the staged leaves in the trace's order."""
     writer.label = "the number of arguments given by place"
     writer.refuse(f"len(args) != {len(args)}")
     writer.label = "the list of arguments given by name"

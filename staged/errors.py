@@ -75,7 +75,7 @@ class DTypeError(StagedError, TypeError):
 
 
 class ArgumentError(StagedError, ValueError):
-    """An argument with a value that there is not: a negative rate, a probability above 1, an option by a wrong name."""
+    """An argument has an invalid value: a negative rate, a probability above 1, an unknown option."""
 
 
 class StateDictError(ArgumentError, KeyError):
@@ -91,7 +91,7 @@ class StagedValueError(StagingError, TypeError):
 
 
 class LeakError(StagingError):
-    """A staged value used outside the function, loop or branch that made it."""
+    """A staged value is used outside of the function, loop or branch that created it."""
 
 
 class UnboundNameError(StagingError, UnboundLocalError):

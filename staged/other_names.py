@@ -262,7 +262,7 @@ def slip_of(name: str, public: Iterable[str], place: str) -> str:
 
 
 def unknown_array_name(name: str) -> str:
-    """The hint for a method or property that arrays lack; NumPy's own were looked up before."""
+    """The hint for a method or property that arrays lack; NumPy's own come first."""
     plain = name.removesuffix("_")
     found = answer_from((OF_ARRAYS, EQUIVALENTS), name)
     if not found and plain != name:
@@ -271,7 +271,7 @@ def unknown_array_name(name: str) -> str:
 
 
 def no_attribute(subject: str, name: str, answer: str) -> AttributeError:
-    """The error for an unknown name; with an answer Python adds no guess of its own."""
+    """The AttributeError for an unknown name; with an answer, Python's own suggestion is left out."""
     error = AttributeError(f"{subject} no attribute {name!r}{answer}")
     if answer:
         error.name, error.obj = name, None

@@ -146,9 +146,7 @@ def _fetch(
 
 
 def _read(item: Any) -> Any:
-    """An item whose arrays are in memory: of a mapped file the pages come as they are looked at, which is to be done
-    here.
-    """
+    """An item with its arrays in memory: pages of mapped files are read here, in the thread."""
     leaves, spec = trees.flatten(item)
     if not any(isinstance(leaf, np.memmap) for leaf in leaves):
         return item

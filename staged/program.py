@@ -58,7 +58,7 @@ class Runnable:
     def __init__(self, native: LoadedProgram, traced: TracedFunction) -> None:
         self.native = native
         self.call = native.short([], native) or native
-        """The program, by the short way where there is one."""
+        """The program, by the fast path if it has one."""
         self.result = traced.result
         weak = tuple(leaf.weak for leaf in traced.result.leaves if isinstance(leaf, TensorType))
         self.weak = weak if any(weak) else ()
@@ -308,9 +308,7 @@ class Program:
 
     @cached_property
     def _short(self) -> Callable[..., Any] | None:
-        """The short way in for calls with plainly the arrays and numbers that it was staged for; None where there is
-        none.
-        """
+        """The fast path for calls with plain arrays and numbers of the staged types; None without one."""
         kinds, count = self._kinds, len(self._traced.arguments)
         if kinds is None or self.runnable.devices:
             return None

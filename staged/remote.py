@@ -8,8 +8,8 @@ import numpy as np
 
 
 class Remote(Protocol):
-    """The elements of an array on a device, which the host may have too; the runtime makes it, and frees it with the
-    object.
+    """The elements of an array on a device, which the host may have too. The runtime allocates it, and frees it with
+    the object.
     """
 
     device: str

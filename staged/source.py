@@ -231,7 +231,7 @@ def _after_decorator(file: str, line: int) -> int:
 
 _USERS, _PASSED, _MAY_BE_ROOT = range(3)
 _files: dict[str, int] = {}
-"""By file: whether `here` stops at its frames, goes past them, or looks whether it is at a root of positions."""
+"""By file: whether `here` stops at its frames, skips them, or tests whether one is a root of positions."""
 
 
 def here(depth: int = 1) -> Position | None:

@@ -292,7 +292,7 @@ def load_snippet(text: str, name: str = "snippet") -> ModuleType:
 
 
 def run_snippet(text: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the last function that a source text defines, staged if it is not yet, and give its result."""
+    """Call the last function that a source text defines, staged if it is not yet; returns its result."""
     module = load_snippet(text)
     defined = [
         value

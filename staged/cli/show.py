@@ -1,4 +1,4 @@
-"""The C beside the Python that it came from."""
+"""The generated C, beside the Python lines it came from."""
 
 from __future__ import annotations
 

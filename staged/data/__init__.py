@@ -1,4 +1,4 @@
-"""Data on its way into a training program: files become NumPy arrays, normalised and split.
+"""Data for a training program: read files to NumPy arrays, normalise and split them.
 
 Everything here runs in plain Python, before a program starts. Batches and shuffling belong to the program itself:
 `st.batches`.

@@ -33,7 +33,7 @@ call.
 """
 
 _UNROLLED = 128
-"""Elements of a container that are looked at one by one in the text; more are looked at by `holds`."""
+"""Containers of up to this many elements are compared element by element in the text; larger ones by `holds`."""
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<guards>")
 """The file name in tracebacks: inside this package, so that the frame is not taken for the user's."""
 _OF_STRINGS = frozenset((str,))
@@ -44,7 +44,7 @@ _GONE = "an object that is gone"
 
 
 class DeadError(Exception):
-    """An object that the trace read is gone already."""
+    """An object that the trace read has died already."""
 
 
 class Writer:
@@ -98,7 +98,7 @@ class Writer:
         return name
 
     def refuse(self, condition: str) -> None:
-        """The program does not hold where `condition` does."""
+        """Write a guard that fails if `condition` is true."""
         self.labels.append(self.label)
         self.lines.append(f"        if {condition}: return {len(self.labels) + _HEAD_LINES}")
 

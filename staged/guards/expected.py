@@ -96,7 +96,7 @@ Expected = Fields | Same | Object | Items | Entries | Members
 
 
 class TooLargeError(Exception):
-    """A container has more elements than a call should look at."""
+    """A container has more elements than a call should compare."""
 
 
 def expected(value: Any, found: Callable[[Any], None] = lambda _: None) -> Expected:
@@ -108,7 +108,7 @@ def expected(value: Any, found: Callable[[Any], None] = lambda _: None) -> Expec
 
 
 def _visit(value: Any, found: Callable[[Any], None], left: list[int], depth: int) -> Expected:
-    """`expected` of a part; `left` has how many elements may still be looked at."""
+    """`expected` of a part; `left` holds the number of elements that may still be visited."""
     cls = type(value)
     if cls in _EQUAL:
         return Same(value)
@@ -138,7 +138,7 @@ def _visit(value: Any, found: Callable[[Any], None], left: list[int], depth: int
 
 
 def is_known(container: Any) -> bool:
-    """Whether `expected` looks into a container of this class, so that it is guarded wherever it is met."""
+    """Whether `expected` compares the contents of containers of this class, which are then guarded everywhere."""
     cls = type(container)
     return cls in _SEQUENCES or cls in _MAPPINGS or cls in _SETS
 
@@ -162,7 +162,7 @@ def _is_immutable(part: Any) -> bool:
 
 
 def expected_argument(value: Any) -> Expected:
-    """As `expected`, of a static argument: for settings that are made anew for each call equal ones will do."""
+    """`expected` of a static argument: settings that are created anew for each call need only be equal."""
     if is_value(value):
         return Fields(type(value), tuple((name, expected_argument(part)) for name, part in vars(value).items()))
     return expected(value)

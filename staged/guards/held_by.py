@@ -31,7 +31,7 @@ IMMUTABLE = (
     logging.Logger,
     type(namedtuple("_", "field").field),  # type: ignore[attr-defined]
 )
-"""Classes of objects that hold nothing which may change."""
+"""Classes of objects whose contents cannot change."""
 GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 """Classes of callables that state as text which attributes they read."""
 OF_PYTHON = frozenset(
@@ -47,9 +47,7 @@ PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, typ
 
 
 def is_plain(value: Any) -> bool:
-    """Whether there is nothing below a value to look at: numbers, strings, dtypes, arrays, members of a library's
-    enums.
-    """
+    """Whether a value has no parts to visit: numbers, strings, dtypes, arrays, members of a library's enums."""
     if type(value) in PLAIN:
         return True
     if _VALUES.isdisjoint(type(value).__mro__):
@@ -83,7 +81,7 @@ def names_in(code: CodeType) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1024)
 def globals_in(code: CodeType) -> tuple[str, ...]:
-    """Names that a code object, or one inside it, looks up among globals and builtins."""
+    """Global and builtin names that a code object, or one nested in it, reads."""
     found = {each.argval: None for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     for inner in _codes_in(code):
         found.update(dict.fromkeys(globals_in(inner)))

@@ -62,9 +62,7 @@ from staged.ops.array import Array
 from staged.source import here
 
 MOST_OBJECTS = 4000
-"""Objects below an argument of code that is not converted that are looked at; beyond, the function is traced at each
-call.
-"""
+"""The most objects below an argument of unconverted code that are recorded; with more, every call traces."""
 _MOST_BYTES = 1 << 16
 """Of arrays that are read while staging."""
 
@@ -89,7 +87,9 @@ class Reads:
         self.arrays: dict[int, Any] = {}
         """NumPy arrays that are older than the trace, by id."""
         self.new: set[int] = set()
-        """The ids of iterators that the trace has made; they are not kept alive, and no older object can have them."""
+        """The ids of iterators that the trace has created. They are not kept alive, and no older object can have these
+        ids.
+        """
         self.owners: dict[int, Object] = {}
         """`Object` descriptions of the owners of reads, by id."""
         self.kept: list[object] = []
@@ -167,7 +167,7 @@ class Reads:
         self._add("no slot", self._owner(owner), name, None)
 
     def no_attribute(self, owner: Any, name: str) -> None:
-        """`owner` has nothing by this name of its own."""
+        """`owner` has no attribute of this name in its own `__dict__`."""
         if ("no attribute", id(owner), name) not in self.guards:
             self._add("no attribute", self._owner(owner), name, None)
 
@@ -208,7 +208,7 @@ class Reads:
             self.attribute(array, name, value)
 
     def array_type(self, array: Any) -> None:
-        """The shape and dtype of an older array, which can be given others in place."""
+        """The shape and dtype of an older array, both of which can be assigned in place."""
         if id(array) in self.arrays:
             self._add("array type", self._owner(array), (array.shape, array.dtype), None)
 

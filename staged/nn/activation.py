@@ -16,7 +16,7 @@ class ReLU(Module):
         check_inplace(type(self).__name__, inplace)
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Apply to each element; the result has the shape and dtype of `x`."""
         return st.relu(x)
 
 
@@ -24,7 +24,7 @@ class Sigmoid(Module):
     """1 / (1 + exp(-x)), element by element."""
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Apply to each element; the result has the shape and dtype of `x`."""
         return st.sigmoid(x)
 
 
@@ -32,7 +32,7 @@ class Tanh(Module):
     """tanh(x), element by element."""
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Apply to each element; the result has the shape and dtype of `x`."""
         return st.tanh(x)
 
 
@@ -48,7 +48,7 @@ class GELU(Module):
         return f"approximate={self.approximate!r}"
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Apply to each element; the result has the shape and dtype of `x`."""
         return st.gelu(x, approximate=self.approximate)
 
 
@@ -63,7 +63,7 @@ class Softmax(Module):
         return f"dim={self.dim}"
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Apply along `dim`; the result has the shape and dtype of `x`."""
         return st.softmax(x, axis=self.dim)
 
 
@@ -78,7 +78,7 @@ class LogSoftmax(Module):
         return f"dim={self.dim}"
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Apply along `dim`; the result has the shape and dtype of `x`."""
         return st.log_softmax(x, axis=self.dim)
 
 
@@ -94,7 +94,7 @@ class LeakyReLU(Module):
         return f"negative_slope={self.negative_slope}"
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Apply to each element; the result has the shape and dtype of `x`."""
         return st.leaky_relu(x, self.negative_slope)
 
 
@@ -110,7 +110,7 @@ class ELU(Module):
         return f"alpha={self.alpha}"
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Apply to each element; the result has the shape and dtype of `x`."""
         return st.elu(x, self.alpha)
 
 
@@ -121,7 +121,7 @@ class SiLU(Module):
         check_inplace(type(self).__name__, inplace)
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Apply to each element; the result has the shape and dtype of `x`."""
         return st.silu(x)
 
 
@@ -133,5 +133,5 @@ class Softplus(Module):
         return "beta=1.0, threshold=20.0"
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Apply to each element; the result has the shape and dtype of `x`."""
         return st.softplus(x)

@@ -1,4 +1,4 @@
-"""Modules that hold modules: in a row, in a list, in a dict."""
+"""Containers of modules: a sequence, a list, a dict."""
 
 from __future__ import annotations
 
@@ -134,5 +134,5 @@ class Identity(Module):
         pass
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Return `x`."""
         return x

@@ -51,7 +51,7 @@ class Flatten(Module):
         return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Return `x` with the axes joined."""
         return st.flatten(x, self.start_dim, self.end_dim)
 
 
@@ -72,7 +72,7 @@ class Dropout(Module):
         return f"p={self.p}, inplace=False"
 
     def forward(self, x: Any) -> Any:
-        """Apply it; the identity in evaluation mode."""
+        """Drop elements in training; return `x` unchanged in evaluation."""
         return st.dropout(x, self.p, training=self.training, generator=self.generator)
 
 

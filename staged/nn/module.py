@@ -152,7 +152,7 @@ class Module:
     # ---- the tree ----
 
     def _submodules(self) -> list[tuple[str, Module]]:
-        """(name, submodule) in order of assignment, one held by two names twice."""
+        """(name, submodule) in order of assignment; one held under two names appears twice."""
         return [(name, value) for name, value in self.__dict__.items() if isinstance(value, Module)]
 
     def _places(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Module]]:
@@ -162,7 +162,7 @@ class Module:
             yield from child._places(f"{prefix}{name}.")
 
     def _own(self) -> list[tuple[str, Any, bool]]:
-        """(name, Variable, whether it is a buffer) of this module alone, in order of assignment."""
+        """(name, Variable, is a buffer) of this module alone, in order of assignment."""
         found = []
         for name, value in self.__dict__.items():
             if isinstance(value, st.Variable):
@@ -207,9 +207,9 @@ class Module:
         return Named(_once([(path.removesuffix("."), module) for path, module in places]))
 
     def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Named:
-        """(path, parameter), own ones before those of submodules, in order of assignment.
+        """(path, parameter): this module's before those of submodules, in order of assignment.
 
-        A parameter that is held by several names is there once, by the first of them: it is trained once.
+        A parameter with several names appears once, under the first: it is trained once.
         """
         return self._named(False, prefix, recurse, remove_duplicate)
 

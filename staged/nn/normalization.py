@@ -36,7 +36,7 @@ class LayerNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Normalise the last axes, of shape `normalized_shape`."""
         if self.weight is not None:
             check_dtype("LayerNorm", x, self.weight)
         return st.layer_norm(x, self.normalized_shape, _value(self.weight), _value(self.bias), eps=self.eps)
@@ -62,7 +62,7 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.weight is not None}"
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """Normalise the last axes, of shape `normalized_shape`."""
         if self.weight is not None:
             check_dtype("RMSNorm", x, self.weight)
         return st.rms_norm(x, self.normalized_shape, _value(self.weight), eps=self.eps)
@@ -86,7 +86,7 @@ class _ChannelNorm(Module):
         raise TypeError(f"{type(self).__name__} has no sizes()")
 
     def following(self) -> str:
-        """How running statistics are updated, as `repr` shows it; empty for norms without them."""
+        """The momentum in `repr`, if the norm has running statistics."""
         return ""
 
     def tracking(self) -> str:
@@ -131,7 +131,7 @@ class GroupNorm(_ChannelNorm):
         return f"{self.num_groups}, {self.num_channels}"
 
     def forward(self, x: Any) -> Any:
-        """Apply it to (N, C, ...)."""
+        """Normalise an input of shape (N, C, ...)."""
         self.check(x, self.num_channels, ())
         return st.group_norm(x, self.num_groups, _value(self.weight), _value(self.bias), eps=self.eps)
 
@@ -203,7 +203,7 @@ class _BatchNorm(_StatisticsNorm):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
 
     def forward(self, x: Any) -> Any:
-        """Apply it to (N, C, ...)."""
+        """Normalise an input of shape (N, C, ...)."""
         self.check(x, self.num_features, self.ndims)
         weight, bias = _value(self.weight), _value(self.bias)
         if not self.training and self.running_mean is not None:
@@ -259,7 +259,7 @@ class _InstanceNorm(_ChannelNorm):
         return ", track_running_stats=False"
 
     def forward(self, x: Any) -> Any:
-        """Apply it to (N, C, ...)."""
+        """Normalise an input of shape (N, C, ...)."""
         self.check(x, self.num_features, self.ndims)
         return st.instance_norm(x, weight=_value(self.weight), bias=_value(self.bias), eps=self.eps)
 

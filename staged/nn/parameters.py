@@ -9,7 +9,7 @@ import staged as st
 
 
 class Parameter(st.Variable):
-    """A Variable by torch's name: held as an attribute of a Module it is trained."""
+    """A trainable Variable by torch's name: every one that is an attribute of a Module is trained."""
 
     __slots__ = ()
 
@@ -86,9 +86,7 @@ def check_option(layer: str, name: str, value: Any, options: tuple[str, ...]) ->
 
 
 def check_inplace(layer: str, inplace: Any) -> None:
-    """torch's layers may write over their input; ours give a new array, and say so rather than leave the input as it
-    was.
-    """
+    """Raises: ArgumentError if `inplace` is set: layers return new arrays and never overwrite their input."""
     if inplace:
         raise st.ArgumentError(
             f"{layer}: arrays are values, no layer writes over its input",

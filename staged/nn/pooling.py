@@ -47,18 +47,18 @@ class _MaxPool(_Pool):
 
 
 class MaxPool2d(_MaxPool):
-    """The maximum of each window of (N, C, H, W); ties give their gradient to the first."""
+    """The maximum of each window of (N, C, H, W); the first of equal maxima receives the gradient."""
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """(N, C, H, W) to (N, C, windows along H, windows along W)."""
         return st.max_pool2d(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
 
 
 class MaxPool1d(_MaxPool):
-    """The maximum of each window of (N, C, L); ties give their gradient to the first."""
+    """The maximum of each window of (N, C, L); the first of equal maxima receives the gradient."""
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """(N, C, L) to (N, C, windows along L)."""
         return st.max_pool1d(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
 
 
@@ -83,7 +83,7 @@ class AvgPool2d(_AvgPool):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """(N, C, H, W) to (N, C, windows along H, windows along W)."""
         return st.avg_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
@@ -96,7 +96,7 @@ class AvgPool1d(_AvgPool):
         return ", ".join(f"{name}={(size,) if isinstance(size, int) else size}" for name, size in sizes.items())
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """(N, C, L) to (N, C, windows along L)."""
         return st.avg_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
@@ -113,7 +113,7 @@ class AdaptiveAvgPool2d(_Adaptive):
     """Means over windows that share (N, C, H, W) out evenly, to a result of `output_size`."""
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """(N, C, H, W) to (N, C, *output_size)."""
         return st.adaptive_avg_pool2d(x, self.output_size)
 
 
@@ -121,5 +121,5 @@ class AdaptiveMaxPool2d(_Adaptive):
     """Maxima over windows that share (N, C, H, W) out evenly, to an `output_size` that divides it."""
 
     def forward(self, x: Any) -> Any:
-        """Apply it."""
+        """(N, C, H, W) to (N, C, *output_size)."""
         return st.adaptive_max_pool2d(x, self.output_size)

@@ -33,7 +33,7 @@ class Optimizer:
     slots: Slots = ()
     """The state of each parameter: (torch's name in a `state_dict`, attribute holding a list of Variables)."""
     unknown_options = ("amsgrad", "maximize")
-    """Options of torch's that would make other steps; a `state_dict` that has them on is refused."""
+    """Options of torch that change the update; a `state_dict` that has them on is refused."""
     steps: Any = None
 
     def __init__(self, params: Iterable[Any] | Mapping[str, Any], lr: Any) -> None:
@@ -50,7 +50,7 @@ class Optimizer:
     # ---- what it is made with ----
 
     def check_number(self, name: str, value: Any, below: float | None = None) -> None:
-        """A Python number is at least 0, and below a bound where there is one."""
+        """Raises: ArgumentError if a Python number is negative, or not below `below`."""
         if isinstance(value, st.Array):
             return
         if not value >= 0.0 or (below is not None and not value < below):
@@ -104,7 +104,9 @@ class Optimizer:
     # ---- a step ----
 
     def numbers(self, param: Any, *options: str) -> list[Any]:
-        """These options as numbers of a parameter's dtype: a rate of another precision leaves a parameter its own."""
+        """These options as numbers of the parameter's dtype, so that a rate of another dtype does not change the
+        parameter's.
+        """
         return [scalar(getattr(self, option), param.dtype) for option in options]
 
     def gradients(self, grads: Any) -> list[Any]:
@@ -283,7 +285,7 @@ class Optimizer:
         return 0.0
 
     def _count(self, counts: list[Any]) -> Any:
-        """The one number of steps that all parameters have made."""
+        """The number of steps, which all parameters share."""
         arrays = [elements("step", count, st.i64) for count in counts]
         if any(not isinstance(array, st.Array) and int(array) != int(arrays[0]) for array in arrays):
             self._refuse(
@@ -293,7 +295,7 @@ class Optimizer:
 
 
 def _is_path_of(path: Any, name: str) -> bool:
-    """Whether a gradient's path may be that of a parameter of this name, as far as both go: `0.weight` of
+    """Whether a gradient's path may name this parameter: they agree from the end on, as `0.weight` and
     `body.linear0.weight`.
     """
     steps = zip(reversed(str(path).split(".")), reversed(name.split(".")), strict=False)
@@ -309,7 +311,7 @@ def scalar(number: Any, dtype: Any) -> Any:
 def _grouped(
     owner: str, params: Iterable[Any] | Mapping[str, Any]
 ) -> tuple[list[str], list[Any], list[dict[str, Any]]]:
-    """The names and parameters of all groups, and the groups; one group of all where none are given."""
+    """(names, parameters, groups) of all groups; without groups, one group of all."""
     given = params if isinstance(params, Mapping) else list(params)
     if isinstance(given, Mapping) or not given or not all(isinstance(group, Mapping) for group in given):
         names, values = _named(owner, given, getattr(params, "names", ()))

@@ -18,7 +18,7 @@ from staged.optim.optimizer import Optimizer, scalar
 
 
 def _is_off(number: Any) -> bool:
-    """Whether an option is the Python number 0; a staged one is for the program to look at."""
+    """Whether an option is the Python number 0; a staged one is not known."""
     return not isinstance(number, st.Array) and not number
 
 
@@ -54,7 +54,7 @@ class SGD(Optimizer):
         self.share: Any = 1.0
 
     def begin_step(self) -> None:
-        """The share of a gradient that goes into the velocity: all of the first one, then 1 - dampening."""
+        """The factor of a gradient in the velocity: 1 for the first one, then 1 - dampening."""
         if _is_off(self.momentum):
             return
         self.must_have(self.velocity, "momentum")

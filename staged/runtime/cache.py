@@ -54,7 +54,7 @@ def default_cache() -> Cache:
 
 
 class Cache:
-    """A cache folder; it is made when first used. Every method raises CacheError if the folder cannot be trusted."""
+    """A cache folder, created on first use. Every method raises CacheError if the folder cannot be trusted."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.abspath(root))
@@ -190,7 +190,7 @@ class Cache:
     # ---- the folders ----
 
     def _folder(self, part: str) -> Path:
-        """The trusted folder `part`, made where it is missing."""
+        """The trusted folder `part`, created if missing."""
         try:
             if not os.path.lexists(self.root):
                 self.root.parent.mkdir(parents=True, exist_ok=True)

@@ -129,7 +129,7 @@ def compile_text(
     link: tuple[str, ...] = (),
     support: str = "",
 ) -> Path:
-    """The shared library made of `source`, which may include `header` as "NAME.h" and `support` as "NAME_support.h"."""
+    """The shared library of `source`, which may include `header` as "NAME.h" and `support` as "NAME_support.h"."""
     compiler = find_compiler()
     texts = {f"{name}.c": source}
     if header is not None:

@@ -22,9 +22,7 @@ class LoadedProgram(Protocol):
     artifact: Artifact
 
     def __call__(self, *values: Any) -> Sequence[Any]:
-        """Run on one value per input, then one per Variable, which it may change; returns the arrays that the program
-        makes.
-        """
+        """Run on one value per input, then one per Variable, which may change. Returns the output arrays."""
 
     def short(
         self,
@@ -43,7 +41,7 @@ class ProgramOnDevices(LoadedProgram, Protocol):
     """A loaded program that accepts inputs or Variables that stay on a device."""
 
     def memory_of(self, device: str) -> str:
-        """What `Remote.device` is for memory of a device that the program takes."""
+        """The `Remote.device` of memory of a device that the program takes."""
 
     def place_on(self, device: str, nbytes: int) -> Remote:
         """New memory there. Raises: ProgramMemoryError if the device has no room."""

@@ -34,7 +34,7 @@ class Layout:
 
 @cache
 def layout() -> Layout | None:
-    """The offsets in this process; None where objects are not laid out as those of CPython and NumPy are."""
+    """The offsets in this process; None if objects are not laid out as in CPython and NumPy."""
     if sys.implementation.name != "cpython":
         return None
     head = object.__basicsize__

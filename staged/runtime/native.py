@@ -156,7 +156,7 @@ class _Library:
         return loader().dlsym(self._handle, name.encode())
 
     def team_for(self, owner: Any, threads: int) -> Any:
-        """A thread team that ends when `owner` goes, or NULL."""
+        """A thread team that ends when `owner` dies, or NULL."""
         if not self.has_team or threads <= 1:
             return ffi.NULL
         team = self._create_team(threads)
@@ -409,12 +409,12 @@ class NativeProgram:
         is_single: bool = False,
         known: Collection[int] = (),
     ) -> Callable[..., Any] | None:
-        """The short way in, if the program has one: for arrays that fit and numbers of these `kinds`; else `otherwise`
-        is called.
+        """The fast path, if the program has one: for arrays that fit and numbers of these `kinds`; other calls go to
+        `otherwise`.
 
-        `as_array` makes NumPy's array of another library's, and leaves other things as they are. `known` are the
-        parameters whose shapes the caller has compared. It is the caller's: kept here it would hold the program, which
-        is to be unloaded as soon as nothing uses it.
+        `as_array` converts arrays of other libraries to NumPy's, and returns other values unchanged. `known` are the
+        parameters whose shapes the caller has compared. The caller keeps the function: stored here it would form a
+        reference cycle.
         """
         if not self._is_short:
             return None
@@ -460,7 +460,7 @@ class NativeProgram:
 
     @staticmethod
     def is_current(slot: _Slot) -> bool:
-        """Whether a slot is of this process: the helper threads of one made before a fork are the parent's."""
+        """Whether a slot belongs to this process: the helper threads of one created before a fork are the parent's."""
         return slot.forks == _forks
 
     def ready(self, slot: _Slot) -> bool:
@@ -476,9 +476,7 @@ class NativeProgram:
         return catches
 
     def bind_variables(self, slot: _Slot, arrays: Sequence[Any]) -> bool:
-        """Make the slot's variables these arrays; False where they do not fit as they are, which the long way looks
-        into.
-        """
+        """Bind the slot's variables to these arrays; False if they do not fit, which the slow path handles."""
         slot.bound = self.unbound
         buffers = []
         for plan, array in zip(self._variable_plans, arrays, strict=True):
@@ -533,7 +531,7 @@ class NativeProgram:
                 return slot
 
     def _bind_dimensions(self, values: Sequence[Any]) -> dict[str, int]:
-        """The extents that the given values give to the symbolic dimensions."""
+        """The values of the symbolic dimensions, from the arguments."""
         sizes: dict[str, int] = {}
         for plan, value in zip(self._given, values, strict=True):
             for axis, extent in enumerate(plan.parameter.shape):

@@ -73,16 +73,14 @@ class Program(Protocol):
 
 
 def is_simple(given: Sequence[Plan], outputs: Sequence[Plan]) -> bool:
-    """Whether a program can be called the short way: its sizes are known, and its arrays lie on the host, as NumPy's
-    do.
-    """
+    """Whether a program has a fast path: its sizes are known, and its arrays are on the host, in NumPy's layout."""
     return all(plan.shape is not None and not plan.is_remote for plan in (*given, *outputs)) and layout() is not None
 
 
 def speaks(artifact: Artifact) -> bool:
-    """Whether a program may be stopped or print: a call tells it of this moment's thread, stack and `sys.stdout`.
+    """Whether a program may be stopped or print: each call then sets its thread, stack and `sys.stdout`.
 
-    Recursion looks whether it is to stop, and how much stack there is, where it enters a function.
+    Recursive functions test on entry whether to stop, and how much stack is left.
     """
     return artifact.recursive or any(word in artifact.source for word in _SPEAKS)
 

@@ -55,7 +55,7 @@ def write(context: Any, text: Any, length: int) -> None:
 
 
 def is_live(stream: Any) -> bool:
-    """Whether text redrawn in place makes sense on `stream`: a terminal, or a notebook's output."""
+    """Whether `stream` shows text redrawn in place: a terminal, or a notebook's output."""
     if type(stream).__module__.partition(".")[0] == "ipykernel":
         return True
     try:

@@ -11,7 +11,9 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 WORTH_KEEPING = 1 << 20
-"""Bytes: below, the allocator is as quick; above, it goes back to the system, and every page faults anew."""
+"""In bytes: smaller blocks are allocated as quickly; larger ones return to the system, and every page would fault
+again.
+"""
 _BLOCKS_KEPT = 3
 _PAGE = 4096
 _REFERENCES_OF_IDLE = 3  # the list's, the loop variable's, the argument of getrefcount

@@ -162,7 +162,7 @@ class _Pinned:
         """The end of the last copies out of this piece."""
 
     def reserve(self, nbytes: int) -> None:
-        """Wait until the memory may be written, and make it large enough."""
+        """Wait until the memory may be overwritten, and enlarge it if necessary."""
         if self.last is not None:
             self.last.wait()
             self.last = None

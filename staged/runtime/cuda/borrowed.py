@@ -70,7 +70,7 @@ _BOOL = 6
 
 
 class Lease:
-    """Elements that another library keeps until this goes."""
+    """Elements that another library keeps alive until this object dies."""
 
     def __init__(self, managed: int, deleter: int | None) -> None:
         if deleter:

@@ -74,7 +74,7 @@ def build(
 def find_cxx() -> tuple[tuple[str, ...], str]:
     """(command, version) of the C++ compiler: `$STAGED_CXX`, else the first of c++, g++ and clang++.
 
-    Raises: CompilerError where there is none.
+    Raises: CompilerError without one.
     """
     chosen = shlex.split(os.environ.get("STAGED_CXX", ""))
     for name in chosen[:1] if chosen else ("c++", "g++", "clang++"):

@@ -46,7 +46,7 @@ def gpu_count() -> tuple[int, str]:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs in the runtime's order; none where there are none. Never raises."""
+    """The GPUs in the CUDA runtime's order, or an empty list. Never raises."""
     count, _ = gpu_count()
     found = []
     for index in range(count):
@@ -59,7 +59,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def driver_version() -> tuple[int, int] | None:
-    """The newest CUDA version that the driver knows, such as (13, 0); None without a driver."""
+    """The newest CUDA version that the driver supports, such as (13, 0); None without a driver."""
     version, reason = _asked("cudaDriverGetVersion")
     return None if reason or not version else (int(version) // 1000, int(version) % 1000 // 10)
 
@@ -95,7 +95,7 @@ def in_words(reason: str) -> str:
 
 
 def _asked(function: str, *arguments: Any) -> tuple[Any, str]:
-    """(answer, why there is none) of a function of the CUDA runtime."""
+    """(result of a function of the CUDA runtime, reason if there is none)."""
     try:
         from cuda.bindings import runtime  # only here: importing it takes a tenth of a second
 

@@ -91,7 +91,7 @@ class Emulator:
         return DeviceCounts(*values)
 
     def objects(self) -> dict[str, tuple[int, int]]:
-        """Handles and descriptors of libraries by kind: (how many live, how many were ever made)."""
+        """Handles and descriptors of libraries by kind: (number alive, number ever created)."""
         read = self.function("emulator_read_kind", "int (*)(int, const char **, int64_t *, int64_t *)")
         kind, live, created = ffi.new("const char **"), ffi.new("int64_t *"), ffi.new("int64_t *")
         found: dict[str, tuple[int, int]] = {}
@@ -100,11 +100,11 @@ class Emulator:
         return found
 
     def last_violation(self) -> str:
-        """The text of the last misuse; empty where there was none."""
+        """The text of the last misuse; empty without one."""
         return self._text("emulator_last_violation", "const char *(*)(void)")
 
     def live_objects(self) -> list[str]:
-        """A line for each allocation, stream, event and so on that has not been given back."""
+        """A line for each allocation, stream, event and so on that has not been freed."""
         return self._text("emulator_live_objects", "const char *(*)(void)").splitlines()
 
     def configure(self, words: str = "") -> None:
@@ -185,7 +185,7 @@ def files_beside(artifact: Artifact) -> dict[str, str]:
 
 
 def _named(library: str) -> tuple[str, ...]:
-    """Linker flags: it is found by its name once it is loaded, and its own calls of CUDA's names stay inside."""
+    """Linker flags: the library is found by name once loaded, and binds its own calls of CUDA functions inside."""
     return (f"-Wl,-soname,{library}", "-Wl,-Bsymbolic")
 
 

@@ -1,6 +1,6 @@
-"""The host part of a program: a shared library, made by the C compiler, that carries the kernels' machine code.
+"""The host part of a program: a shared library, built by the C compiler, that contains the kernels' machine code.
 
-The text is the program's own, compiled as C with `HOST_ONLY`; a line of assembler puts the machine code into it.
+The text is the program's own, compiled as C with `HOST_ONLY`; a line of assembler includes the machine code.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from staged.runtime.cuda.toolkit import include_folders, load_libraries
 
 
 def compile_host(artifact: Artifact, kernels: Kernels, options: CompileOptions) -> Path:
-    """The shared library of a program for the GPUs that `kernels` are for; its libraries are loaded on the way.
+    """The shared library of a program for the GPUs of `kernels`. Its CUDA libraries are loaded too.
 
-    Raises: CompilerError if there is no compiler or it refuses the text; DependencyError for libraries of CUDA that are
-    missing; CacheError.
+    Raises: CompilerError if there is no compiler or it rejects the text; DependencyError for missing CUDA libraries;
+    CacheError.
     """
     name = artifact.name
     compiler = find_compiler()

@@ -1,4 +1,4 @@
-"""A program with kernels, compiled for whichever device there is and loaded."""
+"""Load a program with kernels, compiled for a GPU or the emulated device."""
 
 from __future__ import annotations
 

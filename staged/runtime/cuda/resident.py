@@ -29,7 +29,7 @@ def note_stop() -> None:
 
 
 def check_status(runtime: Runtime, status: int, call: str) -> None:
-    """Raise ProgramError, or ProgramMemoryError, where `call` has given another status than success."""
+    """Raise ProgramError, or ProgramMemoryError, if `call` returned an error status."""
     if status:
         words = ffi.string(runtime.function("cudaGetErrorString", "const char *(*)(int)")(status)).decode(
             errors="replace"
@@ -39,7 +39,7 @@ def check_status(runtime: Runtime, status: int, call: str) -> None:
 
 
 def choose_device(runtime: Runtime, device: str) -> None:
-    """The device of the CUDA calls that this thread makes next: `gpu` or `gpu(1)`."""
+    """Set the device of this thread's following CUDA calls: `gpu` or `gpu(1)`."""
     number = int((re.findall(r"\d+", device) or ["0"])[0])
     check_status(runtime, runtime.function("cudaSetDevice", "int (*)(int)")(number), f"cudaSetDevice({number})")
 
@@ -92,7 +92,7 @@ class DeviceCopy:
         self.is_ahead = False
 
     def take(self, other: Any) -> None:
-        """Copy the elements from another device, where they were until now; from another runtime's by way of the host."""
+        """Copy the elements from another device, through the host if that one is of another runtime."""
         if not isinstance(other, DeviceCopy):
             host = np.empty(self.nbytes, np.uint8)
             other.fetch(host)

@@ -106,7 +106,7 @@ def _folders_of_pathfinder(name: str) -> tuple[list[str], Exception | None]:
 
 
 def _folders_beside(name: str) -> list[str]:
-    """The folder `include` beside the one that a library is in, as wheels and toolkits have it."""
+    """The folder `include` next to a library's folder, as in wheels and toolkits."""
     try:
         library = _loaded(RUNTIME if name == _CRT else name)
     except DependencyError:

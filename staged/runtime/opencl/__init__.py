@@ -39,21 +39,25 @@ class Devices:
         self._handle = dl.dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_GLOBAL)
         if self._handle == ffi.NULL:
             raise CompilerError(f"OpenCL cannot be loaded: {ffi.string(dl.dlerror()).decode(errors='replace')}")
-        self._functions = {name: ffi.cast(type, dl.dlsym(self._handle, name.encode())) for name, type in _INTERFACE.items()}
+        self._functions = {
+            name: ffi.cast(type, dl.dlsym(self._handle, name.encode())) for name, type in _INTERFACE.items()
+        }
 
     def __call__(self, name: str, *arguments: Any) -> Any:
         """Call a function by its name without the prefix."""
         return self._functions[f"st_ocl_{name}"](*arguments)
 
     def words(self) -> str:
-        """What was wrong with this thread's last call."""
+        """The error of this thread's last call."""
         return str(ffi.string(self("words")).decode(errors="replace"))
 
     def device(self, number: int) -> Any:
         """A device. Raises: DependencyError where there is none, with the reason."""
         found = self("open", number)
         if found == ffi.NULL:
-            raise DependencyError(f"no GPU({number}) for OpenCL: {self.words()}", hint="pip install 'staged[opencl]' brings PoCL")
+            raise DependencyError(
+                f"no GPU({number}) for OpenCL: {self.words()}", hint="pip install 'staged[opencl]' brings PoCL"
+            )
         return found
 
 
@@ -156,7 +160,7 @@ class OpenClProgram(NativeProgram):
 
 
 def memory_of(device: str) -> str:
-    """What the memory of a device is called."""
+    """The name of the memory of a device."""
     return f"{device} of OpenCL"
 
 
@@ -166,7 +170,7 @@ def _number(device: str) -> int:
 
 
 def load(artifact: Artifact, options: CompileOptions | None = None) -> OpenClProgram:
-    """Compile the host part of a program, or find it in the cache, and load it; its kernels are built at the first call.
+    """Compile the host part of a program, or find it in the cache, and load it. Kernels are built by the first call.
 
     Raises: DependencyError without a device; CompilerError, CacheError.
     """
