@@ -23,6 +23,7 @@ from staged.ir.loops import (
     Statement,
     Store,
     StorePair,
+    Take,
     Tile,
     walk,
 )
@@ -196,6 +197,8 @@ def reads(s: Statement) -> Iterator[Local]:
             operands, indices = (value,), (() if position is None else (position,))
         case Store(index=index, value=value):
             operands, indices = (value,), (index,)
+        case Take(values=values):
+            operands = values
         case StorePair(index=index, first=first, second=second):
             operands, indices = (first, second), (index,)
         case Load(index=index, guards=guards):

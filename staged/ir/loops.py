@@ -219,6 +219,43 @@ class Accumulate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Merge:
+    """How two states become one: `body` computes `results` of the locals `left` and `right`."""
+
+    left: tuple[Local, ...]
+    right: tuple[Local, ...]
+    body: tuple[Compute, ...]
+    results: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fold:
+    """A reduction to several values at once, such as a running maximum and a sum that is relative to it.
+
+    `state` are its values so far, and after the loops that take in states the result; merging with `starts` changes nothing.
+    """
+
+    state: tuple[Local, ...]
+    starts: tuple[Constant, ...]
+    merge: Merge
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Begin:
+    """The state of a fold starts, for what follows in the same body."""
+
+    fold: Fold
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Take:
+    """A fold takes in the state `values`: the locals of its merge are those of this merging from here on."""
+
+    fold: Fold
+    values: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Loop:
     """For each value of `axis` in its range, the body; `reductions` start before it and end after it.
 
@@ -297,6 +334,8 @@ Statement = (
     | Store
     | StorePair
     | Accumulate
+    | Begin
+    | Take
     | Loop
     | Tile
     | Guarded

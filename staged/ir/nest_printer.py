@@ -18,6 +18,7 @@ from staged.ir.loops import (
     Affine,
     ArrayRef,
     Axis,
+    Begin,
     Bound,
     CallSupport,
     CheckIndex,
@@ -29,6 +30,7 @@ from staged.ir.loops import (
     LoadPair,
     Local,
     Loop,
+    Merge,
     Nest,
     Operand,
     PositionOf,
@@ -36,6 +38,7 @@ from staged.ir.loops import (
     Statement,
     Store,
     StorePair,
+    Take,
     Tile,
     identity,
 )
@@ -89,6 +92,9 @@ class _Printer:
             case Guarded(bounds, body):
                 self.line(depth, f"where {self.bounds(bounds)}:")
                 self.body(body, depth + 1)
+            case Begin(fold):
+                self.merge(fold.merge, depth)
+                self.line(depth, self.simple(statement))
             case _:
                 self.line(depth, self.simple(statement))
 
@@ -127,11 +133,25 @@ class _Printer:
                 at = "" if position is None else f" at {self.affine(position)}"
                 total = self.name(reduction.target)
                 return f"{total} = {reduction.op}({total}, {self.operand(value)}{at})"
+            case Begin(fold):
+                return f"{self.names_of(fold.state)} = {', '.join(repr(start.value) for start in fold.starts)}"
+            case Take(fold, values):
+                state = self.names_of(fold.state)
+                return f"{state} = merge(({state}), ({', '.join(map(self.operand, values))}))"
             case Copy(target, source):
                 return f"{self.name(target)} = {'zeros' if source is None else self.name(source)}"
             case CallSupport(function, _, arguments):
                 return f"{function}({', '.join(map(self.argument, arguments))})"
         raise AssertionError(f"no way to print {statement!r}")
+
+    def merge(self, merge: Merge, depth: int) -> None:
+        """The rule of the folds that follow."""
+        self.line(depth, f"merge(({self.names_of(merge.left)}), ({self.names_of(merge.right)})):")
+        self.body(merge.body, depth + 1)
+        self.line(depth + 1, f"return {', '.join(map(self.operand, merge.results))}")
+
+    def names_of(self, locals: Iterable[Local]) -> str:
+        return ", ".join(map(self.name, locals))
 
     def axis(self, axis: Axis) -> str:
         return f"{self.name(axis)} < {axis.extent if axis.dim is None else axis.dim}"

@@ -356,8 +356,6 @@ class Pad:
         def change(loop: Loop) -> Body:
             axis = loop.axis
             _is_static(self, axis)
-            if loop.reductions:
-                raise _illegal(self, f"{loop.reductions[0].target.name} would take in more terms")
             longer = axes.setdefault(axis, Axis(axis.name, -(-axis.extent // self.multiple) * self.multiple))
             bound = Bound(Affine.of(longer), axis.extent)
             return (Loop(longer, self.padded(_with_axis(loop.body, axis, Affine.of(longer)), bound)),)

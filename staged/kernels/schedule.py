@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from staged.ir.declaration import DECLARED
 from staged.ir.loops import (
     Accumulate,
+    Begin,
     CallSupport,
     CheckIndex,
     Compute,
@@ -27,6 +28,7 @@ from staged.ir.loops import (
     Statement,
     Store,
     StorePair,
+    Take,
     Tile,
     segments,
     walk,
@@ -151,7 +153,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                 elif reduction.op == "sum" and reduction not in inner:
                     return 0  # the same number again and again: once per element, not per vector
                 widest = max(widest, reduction.target.dtype.size)
-            case Tile() | Guarded() | Copy() | CallSupport():
+            case Tile() | Guarded() | Copy() | CallSupport() | Begin() | Take():
                 return 0
     if not touches_memory:
         return 0

@@ -13,6 +13,7 @@ from staged.ir.loops import (
     Affine,
     ArrayRef,
     Axis,
+    Begin,
     Bound,
     Compute,
     Constant,
@@ -25,6 +26,7 @@ from staged.ir.loops import (
     PositionOf,
     Statement,
     Store,
+    Take,
     Tile,
     identity,
 )
@@ -81,6 +83,15 @@ class NestInterpreter:
                 combine = DECLARED[reduction.op].combine
                 parts = [self.locals[reduction.target], self.operand(value)]
                 self.locals[reduction.target] = applied(combine, parts, {}, reduction.target)
+            case Begin(fold):
+                for local, start in zip(fold.state, fold.starts, strict=True):
+                    self.locals[local] = self.operand(start)
+            case Take(fold, values):
+                merge = fold.merge
+                given = [self.operand(value) for value in (*fold.state, *values)]
+                self.locals |= dict(zip((*merge.left, *merge.right), given, strict=True))
+                self.body(merge.body)
+                self.locals |= dict(zip(fold.state, [self.operand(result) for result in merge.results], strict=True))
             case Loop(axis, body, reductions):
                 self.start(reductions)
                 first, stop = self.ranges.get(axis, (0, axis.extent))

@@ -167,6 +167,14 @@ def total_nest() -> Nest:
     return lower(op)
 
 
+def columns_nest() -> Nest:
+    """Totals in memory: terms of each come from two loops."""
+    (op,) = kernels(
+        fused(lambda x, y: R.sum_(x * S.permute_dims(y, (1, 0, 2)), axis=(0, 1)), tensor("f32", 9, 6, 5), tensor("f32", 6, 9, 5))
+    )
+    return lower(op)
+
+
 REFUSED: dict[str, tuple[Callable[[], Nest], tuple[Rewriting, ...], str]] = {
     "no such loop": (lambda: product(6, 10, 8), (Divide("rows", 2),), "no loop is called rows; there are row, column, k"),
     "outside of its range": (lambda: product(6, 10, 8), (Divide("row", 6),), "it has 6 iterations"),
@@ -174,6 +182,7 @@ REFUSED: dict[str, tuple[Callable[[], Nest], tuple[Rewriting, ...], str]] = {
     "a tail": (lambda: product(6, 10, 8), (StripMine("row", 4, "o", "i"),), "6 iterations are no multiple of 4"),
     "not directly inside": (lambda: product(6, 10, 8), (Reorder(("k", "column")),), "column has more in it"),
     "a total of the outer loop": (total_nest, (Reorder(("j", "i")),), "keeps a total|another order"),
+    "terms of totals in memory": (columns_nest, (Reorder(("j", "i", "k")),), "elements of sum_total would be written in another"),
     "nothing to keep": (lambda: product(6, 10, 8), (Keep("k", ()),), "no loops to keep totals over"),
     "totals of other loops": (lambda: product(6, 10, 8), (Keep("k", ("row",)),), "row has 0 loops of this name in it"),
     "no totals": (lambda: product(6, 10, 8), (Keep("column", ("row",)),), "it has no totals"),

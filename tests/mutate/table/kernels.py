@@ -175,9 +175,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a padded loop adds to its total",
         "staged/ir/rewrites.py",
-        '            if loop.reductions:\n                raise _illegal(self, f"{loop.reductions[0].target.name} would',
-        '            if False:\n                raise _illegal(self, f"{loop.reductions[0].target.name} would',
+        "if isinstance(s, Accumulate) and s.reduction not in inside:\n                raise",
+        "if False:\n                raise",
         ON_REWRITES,
+    ),
+    Mutant(
+        "a state is merged with what it has become",
+        "staged/backends/c_family/nest/totals.py",
+        "low.uses[compute.target] = SEVERAL",
+        "low.uses[compute.target] = (1, 0)",
+        ("tests/kernels/test_attention.py",),
     ),
     Mutant(
         "what is not there is stored",

@@ -11,11 +11,14 @@ from staged.backends.c_family.expr import Expr, Infix, Junction, Literal, Name, 
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest.value import Value
 from staged.backends.c_family.scalars import EXTREMES, spell
-from staged.ir.loops import Accumulate, Loop, Reduction, Tile, identity, walk
+from staged.ir.loops import Accumulate, Begin, Compute, Loop, Reduction, Take, Tile, identity, walk
 from staged.ir.types import DType
 
 PLACES = ("argmax", "argmin")
 """Reductions that give the place of an element."""
+
+SEVERAL = (2, 0)
+"""See `count_uses`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Totals:
     def __init__(self, low: Lowering) -> None:
         self.low = low
         self.open: dict[Reduction, Total] = {}
-        low.statements[Accumulate] = self.accumulate
+        low.statements |= {Accumulate: self.accumulate, Begin: self.begin, Take: self.take}
 
     def start(self, reduction: Reduction, loop: Loop | Tile) -> None:
         """Declare the total of a loop that follows."""
@@ -59,6 +62,26 @@ class Totals:
     def finish(self, reduction: Reduction, loop: Loop | Tile) -> None:
         """The total is the value of the reduction from here on."""
         self.low.values[reduction.target] = Value(self.open[reduction].variable, reduction.target.dtype)
+
+    def begin(self, s: Begin) -> None:
+        """Declare the state of a fold."""
+        low = self.low
+        for local, start in zip(s.fold.state, s.fold.starts, strict=True):
+            variable = low.variable(local.name, scalar(local.dtype))
+            low.code.add(Declare(variable, low.number(start), is_const=False))
+            low.values[local] = Value(variable, local.dtype)
+
+    def take(self, s: Take) -> None:
+        """Merge one more state into that of a fold."""
+        low, merge = self.low, s.fold.merge
+        for local, value in zip((*merge.left, *merge.right), (*s.fold.state, *s.values), strict=True):
+            low.values[local] = Value(self.plain(low.operand(value)), local.dtype)
+        for compute in merge.body:
+            low.uses[compute.target] = SEVERAL  # with a name: the state that it is computed of changes
+            low.statements[Compute](compute)
+        results = [low.operand(result).expr for result in merge.results]
+        for local, result in zip(s.fold.state, results, strict=True):
+            low.code.add(Assign(low.values[local].expr, result))
 
     def take_place(self, s: Accumulate, total: Total, value: Value) -> None:
         assert s.position is not None and total.best is not None

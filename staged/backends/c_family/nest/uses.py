@@ -17,6 +17,7 @@ from staged.ir.loops import (
     Statement,
     Store,
     StorePair,
+    Take,
     Tile,
 )
 
@@ -44,6 +45,9 @@ def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
                         use(name, nested, 2)
                 case Accumulate(reduction, value, _):
                     use(value, nested, 2 if reduction.op in EXTREMES else 1)
+                case Take(_, values):
+                    for value in values:
+                        use(value, nested, 2)
                 case StorePair(_, _, first, second):
                     use(first, nested)
                     use(second, nested)
