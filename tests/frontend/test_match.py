@@ -117,6 +117,16 @@ def constants(x, flag, nothing):
             return y + 1.0
 
 
+def one_is_not_true(x, n):
+    match n:
+        case True:
+            return x
+        case False | None:
+            return -x
+        case _:
+            return x * 2.0
+
+
 def asks_and_stops_in_order(x, n):
     def loud(text, answer):
         print(text)
@@ -166,6 +176,7 @@ CASES = [
     Case(leaves_loops, NUMBERS, wrt=(0,)),
     Case(in_a_while, NUMBERS, wrt=(0,)),
     Case(constants, [(X, True, None), (X, False, None), (X, True, 1)], wrt=(0,), static=("nothing",)),
+    Case(one_is_not_true, [(X, 1), (X, 0), (X, True), (X, False)], wrt=(0,)),
     Case(asks_and_stops_in_order, BOTH),
     Case(nested, NUMBERS, wrt=(0,)),
     Case(of_text, [(X, 2, "sum"), (X, 2, "total"), (X, 2, "mean"), (X, 2, "none")], wrt=(0,), static=("how",)),
