@@ -157,13 +157,29 @@ def _from_zero(op: Op, x: Value, emit: Emitter) -> Value:
 
 @rule(prims.MATMUL, prims.CONV2D, prims.CONV2D_BACKWARD_INPUT, prims.CONV2D_BACKWARD_WEIGHT)
 def product_of_nothing(op: Op, emit: Emitter) -> Value | None:
-    """x @ y, where one of them has no elements  ->  0
+    """x @ y, where one of them has no elements, or a convolution whose windows see padding alone  ->  0
 
     Exact: every element of the result is a sum of no products; NaN in the other operand is in none of them.
     """
-    if not any(operand.tensor.is_static and operand.tensor.size == 0 for operand in op.operands):
+    is_empty = any(operand.tensor.is_static and operand.tensor.size == 0 for operand in op.operands)
+    if not is_empty and (op.declared is prims.MATMUL or _sees_image(op)):
         return None
     return emit.full(op.result.tensor, 0)
+
+
+def _sees_image(op: Op) -> bool:
+    """Whether any window of a convolution, or of one of its gradients, covers a pixel of the image."""
+    first, second = (operand.tensor.shape for operand in op.operands)
+    image, weight, out = {
+        prims.CONV2D: (first, second, op.result.tensor.shape),
+        prims.CONV2D_BACKWARD_INPUT: (op.attrs.get("input_shape"), second, first),
+        prims.CONV2D_BACKWARD_WEIGHT: (first, op.attrs.get("weight_shape"), second),
+    }[op.declared]
+    steps = (op.attrs["stride"], op.attrs["dilation"], op.attrs["padding"])
+    return all(
+        any(0 <= o * stride + tap * dilation - padding < size for o in range(places) for tap in range(taps))
+        for size, taps, places, stride, dilation, padding in zip(image[2:], weight[2:], out[2:], *steps, strict=True)
+    )
 
 
 @rule(prims.ARGMAX, prims.ARGMIN)

@@ -100,3 +100,20 @@ def test_an_index_where_there_are_no_elements_is_checked_all_the_same(name):
                 if not good:
                     stack.enter_context(pytest.raises(st.ProgramError, match="out of range"))
                 assert np.size(run(x, ROWS, COLUMNS, i, 0)) in (0, 1, 9), way
+
+
+@st.function
+def of_padding(x, w):
+    def value(x, w):
+        nowhere, between_rows = st.conv2d(x, w, stride=10, padding=3), st.conv2d(x, w, stride=(10, 1), padding=(3, 0))
+        return st.sum(nowhere) + st.sum(between_rows**2) + st.sum(x) + nowhere.shape[2] * st.sum(w) * 0.0
+
+    return st.value_and_grad(value, argnums=(0, 1))(x, w), st.conv2d(x, w, stride=10, padding=3)
+
+
+@pytest.mark.parametrize("way", ["compiled", "eager"])
+def test_windows_that_see_padding_alone_give_zeros(way):
+    x, w = np.ones((1, 2, 2, 2), F), np.ones((3, 2, 1, 1), F)
+    with st.eager() if way == "eager" else contextlib.nullcontext():
+        (value, (d_x, d_w)), nowhere = of_padding(x, w)
+    assert value == 8 and (d_x == 1).all() and (d_w == 0).all() and nowhere.shape == (1, 3, 1, 1) and not nowhere.any()

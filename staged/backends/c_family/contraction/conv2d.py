@@ -58,8 +58,7 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     assert spec.dtype.is_float, f"conv2d {spec.name}: no kernel for {spec.dtype}"
     if results[spec.kind] == 0:
         return no_items(spec, conv_parameters(spec, scratch=False))
-    if spec.multiply_adds == 0 or not forward_window(spec).meets_image():
-        return emit_matmul(empty_sum(spec), machine)
+    assert spec.multiply_adds and forward_window(spec).meets_image(), "convolutions of nothing are simplified to zeros"
     if spec.kind == "backward_weight":
         return emit_backward_weight(spec, machine)
     product = pointwise_product(spec)
@@ -76,18 +75,6 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
 def emit_window(plan: Plan) -> ContractionKernel:
     """The text of a planned product over shifted planes."""
     return _Emitter(plan).emit()
-
-
-def empty_sum(spec: Conv2dSpec) -> MatmulSpec:
-    """A convolution whose results are sums of nothing (no channels, no samples, windows on padding alone): all zeros."""
-    if spec.kind == "backward_weight":
-        batch, rows, cols = 1, spec.oc, spec.c // spec.groups * spec.kh * spec.kw
-    elif spec.kind == "forward":
-        batch, rows, cols = spec.n, spec.oc, spec.out_h * spec.out_w
-    else:
-        batch, rows, cols = spec.n, spec.c, spec.h * spec.w
-    none, dense = (0, 0, 0), row_major(batch, rows, cols)
-    return MatmulSpec(spec.name, rows, cols, 0, spec.dtype, (batch,), none, none, dense, spec.epilogue)
 
 
 def pointwise_product(spec: Conv2dSpec) -> MatmulSpec | None:
