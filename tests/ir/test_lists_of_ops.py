@@ -42,7 +42,8 @@ def lists_in(text: str) -> Iterator[tuple[str, bool]]:
             if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
                 continue
             name = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
-            declares = isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") != "frozenset"
+            made = node.value.func if isinstance(node.value, ast.Call) else None
+            declares = isinstance(made, ast.Name) and made.id not in ("frozenset", "set", "dict", "tuple")
             if name in ("__all__", *OTHER_WORDS) or declares or len(ops_named(node.value)) < MANY:
                 continue
             yield name, isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant)

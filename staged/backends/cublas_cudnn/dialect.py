@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from staged.backends.c_family.code.types import Space
 from staged.backends.c_family.expr import Literal, Member, Name
-from staged.backends.cublas_cudnn.spelling import CUDA_FUNCTIONS, CUDA_MATHS, RENAMED
-from staged.backends.gpu_family.dialect import GpuDialect
+from staged.backends.cublas_cudnn.spelling import CUDA_FUNCTIONS
+from staged.backends.gpu_family.dialect import DEVICE_MATHS, GpuDialect
 from staged.ir.types import f32, f64
 
 CUDA_WORDS = CUDA_FUNCTIONS | frozenset(
@@ -36,7 +36,7 @@ CUDA = GpuDialect(
     lowest_bit="__ffs",
     maths={
         (op, dtype): name + ending
-        for op, name in ({name: name for name in sorted(CUDA_MATHS)} | RENAMED).items()
+        for op, name in DEVICE_MATHS.items()
         for dtype, ending in ((f32, "f"), (f64, ""))
     },
     reserved=CUDA_WORDS,

@@ -13,13 +13,14 @@ pointers name. `parts` and the like are shared memory of `parts_of(team, threads
 from __future__ import annotations
 
 from staged.backends.gpu_family.reductions import reduction_name
+from staged.ir.declaration import DECLARED
 from staged.ir.types import DTYPES, DType
 
 _PLACES = ("argmax", "argmin")
 _REDUCTIONS = {
     reduction_name(team, op, dtype): (team, op, dtype)
     for team in ("warp", "block", "column")
-    for op in ("sum", "prod", "max", "min", "any", "all", *_PLACES)
+    for op in (each.name for each in DECLARED.values() if each.kind == "reduction")
     for dtype in DTYPES.values()
 }
 _WINS = {f"wins_{op}_{dtype}": (op, dtype) for op in _PLACES for dtype in DTYPES.values()}

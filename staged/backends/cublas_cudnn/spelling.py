@@ -6,16 +6,11 @@ from staged.backends.cublas_cudnn import permutation_text
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
 from staged.backends.cublas_cudnn.thread_support import thread_function
+from staged.backends.gpu_family.dialect import DEVICE_MATHS
 from staged.backends.gpu_family.packs import pack_type
 from staged.backends.gpu_family.permutations import SNIPPET
 
-CUDA_MATHS = frozenset(
-    """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow atan2 floor
-    ceil trunc""".split()
-)
-"""Functions that CUDA has under their C names, with an `f` at the end for f32."""
-RENAMED = {"abs": "fabs", "round": "rint"}
-CUDA_FUNCTIONS = frozenset(f"{name}{ending}" for name in (*CUDA_MATHS, *RENAMED.values()) for ending in ("", "f"))
+CUDA_FUNCTIONS = frozenset(f"{name}{ending}" for name in DEVICE_MATHS.values() for ending in ("", "f"))
 """What kernels call by CUDA's names, which nothing of theirs may have."""
 
 _OWN: dict[str, tuple[tuple[str, ...], str]] = {

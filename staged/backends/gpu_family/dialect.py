@@ -15,6 +15,17 @@ from staged.ir.types import DType, f32, f64
 LAUNCH_WORDS = frozenset("gpu grid block blocks values copied cleared".split())
 """What the host functions that start kernels have beside the kernels' parameters, which have the same names there."""
 
+DEVICE_MATHS = {
+    **{
+        name: name
+        for name in """acos asin atan atan2 ceil cos cosh erf erfc exp expm1 floor log log10 log1p log2 pow rsqrt sin sinh sqrt
+        tan tanh trunc""".split()
+    },
+    "abs": "fabs",
+    "round": "rint",
+}
+"""Functions that languages of kernels have, under C's names: by op."""
+
 
 class DeviceWords(Words):
     """Functions of the device are called `st_device_...` (names of the user never begin with `st_`)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from staged.backends.c_family.code.types import CType, Space
 from staged.backends.c_family.expr import Call, Literal
-from staged.backends.gpu_family.dialect import DeviceWords, GpuDialect
+from staged.backends.gpu_family.dialect import DEVICE_MATHS, DeviceWords, GpuDialect
 from staged.ir.machine import Gpu
 from staged.ir.types import f32, f64
 
@@ -25,8 +25,6 @@ OPENCL_GPU = Gpu(
 )
 """What every device of OpenCL 1.2 can do. `warp` is only what sizes of blocks are multiples of: nothing is said of threads in step."""
 
-_MATHS = """exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc log2 log10 pow atan2 floor ceil
-    trunc""".split()
 _PLACES = {"thread_index": "local_id", "block_index": "group_id", "block_size": "local_size", "grid_size": "num_groups"}
 _BARRIER = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)"
 
@@ -52,9 +50,7 @@ OPENCL = GpuDialect(
         for name, function in _PLACES.items()
         for number, axis in enumerate("xyz")
     },
-    # One name for all dtypes.
-    maths={(op, dtype): own for op in _MATHS for own in (op,) for dtype in (f32, f64)}
-    | {(op, dtype): own for op, own in (("abs", "fabs"), ("round", "rint")) for dtype in (f32, f64)},
+    maths={(op, dtype): name for op, name in DEVICE_MATHS.items() for dtype in (f32, f64)},  # one name for all dtypes
     reserved=frozenset("kernel global local private constant uchar ushort uint ulong half event_t sampler_t".split()),
 )
 
