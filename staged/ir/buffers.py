@@ -12,18 +12,17 @@ from staged.source import Position
 ALIGNMENT = 64
 """Bytes; a cache line, and the widest vector."""
 DEVICE_ALIGNMENT = 256
-"""The same of another device than the host: what CUDA aligns allocations to, and the widest access of a warp's threads."""
+"""Alignment on other devices than the host: CUDA's alignment of allocations, and the widest access of a warp."""
 
 
 @dataclass(eq=False)
 class Buffer:
     """A piece of memory that holds one value after the other.
 
-    `kind`: 'arena' (at `offset` in the device's arena), 'input' and 'output' (the caller's arrays), 'variable' (an outer
-    Variable's array, or one that the program has for a function), 'constant' (in the text), 'local' (of one call; on a device, at
-    `offset` of what the call has there), 'frame' (a field of what a call keeps for its reverse), 'slot' (this turn's part of
-    what a loop keeps).
-    `intervals` are the positions at which it is in use.
+    `kind`: 'arena' (at `offset` in the device's arena), 'input' and 'output' (the caller's arrays), 'variable' (an
+    outer Variable's array, or one that the program has for a function), 'constant' (in the text), 'local' (of one call;
+    on a device, at `offset` of the call's memory there), 'frame' (a field of a call's frame), 'slot' (the element of
+    this iteration in a loop's residuals). `intervals` are the positions at which it is in use.
     """
 
     name: str
@@ -36,7 +35,7 @@ class Buffer:
     intervals: list[tuple[int, int]] = field(default_factory=list)
     where: Position | None = None
     role: str = ""
-    """What it is, for people: 'activation', 'parameter', 'gradient', 'residuals of a loop', 'temporary'."""
+    """Its purpose, for people: 'activation', 'parameter', 'gradient', 'residuals of a loop', 'temporary'."""
     variable: VariableRef | None = None
     index: int = -1
     """Number of the parameter, result or field, for 'input', 'output' and 'frame'."""
@@ -59,10 +58,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class Called:
-    """What the plan of a function must know of how the program calls it.
+    """How the program calls a function, as far as the function's memory plan depends on it.
 
-    `in_place` pairs (parameter, result): the caller gives both one place, which holds the argument first and the result in the
-    end. Buffers of a `recursive` function are one call's own.
+    `in_place` pairs (parameter, result): the caller passes one buffer for both, which first holds the argument and
+    finally the result. Buffers of a `recursive` function belong to one call.
     """
 
     recursive: bool = False
@@ -73,9 +72,9 @@ class Called:
 class Plan:
     """The memory plan of one function.
 
-    `place` gives the buffer of each non-scalar value (a view has the buffer of what it views); `sequences` gives the
-    storage of each collected sequence: a buffer where its size is bounded, else a growable stack; `staging` are the
-    temporaries of ends whose copies form a cycle (`a, b = b, a` in a loop).
+    `place` maps each non-scalar value to its buffer (a view to that of the viewed value). `sequences` maps each
+    collected sequence to its storage: a buffer if its size is bounded, else a growable stack. `staging` are the
+    temporaries of block ends whose copies form a cycle (`a, b = b, a` in a loop).
     """
 
     place: dict[Value, Buffer]
@@ -94,11 +93,11 @@ class Plan:
     device_peaks: dict[Device, int] = field(default_factory=dict)
     """The most that is alive at once on each other device."""
     beside: dict[Device, tuple[tuple[str, int | None], ...]] = field(default_factory=dict)
-    """What libraries have on a device besides its arena, and its bytes, where they are known; set in the plan of a whole program."""
+    """Memory of libraries on a device besides its arena, in bytes where known; set in the plan of a whole program."""
     unions: list[list[Buffer]] = field(default_factory=list)
     """The host's buffers of one call of a recursive function: those of a slot are alive one after the other."""
     local_bytes: dict[Device, int] = field(default_factory=dict)
-    """What one call of a recursive function has on each other device."""
+    """Bytes of one call of a recursive function on each other device."""
     handles: Handles = field(default_factory=Handles)
     """The sequences that are kept in the program's store."""
     copied_handles: frozenset[tuple[object, int]] = frozenset()
@@ -106,13 +105,13 @@ class Plan:
     fields: dict[tuple[Op, int], Buffer] = field(default_factory=dict)
     """(`frame_save`, operand): the field of the frame in which this operand is made. Such a frame exists from the function's start."""
     kept: dict[Value, Buffer] = field(default_factory=dict)
-    """By collected sequence: the slot in which each turn of the loop makes what it keeps."""
+    """By collected sequence, the slot that each iteration of the loop computes its element in."""
     stack_bytes: dict[str, int] = field(default_factory=dict)
-    """By recursive function, what one call keeps in buffers on the program's stack; set in the plan of a whole program."""
+    """By recursive function, bytes of one call's buffers on the program's stack; set in the plan of a whole program."""
     calls_on_devices: dict[str, dict[Device, int]] = field(default_factory=dict)
-    """By recursive function, what one call has in buffers on each other device; likewise."""
+    """By recursive function, bytes of one call's buffers on each other device; likewise."""
     kept_on_devices: dict[str, dict[Device, int]] = field(default_factory=dict)
-    """By frame, what one of it holds for gradients on each other device; likewise."""
+    """By frame, bytes that it holds for gradients on each other device; likewise."""
     keeps_frames: bool = False
     """Whether the program has a store for frames and sequences that travel; likewise."""
 

@@ -20,7 +20,7 @@ from staged.source import Position
 
 
 class OpenBlock:
-    """A block being built: `block` gives the finished one once it has ended."""
+    """A block being built; `block` is the finished one once it has ended."""
 
     def __init__(self, params: Sequence[Value], parent: OpenBlock | None) -> None:
         self.params = tuple(params)

@@ -41,7 +41,7 @@ from staged.ir.schedule import Schedule, Vectorise
 from staged.ir.types import f32, f64
 
 LONGEST, PIECE = 32, 16
-"""Numbers that a total takes in where no level is above it, and where there is one, before it is passed on."""
+"""The most numbers that a total adds directly: at the outermost level, and at inner ones."""
 LONGEST_BESIDE, PIECE_BESIDE = 64, 32
 """The same of vector totals: their lanes, and the vectors beside, are added up in pairs, and each has roundings of its own."""
 FEWEST_BESIDE = 8
@@ -49,9 +49,10 @@ FEWEST_BESIDE = 8
 
 
 def levels(turns: int, longest: int, piece: int) -> tuple[int, ...]:
-    """The turns after which totals are passed on, from the innermost level out; none where one level is enough.
+    """The numbers of iterations after which totals are passed on, from the innermost level out; empty if one level is
+    enough.
 
-    The outer levels share what is left alike: their roundings are the ones that show.
+    The outer levels divide the rest evenly, since their roundings dominate.
     """
     if turns <= longest:
         return ()
@@ -78,9 +79,9 @@ def cascade_sums(nest: Nest, schedule: Schedule) -> tuple[Nest, Schedule]:
 def sums_in_pieces(
     body: tuple[Statement, ...], scratch: tuple[ArrayRef, ...]
 ) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
-    """What one thread does, without vectors, with its long sums in pieces; and the workspace that it needs then.
+    """The body of one thread, without vectors, with its long sums in pieces; and the workspace for these.
 
-    Its rows of sums are in registers: those of pieces go on to others of their own dtype.
+    Its rows of sums are in registers: totals of pieces are added to others of their own dtype.
     """
     cascade = _Cascade(Schedule(), widens_rows=False)
     return cascade.body(body), (*scratch, *cascade.rows)
@@ -89,14 +90,14 @@ def sums_in_pieces(
 def turn_in_pieces(
     body: tuple[Statement, ...], reductions: Sequence[Reduction], scratch: tuple[ArrayRef, ...]
 ) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
-    """The same of one turn of a loop: none of its `reductions` takes in more than `PIECE` numbers directly."""
+    """The same for one iteration of a loop: none of its `reductions` adds more than `PIECE` numbers directly."""
     cascade = _Cascade(Schedule(), widens_rows=False)
     long = [r for r in reductions if is_float_sum(r) and cascade.additions(body, r) > PIECE]
     return cascade.body(cascade.with_own_totals(body, long) if long else body), (*scratch, *cascade.rows)
 
 
 def additions(body: Sequence[Statement], reduction: Reduction) -> int:
-    """How many numbers a reduction takes in, without vectors."""
+    """The number of terms of a reduction, without vectors."""
     return _Cascade(Schedule()).additions(body, reduction)
 
 
@@ -167,13 +168,13 @@ class _Cascade:
     # ---- totals in registers ----
 
     def beside(self, loop: Loop) -> int:
-        """How many totals of its own a loop has for each sum that it takes in."""
+        """The number of totals that a loop has for each of its sums."""
         if loop not in self.vectorised:
             return 1
         return self.schedule.lanes * self.schedule.vectors_per_turn(loop)
 
     def additions(self, body: Sequence[Statement], reduction: Reduction) -> int:
-        """How many numbers one total of a reduction takes in."""
+        """The number of terms that one total of a reduction adds."""
         count = 0
         for s in body:
             match s:
@@ -192,7 +193,7 @@ class _Cascade:
         return max(map(self.beside, feeding), default=1)
 
     def limits(self, body: Sequence[Statement], reduction: Reduction) -> tuple[int, int]:
-        """How many numbers one total may take in alone, and as one of several pieces."""
+        """(most terms of one total alone, most terms of one of several pieces)."""
         is_beside = self.most_beside(body, reduction) >= FEWEST_BESIDE
         return (LONGEST_BESIDE, PIECE_BESIDE) if is_beside else (LONGEST, PIECE)
 
@@ -211,9 +212,11 @@ class _Cascade:
     def in_pieces(
         self, loop: Loop, wide: dict[Reduction, Reduction], kept: tuple[Reduction, ...], turns: dict[Axis, int]
     ) -> tuple[Statement, ...]:
-        """A loop that adds to f64 totals what pieces of it, or of the loops in it, come to. `kept` start before all of it.
+        """A loop that adds the totals of its pieces, or of those of inner loops, to f64 totals. `kept` start before all
+        of it.
 
-        `turns` has the sizes of the pieces around it: a loop inside, whose own sum is in pieces already, may add to this one.
+        `turns` has the sizes of the pieces around it: an inner loop whose own sum is in pieces already may add to this
+        one.
         """
         own = [r for r in wide if self.additions((loop,), r)]
         if not own:
@@ -234,7 +237,7 @@ class _Cascade:
     def loops_in_pieces(
         self, body: tuple[Statement, ...], wide: dict[Reduction, Reduction], turns: dict[Axis, int]
     ) -> tuple[Statement, ...]:
-        """Statements whose loops add to f64 totals what pieces of them come to."""
+        """Statements whose loops add the totals of pieces to f64 totals."""
         found: list[Statement] = []
         for s in body:
             match s:
@@ -251,7 +254,7 @@ class _Cascade:
         return tuple(found)
 
     def taken_in(self, value: Operand, total: Reduction) -> tuple[Statement, ...]:
-        """An f32 number that an f64 total takes in."""
+        """Add an f32 number to an f64 total."""
         widened = Local("cast", f64)
         return Compute(widened, "cast", (value,), {}), Accumulate(total, widened)
 
@@ -281,7 +284,7 @@ class _Cascade:
         return Tile(loop.axis, sizes[-1] * width, (inner, *passed_on), (*sums, *rest))
 
     def with_own_totals(self, body: tuple[Statement, ...], sums: Sequence[Reduction]) -> tuple[Statement, ...]:
-        """Statements in which each loop that takes in numbers of a sum has a total of its own, which joins the sum after it."""
+        """Statements in which each loop that adds terms of a sum has its own total, added to the sum after the loop."""
         found: list[Statement] = []
         for s in body:
             match s:
@@ -352,7 +355,7 @@ class _Cascade:
         return self.over_columns(rows[0], begun), *pieces, self.over_columns(rows[0], tuple(narrowed))
 
     def row_pieces(self, loop: Loop, rows: Sequence[_Row], joined: tuple[Statement, ...]) -> tuple[Statement, ...]:
-        """A loop over rows of numbers, with what is `joined` for each column after every piece."""
+        """A loop over rows of numbers, with `joined` executed for each column after every piece."""
         each = _row_additions(loop.body, rows[0].array)
         if each <= PIECE:
             return (Tile(loop.axis, PIECE // each, (loop, self.over_columns(rows[0], joined))),)
@@ -411,7 +414,7 @@ class _Cascade:
     def joins(
         self, rows: Sequence[_Row], own: dict[ArrayRef, ArrayRef], into: dict[ArrayRef, ArrayRef]
     ) -> tuple[Statement, ...]:
-        """Totals that the next level takes in; they begin again."""
+        """Add totals to those of the next level, and reset them."""
         body: list[Statement] = []
         for row in rows:
             dtype = row.array.dtype
@@ -450,13 +453,13 @@ def _zero(row: _Row) -> Constant:
 
 
 def _partial(reduction: Reduction) -> Reduction:
-    """A total of a part of what another is the total of."""
+    """A total of a part of the terms of `reduction`."""
     name = reduction.target.name.removeprefix("partial_")
     return Reduction(Local(f"partial_{name}", reduction.target.dtype), reduction.op)
 
 
 def _rows_of(loop: Loop) -> Iterator[_Row]:
-    """The rows of workspace that a loop does nothing with but add to them, in every turn."""
+    """The rows of workspace that a loop only adds to, in every iteration."""
     accesses: dict[ArrayRef, list[Load | Store]] = {}
     for s in walk(loop.body):
         if isinstance(s, Load | Store) and s.array.role == "scratch" and s.array.dtype.is_float:
@@ -473,7 +476,7 @@ def _rows_of(loop: Loop) -> Iterator[_Row]:
 
 
 def _columns(body: Sequence[Statement], array: ArrayRef, index: Affine) -> Iterator[Loop]:
-    """The loops around what is done with an array that go along it."""
+    """The loops along an array around the statements that store to it."""
     for s in body:
         if isinstance(s, Loop | Tile | Guarded) and any(
             isinstance(t, Store) and t.array is array for t in walk(s.body)
@@ -484,7 +487,7 @@ def _columns(body: Sequence[Statement], array: ArrayRef, index: Affine) -> Itera
 
 
 def _row_additions(body: Sequence[Statement], array: ArrayRef) -> int:
-    """How many rows of numbers a row of sums takes in."""
+    """The number of rows that are added to a row of sums."""
     count = 0
     for s in body:
         match s:

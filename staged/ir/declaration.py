@@ -78,9 +78,9 @@ class Declaration:
     """Whether its blocks run as part of the block around it, some number of times: `if`, `for`, `while`, `scope`."""
     is_loop: bool = False
     is_transform: bool = False
-    """Whether autodiff or batching writes it anew: its block says what is to be transformed."""
+    """Whether autodiff or batching replaces it: its block is the code to transform."""
     is_closed: bool = False
-    """Whether its blocks use nothing but their parameters and what is made inside."""
+    """Whether its blocks use only their parameters and values made inside."""
     is_opaque: bool = False
     """Whether it is one step to memory plan and emitters: a block is its description and no part of the order."""
     is_carrier: bool = False

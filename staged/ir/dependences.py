@@ -1,4 +1,4 @@
-"""What may move in a nest: which statements, in what order, and what of a nest reads or writes what."""
+"""Dependences in a nest: which statements read or write which data, and which may therefore move."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _are_apart(loop: Loop, indices: Sequence[Affine]) -> bool:
 
 
 def zero(dtype: DType) -> Constant:
-    """What fills an array where it has no elements."""
+    """The value that fills an array without elements."""
     return Constant(dtype.numpy.type(0).item(), dtype)
 
 
@@ -110,12 +110,12 @@ def is_pure(s: Statement) -> bool:
 
 
 def cannot_stop(s: Compute) -> bool:
-    """Whether an op gives a result for all operands: integers are not divided by zero, nor raised to a negative power."""
+    """Whether an op has a result for all operands: no integer division by zero, no negative power."""
     return s.target.dtype.is_float or s.op not in ("floor_divide", "remainder", "pow")
 
 
 def is_movable(s: Statement) -> bool:
-    """Whether nothing but what a statement reads and writes decides where it may stand."""
+    """Whether only reads and writes restrict where a statement may move."""
     return isinstance(s, Load | LoadPair | Store | StorePair | Accumulate | PositionOf | Loop | Guarded) or is_pure(s)
 
 
@@ -155,7 +155,7 @@ def is_injective(index: Affine, bounds: Sequence[Bound]) -> bool:
 
 
 def terms_of(index: Affine, bounds: Sequence[Bound]) -> list[tuple[int, int]] | None:
-    """(stride, extent) of what an index is made of, where what bounds limit is one; None where it depends on data."""
+    """(stride, extent) of each term of an index, limited by `bounds`; None if it depends on data."""
     terms: list[tuple[int, int]] = []
     left = dict(index.terms)
     for bound in bounds:
@@ -176,7 +176,7 @@ def same(a: Affine, b: Affine) -> bool:
 
 
 def needed(before: Sequence[Statement], body: Sequence[Statement]) -> Body:
-    """Of the statements that make locals, those whose locals are used in a body, and what these use."""
+    """The statements before a body that make locals used in it, transitively."""
     used = {local for s in walk(tuple(body)) for local in reads(s)}
     kept: list[Statement] = []
     for s in reversed(before):

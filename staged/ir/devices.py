@@ -10,7 +10,7 @@ from staged.ir.views import Loop, is_condition
 def value_devices(function: Function) -> dict[Value, Device]:
     """The device of every value after placement: that of the op that makes it, through loops, branches and scopes.
 
-    Placement has made sure that what a loop carries, or a branch yields, always comes from one device.
+    Placement guarantees that all sources of a carried or yielded value are on one device.
     """
     devices: dict[Value, Device] = dict.fromkeys(function.params, CPU)
     devices.update(zip(function.params, function.param_devices, strict=False))

@@ -1,4 +1,4 @@
-"""Code that computes the same, whatever its values are called: equal fingerprints. Traces that give one program: equal keys."""
+"""Fingerprints: equal for code that differs only in names of values. Keys: equal for traces that yield one program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from staged.source import Position
 
 
 class Canonical:
-    """Numbers values and labels in order of first sight. `callee` gives what stands for the function that a call names."""
+    """Numbers values and labels in order of first occurrence. `callee` identifies the function that a call names."""
 
     def __init__(self, callee: Callable[[str], Hashable] = lambda name: name) -> None:
         self.callee = callee
@@ -22,11 +22,11 @@ class Canonical:
         self.labels: dict[Label, int] = {}
 
     def ops(self, ops: Iterable[Op]) -> Hashable:
-        """What a run of ops does, up to the names of its values. Positions and hints do not count."""
+        """The meaning of a run of ops, up to the names of its values. Positions and hints do not count."""
         return tuple(self._op(op) for op in ops if op.declared not in (CALL_BEGIN, CALL_END))
 
     def block(self, block: Block) -> Hashable:
-        """What a block does."""
+        """The meaning of a block."""
         params = self._made(block.params)
         ops = self.ops(block.ops)
         end = block.end
@@ -64,7 +64,7 @@ class Canonical:
 
 
 def function_fingerprint(name: str, table: Mapping[str, Function]) -> Hashable:
-    """What a function does, with all that it calls, whatever these are called."""
+    """The meaning of a function with all that it calls, up to names."""
     order = {name: 0}
 
     def callee(other: str) -> Hashable:
@@ -104,11 +104,11 @@ _INTEGERS = frozenset((int,))
 """As they are: no bool is among them, and no two of them are equal."""
 _PLAIN = frozenset((int, bool, float, complex, str, type(None)))
 _RESULTS, _ATTRS, _DEVICE, _BLOCK, _END = range(-5, 0)
-"""What follows in the parts of a key: no number of a value is negative."""
+"""Tags in the parts of a key, told from numbers of values by their sign."""
 
 
 class _Parts:
-    """What a key is made of, in program order, flat: it is made at each trace, with few calls for each op."""
+    """The parts of a key, in program order, flat: a key is made at each trace, so few calls per op matter."""
 
     def __init__(self) -> None:
         self.parts: list[Hashable] = []

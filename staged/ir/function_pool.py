@@ -1,4 +1,4 @@
-"""The functions and frames of a program while a pass adds to them: transforms make new ones, and drop what they replace."""
+"""The functions and frames of a program during a pass: transforms add new ones and drop those they replace."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from staged.source import Position
 
 
 class FunctionPool:
-    """Functions by name, records of frames by name, and what has been made of them already.
+    """Functions by name, records of frames by name, and results of transforms so far.
 
-    `fulfil` makes a function's body plain (without transforms); it runs once per function, when its body is first asked for.
+    `fulfil` removes transforms from a function's body; it runs once per function, when its body is first needed.
     """
 
     def __init__(self, program: Function, fulfil: Callable[[Function], Function] = lambda function: function) -> None:
         self.functions: dict[str, Function] = function_table(program)
         self.frames: dict[str, FrameRecord] = {record.name: record for record in program.frames}
         self.memo: dict[Hashable, Any] = {}
-        """What transforms remember: which function they have made of which, for what."""
+        """Results of transforms: the function generated from which, for which request."""
         self._fulfil = fulfil
         self._done: set[str] = set()
         self._open: set[str] = set()
@@ -32,7 +32,7 @@ class FunctionPool:
     def body(self, name: str, where: Position | None) -> Function:
         """The function `name` without transforms in it.
 
-        Raises: GradientError if it is asked for while its own transforms are being fulfilled: a derivative that needs itself.
+        Raises: GradientError if its own transforms need it: a derivative that needs itself.
         """
         if name not in self._done:
             if name in self._open:

@@ -1,4 +1,4 @@
-"""The functions of a program: who calls whom, which are recursive, and what a call does besides giving results."""
+"""The functions of a program: the call graph, recursion, and the effects of calls."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def unused_name(name: str, used: set[str]) -> str:
 
 
 def result_types(function: Function) -> tuple[Type, ...]:
-    """What a function returns; nothing where no path returns."""
+    """The types of a function's results; empty if no path returns."""
     for block in walk_blocks(function.block):
         if block.end.kind == "return":
             return tuple(operand.type for operand in block.end.operands)

@@ -20,10 +20,10 @@ from staged.source import Position
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Axis:
-    """A loop variable that runs over [0, extent); with a `dim`, up to what the program finds for it, at most `extent`.
+    """A loop variable over [0, extent); with a `dim`, up to its value at run time, which is at most `extent`.
 
-    Memory has room for `extent` turns: strides follow from it. Merged with inner loops, an axis has `factor` turns per element
-    of its dimension.
+    Memory is reserved for `extent` iterations, and strides follow from it. Merged with inner loops, an axis has
+    `factor` iterations per element of its dimension.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Axis:
 
     @property
     def factor(self) -> int:
-        """Turns per element of the dimension."""
+        """Iterations per element of the dimension."""
         return self.extent if self.dim is None else self.extent // bound(self.dim)
 
     def __repr__(self) -> str:
@@ -172,16 +172,16 @@ OUT_OF_RANGE = {
     "length": "length %lld is out of range: there are %lld lengths, from 0 to the whole axis",
     "start": "a slice from %lld on is out of range: it fits at %lld places",
 }
-"""What stops the program where an index is out of range, by what the index means; of these only an `index` may be negative."""
+"""Messages for an index out of range, by its meaning; only an `index` may be negative."""
 NO_ELEMENTS = "{} of no elements has no value"
-"""What is said of an extreme, by name, where there is none."""
+"""The message for an extreme, by name, of no elements."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckIndex:
-    """target = index wrapped from [-extent, extent) to [0, extent); the program stops where it is out of range.
+    """target = index wrapped from [-extent, extent) to [0, extent); the program stops if it is out of range.
 
-    `meaning`: what the index is, a key of `OUT_OF_RANGE`, whose text says so; what is no "index" never wraps.
+    `meaning` is a key of `OUT_OF_RANGE`, the message; only an "index" wraps.
     """
 
     target: Local
@@ -271,7 +271,7 @@ class Loop:
 class Tile:
     """For each piece of at most `size` of the range of `axis`, the body; loops over `axis` inside run over the piece.
 
-    Tiles of smaller pieces may stand in it. `reductions` start before the first piece and end after the last.
+    Tiles of smaller pieces may be nested. `reductions` start before the first piece and end after the last.
     """
 
     axis: Axis
@@ -282,7 +282,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoadPair:
-    """first, second = array[index], array[index + 1]; `index` takes steps of 2 along the vectorised axis."""
+    """first, second = array[index], array[index + 1]; `index` advances by 2 along the vectorised axis."""
 
     first: Local
     second: Local
@@ -292,7 +292,7 @@ class LoadPair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StorePair:
-    """array[index], array[index + 1] = first, second; `index` takes steps of 2 along the vectorised axis."""
+    """array[index], array[index + 1] = first, second; `index` advances by 2 along the vectorised axis."""
 
     array: ArrayRef
     index: Affine
@@ -355,7 +355,7 @@ class Nest:
     scratch: tuple[ArrayRef, ...]
     body: tuple[Statement, ...]
     items: int
-    """Extent of the outermost loop if its turns are independent; 1 if the kernel runs as one piece."""
+    """Extent of the outermost loop if its iterations are independent; 1 if the kernel runs as one piece."""
     in_place: tuple[tuple[int, int], ...] = ()
     """(output, input) pairs that may share a buffer: every element is read before it is written."""
     counts: Mapping[Dim, Local] = field(default_factory=dict)
@@ -420,7 +420,7 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
 
 
 def dims_in(body: tuple[Statement, ...]) -> tuple[Dim, ...]:
-    """The dimensions whose sizes a tree's loops, checks and copies ask for, in order."""
+    """The dimensions whose sizes a tree's loops, checks and copies use, in order."""
     found: dict[Dim | None, None] = {}
     for s in walk(body):
         match s:
@@ -466,10 +466,10 @@ def forwards(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
 
 
 def collapse(body: tuple[Statement, ...], merged: dict[tuple[Axis, Axis], Axis] | None = None) -> tuple[Statement, ...]:
-    """Perfectly nested loops become one where every index walks both without a jump.
+    """Merge perfectly nested loops where every index walks both without a jump.
 
-    Why: one long loop has one tail, no inner start-up cost and no index arithmetic. Loops over the same two axes become loops
-    over the same one (`merged`): a thread of a GPU can take its turn of all of them.
+    Why: one long loop has one tail, no inner start-up cost and no index arithmetic. Loops over the same two axes become
+    loops over the same one (`merged`), so that a GPU thread can take its iteration of all of them.
     """
     known = {} if merged is None else merged
 
@@ -506,7 +506,7 @@ def _collapse_loop(loop: Loop, known: dict[tuple[Axis, Axis], Axis]) -> Loop:
 
 
 def identity(op: str, dtype: DType) -> Constant:
-    """What a reduction starts from."""
+    """The initial value of a reduction."""
     if op in ("max", "argmax", "min", "argmin"):
         sign = -1 if op in ("max", "argmax") else 1
         if dtype.is_float:

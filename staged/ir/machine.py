@@ -1,4 +1,4 @@
-"""What a schedule needs to know of the machine it is for, as data.
+"""The properties of a machine that schedules depend on, as data.
 
 Sizes are in bytes. The presets pin a target by name, so that the same program gives the same text everywhere;
 `staged.runtime.machine` fills one in for the machine it runs on.
@@ -28,7 +28,7 @@ class Machine:
     march: str | None
 
     def lanes(self, item_size: int) -> int:
-        """How many items of `item_size` bytes one vector holds."""
+        """The number of items of `item_size` bytes in one vector."""
         return self.vector_bytes // item_size
 
     def with_cores(self, cores: int) -> Machine:
@@ -58,7 +58,7 @@ class Gpu:
     blocks: int
     """The largest grid along x."""
     access_bytes: int
-    """What one thread can read or write by one instruction."""
+    """Bytes that one thread reads or writes by one instruction."""
     shared_bytes: int
     """Shared memory that a block's workspace may take: several blocks fit beside each other on every GPU."""
     thread_bytes: int
@@ -70,6 +70,6 @@ class Gpu:
     busy_warps: int
     """Warps that keep its memory busy."""
     busy_items: int
-    """Items from which on its memory, not the launch, is what takes time."""
+    """Items from which on memory, not the launch, dominates the time."""
     has_warps: bool = True
     """Whether the threads of a warp exchange numbers and vote; without that no threads share an item."""

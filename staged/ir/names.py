@@ -1,4 +1,4 @@
-"""What values are called in generated text: as the user calls them, else after what makes them."""
+"""Names of values in generated text: the user's, else derived from the op that makes the value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loop nests as text, for people: what one kernel does, before its schedule says how.
+"""Loop nests as text, for people: the computation of a kernel, without its schedule.
 
     nest softmax(x: f32[640]) -> y: f32[640]
       for i < 64:

@@ -86,14 +86,14 @@ class VariableRef:
     where: Final[Position | None] = None
     """The user's line that makes it; None for one from outside."""
     role: Final[str] = "variable"
-    """What it is, for people."""
+    """Its purpose, for people."""
     part: Final[str] = ""
     """Of a generator of random numbers: 'seed' or 'counter', which stay on the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What an op does besides giving results.
+    """An effect of an op, besides its results.
 
     Kinds: 'read' and 'write' (of `target`), 'io' (print, files, clocks: kept, in order), 'fail' (may stop the program:
     kept, in order with 'io').
@@ -135,7 +135,7 @@ class Op:
         # Tracing counts its calls: `isinstance`, which the type checker would understand, is one more for each op.
         found = declaration_of(declared) if type(declared) is str else declared
         self.declared: Final[Declaration] = found  # type: ignore[assignment]
-        """What is known about every op of this kind."""
+        """The declaration, with everything known about ops of this kind."""
         self.name: Final = self.declared.name
         """For people, and for tables by name; to be compared with nothing (see `ir/declaration.py`)."""
         self.operands: Final = tuple(operands)
@@ -203,7 +203,7 @@ class Block:
         self.ops: Final = tuple(ops)
         self.end: Final = end
         self._free: tuple[Value, ...] | None = None
-        """`free_values`, found once: an `elif` chain nests as deep as it is long, and each level asks for those below it."""
+        """`free_values`, cached: an `elif` chain nests as deep as it is long, and each level needs those below it."""
 
     @property
     def free(self) -> tuple[Value, ...]:
@@ -225,14 +225,14 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class FrameRecord:
-    """The fields of a frame: a name for people and a type each. `devices` says where they are; empty where all are on the host."""
+    """The fields of a frame: (name for people, type) each, and their devices; empty if all are on the host."""
 
     name: str
     fields: tuple[tuple[str, Type], ...]
     devices: tuple[Device, ...] = ()
 
     def device(self, number: int) -> Device:
-        """Where a field is."""
+        """The device of a field."""
         return self.devices[number] if self.devices else CPU
 
     @property
@@ -243,11 +243,10 @@ class FrameRecord:
 class Function:
     """A staged function: parameters, body, and the Variables it touches, in order of first use.
 
-    `param_paths` and `result_paths` name each leaf for people (`model.0.weight`, `x`, `result[1]`). The program itself lists
-    the `functions` that it calls, which list none, and the records of the `frames` that they leave. `param_devices` says where
-    each argument is when it is called; empty where all are on the host. `param_data` has the arrays of those parameters that
-    the program has as constants (None for the others); empty where its caller gives all. `options` is what its regions ask of
-    their device.
+    `param_paths` and `result_paths` name each leaf for people (`model.0.weight`, `x`, `result[1]`). The program itself
+    lists the `functions` that it calls, which list none, and the records of their `frames`. `param_devices` are the
+    devices of the arguments; empty if all are on the host. `param_data` has the arrays of parameters that are constants
+    of the program (None for the others); empty if there are none. `options` are those of its regions.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""Numbers as dtypes hold them: which integers a dtype has, what one that it lacks becomes, and which numbers are the same."""
+"""Numbers as dtypes represent them: the range of integers, wrap-around, and equality by bits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def wrapped(number: int, dtype: DType) -> int:
 
 
 def as_held(number: Number, dtype: DType) -> Number:
-    """`number` as a dtype holds it: integers wrap around, floats are rounded once, bools ask for != 0."""
+    """`number` as a dtype represents it: integers wrap around, floats are rounded once, a bool is `number != 0`."""
     if dtype.is_bool:
         return bool(number)
     if dtype.is_integer:

@@ -1,4 +1,4 @@
-"""Tables by op that files enter themselves in, so that whoever looks an op up need not know them."""
+"""Tables by op that files register themselves in, so that a look-up need not import them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class OpTable(dict[Declaration, Rule]):
     """A rule for each op that has one: `@REVERSES.rule(FOR, WHILE)` above a function enters it."""
 
     def rule(self, *ops: Declaration) -> Callable[[Rule], Rule]:
-        """Enter what is decorated as the rule of these ops."""
+        """Register the decorated function as the rule of these ops."""
 
         def enter(rule: Rule) -> Rule:
             taken = [op.name for op in ops if op in self]

@@ -1,4 +1,4 @@
-"""What a program asks of the libraries and kernels of its device, besides what it computes."""
+"""Options of a program for the libraries and kernels of its device."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ Algorithms = Literal["heuristic", "timed"]
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """What regions say of a whole program; the defaults are exact and give the same bits in every run."""
+    """The options that regions set for a whole program; the defaults are exact and give the same bits in every run."""
 
     tf32: bool = False
     """Whether products of f32 may be made of factors that are rounded to 10 bits after the point."""
     deterministic: bool = True
     """Whether all sums are made in one order, and so no floating-point atomics."""
     algorithms: Algorithms = "heuristic"
-    """How the algorithm of a convolution is chosen: as the library guesses, or as the library measures."""
+    """How the algorithm of a convolution is chosen: by the library's heuristic, or by timing."""
     graphs: bool = True
     """Whether iterations of loops become graphs of the device where they can."""
     using: str = ""
-    """The back end that writes the program; empty where nobody names one."""
+    """The back end that writes the program; empty for the default."""
 
     def __str__(self) -> str:
         words = ["tf32"] if self.tf32 else []

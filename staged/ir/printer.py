@@ -19,7 +19,7 @@ from staged.ir.types import CPU, Device
 
 
 class _Names(dict[Value, str]):
-    """The names of values, made as they are first asked for. Every trace is printed: few calls for each op."""
+    """Names of values, assigned on first use. Every trace is printed, so few calls per op matter."""
 
     def __init__(self, without: Collection[str] = ()) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ def _device(device: Device) -> str:
 
 
 _PLAIN = frozenset((int, bool, float, complex, str, type(None)))
-"""What is written as Python does, in tuples too."""
+"""Types that are written as in Python, in tuples too."""
 
 
 def _attr(value: object, names: _Names) -> str:

@@ -1,4 +1,4 @@
-"""Matrix products as loop nests, with what happens to their elements: what every back end can run, and schedules rewrite.
+"""Matrix products as loop nests, with their epilogues: every back end can run them, and schedules rewrite them.
 
     nest scores(a: i32[12], b: i32[20]) -> c: i32[15]
       for row < 3:
@@ -47,7 +47,7 @@ Counted = Literal["", "m", "k", "batch"]
 
 
 def counted_extent(op: Op) -> Counted:
-    """Which extent of a product is a dimension whose size the program finds: it is the first axis of its operands."""
+    """The extent of a product that is a dimension known at run time: the first axis of its operands."""
     a = op.operands[0].tensor
     if not isinstance(a.shape[0], Dim):
         return ""
@@ -114,7 +114,7 @@ def without(index: Affine, axis: Axis) -> Affine:
 
 
 def finished(epilogue: Nest, total: Local, axes: Sequence[Axis]) -> tuple[Statement, ...]:
-    """What an epilogue does with one element, in loops over `axes` (of the batch, the rows and the columns)."""
+    """The statements of an epilogue for one element, in loops over `axes` (of the batch, the rows and the columns)."""
     product = epilogue.inputs[0]
     body, loops = epilogue.body, []
     found: list[Statement] = []

@@ -1,7 +1,7 @@
-"""Which integers a scalar may be, as far as constants and loop bounds tell: (lowest, highest), or None.
+"""Ranges of integer scalars, (lowest, highest) or None, from constants and loop bounds.
 
-Each rule computes with whole numbers, without end. `Ranges.of` then looks whether the op's dtype has all of them: where one is
-outside, the op wraps around, and nothing is known of its result.
+Each rule computes with unbounded integers. `Ranges.of` then tests whether the op's dtype has all of them: if one is
+outside, the op may wrap around, and its result has no range.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Ranges:
         return found if fits(found, value.tensor.dtype) else None
 
     def _computed(self, value: Value, depth: int) -> Range | None:
-        """The range of what an op makes, before it wraps around."""
+        """The range of an op's result, before it wraps around."""
         producer = value.producer
         if producer is None or producer.name not in RANGES or depth > _DEEPEST:
             return None

@@ -69,7 +69,7 @@ class Copier:
         self.define(op.results, replaced)
 
     def define(self, old: Sequence[Value], new: Sequence[Value]) -> None:
-        """Let new values stand for old ones, by the old names where they have none."""
+        """Replace old values by new ones, which take the old names unless they have their own."""
         for before, after in zip(old, new, strict=True):
             self.values[before] = after
             if before.hint and not after.hint:
@@ -100,7 +100,7 @@ class Copier:
         self.builder.end(end.kind, [self.value(operand) for operand in end.operands], target, end.where)
 
     def inline(self, block: Block, arguments: Sequence[Value]) -> list[Value]:
-        """The ops of a block that ends in `yield`, into the current block; returns what it yields."""
+        """Copy the ops of a block that ends in `yield` into the current block; returns the yielded values."""
         assert block.end.kind == "yield", "only a block that yields can be inlined"
         self.values.update(zip(block.params, arguments, strict=True))
         self.contents(block)
@@ -108,7 +108,7 @@ class Copier:
 
 
 def copy_block(block: Block) -> Block:
-    """A fresh copy: new ops, parameters and labels; free values stay what they are."""
+    """A fresh copy: new ops, parameters and labels; free values are unchanged."""
     return Copier(Builder()).block(block)
 
 

@@ -58,7 +58,7 @@ from staged.ir.loops import (
 
 
 class IllegalSchedule(ValueError):
-    """A directive names what is not there, or would change what a nest computes."""
+    """A directive refers to a missing loop or array, or would change the result of a nest."""
 
 
 class _Elsewhere(IllegalSchedule):
@@ -183,8 +183,11 @@ class Reorder:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The totals of `loop` for all iterations of the loops `over`, which are directly around it, are kept at once, in registers:
-    these loops go inside, and are repeated before it, to start the totals, and after it, for what is done with them."""
+    """Keep the totals of `loop` for all iterations of the loops `over` in registers at once.
+
+    The loops `over`, directly around it, move inside; copies of them before it start the totals, and copies after it
+    use them.
+    """
 
     loop: str
     over: tuple[str, ...]
@@ -213,7 +216,7 @@ class Keep:
         return _rewritten(replace(nest, scratch=(*nest.scratch, *kept)), body)
 
     def split(self, axes: Sequence[Axis], body: Body, kept: list[ArrayRef]) -> Body:
-        """What was in the loops over `axes`, in loops of its own before, in and after the loop with the totals."""
+        """The statements in the loops over `axes`, in separate loops before, in and after the loop with the totals."""
         places = [n for n, s in enumerate(body) if isinstance(s, Loop) and s.axis.name == self.loop]
         if len(places) != 1:
             raise _elsewhere(self, f"{axes[-1].name} has {len(places)} loops of this name in it")
@@ -273,8 +276,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """What `loop` reads of an array is copied together before it, by loops like those named `axes` inside of it, the last one's
-    iterations side by side. What guards fill is filled in the copy."""
+    """Copy the elements that `loop` reads of an array before it, by loops like those named `axes` inside of it.
+
+    The last axis is contiguous in the copy. Elements outside of guards are filled.
+    """
 
     array: str
     loop: str
@@ -342,7 +347,9 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """A loop has as many iterations more as make a `multiple`: they read zeros where arrays end, and what they find is not stored."""
+    """Extend a loop to a `multiple` of iterations: the additional ones read zeros past the arrays' ends and store
+    nothing.
+    """
 
     loop: str
     multiple: int
@@ -382,7 +389,7 @@ class Pad:
         return tuple(out)
 
     def filled(self, loop: Loop, bound: Bound) -> Loop:
-        """The loop with guards around what it reads."""
+        """The loop with guards around its reads."""
         axis = bound.index.axes[0]
 
         def fill(body: Body) -> Body:
@@ -460,7 +467,10 @@ def _at(directive: Rewriting, body: Body, name: str, change: Callable[[Loop], Bo
 def _where(
     directive: Rewriting, body: Body, chosen: Callable[[Loop], bool], change: Callable[[Loop], Body], name: str = ""
 ) -> Body:
-    """The tree with the chosen loops changed, but for those that stand elsewhere. Raises: IllegalSchedule, if none is changed."""
+    """The tree with the chosen loops changed.
+
+    Loops in other places are left. Raises: IllegalSchedule if none is changed.
+    """
     found = False
     elsewhere: list[IllegalSchedule] = []
 

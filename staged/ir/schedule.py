@@ -1,7 +1,7 @@
 """Schedules: how a loop nest runs, apart from what it computes. One language for C and CUDA.
 
-A schedule is a list of directives about the axes, loops and arrays of a nest. Who chooses them knows the machine
-(`ir/machine.py`); who writes the text only follows them. The rows of a sum, for example:
+A schedule is a list of directives about the axes, loops and arrays of a nest. They are chosen from the description of a
+machine (`ir/machine.py`); back ends only follow them. The rows of a sum, for example:
 
     for i < 4096: (for j < 1024: total += x[i, j]); y[i] = total
 
@@ -23,8 +23,7 @@ from staged.ir.rewrites import Rewriting
 
 
 class Level(enum.Enum):
-    """What works side by side: on a CPU cores; on a GPU blocks of warps of 32 lanes, or threads where it does not matter of
-    which warp."""
+    """Parallel units: cores of a CPU; on a GPU blocks of warps of 32 lanes, or threads of any warp."""
 
     CORES = "cores"
     BLOCKS = "blocks"
@@ -34,7 +33,7 @@ class Level(enum.Enum):
 
 
 class Memory(enum.Enum):
-    """Where workspace is: a thread's registers (and what they spill to), memory that a block shares, or the device's memory."""
+    """The memory of workspace: a thread's registers (which may spill), a block's shared memory, or the device's."""
 
     REGISTERS = "registers"
     SHARED = "shared memory"
@@ -79,7 +78,7 @@ class Bind:
 
     @property
     def items(self) -> int:
-        """How many combinations there are."""
+        """The number of combinations."""
         return prod(axis.extent for axis in self.axes)
 
     def __str__(self) -> str:
@@ -89,9 +88,11 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The turns over `axes` in one item are dealt out to `count` units of `level`, one after the other; totals are brought
-    together. `loop`: of all loops over these axes, the outermost of this one; None: what is called deals them out itself.
-    `piece`: the turns after which a unit passes its sums of floats on to f64 totals; 0: it has only these sums."""
+    """The iterations over `axes` in one item are distributed over `count` units of `level`, and their totals combined.
+
+    `loop` is the outermost loop over these axes; None if the called code distributes them itself. `piece` is the number
+    of iterations after which a unit adds its sums of floats to f64 totals; 0 for no such totals.
+    """
 
     loop: Loop | None
     axes: tuple[Axis, ...]
@@ -106,8 +107,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """The `count` lanes of a warp look at as many turns of `loop` at once, each at one, and do together, in their order, those
-    in which the condition holds that its body ends with."""
+    """The `count` lanes of a warp test the condition at the end of the body for one iteration of `loop` each, at once.
+
+    Then they execute those iterations in which it holds together, in order.
+    """
 
     loop: Loop
     count: int
@@ -118,10 +121,10 @@ class Seek:
 
 @dataclass(frozen=True, slots=True)
 class Vectorise:
-    """`lanes` neighbouring turns at once, in `loops` or, without any, in each item.
+    """`lanes` neighbouring iterations at once, in `loops` or, without any, in each item.
 
-    On a CPU in vectors whose widest elements have `item_bytes`. On a GPU a thread does them one by one, but reads and writes
-    `packs`, the accesses that are proven to allow it, by one instruction each.
+    On a CPU in vectors whose widest elements have `item_bytes`. On a GPU a thread executes them one by one, but reads
+    and writes `packs`, the accesses that are proven to allow it, by one instruction each.
     """
 
     axes: tuple[Axis, ...]
@@ -136,7 +139,7 @@ class Vectorise:
 
 @dataclass(frozen=True, slots=True)
 class Unroll:
-    """Vectors per turn of a vectorised loop with totals, each with totals of its own."""
+    """Vectors per iteration of a vectorised loop with totals, each with its own totals."""
 
     times: int
 
@@ -146,7 +149,7 @@ class Unroll:
 
 @dataclass(frozen=True, slots=True)
 class WriteOut:
-    """The iterations of the loops over `axes`, each alone: what they keep in arrays then is in registers."""
+    """Unroll the loops over `axes` completely: arrays that they index are then in registers."""
 
     axes: tuple[Axis, ...]
 
@@ -156,7 +159,7 @@ class WriteOut:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where workspace is, or a copy of what an access reads."""
+    """The memory of workspace, or of a copy that an access reads."""
 
     what: ArrayRef | Load
     memory: Memory
@@ -209,11 +212,11 @@ class Schedule:
 
     @cached_property
     def unroll(self) -> int:
-        """Vectors per turn of a vectorised loop with totals."""
+        """Vectors per iteration of a vectorised loop with totals."""
         return next((d.times for d in self.directives if isinstance(d, Unroll)), 1)
 
     def vectors_per_turn(self, loop: Loop) -> int:
-        """Vectors that a turn of a vectorised loop with totals takes: as many as it has, up to `unroll`; one around loops."""
+        """Vectors per iteration of a vectorised loop with totals: at most `unroll`; one if it has inner loops."""
         if any(isinstance(s, Loop) for s in loop.body):
             return 1
         count = max(1, min(self.unroll, loop.axis.extent // self.lanes))
@@ -227,24 +230,24 @@ class Schedule:
 
     @cached_property
     def chunk(self) -> int:
-        """Turns of the outermost loop that a thread takes at a time; 0: threads do not pay, or are not allowed."""
+        """Iterations of the outermost loop per thread and turn; 0 if threads do not pay, or are not allowed."""
         return next((d.each for d in self.directives if isinstance(d, Bind) and d.level is Level.CORES), 0)
 
     # ---- what a GPU's text asks ----
 
     @cached_property
     def items(self) -> Bind:
-        """Which units the items are dealt out to: the largest ones come first."""
+        """The units that items are distributed over, the largest first."""
         return next(d for d in self.directives if isinstance(d, Bind))
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
-        """The loops of an item whose turns several threads share."""
+        """The loops of an item whose iterations several threads share."""
         return tuple(d for d in self.directives if isinstance(d, Share))
 
     @cached_property
     def sought(self) -> Seek | None:
-        """How lanes look for the turns of a loop that are to be done; None where all are."""
+        """The loop whose iterations lanes test together, if any."""
         return next((d for d in self.directives if isinstance(d, Seek)), None)
 
     @cached_property
@@ -252,11 +255,11 @@ class Schedule:
         return tuple(d for d in self.directives if isinstance(d, Split))
 
     def packs_of(self, loop: Loop | None = None) -> Vectorise | None:
-        """How the turns of a loop, or items, are taken together; None where they are not."""
+        """How neighbouring iterations of a loop, or items, are packed; None if they are not."""
         wanted = frozenset() if loop is None else frozenset((loop,))
         return next((d for d in self.directives if isinstance(d, Vectorise) and d.loops == wanted), None)
 
     @cached_property
     def places(self) -> dict[ArrayRef | Load, Memory]:
-        """Where workspace, and copies of what is read, are."""
+        """The memory of workspace and of copies."""
         return {d.what: d.memory for d in self.directives if isinstance(d, Place)}

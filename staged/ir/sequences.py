@@ -1,8 +1,8 @@
-"""Which sequences have a place of their own, and which are handles on the program's store.
+"""Which sequences have their own storage, and which are handles on the program's store.
 
-The residuals of most loops are kept in an array, or on a stack, that the memory plan has set aside for that loop. A sequence that
-travels (into a frame, through a call, round a loop), one that is added to, and one of frames is a handle instead: where its
-elements start in the store of the program, and how many there are.
+The residuals of most loops are in an array, or on a stack, that the memory plan reserves for that loop. Handles are
+sequences that leave the loop (into a frame, through a call, as a carried value), that are added to, and sequences of
+frames. A handle is the offset of the first element in the program's store, and a count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from staged.ir.views import Loop
 
 @dataclass(frozen=True)
 class Handles:
-    """The sequences of a function that are handles, and those among them that ops add to where they stand."""
+    """The sequences of a function that are handles, and those of them that ops add to in place."""
 
     values: frozenset[Value] = frozenset()
     changed: frozenset[Value] = frozenset()
@@ -105,7 +105,7 @@ def is_bounded(type: Type) -> bool:
 
 
 def takes_store(op: Op, handles: Handles) -> bool:
-    """Whether an op itself takes memory of the program's store."""
+    """Whether an op itself allocates in the program's store."""
     if op.declared in (FRAME_SAVE, SEQUENCE_ZEROS, SEQUENCE_ADD, SEQUENCE_SUM):
         return True
     return op.declared.is_control and any(result in handles.values for result in op.results)

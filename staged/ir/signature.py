@@ -1,8 +1,7 @@
-"""How a structured op is declared: `structured(...)` makes a `Structured`, whose `faults` the verifier asks for.
+"""Declarations of structured ops: `structured(...)` makes a `Structured`, whose `faults` the verifier reports.
 
-Operands, parameters and results are written as in Python's signatures: `name`, `name: what it must be` (a key of
-`KINDS`) and `*name` for any number of them. A block is `name(parameters)`. An attribute whose name ends in `?` may be
-left out.
+Operands, parameters and results are written as in Python's signatures: `name`, `name: kind` (a key of `KINDS`) and
+`*name` for any number of them. A block is `name(parameters)`. An attribute whose name ends in `?` is optional.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ KINDS: dict[str, Callable[[Type], bool]] = {
     "sequence": lambda type: isinstance(type, SequenceType),
     "frame": lambda type: isinstance(type, FrameType),
 }
-"""What an operand, a parameter or a result may have to be."""
+"""Requirements on an operand, a parameter or a result."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Parts:
         return Parts(text, tuple(parts))
 
     def fault(self, types: Sequence[Type]) -> str:
-        """What is wrong with values of these types, if anything."""
+        """The mismatch of these types with the declaration; empty if they fit."""
         fixed = [part for part in self.parts if not part.many]
         if len(types) < len(fixed) or len(types) > len(fixed) and len(fixed) == len(self.parts):
             return f"{len(types)} values for ({self.text})"
@@ -92,12 +91,12 @@ def yield_results(op: Op, block: Block) -> tuple[Type, ...] | None:
 
 
 def yield_outputs(op: Op, block: Block) -> tuple[Type, ...] | None:
-    """Of transforms: the results of what is transformed come first."""
+    """For transforms: the results of the transformed code come first."""
     return tuple(result.type for result in op.results[: op.attrs["outputs"]])
 
 
 def yield_elsewhere(op: Op, block: Block) -> tuple[Type, ...] | None:
-    """Of loops, whose view says it (`Loop.yields`), and of transforms that change the types of what is yielded."""
+    """For loops, whose view knows (`Loop.yields`), and for transforms that change the types of yielded values."""
     return None
 
 
@@ -117,7 +116,7 @@ class Structured(Declaration):
     doc: str
 
     def faults(self, op: Op) -> list[str]:
-        """What of `op` is not as declared."""
+        """The mismatches of `op` with its declaration."""
         found = [
             self.operands.fault([operand.type for operand in op.operands]),
             self.results.fault([result.type for result in op.results]),

@@ -13,7 +13,7 @@ from staged.source import Position
 
 
 def changed_operands(op: Op) -> tuple[int, ...]:
-    """The numbers of the operands that an op changes in part, and gives as results."""
+    """The numbers of the operands that an op updates in part and returns as results."""
     if op.declared is prims.GPU_FUNC:
         kernel: ThreadKernel = op.attrs["kernel"]
         return kernel.written
@@ -43,7 +43,7 @@ def is_tensor(value: Value) -> bool:
 
 
 def is_absent(value: Value) -> bool:
-    """Whether a value stands for one that a branch does not have."""
+    """Whether a value is the placeholder for one that a branch does not have."""
     return value.made_by(ABSENT) is not None
 
 

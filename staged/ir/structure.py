@@ -1,10 +1,11 @@
-"""The structured ops: all that are no primitives, each declared once.
+"""The structured ops (all ops that are not primitives), each declared once.
 
     FOR = structured("for", operands="start: index, stop: index, step: index, *initial", ...)
 
-A declaration says the operands, blocks, results, attributes and effects of an op. The verifier checks every op against
-it, and `docs/structured_ops.md` is written from it. Its properties (`is_loop`, `is_opaque`, ...; see
-`ir/declaration.py`) are what passes and back ends ask. The parts of an op are read through the views of `ir/views.py`.
+A declaration lists the operands, blocks, results, attributes and effects of an op. The verifier checks every op against
+it, and `docs/structured_ops.md` is generated from it. Its properties (`is_loop`, `is_opaque`, ...; see
+`ir/declaration.py`) are queried by passes and back ends. The parts of an op are read through the views of
+`ir/views.py`.
 """
 
 from __future__ import annotations

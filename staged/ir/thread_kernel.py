@@ -1,11 +1,11 @@
 """Kernels that the user writes for one thread (`st.gpu_func`): typed expressions and statements on numbers.
 
-A kernel takes numbers by value and arrays by reference, and has memory of its own: an array that the threads of a block
-share, or one of each thread. Indices, conditions and arithmetic are pure but for reads; arithmetic is that of the elementwise ops
-(`Compute`), so that its meaning, its types and its spelling are theirs. A read or write that is `checked` may be out of range:
-the thread then reports that, reads 0, writes nothing, and goes on, so that no other thread waits for it in vain.
+A kernel takes numbers by value and arrays by reference. It has its own memory: arrays shared by the threads of a block,
+and arrays of one thread. Indices, conditions and arithmetic are pure but for reads. Arithmetic is that of the
+elementwise ops (`Compute`), with their meaning, types and spelling. A `checked` read or write may be out of range: the
+thread then reports that, reads 0, writes nothing, and continues, so that no other thread waits for it forever.
 
-`where` is never compared and never printed: kernels that do the same are the same.
+`where` is never compared and never printed: kernels with equal statements are equal.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """Where the thread is, along an axis (0 is x): 'thread_index', 'block_index', 'block_size', 'grid_size'."""
+    """The thread's position along an axis (0 is x): 'thread_index', 'block_index', 'block_size', 'grid_size'."""
 
     name: str
     axis: int
@@ -123,7 +123,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """An element changed in one piece, 'add', 'min' or 'max'; gives what it was before."""
+    """An atomic update of an element, 'add', 'min' or 'max'; its value is the old element."""
 
     op: str
     target: Element
@@ -157,7 +157,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """An expression for what it does: an `Atomic`."""
+    """An expression evaluated for its effect: an `Atomic`."""
 
     value: Expression
     where: Position | None = _where()
@@ -186,7 +186,7 @@ class While:
 class For:
     """A body for each number of a range, whose bounds are computed once.
 
-    `owns`: nothing else changes the variable, and nobody reads it after the loop.
+    `owns`: only the loop changes the variable, which is unused after the loop.
     """
 
     target: Local
@@ -209,7 +209,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """All threads of the block wait for one another, and then see what the others have written."""
+    """All threads of the block wait for each other; afterwards they see each other's writes."""
 
     where: Position | None = _where()
 
@@ -221,7 +221,9 @@ Statement: TypeAlias = Assign | Store | Do | If | While | For | Leave | Barrier
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a launch passes: a number, or an array with the `Extent` number of each axis. What is `written` is a result."""
+    """An argument of a launch: a number, or an array with the `Extent` number of each axis. A `written` one is a
+    result.
+    """
 
     name: str
     dtype: DType
@@ -251,7 +253,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class ThreadKernel:
-    """What each thread of a launch does, in blocks of `block` threads. Equal are those whose printed forms are."""
+    """The code of each thread of a launch, in blocks of `block` threads. Kernels with equal printed forms are equal."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -307,7 +309,7 @@ class ThreadKernel:
         return next(each for each in arrays if each.name == name)
 
     def positions(self) -> list[Position]:
-        """Where its statements and what may fail in them stand, in order, without repeats."""
+        """The positions of its statements and of operations that may fail, in order, without repeats."""
         found: dict[Position, None] = {}
         for statement in walk_statements(self.body):
             for node in (statement, *nodes_of(statement)):
@@ -343,7 +345,7 @@ def bodies_of(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
 
 
 def nodes_of(statement: Statement) -> Iterator[Expression]:
-    """Every expression of a statement, not of the bodies inside it; operands before what is made of them."""
+    """Every expression of a statement, without those of nested bodies; operands before their users."""
     for name in ("target", "condition", "start", "stop", "step", "value"):
         expression = getattr(statement, name, None)
         if expression is not None:

@@ -1,4 +1,4 @@
-"""How often a `for` runs: known while staging where its bounds are constants, else computed by the program.
+"""The number of iterations of a `for`: known while staging if its bounds are constants, else computed by the program.
 
 Ranges count as Python's do: `start, start + step, ...` as long as that is before `stop` in the direction of `step`.
 """
@@ -25,7 +25,7 @@ def constant_of(value: Value) -> int | float | bool | None:
 
 
 def static_trip_count(op: Op) -> int | None:
-    """How often a `for` with constant bounds runs its body; None where that depends on the run."""
+    """The number of iterations of a `for` with constant bounds; None if it is known only at run time."""
     start, stop, step = map(constant_of, Loop(op).bounds)
     if start is None or stop is None or not step:
         return None
@@ -43,7 +43,7 @@ def trip_bound(op: Op) -> int | None:
 
 
 class Integers:
-    """Index arithmetic as ops, on weak i64 scalars; folds what is constant."""
+    """Index arithmetic as ops, on weak i64 scalars; constants are folded."""
 
     def __init__(self, builder: Builder, where: Position | None) -> None:
         self.builder = builder
@@ -66,7 +66,7 @@ class Integers:
         return self.builder.op(name, operands, [COUNT], effects=effects, where=self.where).result
 
     def trips(self, op: Op) -> Value:
-        """How often the `for` runs: max(0, ceil((stop - start) / step))."""
+        """The number of iterations of the `for`: max(0, ceil((stop - start) / step))."""
         static = static_trip_count(op)
         if static is not None:
             return self.constant(static)

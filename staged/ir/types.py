@@ -32,7 +32,7 @@ class DType:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """`numpy`: what NumPy asks for of an object that stands for a dtype."""
+        """`numpy`: NumPy reads this attribute of objects that represent a dtype."""
         return self.numpy
 
     @property
@@ -82,7 +82,7 @@ class DType:
         return hash(("dtype", self.name))
 
     def __reduce__(self) -> str:
-        """The name in this module: a copy or a pickle gives the one object there is, since dtypes are compared by `is`."""
+        """The name in this module: copies and pickles restore the one object, since dtypes are compared by `is`."""
         return "bool_" if self.kind == "b" else self.name
 
 
@@ -129,8 +129,8 @@ def dtype_of(dtype: Any) -> DType | None:
 class Dim:
     """A symbolic dimension: a name, and a bound that the memory plan uses (`st.dim("N", max=64)`).
 
-    A `dim` op gives it its value when the program runs; `number` tells those of one program apart that share a name. Arrays
-    lie in memory with room for `bound` elements along it, so that all strides are known while staging.
+    A `dim` op sets its value when the program runs; `number` distinguishes dimensions of one name in a program. Arrays
+    have room for `bound` elements along it, so that all strides are known while staging.
     """
 
     name: str
@@ -198,10 +198,10 @@ class SequenceType:
 
 @dataclass(frozen=True, slots=True)
 class FrameType:
-    """What one call of a differentiated function keeps for its reverse: a record on a last-in-first-out store.
+    """The record that one call of a differentiated function leaves for its reverse, on a last-in-first-out store.
 
-    Its fields are those of the `FrameRecord` of this name that the program lists. Frames may hold frames, so
-    the type of a recursive function's frame is finite.
+    Its fields are those of the `FrameRecord` of this name that the program lists. Frames may hold frames, so the type
+    of a recursive function's frame is finite.
     """
 
     name: str
@@ -214,7 +214,7 @@ Type = TensorType | SequenceType | FrameType
 
 
 def row_major(*extents: int) -> tuple[int, ...]:
-    """Strides, in elements, of a dense row-major array: (2, 3, 4) gives (12, 4, 1)."""
+    """Strides, in elements, of a dense row-major array: (12, 4, 1) for (2, 3, 4)."""
     strides, step = [], 1
     for extent in reversed(extents):
         strides.append(step)
@@ -223,7 +223,7 @@ def row_major(*extents: int) -> tuple[int, ...]:
 
 
 def bound(extent: Extent) -> int:
-    """The extent, or the room that memory has for a symbolic one: the largest value that it may have, at least 2.
+    """The extent; for a symbolic one the number of elements that memory is reserved for, at least 2.
 
     At least 2, so that no part of the compiler takes the axis for one of a single element, which needs no loop.
     """
@@ -253,7 +253,7 @@ def shape_text(shape: Sequence[object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where an op runs: a kind ('cpu' is the host, 'gpu', or another one that a back end has) and a number."""
+    """A device: a kind ('cpu' is the host, 'gpu', or another one that a back end has) and a number."""
 
     kind: str
     index: int = 0

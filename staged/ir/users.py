@@ -1,4 +1,4 @@
-"""Who reads each value of a block."""
+"""The users of each value of a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of structured ops: the parts of an op by their names. Only a view knows at which place a part stands.
+"""Views of structured ops, which name an op's parts. Only views know the positions of parts.
 
 if op.declared.is_loop:
     loop = Loop(op)
@@ -81,7 +81,7 @@ class Loop:
 
     @property
     def collecting(self) -> int:
-        """How many sequences it collects."""
+        """The number of collected sequences."""
         count: int = self.op.attrs.get("collected", 0)
         return count
 
@@ -92,12 +92,12 @@ class Loop:
 
     @property
     def collected(self) -> tuple[Value, ...]:
-        """The results that are sequences of what the iterations yield."""
+        """The results that are sequences of yielded elements."""
         return self.op.results[len(self.op.results) - self.collecting :]
 
     @property
     def elements(self) -> tuple[Value, ...]:
-        """What an iteration adds to the collected sequences; nothing where the body does not yield."""
+        """The elements that an iteration appends to the collected sequences; empty if the body does not yield."""
         end = self.body.end
         return end.operands[len(self.final) :] if end.kind == "yield" else ()
 
@@ -122,7 +122,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """An `if` or a `scope`: its results are what a way out of one of its blocks passes."""
+    """An `if` or a `scope`: its results are the values passed by the end of one of its blocks."""
 
     op: Op
 
@@ -229,19 +229,19 @@ class CustomVjp:
 
     @property
     def residuals(self) -> tuple[Value, ...]:
-        """What the forward block yields for the backward block."""
+        """The residuals that the forward block yields for the backward block."""
         return self.forward.end.operands[self.op.attrs["outputs"] :]
 
     @property
     def wrt(self) -> tuple[int, ...]:
-        """The operands that the backward block gives cotangents."""
+        """The operands that the backward block yields cotangents for."""
         numbers: tuple[int, ...] = self.op.attrs["wrt"]
         return numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An op that saves or loads a frame, or stands for one that is not there."""
+    """An op that saves, loads or replaces a frame."""
 
     op: Op
 
@@ -255,7 +255,7 @@ class Frame:
 
     @property
     def fields(self) -> tuple[Value, ...]:
-        """What is in it; nothing in `frame_null`."""
+        """The fields; empty for `frame_null`."""
         return self.op.results if self.op.declared is FRAME_LOAD else self.op.operands
 
     @property
