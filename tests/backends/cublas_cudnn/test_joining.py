@@ -8,6 +8,7 @@ import numpy as np
 
 import staged as st
 from staged import GPU, with_backend
+from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.gpu_family.joining import _in_place, _Plan, _Step
 from staged.ir.loops import Nest
 from staged.ir.nodes import Op, Value
@@ -74,7 +75,7 @@ def test_a_kernel_waits_for_what_its_launch_makes() -> None:
     x = Value(TensorType(f32, (40, 8)))
     first, second = kernel(x), kernel(x)
     flat = Op("reshape", [second.result], [TensorType(f32, (320,))], attrs={"shape": (320,)}, device=GPU)
-    plan = _Plan()
+    plan = _Plan(CUDA_GPU)
     plan.steps = [_Step([first]), _Step([second]), _Step([kernel(x)]), _Step([flat])]
     plan.made_at = {first.result: 0, second.result: 1, flat.result: 3}
     needed: list[Op] = []
