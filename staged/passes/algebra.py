@@ -172,8 +172,8 @@ def _sees_image(op: Op) -> bool:
     first, second = (operand.tensor.shape for operand in op.operands)
     image, weight, out = {
         prims.CONV2D: (first, second, op.result.tensor.shape),
-        prims.CONV2D_BACKWARD_INPUT: (op.attrs.get("input_shape"), second, first),
-        prims.CONV2D_BACKWARD_WEIGHT: (first, op.attrs.get("weight_shape"), second),
+        prims.CONV2D_BACKWARD_INPUT: (op.attrs.get("input_shape", ()), second, first),
+        prims.CONV2D_BACKWARD_WEIGHT: (first, op.attrs.get("weight_shape", ()), second),
     }[op.declared]
     steps = (op.attrs["stride"], op.attrs["dilation"], op.attrs["padding"])
     return all(
