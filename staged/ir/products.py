@@ -41,8 +41,8 @@ from staged.ir.loops import (
 from staged.ir.nodes import Op
 from staged.ir.types import Dim, bound, i64
 
-ROW, COLUMN = "row", "column"
-"""The names of a product's axes; its sum is over `k`."""
+ROW, COLUMN, SUM = "row", "column", "k"
+"""The names of a product's axes."""
 Counted = Literal["", "m", "k", "batch"]
 
 
@@ -74,7 +74,7 @@ def product_nest(op: Op, name: str, epilogue: Nest | None = None) -> Nest:
     )
     matrix, row, inner = (
         Axis(axis, extent, dims.get(side))
-        for side, axis, extent in (("batch", "matrix", batch), ("m", ROW, m), ("k", "k", k))
+        for side, axis, extent in (("batch", "matrix", batch), ("m", ROW, m), ("k", SUM, k))
     )
     column = Axis(COLUMN, n)
     at_a = Affine.of(matrix, m * k) + Affine.of(row, 1 if turned_a else k) + Affine.of(inner, m if turned_a else 1)

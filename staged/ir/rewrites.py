@@ -305,7 +305,7 @@ class Pack:
     def packed(self, loop: Loop, array: ArrayRef, panels: list[ArrayRef]) -> Body:
         loads = [(s, bounds) for s, bounds in guarded_loads((loop,)) if s.array is array]
         if not loads:
-            raise _illegal(self, f"the loop {self.loop} does not read it")
+            raise _elsewhere(self, f"the loop {self.loop} does not read it")
         first, around = loads[0]
         if any(not same(s.index, first.index) or s.guards != first.guards or bounds != around for s, bounds in loads):
             raise _illegal(self, "it is read at several places")
@@ -317,7 +317,7 @@ class Pack:
         if any(isinstance(n, Local) for index in (first.index, *(g.index for g in guards)) for n, _ in index.terms):
             raise _illegal(self, "its index is found in the loop")
         if {axis.name for axis in read} != set(self.axes) or len(read) != len(self.axes):
-            raise _illegal(self, f"it is read along {', '.join(sorted(axis.name for axis in read))}")
+            raise _elsewhere(self, f"it is read along {', '.join(sorted(axis.name for axis in read))}")
         ordered = [next(axis for axis in read if axis.name == name) for name in self.axes]
         for axis in ordered:
             _is_static(self, axis)

@@ -146,9 +146,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "sums of floats in vectors, where columns are too few",
-        PRODUCTS,
-        "if is_float else schedule(nest, machine)",
-        "if False else schedule(nest, machine)",
+        "staged/kernels/candidates.py",
+        "if nest.inputs[0].dtype.is_float else schedule(nest, machine)",
+        "if nest.inputs[0].dtype.is_bool else schedule(nest, machine)",
         ON_PRODUCTS,
     ),
     Mutant(

@@ -1,0 +1,139 @@
+"""The schedules that a nest may have, the best guess first: the first is taken, a tuner may time the others.
+
+All of them give the same bits: none changes the order in which a sum takes in its terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from staged.ir.loops import Loop, Nest, walk
+from staged.ir.machine import Machine
+from staged.ir.products import COLUMN, ROW, SUM
+from staged.ir.rewrites import Divide, Keep, Pack, Reorder, Rewriting, StripMine, rewritten
+from staged.ir.schedule import Bind, Directive, Level, Schedule, Vectorise, WriteOut
+from staged.kernels.schedule import best_width, calls_functions, chunk_of, schedule, vector_lanes
+
+MOST_VECTORS = 4
+LEFT = f"{COLUMN}_tail"
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """A product in tiles of at most `rows` rows, as equal as possible, and `columns` columns, whose totals are in registers.
+
+    The loops `tile` and `panel` count tiles, `r` and `s` are inside of one. With `by_panels`, all tiles of a panel come one after the
+    other; the panel of the right operand can then be copied together before (`packs`).
+    """
+
+    rows: int
+    columns: int
+    by_panels: bool = False
+    packs: bool = False
+
+    def rewrites(self, m: int, n: int) -> tuple[Rewriting, ...]:
+        """The directives for a product of m rows and n columns; columns that are left over are in the loop `column_tail`."""
+        count = -(-m // self.rows)
+        large = -(-m // count)
+        fewer = count * large - m  # tiles with a row less
+        found: list[Rewriting] = []
+        if fewer:
+            found.append(Divide(ROW, m - fewer * (large - 1)))
+            found += [StripMine(f"{ROW}_head", large, "tile", "r"), StripMine(f"{ROW}_tail", large - 1, "tile", "r")]
+        else:
+            found.append(StripMine(ROW, large, "tile", "r"))
+        found.append(Reorder((COLUMN, "tile", "r") if self.by_panels else ("tile", COLUMN, "r")))
+        whole, left = COLUMN, n % self.columns
+        if left:
+            whole = f"{COLUMN}_head"
+            inside = ("tile", "r", LEFT) if self.by_panels else ("r", LEFT)
+            found += [Divide(COLUMN, n - left), Reorder(inside), Keep(SUM, ("r", LEFT))]
+        tiles = ("panel", "tile", "r", "s") if self.by_panels else ("panel", "r", "s")
+        found += [StripMine(whole, self.columns, "panel", "s"), Reorder(tiles), Keep(SUM, ("r", "s"))]
+        if self.packs:
+            found.append(Pack("b", "tile", (SUM, "s")))
+        return tuple(found)
+
+    def cycles(self, m: int, n: int, k: int, lanes: int, machine: Machine) -> float:
+        """An estimate: two multiply-adds or a little under two loads at once, and four cycles until a total can be added to again."""
+        vectors, tiles = self.columns // lanes, -(-m // self.rows)
+        rows = -(-m // tiles)
+        step = max(rows * vectors * (1 if machine.fma else 2) / 2, (rows + vectors) * 0.6, 4.0)
+        panels, left = divmod(n, self.columns)
+        found = tiles * panels * (k * step + 12 + rows * vectors)
+        found += tiles * rows * k * (left // lanes + left % lanes)  # what is left over is not in registers
+        found += 0.1 * k * n * self.packs
+        if not self.by_panels:
+            found = found / min(machine.cores, tiles) if tiles > 1 else found
+        return found
+
+
+def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
+    """The rewritten nest and its schedule, for each way that there is."""
+    columns = loops_named(nest, COLUMN)
+    sums, rows = loops_named(nest, SUM), loops_named(nest, ROW)
+    if len(columns) != 1 or len(rows) != 1 or len(sums) != 1 or any(s.axis.dim for s in (*columns, *rows, *sums)):
+        yield nest, schedule(nest, machine)
+        return
+    m, n, k = (loops[0].axis.extent for loops in (rows, columns, sums))
+    lanes = lanes_of(columns[0], machine)
+    if m > 1 and lanes > 1:
+        tiles = sorted(tiles_of(m, n, lanes, machine), key=lambda tile: tile.cycles(m, n, k, lanes, machine))
+        yield from (tiled(nest, tile, machine) for tile in tiles)
+    yield in_vectors(nest, machine)
+
+
+def tiles_of(m: int, n: int, lanes: int, machine: Machine) -> Iterator[RegisterTile]:
+    """The tiles that fit in registers: one for each total, for each vector of the right operand, for the left one and a product."""
+    for vectors in range(1, min(MOST_VECTORS, n // lanes) + 1):
+        most = (machine.vector_registers - vectors - (1 if machine.fma else 2)) // vectors
+        counts = {-(-m // rows) for rows in range(max(1, most // 2), most + 1)}
+        for rows in sorted({-(-m // count) for count in counts}):
+            for by_panels, packs in ((False, False), (True, False), (True, True)):
+                yield RegisterTile(rows, vectors * lanes, by_panels, packs)
+
+
+def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Schedule]:
+    """A product in register tiles."""
+    (rows,), (columns,) = loops_named(nest, ROW), loops_named(nest, COLUMN)
+    rewrites = tile.rewrites(rows.axis.extent, columns.axis.extent)
+    lanes, most = lanes_of(columns, machine), vector_lanes(columns, machine)
+    made = rewritten(nest, rewrites)
+    loops = [loop for name in ("s", LEFT) for loop in loops_named(made, name) if loop.axis.extent >= lanes]
+    axes = tuple(dict.fromkeys(loop.axis for loop in loops))
+    inside = tuple(dict.fromkeys(loop.axis for name in ("r", "s") for loop in loops_named(made, name)))
+    vectors = Vectorise(axes, lanes, frozenset(loops), machine.vector_bytes // most)
+    return made, on_cores(made, machine, (vectors, WriteOut(inside)), rewrites)
+
+
+def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
+    """A product in vectors of columns, which leave each sum in its order. Sums of integers may have any order."""
+    column = loops_named(nest, COLUMN)[0]
+    lanes = lanes_of(column, machine)
+    if lanes > 1:
+        width = machine.vector_bytes // vector_lanes(column, machine)
+        return nest, on_cores(nest, machine, [Vectorise((column.axis,), lanes, frozenset((column,)), width)])
+    return nest, on_cores(nest, machine, []) if nest.inputs[0].dtype.is_float else schedule(nest, machine)
+
+
+def lanes_of(column: Loop, machine: Machine) -> int:
+    """How many columns are neighbours in a vector; 1: none."""
+    extent, most = column.axis.extent, vector_lanes(column, machine)
+    lanes = most if extent >= most or not most or calls_functions(column) else best_width(extent)
+    return lanes if 1 < lanes <= extent else 1
+
+
+def on_cores(
+    nest: Nest, machine: Machine, directives: Sequence[Directive], rewrites: tuple[Rewriting, ...] = ()
+) -> Schedule:
+    """The schedule with its items on the cores, where that pays."""
+    chunk = chunk_of(nest, machine, Schedule(tuple(directives)).lanes)
+    outermost = tuple(s.axis for s in nest.body if isinstance(s, Loop))
+    shared = (Bind(outermost, Level.CORES, machine.cores, chunk),) if chunk else ()
+    return Schedule((*directives, *shared), rewrites)
+
+
+def loops_named(nest: Nest, name: str) -> list[Loop]:
+    """The loops of a nest over axes of a name."""
+    return [s for s in walk(nest.body) if isinstance(s, Loop) and s.axis.name == name]
