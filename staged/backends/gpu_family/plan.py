@@ -171,7 +171,8 @@ def counted_first(part: Part) -> Part:
 
 
 def farthest(part: Part) -> int:
-    """The largest number that an index of a part, an iteration of its loops, or a sum on the way to one, can come to."""
+    """The largest number that an index of a part, an iteration of its loops, or a sum on the way to one, can come
+    to."""
     reach = iterations_of(part.body)
     for s in walk(part.body):
         for index in indices_of(s):

@@ -1,1 +1,2 @@
-"""Code as a tree: what stands between loop nests and text (`tree`), passes over it (`uses`, `shape`), and its printer."""
+"""Code as a tree: what stands between loop nests and text (`tree`), passes over it (`uses`, `shape`), and its
+printer."""

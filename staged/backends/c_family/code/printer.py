@@ -140,8 +140,8 @@ class Printer:
             self.w.line(self.dialect.unroll.format(s.unroll))
         onwards = {"": f"++{i}", "-1": f"--{i}"}.get(step, f"{i} += {step}")
         relation = ">" if s.is_down else "<"
-        head = f"{self.before_name(s.index.type)}{i} = {self.expr(s.start)}; {i} {relation} {self.expr(s.stop)}; {onwards}"
-        with self.w.block(f"for ({head})"):
+        begin = f"{self.before_name(s.index.type)}{i} = {self.expr(s.start)}"
+        with self.w.block(f"for ({begin}; {i} {relation} {self.expr(s.stop)}; {onwards})"):
             self.body(s.body)
 
     def loop_over_bits(self, s: ForBits) -> None:

@@ -1,4 +1,5 @@
-"""When two functions are one and the same: trees that differ in nothing but comments and the names that they declare."""
+"""When two functions are one and the same: trees that differ in nothing but comments and the names that they
+declare."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Statements and functions of C-like code. Expressions are in `expr.py`; a `Variable` there is known by its identity.
 
-A statement may carry a `note`, the comment behind it. What is a list of statements is a tuple, so that a tree can be shared.
+A statement may carry a `note`, the comment behind it. Lists of statements are tuples, so that trees can be shared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from staged.backends.c_family.expr import Expr, Name, Variable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Declare:
-    """`const float x = value;`, or an array of `sizes`; `also` are further variables of the same type, in the same statement."""
+    """`const float x = value;`, or an array of `sizes`; `also` are further variables of the same type, in the same
+    statement."""
 
     variable: Variable
     value: Expr | None = None

@@ -1,4 +1,5 @@
-"""Types of what stands in code: numbers, vectors and packs of them, and pointers that know into which memory they point."""
+"""Types of what stands in code: numbers, vectors and packs of them, and pointers that know into which memory they
+point."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Space(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CType:
-    """A type and its C name. `lanes` elements of a `dtype`: a vector of a CPU, or a pack that a GPU's thread reads at once.
+    """A type and its C name: `lanes` elements of a `dtype` are a vector of a CPU, or a pack of a GPU's thread.
 
     A pointer's `dtype` and `lanes` are those of what it points to.
     """
@@ -61,7 +62,8 @@ def lanes(dtype: DType, count: int, text: str) -> CType:
 def pointer(to: CType, space: Space, is_const: bool = False) -> CType:
     """The address of something in a memory."""
     const = "const " * is_const
-    return CType(f"{to.text}{const}*" if to.is_pointer else f"{const}{to.text} *", to.dtype, to.lanes, True, is_const, space)
+    text = f"{to.text}{const}*" if to.is_pointer else f"{const}{to.text} *"
+    return CType(text, to.dtype, to.lanes, True, is_const, space)
 
 
 VOID = pointer(word("void"), Space.GLOBAL)

@@ -110,7 +110,8 @@ def kernel_of(
 
 
 def deal_out(low: Lowering, begin: Variable, end: Variable) -> None:
-    """The items from `begin` to `end` as iterations of the outermost loops: those of one loop come after those of the one before."""
+    """The items from `begin` to `end` as iterations of the outermost loops: those of one loop come after those of the
+    one before."""
     axes = [s.axis for s in low.nest.body if isinstance(s, Loop | Tile)]
     if len(axes) == 1:
         low.ranges[axes[0]] = begin, end
@@ -158,7 +159,8 @@ def declare_scratch(low: Lowering, scratch: Expr) -> Iterable[Declare]:
 def unused_parameters(
     nest: Nest, given: Sequence[Variable], body: Sequence[Statement]
 ) -> tuple[list[Unused], list[Unused]]:
-    """Statements before and after `body` that name the parameters it does not use, and say why where a reader would wonder."""
+    """Statements before and after `body` that name the parameters it does not use, and say why where a reader would
+    wonder."""
     used = mentioned(body)
     sizes = {nest.counts[dim] for dim in dims_in(nest.body)}
     read = {s.array for s in walk(nest.body) if isinstance(s, Load)}

@@ -221,7 +221,8 @@ class Lowering:
         return infix_sum(terms)
 
     def open_guards(self, guards: Sequence[Bound]) -> list[Bound] | None:
-        """The guards that the piece of a loop that is being written does not decide; None: one of them fails in all of it."""
+        """The guards that the piece of a loop that is being written does not decide; None: one of them fails in all of
+        it."""
         found: list[Bound] = []
         for guard in guards:
             axis = next((axis for axis in guard.index.axes if axis in self.segments), None)

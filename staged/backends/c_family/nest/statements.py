@@ -35,12 +35,19 @@ class Spell(Protocol):
     """How a language writes an elementwise op on numbers."""
 
     def __call__(
-        self, name: str, dtypes: Sequence[DType], result: DType, operands: Sequence[Expr], attrs: Mapping[str, Any], need: Need
+        self,
+        name: str,
+        dtypes: Sequence[DType],
+        result: DType,
+        operands: Sequence[Expr],
+        attrs: Mapping[str, Any],
+        need: Need,
     ) -> Expr: ...
 
 
 class Statements:
-    """Lowers statements on single numbers. `record` is where they report what stops the program; `stops` says which may."""
+    """Lowers statements on single numbers. `record` is where they report what stops the program; `stops` says which
+    may."""
 
     def __init__(
         self,

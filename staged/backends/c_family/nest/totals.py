@@ -113,7 +113,8 @@ class Totals:
             low.code.add(If(any_of(wins), (Assign(total, x),)))
 
     def is_least(self, op: str, value: Value) -> bool:
-        """Whether a value is a constant that is beyond no other integer: compilers warn of a comparison that is never true."""
+        """Whether a value is a constant that is beyond no other integer: compilers warn of a comparison that is never
+        true."""
         return not value.dtype.is_float and str(value.expr) == str(self.low.number(identity(op, value.dtype)))
 
     def plain(self, value: Value) -> Expr:

@@ -249,7 +249,8 @@ class DeviceKernel:
     # ---- workspace ----
 
     def declare_workspace(self, part: Part, schedule: Schedule, thread: Variable | None) -> None:
-        """A thread's own arrays: in its registers and local memory where they are small, else its piece of the workspace."""
+        """A thread's own arrays: in its registers and local memory where they are small, else its piece of the
+        workspace."""
         low = self.low
         if Memory.DEVICE in schedule.places.values():
             self.declare_in_workspace(part, thread)

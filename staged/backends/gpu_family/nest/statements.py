@@ -21,7 +21,8 @@ FAILED = Variable(RECORD, pointer(word("st_device_failure"), Space.GLOBAL))
 
 
 class DeviceStatements:
-    """Lowers what differs on a device from statements on single numbers elsewhere. `in_team`: others wait for this thread."""
+    """Lowers what differs on a device from statements on single numbers elsewhere. `in_team`: others wait for this
+    thread."""
 
     def __init__(self, low: Lowering, dialect: GpuDialect, in_team: bool) -> None:
         self.low = low
@@ -71,7 +72,8 @@ def may_fail(s: Statement) -> bool:
 
 
 def number_axes(low: Lowering, axes: Sequence[Axis], item: Variable, used: Container[Axis] | None = None) -> None:
-    """The loop variables of an item: quotients and remainders where several loops became one; `used`: the ones needed."""
+    """The loop variables of an item: quotients and remainders where several loops became one; `used`: the ones
+    needed."""
     if len(axes) == 1:
         low.axes[axes[0]] = item
         return

@@ -1,4 +1,5 @@
-"""Items that a team of threads shares: what each thread does of the loops, and how their totals are brought together."""
+"""Items that a team of threads shares: what each thread does of the loops, and how their totals are brought
+together."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class TeamStatements:
         return first if self.is_mine is None else Junction("&&", (first, self.is_mine))
 
     def item(self, body: tuple[Statement, ...]) -> None:
-        """All that a team does for an item. What follows its last loop is one thread's: it alone reads what it overwrites."""
+        """All that a team does for an item. What follows its last loop is one thread's: it alone reads what it
+        overwrites."""
         count = len(body) - len(last_of(body))
         tail = body[count:]
         if any(isinstance(s, Store) for s in tail):
