@@ -30,10 +30,10 @@ NUMPY_NAMES: dict[str, str] = {}
 """By the name of a function of NumPy's, that of ours in `METHODS`."""
 
 WORDS: dict[str, Callable[..., Any]] = {}
-"""What `torch_words`, `numpy_map` and `context` add to arrays.
+"""Functions that `torch_words`, `numpy_map` and `context` register for arrays.
 
-`method` gives the function of a name or None, `missing` what to say of a name, `size` what is the size of a type, `numpy` NumPy's
-attribute of an array or NotImplemented, `is_plain` whether the code around is plain Python.
+`method` returns the function of a name or None, `missing` the hint for a name, `size` the size of a type, `numpy`
+NumPy's attribute of an array or NotImplemented, `is_plain` whether the code around is plain Python.
 """
 
 
@@ -72,7 +72,7 @@ class Array:
 
     @property
     def device(self) -> Device:
-        """Where it lives."""
+        """The device of its elements."""
         return CPU
 
     @property
@@ -258,7 +258,7 @@ class Array:
 
 
 def static_hint(*values: Any) -> str:
-    """What makes staged values known while staging: the arguments that they come from, by the user's names."""
+    """A hint that names the arguments that staged values come from, which could be made static."""
     names: dict[str, None] = {}
     for value in values:
         arguments = getattr(getattr(value, "owner", None), "arguments", {})

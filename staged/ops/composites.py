@@ -1,7 +1,7 @@
 """Activations, softmax and dropout, written in primitives; with their own derivatives where these are better.
 
-The derivatives are written to fuse: elementwise around row sums. Residuals that a derivative needs are further results of
-the composite, dropped if nobody asks. Losses and normalisations are in files of their own.
+The derivatives are written to fuse: elementwise around row sums. Residuals that a derivative needs are further results
+of the composite, dropped if unused. Losses and normalisations are in files of their own.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def finite_peak(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _shares(y: Array, x: Array, axes: tuple[int, ...]) -> Array:
-    """What each element has of the sum: 0 of nothing but -inf."""
+    """The share of each element in the sum of exponentials; 0 if all are -inf."""
     top = spread(y, x.shape, axes)
     return exp(x - where(top == -math.inf, 0.0, top))
 

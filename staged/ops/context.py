@@ -1,7 +1,7 @@
-"""Who carries out an op: the context in force records it (tracing, transforms) or computes it (eager).
+"""Contexts: the one in force records each op (tracing, transforms) or computes it (eager).
 
-Ops are functions on `Array` handles that end in `bind(primitive, operands, **attrs)`; `bind` hands them to the
-innermost context of this thread. Composites, layers and vjp rules are written once and serve every context.
+Ops are functions on `Array` handles that end in `bind(primitive, operands, **attrs)`, which calls the innermost context
+of this thread. Composites, layers and vjp rules are written once and serve every context.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Context(ABC):
         """A handle for a NumPy array (or another context's concrete array) that exists outside: a hidden input."""
 
     def read_now(self, value: Any) -> None:
-        """Note that elements of an array of Python's, or of an object that gives one, become constants of the program."""
+        """Note that elements of a Python object's array become constants of the program."""
         return
 
     def note_offered(self, array: Any) -> None:
@@ -64,13 +64,13 @@ class Context(ABC):
     def is_plain(self) -> bool:
         """Whether this is plain Python: no staged function runs, staged or eagerly, and no derivative is being taken.
 
-        There an array may become NumPy's. Elsewhere that would cut it off the program, or off what is differentiated.
+        There an array may become NumPy's. Elsewhere that would lose it for the program, or for the derivative.
         """
         return False
 
     @property
     def is_certain(self) -> bool:
-        """Whether what is carried out now runs in any case, so that what is wrong with it may be said at once."""
+        """Whether the code being executed runs in any case, so that its errors can be reported at once."""
         return True
 
     def next_random(self, generator: Any = None) -> tuple[Array, Array, Array]:
@@ -86,7 +86,7 @@ _default: Context | None = None
 
 
 def set_default_context(context: Context) -> None:
-    """Let `context` carry out what plain Python asks for, outside of any staged or eager code."""
+    """Set the context for plain Python, outside of any staged or eager code."""
     global _default
     _default = context
 

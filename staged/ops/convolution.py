@@ -33,7 +33,7 @@ def pair(value: Any, name: str) -> Pair:
 
 
 def window_count(extent: Extent, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
-    """How many windows fit along an axis; 0 or less where none does."""
+    """The number of windows that fit along an axis; 0 or less if none does."""
     if not isinstance(extent, int):
         raise ShapeError("convolution and pooling need height and width fixed while staging")
     return (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
@@ -113,7 +113,7 @@ def _padded(x: Data, padding: Pair) -> Data:
 
 
 def _reach(tap: int, count: int, stride: int, dilation: int) -> slice:
-    """Where one tap of the kernel reads along an axis, for all windows."""
+    """The elements along an axis that one tap of the kernel reads, for all windows."""
     first = tap * dilation
     return slice(first, first + (count - 1) * stride + 1, stride)
 

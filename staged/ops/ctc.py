@@ -66,7 +66,7 @@ def _moved(x: Array, by: int, fill: float) -> Array:
 
 
 def _ways(alpha: Array, skips: Array) -> tuple[Array, Array, Array]:
-    """How a state is reached: from itself, from the one before, from the one before that."""
+    """The predecessors of a state: itself, the one before, and the one before that."""
     return alpha, _moved(alpha, 1, NEVER), where(skips, _moved(alpha, 2, NEVER), NEVER)
 
 
@@ -83,7 +83,7 @@ def _last(alpha: Array, lengths: Array) -> Array:
 def _ctc_backward(*operands: Array, blank: int, given: str) -> Array:
     """The cotangent of the log-probabilities; `given` names the cotangents of the results: losses, paths.
 
-    The recursion backwards: what a state passes to the next step is shared out by how the next state was reached.
+    The recursion backwards: a state's share of the next step's cotangent follows its contribution to it.
     """
     cts = dict(zip(given, operands, strict=False))
     log_probs, targets, input_lengths, target_lengths, alphas = operands[len(given) :]
@@ -177,13 +177,13 @@ def ctc_loss(
 ) -> Array:
     """Minus the log-likelihood of label sequences under all their alignments. torch `nn.functional.ctc_loss`.
 
-    Shapes: log_probs (T, N, C), as `log_softmax` gives them; targets (N, S) integers, 0 <= label < C and not `blank`, rows
+    Shapes: log_probs (T, N, C), from `log_softmax`; targets (N, S) integers, 0 <= label < C and not `blank`, rows
     padded with anything; the lengths (N,) integers, up to T and S. Without a batch (T, C), (S,) and numbers. The mean
     divides each loss by its target's length first.
-    Numerics: sums in logarithms. Where no alignment exists (the target is longer than the input) the loss is infinite, or 0
-    with `zero_infinity`; its gradient is 0 in both cases. The gradient is that of the formula: torch's own adds a term that
-    `log_softmax` cancels.
-    Raises: ShapeError or DTypeError while staging where the operands do not belong together; a label or length out of range
+    Numerics: sums in logarithms. Where no alignment exists (the target is longer than the input) the loss is infinite,
+    or 0 with `zero_infinity`; its gradient is 0 in both cases. The gradient is that of the formula: torch's own adds a
+    term that `log_softmax` cancels.
+    Raises: ShapeError or DTypeError while staging if the operands do not fit together; a label or length out of range
     stops the program when it runs.
     Source: Graves, Fernandez, Gomez and Schmidhuber, 2006.
     """

@@ -1,7 +1,7 @@
-"""Dimensions whose size is known when the program runs: what binds one, and what reads its value.
+"""Dimensions whose size is known when the program runs: the ops that bind one and read its value.
 
-`dim` checks a count and binds a `Dim` to it for the block it stands in: types may mention the Dim from there on. `extent` is
-its value as a number, for code that knows an array by its shape alone (a mean, a derivative).
+`dim` checks a count and binds a `Dim` to it for its block: types may mention the Dim from there on. `extent` is its
+value as a number, for code that knows an array by its shape alone (a mean, a derivative).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ extent_op: Primitive = primitive(
 
 
 def bound_dim(value: Value) -> Dim | None:
-    """The Dim of which `value` is the size: what `dim` and `extent` give."""
+    """The Dim whose size `value` is: the result of `dim` or `extent`."""
     made = value.made_by(prims.DIM, prims.EXTENT)
     dim: Dim | None = None if made is None else made.attrs["dim"]
     return dim
@@ -85,7 +85,7 @@ def dim_of(x: Any) -> Dim | None:
 
 
 def as_extent(x: Any) -> Extent | None:
-    """An int, a Dim or its value as an extent of a shape; None for what is none."""
+    """An int, a Dim or its value as an extent of a shape; None for anything else."""
     if isinstance(x, Dim):
         return x
     if isinstance(x, int | np.integer) and not isinstance(x, bool):

@@ -390,7 +390,7 @@ atan2: Binary = _binary(
 
 
 def _share(t: Any, y: Any, x: Any, other: Any) -> Any:
-    """t * exp(x - y), what exp(x) has of exp(y): half where both are one infinity, all where x alone is +inf."""
+    """t * exp(x - y), the share of exp(x) in exp(y): half if both are the same infinity, all if x alone is +inf."""
     gap = select(x == y, _zeros(y), x - y)
     return t * exp(select((x == other) & isinf(y), _ones(y) * -_LOG_2, gap))
 
@@ -701,7 +701,7 @@ def _convert(x: np.ndarray[Any, Any], dtype: DType, weak: bool = False) -> np.nd
 
 
 def _whole(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """Floats as integers. NumPy leaves open what becomes of those that the dtype does not have; see `astype`."""
+    """Floats as integers. NumPy leaves values outside of the dtype's range undefined; see `astype`."""
     low, high = limits(dtype)
     beyond = x >= float(high + 1)
     inside = (np.trunc(x) >= float(low)) & ~beyond
@@ -741,9 +741,10 @@ _cast: Primitive = primitive(
 def astype(x: Any, dtype: Any) -> Array:
     """`x` converted to `dtype`. Array API `astype`.
 
-    Floats to integers drop the fraction. A float that the dtype does not have becomes its smallest integer (the nearer end of the
-    range where there is no sign), NaN becomes its smallest integer, 0 where there is no sign. Integers that do not fit wrap around;
-    numbers to bools ask for != 0. The gradient passes between floats. Raises DTypeError for an unknown dtype.
+    Floats to integers drop the fraction. A float outside of the dtype's range becomes its smallest integer (for an
+    unsigned dtype the nearer end of the range); NaN becomes its smallest integer. Integers that do not fit wrap around;
+    a number becomes the bool `number != 0`. The gradient passes between floats.
+    Raises: DTypeError for an unknown dtype.
     """
     return cast(as_array(x), check_dtype(dtype))
 

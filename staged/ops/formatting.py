@@ -28,7 +28,7 @@ from staged.source import here
 
 MAX_WIDTH = 255
 MAX_PRECISION = 100
-"""What C's fixed buffers hold; staging refuses more."""
+"""The limit of C's fixed buffers; staging refuses more."""
 
 _SPEC = re.compile(
     r"(?:(?P<fill>.)?(?P<align>[<>=^]))?(?P<sign>[-+ ])?(?P<z>z)?(?P<alternate>#)?(?P<zero>0)?(?P<width>[0-9]+)?"
@@ -76,7 +76,7 @@ def _refused(message: str, hint: str | None) -> StagingError:
 def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
     """The parsed form of a format spec for values of one kind: 'f', 'i', 'u', 'b' (a dtype's kind) or 's' for text.
 
-    Raises StagingError for a spec that Python refuses for this kind, and for what C cannot do the same way: the type
+    Raises: StagingError for a spec that Python refuses for this kind, and for what C cannot do the same way: the type
     'n' (depends on the locale), a width above 255, a precision above 100.
     """
     if conversion not in ("", "r", "s", "a"):
@@ -154,7 +154,7 @@ def format_value(value: Any, spec: str | FormatSpec = "", conversion: str = "") 
 
 
 def _format_scalar(value: bool | int | float, dtype: DType | None, spec: FormatSpec) -> str:
-    """`value` is exact; `dtype` f32 says that the shortest text is that of an f32."""
+    """`value` is exact; with `dtype` f32 the shortest text is that of an f32."""
     if dtype is f32 and (spec.conversion or (not spec.type and spec.precision is None)):
         # The f64 nearest to the shortest f32 text has that same text as its own shortest one.
         value = float(str(np.float32(value)))

@@ -1,7 +1,7 @@
 """Reading and writing elements: the primitives behind subscripts, `take` and the scatters.
 
-Negative indices wrap around once; an index out of range stops the program with the line. Writing has value semantics: a
-new array, which the memory plan makes an update in place where nobody reads the old one.
+Negative indices wrap around once; an index out of range stops the program with the line. Writing has value semantics:
+it makes a new array, which the memory plan turns into an update in place if the old one is unused afterwards.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def checked_index(index: Any, extent: Extent) -> Array:
 
 
 def checked_window(start: Any, extent: Extent, width: Extent) -> Array:
-    """Where the slice `x[start:start + width]` starts, counted from the front; all of it is in range.
+    """The start of the slice `x[start:start + width]`, counted from the front; all of it is in range.
 
-    A slice from a negative start that reaches the end is empty in Python (`x[-2:0]`): it does not fit.
+    A slice from a negative start that reaches the end is empty in Python (`x[-2:0]`): it is out of range.
     """
     return bind(_check_op, [cast(as_array(start), i64)], extent=extent, width=width)
 
@@ -490,9 +490,9 @@ def _integers(indices: Any, name: str) -> Array:
 
 
 def at_labels(x: Array, labels: Array, meaning: str = "label") -> Array:
-    """Elements of a vector, or along the last axis of rows, at labels: a negative one is as wrong as one too large.
+    """Elements of a vector, or along the last axis of rows, at labels. A negative label is out of range.
 
-    `meaning` is what the error calls them (`OUT_OF_RANGE`).
+    `meaning` is their name in the error (a key of `OUT_OF_RANGE`).
     """
     return bind(_take_op if x.ndim == 1 else _take_along_op, [x, labels], axis=x.ndim - 1, meaning=meaning)
 

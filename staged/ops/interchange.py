@@ -22,12 +22,11 @@ def is_offered(x: Any) -> bool:
 
 
 def elements(x: Any, what: str = "an array") -> np.ndarray[Any, Any]:
-    """The elements of an array of another library as NumPy's array of the same memory, in the byte order of this machine.
+    """The elements of another library's array as a NumPy array on the same memory, in this machine's byte order.
 
-    NumPy's rules hold for what each library refuses to give (a tensor that requires gradients, one on a device). Elements are
-    copied where a library has no memory of that form, and where their bytes stand in the other order.
-
-    Raises: DTypeError with the library's own words.
+    Libraries refuse some arrays (a tensor that requires gradients, one on a device). Elements are copied if a library
+    has no memory of that form, or if their bytes are in the other order.
+    Raises: DTypeError with the library's own message.
     """
     array: np.ndarray[Any, Any] = x
     if not isinstance(x, np.ndarray):

@@ -1,4 +1,4 @@
-"""Calls of a back end's libraries as ops: what a back end writes in place of an op that a library does in one piece."""
+"""Calls of a back end's libraries as ops, which a back end writes in place of ops that a library does as a whole."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from staged.ops.record import RecordContext
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a library makes an op: `write(context, *operands)` records what stands for it, and gives a handle for each result.
+    """The way in which a library does an op: `write(context, *operands)` records the replacement and returns its
+    results.
 
-    After the op's own operands it is given those of `also_takes`, which are made before the op.
+    Its operands are the op's own, then those of `also_takes`, which are made before the op.
     """
 
     write: Callable[..., Sequence[Array]]
@@ -26,18 +27,18 @@ class Way:
 
 
 FindWay = Callable[[Op, Block], Way | None]
-"""The way for an op of a block, None where no library makes it. It is asked for each op of a function, in order."""
+"""Returns the way for an op of a block, or None. It is called for each op of a function, in order."""
 
 
 def library_call(
     name: str, operands: Sequence[Array], types: Sequence[TensorType], hints: Sequence[str] = (), **attrs: Any
 ) -> tuple[Array, ...]:
-    """Record one call: an op `library` whose attr `call` is the name that the back end knows it by.
+    """Record one call: an op `library` whose attr `call` is the back end's name for it.
 
-    It reads its operands and makes all of its results, whether or not anybody wants them. A back end alone writes such
-    ops, while it lowers a program: they have no derivative and no meaning for NumPy. `hints` are names for people, one for
-    each result, where the user has none. An attr `partly_made` has the numbers of results of which some elements are whatever
-    was there: nobody reads these, and a program that looks for NaN does not.
+    It reads its operands and writes all of its results, used or not. Only a back end writes such ops, while it lowers a
+    program: they have no derivative and no meaning for NumPy. `hints` are names for people, one for each result, where
+    the user has none. An attr `partly_made` has the numbers of results of which some elements are undefined: these are
+    unused, and NaN checks skip them.
     """
     context = current_context()
     assert isinstance(context, RecordContext), "calls of libraries are recorded by a pass"

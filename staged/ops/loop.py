@@ -30,10 +30,11 @@ Body = Callable[..., Sequence[Array]]
 def scan(
     count: int, initial: Sequence[Array], body: Body, hints: Sequence[str], backwards: bool = False
 ) -> tuple[Array, ...]:
-    """What `count` turns make of `initial`: `body(t, *carried)` gives the next carried arrays, of the same types.
+    """The result of `count` iterations from `initial`: `body(t, *carried)` returns the next carried arrays, of the same
+    types.
 
-    `t` is an i64 scalar that counts up from 0, or down from `count - 1`; `hints` name the carried arrays in generated text.
-    The body must have no effects that a caller has to know of, and no exits.
+    `t` is an i64 scalar that counts up from 0, or down from `count - 1`; `hints` name the carried arrays in generated
+    text. The body must have no exits, and no effects that a caller must know.
     """
     if count == 0:
         return tuple(initial)  # a body may read rows, of which there are none

@@ -1,7 +1,7 @@
-"""Losses: how far predictions are from targets, written in primitives; with their own derivatives where these are better.
+"""Losses: distances between predictions and targets, written in primitives; with their own derivatives where better.
 
-Every one takes `reduction`: "mean" over all elements (or rows), "sum", or "none" for one loss each. Derivatives compare labels
-with a counter: no one-hot matrix is made, and nothing scattered.
+Every one takes `reduction`: "mean" over all elements (or rows), "sum", or "none" for one loss each. Derivatives compare
+labels with a counter: there is no one-hot matrix, and no scatter.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
 
 
 def _square_below(difference: Array, limit: Any) -> Array:
-    """The square of what is smaller than `limit`; of nothing else, whose slope may be inf and would meet 0."""
+    """The square of elements smaller than `limit`, else 0: the slope of a large one may be inf, and inf * 0 is NaN."""
     return square(where(abs_(difference) < limit, difference, 0.0))
 
 
@@ -289,13 +289,13 @@ def binary_cross_entropy(probabilities: Any, target: Any, *, reduction: str = "m
 
 
 def _log_from(p: Array) -> Array:
-    """log(p), -100 where p is 0 or nearly; NaN of what is no probability."""
+    """log(p), -100 where p is 0 or nearly; NaN where p is not a probability."""
     lost = abs_(p) <= math.exp(-100.0)
     return where(lost, -100.0, log(where(lost, 1.0, p)))
 
 
 def _slope_of_probability(t: Array, y: Array, p: Array, target: Array) -> Array:
-    """(p - target) / (p (1 - p)), at most 1e12 large: torch's bound, which lets what is wrong at 0 or 1 move away."""
+    """(p - target) / (p (1 - p)), at most 1e12: torch's bound, with which wrong probabilities can still change."""
     return t * ((p - target) / maximum(p * (1.0 - p), 1e-12))
 
 

@@ -1,4 +1,4 @@
-"""Nested lists of Python numbers: as weak as a number, until what they meet says their dtype."""
+"""Nested lists of Python numbers, which are weak: they adopt the dtype of the other operands."""
 
 from __future__ import annotations
 

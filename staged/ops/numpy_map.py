@@ -1,9 +1,9 @@
-"""NumPy's own functions on our arrays: `np.exp(x)` and `np.concatenate([x, y])` are carried out by ours where there is one.
+"""NumPy's own functions on our arrays: `np.exp(x)` and `np.concatenate([x, y])` call ours if there is one.
 
-NumPy hands them over by its protocols `__array_ufunc__` and `__array_function__`. What has no counterpart here, or is
-asked for with an option that ours lacks, is NumPy's in plain Python, on the elements, and its results are NumPy's. In a staged
-function (run eagerly, too) and in what is differentiated it is refused with the name of what to use: nothing is computed behind
-the back of the program that is being recorded, and no gradient is cut off.
+NumPy dispatches to us by its protocols `__array_ufunc__` and `__array_function__`. In plain Python, a function without
+a counterpart here, or with an option that ours lacks, runs NumPy's on the elements, with NumPy's results. In a staged
+function (eager too) and under differentiation it is refused with a hint: nothing is computed outside of the recorded
+program, and no gradient is lost.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def empty_like(x: Any, dtype: Any = None) -> Array:
 
 
 class _MissingError(Exception):
-    """Ours cannot do what NumPy's function is asked for; `hint` says what can be done in a staged function."""
+    """Our function does not support this call of NumPy's; `hint` is the alternative in a staged function."""
 
     def __init__(self, what: str, hint: str = ""):
         super().__init__(what)
@@ -61,7 +61,7 @@ class _MissingError(Exception):
 
 
 def _instead(what: str) -> str:
-    """What to write for a function of NumPy's in a staged function."""
+    """The hint for a NumPy function in a staged function."""
     name = what.split(" ")[0].split(".")[-1]
     if ".linalg." in what and name in METHODS:
         return f"use `st.{name}`"
@@ -122,7 +122,7 @@ def _is_foreign(value: Any) -> bool:
 
 @cache
 def _names(function: Any) -> list[str]:
-    """The names of a function's parameters by position, as far as it says them; of any number of arrays there are none."""
+    """The names of a function's positional parameters; empty for any number of arrays."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except ValueError:  # some of NumPy's that are written in C
@@ -131,7 +131,7 @@ def _names(function: Any) -> list[str]:
 
 
 def _by_name(function: Any, ours: Any, args: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of NumPy's function, those by name that stand at another position of ours: the third of `np.sum` is a dtype."""
+    """The arguments of NumPy's function, by name if our parameters have another order."""
     theirs, known = _names(function), list(inspect.signature(ours).parameters)
     for place, name in enumerate(theirs[: len(args)]):
         word = _RENAMED.get(name, name)
@@ -165,7 +165,7 @@ def _call(name: str, function: Callable[..., Any], args: Sequence[Any], options:
 
 
 def _by_numpy(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], missing: _MissingError) -> Any:
-    """NumPy's function on the elements, in plain Python; what it is to write into must be an array of NumPy's."""
+    """NumPy's function on the elements, in plain Python. `out` must be an array of NumPy's."""
     out = kwargs.get("out")
     if not current_context().is_plain or any(isinstance(each, Array) for each in (out if isinstance(out, tuple) else (out,))):
         raise StagingError(f"{missing.what} is not available on arrays of staged", where=here(), hint=missing.hint) from None
@@ -197,9 +197,9 @@ def _own(made: Any) -> Any:
 
 
 def numpy_attribute(array: Array, name: str) -> Any:
-    """A method or property of NumPy's arrays that ours lack, in plain Python; NotImplemented where there is none.
+    """A method or property of NumPy's arrays that ours lack, in plain Python; NotImplemented without one.
 
-    Addresses are left out, as the array that they would be of is gone at once, and so is what would write into it.
+    Addresses are left out, since the temporary array behind one would be freed at once; so are methods that write.
     """
     if name in _ADDRESSES or name in _IN_PLACE or isinstance(array, StagedArray) or not hasattr(np.ndarray, name):
         return NotImplemented

@@ -255,7 +255,7 @@ def _attrs(kernel_size: Any, stride: Any, padding: Any) -> dict[str, Pair]:
 
 
 def _more(extent: Any, kernel: int, stride: int, padding: int) -> int:
-    """What is missing after an axis for the last window, where windows that only begin on the image count (`ceil_mode`)."""
+    """The elements that the last window lacks after an axis, if windows need only begin on the image (`ceil_mode`)."""
     if not isinstance(extent, int):
         raise shape_error("pooling needs height and width fixed while staging")
     windows = -(-(extent + 2 * padding - kernel) // stride) + 1
@@ -271,7 +271,7 @@ def _images(name: str, x: Array) -> Array:
 
 
 def _longer(image: Array, attrs: dict[str, Pair], value: Any) -> Array:
-    """The images with what `ceil_mode` needs after each axis, filled with `value`."""
+    """The images, padded after each axis as `ceil_mode` needs, with `value`."""
     kernel, stride, padding = attrs["kernel"], attrs["stride"], attrs["padding"]
     if min(*kernel, *stride) < 1:
         return image  # refused by the type rule, with words
@@ -306,10 +306,10 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Array:
-    """The mean of each window; `stride` is the kernel size unless given. torch `nn.functional.avg_pool2d`.
+    """The mean of each window; `stride` defaults to the kernel size. torch `nn.functional.avg_pool2d`.
 
-    Shapes: x (N, C, H, W) or (C, H, W). Padding counts as zeros, or not at all without `count_include_pad`; what a window
-    of `ceil_mode` has over the edge never counts. Integers become f32.
+    Shapes: x (N, C, H, W) or (C, H, W). Padding counts as zeros, or not at all without `count_include_pad`; the part of
+    a `ceil_mode` window past the edge never counts. Integers become f32.
     """
     (array,) = promoted(x, name="avg_pool2d", floats=True)
     attrs = _attrs(kernel_size, stride, padding)
@@ -325,7 +325,7 @@ def avg_pool2d(
 
 
 def _counted(y: Array, x: Array, axis: int, attrs: dict[str, Pair], with_padding: bool) -> Array:
-    """How many elements of each window along an axis are inside the image, or inside it and its padding."""
+    """The number of elements of each window along an axis that are inside the image, or inside it and its padding."""
     kernel, stride, padding = (attrs[key][axis] for key in ("kernel", "stride", "padding"))
     count, extent = y.shape[2 + axis], x.shape[2 + axis]
     assert isinstance(count, int) and isinstance(extent, int)
@@ -335,7 +335,7 @@ def _counted(y: Array, x: Array, axis: int, attrs: dict[str, Pair], with_padding
 
 
 def _sizes(name: str, x: Array, output_size: Any) -> tuple[Pair, Pair]:
-    """The extents of the images, and those of the result: None stands for the image's own."""
+    """The extents of the images, and those of the result, where None means the image's own."""
     height, width = x.shape[2:]
     if not isinstance(height, int) or not isinstance(width, int):
         raise shape_error(f"{name} needs height and width fixed while staging, got {x.type}", x)

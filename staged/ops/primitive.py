@@ -1,4 +1,4 @@
-"""What an op is: one declaration with its type rule, meaning, derivatives and test material.
+"""Primitives: one declaration each, with type rule, meaning, derivatives and test material.
 
     tanh = primitive(
         name="tanh",
@@ -61,7 +61,7 @@ def next_axes(attrs: dict[str, Any], size: Extent) -> dict[str, Any]:
 
 
 def diagonal(slopes: Sequence[Slope | None]) -> dict[str, Any]:
-    """The vjp and the jvp of what is elementwise, from one slope per operand (None: none, or zero almost everywhere)."""
+    """The vjp and the jvp of an elementwise op, from one slope per operand (None: none, or zero almost everywhere)."""
 
     def vjp(ct: Any, y: Any, *operands: Any, **attrs: Any) -> list[Any]:
         return [None if slope is None else slope(ct, y, *operands, **attrs) for slope in slopes]
@@ -90,7 +90,7 @@ class Sample:
     high: float = 2.0
     dtypes: tuple[DType, ...] = (f32, f64)
     differentiate: tuple[int, ...] | None = None
-    """Which operands to check the gradient for; None: every float operand."""
+    """The operands whose gradient is checked; None: every float operand."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,9 @@ class Primitive(Declaration):
     vjp: VjpRule | None = None
     jvp: JvpRule | None = None
     effects: tuple[Effect, ...] | Callable[[Sequence[Type], Attrs], tuple[Effect, ...]] = PURE
-    """What it does besides giving results; a function of operand types and attributes where they decide."""
+    """Its effects; a function of operand types and attributes if they matter."""
     shift: ShiftRule | None = None
-    """How `vmap` writes the op for all elements at once; None: by a rule in `batching/`, or by a loop over the elements."""
+    """How `vmap` writes the op for all elements; None: by a rule in `batching/`, or a loop over the elements."""
     samples: tuple[Sample, ...] = ()
     bad: tuple[BadSample, ...] = ()
     doc: str = ""

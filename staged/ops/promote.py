@@ -61,7 +61,7 @@ def wider_hint(name: str, array: Array | TensorType, wide: Array | TensorType, l
 
 
 def _named_source(value: Value, name: str, depth: int = 6) -> str:
-    """The user's name, another than `name`, for what a value of this dtype comes from; "" where there is none."""
+    """The user's name, other than `name`, of a source of this value with this dtype; "" without one."""
     if value.hint and value.hint != name:
         return value.hint
     if value.producer is None or not depth:
@@ -72,13 +72,13 @@ def _named_source(value: Value, name: str, depth: int = 6) -> str:
 
 
 def check_argument(holds: bool, message: str) -> None:
-    """Raise an ArgumentError at the user's expression unless what is demanded of an argument holds."""
+    """Raise an ArgumentError at the user's expression unless `holds`."""
     if not holds:
         raise ArgumentError(message, where=here())
 
 
 def check_known(name: str, what: str, value: Any) -> None:
-    """Refuse a staged value where `name` needs a Python number: what is recorded depends on it."""
+    """Refuse a staged value where `name` needs a Python number, which determines the recorded code."""
     if isinstance(value, Array) and not current_context().is_plain:
         raise StagedValueError(
             f"{name}: `{what}` is a number known while staging, got {value!r}", where=here(), hint=static_hint(value)
@@ -104,9 +104,9 @@ _BOOL, _INT, _FLOAT = (_SCALARS[dtype.name, True] for dtype in (bool_, i64, f64)
 
 
 def read(x: Any) -> Any:
-    """What a Variable holds; anything else as it is.
+    """The value of a Variable; anything else unchanged.
 
-    Its class is asked: an object of the user's may have a `__getattr__` that raises anything, or answers to every name.
+    Its class is tested: a user's object may have a `__getattr__` that raises anything, or answers to every name.
     """
     if type(x) is StagedArray:
         return x
@@ -341,7 +341,7 @@ def float_dtype(dtype: DType, weak: bool) -> DType:
 
 
 def check_dtype(dtype: Any) -> DType:
-    """Our dtype for whatever names one; a DTypeError where we have none."""
+    """Our dtype of that name; a DTypeError if there is none."""
     found = dtype_of(dtype)
     if found is None:
         raise DTypeError(
@@ -410,7 +410,7 @@ def promoted(*operands: Any, name: str, floats: bool = False) -> list[Array]:
 
 
 def _promoted_handles(arrays: Sequence[Any], types: Sequence[TensorType], floats: bool) -> list[Array]:
-    """`promoted` of what `handle` gave."""
+    """`promoted` of the results of `handle`."""
     dtype, weak = result_dtype(types)
     if weak and any(isinstance(array, NumberList) for array in arrays):
         # Numbers alone: an array of them has the default float.

@@ -1,4 +1,4 @@
-"""How a function of this package gets its public names: its own, and NumPy's and torch's words for it."""
+"""Public names of functions of this package: their own, and NumPy's and torch's words for them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def public(
 def internal(
     name: str, *, method: bool = False, numpy: Sequence[str] | None = None, torch: Sequence[str] = ()
 ) -> Callable[[F], F]:
-    """Enter a function into `METHODS`, where operators find it by `name`; it takes torch's names of its arguments too.
+    """Enter a function into `METHODS`, where operators find it by `name`; it accepts torch's names of its arguments
+    too.
 
-    With `method` it is a method of arrays, and so it is by torch's words for it. On arrays of ours NumPy's function of the same
-    name is this one, and so are those that `numpy` lists; None: no function of NumPy's is.
+    With `method` it is also a method of arrays, under torch's words too. On our arrays it replaces NumPy's function of
+    the same name, and those that `numpy` lists; None: no function of NumPy's.
     """
 
     def enter(function: F) -> F:

@@ -235,7 +235,7 @@ _permutation_op = _random(
 
 
 def _key(generator: Any) -> list[Array]:
-    """(seed, stream, counter) of one execution of a random op, from whoever carries ops out."""
+    """(seed, stream, counter) of one execution of a random op, from the context."""
     if generator is not None and not hasattr(type(generator), "__staged_generator__"):
         raise dtype_error(f"a generator is a `st.random.Generator`, got a {type(generator).__name__}")
     return [cast(part, i64) for part in current_context().next_random(generator)]

@@ -45,12 +45,12 @@ class RecordContext(Context):
         self.hidden_input = hidden_input
         self.checks = checks
         self.place: Position | None = None
-        """Where what is being recorded belongs to, if not to what `locate` gives."""
+        """The position of ops being recorded, if not that of `locate`."""
         self.constants: dict[Any, tuple[object, Array]] = {}
 
     @contextmanager
     def placed(self, where: Position | None) -> Iterator[None]:
-        """What is recorded in this extent is known to be from there, where that is a place."""
+        """Inside, ops are recorded with the position `where`, if it is one."""
         outer, self.place = self.place, where
         try:
             yield

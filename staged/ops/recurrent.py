@@ -1,11 +1,11 @@
 """Recurrent layers over a whole sequence: tanh or relu, LSTM and GRU, one composite per layer and direction.
 
-Layouts are torch's: x (T, N, I), states (N, H), w_ih (G H, I), w_hh (G H, H), biases (G H,), with the gates of an LSTM in
-the order input, forget, cell, output and those of a GRU reset, update, new.
+Layouts are torch's: x (T, N, I), states (N, H), w_ih (G H, I), w_hh (G H, H), biases (G H,), with the gates of an LSTM
+in the order input, forget, cell, output and those of a GRU reset, update, new.
 
-What the input gives to the gates is one product over all steps, and so is each weight's gradient: the loops in between do
-one product of the state each. A composite's further results are what the way back needs, dropped if nobody asks; the
-reverses are composites too, so that a back end can take either way whole.
+The input's contribution to the gates is one product over all steps, and so is each weight's gradient; each iteration of
+the loop does one product with the state. Residuals are further results of a composite, dropped if unused. The reverses
+are composites too, so that a back end can claim forward and reverse as a whole.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _flat(x: Array) -> Array:
 
 
 def _from_input(x: Array, w_ih: Array, bias: Array | None) -> Array:
-    """What the input gives to the gates, for all steps: (T, N, G H)."""
+    """The input's contribution to the gates, for all steps: (T, N, G H)."""
     flat = matrix_product(_flat(x), w_ih, transpose_b=True)
     (pre,) = named(from_input=reshape(flat if bias is None else flat + bias, (*x.shape[:2], w_ih.shape[0])))
     return pre
@@ -62,7 +62,7 @@ def _before(ys: Array, h0: Array, reverse: bool) -> Array:
 def _of_weights(
     x: Array, before: Array, d_pre: Array, d_hidden: Array, w_ih: Array, biases: Sequence[Array]
 ) -> list[Array]:
-    """The cotangents of x, w_ih, w_hh and the biases, from those of what input and state give to the gates."""
+    """The cotangents of x, w_ih, w_hh and the biases, from those of the contributions to the gates."""
     pre, hidden = _flat(d_pre), _flat(d_hidden)
     d_x = reshape(matrix_product(pre, w_ih), x.shape)
     d_w_ih = matrix_product(pre, _flat(x), transpose_a=True)
@@ -82,7 +82,7 @@ def _given(ct: Array | None, like: Array) -> Array:
 def _lstm_backward(*operands: Array, reverse: bool, biases: int, given: str) -> tuple[Array, ...]:
     """Cotangents of x, h0, c0, the weights and the biases.
 
-    `given` names the cotangents of the results that there are: ys, h, c, and of what is kept, the gates and the cells.
+    `given` names the present cotangents of results (ys, h, c) and of residuals (the gates and the cells).
     """
     cts = dict(zip(given, operands, strict=False))
     x, h0, c0, w_ih, w_hh, *rest = operands[len(given) :]
@@ -208,7 +208,7 @@ def _gru_vjp(cts: Any, results: Any, *operands: Array, reverse: bool) -> list[Ar
 
 @composite("gru", vjp=_gru_vjp, samples=[_sample(3, 1, reverse=False)])
 def _gru(x: Array, h0: Array, w_ih: Array, w_hh: Array, *biases: Array, reverse: bool) -> tuple[Array, ...]:
-    """(ys, last h), then the gates (T, N, 3 H), and what the state gives to the candidates (T, N, H)."""
+    """(ys, last h), then the gates (T, N, 3 H), and the state's contribution to the candidates (T, N, H)."""
     count = x.shape[0]
     assert isinstance(count, int)
     pre = _from_input(x, w_ih, biases[0] if biases else None)
@@ -376,7 +376,7 @@ def gru(
     """One layer of gated recurrent units over a sequence: (ys, h), with the state after the last step.
 
     Shapes: x (T, N, I); state (N, H), or None for zeros; w_ih (3 H, I); w_hh (3 H, H); biases (3 H,); ys (T, N, H). The
-    gates are in torch's order: reset, update, new; the reset gate scales what the state gives, its bias included.
+    gates are in torch's order: reset, update, new; the reset gate scales the state's contribution, its bias included.
     Source: Cho et al., 2014.
     """
     ys, h, _, _ = _gru(*_operands("gru", x, (state,), w_ih, w_hh, b_ih, b_hh, 3), reverse=reverse)

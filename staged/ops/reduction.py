@@ -1,4 +1,4 @@
-"""Reductions: sum, prod, max, min, any, all, argmax, argmin, and what is made of them (mean, var, std).
+"""Reductions: sum, prod, max, min, any, all, argmax, argmin, and functions made of them (mean, var, std).
 
 The primitives drop the reduced axes; `keepdims` is a reshape afterwards.
 """
@@ -192,7 +192,7 @@ _prod_op: Primitive = _reduce(
 
 
 def _winners(y: Array, x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """Where x equals the extreme, and how many do, per result."""
+    """Where x equals the extreme, and the number of such elements per result."""
     tied = x == expand_back(y, x.shape, axes)
     return tied, bind(_sum_op, [cast(tied, x.dtype)], axes=axes)
 
@@ -305,7 +305,7 @@ def keep_dims(y: Array, shape: Shape, axes: Sequence[int], keepdims: bool) -> Ar
 
 
 def _check_elements(name: str, x: Array, axes: Sequence[int]) -> None:
-    """Stop the program where an extreme is asked for of no elements: the first index must exist."""
+    """Stop the program if an extreme is taken of no elements: the first index must exist."""
     for axis in axes:
         extent = x.shape[axis]
         if not isinstance(extent, int):
@@ -344,7 +344,7 @@ def _wide(x: Any, dtype: Any = None) -> Array:
 def sum_(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Array:
     """The sum over `axis` (None: all of them, an int or a tuple). Array API `sum`.
 
-    Floats keep their dtype; integers and bools give i64, unless `dtype` says otherwise.
+    Floats keep their dtype; integers and bools give i64 unless `dtype` is set.
     """
     return _apply(_sum_op, _wide(x, dtype), axis, keepdims)
 
@@ -426,7 +426,7 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
 
 
 def extent_of(x: Array, axes: Sequence[int], dtype: DType) -> Any:
-    """How many elements a reduction over `axes` takes: a Python float, or a scalar counted by the program."""
+    """The number of elements that a reduction over `axes` takes: a Python float, or a scalar of the program."""
     if all(isinstance(x.shape[axis], int) for axis in axes):
         return float(_count(x, axes, "count"))
     known = float(math.prod(extent for axis in axes if isinstance(extent := x.shape[axis], int)))
@@ -439,7 +439,7 @@ def extent_of(x: Array, axes: Sequence[int], dtype: DType) -> Any:
 
 
 def freedom_of(x: Array, axes: Sequence[int], dtype: DType, correction: float) -> Any:
-    """What a variance over `axes` is divided by: n - `correction`, at least 0, as in NumPy and torch."""
+    """The divisor of a variance over `axes`: n - `correction`, at least 0, as in NumPy and torch."""
     if is_number(correction) and correction == 0:
         return extent_of(x, axes, dtype)
     rest = extent_of(x, axes, dtype) - correction
@@ -480,5 +480,5 @@ def std(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
 
 @public("count_nonzero", method=True)
 def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """How many elements over `axis` are not 0, as i64. Array API `count_nonzero`."""
+    """The number of elements over `axis` that are not 0, as i64. Array API `count_nonzero`."""
     return sum_(_bools(x), axis, keepdims)

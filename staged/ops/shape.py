@@ -1,4 +1,4 @@
-"""Ops that move, repeat or rename elements: broadcast, reshape, permute, slice, pad, concat, and what is made of them."""
+"""Ops that move, repeat or rename elements: broadcast, reshape, permute, slice, pad, concat, and compositions."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def reshape(x: Any, *shape: Any) -> Array:
 
 
 def _missing(x: Array, rest: Shape) -> Extent:
-    """The extent that -1 stands for."""
+    """The extent that -1 means."""
     count, symbols = _factors(x.shape)
     others, other_symbols = _factors(rest)
     left = symbols - other_symbols
@@ -765,7 +765,7 @@ def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
 
 
 def _repetitions(name: str, count: Any, x: Array) -> int:
-    """How many times, as a Python int."""
+    """The number of repetitions, as a Python int."""
     known = as_extent(count)
     if not isinstance(known, int) or known < 0:
         raise shape_error(f"{name}: a number of repetitions is an integer of at least 0, got {count}", x)

@@ -1,4 +1,4 @@
-"""Arrays from nothing: constants, counters, and what is made of them (zeros, arange, eye, linspace, ...)."""
+"""Arrays without operands: constants, counters, and functions made of them (zeros, arange, eye, linspace, ...)."""
 
 from __future__ import annotations
 

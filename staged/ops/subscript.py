@@ -1,7 +1,7 @@
 """Subscripts: `x[key]`, `x[key] = v` and `x[key] += v` for ints, slices, masks, index arrays, `...` and None.
 
-A key becomes a plan, axis by axis; the plan is carried out with the primitives of `index.py`. Writing has value
-semantics: a new array, which the memory plan makes an update in place where nobody reads the old one.
+A key becomes a plan, axis by axis, which the primitives of `index.py` execute. Writing has value semantics: it makes a
+new array, which the memory plan turns into an update in place if the old one is unused afterwards.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ from staged.source import here
 
 @dataclass
 class _Plan:
-    """A key of `x[...]`, axis by axis: what a rectangle of `x` it names, and what happens to that afterwards.
+    """A key of `x[...]`, axis by axis: a rectangle of `x`, and the operations on it.
 
     The rectangle is static (`start`, `count`, `step` per axis) but for axes in `staged`, which start at a staged index.
     `dropped` axes are indexed by one integer; `arrays` by integer arrays. `shape` builds the result's axes: an axis
-    number, or None for a new one. `front`: the axes of index arrays move to the front (NumPy's rule for indices that do
-    not stand side by side).
+    number, or None for a new one. `front`: the axes of index arrays move to the front (NumPy's rule for indices that
+    are not adjacent).
     """
 
     start: list[int]
@@ -79,9 +79,9 @@ def _is_mask(part: Any) -> bool:
 
 
 def _parts(x: Array, key: Any) -> list[Any]:
-    """The key as one entry per axis (and Nones); numbers and slices as they are, the rest as handles.
+    """The key as one entry per axis (and Nones); numbers and slices unchanged, the rest as handles.
 
-    A `...` that stands for no axis stays: it keeps the indices on its sides apart.
+    A `...` without axes is kept: it separates the indices on its sides.
     """
     entries = list(key) if isinstance(key, tuple) else [key]
     parts: list[Any] = []
@@ -215,7 +215,7 @@ def _plan_window(plan: _Plan, x: Array, axis: int, bounds: tuple[Any, Any, Any])
 
 
 def _start(x: Array, plan: _Plan, axis: int) -> Array:
-    """Where a staged axis starts, in range: of a window that is known already, else checked here."""
+    """The start of a staged axis, in range: of a checked window, or checked here."""
     staged = plan.staged[axis]
     return checked_index(staged, x.shape[axis]) if axis in plan.dropped else staged
 
@@ -244,7 +244,7 @@ def _rectangle(x: Array, plan: _Plan) -> Array:
 
 
 def _is_of_nothing(x: Array, plan: _Plan) -> bool:
-    """Whether a single element is asked for of an axis that has none: the check of the index has stopped the program."""
+    """Whether a single element is read of an axis without elements: the check of the index stops the program."""
     return any(x.shape[axis] == 0 for axis in plan.staged if axis in plan.dropped)
 
 
@@ -281,7 +281,7 @@ def get_item(x: Any, key: Any) -> Array:
 
 
 def _index_arrays(plan: _Plan) -> tuple[list[int], list[Array]]:
-    """Where integer arrays index, in the laid out axes."""
+    """(positions, arrays) of the integer arrays among the laid out axes."""
     places = [place for place, axis in enumerate(plan.layout) if axis in plan.arrays]
     return places, [cast(plan.arrays[axis], i64) for axis in plan.layout if axis is not None and axis in plan.arrays]
 

@@ -1,4 +1,4 @@
-"""What a kernel of threads means: it is run thread by thread, each up to its next barrier. Slow, and the reference for every device."""
+"""The meaning of a thread kernel: threads run to their next barrier in turn. Slow; the reference for devices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from staged.ops.primitive import PRIMITIVES
 
 Wait = Barrier | Shuffle
 Steps = Generator[tuple[Wait, Any, int], Any, str]
-"""A thread up to its next stop: where it waits, with the value and lane of a shuffle; it is sent what it gets there."""
+"""A thread up to its next stop: yields the reason, with value and lane of a shuffle; receives the shuffled value."""
 _GO_ON = ""
 
 
@@ -106,7 +106,7 @@ class _Block:
             ready = self.met()
 
     def met(self) -> dict[int, Any]:
-        """Who may go on, with what each is given: warps that meet at a shuffle, else the whole block at a barrier."""
+        """The threads that can continue, with a value each: warps that meet at a shuffle, else the block at a barrier."""
         ready: dict[int, Any] = {}
         for first in range(0, len(self.waits), WARP):
             waits = self.waits[first : first + WARP]
@@ -128,7 +128,7 @@ class _Block:
         return ready
 
     def one_place(self, waits: Sequence[tuple[Wait, Any, int] | None], rule: str) -> Wait:
-        """Where all of them wait. Raises ProgramError where they do not."""
+        """The statement at which all of them wait. Raises: ProgramError if they wait at different ones."""
         place = next(wait[0] for wait in waits if wait is not None)
         for wait in waits:
             if wait is None or type(wait[0]) is not type(place) or wait[0].where != place.where:
@@ -137,7 +137,7 @@ class _Block:
 
 
 class _Thread:
-    """One thread: its variables, and what it sees of the rest."""
+    """One thread: its variables, and the memory it can access."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Thread:
         self.sizes = sizes
         self.locals: dict[str, Any] = {}
         self.exchanged: dict[int, Any] = {}
-        """What the shuffles of the running statement gave, by identity."""
+        """Results of the shuffles of the current statement, by identity."""
 
     # ---- statements ----
 

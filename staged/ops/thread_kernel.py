@@ -1,7 +1,8 @@
 """The op behind `st.gpu_func`: a launch of a kernel that the user wrote for one thread.
 
-Operands are the kernel's parameters in their order, results the new values of the arrays that it writes. It is no entry of the
-table of primitives: what it does is in its attributes, and no rule knows it. Its meaning is `thread_interpreter.py`.
+Operands are the kernel's parameters in their order, results the new values of the arrays that it writes. It is not in
+the table of primitives: its code is in its attributes, and no rule applies to it. `thread_interpreter.py` defines its
+meaning.
 """
 
 from __future__ import annotations

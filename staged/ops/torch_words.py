@@ -1,8 +1,8 @@
-"""torch's words for what arrays and functions here have by NumPy's: the one place that knows them.
+"""torch's names for arrays' methods, functions and arguments that have NumPy's names here.
 
 `METHOD_WORDS` has the methods of a torch tensor that NumPy's arrays lack and that take a few lines on our functions.
-`KEYWORDS` has torch's names of arguments; every function declared by `public` takes them beside ours. Where torch means
-something else by the same call (`DIM_MEANS`), the torch's keyword gives torch's meaning, or a refusal that names both.
+`KEYWORDS` has torch's names of arguments, which every function declared by `public` accepts too. Where a call means
+something else in torch (`DIM_MEANS`), torch's keyword has torch's meaning, or is refused with both names.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "running_mean": ("mean",),
     "running_var": ("var",),
 }
-"""torch's name of an argument (`ddof` is NumPy's), and what it may be called here. `input` is the first argument of every function."""
+"""torch's name of an argument (`ddof` is NumPy's), and its possible names here. `input` is the first argument."""
 
 
 def takes_torch_keywords(name: str, function: F) -> F:
-    """`function`, called `name`, which takes torch's names of its arguments too."""
+    """`function`, called `name`, accepting torch's names of its arguments too."""
     parameters = list(inspect.signature(function).parameters)
     renamed = {"input": "a" if parameters[0] == "condition" else parameters[0]} if parameters else {}
     for word, candidates in KEYWORDS.items():
@@ -77,7 +77,7 @@ def takes_torch_keywords(name: str, function: F) -> F:
 
 
 class Extreme(NamedTuple):
-    """What `max(dim=...)` gives in torch: the extremes, and where the first of each is."""
+    """The result of torch's `max(dim=...)`: the extremes, and the index of the first of each."""
 
     values: Array
     indices: Array
@@ -178,7 +178,7 @@ def _extent(shape: Shape, dim: int | None) -> Any:
 
 
 def size_of(type: TensorType) -> Any:
-    """What `.size` gives."""
+    """The value of `.size`."""
     return Size(type.size, type.shape) if type.is_static else StagedSize(type.shape)
 
 
@@ -323,7 +323,7 @@ def _unflatten(x: Array, dim: int, sizes: Sequence[int]) -> Array:
 
 
 def _value(x: Array) -> Array:
-    """What an array is: arrays are values, so that a copy of one is that one; of a Variable, what it holds now."""
+    """The array itself, since arrays are immutable and need no copy; for a Variable its present value."""
     reader = getattr(x, "__staged_read__", None)
     return x if reader is None else reader()
 
@@ -390,7 +390,7 @@ def method_named(name: str) -> Callable[..., Any] | None:
 
 
 def missing(name: str) -> str:
-    """What to say of a method that there is not, where that is known; else nothing."""
+    """The hint for a missing method, if there is one; else empty."""
     if name in _TWO_MEANINGS:
         return f": {_TWO_MEANINGS[name]}"
     plain = name.removesuffix("_")

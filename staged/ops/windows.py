@@ -1,8 +1,8 @@
 """Slices with staged bounds: `x[i:i + 4]` has a size that is known while staging, wherever it starts.
 
-The bounds are read as linear forms of the values they were computed from (`2 * i + 3`); where the forms differ by a
-constant, or by the value of a dimension, that is the width. What is not linear (`i // 2`) is one value wherever the same
-op has the same operands: `x[i // 2 * 2 : i // 2 * 2 + 2]` computes its start twice.
+The bounds are read as linear forms of the values they were computed from (`2 * i + 3`). If the forms differ by a
+constant, or by the value of a dimension, that is the width. A nonlinear term (`i // 2`) equals another if the same op
+has the same operands: `x[i // 2 * 2 : i // 2 * 2 + 2]` computes its start twice.
 """
 
 from __future__ import annotations
