@@ -64,7 +64,7 @@ def packed(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> tuple[int
     accesses = [s for s in part.body if isinstance(s, Load | Store) and s.index.stride(axis) == 1]
     if not any(isinstance(s, Store) for s in accesses):
         return none
-    width = gpu.access_bytes // max(s.array.dtype.size for s in accesses)
+    width = max(1, gpu.access_bytes // max(s.array.dtype.size for s in accesses))
     if axis.factor % width:
         return none
     fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
@@ -87,7 +87,7 @@ def packed_loop(
     ]
     if not accesses:
         return none
-    width = gpu.access_bytes // max(s.array.dtype.size for s in accesses)
+    width = max(1, gpu.access_bytes // max(s.array.dtype.size for s in accesses))
     if axis.factor % width or axis.extent < width * threads:
         return none
     fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from staged.backends.c_family.code.types import CType, Space
 from staged.backends.c_family.expr import Call, Literal
+from staged.backends.c_family.support.library import snippets
 from staged.backends.gpu_family.dialect import DEVICE_MATHS, DeviceWords, GpuDialect
+from staged.backends.opencl.failures import FAIL
 from staged.ir.machine import Gpu
 from staged.ir.types import f32, f64
 
@@ -54,6 +56,16 @@ OPENCL = GpuDialect(
     reserved=frozenset("kernel global local private constant uchar ushort uint ulong half event_t sampler_t".split()),
 )
 
+def find_function(name: str) -> tuple[tuple[str, ...], str] | None:
+    """(names of functions that it calls, text) of a function that is not the host's; None for the others."""
+    if name == "fail":
+        return (), FAIL
+    if name == "st_permutation":  # the host's, but for where the array is
+        found = snippets()[name]
+        return found.needs, found.text.replace("(int64_t *order", "(__global int64_t *order")
+    return None
+
+
 PRELUDE = """\
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 typedef char int8_t;
@@ -67,5 +79,15 @@ typedef ulong uint64_t;
 #define INT32_MAX INT_MAX
 #define INT64_MIN LONG_MIN
 #define INT64_MAX LONG_MAX
-"""
-"""The types of C's headers."""
+#define UINT8_MAX UCHAR_MAX
+#define UINT32_MAX UINT_MAX
+#define INT64_C(value) value##L
+#define UINT64_C(value) value##UL
+static inline void st_copy_bytes(void *to, const void *from, ulong size) {
+    for (ulong i = 0; i < size; ++i) {
+        ((uchar *)to)[i] = ((const uchar *)from)[i];
+    }
+}
+#define memcpy st_copy_bytes
+""" + "".join(f"#define {name}f {name}\n" for name in "ceil copysign exp fabs floor fmax fmin fmod log pow rint sqrt trunc".split())
+"""The types of C's headers, and C's functions of float: OpenCL C has one name for all dtypes."""

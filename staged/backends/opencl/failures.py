@@ -30,8 +30,3 @@ static int wait_for_device(const Device *gpu, st_host *host, int waiting_site) {
     st_device_failure failed;
     OCL_CHECK(waiting_site, st_ocl_copy(gpu->device, &failed, gpu->failed, sizeof failed));
 {EXPLAIN}{OTHERWISE}"""
-
-
-def find_function(name: str) -> tuple[tuple[str, ...], str] | None:
-    """(names of functions that it calls, text) of a function of the device alone; None if `name` is none."""
-    return ((), FAIL) if name == "fail" else None

@@ -17,8 +17,8 @@ from staged.backends.gpu_family.failures import DECLARATIONS as HOST_DECLARATION
 from staged.backends.gpu_family.joining import join_launches
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.support import device_functions
-from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE
-from staged.backends.opencl.failures import DECLARATIONS, WAIT, find_function
+from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE, find_function
+from staged.backends.opencl.failures import DECLARATIONS, WAIT
 from staged.backends.opencl.program import OpenClProgram
 from staged.errors import UnsupportedError
 from staged.ir.functions import every_function
