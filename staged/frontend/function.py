@@ -233,15 +233,15 @@ def run(scope: Locals, body: Body) -> Any:
         signal = body()
         return None if signal is None else signal.value
     if trace.is_staged_control:
-        same = sum(frame._staged_function == scope._staged_function for frame in trace.frames)
+        same = sum(other._staged_function == scope._staged_function for other in trace.running_locals)
         if same > DEEPEST_RECURSION:
             raise _endless(trace, scope._staged_function)
-    frames = trace.frames
-    trace.frames = (*frames, scope)
+    around = trace.running_locals
+    trace.running_locals = (*around, scope)
     try:
         return _run_traced(trace, scope, body)
     finally:
-        trace.frames = frames
+        trace.running_locals = around
 
 
 def _endless(trace: TraceContext, name: str) -> StagingError:

@@ -238,13 +238,13 @@ class StagedIf:
         for index, branch in enumerate(branches):
             branch.yields, branch.yields_at = [], None if branch.signal is None else branch.signal.where
             with trace.entered(branch.block):
-                trace.place = branch.yields_at
+                trace.fixed_position = branch.yields_at
                 for joined in names if result is None else [*names, result]:
                     leaves, _ = trees.flatten(joined.values[index])
                     for leaf, slot in zip(leaves, joined.template.leaves, strict=True):
                         if isinstance(slot, TensorType):
                             branch.yields.append(materialise(trace, leaf, slot))
-                trace.place = None
+                trace.fixed_position = None
         rest = self.emit(branches, [hint for joined in names for hint in joined.template.hints(joined.name)])
         for joined in names:
             scope = self.scopes[joined.scope]

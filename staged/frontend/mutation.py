@@ -45,7 +45,7 @@ def record_mutation(
 
 def _name_of(trace: TraceContext, owner: object) -> str:
     """`` `xs` `` with a space before it, where a local name of a running call holds `owner`."""
-    places = [scope.__dict__ for scope in reversed(trace.frames)]
+    places = [scope.__dict__ for scope in reversed(trace.running_locals)]
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:  # names of closures and modules
         if not is_library_file(frame.f_code.co_filename):

@@ -345,7 +345,7 @@ def _check_aliases(trace: TraceContext, owner: object, label: str) -> None:
     origins = trace.of(Origins).by_id
     mine = {id(owner), *origins.get(id(owner), {})}
     seen: dict[int, object] = {}
-    for scope in [*trace.frames, *trace.shared]:
+    for scope in [*trace.running_locals, *trace.shared]:
         for name, value in list(scope.__dict__.items()):
             for node in _reachable(trace, value, seen):
                 if node is owner:

@@ -49,7 +49,7 @@ class TraceContext(TraceState):
 
     def __init__(self, name: str, builder: Builder) -> None:
         super().__init__(builder, self.position)
-        self.place: Position | None = None
+        self.fixed_position: Position | None = None
         """The position of new ops, where it is not that of the expression that is being evaluated."""
         self.hidden_input = self._hidden
         self.name = name
@@ -58,7 +58,7 @@ class TraceContext(TraceState):
         self.given: dict[int, object] = {}
         """Static arguments and what is in them, by id: they may be changed, but are older than the trace."""
         self.reads = Reads(self.is_made)
-        self.frames: tuple[Locals, ...] = ()
+        self.running_locals: tuple[Locals, ...] = ()
         """The locals of the calls that are running, innermost last."""
         self.strict: Strict | None = None
         """The innermost region, if it takes nothing that it does not name."""
@@ -70,8 +70,8 @@ class TraceContext(TraceState):
     # ---- recording ----
 
     def position(self) -> Position | None:
-        """The place of a new op."""
-        return self.place or here(3)  # called by what is called to record an op
+        """The position of a new op."""
+        return self.fixed_position or here(3)  # called by what is called to record an op
 
     def bind(self, primitive: Primitive, operands: Any, attrs: dict[str, Any]) -> tuple[Array, ...]:
         operands = [operand if type(operand) is StagedArray else self.read(operand) for operand in operands]
@@ -86,7 +86,7 @@ class TraceContext(TraceState):
             else self.value_of(operand)
             for operand in operands
         ]
-        results = self.handles(self.recorded(primitive, values, attrs, self.place or here(2)))
+        results = self.handles(self.recorded(primitive, values, attrs, self.fixed_position or here(2)))
         if self.dims:
             for dim in {dim: None for array in (*operands, *results) for dim in dims_of(array.type)}:
                 self.check_dim(dim, current)

@@ -123,8 +123,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "The search for the user's line begins above it",
         "staged/frontend/tracing.py",
-        "self.place or here(2)))",
-        "self.place or here(12)))",
+        "self.fixed_position or here(2)))",
+        "self.fixed_position or here(12)))",
         (COSTS, "-k", "composite"),
     ),
     Mutant(
