@@ -163,7 +163,7 @@ def extended_loop(copier: PrimalCopier, op: Op, extra: ExtraResults) -> None:
                 copier.end(block)
         blocks.append(opened.block)
     results = [*loop.final, *count, *loop.collected, *(outside for _, outside in extra.values)]
-    attrs = {**op.attrs, "label": label, "collected": loop.collecting + len(extra.values)}
+    attrs = loop.attrs_collecting(loop.collecting + len(extra.values)) | {"label": label}
     copier.extended(op, operands, results, blocks=blocks, attrs=attrs)
 
 
@@ -182,9 +182,7 @@ def forward_loop(forward: Forward, op: Op) -> None:
     types = [forward.tangent_types.type(carried[index].type) for index in indices]
     hints = [dot_name(carried[index]) for index in indices]
     forward.labels[loop.label] = Label(loop.label.name)
-    attrs = {**op.attrs, "label": forward.labels[loop.label]}
-    if collected:
-        attrs["collected"] = loop.collecting + len(collected)
+    attrs = loop.attrs_collecting(loop.collecting + len(collected)) | {"label": forward.labels[loop.label]}
     blocks = []
     for block in op.blocks:
         param_types = [*(param.type for param in block.params), *types]

@@ -111,17 +111,18 @@ def _condition(batch: Batch, block: Block) -> Block:
 
 def _while_any(batch: Batch, op: Op) -> None:
     """Goes on while any element does; an element that is done keeps its values."""
-    condition, body = op.blocks
-    where, device = op.where, op.device
-    initial = [batch.full(value) for value in op.operands]
+    loop, where, device = Loop(op), op.where, op.device
+    condition, body = loop.condition, loop.body
+    assert condition is not None
+    initial = [batch.full(value) for value in loop.initial]
     active = _asked(batch, condition, initial)
     types = [value.type for value in (active, *initial)]
     with batch.builder.block(types, ["active", *(p.hint for p in condition.params)]) as ask:
         going = any_(batch.context.handle(ask.params[0]))
         batch.builder.end("yield", [batch.context.value_of(going)], None, condition.end.where)
     with batch.builder.block(types, ["active", *(p.hint for p in body.params)]) as run:
-        mask = run.params[0]
-        kept, collected = _masked_body(batch, op, mask, run.params[1:])
+        mask, *carried = run.params
+        kept, collected = _masked_body(batch, op, mask, carried)
         # An element that is done keeps its values, and so stays done.
         again = _asked(batch, condition, kept)
         batch.builder.end("yield", [again, *kept, *collected], None, body.end.where)
@@ -129,7 +130,7 @@ def _while_any(batch: Batch, op: Op) -> None:
     made = batch.builder.op(
         WHILE,
         [active, *initial],
-        [*types, *(batch.type_of(result) for result in op.results[len(initial) :])],
+        [*types, *map(batch.type_of, loop.collected)],
         attrs=batch.label(op),
         blocks=[ask.block, run.block],
         where=where,
@@ -146,27 +147,26 @@ def _asked(batch: Batch, condition: Block, values: Sequence[Value]) -> Value:
 
 def _for_any(batch: Batch, op: Op) -> None:
     """Runs until the last element is done; see `counts_by_trips` for the two ways of counting."""
-    where, device = op.where, op.device
-    _, _, step = Loop(op).bounds
-    if step in batch.batched:
+    loop, where, device = Loop(op), op.where, op.device
+    if loop.bounds[2] in batch.batched:
         raise batch.refuse(
             op, "the step of a loop under `vmap` differs between the elements", "use a `while`, or one step for all"
         )
     by_trips = counts_by_trips(op, batch.batched)
     bounds, mine = (_by_trips if by_trips else _by_indices)(batch, op)
-    carried = [batch.full(value) for value in Loop(op).initial]
-    body = Loop(op).body
-    number = TensorType(i64) if by_trips else body.params[0].type
-    hints = ["" if by_trips else body.params[0].hint, *(param.hint for param in body.params[1:])]
-    with batch.builder.block([number, *(value.type for value in carried)], hints) as run:
-        active, own_index = mine(batch.context.handle(run.params[0]))
-        batch.define(body.params[:1], [batch.context.value_of(own_index)])
-        kept, collected = _masked_body(batch, op, batch.context.value_of(active), run.params[1:])
-        batch.builder.end("yield", [*kept, *collected], None, body.end.where)
+    initial = [batch.full(value) for value in loop.initial]
+    number = TensorType(i64) if by_trips else loop.index.type
+    hints = ["" if by_trips else loop.index.hint, *(param.hint for param in loop.carried)]
+    with batch.builder.block([number, *(value.type for value in initial)], hints) as run:
+        index, *carried = run.params
+        active, own_index = mine(batch.context.handle(index))
+        batch.define(loop.indices, [batch.context.value_of(own_index)])
+        kept, collected = _masked_body(batch, op, batch.context.value_of(active), carried)
+        batch.builder.end("yield", [*kept, *collected], None, loop.body.end.where)
     batch.where, batch.builder.device = where, device
     made = batch.builder.op(
         FOR,
-        [*bounds, *carried],
+        [*bounds, *initial],
         [batch.type_of(result) for result in op.results],
         attrs=batch.label(op),
         blocks=[run.block],
@@ -177,7 +177,7 @@ def _for_any(batch: Batch, op: Op) -> None:
 
 def _masked_body(batch: Batch, op: Op, active: Value, carried: Sequence[Value]) -> tuple[list[Value], list[Value]]:
     """The body for the elements that are active: the carried values after it, and what is collected."""
-    body = op.blocks[-1]
+    body = Loop(op).body
     if body.end.kind != "yield":
         raise batch.refuse(
             op,
