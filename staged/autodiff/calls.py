@@ -44,7 +44,7 @@ class Pair:
     forward: str
     backward: str
     residuals: list[tuple[Type, str]]
-    """What forward returns after the results, with hints."""
+    """Results that forward returns after its own, with hints."""
     shared: tuple[int, ...]
     seeds: tuple[int, ...]
     plain: tuple[int, ...]
@@ -169,7 +169,7 @@ class _Writer:
         self.pair: Pair | None = None
 
     def recursive(self, group: Group) -> Pair:
-        """The pair of a function that calls itself: all of its signature follows from what is asked for."""
+        """The pair of a function that calls itself: its whole signature follows from the request."""
         name = self.function.name
         shared = tuple(sorted(group[name]))
         sums = tuple(number for number in self.active if number in shared)

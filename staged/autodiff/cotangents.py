@@ -44,10 +44,10 @@ class Cotangents:
 
 
 class LoopCotangents(Cotangents):
-    """Those of a loop's body: the running sum of a value from outside is a parameter, made when first asked for.
+    """The cotangents of a loop's body: the sum for a value from outside is a carried parameter, added on first use.
 
     Exact: it begins as the sum so far, so that the additions are those of the unrolled loop, in its order; without
-    iterations it is that.
+    iterations it is that sum.
     """
 
     def __init__(self, made: set[Value], around: Cotangents, types: TangentTypes) -> None:

@@ -155,9 +155,7 @@ class Forward(Copier):
         return [*map(self.value, given), *(self.or_zeros(given[number], op) for number in chosen)]
 
     def took(self, op: Op, results: Sequence[Value], primal: Sequence[Value | None], chosen: Sequence[int]) -> None:
-        """Note what stands for the results of `op`: `primal` says which result each is, None for the tangents of
-        `chosen`.
-        """
+        """Note the new results of `op`: `primal` says which result each is, None for the tangents of `chosen`."""
         tangents = iter(chosen)
         for old, new in zip(primal, results, strict=True):
             if old is None:

@@ -250,10 +250,10 @@ class _Fetcher:
     # ---- what every iteration computes alike ----
 
     def is_invariant(self, value: Value) -> bool:
-        """Whether a loop computes `value` from nothing of the iteration, and without effects.
+        """Whether a loop computes `value` without data of the iteration, and without effects.
 
-        Exact: nothing that may stop the program, draws or reads a Variable is made in front of a loop, which may have
-        no turns.
+        Exact: ops that may stop the program, draw or read a Variable are not hoisted before a loop, which may have no
+        iterations.
         """
         if self.count is None:
             return False

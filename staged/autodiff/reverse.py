@@ -48,7 +48,7 @@ class Reverse:
         self.activity = Activity(pool)
         self.active = self.activity.values(block, wrt)
         self.requests: DerivativeRequests = {}
-        """In the body of a function that calls itself: what is asked for of all that call one another."""
+        """In the body of a recursive function: the derivatives requested of all functions of its circle."""
         self.tangent_types = tangent_types(pool)
         self.forced: set[Op] = set()
         self.force(block)

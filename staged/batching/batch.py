@@ -76,7 +76,7 @@ class Batch:
         return batched_type(value.type, self.size, self.pool) if value in self.batched else value.type
 
     def define(self, old: Sequence[Value], new: Sequence[Value]) -> None:
-        """Let new values stand for old ones, by the same names."""
+        """Replace old values by new ones, which take their names."""
         for before, after in zip(old, new, strict=True):
             self.values[before] = after
             after.hint = after.hint or before.hint

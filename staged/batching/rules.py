@@ -1,4 +1,4 @@
-"""How primitives take a leading axis: by the shift that they declare, or by a rule.
+"""Rules by which primitives take a leading axis: the shift that they declare, or a function here.
 
 A rule receives handles of the operands, and which of them have the axis; it returns results that all have it.
 """
@@ -84,5 +84,5 @@ _RULES: dict[str, Rule] = {
 
 
 def rule_of(op: Op) -> Rule:
-    """How a primitive takes a leading axis: by a rule, by the shift that it declares, or one element after another."""
+    """The rule of a primitive: one registered here, else its declared shift, else one element after another."""
     return _RULES.get(op.name, shifted)

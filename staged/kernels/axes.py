@@ -1,8 +1,8 @@
-"""Which loop axes each value of a kernel runs over.
+"""The loop axes of each value in a kernel.
 
-Every dimension of a value is a run of *atomic axes*: `reshape (a, b) -> (a*b,)` makes one dimension of two axes, and two
-dimensions that must agree are split at common factors. Values are visited from the results towards the inputs, so that
-each use of an input has its own way of walking through it (`x + x.T` reads `x` twice).
+Every dimension of a value is a run of *atomic axes*: `reshape (a, b) -> (a*b,)` makes one dimension of two axes, and
+two dimensions that must agree are split at common factors. Values are visited from the results towards the inputs, so
+that each use of an input has its own axes (`x + x.T` reads `x` twice).
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class Space:
         return out
 
     def unify(self, a: Run, b: Run) -> None:
-        """Make two runs the same, splitting axes at common factors.
+        """Make two runs equal by splitting axes at common factors.
 
-        Exact: for runs of as many elements, which both are walked in row-major order; axes of one symbolic size are equal
-        only whole. What one pair changes may come again (`(i, j)` with `(j, i)`): each axis is looked up when its turn comes.
+        Exact: for runs of as many elements, both walked in row-major order; axes of one symbolic size are equal only as
+        a whole. Unifying one pair may change another (`(i, j)` with `(j, i)`): each axis is looked up when it is
+        reached.
         """
         left, right = self.leaves(a), self.leaves(b)
         while left and right:
@@ -230,9 +231,9 @@ class Analysis:
         return (axis,)
 
     def shifted(self, op: Op, value: Value) -> list[bool]:
-        """Which dimensions of a slice or pad walk its operand differently from its result.
+        """For each dimension of a slice or pad, whether its operand is walked differently from its result.
 
-        Exact: in steps of 1, as many elements are all of them, in order; a reverse has steps of -1.
+        Exact: in steps of 1, equally many elements are all of them, in order; a reverse has steps of -1.
         """
         before, after = shape_of(op.operands[0]), shape_of(value)
         steps = op.attrs.get("step", (1,) * len(before))
@@ -308,11 +309,11 @@ class Analysis:
 
 
 class Structure:
-    """The shape of a kernel's loops: `rows` (each turn on its own) around `inside` (what reductions walk).
+    """The shape of a kernel's loops: `rows` (independent iterations) around `inside` (the axes of reductions).
 
     `finals` are reductions of the rows' results to one number.
-    Exact: no value needs a total before all of its terms are there: what depends on a final has no axes, and all else runs over
-    `rows`, or over `rows` and `inside`.
+    Exact: no value needs a total before all of its terms are there: values that depend on a final have no axes, and all
+    others run over `rows`, or over `rows` and `inside`.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -402,7 +403,7 @@ class Structure:
 
 
 def _turns(run: Run) -> tuple[int, tuple[Dim, ...]]:
-    """How many turns loops over a run have: a number, and the dimensions in it."""
+    """The number of iterations of loops over a run: a number, and the dimensions in it."""
     return prod(axis.extent for axis in run), tuple(axis.dim for axis in run if axis.dim is not None)
 
 

@@ -118,7 +118,7 @@ def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
 
 
 def lanes_of(column: Loop, machine: Machine) -> int:
-    """How many columns are neighbours in a vector; 1: none."""
+    """The number of neighbouring columns in a vector; 1 for none."""
     extent, most = column.axis.extent, vector_lanes(column, machine)
     lanes = most if extent >= most or not most or calls_functions(column) else best_width(extent)
     return lanes if 1 < lanes <= extent else 1

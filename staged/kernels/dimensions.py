@@ -17,7 +17,7 @@ from staged.ir.types import Dim
 def resolve_extents(function: Function) -> Function:
     """`function` without `extent` ops.
 
-    Exact: the count of the `dim` op around; a size of 0 makes loops of no turns.
+    Exact: the count of the enclosing `dim` op; a size of 0 makes loops without iterations.
     """
     if not any(op.declared is prims.EXTENT for op in walk_ops(function.block)):
         return function

@@ -1,7 +1,7 @@
-"""What elements of values are, as statements: a value is pulled at the indices at which it is wanted.
+"""Elements of values as statements: a value is evaluated on demand, at the indices that are used.
 
-Each asks for its operands in turn, and every statement lands in the outermost loop in which its indices are known. What was
-computed once is known to the end of its loop.
+Each value evaluates its operands first, and every statement is placed in the outermost loop in which its indices are
+known. A computed element is remembered to the end of its loop.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from staged.kernels.indices import Indices, linear, reshaped, sorted_terms
 from staged.kernels.kinds import array_of, extents, is_inlined, is_scalar, shape_of
 
 Key = tuple[Value, Indices, tuple[Bound, ...], str]
-"""What a scope has evaluated: an element of a value, in which bounds it may be read, and what stands outside of them (as text, in
-which 0.0 and -0.0 differ)."""
+"""An evaluated element: value, indices, bounds of the read, and the fill outside (as text: 0.0 and -0.0 differ)."""
 
 
 class Scope:
@@ -78,7 +77,7 @@ class Evaluation:
         self.stage = 0
 
     def stage_of(self, value: Value) -> int:
-        """How many passes must be over before `value` can be computed."""
+        """The number of passes that must end before `value` can be computed."""
         if value not in self.stages:
             op = value.producer
             if op is None:
@@ -132,7 +131,7 @@ class Evaluation:
         return scope
 
     def define(self, value: Value, operand: Operand, axes: frozenset[Axis]) -> None:
-        """`operand` stands for `value` from here to the end of the innermost scope."""
+        """`operand` is the value of `value` from here to the end of the innermost scope."""
         if isinstance(operand, Local):
             self.axes_of[operand] = axes
         self.scopes[-1].memo[value, self.canonical(value), (), ""] = operand

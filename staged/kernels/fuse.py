@@ -110,7 +110,7 @@ class _BlockFuser:
         self.values.update(zip(op.results, copy.results, strict=True))
 
     def value(self, value: Value) -> Value:
-        """What stands for `value` in the new block; made here if it belongs to no group."""
+        """The new value of `value`; it is recomputed here if it belongs to no group."""
         if value in self.values:
             return self.values[value]
         op = value.producer
@@ -280,7 +280,7 @@ def _as_kept(value: Value) -> Value:
 
 
 def _kept_alike(value: Value) -> Value | None:
-    """What a reshape back from a number was: on a device numbers are arrays of one element."""
+    """The array that was reshaped to a number and back: on a device numbers are arrays of one element."""
     back = value.made_by(prims.RESHAPE)
     number = None if back is None else back.operands[0].made_by(prims.RESHAPE)
     if number is None or not is_scalar(number.result) or number.operands[0].type != value.type:

@@ -1,9 +1,9 @@
-"""Which ops of a block share a kernel, and in which order kernels and other steps run.
+"""Fusion: which ops of a block share a kernel, and the order of kernels and other steps.
 
-Greedy, in program order: an op joins the groups of its producers where they can share loops, then groups that read the
-same arrays. Two groups may become one if no other step must run between them. Ops that only rename or repeat elements
-(`kinds.is_inlined`) belong to no group: every kernel that wants them gets its own copy, so broadcasts and casts of constants
-never exist in memory. Effects keep their order; Variables are read before they are written.
+Greedy, in program order: an op joins the groups of its producers if they can share loops, then groups that read the
+same arrays. Two groups may merge if no other step must run between them. Ops that only rename or repeat elements
+(`kinds.is_inlined`) belong to no group: every kernel that uses them gets its own copy, so broadcasts and casts of
+constants never exist in memory. Effects keep their order; Variables are read before they are written.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Groups:
         self.effects: dict[tuple[object, ...], list[Op]] = {}
         """The ops that what comes next may have to wait for, by what they do."""
         self.reads: dict[object, list[Value]] = {}
-        """What has been read of each Variable."""
+        """The values read of each Variable."""
         self.find_users()
         for position, op in enumerate(block.ops):
             if not is_inlined(op):
@@ -155,11 +155,11 @@ class Groups:
                 self.try_merge(producer, current)
 
     def join_inputs(self, node: Node) -> None:
-        """What only an epilogue needs, and that is made element by element, is made there: no array of it is written and read.
+        """Move elementwise ops that only an epilogue uses into it: their array is then neither written nor read.
 
-        `0.9 * mean + 0.1 * d_w`: the first product joins the epilogue of the product that makes `d_w`.
-
-        Exact: the same ops on the same elements. Nothing that the product itself, or a step that must run before it, needs.
+        `0.9 * mean + 0.1 * d_w`: the first product joins the epilogue of the product that computes `d_w`.
+        Exact: the same ops on the same elements. Not for operands of the product itself, or of a step that must run
+        before it.
         """
         root = root_of_contraction(node)
         found = dict.fromkeys(each for op in node.ops for each in self.producers(op) if each.kind == "kernel")
@@ -419,9 +419,9 @@ class Groups:
         return is_view(op) and self.is_boundary(op.operands[0], inside) and not is_scalar(op.operands[0])
 
     def leaving(self, ops: Sequence[Op]) -> list[Value]:
-        """The values of a group that others need; what may fail is computed also for nobody.
+        """The values of a group that are used outside.
 
-        Exact: what may stop the program is computed although unused; nothing else without users is.
+        Exact: a value that may stop the program is computed although unused; other unused values are not.
         """
         inside = set(ops)
         return [
@@ -458,10 +458,11 @@ class Groups:
                         self.try_merge(a, b)
 
     def updates_last(self) -> None:
-        """What changes an array in part runs after what reads it as it was, where it can: then it need not copy the rest.
+        """Order an op that updates an array in part after the readers of the old array, if possible: then it need not
+        copy it.
 
-        Exact: order alone: each reader has the old array by its operand, so a reader that cannot come first only
-        costs a copy.
+        Exact: order alone: each reader has the old array by its operand, so a reader that cannot come first only costs
+        a copy.
         """
         for node in self.nodes:
             if node is None:
@@ -478,7 +479,7 @@ class Groups:
         return a.largest == shared.tensor.size == b.largest
 
     def boundaries(self, ops: Sequence[Op]) -> list[Value]:
-        """What a group takes from outside, in order of first use."""
+        """The operands of a group from outside, in order of first use."""
         inside = set(ops)
         found: dict[Value, None] = {}
         seen: set[Value] = set()
@@ -568,7 +569,7 @@ def _leaves(block: Block) -> bool:
 
 
 class FusionLog:
-    """Where each kernel of a program comes from, for those who ask why two of them are not one."""
+    """The origin of each kernel of a program, to explain why two of them were not fused."""
 
     def __init__(self) -> None:
         self.origins: dict[object, tuple[Groups, Op]] = {}
@@ -591,5 +592,5 @@ class FusionLog:
 
 
 def _identity_of(kernel: Op) -> object:
-    """What a kernel op and its copies share."""
+    """The identity that a kernel op and its copies share."""
     return kernel.attrs.get("nest") or (kernel.name, kernel.attrs.get("name"), kernel.where)

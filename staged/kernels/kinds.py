@@ -1,4 +1,4 @@
-"""What the kernel stage needs to know of each op: how it moves through indices, and what it costs."""
+"""Properties of ops for the kernel stage: how they move through indices, and their cost."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ from staged.kernels.lower_alone import has_own_kernel, lower_alone
 COLUMN_TILE = 2048
 """Columns whose running totals stay in the first-level cache while all rows pass by."""
 SAVED_ROW_BYTES = 256 << 10
-"""Rows up to this size keep a dear value between passes; longer ones compute it again."""
+"""Rows up to this size keep an expensive value between passes; longer ones recompute it."""
 SHORT_REDUCTION = 8
 """Reductions of leading axes up to this length keep their totals in registers."""
 def lower(op: Op) -> Nest:
@@ -264,7 +264,7 @@ class Lowering(Evaluation):
         return max(needed, default=0) + 1
 
     def choose_saved(self, inside: list[Axis]) -> None:
-        """Dear values that a later pass wants again are kept in scratch, a row at a time."""
+        """Keep expensive values that a later pass uses in scratch, a row at a time."""
         a, s = self.analysis, self.structure
         length = prod(axis.extent for axis in inside)
         index, stride = Affine(), 1
@@ -309,10 +309,10 @@ class Lowering(Evaluation):
 def find_in_place(
     body: Sequence[Statement], outputs: Sequence[ArrayRef], inputs: Sequence[ArrayRef | Local]
 ) -> Iterator[tuple[int, int]]:
-    """(output, input) pairs where every element is read, at the same index, before it is written.
+    """(output, input) pairs in which every element is read, at the same index, before it is written.
 
-    Exact: one store; each load of the operand before it, unguarded, of the same element, dtype and size. Loops of no
-    turns store nothing.
+    Exact: one store; each load of the operand before it, unguarded, of the same element, dtype and size. Loops without
+    iterations store nothing.
     """
     accesses = [s for s in walk(tuple(body)) if isinstance(s, Load | Store)]
     for o, output in enumerate(outputs):

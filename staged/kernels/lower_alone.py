@@ -53,7 +53,7 @@ class _Parts:
         self.shapes = [extents(operand) for operand in op.operands]
         self.symbolic = [shape_of(operand) for operand in op.operands]
         self.result_numbers = [value.index for value in body.end.operands]
-        """Which results of the op the kernel gives: a pool whose places nobody wants gives values alone."""
+        """The results of the op that the kernel computes: a pool whose positions are unused computes values alone."""
 
     def begin(self) -> tuple[Copy, tuple[tuple[int, int], ...]]:
         """(what fills the result at first, the pairs that may share a buffer) of an op that changes its first operand.
@@ -126,7 +126,7 @@ def lower_alone(name: str, body: Block) -> Nest:
 
 
 def loops(axes: Sequence[Axis], body: Sequence[Statement]) -> list[Statement]:
-    """`body` inside loops over `axes`; axes of one turn need none but keep their index 0."""
+    """`body` inside loops over `axes`; axes of one iteration need none but keep their index 0."""
     out = list(body)
     for axis in reversed(axes):
         out = [Loop(axis, tuple(out))]

@@ -76,7 +76,8 @@ def schedule(nest: Nest, machine: Machine) -> Schedule:
 
 
 def best_width(extent: int) -> int:
-    """Lanes (of 4, 8, ...) that leave the fewest turns, whole vectors and single items together; 1: too short."""
+    """Lanes (of 4, 8, ...) with the fewest iterations, vectors and single items together; 1 if the axis is too short.
+    """
     widths = [width for width in (4, 8, 16, 32, 64) if width <= extent]
     return min(widths, key=lambda width: extent // width + 2 * (extent % width), default=1)
 
@@ -91,7 +92,7 @@ def _in_tile(nest: Nest, loop: Loop) -> bool:
 
 
 def vector_lanes(loop: Loop, machine: Machine) -> int:
-    """How many lanes `loop` may have as a vector loop; 0: it must stay scalar."""
+    """The most lanes that `loop` may have as a vector loop; 0 if it must stay scalar."""
     axis = loop.axis
     varying: dict[Local, DType] = {}
     widest = 0
@@ -181,7 +182,7 @@ def has_vector_form(op: str, result: DType, operands: tuple[Operand, ...]) -> bo
 
 
 def chunk_of(nest: Nest, machine: Machine, lanes: int) -> int:
-    """Turns of the outermost loop per claim of a thread; 0: one thread does it all."""
+    """Iterations of the outermost loop per claim of a thread; 0 for one thread."""
     if nest.items <= 1 or machine.cores <= 1:
         return 0
     per_item = nanoseconds(nest.body, lanes) / nest.items

@@ -460,9 +460,7 @@ def place_in_broadcast(op: Op, emit: Emitter) -> Value | None:
 
 
 def _past_repeats(op: Op) -> tuple[Value, int, tuple[Extent, ...], tuple[int, ...]] | None:
-    """What a reduction's operand repeats along all reduced axes, how often (not 0 times), and shape and axes of what is
-    left.
-    """
+    """(array that a reduction's operand repeats along all reduced axes, count above 0, shape and axes without these)."""
     repeat = op.operands[0].made_by(prims.BROADCAST_TO)
     if repeat is None:
         return None

@@ -65,7 +65,9 @@ class _Live:
         self.exits: dict[Label, list[End]] = {}
         self.pending: list[Value] = []
         self.sizes: dict[Dim, list[Value]] = {}
-        """What gives a dimension its size: ops on arrays of that size need it, though they do not read it."""
+        """The values that determine a dimension's size: ops on arrays of that size need them, though they are no
+        operands.
+        """
         self.survey(block, None)
         self.enter(block)
         self.need(block.end.operands)

@@ -95,8 +95,9 @@ def pad_by_nothing(op: Op, emit: Emitter) -> Value | None:
 def pad_of_one_element(op: Op, emit: Emitter) -> Value | None:
     """pad(u) of a single element  ->  dynamic_update(full, u, place)
 
-    Why: the cotangent of `x[0]` is one number in an array of zeros: written at its place, not asked for at every place.
-    Exact: elements are copied, around them is the same number.
+    Why: the cotangent of `x[0]` is one number in an array of zeros: it is written once, not tested for at every
+    element.
+    Exact: elements are copied; all others are the same number.
     """
     (piece,) = op.operands
     if not piece.tensor.is_static or piece.tensor.size != 1 or not op.attrs["low"]:

@@ -105,10 +105,11 @@ class _Exit:
 
 @dataclass(frozen=True)
 class _Yields:
-    """What the block being written yields: the values of its usual end, then per exit a flag and what the exit passes on.
+    """The values that the block being written yields: those of its usual end, then per exit a flag and the exit's
+    values.
 
-    `here` is the label of the loop or scope whose body this is, whose exits are its own ways of going on; `stops` if it
-    is a loop that is left early: then it yields one more flag, that it has been.
+    `here` is the label of the loop or scope whose body this is; exits to it continue there. `stops` if it is a loop
+    that is left early: it then yields one more flag for that.
     """
 
     normal: tuple[Type, ...]
@@ -461,7 +462,7 @@ def _has_exits(block: Block) -> bool:
 
 
 def _returned(block: Block) -> tuple[Value, ...] | None:
-    """What some `return` of a function's body gives."""
+    """The operands of some `return` of a function's body."""
     return next((inner.end.operands for inner in walk_blocks(block) if inner.end.kind == "return"), None)
 
 

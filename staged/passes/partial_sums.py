@@ -70,7 +70,7 @@ def add_into_place(op: Op, emit: Emitter) -> Value | None:
 def add_into_slice(op: Op, emit: Emitter) -> Value | None:
     """x + pad(u), where u is a small part of x  ->  dynamic_update(x, dynamic_slice(x, place) + u, place)
 
-    Why: as for `add_into_place`, for `x[2:4]`. A large part is left to fusion, which adds it as it goes along.
+    Why: as for `add_into_place`, for `x[2:4]`. A large part is left to fusion, which adds it in its loop.
     Exact: as for `add_into_place`.
     """
     for total, term in (op.operands, op.operands[::-1]):

@@ -58,16 +58,16 @@ class Simplifier(Copier):
     def __init__(self, builder: Builder, transforms: int = 0) -> None:
         super().__init__(builder)
         self.known: dict[Hashable, tuple[Value, ...]] = {}
-        """What is computed already, in the blocks around."""
+        """Results that are computed already, in this block and those around."""
         self.added: list[list[Hashable]] = []
-        """What of it is of each block, innermost last."""
+        """The keys of `known` that each block has added, innermost last."""
         self.fixed: dict[Value, Value] = {}
         """Carried values that never change, with their initial values."""
         self.ranges = Ranges()
         self.index_ranges: dict[Block, tuple[int, int] | None] = {}
         """For the body of a `for`, the numbers its index may be."""
         self.transforms = transforms
-        """How many transforms are around: a `stop_gradient` means something to them."""
+        """The number of enclosing transforms: within them a `stop_gradient` has a meaning."""
         self.written: set[VariableRef | None] | None = None
         """The Variables that the function writes, itself or by its calls; None where that is not known."""
         self.where: Position | None = None
@@ -86,7 +86,7 @@ class Simplifier(Copier):
         self.define(op.results, results)
 
     def emit(self, name: str, operands: Sequence[Value], **attrs: Any) -> Value:
-        """The result of an op that a rule asks for, simplified in its turn."""
+        """The result of an op that a rule emits, simplified itself."""
         primitive = PRIMITIVES[name]
         types = primitive.result_types([operand.type for operand in operands], attrs)
         (result,) = self.intern(primitive, operands, types, attrs, primitive.effects_on([v.type for v in operands], attrs))
@@ -140,10 +140,9 @@ class Simplifier(Copier):
         return op.attrs["variable"] not in self.written
 
     def as_weak_as(self, type: Type, found: Value, op: Op) -> Value:
-        """What a rule has found for an op whose result has this type.
+        """The value that a rule has found, with the weakness that the op's result has.
 
-        Exact: the same number. Of an array that a Python number became the elements adopt no dtype; the number itself
-        does.
+        Exact: the same number. Elements of an array that was a Python number adopt no dtype; the number itself does.
         """
         if isinstance(found.type, TensorType) and isinstance(type, TensorType) and found.type.weak != type.weak:
             (found,) = self.intern(prims.CAST, (found,), [type], {"dtype": found.type.dtype, "weak": type.weak}, PURE)
@@ -166,10 +165,10 @@ class Simplifier(Copier):
         return opened.block
 
     def structured(self, op: Op) -> None:
-        """Control flow: decided where that is known, else its blocks are simplified.
+        """Control flow: a known condition or count decides it, else its blocks are simplified.
 
-        Exact: a constant condition takes its branch, unless that leaves the block; a loop of no turns gives what it
-        began with (one that collects has an empty sequence to give, and stays).
+        Exact: a constant condition takes its branch, unless that leaves the block; a loop without iterations yields its
+        initial values (one that collects has an empty sequence as result, and stays).
         """
         if op.declared is IF:
             decided = constant_of(self.value(op.operands[0]))
@@ -202,11 +201,11 @@ class Simplifier(Copier):
         self.define(op.results, [self.value(operand) for operand in branch.end.operands])
 
     def merge_results(self, op: Op) -> None:
-        """Results of an `if` that both branches yield as one value from outside are that value; results, and collected
-        sequences, that are the same values inside are one value outside.
+        """Merge equal results: of an `if` whose branches yield one value from outside, and results with equal values
+        inside.
 
-        Exact: where both branches yield; of a loop only what it collects, since of no turns carried values differ as
-        they began.
+        Exact: if both branches yield; for a loop only collected sequences, since carried values differ initially and
+        there may be no iterations.
         """
         copy = self.values[op.results[0]].producer if op.results else None
         if copy is None or any(block.end.kind != "yield" for block in copy.blocks):
@@ -225,11 +224,11 @@ class Simplifier(Copier):
                 self.values[old] = met.setdefault(inside, self.values[old])
 
     def without_constants(self, op: Op) -> Op:
-        """A carried value that every iteration passes on unchanged is its initial value: nothing is carried for it.
+        """Replace a carried value that every iteration passes on unchanged by its initial value.
 
         The results keep their number, for `eliminate_dead_code` to drop those that are unused.
-        Exact: every way to the next iteration and out of the loop passes it on, `break` and `continue` too; of no turns
-        it is the initial value anyway.
+        Exact: every way to the next iteration and out of the loop passes it on, `break` and `continue` too; without
+        iterations it is the initial value anyway.
         """
         loop = Loop(op)
         ends = [end for _, end in loop.ends()]

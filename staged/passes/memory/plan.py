@@ -77,7 +77,7 @@ class _Planner:
         self.copied: set[Op] = set()
         self.outputs: list[Buffer | None] = []
         self.read: set[Value] = set()
-        """What ops and ends take, but for branches' ends and frames."""
+        """Operands of ops and block ends, except those of branches' ends and frames."""
 
     # ---- the plan, step by step ----
 
@@ -377,7 +377,7 @@ class _Planner:
 
 
 def _in_place(op: Op) -> list[tuple[int, int]]:
-    """The (result, operand) pairs of a call that may share a buffer: the callee turns one into the other."""
+    """The (result, operand) pairs of a call that may share a buffer: the callee updates it in place."""
     if op.declared is not CALL:
         return []
     roots = [root_of(operand) for operand in op.operands if is_tensor(operand)]

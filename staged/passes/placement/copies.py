@@ -44,14 +44,13 @@ class PlannedCopy:
     where: Position | None
     uses: list[tuple[_Step, ...]] = field(default_factory=list)
     name: str = ""
-    """What becomes of the value, where it has no name of its own: the Variable that it is written to."""
+    """The use of the value, if it has no name of its own: the Variable that it is written to."""
 
 
 class PlannedCopies:
-    """Every copy that a function needs, and before which op it stands.
+    """Every copy that a function needs, and the op before which it is made.
 
-    `returned` are the values that stand for its results, where a program calls it; the program itself returns all to
-    the host.
+    `returned` are the new values of its results, where a program calls it; the program itself returns all to the host.
     """
 
     def __init__(self, function: Function, placement: Placement, returned: tuple[Value, ...] | None) -> None:

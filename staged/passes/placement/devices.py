@@ -227,7 +227,7 @@ class Placement:
                     self.join([result], [source])
 
     def note_names(self, loop: Loop) -> None:
-        """All names of one carried value live in one place, whichever of its turns, or of its ways out, is seen first."""
+        """All names of one carried value are on one device, whichever of its iterations or exits is seen first."""
         named = list(zip(loop.final, loop.carried, strict=True))
         if loop.condition is not None:
             named += zip(loop.carried_in(loop.condition), loop.carried, strict=True)
