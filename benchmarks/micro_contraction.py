@@ -1,8 +1,9 @@
 """Times the generated matrix product and convolution kernels alone, on one thread, beside NumPy's BLAS.
 
-    python -m benchmarks.micro_contraction [matmul] [conv] [portable | x86-64-v3 | x86-64-v4]
+    python -m benchmarks.micro_contraction [matmul] [conv] [nests] [portable | x86-64-v3 | x86-64-v4]
 
-Each kernel runs in a C loop; the best and the median of several rounds are printed. NumPy runs on one thread too.
+Each kernel runs in a C loop; the best and the median of several rounds are printed. NumPy runs on one thread too. `nests` compares the
+template of a product with its loop nest under the schedule that is guessed to be the best, in turns, and their bits.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import ctypes
+import math
 import subprocess
 import sys
 import tempfile
@@ -23,13 +25,20 @@ from statistics import median
 
 import numpy as np
 
+from staged.backends.c_family.code.dialect import C
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, MatmulSpec
+from staged.backends.c_family.contraction.tile import LONGEST_CHAIN
+from staged.backends.c_family.cpu_nest.kernel import kernel_of
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.vectors import width_snippet
+from staged.ir.declaration import prims
 from staged.ir.machine import MACHINES, X86_64_V4, Machine
-from staged.ir.types import DType, f32, row_major
+from staged.ir.nodes import Op, Value
+from staged.ir.products import product_nest
+from staged.ir.types import DType, TensorType, f32, row_major
+from staged.kernels.candidates import candidates
 
 # tuned for this processor, as programs called from Python are
 FLAGS = "-std=c11 -O2 -mtune=native -ffp-contract=fast -fno-math-errno -fno-trapping-math -shared -fPIC".split()
@@ -51,7 +60,7 @@ class Timed:
                 f"void entry(const {scalar} *a, const {scalar} *b, {scalar} *c, {scalar} *scratch, long times) {{",
                 "    (void)scratch;",
                 "    for (long i = 0; i < times; ++i) {",
-                f"        {text.call({'begin': '0', 'end': str(text.work_items)})};",
+                f"        {text.call({'begin': '0', 'end': str(text.work_items), 'scratch': '(void *)scratch'})};",
                 "    }\n}",
             ]
         )
@@ -136,6 +145,38 @@ def matmuls(shapes: list[tuple[int, int, int]], machine: Machine) -> None:
             )
 
 
+def nests(shapes: list[tuple[int, int, int]], machine: Machine) -> None:
+    """Products as nests, in chains of one: longer sums are others."""
+    rng = np.random.default_rng(0)
+    for m, k, n in (shape for shape in shapes if 1 < shape[0] and shape[1] <= LONGEST_CHAIN and 1 < shape[2]):
+        for transposes in ("NN", "TN"):
+            a_shape = (m, k) if transposes[0] == "N" else (k, m)
+            strides = row_major(*a_shape) if transposes[0] == "N" else row_major(*a_shape)[::-1]
+            a, b, c, other = (random_aligned(rng, shape) for shape in (a_shape, (k, n), (m, n), (m, n)))
+            spec = MatmulSpec("product", m, n, k, f32, (), strides, row_major(k, n), row_major(m, n))
+            operands = [Value(TensorType(f32, shape)) for shape in (a_shape, (k, n))]
+            op = Op(prims.MATMUL, operands, [TensorType(f32, (m, n))], attrs={"transpose_a": transposes[0] == "T"})
+            nest, way = next(candidates(product_nest(op, "product"), machine))
+            text = kernel_of(nest, way, "product", [], machine, lambda where: 0, C)
+            kernel = ContractionKernel(
+                text.name, text.text, text.parameters, text.items, "", text.scratch_bytes, text.snippets - {"memcpy"}
+            )
+            template, ours = Timed(emit_matmul(spec, machine), f32, machine), Timed(kernel, f32, machine)
+            times, best = max(1, int(1e8 / (2 * m * n * k))), [math.inf, math.inf]
+            for _ in range(15):
+                for which, (timed, result) in enumerate(((template, c), (ours, other))):
+                    start = time.perf_counter()
+                    timed.run(a, b, result, times)
+                    best[which] = min(best[which], (time.perf_counter() - start) / times)
+            bits = "same bits" if c.tobytes() == other.tobytes() else "OTHER BITS"
+            flops = [2e-9 * m * n * k / seconds for seconds in best]
+            print(
+                f"({m}, {k}) @ ({k}, {n}) {transposes}  template {flops[0]:6.1f}  nest {flops[1]:6.1f} GFLOP/s   "
+                f"ratio {best[1] / best[0]:5.3f}   {bits}",
+                flush=True,
+            )
+
+
 ALL = ("forward", "backward_input", "backward_weight")
 CONVOLUTIONS = [
     ("first of cnn_mnist", Conv2dSpec("conv", 100, 1, 28, 28, 10, 5, 5), ("forward", "backward_weight")),
@@ -176,7 +217,7 @@ def convolutions(machine: Machine) -> None:
             total += best
             print(
                 f"{name:22} {kind:16} {best * 1e3:8.3f} ms (median {middle * 1e3:8.3f}) {2e-9 * spec.multiply_adds / best:6.1f} GFLOP/s"
-                f"   scratch {text.scratch_bytes >> 10} KB, shared {text.shared_bytes >> 10} KB, gcc {timed.compile_seconds:.2f} s",
+                f"   scratch {text.scratch_bytes >> 10} KB, gcc {timed.compile_seconds:.2f} s",
                 flush=True,
             )
         print(f"{name:22} together {total * 1e3:12.3f} ms", flush=True)
@@ -185,7 +226,9 @@ def convolutions(machine: Machine) -> None:
 def main() -> None:
     wanted = sys.argv[1:]
     machine = next((MACHINES[name] for name in wanted if name in MACHINES), X86_64_V4)
-    if "matmul" in wanted or "conv" not in wanted:
+    if "nests" in wanted:
+        nests(MATMULS, machine)
+    if "matmul" in wanted or not {"conv", "nests"} & {*wanted}:
         matmuls(MATMULS, machine)
     if "conv" in wanted:
         convolutions(machine)
