@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from staged.backends.c_family.expr import Expr, Member, Name, Place, Prefix
+from staged.backends.c_family.expr import Expr, Member, Name, Place
 from staged.backends.c_family.functions import OWN_ON_DEVICE
 from staged.backends.cublas_cudnn.failures import finite_check_name
 from staged.backends.cublas_cudnn.functions import (
@@ -23,6 +23,7 @@ from staged.backends.cublas_cudnn.runs import is_call, runs_of
 from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.gpu_family.addresses import device_of
+from staged.backends.gpu_family.crossings import begin_copy
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, FrameRecord, Op, Value
@@ -229,25 +230,16 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     def emit_copy(self, op: Op) -> None:
         """A value crosses between host and device, or from another device."""
         (value,) = op.operands
-        result, source = op.result, self.pointer(value)
-        self.where(op.where)
         to_host = op.device == CPU
         there = "the host" if to_host else "the device" if len(self.devices) == 1 else str(op.device)
-        self.w.comment(f"{op.attrs['what']}: to {there} ({op.attrs['why']})")
-        if is_tensor(result):
-            target = self.pointer(result)
-        else:
-            local = self.name(name_of(result))
-            self.w.line(f"{self.c_type(result)} {local};")
-            self.scalars[result] = Name(local)
-            target = Prefix("&", Name(local))
+        target, source = begin_copy(self, op, there)
         self.use(op.attrs["source"] if to_host else op.device)
         if op.attrs["source"] != CPU and not to_host:
             self.copy_from_peer(op, target, source, value.tensor)
             return
         if not to_host and self.stagings is not None and self.c_loops and value.tensor.size:
             size = f"{self.count(value.tensor)} * sizeof({value.tensor.dtype.c_name})"
-            hint = name_of(result)
+            hint = name_of(op.result)
             call = self.stagings.call(self.site_of(op.where), hint, target, source, value.tensor.nbytes, size)
             with self.w.block(f"if ({call} != ST_OK)"):
                 self.w.line("return host->error_kind;")

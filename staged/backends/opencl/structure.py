@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Member, Name, Prefix
+from staged.backends.c_family.expr import Expr, Name, Place
 from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.gpu_family.addresses import device_of
+from staged.backends.gpu_family.crossings import begin_copy
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Stack
-from staged.ir.names import name_of
 from staged.ir.nodes import End, Op
-from staged.ir.storage import is_tensor
 from staged.ir.types import CPU, TensorType
 
 
@@ -21,22 +21,12 @@ class OpenClStructure(StructureEmitter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.views: set[str] = set()
-        """Locals that point into the device's memory."""
         self.kernels_may_fail = False
         """Whether to look at what kernels report wherever the program waits for them."""
 
-    def is_on_device(self, pointer: Expr) -> bool:
-        """Whether an expression points into the device's memory."""
-        match pointer:
-            case Infix(_, base, _) | Index(base, _) | Cast(_, base):
-                return self.is_on_device(base)
-            case Name(text):
-                return text in self.views
-            case Member(_, field):
-                there: list[Buffer | Stack] = [*self.plan.buffers, *self.plan.stacks]
-                return any(each.device != CPU and self.fields.get(each) == field for each in there)
-        return False
+    def field(self, buffer: Buffer | Stack) -> Expr:
+        found = super().field(buffer)
+        return found if buffer.device == CPU or isinstance(found, Place) else Place(found, buffer.device)
 
     def check(self, op: Op | End, call: str) -> None:
         """A checked call of what reaches the device."""
@@ -46,23 +36,12 @@ class OpenClStructure(StructureEmitter):
         super().emit_view(op)
         pointer = self.pointers[op.result]
         if isinstance(pointer, Name) and op.device != CPU:
-            self.views.add(pointer.text)
+            self.pointers[op.result] = Place(pointer, op.device)
 
     def emit_copy(self, op: Op) -> None:
         """A value crosses between host and device."""
-        (value,) = op.operands
-        result, source = op.result, self.pointer(value)
-        self.where(op.where)
-        there = "the host" if op.device == CPU else "the device"
-        self.w.comment(f"{op.attrs['what']}: to {there} ({op.attrs['why']})")
-        if is_tensor(result):
-            target = self.pointer(result)
-        else:
-            local = self.name(name_of(result))
-            self.w.line(f"{self.c_type(result)} {local};")
-            self.scalars[result] = Name(local)
-            target = Prefix("&", Name(local))
-        self.check(op, self.copied(target, source, value.tensor))
+        target, source = begin_copy(self, op, "the host" if op.device == CPU else "the device")
+        self.check(op, self.copied(target, source, op.operands[0].tensor))
         if op.device == CPU:
             self.look_for_failures(op)
 
@@ -76,7 +55,7 @@ class OpenClStructure(StructureEmitter):
         return f"st_ocl_copy(gpu->device, {target}, {source}, {self.count(type)} * sizeof({type.dtype.c_name}))"
 
     def copy(self, target: Expr, source: Expr, type: TensorType) -> None:
-        if not self.is_on_device(target):
+        if device_of(target) == CPU:
             super().copy(target, source, type)
         elif type.size:
             self.w.statement(f"OCL_CHECK({self.site_of(self.last_where)}, {self.copied(target, source, type)});")

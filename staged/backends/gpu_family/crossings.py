@@ -1,0 +1,22 @@
+"""Copies between host and device in the host part of a program: what they have in common, whatever makes them."""
+
+from __future__ import annotations
+
+from staged.backends.c_family.expr import Expr, Name, Prefix
+from staged.backends.c_family.structure import StructureEmitter
+from staged.ir.names import name_of
+from staged.ir.nodes import Op
+from staged.ir.storage import is_tensor
+
+
+def begin_copy(structure: StructureEmitter, op: Op, there: str) -> tuple[Expr, Expr]:
+    """Write why a `copy` op copies, and a local for a number; returns (target, source) as addresses."""
+    source = structure.pointer(op.operands[0])
+    structure.where(op.where)
+    structure.w.comment(f"{op.attrs['what']}: to {there} ({op.attrs['why']})")
+    if is_tensor(op.result):
+        return structure.pointer(op.result), source
+    local = structure.name(name_of(op.result))
+    structure.w.line(f"{structure.c_type(op.result)} {local};")
+    structure.scalars[op.result] = Name(local)
+    return Prefix("&", Name(local)), source
