@@ -12,7 +12,22 @@ from nest_interpreter import run_nest
 from staged.backends.c_family.code.dialect import C
 from staged.backends.c_family.cpu_nest.kernel import kernel_of
 from staged.backends.c_family.support.library import render
-from staged.ir.loops import Affine, ArrayRef, Axis, Begin, Constant, Load, Local, Loop, Nest, Store, Take
+from staged.ir.loops import (
+    Affine,
+    ArrayRef,
+    Axis,
+    Begin,
+    Compute,
+    Constant,
+    Fold,
+    Load,
+    Local,
+    Loop,
+    Merge,
+    Nest,
+    Store,
+    Take,
+)
 from staged.ir.machine import PORTABLE, Machine
 from staged.ir.nest_printer import print_nest
 from staged.ir.types import f32, f64
@@ -39,7 +54,7 @@ def compiled(nest: Nest, inputs: list[np.ndarray], out: np.ndarray, machine: Mac
     address = ctypes.c_void_p.in_dll(library, "entry").value
     assert address is not None
     scratch = aligned_buffer(text.scratch_bytes)
-    arrays = [each.ctypes.data_as(ctypes.c_void_p) for each in (*inputs, out, scratch)]
+    arrays = [each.ctypes.data_as(ctypes.c_void_p) for each in (*inputs, out, *([scratch] if text.scratch_bytes else []))]
     ctypes.CFUNCTYPE(None)(address)(*arrays, ctypes.c_int64(0), ctypes.c_int64(text.items))
     return text.scratch_bytes
 
@@ -94,6 +109,23 @@ def test_a_fold_in_two_parts_is_the_fold() -> None:
     values = np.random.default_rng(0).standard_normal(10) * 9
     (found,) = run_nest(Nest("halves", (x,), (out,), (), (Begin(whole), outer, *stores), 1), [values])
     np.testing.assert_allclose(found, [values.max(), np.exp(values - values.max()).sum()], rtol=1e-14)
+
+
+def test_a_merge_sees_the_state_before_it() -> None:
+    """All of it: the second value is found of what the first one was."""
+    x, out = ArrayRef("x", f64, 6, "input"), ArrayRef("out", f64, 2, "output")
+    (total, product), (a, b), (c, d) = ((Local(one, f64), Local(two, f64)) for one, two in (("s", "t"), ("a", "b"), ("c", "d")))
+    # Called like their ops, they would be written in place.
+    added, multiplied = Local("add", f64), Local("multiply", f64)
+    body = (Compute(added, "add", (a, c), {}), Compute(multiplied, "multiply", (a, d), {}))
+    fold = Fold((total, product), (Constant(1.0, f64), Constant(1.0, f64)), Merge((a, b), (c, d), body, (added, multiplied)))
+    i, element = Axis("i", 6), Local("element", f64)
+    loop = Loop(i, (Load(element, x, Affine.of(i)), Take(fold, (element, element))))
+    stores = tuple(Store(out, Affine((), place), local) for place, local in enumerate(fold.state))
+    nest = Nest("attention", (x,), (out,), (), (Begin(fold), loop, *stores), 1)
+    values, found = np.arange(1.0, 7.0), np.zeros(2)
+    compiled(nest, [values], found)
+    assert found.tolist() == [22.0, 16.0 * 6] == run_nest(nest, [values])[0].tolist()
 
 
 def test_a_fold_reads_as_its_rule_and_its_state() -> None:

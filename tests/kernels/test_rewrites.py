@@ -10,7 +10,7 @@ from harness import fused, kernels, tensor
 from nest_interpreter import run_nest
 
 from staged.ir.dependences import is_independent
-from staged.ir.loops import ArrayRef, Loop, Nest, walk
+from staged.ir.loops import Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Store, walk
 from staged.ir.nest_printer import print_nest
 from staged.ir.products import product_nest
 from staged.ir.rewrites import (
@@ -24,6 +24,7 @@ from staged.ir.rewrites import (
     StripMine,
     rewritten,
 )
+from staged.ir.types import f32
 from staged.kernels.lower import lower
 from staged.ops import contraction as D
 from staged.ops import elementwise as E
@@ -245,3 +246,10 @@ def test_iterations_are_independent_where_each_writes_elements_of_its_own() -> N
     assert rewritten(product(6, 10, 8), (Divide("row", 2),)).items == 6
     assert rewritten(product(6, 10, 8), (Pad("column", 5), Reorder(("column", "row")))).items == 10
     assert not is_independent(next(s for s in walk(total_nest().body) if isinstance(s, Loop)))
+
+
+@pytest.mark.parametrize("step, apart", [(1, False), (2, True), (3, True)])
+def test_elements_of_two_stores_are_apart_where_the_next_iteration_is_beyond_both(step: int, apart: bool) -> None:
+    x, y, i, value = ArrayRef("x", f32, 8, "input"), ArrayRef("y", f32, 16, "output"), Axis("i", 4), Local("value", f32)
+    stores = [Store(y, Affine.of(i, step) + offset, value) for offset in (0, 1)]
+    assert is_independent(Loop(i, (Load(value, x, Affine.of(i)), *stores))) is apart
