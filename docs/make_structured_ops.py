@@ -1,4 +1,4 @@
-"""Writes docs/structured_ops.md, the reference of the ops that are no primitives, from the declarations in staged/ir/structure.py.
+"""Writes docs/structured_ops.md, the reference of the ops that are no primitives, from staged/ir/structure.py.
 
 python -m docs.make_structured_ops
 """
@@ -17,10 +17,10 @@ HEAD = """\
 
 <!-- Written by docs/make_structured_ops.py from the declarations in staged/ir/structure.py: edit those. -->
 
-The ops of the IR that are no primitives (for these see [ops.md](ops.md), the functions over them). `*name` is any number of
-values, `name: kind` one that must be of a kind, `name?` an attribute that may be missing, `...` any others. Blocks are
-closed where their op says so: they use nothing but their parameters and what is made inside. The verifier checks every op
-against its declaration, and `staged/ir/views.py` has names for the parts of loops, branches, calls and frames.
+The ops of the IR that are no primitives (for these see [ops.md](ops.md), the functions over them). `*name` is any
+number of values, `name: kind` one that must be of a kind, `name?` an attribute that may be missing, `...` any others.
+Closed blocks use nothing but their parameters and what is made inside. The verifier checks every op against its
+declaration. `staged/ir/views.py` names the parts of loops, branches, calls, derivatives and frames.
 """
 
 
@@ -31,7 +31,9 @@ def page() -> str:
 
 def _entry(op: Structured) -> str:
     blocks = ", ".join(f"`{block.name}({block.params.text})`" for block in op.blocks)
-    attributes = ", ".join(f"`{name}`" + (f": {_types(type)}" if name != "..." else "") for name, type in op.attributes.items())
+    attributes = ", ".join(
+        f"`{name}`" + (f": {_types(type)}" if name != "..." else "") for name, type in op.attributes.items()
+    )
     rows = {
         "operands": op.operands.text and f"`{op.operands.text}`",
         "blocks": blocks + (", closed" if blocks and op.is_closed else ""),

@@ -1,4 +1,4 @@
-"""`match` with values, `None`, `True` and `False`, alternatives, captures and guards: a chain of `if`s over the subject.
+"""`match` with values, `None`, `True`, `False`, alternatives, captures and guards: `if`s over the subject.
 
     match x:                          if x == 1 or x == 2:
         case 1 | 2: a                     a
@@ -71,7 +71,8 @@ def _test(converter: Converter, pattern: ast.pattern, subject: ast.expr) -> ast.
                     return None
                 test = place(_connected(converter, "or_", test, other), pattern)
             return test
-    raise converter.refuse(pattern, "this pattern of a `match` cannot be staged", "match values, and take them apart by names")
+    hint = "match values, and take them apart by names"
+    raise converter.refuse(pattern, "this pattern of a `match` cannot be staged", hint)
 
 
 def _captured(pattern: ast.pattern) -> list[ast.Name]:

@@ -14,16 +14,10 @@ from staged.ir.declaration import Declaration, Kind, declare
 from staged.ir.nodes import Block, Op
 from staged.ir.types import FrameType, SequenceType, TensorType, Type, bool_, i64
 
-
-def _is_scalar(type: Type) -> bool:
-    return isinstance(type, TensorType) and not type.shape
-
-
 KINDS: dict[str, Callable[[Type], bool]] = {
     "tensor": lambda type: isinstance(type, TensorType),
     "index": lambda type: isinstance(type, TensorType) and not type.shape and type.dtype is i64,
     "condition": lambda type: isinstance(type, TensorType) and not type.shape and type.dtype is bool_,
-    "number": _is_scalar,
     "sequence": lambda type: isinstance(type, SequenceType),
     "frame": lambda type: isinstance(type, FrameType),
 }

@@ -35,8 +35,8 @@ FOR = structured(
     is_control=True,
     is_loop=True,
     is_carrier=True,
-    doc="Iterations `start, start + step, ...` before `stop`. The body yields the next carried values, then one element "
-    "for each of the `collected` sequences, which are the last results.",
+    doc="Iterations `start, start + step, ...` before `stop`. The body yields the next carried values, then one "
+    "element for each of the `collected` sequences, which are the last results.",
 )
 WHILE = structured(
     "while",
@@ -48,7 +48,8 @@ WHILE = structured(
     is_control=True,
     is_loop=True,
     is_carrier=True,
-    doc="Iterations as long as the condition holds, at most `bound` of them. Its body yields as that of a `for` does.",
+    doc="Iterations as long as the condition holds, at most `bound` of them. Its body yields as that of a `for` "
+    "does.",
 )
 SCOPE = structured(
     "scope",
@@ -57,8 +58,8 @@ SCOPE = structured(
     attributes={"label": Label},
     is_control=True,
     is_carrier=True,
-    doc="A block that can be left from inside: its results are what the body yields, or what a `break` to its label "
-    "passes.",
+    doc="A block that can be left from inside: its results are what the body yields, or what a `break` to its "
+    "label passes.",
 )
 
 # ---- functions of the program ---------------------------------------------------------------------
@@ -70,14 +71,15 @@ CALL = structured(
     attributes={"function": str, "in_place?": tuple, "devices?": tuple},
     effects="read write io fail",
     is_carrier=True,
-    doc="A call of the program's function of this name; functions call each other and themselves. `in_place` lists pairs "
-    "(argument, result) that are one buffer for caller and callee, `devices` says where each result is.",
+    doc="A call of the program's function of this name; functions call each other and themselves. `in_place` "
+    "lists pairs (argument, result) that are one buffer for caller and callee, `devices` says where each "
+    "result is.",
 )
 CALL_BEGIN = structured(
     "call_begin",
     attributes={"function": str, "call": int},
-    doc="Before what a call of a staged function has recorded in place, until `outline_functions` has decided which of "
-    "these become functions; the attribute `call` is the same in the `call_end`.",
+    doc="Before what a call of a staged function has recorded in place, until `outline_functions` has decided "
+    "which of these become functions; the attribute `call` is the same in the `call_end`.",
 )
 CALL_END = structured(
     "call_end", attributes={"call": int, "names": tuple}, doc="After it; `names` are those of the parameters."
@@ -108,8 +110,8 @@ JVP = structured(
     yields=yield_outputs,
     is_transform=True,
     is_closed=True,
-    doc="The block's `outputs` results, then one tangent for each float one. The last operands are the tangents of the "
-    "captures in `wrt`.",
+    doc="The block's `outputs` results, then one tangent for each float one. The last operands are the tangents "
+    "of the captures in `wrt`.",
 )
 VMAP = structured(
     "vmap",
@@ -121,8 +123,8 @@ VMAP = structured(
     yields=yield_elsewhere,
     is_transform=True,
     is_closed=True,
-    doc="The block for each of `size` elements of the captures that are `mapped` (the others are whole in each); results "
-    "have a leading axis, and those in `whole` may depend on no element.",
+    doc="The block for each of `size` elements of the captures that are `mapped` (the others are whole in each); "
+    "results have a leading axis, and those in `whole` may depend on no element.",
 )
 CHECKPOINT = structured(
     "checkpoint",
@@ -145,8 +147,8 @@ CUSTOM_VJP = structured(
     yields=yield_elsewhere,
     is_transform=True,
     is_closed=True,
-    doc="The primal, with a reverse of the user's: `forward` yields the `outputs` results and residuals, `backward` one "
-    "cotangent for each capture in `wrt`.",
+    doc="The primal, with a reverse of the user's: `forward` yields the `outputs` results and residuals, "
+    "`backward` one cotangent for each capture in `wrt`.",
 )
 COMPOSITE = structured(
     "composite",
@@ -157,8 +159,8 @@ COMPOSITE = structured(
     effects="fail",
     is_closed=True,
     is_opaque=True,
-    doc="A function over primitives with a name and perhaps a derivative of its own (`ops/composite.py`), and its static "
-    "arguments.",
+    doc="A function over primitives with a name and perhaps a derivative of its own (`ops/composite.py`), and its "
+    "static arguments.",
 )
 
 # ---- frames, sequences, absent values ---------------------------------------------------------------
@@ -169,8 +171,8 @@ FRAME_SAVE = structured(
     results="frame: frame",
     is_carrier=True,
     is_of_frames=True,
-    doc="What a call in differentiated code leaves for its reverse. Frames live as long as anything may read them: a back "
-    "end gives their memory back where an iteration, or a call, passes none of them on.",
+    doc="What a call in differentiated code leaves for its reverse. Frames live as long as anything may read "
+    "them: a back end gives their memory back where an iteration, or a call, passes none of them on.",
 )
 FRAME_LOAD = structured(
     "frame_load",
@@ -232,8 +234,8 @@ ABSENT = structured(
     "absent",
     results="value",
     harmless=True,
-    doc="An array that a branch does not have, because only the reverse of the other branch reads it: passed on, never "
-    "computed with.",
+    doc="An array that a branch does not have, because only the reverse of the other branch reads it: passed on, "
+    "never computed with.",
 )
 
 # ---- Variables, the world outside -------------------------------------------------------------------
@@ -257,14 +259,16 @@ PRINT = structured(
     operands="*values",
     attributes={"parts": tuple, "end": str, "file": str},
     effects="io fail",
-    doc="Text: `parts` are texts and places of operands with their formats. To a `file`, the last operand is its number.",
+    doc="Text: `parts` are texts and places of operands with their formats. To a `file`, the last operand is its "
+    "number.",
 )
 ASSERT = structured(
     "assert",
     operands="condition: condition, *values",
     attributes={"parts": tuple, "kind": str},
     effects="fail",
-    doc="Stops the program where the condition does not hold, with an error of this `kind` and a message of `parts`.",
+    doc="Stops the program where the condition does not hold, with an error of this `kind` and a message of "
+    "`parts`.",
 )
 RAISE = structured(
     "raise",
@@ -316,7 +320,8 @@ COPY = structured(
     operands="value: tensor",
     results="value: tensor",
     attributes={"source": Device, "what": str, "why": str},
-    doc="A value of the device `source`, on the op's device; `what` it is called and `why` it is copied are for people.",
+    doc="A value of the device `source`, on the op's device; `what` it is called and `why` it is copied are for "
+    "people.",
 )
 KERNEL = structured(
     "kernel",
@@ -338,8 +343,8 @@ CONTRACTION = structured(
     effects="fail",
     is_closed=True,
     is_opaque=True,
-    doc="A product or a convolution, the primitive called `kind`, with the ops that are computed as its elements are "
-    "stored.",
+    doc="A product or a convolution, the primitive called `kind`, with the ops that are computed as its elements "
+    "are stored.",
 )
 LIBRARY = structured(
     "library",

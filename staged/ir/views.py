@@ -187,7 +187,7 @@ class Derivative:
 
     @property
     def directions(self) -> tuple[Value, ...]:
-        """The cotangents of results of a `vjp` (those in `of`), the tangents of captures of a `jvp` (those in `wrt`)."""
+        """Of a `vjp` the cotangents of the results in `of`, of a `jvp` the tangents of the captures in `wrt`."""
         return self.op.operands[len(self.primal.params) :]
 
     @property
@@ -201,11 +201,6 @@ class Derivative:
         """The results of the primal that the directions of a `vjp` belong to."""
         numbers: tuple[int, ...] = self.op.attrs["of"]
         return numbers
-
-    @property
-    def results(self) -> tuple[Value, ...]:
-        """The results of the primal, which come first."""
-        return self.op.results[: self.op.attrs["outputs"]]
 
 
 @dataclass(frozen=True, slots=True)
