@@ -62,7 +62,7 @@ SECTIONS = {
     "ctc": "Alignment of sequences",
     "random": "Random numbers",
 }
-ELSEWHERE = {"gradient": "elementwise", "subscript": "index"}
+ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "shape", "subscript": "index"}
 DTYPES = (st.f32, st.f64, st.i32, st.i64, st.u8, st.u32, st.bool_)
 WORDS = {
     "any": {"f32", "f64", "i32", "i64", "u8", "u32", "bool"},

@@ -18,6 +18,11 @@ from contextlib import contextmanager
 from staged.source import Position, excerpt
 
 
+def article(noun: str) -> str:
+    """A noun with its indefinite article: `an int`, `a list`, `an ndarray`."""
+    return f"{'an' if noun[:1] in 'AEIOaeio' or noun == 'ndarray' else 'a'} {noun}"
+
+
 class StagedError(Exception):
     """Base of every error that `staged` raises on purpose.
 

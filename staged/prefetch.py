@@ -16,7 +16,7 @@ import numpy as np
 
 from staged.backends.registry import choose
 from staged.eager import drawn
-from staged.errors import ArgumentError, StagedError
+from staged.errors import ArgumentError, StagedError, article
 from staged.frontend import trees
 from staged.frontend.arguments import as_argument, staged_type
 from staged.frontend.device_options import device_options
@@ -83,7 +83,7 @@ def loader(iterable: Iterable[T], ahead: int = 2, device: Device | None = None) 
     if not isinstance(ahead, int) or isinstance(ahead, bool) or ahead < 1:
         raise ArgumentError(f"loader takes `ahead` of 1 or more items, got {ahead!r}", where=here())
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
-        raise ArgumentError(f"loader takes what a `for` goes through, got a {type(iterable).__name__}", where=here())
+        raise ArgumentError(f"loader takes what a `for` goes through, got {article(type(iterable).__name__)}", where=here())
     return Loader(iterable, ahead, device)
 
 

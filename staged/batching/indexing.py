@@ -9,7 +9,8 @@ from staged.batching.values import emit, i64_scalar, repeat, spread_to, unchecke
 from staged.ir.nodes import Op
 from staged.ir.types import Extent, i64
 from staged.ops.array import Array
-from staged.ops.elementwise import logical_and, where
+from staged.ops.choice import where
+from staged.ops.elementwise import logical_and
 from staged.ops.promote import cast
 from staged.ops.source import iota
 

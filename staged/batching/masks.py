@@ -11,7 +11,7 @@ from staged.batching.values import emit, i64_scalar, spread_to
 from staged.ir.nodes import Value
 from staged.ir.types import Extent, i32
 from staged.ops.array import Array
-from staged.ops.elementwise import select
+from staged.ops.choice import select
 from staged.ops.promote import cast
 from staged.ops.record import RecordContext
 from staged.ops.source import zeros

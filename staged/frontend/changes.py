@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from staged.errors import article
 from staged.frontend import trees
 from staged.frontend.bodies import Mutation
 from staged.frontend.join import same_tree
@@ -41,7 +42,7 @@ def settle_changes(trace: TraceContext) -> None:
                 else:
                     contents[name] = was
             elif not _write_again(trace, owner, name, now):
-                trace.reads.reason(f"the attribute `{name}` of a {type(owner).__name__} changes while staging")
+                trace.reads.reason(f"the attribute `{name}` of {article(type(owner).__name__)} changes while staging")
 
 
 def holds_staged(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import ProgramValueError, ShapeError, StagedValueError, StagingError
+from staged.errors import ProgramValueError, ShapeError, StagedValueError, StagingError, article
 from staged.frontend.assert_ import check
 from staged.frontend.locals import Locals
 from staged.frontend.tracing import current_trace
@@ -402,7 +402,7 @@ def zipped(values: tuple[Any, ...], strict: bool = False) -> Zip | None:
             inner = Range(value.start, value.stop, value.step)
         if inner is None:
             raise StagingError(
-                f"`zip` mixes a staged iterable with a {type(value).__name__}, which exists only while staging",
+                f"`zip` mixes a staged iterable with {article(type(value).__name__)}, which exists only while staging",
                 where=here(),
                 hint="make it an array (`st.stack(...)`), or loop over `range(...)` and index",
             )

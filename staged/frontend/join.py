@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import CarriedValueError
+from staged.errors import CarriedValueError, article
 from staged.frontend import trees
 from staged.frontend.locals import Locals, Poison
 from staged.frontend.tracing import TraceContext
@@ -213,7 +213,7 @@ def describe_leaf(leaf: Leaf) -> str:
         return f"a Variable of {value.type}"
     if isinstance(value, Array | np.ndarray):
         return str(leaf_type(value))
-    return f"a {type(value).__name__}"
+    return f"{article(type(value).__name__)}"
 
 
 def made_at(value: Any, scope: Locals, name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import StaticStateError
+from staged.errors import StaticStateError, article
 from staged.frontend.bodies import Mutation, OpenBody
 from staged.frontend.join import same_tree
 from staged.frontend.objects import Origins, before_change, contents_of, is_tracked
@@ -135,7 +135,7 @@ def record_attribute(owner: Any, name: str) -> None:
             else:
                 contents[name] = own
 
-        text = f"the attribute `{name}` of{{name}} (a {type(owner).__name__})"
+        text = f"the attribute `{name}` of{{name}} ({article(type(owner).__name__)})"
         record_mutation(owner, text, lambda: getattr(owner, name, _ABSENT), undo, name)
 
 

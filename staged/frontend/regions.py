@@ -19,8 +19,8 @@ from staged.frontend.tracing import TraceContext, current_trace
 from staged.ir.options import Algorithms
 from staged.ir.types import CPU, Device
 from staged.ops.array import Array
+from staged.ops.choice import to_device
 from staged.ops.context import context_or_none
-from staged.ops.elementwise import to_device
 from staged.source import here
 
 GPU = Device("gpu")

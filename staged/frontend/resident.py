@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, StagingError
+from staged.errors import DTypeError, StagingError, article
 from staged.frontend.device_options import Options, joined_options
 from staged.frontend.read_only import freeze, thaw
 from staged.ir.types import CPU, Device, shape_text
@@ -166,7 +166,7 @@ class BorrowedArray(_Described):
     def host(self) -> np.ndarray[Any, Any]:  # type: ignore[override]
         """There is none: the elements are another library's to copy."""
         raise StagingError(
-            f"a {type(self.owner).__name__} on {self.device} is read on the host",
+            f"{article(type(self.owner).__name__)} on {self.device} is read on the host",
             where=here(),
             hint="call the function in `with st.with_backend(st.GPU):`, or pass what the library copies to the host",
         )
@@ -208,7 +208,7 @@ def borrowed(value: Any, what: str) -> BorrowedArray | None:
     made = BorrowedArray(value, interface, _device_of_owner(value))
     if interface.get("mask") is not None or not _is_contiguous(made, interface.get("strides")):
         raise DTypeError(
-            f"{what} is a {type(value).__name__} on {made.device} whose elements are not one after another",
+            f"{what} is {article(type(value).__name__)} on {made.device} whose elements are not one after another",
             where=here(),
             hint="make a contiguous one first, such as `x.contiguous()` of PyTorch's or `cupy.ascontiguousarray(x)`",
         )

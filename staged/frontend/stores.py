@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import ShapeError, StagedValueError, StagingError, StaticStateError
+from staged.errors import ShapeError, StagedValueError, StagingError, StaticStateError, article
 from staged.frontend.attributes import attribute
 from staged.frontend.calls import call
 from staged.frontend.locals import Locals
@@ -124,7 +124,7 @@ def _note_hooks(trace: TraceContext, owner: Any, name: str) -> None:
         if trace.is_made(owner):
             trace.reads.consumed(function)
         else:
-            trace.reads.reason(f"the attribute `{name}` of a {cls.__name__} is set by `{function.__qualname__}` while staging")
+            trace.reads.reason(f"the attribute `{name}` of {article(cls.__name__)} is set by `{function.__qualname__}` while staging")
 
 
 @operator

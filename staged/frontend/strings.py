@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from staged.errors import StagingError
+from staged.errors import StagingError, article
 from staged.frontend.calls import call, method_of
 from staged.frontend.operands import note_operand, note_printed
 from staged.frontend.sources import is_convertible
@@ -115,7 +115,7 @@ def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
         return format_parts(call(written, value), "", spec)
     if _holds_staged(value):
         if spec:
-            raise StagingError(f"a {type(value).__name__} takes no format specification", where=here())
+            raise StagingError(f"{article(type(value).__name__)} takes no format specification", where=here())
         return nested_parts(value)
     converters: dict[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
     converted = converters[conversion](value) if conversion else value

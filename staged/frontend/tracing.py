@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import LeakError
+from staged.errors import LeakError, article
 from staged.frontend.attempts import TraceState
 from staged.frontend.captured import name_of_captured, whole_behind, whole_view
 from staged.frontend.dtypes import unsupported_dtype
@@ -206,7 +206,7 @@ class TraceContext(TraceState):
             self.reads.consumed(array)
         elif not self.is_made(array):
             self.reads.reason(
-                f"a {type(array).__name__} from outside is read, which is no array of NumPy's: pass it as an argument"
+                f"{article(type(array).__name__)} from outside is read, which is no array of NumPy's: pass it as an argument"
             )
 
     def _hidden_name(self, array: Any) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any
 
-from staged.errors import StagingError
+from staged.errors import StagingError, article
 from staged.frontend.assert_ import KINDS
 from staged.frontend.assign import assign
 from staged.frontend.handlers import Handlers, Raiser, Raisers
@@ -109,7 +109,7 @@ class in_try:
             error = next((error for error in errors if issubclass(error, kinds)), None)
             if error is not None:
                 raise StagingError(
-                    f"{what} goes on with an infinity or NaN where Python raises {_article(error.__name__)}, "
+                    f"{what} goes on with an infinity or NaN where Python raises {article(error.__name__)}, "
                     "for which the `try` around it waits",
                     where=where,
                     hint="ask before: `if divisor != 0.0: ...`, `if x > 0.0: ...`; or leave the `try` to the caller",
@@ -118,7 +118,7 @@ class in_try:
             error = _stops_with(op)
             if error is not None and issubclass(error, kinds):
                 raise StagingError(
-                    f"this may stop the program with {_article(error.__name__)}, which the `try` around it cannot catch",
+                    f"this may stop the program with {article(error.__name__)}, which the `try` around it cannot catch",
                     where=op.where,
                     hint="ask before: `if i < len(x): ...`, `if divisor != 0: ...`; or leave the `try` to the caller",
                 )
@@ -209,10 +209,6 @@ def _stops_with(op: Op) -> type[BaseException] | None:
 
 def _is_index(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype.is_integer
-
-
-def _article(name: str) -> str:
-    return f"an {name}" if name[0] in "AEIOU" else f"a {name}"
 
 
 operator(in_try)

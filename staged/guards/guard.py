@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
+from staged.errors import article
 from staged.guards.expected import Expected, Object
 from staged.source import Position
 
@@ -27,7 +28,7 @@ class Guard:
         name = (
             f"`{owner.__name__}`"
             if isinstance(owner, type | FunctionType | ModuleType)
-            else f"a {type(owner).__name__}"
+            else f"{article(type(owner).__name__)}"
         )
         match self.kind:
             case "name" | "no name":

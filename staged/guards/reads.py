@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.errors import article
 from staged.guards.expected import (
     Entries,
     Expected,
@@ -440,12 +441,12 @@ class Reads:
         """Each call of the program sets an attribute to a value that is the same in every trace."""
         if isinstance(wanted, Items | Entries | Members) and not isinstance(value, tuple | frozenset):
             self.reason(
-                f"the attribute `{name}` of a {type(owner).__name__} is a new {type(value).__name__} in every trace"
+                f"the attribute `{name}` of {article(type(owner).__name__)} is a new {type(value).__name__} in every trace"
             )
             return
         read = self.guards.get(("attribute", id(owner), name))
         if read is not None and read.value != wanted:
-            self.reason(f"the attribute `{name}` of a {type(owner).__name__} is read and changed while staging")
+            self.reason(f"the attribute `{name}` of {article(type(owner).__name__)} is read and changed while staging")
         self.writes.append((self._owner(owner), name, value))
 
     def reason(self, text: str) -> None:
@@ -467,7 +468,7 @@ class Reads:
         try:
             return expected(value, self._met)
         except TooLargeError:
-            self.reason(f"a {type(value).__name__} of {len(value):,} elements is read while staging")
+            self.reason(f"{article(type(value).__name__)} of {len(value):,} elements is read while staging")
             return None
 
     def _met(self, value: Any) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from staged.errors import article
 from staged.ir.declaration import DECLARED
 from staged.ir.dependences import (
     Body,
@@ -171,7 +172,7 @@ class Reorder:
             if isinstance(s, Accumulate) and s.reduction not in inside and not keeps(axes):
                 raise _illegal(self, f"{s.reduction.target.name} would take in its terms in another order")
             if not is_movable(s):
-                raise _illegal(self, f"a {type(s).__name__} keeps its place")
+                raise _illegal(self, f"{article(type(s).__name__)} keeps its place")
         for array, index in written(body):
             if any(not same(index, other) for other in accesses(body, array)):
                 raise _illegal(self, f"{array.name} is read or written at several places")
@@ -231,7 +232,7 @@ class Keep:
         for s in (*before, *walk(loop.body)):
             own = isinstance(s, Accumulate) and (s.reduction in loop.reductions or s.reduction in inner)
             if not (own or isinstance(s, Load | LoadPair | PositionOf | Loop) or is_pure(s)):
-                raise _illegal(self, f"a {type(s).__name__} keeps its place")
+                raise _illegal(self, f"{article(type(s).__name__)} keeps its place")
         read = {s.array for s in (*before, *walk(loop.body)) if isinstance(s, Load | LoadPair)}
         for array, _ in written(after):
             if array in read:

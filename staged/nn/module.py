@@ -9,6 +9,7 @@ import numpy as np
 
 import staged as st
 from staged.eager import is_plain
+from staged.errors import article
 from staged.nn.parameters import Parameter
 from staged.nn.state import MatchedKeys, load
 from staged.other_names import OF_MODULES, answer_from, no_attribute
@@ -236,7 +237,7 @@ class Module:
                 if isinstance(each, Module | st.Variable | Generator) and id(each) not in seen:
                     what = next(word for kind, word in _HIDDEN if isinstance(each, kind))
                     raise TypeError(
-                        f"`{type(self).__name__}.{name}` is a {type(value).__name__} of {what}: "
+                        f"`{type(self).__name__}.{name}` is {article(type(value).__name__)} of {what}: "
                         "put modules into an nn.ModuleList or nn.ModuleDict, Variables and generators into attributes "
                         "of their own"
                     )
@@ -318,7 +319,7 @@ def check_module(holder: Module, module: Any) -> None:
         if isinstance(module, list | tuple):
             hint = "give the modules one by one: `nn.Sequential(*modules)`"
         raise st.ArgumentError(
-            f"{type(holder).__name__} holds modules, got a {type(module).__name__}", where=st.here(), hint=hint
+            f"{type(holder).__name__} holds modules, got {article(type(module).__name__)}", where=st.here(), hint=hint
         )
 
 

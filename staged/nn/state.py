@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import staged as st
+from staged.errors import article
 
 
 class MatchedKeys(NamedTuple):
@@ -95,4 +96,4 @@ def _is_small_float(dtype: np.dtype[Any]) -> bool:
 
 def _described(value: Any) -> str:
     kind = getattr(value, "dtype", None)
-    return f"a {type(value).__name__}" + (f" of {kind}" if kind is not None else "")
+    return f"{article(type(value).__name__)}" + (f" of {kind}" if kind is not None else "")

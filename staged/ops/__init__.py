@@ -7,6 +7,7 @@ Importing this package declares them all. `__all__` lists the array functions, w
 """
 
 from staged.ops import numpy_map, random  # noqa: F401  (declares their functions)
+from staged.ops.choice import astype, where
 from staged.ops.composites import (
     dropout,
     elu,
@@ -31,7 +32,6 @@ from staged.ops.elementwise import (
     acos,
     add,
     asin,
-    astype,
     atan,
     atan2,
     bitwise_and,
@@ -84,7 +84,6 @@ from staged.ops.elementwise import (
     tan,
     tanh,
     trunc,
-    where,
 )
 from staged.ops.elementwise import (
     pow_ as pow,
@@ -93,6 +92,7 @@ from staged.ops.elementwise import (
     round_ as round,
 )
 from staged.ops.index import dynamic_slice, dynamic_update_slice, scatter_add, take, take_along_axis
+from staged.ops.joining import concat, repeat, roll, split, stack, tile, unstack
 from staged.ops.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -135,7 +135,6 @@ from staged.ops.reduction import (
 from staged.ops.shape import (
     broadcast_arrays,
     broadcast_to,
-    concat,
     expand_dims,
     flatten,
     flip,
@@ -144,17 +143,11 @@ from staged.ops.shape import (
     pad,
     permute,
     permute_dims,
-    repeat,
     reshape,
-    roll,
-    split,
     squeeze,
-    stack,
     swapaxes,
-    tile,
     transpose,
     unsqueeze,
-    unstack,
 )
 from staged.ops.source import (
     arange,

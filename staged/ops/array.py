@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from staged.errors import LeakError, StagedValueError
+from staged.errors import LeakError, StagedValueError, article
 from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
 from staged.other_names import no_attribute, unknown_array_name
@@ -115,7 +115,7 @@ class Array:
     def __rmul__(self, other: Any) -> Array:
         if isinstance(other, list | tuple | str) and not self.shape and self.dtype.is_integer:
             raise StagedValueError(
-                f"a {type(other).__name__} is repeated a number of times that is known while staging",
+                f"{article(type(other).__name__)} is repeated a number of times that is known while staging",
                 where=here(),
                 hint=f"{static_hint(self)}; for a product write `st.asarray(x) * n`",
             )

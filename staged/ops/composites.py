@@ -14,21 +14,9 @@ import numpy as np
 
 from staged.ir.types import Shape, f32
 from staged.ops.array import Array
+from staged.ops.choice import select, where
 from staged.ops.composite import composite
-from staged.ops.elementwise import (
-    abs_,
-    erf,
-    exp,
-    expm1,
-    isfinite,
-    log,
-    log1p,
-    maximum,
-    select,
-    square,
-    tanh,
-    where,
-)
+from staged.ops.elementwise import abs_, erf, exp, expm1, isfinite, log, log1p, maximum, square, tanh
 from staged.ops.primitive import Sample, next_axes, next_axis
 from staged.ops.promote import as_array, axes_of, axis_of, cast, is_number, promoted, shape_error
 from staged.ops.public import public

@@ -14,26 +14,23 @@ import numpy as np
 
 from staged.errors import DTypeError, ProgramValueError, ProgramZeroDivisionError, ShapeError
 from staged.ir.nodes import FAIL, PURE, Attrs, Effect
-from staged.ir.numbers import limits
 from staged.ir.types import DType, TensorType, Type, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
+from staged.ops.choice import ones_of, select, stop_gradient, where, zeros_of
 from staged.ops.context import bind
 from staged.ops.number_list import NumberList
-from staged.ops.primitive import BadSample, Primitive, Sample, Slope, diagonal, primitive
+from staged.ops.primitive import BadSample, Sample, Slope, diagonal, primitive
 from staged.ops.promote import (
     as_array,
     broadcast,
-    broadcast_shapes,
     cast,
-    check_dtype,
-    dtype_error,
     handle,
     is_number,
     promoted,
     together,
     type_of,
 )
-from staged.ops.public import internal, public
+from staged.ops.public import public
 
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]
@@ -370,9 +367,9 @@ def _per_square(t: Any, side: Any, a: Any, b: Any) -> Any:
     """t * side / (a^2 + b^2), of sides divided by the longer one first, so that no square leaves the range; 0 at (0, 0)."""
     length = stop_gradient(maximum(abs_(a), abs_(b)))
     is_origin = length == 0
-    scale = select(is_origin | isinf(length), _ones(length), length)
+    scale = select(is_origin | isinf(length), ones_of(length), length)
     square_ = square(a / scale) + square(b / scale)
-    return select(is_origin, _zeros(t), t * (side / scale / select(is_origin, _ones(square_), square_) / scale))
+    return select(is_origin, zeros_of(t), t * (side / scale / select(is_origin, ones_of(square_), square_) / scale))
 
 
 atan2: Binary = _binary(
@@ -391,8 +388,8 @@ atan2: Binary = _binary(
 
 def _share(t: Any, y: Any, x: Any, other: Any) -> Any:
     """t * exp(x - y), the share of exp(x) in exp(y): half if both are the same infinity, all if x alone is +inf."""
-    gap = select(x == y, _zeros(y), x - y)
-    return t * exp(select((x == other) & isinf(y), _ones(y) * -_LOG_2, gap))
+    gap = select(x == y, zeros_of(y), x - y)
+    return t * exp(select((x == other) & isinf(y), ones_of(y) * -_LOG_2, gap))
 
 
 logaddexp: Binary = _binary(
@@ -452,14 +449,6 @@ def _power(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> Any:
     return np.power(a, b)
 
 
-def _zeros(x: Array) -> Array:
-    return broadcast(cast(as_array(0.0), x.dtype, x.type.weak), x.shape)
-
-
-def _ones(x: Array) -> Array:
-    return broadcast(cast(as_array(1.0), x.dtype, x.type.weak), x.shape)
-
-
 def _slope_of_base(t: Any, y: Any, a: Any, b: Any) -> Any:
     """t * b * a^(b - 1); 0 for b = 0 also where a^-1 is not finite.
 
@@ -467,12 +456,12 @@ def _slope_of_base(t: Any, y: Any, a: Any, b: Any) -> Any:
     """
     smallest = float(np.finfo(a.dtype.numpy).smallest_normal)
     lost = (b == 0) & logical_not(abs_(a) >= smallest)
-    return t * (b * _general_power(select(lost, _ones(a), a), b - 1.0))
+    return t * (b * _general_power(select(lost, ones_of(a), a), b - 1.0))
 
 
 def _slope_of_exponent(t: Any, y: Any, a: Any, b: Any) -> Any:
     """t * y * log(a); 0 for a = 0 and b >= 0, as in torch: the logarithm sees no 0 there."""
-    return t * (y * log(select((a == 0) & (b >= 0), _ones(a), a)))
+    return t * (y * log(select((a == 0) & (b >= 0), ones_of(a), a)))
 
 
 _general_power: Binary = _binary(
@@ -632,159 +621,7 @@ def bitwise_invert(x: Any) -> Array:
     return logical_not(array) if type_of(array).dtype.is_bool else _strict_invert(array)
 
 
-# ---- choice and conversion ------------------------------------------------------------------------
-
-
-def _infer_select(condition: TensorType, a: TensorType, b: TensorType) -> TensorType:
-    if not condition.dtype.is_bool:
-        raise DTypeError(f"where needs a bool condition, got {condition}", hint="compare: `x > 0`")
-    if not condition.shape == a.shape == b.shape:
-        raise ShapeError(f"where needs operands of one shape, got {condition}, {a} and {b}")
-    if a.dtype is not b.dtype or a.weak != b.weak:
-        raise DTypeError(f"where needs two values of one dtype, got {a} and {b}", hint="cast one of them")
-    return a
-
-
-def _select_jvp(tangents: Sequence[Any], y: Any, operands: Sequence[Any]) -> Any:
-    _, a, b = tangents
-    if a is None and b is None:
-        return None
-    return select(operands[0], _zeros(y) if a is None else a, _zeros(y) if b is None else b)
-
-
-_select: Primitive = primitive(
-    name="select",
-    kind="elementwise",
-    harmless=True,
-    infer=_infer_select,
-    reference=lambda condition, a, b: np.where(condition, a, b),
-    vjp=lambda ct, y, condition, a, b: [None, select(condition, ct, _zeros(ct)), select(condition, _zeros(ct), ct)],
-    jvp=_select_jvp,
-    samples=[
-        Sample((np.array([[True, False, True]]), (1, 3), (1, 3)), dtypes=_SAMPLE_DTYPES[ANY]),
-        Sample((np.array(True), (), ())),
-        Sample((np.zeros((0, 2), bool), (0, 2), (0, 2))),
-    ],
-    bad=[
-        BadSample((TensorType(f32, (2,)),) * 3, DTypeError, "bool condition"),
-        BadSample((TensorType(bool_, (2,)), TensorType(f32, (2,)), TensorType(f32, (3,))), ShapeError, "one shape"),
-        BadSample((TensorType(bool_, (2,)), TensorType(f32, (2,)), TensorType(f64, (2,))), DTypeError, "one dtype"),
-    ],
-    doc="a where the condition holds, b elsewhere. The other one's derivative is 0 there.",
-)
-
-
-def select(condition: Array, a: Array, b: Array) -> Array:
-    """The primitive behind `where`, for operands of one shape."""
-    return bind(_select, [condition, a, b])
-
-
-@public("where")
-def where(condition: Any, a: Any, b: Any) -> Array:
-    """`a` where `condition` holds, `b` elsewhere, element by element. Array API `where`.
-
-    Shapes broadcast, the dtypes of `a` and `b` promote. Both are computed; the gradient of the one not chosen is 0.
-    Raises DTypeError for a condition that is not bool.
-    """
-    test = as_array(condition)
-    if not test.dtype.is_bool:
-        raise dtype_error(f"where needs a bool condition, got {test.type}", test, hint="compare: `x > 0`")
-    left, right = promoted(a, b, name="where")
-    shape = broadcast_shapes(test.shape, left.shape, right.shape)
-    return select(broadcast(test, shape), *together(broadcast(left, shape), broadcast(right, shape), name="where"))
-
-
-def _convert(x: np.ndarray[Any, Any], dtype: DType, weak: bool = False) -> np.ndarray[Any, Any]:
-    if x.dtype.kind == "f" and dtype.is_integer:
-        return _whole(x, dtype)
-    return x.astype(dtype.numpy)
-
-
-def _whole(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """Floats as integers. NumPy leaves values outside of the dtype's range undefined; see `astype`."""
-    low, high = limits(dtype)
-    beyond = x >= float(high + 1)
-    inside = (np.trunc(x) >= float(low)) & ~beyond
-    found = np.where(inside, x, 0).astype(dtype.numpy)
-    found[~inside] = low
-    if dtype.kind == "u":
-        found[beyond] = high
-    return found
-
-
-_cast: Primitive = primitive(
-    name="cast",
-    kind="elementwise",
-    harmless=True,
-    named_after_operand=True,
-    infer=lambda x, dtype, weak=False: TensorType(dtype, x.shape, weak and not x.shape),
-    reference=_convert,
-    vjp=lambda ct, y, x, dtype, weak=False: [
-        cast(ct, x.dtype, x.type.weak) if dtype.is_float and x.dtype.is_float else None
-    ],
-    jvp=lambda tangents, y, operands, dtype, weak=False: (
-        cast(tangents[0], dtype, weak) if tangents[0] is not None and dtype.is_float else None
-    ),
-    shift=lambda attrs, size: {"dtype": attrs["dtype"]},
-    samples=[
-        Sample(((2, 3),), {"dtype": f64}, dtypes=_SAMPLE_DTYPES[ANY]),
-        Sample(((2, 3),), {"dtype": f32}, dtypes=(f64, i64), differentiate=()),
-        Sample(((3,),), {"dtype": i32}, dtypes=_SAMPLE_DTYPES[ANY], low=0, differentiate=()),
-        Sample(((0, 2),), {"dtype": bool_}, dtypes=_SAMPLE_DTYPES[ANY], differentiate=()),
-    ],
-    doc="The same values in another dtype: floats to integers drop the fraction (see `astype` for those out of range), integers wrap "
-    "around, numbers to bools ask for != 0.",
-)
-
-
-@public("astype", method=True)
-def astype(x: Any, dtype: Any) -> Array:
-    """`x` converted to `dtype`. Array API `astype`.
-
-    Floats to integers drop the fraction. A float outside of the dtype's range becomes its smallest integer (for an
-    unsigned dtype the nearer end of the range); NaN becomes its smallest integer. Integers that do not fit wrap around;
-    a number becomes the bool `number != 0`. The gradient passes between floats.
-    Raises: DTypeError for an unknown dtype.
-    """
-    return cast(as_array(x), check_dtype(dtype))
-
-
-_stop: Primitive = primitive(
-    name="stop_gradient",
-    kind="elementwise",
-    elements="viewed",
-    harmless=True,
-    named_after_operand=True,
-    infer=lambda x: x,
-    reference=lambda x: x,
-    vjp=lambda ct, y, x: [None],
-    jvp=lambda tangents, y, operands: None,
-    samples=[Sample(((2, 3),), differentiate=())],
-    doc="x, as a constant to every derivative.",
-)
-
-
-@internal("stop_gradient", torch=("detach",))
-def stop_gradient(x: Any) -> Array:
-    """`x` as it is, but a constant to every derivative. JAX `lax.stop_gradient`."""
-    return bind(_stop, [as_array(x)])
-
-
-_to: Primitive = primitive(
-    name="to_device",
-    kind="elementwise",
-    infer=lambda x: x,
-    reference=lambda x: x,
-    vjp=lambda ct, y, x: [ct],
-    jvp=lambda tangents, y, operands: None if tangents[0] is None else to_device(tangents[0]),
-    samples=[Sample(((2, 3),)), Sample(((0, 4),))],
-    doc="x on the device of the op; placement makes it a copy where x is elsewhere, and nothing where it is there.",
-)
-
-
-def to_device(x: Any) -> Array:
-    """`x` on the device of the code around."""
-    return bind(_to, [as_array(x)])
+# ---- limits ---------------------------------------------------------------------------------------
 
 
 @public("clip", method=True, torch=("clamp",))

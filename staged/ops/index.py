@@ -16,9 +16,9 @@ from staged.ir.loops import NO_ELEMENTS, OUT_OF_RANGE
 from staged.ir.nodes import FAIL
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import METHODS, Array
+from staged.ops.choice import select, where
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
-from staged.ops.elementwise import select, where
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
 from staged.ops.promote import as_array, axis_of, broadcast, broadcast_shapes, cast, constant, dtype_error, shape_error
 from staged.ops.public import public

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError
+from staged.errors import DTypeError, article
 from staged.source import here
 
 _BY_NUMPY = ("__array_interface__", "__array_struct__")
@@ -35,7 +35,7 @@ def elements(x: Any, what: str = "an array") -> np.ndarray[Any, Any]:
             array = np.asarray(x) if by_numpy else np.from_dlpack(x)
         except Exception as error:
             raise DTypeError(
-                f"{what} is a {type(x).__name__} that NumPy cannot read: {error}",
+                f"{what} is {article(type(x).__name__)} that NumPy cannot read: {error}",
                 where=here(),
                 hint="pass a NumPy array of its elements; of a tensor of PyTorch's that is `x.detach().cpu().numpy()`",
             ) from None

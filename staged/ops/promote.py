@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import ArgumentError, DTypeError, ShapeError, StagedError, StagedValueError
+from staged.errors import ArgumentError, DTypeError, ShapeError, StagedError, StagedValueError, article
 from staged.ir.nodes import Value
 from staged.ir.numbers import limits
 from staged.ir.types import DTYPES, Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
@@ -187,7 +187,7 @@ def check_class(x: Any, what: str = "an array") -> None:
     else:
         why = "what its class adds to the elements would be lost"
         hint = "pass `np.asarray(x)` where the bare elements are meant"
-    raise DTypeError(f"{what} is a {type(x).__name__}: {why}", where=here(), hint=hint)
+    raise DTypeError(f"{what} is {article(type(x).__name__)}: {why}", where=here(), hint=hint)
 
 
 def _from_list(items: Sequence[Any]) -> Array | NumberList:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError
+from staged.errors import DTypeError, article
 from staged.ir.types import DType, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, u32
 from staged.ops.array import Array
 from staged.ops.context import bind, current_context
@@ -237,7 +237,7 @@ _permutation_op = _random(
 def _key(generator: Any) -> list[Array]:
     """(seed, stream, counter) of one execution of a random op, from the context."""
     if generator is not None and not hasattr(type(generator), "__staged_generator__"):
-        raise dtype_error(f"a generator is a `st.random.Generator`, got a {type(generator).__name__}")
+        raise dtype_error(f"a generator is a `st.random.Generator`, got {article(type(generator).__name__)}")
     return [cast(part, i64) for part in current_context().next_random(generator)]
 
 

@@ -16,8 +16,9 @@ from staged.ir.declaration import prims
 from staged.ir.loops import NO_ELEMENTS
 from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops.array import Array
+from staged.ops.choice import select
 from staged.ops.context import bind
-from staged.ops.elementwise import BOOLS, NUMBERS, divide, maximum, not_equal, select, sqrt, square
+from staged.ops.elementwise import BOOLS, NUMBERS, divide, maximum, not_equal, sqrt, square
 from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, next_axes, next_axis, primitive
 from staged.ops.promote import (
     as_array,

@@ -10,9 +10,10 @@ import numpy as np
 from staged.errors import ShapeError
 from staged.ir.types import Dim, DType, Extent, Shape, TensorType, dtype_of, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import Array, static_hint
+from staged.ops.choice import where
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
-from staged.ops.elementwise import equal, where
+from staged.ops.elementwise import equal
 from staged.ops.number_list import NumberList
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (

@@ -15,9 +15,9 @@ import numpy as np
 from staged.errors import ProgramIndexError, StagedValueError, StaticIndexError
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, i64, shape_text
 from staged.ops.array import Array, StagedArray
+from staged.ops.choice import select, where
 from staged.ops.context import bind, current_context
 from staged.ops.dimension import dim_of
-from staged.ops.elementwise import select, where
 from staged.ops.index import (
     checked_index,
     checked_window,

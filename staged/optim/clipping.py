@@ -8,6 +8,7 @@ from typing import Any
 
 import staged as st
 from staged import nn
+from staged.errors import article
 
 
 def _refuse_parameters(name: str, grads: Any) -> None:
@@ -17,7 +18,7 @@ def _refuse_parameters(name: str, grads: Any) -> None:
     """
     if isinstance(grads, nn.Module) or not (_is_node(grads) or isinstance(grads, st.Array | Iterable)):
         raise st.ArgumentError(
-            f"{name} takes a dict or list of gradients, got a {type(grads).__name__}", where=st.here()
+            f"{name} takes a dict or list of gradients, got {article(type(grads).__name__)}", where=st.here()
         )
     if hasattr(grads, "names") or any(isinstance(leaf, nn.Parameter) for leaf in _leaves(grads)):
         raise st.ArgumentError(

@@ -10,6 +10,7 @@ import numpy as np
 
 import staged as st
 from staged.eager import is_plain
+from staged.errors import article
 from staged.nn.state import elements, shape_of
 from staged.other_names import OF_OPTIMIZERS, answer_from, no_attribute
 
@@ -128,7 +129,7 @@ class Optimizer:
                 )
             if not hasattr(grad, "shape"):
                 raise st.ArgumentError(
-                    f"the gradient of parameter `{param.name}` is an array, got a {type(grad).__name__}",
+                    f"the gradient of parameter `{param.name}` is an array, got {article(type(grad).__name__)}",
                     where=st.here(),
                     hint="leave a parameter out of the optimiser that has none",
                 )
@@ -359,7 +360,7 @@ def _named(
                 hint='put them into one, too: `{"params": [...]}`',
             )
         if not isinstance(value, st.Variable):
-            raise st.DTypeError(f"{owner} trains Variables, got a {type(value).__name__}", where=st.here())
+            raise st.DTypeError(f"{owner} trains Variables, got {article(type(value).__name__)}", where=st.here())
         if not value.dtype.is_float:
             raise st.DTypeError(
                 f"{owner} trains floats, the Variable `{value.name}` holds {value.dtype}", where=st.here()

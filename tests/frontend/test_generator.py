@@ -139,7 +139,7 @@ def test_what_is_no_seed_is_refused(value) -> None:
 
 
 def test_other_things_than_generators_are_refused() -> None:
-    with pytest.raises(st.DTypeError, match=r"a generator is a `st.random.Generator`, got a int"):
+    with pytest.raises(st.DTypeError, match=r"a generator is a `st.random.Generator`, got an int"):
         st.random.normal((2,), generator=3)
 
 

@@ -19,6 +19,7 @@ from staged.ops import elementwise as E
 from staged.ops import index as I
 from staged.ops import reduction as R
 from staged.ops import shape as S
+from staged.ops.choice import select
 
 MACHINE = X86_64_V4.with_cores(2)
 
@@ -186,7 +187,7 @@ def test_random_programs_agree_with_the_references(seed):
                 case 4:
                     new = p * b
                 case 5:
-                    new = E.select(p > q, p, q * 0.3)
+                    new = select(p > q, p, q * 0.3)
                 case 6:
                     new = S.reshape(S.reshape(p, (rows * columns,)) * 0.9, (rows, columns))
                 case 7:

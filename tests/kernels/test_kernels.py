@@ -14,6 +14,8 @@ from staged.ops import reduction as R
 from staged.ops import shape as S
 from staged.ops import source as C
 from staged.ops.array import METHODS
+from staged.ops.choice import select
+from staged.ops.joining import concat, stack
 
 MACHINES = [PORTABLE, X86_64_V3, X86_64_V4]
 f32 = "f32"
@@ -129,7 +131,7 @@ def test_binary_arithmetic(op, dtype):
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64", "u8", "u32"])
 def test_comparisons_and_select(dtype):
     def f(a, b):
-        return E.select(a < b, a, b), a == b, E.logical_and(a <= b, E.logical_not(a != b)), E.logical_or(a > b, a >= b)
+        return select(a < b, a, b), a == b, E.logical_and(a <= b, E.logical_not(a != b)), E.logical_or(a > b, a >= b)
 
     check(f, tensor(dtype, 3, 70), tensor(dtype, 3, 70), count=1)
 
@@ -201,9 +203,9 @@ def test_empty_arrays():
 
 
 def test_concat_and_stack():
-    check(lambda x, y: S.concat([x, y], axis=1), tensor(f32, 5, 20), tensor(f32, 5, 3))
-    check(lambda x, y: S.concat([x, y * 2.0, x], axis=0), tensor(f32, 5, 20), tensor(f32, 2, 20))
-    check(lambda x, y: S.stack([x, y], axis=1), tensor(f32, 5, 20), tensor(f32, 5, 20))
+    check(lambda x, y: concat([x, y], axis=1), tensor(f32, 5, 20), tensor(f32, 5, 3))
+    check(lambda x, y: concat([x, y * 2.0, x], axis=0), tensor(f32, 5, 20), tensor(f32, 2, 20))
+    check(lambda x, y: stack([x, y], axis=1), tensor(f32, 5, 20), tensor(f32, 5, 20))
 
 
 def test_pools():

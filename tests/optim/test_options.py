@@ -145,7 +145,7 @@ def test_gradients_that_hold_no_floats_are_not_clipped(clip, grads):
 def test_positions_are_torchs():
     opt = optim.SGD(W, 0.1, 0.9, 0, 1e-4)
     assert (opt.momentum, opt.dampening, opt.weight_decay, opt.nesterov) == (0.9, 0, 1e-4, False)
-    with pytest.raises(st.DTypeError, match="trains Variables, got a ndarray"):
+    with pytest.raises(st.DTypeError, match="trains Variables, got an ndarray"):
         optim.SGD([P])
 
 

@@ -15,6 +15,7 @@ from staged.ir.numbers import limits
 from staged.ir.types import DType, TensorType, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
+from staged.ops.choice import select
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import cast
@@ -235,10 +236,10 @@ CASES = [
     Case("division_that_cannot_fail", lambda p, x: (x // number(p, -1, x), x % number(p, -1, x)), each(i32, i64)),
     Case(
         "select_known",
-        lambda p, x, y: (e.select(number_true(p, x), x, y), e.select(x > y, x, x)),
+        lambda p, x, y: (select(number_true(p, x), x, y), select(x > y, x, x)),
         each(*NUMBERS, count=2),
     ),
-    Case("select_known", lambda p, x, y: (e.select(~(x > y), x, y),), each(*NUMBERS, count=2)),
+    Case("select_known", lambda p, x, y: (select(~(x > y), x, y),), each(*NUMBERS, count=2)),
     Case(
         "logic_with_known",
         lambda p, x, y: (

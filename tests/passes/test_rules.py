@@ -23,6 +23,7 @@ from staged.ir.types import DType, TensorType, f32, f64, i32, i64, u8, u32
 from staged.ir.verifier import verify
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
+from staged.ops.choice import select
 from staged.ops.promote import cast
 from staged.ops.shape import pad
 from staged.passes import algebra
@@ -296,7 +297,7 @@ def random_program(seed: int) -> tuple[Callable[..., Any], list[TensorType]]:
             elif name == "cast":
                 made = cast(x, draw.choice((u8, i32, u32, i64, f32, f64)))
             elif name == "select":
-                made = e.select(METHODS[draw.choice(("less", "equal", "greater_equal"))](x, y), x, y)
+                made = select(METHODS[draw.choice(("less", "equal", "greater_equal"))](x, y), x, y)
             elif name in ("floor", "remainder"):
                 divisor = p.constant(draw.choice((1, 2, 3, 7)), TensorType(x.dtype))
                 made = x // divisor if name == "floor" else x % divisor

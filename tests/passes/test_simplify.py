@@ -17,6 +17,7 @@ from staged.ir.types import TensorType, bool_, f32, f64, i32, i64
 from staged.ir.verifier import verify
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
+from staged.ops.choice import select
 from staged.ops.composites import gelu
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
@@ -64,7 +65,7 @@ NOTHING_LEFT = {
     "permute twice": lambda p, x: (METHODS["permute"](METHODS["permute"](x, (1, 0)), (1, 0)),),
     "reshape there and back": lambda p, x: (METHODS["reshape"](METHODS["reshape"](x, (6,)), (2, 3)),),
     "slice of all": lambda p, x: (x[0:2, 0:3],),
-    "select of same": lambda p, x: (e.select(x > 0.0, x, x),),
+    "select of same": lambda p, x: (select(x > 0.0, x, x),),
     "stop_gradient": lambda p, x: (METHODS["stop_gradient"](x),),
 }
 
@@ -130,7 +131,7 @@ BECOMES = {
         ["constant", "bitwise_and", "constant", "equal"],
     ),
     "x == x stays, for NaN": (lambda p, x: (METHODS["equal"](x, x),), (F,), ["equal"]),
-    "not not": (lambda p, x: (e.select(e.logical_not(~(x > 0.0)), x, -x),), (F,), None),
+    "not not": (lambda p, x: (select(e.logical_not(~(x > 0.0)), x, -x),), (F,), None),
     "pads side by side": (
         lambda p, x, y, z: (
             e.accumulate(pad(y, ((0, 0), (3, 3))), e.accumulate(pad(z, ((0, 0), (6, 0))), pad(x, ((0, 0), (0, 6))))),
@@ -364,7 +365,7 @@ def test_random_straight_programs_keep_their_values(data: st.DataObject) -> None
             if name in ("negative", "sin"):
                 values.append(METHODS[name](chosen[0]))
             elif name == "select":
-                values.append(e.select(chosen[0] > chosen[1], chosen[0], chosen[1]))
+                values.append(select(chosen[0] > chosen[1], chosen[0], chosen[1]))
             else:
                 values.append(METHODS[name](*chosen))
         return (values[-1], values[-2])

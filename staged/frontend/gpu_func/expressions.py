@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, StaticIndexError, UnboundNameError
+from staged.errors import DTypeError, StaticIndexError, UnboundNameError, article
 from staged.frontend import math_
 from staged.frontend.gpu_func import names
 from staged.frontend.gpu_func.arithmetic import apply, as_expression, is_expression, is_number
@@ -144,7 +144,7 @@ class Expressions:
             )
         kind = type(value).__name__
         hint = "pass it as an argument" if hasattr(type(value), "__array__") or hasattr(type(value), "__staged_read__") else _NUMBERS
-        self.source.refuse(node, f"`{_text(node)}` is a {kind} from outside of the kernel", hint)
+        self.source.refuse(node, f"`{_text(node)}` is {article(kind)} from outside of the kernel", hint)
 
     def integer(self, node: ast.expr) -> Expression:
         """An integer expression, for an index, a bound of a range, a lane."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from staged.errors import StagedValueError, StagingError
+from staged.errors import StagedValueError, StagingError, article
 from staged.frontend.gpu_func.ranges import MOST_BLOCK, MOST_GRID, MOST_THREADS
 from staged.frontend.gpu_func.source import Source
 from staged.frontend.gpu_func.statements import translate
@@ -185,7 +185,7 @@ class Launch:
             array = as_array(value)
         except TypeError:
             raise StagingError(
-                f"`{self.kernel.name}` takes arrays and numbers, and `{name}` is a {type(value).__name__}",
+                f"`{self.kernel.name}` takes arrays and numbers, and `{name}` is {article(type(value).__name__)}",
                 where=where,
                 hint="what is known while staging can be read from outside of the kernel: a constant `TILE = 32`",
             ) from None

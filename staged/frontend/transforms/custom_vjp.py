@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from staged.errors import GradientError
+from staged.errors import GradientError, article
 from staged.frontend import trees
 from staged.frontend.calls import call
 from staged.frontend.effects import Refusal, refusing
@@ -142,7 +142,7 @@ class _Call:
         static = [self.args[number] for number in self.nondiff]
         made = call(self.owner.backward, *static, residuals, given)
         if not isinstance(made, tuple) or len(made) != len(self.diff):
-            got = f"{len(made)} of them" if isinstance(made, tuple) else f"a {type(made).__name__}"
+            got = f"{len(made)} of them" if isinstance(made, tuple) else f"{article(type(made).__name__)}"
             raise GradientError(
                 f"the backward half of `{self.name}` returns a tuple of {len(self.diff)} cotangents, got {got}",
                 where=self.where,

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from staged.errors import GradientError
+from staged.errors import GradientError, article
 from staged.frontend import trees
 from staged.frontend.calls import call
 from staged.frontend.tracing import TraceContext, current_trace
@@ -124,7 +124,7 @@ class _Target:
         for leaf in leaves:
             if not is_array(leaf):
                 raise GradientError(
-                    f"the gradient of `{self.name}` by a {type(leaf).__name__} does not exist",
+                    f"the gradient of `{self.name}` by {article(type(leaf).__name__)} does not exist",
                     where=self.where,
                     hint="choose arguments that are float arrays with `argnums`",
                 )
@@ -146,7 +146,7 @@ class _Target:
             for variable in inside:
                 if not isinstance(variable, Variable):
                     raise GradientError(
-                        f"`wrt` holds a {type(variable).__name__}, it takes Variables and Modules, in any tree",
+                        f"`wrt` holds {article(type(variable).__name__)}, it takes Variables and Modules, in any tree",
                         where=self.where,
                         hint="pass arrays as arguments and name them with `argnums`",
                     )
@@ -171,7 +171,7 @@ class _Target:
             value = value.value
         if not is_array(value):
             raise GradientError(
-                f"the gradient of `{self.name}` needs a float scalar, it returns a {type(value).__name__}",
+                f"the gradient of `{self.name}` needs a float scalar, it returns {article(type(value).__name__)}",
                 where=self.where,
                 hint="return the loss; pass other results along with `has_aux=True`",
             )

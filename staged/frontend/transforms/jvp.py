@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staged.errors import GradientError
+from staged.errors import GradientError, article
 from staged.frontend import trees
 from staged.frontend.tracing import TraceContext, current_trace
 from staged.frontend.transforms.leaves import Primals, matching, name_of
@@ -40,7 +40,7 @@ def jvp(
     spec = trees.flatten(tuple(primals))[1]
     if not isinstance(tangents, tuple | list):
         raise GradientError(
-            f"the jvp of `{name}` takes its tangents as a tuple, got a {type(tangents).__name__}", where=where
+            f"the jvp of `{name}` takes its tangents as a tuple, got {article(type(tangents).__name__)}", where=where
         )
     along = matching(name, "the tangent", tuple(tangents), spec, given.arrays, where)
     primal = PrimalCall(f, name, given, has_aux, where)

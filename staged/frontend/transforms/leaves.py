@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import GradientError
+from staged.errors import GradientError, article
 from staged.frontend import trees
 from staged.frontend.join import number_type
 from staged.frontend.resident import DeviceArray
@@ -79,7 +79,7 @@ class Primals:
     def __init__(self, name: str, what: str, primals: Sequence[Any], where: Position | None) -> None:
         if not isinstance(primals, tuple | list):
             raise GradientError(
-                f"{what} of `{name}` takes its primals as a tuple, got a {type(primals).__name__}",
+                f"{what} of `{name}` takes its primals as a tuple, got {article(type(primals).__name__)}",
                 where=where,
                 hint="write a tuple, also for one of them: `(x,)`",
             )
@@ -89,7 +89,7 @@ class Primals:
         for path, leaf in zip(self.paths, leaves, strict=True):
             if not is_array(leaf):
                 raise GradientError(
-                    f"{what} of `{name}` by {path}, a {type(leaf).__name__}, does not exist",
+                    f"{what} of `{name}` by {path}, {article(type(leaf).__name__)}, does not exist",
                     where=where,
                     hint="close over what is no array: `lambda x: f(x, mode)`",
                 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError
+from staged.errors import DTypeError, article
 from staged.runtime.cuda.arriving import Arrival
 from staged.runtime.cuda.interface import current_runtime
 from staged.runtime.cuda.resident import check_status, choose_device
@@ -132,7 +132,7 @@ def _described(tensor: _Tensor, lease: Lease, what: str, value: Any) -> dict[str
 
 def _refused(what: str, value: Any, words: str) -> DTypeError:
     return DTypeError(
-        f"{what} is a {type(value).__name__} on a device {words}",
+        f"{what} is {article(type(value).__name__)} on a device {words}",
         where=here(),
         hint="pass an array of numbers that have a staged type, cut off from gradients, or what the library copies to "
         "the host",

@@ -225,7 +225,7 @@ def fine(x, out):
         (calls_a_helper, (X,), st.StagingError, "`helper` cannot be called in a kernel"),
         (makes_an_array, (X,), st.StagingError, "`ones` works on arrays, and a kernel has the numbers of one thread"),
         (array_as_number, (X,), st.StagingError, "`x` is an array, and a number is needed here"),
-        (array_from_outside, (X,), st.StagingError, "`OUTSIDE` is a ndarray from outside"),
+        (array_from_outside, (X,), st.StagingError, "`OUTSIDE` is an ndarray from outside"),
         (loops_over_elements, (X,), st.StagingError, "a loop over `x` in a kernel"),
         (steps_of_any_sign, (X, N), st.StagingError, "may be positive or negative"),
         (prints, (X,), st.StagingError, "`print` in a kernel"),

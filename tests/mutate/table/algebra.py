@@ -388,7 +388,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "eager mode converts floats as NumPy happens to",
-        "staged/ops/elementwise.py",
+        "staged/ops/choice.py",
         '    if x.dtype.kind == "f" and dtype.is_integer:\n        return _whole(x, dtype)\n',
         "",
         ("tests/ops/test_exact.py", "-k", "floats_that"),

@@ -59,7 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the negative of a shift without a sign wraps around",
-        _SHAPE,
+        "staged/ops/joining.py",
         "first = -int(shift) % extent",
         "first = -shift % extent",
         (_ARGUMENTS, "-k", "sizes"),

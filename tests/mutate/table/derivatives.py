@@ -57,15 +57,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the base of 0 ** 0 goes into its own slope",
         "staged/ops/elementwise.py",
-        "return t * (b * _general_power(select(lost, _ones(a), a), b - 1.0))",
+        "return t * (b * _general_power(select(lost, ones_of(a), a), b - 1.0))",
         "return t * (b * _general_power(a, b - 1.0))",
         (_TORCH,),
     ),
     Mutant(
         "the slope by the base forgets the exponent where that is 0",
         "staged/ops/elementwise.py",
-        "return t * (b * _general_power(select(lost, _ones(a), a), b - 1.0))",
-        "return select(b == 0, _zeros(t), t * (b * _general_power(select(lost, _ones(a), a), b - 1.0)))",
+        "return t * (b * _general_power(select(lost, ones_of(a), a), b - 1.0))",
+        "return select(b == 0, zeros_of(t), t * (b * _general_power(select(lost, ones_of(a), a), b - 1.0)))",
         (_HESSIANS,),
     ),
     Mutant(
@@ -78,14 +78,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the squares of an angle's sides leave the range",
         "staged/ops/elementwise.py",
-        "scale = select(is_origin | isinf(length), _ones(length), length)",
-        "scale = _ones(length)",
+        "scale = select(is_origin | isinf(length), ones_of(length), length)",
+        "scale = ones_of(length)",
         (_TORCH,),
     ),
     Mutant(
         "an angle at the origin has a slope",
         "staged/ops/elementwise.py",
-        "return select(is_origin, _zeros(t), t * (",
+        "return select(is_origin, zeros_of(t), t * (",
         "return select(is_origin, t, t * (",
         (_TORCH,),
     ),

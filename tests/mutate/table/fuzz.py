@@ -16,7 +16,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "two parts of nothing are one part",
-        "staged/ops/shape.py",
+        "staged/ops/joining.py",
         "cuts = [width * number for number in range(1, indices_or_sections)]",
         "cuts = list(range(width, extent, width)) if width else []",
         (f"{_FUNCTIONS}::test_agrees_with_numpy",),

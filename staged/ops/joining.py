@@ -1,0 +1,255 @@
+"""Ops that join, split and repeat arrays: concat, stack, split, unstack, tile, repeat, roll."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, ShapeError, StagedValueError
+from staged.ir.types import Extent, TensorType, bool_, f32, f64, i32, i64, u8
+from staged.ops.array import METHODS, Array
+from staged.ops.context import bind
+from staged.ops.dimension import as_extent
+from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
+from staged.ops.promote import (
+    as_array,
+    axis_of,
+    broadcast,
+    cast,
+    check_known,
+    promoted,
+    read,
+    shape_error,
+)
+from staged.ops.public import public
+from staged.ops.shape import expand_dims, reshape, slice_axis, squeeze
+from staged.source import here
+
+_DTYPES = (f32, f64, i32, i64, u8, bool_)
+
+
+def _infer_concat(*xs: TensorType, axis: int) -> TensorType:
+    first = xs[0]
+    if not 0 <= axis < first.ndim:
+        raise ShapeError(f"concat along axis {axis} does not fit {first}", hint="`stack` joins along a new axis")
+    total: Any = 0
+    for x in xs:
+        if x.dtype is not first.dtype:
+            raise DTypeError(f"concat needs arrays of one dtype, got {first} and {x}", hint="cast one of them")
+        rest = x.shape[:axis] + x.shape[axis + 1 :]
+        if x.ndim != first.ndim or rest != first.shape[:axis] + first.shape[axis + 1 :]:
+            raise ShapeError(
+                f"concat along axis {axis} needs equal shapes elsewhere, got {first} and {x}",
+                hint="slice, pad or reshape one of them",
+            )
+        if not isinstance(x.shape[axis], int):
+            raise ShapeError(f"concat along a symbolic axis of {x} has no size fixed while staging")
+        total += x.shape[axis]
+    return TensorType(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
+
+
+def _concat_vjp(ct: Array, y: Array, *xs: Array, axis: int) -> list[Array]:
+    parts, start = [], 0
+    for x in xs:
+        extent = x.shape[axis]
+        assert isinstance(extent, int)
+        parts.append(slice_axis(ct, axis, start, start + extent))
+        start += extent
+    return parts
+
+
+def _concat_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axis: int) -> Array:
+    filled = [
+        broadcast(cast(as_array(0.0), x.dtype), x.shape) if tangent is None else tangent
+        for tangent, x in zip(tangents, operands, strict=True)
+    ]
+    return bind(_concat_op, filled, axis=axis)
+
+
+_concat_op: Primitive = primitive(
+    name="concat",
+    kind="view",
+    harmless=True,
+    infer=_infer_concat,
+    reference=lambda *xs, axis: np.concatenate(xs, axis=axis),
+    vjp=_concat_vjp,
+    jvp=_concat_jvp,
+    shift=next_axis,
+    samples=[
+        Sample(((2, 3), (1, 3)), {"axis": 0}, dtypes=_DTYPES),
+        Sample(((2, 1), (2, 2), (2, 3)), {"axis": 1}),
+        Sample(((0, 2), (3, 2)), {"axis": 0}),
+        Sample(((2,),), {"axis": 0}),
+    ],
+    bad=[
+        BadSample((TensorType(f32, (2, 3)), TensorType(f32, (2, 4))), ShapeError, "equal shapes", {"axis": 0}),
+        BadSample((TensorType(f32, (2,)), TensorType(f64, (2,))), DTypeError, "one dtype", {"axis": 0}),
+        BadSample((TensorType(f32, ()),), ShapeError, "does not fit", {"axis": 0}),
+    ],
+    doc="The operands one after the other along `axis`.",
+)
+
+
+def _joined(arrays: Sequence[Any], name: str) -> list[Array]:
+    if isinstance(arrays, Array) and arrays.ndim:
+        arrays = [arrays[index] for index in range(len(arrays))]
+    arrays = list(arrays)
+    if not arrays:
+        raise shape_error(f"{name} needs at least one array")
+    return promoted(*arrays, name=name)
+
+
+@public("concat", numpy=("concatenate",))
+def concat(arrays: Sequence[Any], axis: int | None = 0) -> Array:
+    """The arrays one after the other along `axis` (None: flattened first); dtypes promote. Array API `concat`.
+
+    Raises ShapeError where shapes differ on another axis.
+    """
+    if axis is not None and not isinstance(axis, int | np.integer):
+        raise StagedValueError(
+            "the second argument of concat is the axis, an integer",
+            where=here(),
+            hint="give the arrays as one list: `st.concat([a, b])`",
+        )
+    joined = _joined(arrays, "concat")
+    if axis is None:
+        joined = [reshape(array, (-1,)) for array in joined]
+        axis = 0
+    if not joined[0].ndim:
+        raise shape_error("concat needs arrays with an axis, got numbers", *joined, hint="`st.stack` joins numbers")
+    where = axis_of(axis, joined[0].ndim, "concat")
+    return joined[0] if len(joined) == 1 else bind(_concat_op, joined, axis=where)
+
+
+@public("stack")
+def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+    """The arrays, all of one shape, along a new axis; dtypes promote. Array API `stack`."""
+    if not isinstance(axis, int | np.integer):
+        raise StagedValueError(
+            "the second argument of stack is the axis, an integer",
+            where=here(),
+            hint="give the arrays as one list: `st.stack([a, b])`",
+        )
+    joined = _joined(arrays, "stack")
+    for array in joined[1:]:
+        if array.shape != joined[0].shape:
+            raise shape_error(
+                f"stack needs arrays of one shape, got {joined[0].type} and {array.type}",
+                *joined,
+                hint="`st.concat` joins along an axis that is there already",
+            )
+    if all(array.type.weak for array in joined):
+        joined = [cast(array, f32 if array.dtype is f64 else array.dtype) for array in joined]
+    return concat([expand_dims(array, axis) for array in joined], axis)
+
+
+@public("split")
+def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """`x` cut along `axis` into equal parts (an int), or at the positions of a list. NumPy `split`."""
+    array = as_array(x)
+    where = axis_of(axis, array.ndim, "split")
+    check_known("split", "indices_or_sections", indices_or_sections)
+    extent = array.shape[where]
+    if not isinstance(extent, int):
+        raise shape_error(f"split needs a size fixed while staging, got {array.type}", array)
+    if isinstance(indices_or_sections, int | np.integer):
+        indices_or_sections = int(indices_or_sections)
+        if indices_or_sections < 1 or extent % indices_or_sections:
+            raise shape_error(f"split: {extent} elements do not make {indices_or_sections} equal parts", array)
+        width = extent // indices_or_sections
+        cuts = [width * number for number in range(1, indices_or_sections)]
+    else:
+        cuts = [min(max(cut + extent if cut < 0 else cut, 0), extent) for cut in map(int, indices_or_sections)]
+    edges = [0, *cuts, extent]
+    return [slice_axis(array, where, a, max(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+@public("unstack", method=True)
+def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+    """The parts of `x` along `axis`, without that axis. Array API `unstack`."""
+    array = as_array(x)
+    where = axis_of(axis, array.ndim, "unstack")
+    extent = array.shape[where]
+    if not isinstance(extent, int):
+        raise shape_error(f"unstack needs a size fixed while staging, got {array.type}", array)
+    return tuple(squeeze(slice_axis(array, where, i, i + 1), where) for i in range(extent))
+
+
+@public("tile", method=True)
+def tile(x: Any, repetitions: Any) -> Array:
+    """`x` repeated as a whole along each axis. Array API `tile`."""
+    array = as_array(x)
+    check_known("tile", "repetitions", repetitions)
+    given = (repetitions,) if isinstance(repetitions, int | np.integer) else repetitions
+    counts = tuple(_repetitions("tile", count, array) for count in given)
+    ndim = max(len(counts), array.ndim)
+    counts = (1,) * (ndim - len(counts)) + counts
+    shape = (1,) * (ndim - array.ndim) + array.shape
+    pairs = [extent for pair in zip(counts, shape, strict=True) for extent in pair]
+    apart = reshape(array, [extent for one in shape for extent in (1, one)])
+    return reshape(broadcast(apart, tuple(pairs)), [_times(c, e, array) for c, e in zip(counts, shape, strict=True)])
+
+
+@public("repeat")
+def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
+    """Each element of `x` repeated `repeats` times along `axis` (None: flattened). Array API `repeat`."""
+    array = as_array(x)
+    check_known("repeat", "repeats", repeats)
+    repeats = _repetitions("repeat", repeats, array)
+    if axis is None:
+        array, axis = reshape(array, (-1,)), 0
+    where = axis_of(axis, array.ndim, "repeat")
+    wide = expand_dims(array, where + 1)
+    shape = (*array.shape[: where + 1], repeats, *array.shape[where + 1 :])
+    joined = (*array.shape[:where], _times(repeats, array.shape[where], array), *array.shape[where + 1 :])
+    return reshape(broadcast(wide, shape), joined)
+
+
+def _repetitions(name: str, count: Any, x: Array) -> int:
+    """The number of repetitions, as a Python int."""
+    known = as_extent(count)
+    if not isinstance(known, int) or known < 0:
+        raise shape_error(f"{name}: a number of repetitions is an integer of at least 0, got {count}", x)
+    return known
+
+
+def _times(count: int, extent: Extent, x: Array) -> Extent:
+    if isinstance(extent, int):
+        return count * extent
+    if count == 1:
+        return extent
+    raise shape_error(f"cannot repeat a symbolic axis of {x.type}", x)
+
+
+@public("roll", method=True)
+def roll(x: Any, shift: Any, axis: int | tuple[int, ...] | None = None) -> Array:
+    """`x` with elements moved on by `shift` (an integer, also a staged one) along `axis` (None: in the flattened array).
+
+    Several axes have a shift each, or one for all. Array API `roll`.
+    """
+    array = as_array(x)
+    if isinstance(axis, tuple | list) or isinstance(shift, tuple | list):
+        axes = list(axis) if isinstance(axis, tuple | list) else [axis]
+        shifts = list(shift) if isinstance(shift, tuple | list) else [shift] * len(axes)
+        axes = axes * len(shifts) if len(axes) == 1 else axes
+        if len(shifts) != len(axes):
+            raise shape_error(
+                f"roll got {len(shifts)} shifts for {len(axes)} axes", array, hint="give each axis its shift"
+            )
+        for each, along in zip(shifts, axes, strict=True):
+            array = roll(array, each, along)
+        return array
+    if axis is None:
+        return reshape(roll(reshape(array, (-1,)), shift, 0), array.shape)
+    where = axis_of(axis, array.ndim, "roll")
+    extent = array.shape[where]
+    if not isinstance(extent, int):
+        raise shape_error(f"roll needs a size fixed while staging, got {array.type}", array)
+    if isinstance(read(shift), Array) and extent:
+        return METHODS["take"](array, (METHODS["arange"](extent) - as_array(shift)) % extent, where)
+    first = -int(shift) % extent if extent else 0  # of one of NumPy's without a sign the negative is none
+    if not first:
+        return array
+    return concat([slice_axis(array, where, first, extent), slice_axis(array, where, 0, first)], where)
