@@ -16,6 +16,8 @@ from staged.ir.schedule import Bind, Directive, Level, Schedule, Vectorise, Writ
 from staged.kernels.schedule import best_width, calls_functions, chunk_of, schedule, vector_lanes
 
 MOST_VECTORS = 4
+WAIT = 5.5
+"""Cycles between two additions to a total. It is four, but eight totals, which would then be enough, take 40 % longer than ten."""
 LEFT = f"{COLUMN}_tail"
 
 
@@ -56,10 +58,10 @@ class RegisterTile:
         return tuple(found)
 
     def cycles(self, m: int, n: int, k: int, lanes: int, machine: Machine) -> float:
-        """An estimate: two multiply-adds or a little under two loads at once, and four cycles until a total can be added to again."""
+        """An estimate: two multiply-adds or a little under two loads at once, and `WAIT` cycles for each total."""
         vectors, tiles = self.columns // lanes, -(-m // self.rows)
         rows = -(-m // tiles)
-        step = max(rows * vectors * (1 if machine.fma else 2) / 2, (rows + vectors) * 0.6, 4.0)
+        step = max(rows * vectors * (1 if machine.fma else 2) / 2, (rows + vectors) * 0.6, WAIT)
         panels, left = divmod(n, self.columns)
         found = tiles * panels * (k * step + 12 + rows * vectors)
         found += tiles * rows * k * (left // lanes + left % lanes)  # what is left over is not in registers
