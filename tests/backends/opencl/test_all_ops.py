@@ -11,7 +11,7 @@ from tests.backends.native.test_all_ops import KINDS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != LIBRARY])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (LIBRARY, "size")])
 def test_ops_between_neighbours(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
     monkeypatch.setenv("STAGED_BACKEND", "opencl")
