@@ -1,4 +1,7 @@
-"""Which back ends there are, and which one writes a program."""
+"""Which back ends there are, and which one writes a program.
+
+Tested by `tests/backends/test_contract.py`.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Every dimension of a value is a run of *atomic axes*: `reshape (a, b) -> (a*b,)` makes one dimension of two axes, and
 two dimensions that must agree are split at common factors. Values are visited from the results towards the inputs, so
 that each use of an input has its own axes (`x + x.T` reads `x` twice).
+
+Tested by `tests/kernels/test_evaluation.py` and `tests/kernels/test_kernels.py`.
 """
 
 from __future__ import annotations

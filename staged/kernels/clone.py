@@ -1,4 +1,7 @@
-"""The ops of a group in a block of their own."""
+"""The ops of a group in a block of their own.
+
+Tested by `tests/kernels/test_fuse.py`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The nest's loops are `batch`, `row` and `col`; its first input is the tile of finished elements, the others are arrays
 and numbers. A back end runs it over the pieces of the result as its kernel finishes them.
+
+Tested by `tests/kernels/test_contractions.py` and `tests/kernels/test_groups.py`.
 """
 
 from __future__ import annotations

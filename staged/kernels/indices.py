@@ -1,4 +1,7 @@
-"""Indices into arrays: row-major numbers of elements, and what a reshape makes of them."""
+"""Indices into arrays: row-major numbers of elements, and what a reshape makes of them.
+
+Tested by `tests/kernels/test_kernels.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Properties of ops for the kernel stage: how they move through indices, and their cost."""
+"""Properties of ops for the kernel stage: how they move through indices, and their cost.
+
+Tested by `tests/kernels/test_declarations.py`.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ those for sums that are mostly of zeros.
 A rule gives the same bits, of NaN, infinities and the sign of a zero too (so `x * 0` and `x + 0` of floats stay); the
 line of its docstring that begins with `Exact:` says when that is so. Sums of cotangents (`accumulate`) alone may take a
 zero for nothing.
+
+Tested by `tests/passes/test_rules.py` and `tests/passes/test_simplify.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Rules of `simplify` for comparisons that the types or the bits of their operands decide; see `algebra.py`."""
+"""Rules of `simplify` for comparisons that the types or the bits of their operands decide; see `algebra.py`.
+
+Tested by `tests/passes/test_rules.py`.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 
 Reverse mode writes `accumulate` for such sums, in which a zero of either sign may count as nothing. In an `add` the zeros must be of
 the sign that adds nothing, bit by bit.
+
+Tested by `tests/passes/test_rules.py` and `tests/passes/test_simplify.py`.
 """
 
 from __future__ import annotations

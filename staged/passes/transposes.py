@@ -1,4 +1,7 @@
-"""Transposes of matrix products become products of transposes."""
+"""Transposes of matrix products become products of transposes.
+
+Tested by `tests/passes/test_simplify.py`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 One `emit_<op>` per kind of op. Tensor work is in kernels, which are functions of their own; control flow is in
 `structure.py`, which builds on this.
+
+Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test_functions.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Calls of the program's functions, and how a function gives its results back."""
+"""Calls of the program's functions, and how a function gives its results back.
+
+Tested by `tests/backends/native/test_functions.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Matrix products and convolutions as kernels of a program: the contraction generator's functions behind one signature,
 and what happens to each finished piece (the epilogue) as an inline function.
+
+Tested by `tests/kernels/test_contractions.py` and `tests/backends/c_family/test_contraction_counted.py`.
 """
 
 from __future__ import annotations

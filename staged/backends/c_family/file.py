@@ -1,4 +1,7 @@
-"""The one file that a program is: its sections in order, the entry point, and what gives back what has grown."""
+"""The one file that a program is: its sections in order, the entry point, and what gives back what has grown.
+
+Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test_all_ops.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What C and C++ see of a program: its header, and the parameters that its argument struct has as fields."""
+"""What C and C++ see of a program: its header, and the parameters that its argument struct has as fields.
+
+Tested by `tests/backends/native/test_export_interface.py` and `tests/backends/c_family/test_names.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The kernels of one program: each gets a name from the user's Python, equal ones share a function."""
+"""The kernels of one program: each gets a name from the user's Python, equal ones share a function.
+
+Tested by `tests/backends/c_family/test_kernel_shape.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Prints and error messages of a program: the statements that put their parts together."""
+"""Prints and error messages of a program: the statements that put their parts together.
+
+Tested by `tests/formatting/test_statements.py`.
+"""
 
 from __future__ import annotations
 

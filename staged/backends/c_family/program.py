@@ -1,4 +1,7 @@
-"""IR to one C program: kernels, the memory plan, and the structure around them, written as one readable file."""
+"""IR to one C program: kernels, the memory plan, and the structure around them, written as one readable file.
+
+Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test_functions.py`.
+"""
 
 from __future__ import annotations
 

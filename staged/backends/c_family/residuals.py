@@ -1,4 +1,7 @@
-"""Residuals: what a loop keeps per turn for its backward pass, in an array or on a growable stack."""
+"""Residuals: what a loop keeps per turn for its backward pass, in an array or on a growable stack.
+
+Tested by `tests/backends/native/test_histories.py`.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 One `emit_<construct>` per kind of op. Tensor work is in kernels, which are functions of their own; here are the user's
 loops and conditions, recognisable, with the user's names.
+
+Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test_functions.py`.
 """
 
 from __future__ import annotations

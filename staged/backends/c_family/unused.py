@@ -2,6 +2,8 @@
 
 A value may lose its reader while the text is made (the index of a dimension of one element moves nothing), so this looks
 at the finished lines of a function.
+
+Tested by `tests/backends/native/test_golden.py`.
 """
 
 from __future__ import annotations

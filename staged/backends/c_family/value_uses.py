@@ -1,4 +1,7 @@
-"""Where the values of a function are used: what decides which of them get a C variable, and which sequence is part of which."""
+"""Where the values of a function are used: what decides which of them get a C variable, and which sequence is part of which.
+
+Tested by `tests/backends/native/test_golden.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The CUDA back end: programs with kernels and calls of cuBLAS, cublasLt and cuDNN.
 
 Its methods import what they need, so that a program without a GPU does not load it.
+
+Tested by `tests/backends/test_contract.py` and `tests/backends/cublas_cudnn/test_programs.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""CUDA's devices as schedules see them."""
+"""CUDA's devices as schedules see them.
+
+Tested by `tests/backends/gpu_family/test_schedule.py`.
+"""
 
 from __future__ import annotations
 

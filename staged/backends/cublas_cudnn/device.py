@@ -13,6 +13,8 @@ kernels, and for each library that it calls a handle, descriptors and workspace.
     void NAME_release(void *arena)                        destroys them, in the opposite order
 
 Every part is made once, however often its program runs. If one cannot be made, those before it are given back.
+
+Tested by `tests/backends/cublas_cudnn/test_programs.py` and `tests/backends/cublas_cudnn/test_text.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""CUDA as a language of kernels."""
+"""CUDA as a language of kernels.
+
+Tested by `tests/backends/gpu_family/test_kernel_text.py`.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@
 | `g++ -x c++ -include cuda_runtime.h`   | the whole program on the emulated device (its headers in place of NVIDIA's) |
 
 So the host part is written in what C11 and C++17 have in common, and kernels are launched by `cudaLaunchKernel`.
+
+Tested by `tests/backends/cublas_cudnn/test_text.py`.
 """
 
 from __future__ import annotations

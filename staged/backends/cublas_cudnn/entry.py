@@ -1,4 +1,7 @@
-"""The entry function of a program with a device: it opens the device, says where values are, and does what the program does."""
+"""The entry function of a program with a device: it opens the device, says where values are, and does what the program does.
+
+Tested by `tests/backends/cublas_cudnn/test_text.py` and `tests/backends/cublas_cudnn/test_residency.py`.
+"""
 
 from __future__ import annotations
 

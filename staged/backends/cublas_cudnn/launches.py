@@ -1,4 +1,7 @@
-"""The host functions that start kernels: each stands for one launch, with its grid and the reason for it."""
+"""The host functions that start kernels: each stands for one launch, with its grid and the reason for it.
+
+Tested by `tests/backends/cublas_cudnn/test_kernels.py`.
+"""
 
 from __future__ import annotations
 

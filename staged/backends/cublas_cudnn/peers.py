@@ -5,6 +5,8 @@
 
 Each has a stream of its own. A copy from one to another waits, in the stream of its target, until the source's stream has made
 what is copied, and what comes later in the source's stream waits until it has been read: two events, and the host for nothing.
+
+Tested by `tests/backends/cublas_cudnn/test_two_devices.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The support function that makes a random permutation by the threads of a block: see `gpu_family/permutations.py`."""
+"""The support function that makes a random permutation by the threads of a block: see `gpu_family/permutations.py`.
+
+Tested by `tests/backends/cublas_cudnn/test_random.py`.
+"""
 
 from __future__ import annotations
 

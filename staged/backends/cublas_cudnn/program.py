@@ -1,4 +1,7 @@
-"""What a program with a device is made of: kernels, calls of libraries, functions, and what it has on each device."""
+"""What a program with a device is made of: kernels, calls of libraries, functions, and what it has on each device.
+
+Tested by `tests/backends/cublas_cudnn/test_programs.py`.
+"""
 
 from __future__ import annotations
 

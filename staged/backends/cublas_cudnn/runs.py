@@ -11,6 +11,8 @@
 What the host computes meanwhile (offsets, an optimiser's factors) it can as well compute before: nothing of it depends on the
 device, or there would be a copy, which ends a run. So a run is first all of the host's part, then all of the device's, and
 that is the same from turn to turn but for some numbers and addresses: a CUDA graph (`graphs.py`).
+
+Tested by `tests/backends/cublas_cudnn/test_graphs.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The elements of the innermost sequences lie in the store of device memory for gradients (`functions.py`), one piece for each
 sequence; what says where they are is the host's, as for its own sequences (`c_family/frames.py`). Adding is a kernel.
+
+Tested by `tests/backends/cublas_cudnn/test_second_derivatives.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The functions that CUDA kernels call: the language's own, and the support library's as functions of the device."""
+"""The functions that CUDA kernels call: the language's own, and the support library's as functions of the device.
+
+Tested by `tests/backends/gpu_family/test_kernel_text.py` and `tests/backends/cublas_cudnn/test_all_ops.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Growable storage on the device for what loops without a known bound keep for their backward pass.
 
 It is the host's (`c_family/support/stack.py`), but for where the items lie.
+
+Tested by `tests/backends/cublas_cudnn/test_programs.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The structure of a program with a device: that of C, and copies between the two memories."""
+"""The structure of a program with a device: that of C, and copies between the two memories.
+
+Tested by `tests/backends/cublas_cudnn/test_programs.py` and `tests/backends/cublas_cudnn/test_functions.py`.
+"""
 
 from __future__ import annotations
 

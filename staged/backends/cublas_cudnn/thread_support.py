@@ -1,4 +1,7 @@
-"""The device functions of kernels that the user writes: checked indices, and atomic operations as C's types need them."""
+"""The device functions of kernels that the user writes: checked indices, and atomic operations as C's types need them.
+
+Tested by `tests/backends/cublas_cudnn/test_gpu_func.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Copies between host and device in the host part of a program: what they have in common, whatever makes them."""
+"""Copies between host and device in the host part of a program: what they have in common, whatever makes them.
+
+Tested by `tests/backends/cublas_cudnn/test_programs.py` and `tests/backends/opencl/test_programs.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What differs between languages of kernels, as data: how a thread finds its place, what threads do together, maths."""
+"""What differs between languages of kernels, as data: how a thread finds its place, what threads do together, maths.
+
+Tested by `tests/backends/gpu_family/test_kernel_text.py`.
+"""
 
 from __future__ import annotations
 

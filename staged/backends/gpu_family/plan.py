@@ -1,4 +1,7 @@
-"""What a nest's kernel does, before it is written: the parts that run side by side, their schedules and launches."""
+"""What a nest's kernel does, before it is written: the parts that run side by side, their schedules and launches.
+
+Tested by `tests/backends/gpu_family/test_schedule.py` and `tests/backends/cublas_cudnn/test_kernels.py`.
+"""
 
 from __future__ import annotations
 

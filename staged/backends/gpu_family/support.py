@@ -1,4 +1,7 @@
-"""Support functions as kernels call them: the host's, in the words of a dialect, and those that only a device has."""
+"""Support functions as kernels call them: the host's, in the words of a dialect, and those that only a device has.
+
+Tested by `tests/backends/gpu_family/test_kernel_text.py`.
+"""
 
 from __future__ import annotations
 

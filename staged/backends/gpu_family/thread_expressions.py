@@ -1,4 +1,7 @@
-"""Expressions of a kernel of the user's: numbers, elements whose indices are checked, shuffles, atomic operations."""
+"""Expressions of a kernel of the user's: numbers, elements whose indices are checked, shuffles, atomic operations.
+
+Tested by `tests/backends/cublas_cudnn/test_gpu_func.py`.
+"""
 
 from __future__ import annotations
 

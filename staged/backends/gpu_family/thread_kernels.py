@@ -11,6 +11,8 @@
             ...
 
 Sizes are arguments, so that one kernel serves arrays of all shapes whose axes are as equal as those of the first.
+
+Tested by `tests/backends/cublas_cudnn/test_gpu_func.py`.
 """
 
 from __future__ import annotations

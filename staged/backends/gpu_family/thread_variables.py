@@ -1,4 +1,7 @@
-"""Where the variables of a user's kernel are declared: in the innermost body around all that uses them."""
+"""Where the variables of a user's kernel are declared: in the innermost body around all that uses them.
+
+Tested by `tests/backends/cublas_cudnn/test_gpu_func.py`.
+"""
 
 from __future__ import annotations
 

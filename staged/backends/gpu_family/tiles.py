@@ -2,6 +2,8 @@
 
 for i: for j: y[i, j] = x[j, i]     a block for each 32 x 32 tile: its warps read rows of x into shared memory, then
                                     write rows of y from its columns; both sides in whole lines of memory
+
+Tested by `tests/backends/cublas_cudnn/test_kernels.py` and `tests/backends/gpu_family/test_schedule.py`.
 """
 
 from __future__ import annotations

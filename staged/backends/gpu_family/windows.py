@@ -9,6 +9,8 @@
 With stride s, the element in row `s * step + phase - padding` is in the windows that begin in rows `s * step`, `s * (step - 1)`
 and so on, as many as the stride goes into the kernel. So threads are numbered by step and phase, every index is affine, and
 the windows are added up in the order of the loops on the host: the bits are the same.
+
+Tested by `tests/backends/cublas_cudnn/test_pooling.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The native back end: C programs for the host."""
+"""The native back end: C programs for the host.
+
+Tested by `tests/backends/test_contract.py` and `tests/backends/native/test_all_ops.py`.
+"""
 
 from __future__ import annotations
 

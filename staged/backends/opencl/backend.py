@@ -1,4 +1,7 @@
-"""The OpenCL back end as the pipeline sees it. Its method imports what it needs, so that other programs do not load it."""
+"""The OpenCL back end as the pipeline sees it. Its method imports what it needs, so that other programs do not load it.
+
+Tested by `tests/backends/opencl/test_programs.py`.
+"""
 
 from __future__ import annotations
 

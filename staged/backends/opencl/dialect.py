@@ -1,4 +1,7 @@
-"""OpenCL C as a language of kernels, and its devices as schedules see them."""
+"""OpenCL C as a language of kernels, and its devices as schedules see them.
+
+Tested by `tests/backends/opencl/test_all_ops.py`.
+"""
 
 from __future__ import annotations
 

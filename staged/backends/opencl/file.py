@@ -1,6 +1,8 @@
 """The file of a program for OpenCL: the text of its kernels, what it has on the device, and the host part in C.
 
 The functions `st_ocl_...` are those of `runtime/opencl/device.c`.
+
+Tested by `tests/backends/opencl/test_programs.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Memory of the device is reached by addresses (OpenCL's shared virtual memory), which only kernels and copies follow. The functions
 `st_ocl_...` are those of `runtime/opencl/device.c`.
+
+Tested by `tests/backends/opencl/test_programs.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The structure of a program with a device of OpenCL: that of C, and copies between the two memories."""
+"""The structure of a program with a device of OpenCL: that of C, and copies between the two memories.
+
+Tested by `tests/backends/opencl/test_programs.py`.
+"""
 
 from __future__ import annotations
 

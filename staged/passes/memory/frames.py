@@ -1,4 +1,7 @@
-"""Residuals of a call are computed straight into the call's frame, where that can be."""
+"""Residuals of a call are computed straight into the call's frame, where that can be.
+
+Tested by `tests/passes/memory/test_plan.py`.
+"""
 
 from __future__ import annotations
 

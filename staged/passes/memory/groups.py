@@ -1,4 +1,7 @@
-"""Groups of values that share a buffer, and the rule by which two groups may become one."""
+"""Groups of values that share a buffer, and the rule by which two groups may become one.
+
+Tested by `tests/passes/memory/test_plan.py` and `tests/passes/memory/test_plan_of_programs.py`.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ Positions are laid out linearly; a value's life is a list of closed intervals of
 - A loop's body runs many times, so a value from outside that is used inside lives through the whole loop.
 - Of the two branches of an `if` only one runs. A value that one branch needs, and nothing after the `if`, lives in that
   branch alone: the other may write over it. This is what lets both branches leave their result in the same buffer.
+
+Tested by `tests/passes/memory/test_plan.py`.
 """
 
 from __future__ import annotations

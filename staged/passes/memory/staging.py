@@ -1,4 +1,7 @@
-"""Temporaries for values that are passed on into each other's places at once."""
+"""Temporaries for values that are passed on into each other's places at once.
+
+Tested by `tests/passes/memory/test_plan.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Buffers of Variables: the reads that copy, and the values that are computed where they are written to."""
+"""Buffers of Variables: the reads that copy, and the values that are computed where they are written to.
+
+Tested by `tests/passes/memory/test_variable_lives.py`.
+"""
 
 from __future__ import annotations
 

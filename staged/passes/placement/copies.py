@@ -1,4 +1,7 @@
-"""Placement, second part: which values are used on another device, and where each of them is copied."""
+"""Placement, second part: which values are used on another device, and where each of them is copied.
+
+Tested by `tests/passes/placement/test_place.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The values that a device reads, as against those that are there for the host's decisions and indices alone."""
+"""The values that a device reads, as against those that are there for the host's decisions and indices alone.
+
+Tested by `tests/passes/placement/test_place.py`.
+"""
 
 from __future__ import annotations
 

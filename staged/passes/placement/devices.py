@@ -1,4 +1,7 @@
-"""Placement, first part: on which device each value lives and each op runs."""
+"""Placement, first part: on which device each value lives and each op runs.
+
+Tested by `tests/passes/placement/test_place.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What differs between the languages that code is printed in, as data."""
+"""What differs between the languages that code is printed in, as data.
+
+Tested by `tests/backends/c_family/code/test_printer.py` and `tests/backends/c_family/test_iso_c.py`.
+"""
 
 from __future__ import annotations
 

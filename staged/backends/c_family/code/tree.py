@@ -1,6 +1,8 @@
 """Statements and functions of C-like code. Expressions are in `expr.py`; a `Variable` there is known by its identity.
 
 A statement may carry a `note`, the comment behind it. Lists of statements are tuples, so that trees can be shared.
+
+Tested by `tests/backends/c_family/code/test_printer.py` and `tests/backends/c_family/code/test_uses.py`.
 """
 
 from __future__ import annotations

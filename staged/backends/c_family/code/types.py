@@ -1,5 +1,8 @@
 """Types of what stands in code: numbers, vectors and packs of them, and pointers that know into which memory they
-point."""
+point.
+
+Tested by `tests/backends/c_family/code/test_printer.py`.
+"""
 
 from __future__ import annotations
 

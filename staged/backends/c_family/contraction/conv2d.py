@@ -3,6 +3,8 @@
 Both are a matrix product: (channels out, channels in * taps) @ (channels in * taps, pixels), the right operand read from shifted
 planes of the image (planes.py). A work item is a block of rows of one sample (and one group of channels): it lays out the planes in
 its scratch memory and runs register tiles of channels by pixels over them.
+
+Tested by `tests/backends/c_family/test_contraction_conv2d.py`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 First a plain product: columns[(c, ky, kx), pixel of y] = sum over o of weight[o, c, ky, kx] * d_y[o, pixel]. Then each pixel of
 d_x adds up the columns of the taps that met it. No product with padding or with the gaps of a stride is ever computed, so this
 is the better form for strides, and for images that are small beside the weights; conv2d.py weighs the two against each other.
+
+Tested by `tests/backends/c_family/test_contraction_conv2d.py`.
 """
 
 from __future__ import annotations

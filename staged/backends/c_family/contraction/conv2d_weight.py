@@ -6,6 +6,8 @@ sums over pixels; at the end of a block the lanes are added up.
 
 A work item is a block of weights and goes through all samples, so items are independent, and a sum never depends on
 which thread computed what.
+
+Tested by `tests/backends/c_family/test_contraction_conv2d.py`.
 """
 
 from __future__ import annotations

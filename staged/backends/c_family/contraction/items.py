@@ -1,4 +1,7 @@
-"""The function of a kernel that goes through its work items, and the kernel's text with it."""
+"""The function of a kernel that goes through its work items, and the kernel's text with it.
+
+Tested by `tests/backends/c_family/test_contraction_matmul.py` and `tests/backends/c_family/test_contraction_conv2d.py`.
+"""
 
 from __future__ import annotations
 

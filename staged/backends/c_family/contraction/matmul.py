@@ -2,6 +2,8 @@
 
 A work item is a block of rows and columns of one matrix of the batch. It packs what it reads badly (a transposed operand, rows
 far apart) into its thread's scratch memory, so items are independent and any thread may take any of them.
+
+Tested by `tests/backends/c_family/test_contraction_matmul.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """What is decided about a matrix product before its text is written: tiles, packing, and the pieces that threads take.
 
 The estimates behind the choices count cycles of one core (`tile.choose_tile`) and copies of operands.
+
+Tested by `tests/backends/c_family/test_contraction_matmul.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How a product reads its operands: the parameters of its function, and where the matrices of a batch are."""
+"""How a product reads its operands: the parameters of its function, and where the matrices of a batch are.
+
+Tested by `tests/backends/c_family/test_contraction_matmul.py`.
+"""
 
 from __future__ import annotations
 

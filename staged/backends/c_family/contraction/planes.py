@@ -4,6 +4,8 @@ For every channel and every column offset `kx` of the weights there is one plane
 `kx` (with zeros where the padding is). Pixels of a block of result rows then follow one another without gaps, and the
 tap (ky, kx) is the plane of `kx` read `ky` rows further down: the copying grows with kw, not with kh * kw, and vectors run across rows.
 With a vertical stride there are `stride` planes per kx, one per remainder of the row number.
+
+Tested by `tests/backends/c_family/test_contraction_conv2d.py`.
 """
 
 from __future__ import annotations

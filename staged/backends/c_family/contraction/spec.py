@@ -1,6 +1,8 @@
 """Specifications of matrix products and convolutions, and the kernel that a generator makes of one.
 
 All sizes and strides are numbers fixed while staging; strides count elements, not bytes.
+
+Tested by `tests/backends/c_family/test_contraction_matmul.py` and `tests/backends/c_family/test_contraction_conv2d.py`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A tile has `rows` rows of `vectors` vectors. Each step broadcasts one item of the left operand per row and multiplies it with the
 vectors of one row of the right operand; that is rows * vectors multiply-adds for rows + vectors loads.
 Source of the scheme: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.
+
+Tested by `tests/backends/c_family/test_contraction_matmul.py`.
 """
 
 from __future__ import annotations

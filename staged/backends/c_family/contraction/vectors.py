@@ -1,4 +1,7 @@
-"""The vectors of the templates, and the functions that they share: copies, square transposes, sums of lanes."""
+"""The vectors of the templates, and the functions that they share: copies, square transposes, sums of lanes.
+
+Tested by `tests/backends/c_family/test_contraction_matmul.py` and `tests/backends/c_family/test_contraction_conv2d.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An epilogue nest becomes the inline function that a product calls with its finished tiles."""
+"""An epilogue nest becomes the inline function that a product calls with its finished tiles.
+
+Tested by `tests/backends/c_family/test_guarded_epilogues.py`.
+"""
 
 from __future__ import annotations
 

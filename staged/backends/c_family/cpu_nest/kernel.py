@@ -5,6 +5,8 @@
     static void probabilities(const float *logits, float *probabilities, unsigned char *scratch, int64_t begin, int64_t end)
 
 Loops print as loops; values keep the user's names; what is used once, in the loop that made it, is written in place.
+
+Tested by `tests/kernels/test_kernels.py` and `tests/backends/c_family/test_vector_plan.py`.
 """
 
 from __future__ import annotations

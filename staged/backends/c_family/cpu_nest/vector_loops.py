@@ -6,6 +6,8 @@
     for (int64_t j = 96; j < 100; ++j) {              what is left, one by one, or in a last vector that covers some a second time
         y[j] = ...
     }
+
+Tested by `tests/backends/c_family/test_vector_plan.py` and `tests/kernels/test_schedule.py`.
 """
 
 from __future__ import annotations

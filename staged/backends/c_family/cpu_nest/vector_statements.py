@@ -1,4 +1,7 @@
-"""Statements of a loop over vectors: neighbours along its axis are read, computed and written at once."""
+"""Statements of a loop over vectors: neighbours along its axis are read, computed and written at once.
+
+Tested by `tests/kernels/test_kernels.py` and `tests/kernels/test_schedule.py`.
+"""
 
 from __future__ import annotations
 

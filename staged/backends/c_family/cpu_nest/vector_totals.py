@@ -1,6 +1,8 @@
 """Totals that a loop over vectors feeds: beside its number a reduction has a few vectors, each with every so many items.
 
 They are added up in a fixed order in the end.
+
+Tested by `tests/backends/c_family/test_vector_plan.py` and `tests/kernels/test_cascade.py`.
 """
 
 from __future__ import annotations

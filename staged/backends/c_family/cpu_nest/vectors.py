@@ -3,6 +3,8 @@
 `f32v` is the machine's vector of f32; narrower or wider ones with the same number of lanes are `f64x16`, `u8x16`. Types
 with `_u` may stand anywhere in memory. A comparison gives a mask: an integer vector of 0 and -1. Vectors never cross a
 function boundary by value (the ABI of wide vectors depends on compiler flags), so functions on them take pointers.
+
+Tested by `tests/backends/c_family/test_integers_in_kernels.py` and `tests/kernels/test_kernels.py`.
 """
 
 from __future__ import annotations

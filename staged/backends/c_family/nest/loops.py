@@ -1,4 +1,7 @@
-"""Loops and tiles, iteration by iteration."""
+"""Loops and tiles, iteration by iteration.
+
+Tested by `tests/kernels/test_kernels.py` and `tests/kernels/test_schedule.py`.
+"""
 
 from __future__ import annotations
 

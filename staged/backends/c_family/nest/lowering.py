@@ -2,6 +2,8 @@
 
 Objects that hold a `Lowering` lower the statements; each says in the table `statements` which. Names are chosen where a
 variable is made: whether a value is written in place depends on the width of its text.
+
+Tested by `tests/kernels/test_kernels.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Statements on single numbers, as any back end of the C family has them."""
+"""Statements on single numbers, as any back end of the C family has them.
+
+Tested by `tests/kernels/test_kernels.py` and `tests/kernels/test_declarations.py`.
+"""
 
 from __future__ import annotations
 

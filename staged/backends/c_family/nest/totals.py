@@ -1,4 +1,7 @@
-"""Running totals: how the reductions of a loop start, take in values and end."""
+"""Running totals: how the reductions of a loop start, take in values and end.
+
+Tested by `tests/kernels/test_kernels.py` and `tests/kernels/test_places.py`.
+"""
 
 from __future__ import annotations
 

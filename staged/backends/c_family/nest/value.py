@@ -1,4 +1,7 @@
-"""What a local of a nest is in the code."""
+"""What a local of a nest is in the code.
+
+Tested by `tests/kernels/test_kernels.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The Makefile of an exported folder, and the README that says how to build, run and call what is in it."""
+"""The Makefile of an exported folder, and the README that says how to build, run and call what is in it.
+
+Tested by `tests/backends/test_export.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What makes a program a library: sizes and memory for its callers, a choice by processor, and examples of calls."""
+"""What makes a program a library: sizes and memory for its callers, a choice by processor, and examples of calls.
+
+Tested by `tests/backends/native/test_export_interface.py`.
+"""
 
 from __future__ import annotations
 

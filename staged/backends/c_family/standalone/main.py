@@ -1,4 +1,7 @@
-"""`main.c`: inputs from `.npy` files, numbers from flags, results to `--out FOLDER` as `.npy` files."""
+"""`main.c`: inputs from `.npy` files, numbers from flags, results to `--out FOLDER` as `.npy` files.
+
+Tested by `tests/backends/test_export.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The names that a program cannot have because the files around it have them."""
+"""The names that a program cannot have because the files around it have them.
+
+Tested by `tests/backends/c_family/test_names.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Arithmetic that C does not have: Python's integer division, wrapping, conversions without undefined results."""
+"""Arithmetic that C does not have: Python's integer division, wrapping, conversions without undefined results.
+
+Tested by `tests/runtime/test_support.py` and `tests/kernels/test_declarations.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks that a program makes when asked to: NaN and infinity in what a kernel has computed."""
+"""Checks that a program makes when asked to: NaN and infinity in what a kernel has computed.
+
+Tested by `tests/programs/test_promises.py` and `tests/backends/cublas_cudnn/test_failures.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Time as a program sees it."""
+"""Time as a program sees it.
+
+Tested by `tests/frontend/test_clocks.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Files that a program writes."""
+"""Files that a program writes.
+
+Tested by `tests/frontend/test_files.py`.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Text goes through an `st_text`: a small buffer on the stack that hands itself to the host when it is full, or keeps the
 first bytes of an error's message. Nothing allocates, and nothing depends on the locale: `snprintf` and `strtod` serve for
 their correct rounding, and their decimal point is never copied.
+
+Tested by `tests/formatting/test_c_formatter.py`.
 """
 
 from __future__ import annotations

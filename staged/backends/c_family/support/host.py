@@ -1,4 +1,7 @@
-"""How a program talks to what called it: printed text, errors, requests to stop."""
+"""How a program talks to what called it: printed text, errors, requests to stop.
+
+Tested by `tests/runtime/test_support.py` and `tests/runtime/test_native.py`.
+"""
 
 from __future__ import annotations
 

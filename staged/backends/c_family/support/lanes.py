@@ -1,4 +1,7 @@
-"""Vectors with a given number of lanes, beside the machine's own width, and what is left of a vector in the end."""
+"""Vectors with a given number of lanes, beside the machine's own width, and what is left of a vector in the end.
+
+Tested by `tests/backends/support/test_math.py` and `tests/backends/c_family/test_integers_in_kernels.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The registry of support snippets: pieces of C that a program carries when it uses them.
 
 A module of this folder joins by having a `SNIPPETS` sequence; nothing else needs an edit.
+
+Tested by `tests/runtime/test_support.py`.
 """
 
 from __future__ import annotations

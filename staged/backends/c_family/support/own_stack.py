@@ -1,6 +1,8 @@
 """The stack of a program with recursive functions: its own, so that its end is known and going too deep is an error.
 
 In what C11 and C++17 have in common, as programs with a device need it.
+
+Tested by `tests/backends/support/test_stack.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Progress bars that a program draws itself; `staged/progress.py` is the Python side, with the same layout."""
+"""Progress bars that a program draws itself; `staged/progress.py` is the Python side, with the same layout.
+
+Tested by `tests/progress/test_c_progress.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A small thread team: helper threads that share the items of a loop by claiming chunks of it."""
+"""A small thread team: helper threads that share the items of a loop by claiming chunks of it.
+
+Tested by `tests/runtime/test_team.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One body of C for single numbers and for vectors: the same operations in the same order, so the same bits."""
+"""One body of C for single numbers and for vectors: the same operations in the same order, so the same bits.
+
+Tested by `tests/backends/support/test_math.py`.
+"""
 
 from __future__ import annotations
 

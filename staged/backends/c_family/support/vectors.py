@@ -1,4 +1,7 @@
-"""Vector types: one set for everything that a program computes with, whatever wrote it."""
+"""Vector types: one set for everything that a program computes with, whatever wrote it.
+
+Tested by `tests/backends/support/test_math.py`.
+"""
 
 from __future__ import annotations
 

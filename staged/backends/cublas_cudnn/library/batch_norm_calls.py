@@ -1,4 +1,7 @@
-"""The text of the calls of cuDNN's batch norm, in its spatial mode: statistics over all but the channels."""
+"""The text of the calls of cuDNN's batch norm, in its spatial mode: statistics over all but the channels.
+
+Tested by `tests/backends/cublas_cudnn/test_batch_norm.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A call of a library as a function of the program's text, next to the kernels."""
+"""A call of a library as a function of the program's text, next to the kernels.
+
+Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
+"""
 
 from __future__ import annotations
 

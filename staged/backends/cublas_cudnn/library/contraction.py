@@ -1,4 +1,7 @@
-"""Which library makes a matrix product or a convolution."""
+"""Which library makes a matrix product or a convolution.
+
+Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@
 Which algorithm runs is chosen once per distinct shape, when the device is opened: the first that cuDNN's heuristics name (or
 its measurements, `algorithms="timed"`) and that gives the same bits in every run (or any, `deterministic=False`). Products of f32
 are made in f32 (`CUDNN_FMA_MATH`) unless the program allows TF32, which is cuDNN's default.
+
+Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The text of a call of cuDNN's CTC loss."""
+"""The text of a call of cuDNN's CTC loss.
+
+Tested by `tests/backends/cublas_cudnn/test_ctc.py`.
+"""
 
 from __future__ import annotations
 

@@ -11,6 +11,8 @@ cuBLAS knows column-major matrices alone. A row-major (m, k) is the same memory 
 | a vector on both           | dot, whose result stays on the device       |
 
     c = alpha * product + beta * c
+
+Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 Everything that describes such a product is made once per distinct shape, when the device is opened: the layouts of its
 matrices, what to do with them, and which algorithm does it. As for cuBLAS, the row-major operands change places, so that the
 bias has an element per row of what cublasLt sees.
+
+Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The legacy API: it is complete, forward compatible within cuDNN 9, and says in one call what the graph API says in twenty.
 A descriptor is made once per distinct shape, before the first step of the program, and destroyed with its arena.
+
+Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
 
 from __future__ import annotations

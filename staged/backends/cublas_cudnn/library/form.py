@@ -5,6 +5,8 @@
 `alpha` and `beta` are numbers that the host knows, `addend` has the product's shape (the result is made in its place),
 `bias` has an element for each column of a matrix product or each channel of a convolution. What an op's epilogue block
 computes either has this form, or is a kernel of its own after the product.
+
+Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@
 
 A layer is one of cuDNN's with a single direction. The order of gates is cuDNN's own (and torch's), so each of the four
 arrays is copied in one piece; where they begin is asked once, when the device is opened.
+
+Tested by `tests/backends/cublas_cudnn/test_recurrent.py`.
 """
 
 from __future__ import annotations

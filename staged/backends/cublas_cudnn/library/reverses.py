@@ -5,6 +5,8 @@
         collect kept in history              d_x = composite_backward(ct, x, .., kept)
 
 A library that can do without what an op keeps may take the op, if it takes all that read it as well.
+
+Tested by `tests/backends/cublas_cudnn/test_recurrent.py` and `tests/backends/cublas_cudnn/test_batch_norm.py`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
     running_mean * (1 - factor) + mean * factor
     running_var * (1 - factor) + variance * n / (n - 1) * factor        n: the elements of a channel
+
+Tested by `tests/backends/cublas_cudnn/test_batch_norm.py`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@
 
 It is worth a call where the sum would be a kernel of its own: a kernel that makes d_y adds it up on the way. And where the
 product is not one that a sum joins in its place (`w - lr * x.T @ d_y`), which cublasLt does not do at the same time.
+
+Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@
     }
 
 Loops inside of those (a row's reduction) stay loops of one thread, or are shared by the threads of a team (`teams.py`).
+
+Tested by `tests/backends/cublas_cudnn/test_kernels.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Statements of a loop nest as one thread runs them: arithmetic, checks, indices of items."""
+"""Statements of a loop nest as one thread runs them: arithmetic, checks, indices of items.
+
+Tested by `tests/backends/cublas_cudnn/test_kernels.py` and `tests/backends/cublas_cudnn/test_all_ops.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Parts whose operands lie crosswise: a tile for each block, turned around in shared memory."""
+"""Parts whose operands lie crosswise: a tile for each block, turned around in shared memory.
+
+Tested by `tests/backends/cublas_cudnn/test_kernels.py`.
+"""
 
 from __future__ import annotations
 
