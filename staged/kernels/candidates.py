@@ -16,6 +16,8 @@ from staged.ir.schedule import Bind, Directive, Level, Schedule, Vectorise, Writ
 from staged.kernels.schedule import best_width, calls_functions, chunk_of, schedule, vector_lanes
 
 MOST_VECTORS = 4
+SHORT_SUM = 64
+"""Terms up to which a sum of floats is written out where it is no tile's."""
 WAIT = 5.5
 """Cycles between two additions to a total. It is four, but eight totals, which would then be enough, take 40 % longer than ten."""
 LEFT = f"{COLUMN}_tail"
@@ -110,13 +112,23 @@ def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Sched
 
 
 def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
-    """A product in vectors of columns, which leave each sum in its order. Sums of integers may have any order."""
+    """A product in vectors of columns, which leave each sum in its order. Sums of integers may have any order.
+
+    Short sums of floats are written out: compilers that are told of a processor where additions to one total had better not be fused
+    with multiplications (`-mtune=znver4`) fuse them nevertheless, so that the bits are those of tiles.
+    """
     column = loops_named(nest, COLUMN)[0]
-    lanes = lanes_of(column, machine)
+    is_float, lanes = nest.inputs[0].dtype.is_float, lanes_of(column, machine)
+    directives: list[Directive] = []
     if lanes > 1:
         width = machine.vector_bytes // vector_lanes(column, machine)
-        return nest, on_cores(nest, machine, [Vectorise((column.axis,), lanes, frozenset((column,)), width)])
-    return nest, on_cores(nest, machine, []) if nest.inputs[0].dtype.is_float else schedule(nest, machine)
+        directives.append(Vectorise((column.axis,), lanes, frozenset((column,)), width))
+    elif not is_float:
+        return nest, schedule(nest, machine)
+    sums = tuple(loop.axis for loop in loops_named(nest, SUM) if loop.axis.dim is None and loop.axis.extent <= SHORT_SUM)
+    if is_float and sums:
+        directives.append(WriteOut(sums))
+    return nest, on_cores(nest, machine, directives)
 
 
 def lanes_of(column: Loop, machine: Machine) -> int:

@@ -147,8 +147,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "sums of floats in vectors, where columns are too few",
         "staged/kernels/candidates.py",
-        "if nest.inputs[0].dtype.is_float else schedule(nest, machine)",
-        "if nest.inputs[0].dtype.is_bool else schedule(nest, machine)",
+        "    elif not is_float:",
+        "    else:",
         ON_PRODUCTS,
     ),
     Mutant(
