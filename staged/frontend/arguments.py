@@ -191,7 +191,7 @@ def as_argument(leaf: Any, path: str = "a value") -> Any:
 
 
 def static_key(leaf: Any) -> Any:
-    """What stands for a static leaf in a key: its value where that says all, else its identity."""
+    """The part of a key for a static leaf: its value if that identifies it, else its identity."""
     if isinstance(leaf, bool | int | float | str | bytes | type(None)):
         return type(leaf).__name__, repr(leaf)
     if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and type(leaf).__hash__ is not None:

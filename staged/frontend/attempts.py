@@ -1,4 +1,4 @@
-"""Bodies and attempts: what surrounds the code that is being traced, and how tracing is taken back and made again.
+"""Bodies and attempts: the surroundings of the code that is being traced, and how tracing is undone and repeated.
 
 Staged constructs are traced optimistically and traced again when an assumption fails (a static name that turns staged
 inside a loop, an early return out of a helper). So all that tracing changes can be undone: ops, locals, and the Python

@@ -108,7 +108,7 @@ def _of_class(trace: TraceContext, owner: type, name: str) -> Any:
 
 
 def _of_super(trace: TraceContext, owner: Any, name: str) -> Any:
-    """What the classes after `__thisclass__` have."""
+    """The attribute from the classes after `__thisclass__`."""
     trace.reads.bases(owner.__self_class__)
     classes = owner.__self_class__.__mro__
     for cls in classes[classes.index(owner.__thisclass__) + 1 :]:

@@ -87,7 +87,7 @@ def _holds_staged(value: Any) -> bool:
 
 @builtin(np.array)
 def array_(value: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
-    """NumPy asks nobody what to make of a list: of staged numbers it is our array."""
+    """Our array for a list of staged numbers, for which NumPy has no protocol; NumPy's for others."""
     if not _holds_staged(value):
         return np.array(value, dtype, *args, **options)
     return METHODS["asarray"](value, dtype)

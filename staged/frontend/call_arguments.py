@@ -26,7 +26,7 @@ class CallArguments:
     paths: tuple[str, ...]
     leaves: tuple[Any, ...]
     fixed: tuple[bool, ...]
-    """Which leaves `static=` names: they never become parameters."""
+    """For each leaf, whether `static=` names it: such leaves never become parameters."""
     structure: tuple[Any, ...]
     """The names and trees of the arguments; equal where the leaves of two calls correspond."""
     rebuild: Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
@@ -122,13 +122,13 @@ def same_function(a: Any, b: Any) -> bool:
 
 
 def program_name(function: Any) -> str:
-    """What a function is called in the program; a method after its class too, since many are called `forward`."""
+    """The name of a function in the program; a method has its class's too, since many are called `forward`."""
     name: str = getattr(function, "__name__", type(function).__name__)
     return f"{type(function.__self__).__name__}_{name}" if isinstance(function, MethodType) else name
 
 
 def changing_statics(before: CallArguments, after: CallArguments) -> list[tuple[str, str]]:
-    """Which arguments, known while staging, two calls of one function do not share: their paths and types."""
+    """The static arguments in which two calls of one function differ: their paths and types."""
     if before.structure != after.structure:
         return []
     return [

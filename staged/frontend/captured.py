@@ -15,13 +15,13 @@ import numpy as np
 from staged.frontend.locals import Locals
 
 _DEPTH = 3
-"""How far a path goes: `config.layers[0].table` is three steps."""
+"""The most steps of a path: `config.layers[0].table` has three."""
 _MOST_PARTS = 3000
-"""How many attributes, items and elements are looked at: a name is not worth more, about a millisecond."""
+"""The most attributes, items and elements that are searched: about a millisecond, which a name is worth."""
 
 
 def name_of_captured(array: object) -> str:
-    """What the user's code calls an array from outside: `table`, `config_table`, `layers_0_weight`; "" where it has no name.
+    """The user's name for an array from outside: `table`, `config_table`, `layers_0_weight`; "" without one.
 
     A part of an array with a name is `table_part`.
     """
@@ -116,7 +116,7 @@ def whole_view(array: Any, owner: Any) -> tuple[tuple[int, ...], tuple[int, ...]
 
 
 def own_arrays(hidden: Sequence[Any]) -> list[Any]:
-    """For each array that a traced function reads, the array itself if nothing but the trace holds it; else None.
+    """For each array that a traced function reads, the array itself if only the trace refers to it; else None.
 
     So it is for an array that the function made itself: nobody can change it, and it may become a constant of the program.
     """

@@ -1,4 +1,4 @@
-"""What tracing leaves in objects that are older than it: staged values are taken out, plain ones are written again at each call."""
+"""Changes of objects older than the trace: staged values are taken out, and each call writes the plain ones again."""
 
 from __future__ import annotations
 

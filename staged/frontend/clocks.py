@@ -23,7 +23,7 @@ _CLOCKS: dict[Any, tuple[str, bool]] = {
     time.process_time: ("process", False),
     time.process_time_ns: ("process", True),
 }
-"""Which clock each function reads, and whether it counts nanoseconds."""
+"""The clock that each function reads, and whether it counts nanoseconds."""
 
 
 def _reader(function: Callable[[], Any]) -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""Where effects are refused: a transform that would repeat, reorder or multiply them says so at the user's line."""
+"""Refusal of effects: a transform that would repeat, reorder or multiply them refuses them at the user's line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from staged.source import here
 
 @dataclass(frozen=True)
 class Refusal:
-    """What refuses effects, and what to do instead: hints by kind of effect ('write', 'print', 'random').
+    """The construct that refuses effects, and hints by kind of effect ('write', 'print', 'random').
 
     Objects made inside may change there: `own`, which keeps them alive so that ids stay unique.
     """

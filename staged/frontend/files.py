@@ -102,7 +102,7 @@ class StagedFile:
             self.write(line)
 
     def flush(self) -> None:
-        """Nothing to do: whoever looks while the program runs sees what the system's buffers have passed on."""
+        """Do nothing: readers see the text when the system's buffers are written."""
 
     def close(self) -> None:
         """Close the file; closing it again does nothing."""

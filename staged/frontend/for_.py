@@ -53,7 +53,7 @@ def convert_for(converter: Converter, node: ast.For) -> list[ast.stmt]:
 
 
 def names_of(found: Bindings, body: list[ast.stmt]) -> list[ast.expr]:
-    """What `LoopNames` holds, as literals in a fixed order."""
+    """The contents of `LoopNames`, as literals in a fixed order."""
     assigned, augmented = sorted(found.bound | found.stored), sorted(found.augmented)
     return [text(tuple(assigned)), text(tuple(augmented)), text(breaks_out(body))]
 

@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MISSING = object()
 _ACCELERATORS = {"posix": "os", "nt": "os"}
 _pure: dict[object, object] = {}
-"""What `st.pure` was given, by `_identities`; held, so that ids stay unique."""
+"""The arguments of `st.pure`, by `_identities`; kept alive, so that ids stay unique."""
 
 
 def pure(function: F) -> F:
@@ -41,7 +41,7 @@ def pure(function: F) -> F:
 
 
 def _identities(function: Any) -> tuple[object, ...]:
-    """What tells a callable from others: a method is made anew each time that it is read.
+    """The identity of a callable: a method is a new object each time that it is read.
 
     A method written in C is one of its object; or, where the class's is vouched for, of any object.
     """

@@ -55,7 +55,7 @@ class _Part(Variable):
 
 
 class Seed(_Part):
-    """Which numbers a generator gives."""
+    """The seed of a generator."""
 
     __slots__ = ()
     role = "seed of the numbers that are drawn"
@@ -63,7 +63,7 @@ class Seed(_Part):
 
 
 class Counter(_Part):
-    """How many random ops have drawn from a generator."""
+    """The number of random ops that have drawn from a generator."""
 
     __slots__ = ()
     role = "numbers drawn so far"
@@ -199,7 +199,7 @@ class Generator:
 
 
 def _restored(seed: int, counter: int, seed_name: str, counter_name: str, is_named: bool) -> Generator:
-    """What a pickle of a generator is read as."""
+    """Restore a generator from its pickle."""
     made = Generator.__new__(Generator)
     made._set(Seed(seed, seed_name), Counter(counter, counter_name))
     made._is_named = is_named

@@ -1,4 +1,4 @@
-"""What a staged loop can run over: ranges, the leading axis of an array, and `enumerate`, `zip`, `reversed` of these.
+"""Iterables of staged loops: ranges, the leading axis of an array, and `enumerate`, `zip`, `reversed` of these.
 
 The same objects iterate in plain Python (eager mode), element by element.
 """
@@ -67,7 +67,7 @@ class StagedIterable(SeesLocals):
         return []
 
     def reverse(self) -> StagedIterable:
-        """What `reversed` gives."""
+        """The result of `reversed`."""
         raise _irreversible(self)
 
     def __iter__(self) -> Iterator[Any]:
@@ -144,7 +144,9 @@ class Range(StagedIterable):
 
 
 _counts: ContextVar[bool] = ContextVar("staged_counts", default=False)
-"""Whether a `for` statement asks for elements: comprehensions, unpacking and calls run while staging, over Python's numbers."""
+"""Whether a `for` statement requests elements: comprehensions, unpacking and calls run while staging, on Python's
+numbers.
+"""
 
 
 def counted(items: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Where paths meet: one type for what two branches or iterations give, or the reason why there is none.
+"""Joins of paths: one type for the values of two branches or iterations, or the reason why there is none.
 
 A static value that is the same on all paths stays static. Python numbers that differ become staged, by promotion of the
 numbers alone: a staged value never changes dtype or shape.
@@ -224,7 +224,7 @@ def made_at(value: Any, scope: Locals, name: str) -> str:
 
 
 def position_of(value: Any) -> Position | None:
-    """Where a staged value was made."""
+    """The position of the op that made a staged value."""
     if isinstance(value, StagedArray) and value.value.producer is not None:
         return value.value.producer.where
     return None
@@ -238,7 +238,7 @@ def _only(value: Any) -> Any:
 
 
 def _start_of(before: Any, after: Any) -> str | None:
-    """What to write instead of a number or None that becomes an array in a loop or branch."""
+    """The hint for a number or None that becomes an array in a loop or branch."""
     first, then = _only(before), _only(after)
     type_ = leaf_type(then) if isinstance(then, TensorType | Array | np.ndarray) else None
     if type_ is None or not (first is None or isinstance(first, int | float)):
@@ -251,7 +251,7 @@ def _start_of(before: Any, after: Any) -> str | None:
 
 
 def _wider(name: str, before: Any, after: Any) -> str | None:
-    """What to write instead of an f32 that becomes f64."""
+    """The hint for an f32 that becomes f64."""
     first, then = _only(before), _only(after)
     if not isinstance(first, TensorType | Array) or not isinstance(then, TensorType | Array) or first.shape != then.shape:
         return None

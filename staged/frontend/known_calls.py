@@ -1,4 +1,4 @@
-"""What is known of code that is not converted: the calls without effects outside of the program, and the staged way for others.
+"""The table of known code that is not converted: calls without outside effects, and the staged alternative for others.
 
 One row per callable, class or module, by its name: `module.Class.method`, `module.Class.*` or `module.*`, where the module is
 the outermost one without the underscore of C accelerators (`_heapq` is `heapq`, `posix` is `os`). The longest name that fits
@@ -93,7 +93,7 @@ KNOWN: dict[str, str | None] = {
 ONCE: dict[str, str] = {
     "warnings.*": f"warn before the branch or loop; or {_PRINT.removeprefix('use ')}",
 }
-"""What may run while staging, once, where it surely runs: refused under staged control flow, with the staged way."""
+"""Calls that may run while staging, once, if they are certain to be reached; the hint elsewhere."""
 
 CHANGES_FIRST = frozenset(
     "heapq.heappush heapq.heappop heapq.heapify heapq.heapreplace heapq.heappushpop bisect.insort bisect.insort_left "

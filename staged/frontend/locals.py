@@ -27,7 +27,7 @@ class Poison:
     where: Position | None = None
     """The place to show; None: the read itself."""
     retry: Callable[[], None] | None = field(default=None, compare=False)
-    """Asks for another trace in which the name has a value, where there can be one: called before the error is raised."""
+    """Requests another trace in which the name has a value, if possible: called before the error is raised."""
 
     def throw(self) -> None:
         if self.retry is not None:
@@ -40,7 +40,7 @@ class Poison:
 
 
 _PLAIN = frozenset((bool, int, float, str, type(None)))
-"""What has no position of its own, as staged values have: the line that binds it is kept."""
+"""Values without a position of their own, unlike staged values: the line that binds them is kept."""
 
 Snapshot = tuple[dict[str, Any], dict[str, Poison]]
 

@@ -176,7 +176,7 @@ STAGED: dict[str, Callable[..., Any]] = {
     "fsum": _fsum,
     "isclose": _isclose,
 }
-"""What each function does where an argument is staged."""
+"""The staged meaning of each function."""
 
 _LOOP = "write a loop in the staged function"
 _OUTSIDE = "compute it in Python and pass the result as an argument"
@@ -227,7 +227,7 @@ _RAISES: dict[str, tuple[type[Exception], ...]] = {
     **dict.fromkeys("exp exp2 expm1 cosh sinh ldexp fsum".split(), _OVERFLOW),
     **dict.fromkeys("pow floor ceil trunc".split(), (ValueError, OverflowError)),
 }
-"""What Python raises for some numbers, where a program goes on with an infinity or NaN."""
+"""Exceptions of Python for some numbers, for which a program continues with an infinity or NaN."""
 
 
 def note_raiser(errors: tuple[type[Exception], ...], what: str, plain: Callable[..., Any], values: Iterable[Any]) -> None:

@@ -64,7 +64,7 @@ def _name_of(trace: TraceContext, owner: object) -> str:
 
 
 def _path_in(holder: object, owner: object) -> str | None:
-    """How `owner` is reached in a dict, list or object that has a name: `["loss"]`, `[0]`, `.losses`."""
+    """The path of `owner` in a dict, list or object that has a name: `["loss"]`, `[0]`, `.losses`."""
     if isinstance(holder, dict):
         key = next((key for key, value in holder.items() if value is owner), None)
         return None if key is None else f'["{key}"]' if isinstance(key, str) else f"[{key!r}]"
@@ -76,7 +76,7 @@ def _path_in(holder: object, owner: object) -> str | None:
 
 
 def note_new(value: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-    """Note the result of a call of code that is not converted, where nobody but the caller holds it: it is new."""
+    """Note that the result of an unconverted call is new, if only the caller refers to it."""
     if current_trace() is not None and sys.getrefcount(value) <= 4:  # names here and in the callers, the count's own
         if hasattr(value, "__dict__"):
             note_made(value)

@@ -1,4 +1,4 @@
-"""Which names a function binds: Python's scoping rules, as far as the transformation needs them."""
+"""The names that a function binds: Python's scoping rules, as far as the transformation needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call of code that is not converted reads: all that its arguments hold, or more, which is then a reason to trace each time."""
+"""The reads of an unconverted call: everything reachable from its arguments, or a reason to trace each time."""
 
 from __future__ import annotations
 

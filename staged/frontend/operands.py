@@ -97,7 +97,7 @@ def unary(name: str, value: Any) -> Any:
 
 @operator
 def iterated(value: Any) -> Any:
-    """What a comprehension or `*` goes through."""
+    """The iterable of a comprehension or `*`."""
     if type(value) not in _VALUES:
         note_operand(value)
     return value

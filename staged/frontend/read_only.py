@@ -1,4 +1,4 @@
-"""Arrays of the host that nobody may write while a region keeps copies of them on a device."""
+"""Make arrays of the host read-only while a region keeps copies of them on a device."""
 
 from __future__ import annotations
 

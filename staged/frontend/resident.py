@@ -18,7 +18,7 @@ from staged.source import here
 
 
 class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array that has a copy on a device, made when a program first takes it and kept until nobody holds this.
+    """An array with a copy on a device, made when a program first takes it and kept until this object dies.
 
     NumPy computes with it as with `host`, the array that it was made of, which must not change meanwhile: the region that
     makes it sees to that. Immutable.
@@ -56,7 +56,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def nbytes(self) -> int:
-        """What the elements take."""
+        """The size of the elements in bytes."""
         return self.host.nbytes
 
     @property
@@ -140,7 +140,7 @@ class _Described(DeviceArray):
 
     @property
     def nbytes(self) -> int:
-        """What the elements take."""
+        """The size of the elements in bytes."""
         return int(self.size * self._dtype.itemsize)
 
     @property
@@ -157,7 +157,7 @@ class BorrowedArray(_Described):
         super().__init__(tuple(interface["shape"]), np.dtype(interface["typestr"]), device)
         self.owner = owner
         self.lease = interface.get("lease")
-        """What keeps the elements there besides."""
+        """The other library's object that keeps the elements alive."""
         self.address = int(interface["data"][0] or 0)
         self.stream = interface.get("stream")
         """Whose work on the elements must be over before they are read; None where it is."""
@@ -241,7 +241,7 @@ def set_dlpack_reader(reader: Callable[[Any, str], dict[str, Any] | None]) -> No
 
 
 def _device_of_owner(value: Any) -> Device:
-    """Which device an array lies on: the interface does not say, DLPack does."""
+    """The device of an array, from DLPack: `__cuda_array_interface__` does not have it."""
     number = value.__dlpack_device__()[1] if hasattr(value, "__dlpack_device__") else 0
     return Device("gpu")(int(number))
 
@@ -254,11 +254,11 @@ class Region:
         self.strict = strict
         self.options = options or {}
         self.named: list[Any] = []
-        """What the `with` names: arrays of the host or of the device, and Variables."""
+        """The arrays (of host or device) and Variables that the `with` names."""
         self.arrays: dict[int, DeviceArray] = {}
         """By the id of the array on the host, which stays alive with it."""
         self.frozen: list[np.ndarray[Any, Any]] = []
-        """What nobody may write until the region ends."""
+        """The arrays that are read-only until the region ends."""
 
     def names(self, value: Any) -> bool:
         """Whether the `with` names an array or Variable."""
@@ -274,7 +274,7 @@ class Region:
         return kept
 
     def kept(self, leaf: Any) -> Any:
-        """As `keep`, for an array that nobody writes."""
+        """`keep` for an array that is not written."""
         if isinstance(leaf, DeviceArray):
             if self.device == leaf.device:
                 if leaf.origin is not None:
@@ -318,7 +318,7 @@ def ambient_region() -> Region | None:
 
 
 def ambient_options() -> Options:
-    """What all regions around plain Python say of the programs in them. Raises StagingError where they disagree."""
+    """The options of all regions around plain Python. Raises: StagingError if they disagree."""
     said: Options = {}
     for region in _regions.get():
         said = joined_options(said, region.options)
@@ -332,7 +332,7 @@ def ambient_device() -> Device:
 
 
 def find_kept(array: np.ndarray[Any, Any], device: Device) -> DeviceArray | None:
-    """What a region around keeps on `device` of an array of the host."""
+    """The copy on `device` that an enclosing region keeps of an array of the host."""
     for region in reversed(_regions.get()):
         found = region.arrays.get(id(array))
         if region.device == device and found is not None:
@@ -341,7 +341,7 @@ def find_kept(array: np.ndarray[Any, Any], device: Device) -> DeviceArray | None
 
 
 def device_of(value: Any) -> Device:
-    """Where a program should take an argument from: the device that has it, unless the code around is the host's."""
+    """The device to take an argument from: the one that has it, unless the code around is the host's."""
     if isinstance(value, DeviceArray):
         return CPU if _regions.get() and ambient_device() == CPU else value.device
     device = ambient_device()

@@ -1,4 +1,4 @@
-"""What the results of a program are called: by the keys that the user gives them, or the names that `return` lists."""
+"""The names of a program's results: the user's keys, or the names that `return` lists."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _of_returns(node: ast.FunctionDef | ast.Lambda) -> list[str]:
 
 
 def _returned(body: Sequence[ast.AST]) -> Iterator[ast.expr | None]:
-    """What the `return` statements of a body give, without those of functions inside it."""
+    """The values of the `return` statements of a body, without those of nested functions."""
     for node in body:
         if isinstance(node, ast.Return):
             yield node.value

@@ -62,7 +62,7 @@ def _defaults_of(function: Any) -> dict[str, Any]:
 
 
 def _of_code(function: Any) -> tuple[CodeType, Signature, tuple[str, ...]] | None:
-    """What is kept for a plain function; None for any other callable, and for a function that says itself what it takes."""
+    """Facts kept for a plain function; None for other callables, and for functions with their own signature."""
     if type(function) is not FunctionType:
         return None
     if function.__dict__ and ("__wrapped__" in function.__dict__ or "__signature__" in function.__dict__):

@@ -22,7 +22,7 @@ _lines: dict[str, list[str]] = {}
 _seen: set[str] = set()
 """Modules whose files have been read, or are not the user's."""
 _looked_at: tuple[int, str] = 0, ""
-"""How many modules there were when all were seen, and the last of them: an import changes either."""
+"""The number of modules at the last search, and the last of them: an import changes either."""
 
 
 def remember_modules() -> None:

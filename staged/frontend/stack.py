@@ -49,7 +49,7 @@ class Stack:
     rows: Any
     """The elements one after another, in arrays with `max` rows."""
     length: Any
-    """How many elements there are."""
+    """The number of elements."""
 
     def __init__(self, like: Any, max: int | None = None) -> None:
         if max is None:
@@ -206,7 +206,7 @@ def _room(leaf: Any, count: int) -> Array:
 
 
 def _starts(place: Any, array: Array) -> list[Array]:
-    """Where the row at `place`, which is in range, starts."""
+    """The start of the row at `place`, which is in range."""
     first = cast(as_array(place), i64)
     return [first, *(constant(0, TensorType(i64)) for _ in array.shape[1:])]
 

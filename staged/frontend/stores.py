@@ -1,4 +1,4 @@
-"""What converted assignments call: changes of names, attributes and elements, of arrays and of Python's own objects."""
+"""The operators for converted assignments: changes of names, attributes and elements, of arrays and Python objects."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
 
 
 def _note_hooks(trace: TraceContext, owner: Any, name: str) -> None:
-    """What stands between a statement and an attribute: `__setattr__`, or a descriptor in the class. A call's replay knows neither."""
+    """Note `__setattr__` or a descriptor that an assignment calls, and which the replay of a call would skip."""
     cls = type(owner)
     hook, described = lookup(cls, "__setattr__"), lookup(cls, name)
     trace.reads.of_class(cls, "__setattr__", hook)

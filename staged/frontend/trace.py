@@ -48,12 +48,12 @@ from staged.ops.context import use_context
 from staged.source import Position, position_of_function, position_of_recursion, rooted, roots_positions
 
 _ROOT = re.compile(r"[.\[]")
-"""What ends the name of a parameter in a path."""
+"""The end of a parameter's name in a path."""
 
 
 @dataclass(frozen=True)
 class TracedFunction:
-    """What tracing gives: the IR, and how to call it.
+    """The result of tracing: the IR, and how to call it.
 
     The program's parameters are one per element of `arguments`, then one per element of `hidden` (arrays of Python that
     the function closes over, by reference; a region of plain Python may keep one on a device). `variables` are the outer
@@ -67,7 +67,7 @@ class TracedFunction:
     result: Template
     notes: tuple[str, ...]
     reads: Reads
-    """What the trace read from outside."""
+    """The reads of the trace from outside."""
 
     def rebuild(self, outputs: Any) -> Any:
         """The function's result as the user wrote it, from one array per result of the program."""
@@ -161,7 +161,7 @@ def _trace_once(
 
 
 def endless(error: RecursionError) -> Exception:
-    """What a RecursionError of Python's means while staging; one that the user raised stays what it is."""
+    """The meaning of Python's RecursionError while staging; one that the user raised is unchanged."""
     if isinstance(error, StagedError) or not str(error).startswith("maximum recursion depth"):
         return error
     where = position_of_recursion(error)

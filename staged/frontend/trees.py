@@ -95,7 +95,7 @@ def paths(spec: Spec, root: str) -> list[str]:
 
 
 def prefix(axes: Tree, tree: Tree) -> list[Any] | None:
-    """What `axes`, a tree that may stop above the leaves of `tree`, says of each leaf; None where it does not fit."""
+    """For each leaf of `tree`, the entry of `axes`, which may stop above the leaves; None if they do not fit."""
     flatten(tree)  # makes the dataclasses in it known
     try:
         return optree.broadcast_prefix(axes, tree, none_is_leaf=True, namespace=_NAMESPACE)

@@ -129,7 +129,7 @@ _OPERATORS = {"divide": "`/`", "floor_divide": "`//`", "remainder": "`%`", "pow"
 
 
 def _raises(op: Op) -> tuple[type[BaseException], ...]:
-    """What Python raises for these operands of its own floats, at worst; arrays of NumPy raise nothing."""
+    """The exceptions that Python may raise for these operands of its own floats; NumPy's arrays raise none."""
     (result,) = op.results
     if not isinstance(result.type, TensorType) or not result.type.weak or not result.type.dtype.is_float:
         return ()

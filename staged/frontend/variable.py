@@ -225,7 +225,9 @@ class Variable(Array):
         return np.array(self._held, dtype=self._type.dtype.numpy)
 
     def saved(self) -> Any:
-        """What a `state_dict` holds: in plain Python a NumPy array of the caller's own, in staged and eager code the value."""
+        """The value for a `state_dict`: in plain Python a NumPy array of the caller's own, in staged and eager code the
+        value.
+        """
         return self.numpy() if current_context().is_plain else self.value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

@@ -38,7 +38,7 @@ def convert_with(converter: Converter, node: ast.With) -> list[ast.stmt]:
 
 @operator
 def context(manager: Any) -> Any:
-    """What a `with` enters: an object of the user's with its methods converted, anything else as it is."""
+    """The object that a `with` enters: a user's object with converted methods, others unchanged."""
     trace = current_trace()
     if trace is None:
         return manager

@@ -48,7 +48,8 @@ def as_expression(value: Any) -> Expression:
 
 
 def apply(function: Callable[..., Any], values: list[Any], facts: Facts, where: Position, **named: Any) -> Expression:
-    """`function(*values, **named)` as an expression: numbers and expressions become handles, the rest is passed as it is.
+    """`function(*values, **named)` as an expression: numbers and expressions become handles, other values are
+    unchanged.
 
     Raises: what the function does, at `where`; StagingError if it asks for more than elementwise ops on numbers.
     """

@@ -279,7 +279,7 @@ class Expressions:
         self.source.refuse(node, f"`{_text(node)}` in a kernel", _NUMBERS)
 
     def place(self, node: ast.AST, name: str, axis: int) -> Expression:
-        """Where the thread is, along an axis."""
+        """The thread's position along an axis."""
         if name == "block_size":
             return Builtin(name, axis)
         if name in ("thread_index", "block_index", "grid_size"):

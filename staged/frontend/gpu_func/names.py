@@ -1,4 +1,4 @@
-"""What a kernel can ask and do besides Python: the names of `st.cuda`. They mean nothing outside of a `st.gpu_func`."""
+"""The names of `st.cuda`, which have a meaning only in the kernels of `st.gpu_func`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _outside(name: str) -> StagingError:
 
 
 class Place:
-    """Where a thread is, or how many there are, along `x`, `y` and `z`: integers in a kernel."""
+    """The position of a thread, or the number of threads or blocks, along `x`, `y` and `z`: integers in a kernel."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -88,20 +88,20 @@ def atomic_max(array: Any, index: Any, value: Any) -> Any:
 
 
 def shuffle(value: Any, lane: Any) -> Any:
-    """What `value` is in the lane of that number of the warp. All 32 lanes must come here; so for all shuffles."""
+    """The value of `value` in the lane of that number of the warp. All 32 lanes must call this, as any shuffle."""
     raise _outside("shuffle")
 
 
 def shuffle_up(value: Any, delta: Any) -> Any:
-    """What `value` is `delta` lanes below; the thread's own in the first `delta` lanes."""
+    """The value of `value` `delta` lanes below; the thread's own in the first `delta` lanes."""
     raise _outside("shuffle_up")
 
 
 def shuffle_down(value: Any, delta: Any) -> Any:
-    """What `value` is `delta` lanes above; the thread's own in the last `delta` lanes."""
+    """The value of `value` `delta` lanes above; the thread's own in the last `delta` lanes."""
     raise _outside("shuffle_down")
 
 
 def shuffle_xor(value: Any, mask: Any) -> Any:
-    """What `value` is in the lane whose number differs by the bits of `mask`."""
+    """The value of `value` in the lane whose number differs by the bits of `mask`."""
     raise _outside("shuffle_xor")

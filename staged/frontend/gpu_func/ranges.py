@@ -1,4 +1,4 @@
-"""What is known of a kernel's integers: the numbers that they may be, and which are less than which, where a condition says so.
+"""Facts about a kernel's integers: their ranges, and which are less than others, from conditions.
 
 So sums that cannot overflow are written plainly, and indices that are certainly in range are not checked.
 """
@@ -36,7 +36,7 @@ MOST_THREADS = 1024
 
 @dataclass
 class Facts:
-    """What holds at a point of a kernel. `less` and `at_most` are pairs of expressions in that relation."""
+    """Facts at a point of a kernel. `less` and `at_most` are pairs of expressions in that relation."""
 
     block: tuple[int, int, int]
     locals: Mapping[str, Range]
@@ -83,7 +83,7 @@ class Facts:
         self.at_most = frozenset(pair for pair in self.at_most if not any(mentions(e, name) for e in pair))
 
     def mark(self) -> tuple[frozenset[tuple[Expression, Expression]], frozenset[tuple[Expression, Expression]]]:
-        """What is known now, for `back`."""
+        """The present facts, for `back`."""
         return self.less, self.at_most
 
     def back(

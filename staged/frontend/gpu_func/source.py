@@ -24,7 +24,7 @@ class Source:
         self.name = function.__name__
         self.cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         self.assigned = assignments(node)
-        """How often each name is bound in the function."""
+        """The number of bindings of each name in the function."""
 
     def where(self, node: ast.AST) -> Position:
         """The position of a part of it."""
@@ -43,7 +43,7 @@ class Source:
         raise StagingError(message, where=self.where(node), hint=hint)
 
     def outside(self, node: ast.Name) -> Any:
-        """What a name means that the kernel does not bind. Raises UnboundNameError where it means nothing."""
+        """The value of a name that the kernel does not bind. Raises: UnboundNameError without one."""
         name = node.id
         if name in self.cells:
             try:
@@ -58,7 +58,7 @@ class Source:
 
 
 def assignments(node: ast.AST) -> Counter[str]:
-    """How often the statements in `node` bind each name."""
+    """The number of bindings of each name by the statements in `node`."""
     found: Counter[str] = Counter()
     for part in ast.walk(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
@@ -69,7 +69,7 @@ def assignments(node: ast.AST) -> Counter[str]:
 
 
 def loop_bindings(node: ast.AST) -> Counter[str]:
-    """How often the `for` loops in `node` bind each name."""
+    """The number of bindings of each name by the `for` loops in `node`."""
     return Counter(
         part.target.id for part in ast.walk(node) if isinstance(part, ast.For) and isinstance(part.target, ast.Name)
     )

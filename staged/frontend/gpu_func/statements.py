@@ -66,7 +66,7 @@ _HINTS: dict[type[ast.stmt], str] = {
 
 
 _STEPS = 3
-"""How often the range of a variable may grow before it is taken to have no end on that side."""
+"""The number of times that the range of a variable may grow before it is taken to be unbounded on that side."""
 
 
 class _AgainError(Exception):
@@ -74,7 +74,7 @@ class _AgainError(Exception):
 
 
 class _Assumptions:
-    """What the tries so far have found of variables: the join of all that they are assigned."""
+    """Facts of earlier attempts about variables: the join of all assigned values."""
 
     def __init__(self) -> None:
         self.types: dict[str, TensorType] = {}
@@ -132,7 +132,7 @@ class _Statements(Expressions):
         """For each loop around: the variables that are bound wherever it is broken out of."""
         self.broken: list[bool] = []
         self.depth = 0
-        """How many branches and loops are around."""
+        """The number of enclosing branches and loops."""
         self.own_loops = {
             name for name, count in loop_bindings(source.node).items() if source.assigned[name] == count
         } - _nested(source.node)
@@ -412,7 +412,7 @@ class _Statements(Expressions):
         self.append(If(condition, then, other, self.source.where(node.test)))
 
     def enter_loop(self, node: ast.While | ast.For) -> None:
-        """What the body changes is not known when it begins again."""
+        """Forget the facts about variables that the body changes."""
         if node.orelse:
             self.source.refuse(node, "`else` of a loop in a kernel", "use a flag")
         for name in sorted(assignments(node)):

@@ -31,8 +31,7 @@ _HINTS = {
 
 
 _ORDERS = 3
-"""How often a `forward` that calls the function itself is recorded in itself: once per order of derivative. The transforms
-around it may ask for more; a function of the program may be reached by transforms that come later."""
+"""The depth to which a `forward` that calls its own function is recorded in itself: once per order of derivative."""
 
 
 class custom_vjp:

@@ -70,7 +70,7 @@ def stop_gradient(x: Any) -> Any:
 
 
 class _Target:
-    """What one differentiated call depends on: the arrays to differentiate by, and how to call f with others."""
+    """The dependences of one differentiated call: the arrays to differentiate by, and how to call f with others."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class _Target:
         return loss, aux
 
     def result(self, loss: Any, aux: Any, gradients: Sequence[Any]) -> Any:
-        """What the user gets."""
+        """The user's result."""
         if self.variables:
             leaves = iter([gradients[place] for place in self.asked])
             parts = [trees.unflatten(spec, [next(leaves) for _ in range(spec.num_leaves)]) for spec in self.specs]

@@ -1,4 +1,4 @@
-"""What transforms share: which leaves of a tree are arrays, trees put together again, and names for messages."""
+"""Helpers of all transforms: the array leaves of a tree, rebuilding of trees, and names for messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def name_of(f: Any) -> str:
-    """What messages call a function."""
+    """The name of a function in messages."""
     return getattr(f, "__name__", type(f).__name__)
 
 

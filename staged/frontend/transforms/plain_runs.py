@@ -1,4 +1,4 @@
-"""Derivatives that plain Python takes again and again, line by line in NumPy: the user is told once what compiling would save."""
+"""Repeated derivatives in plain Python, line by line in NumPy: a note says once how compiling would help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from staged.ops.context import context_or_none
 from staged.source import Position
 
 MANY_RUNS = 20
-"""From which on the user is told."""
+"""The number of runs at which the note appears."""
 
 _runs: dict[tuple[str, int], list[float]] = {}
 """By the place of the call: the seconds of each run so far, up to MANY_RUNS."""

@@ -53,7 +53,7 @@ class PrimalCall:
         return outputs, given, aux
 
     def answer(self, result: Any, derivative: Any, aux: Any) -> tuple[Any, ...]:
-        """What the user gets."""
+        """The user's result."""
         return (result, derivative, aux) if self.has_aux else (result, derivative)
 
     def _returned(self, arrays: Sequence[Any]) -> tuple[Any, Any]:

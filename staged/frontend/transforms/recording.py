@@ -32,15 +32,15 @@ class Recording:
     trace: TraceContext
     block: Block
     primals: list[Value]
-    """What the block's parameters stand for."""
+    """The outer values of the block's parameters."""
     yields: list[Value]
-    """What the function returned, then the Variables that it wrote."""
+    """The results of the function, then the Variables that it wrote."""
     written: list[str]
     where: Position | None
 
     @property
     def returned(self) -> int:
-        """How many of the yields the function returned."""
+        """The number of yields that are results of the function."""
         return len(self.yields) - len(self.written)
 
     def commit(self, values: Sequence[StagedArray]) -> None:
