@@ -33,7 +33,7 @@ class Kernel(Protocol):
 
     @property
     def how(self) -> str:
-        """How a device runs it; empty for one of the host's."""
+        """The way a device runs it; empty for one of the host's."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Emitted:
 
     artifact: Artifact
     plan: Plan
-    """Where its values are kept, for `program.memory`."""
+    """The memory plan, for `program.memory`."""
     kernels: int = 0
-    """How many functions it has that are kernels."""
+    """The number of its functions that are kernels."""
     kernel_of: Mapping[Op, Kernel] = field(default_factory=dict)
     """By op that is one step, its kernel."""
 
@@ -72,7 +72,7 @@ class BackEnd(Protocol):
         return True
 
     def library_ways(self, function: Function, options: DeviceOptions) -> FindWay | None:
-        """How libraries make composites of a function in one piece; None for a back end that calls none."""
+        """The libraries' ways for composites of a function; None for a back end that calls no libraries."""
         return None
 
     def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Which back ends there are, and which one writes a program.
+"""The registry of back ends, and the choice of one for a program.
 
 Tested by `tests/backends/test_contract.py`.
 """

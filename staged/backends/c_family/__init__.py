@@ -1,1 +1,1 @@
-"""What every C-like back end shares: the writer, C expressions, loop kernels, support snippets."""
+"""Shared by every C-like back end: the writer, C expressions, loop kernels, support snippets."""

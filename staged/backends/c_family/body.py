@@ -45,7 +45,7 @@ from staged.source import Position
 
 @dataclass
 class ProgramText:
-    """What the structure emitter hands to the program writer."""
+    """The structure emitter's result for the program writer."""
 
     body: Writer
     snippets: set[str] = field(default_factory=set)
@@ -141,7 +141,7 @@ class BodyEmitter:
         return self.field(self.plan.place[value])
 
     def field(self, buffer: Buffer | Stack) -> Expr:
-        """How a buffer is reached: `m->h`, `args->images`, or the name of a constant or a parameter."""
+        """The expression for a buffer: `m->h`, `args->images`, or the name of a constant or a parameter."""
         if buffer in self.places:
             return self.places[buffer]
         if isinstance(buffer, Buffer) and buffer.kind == "constant":
@@ -450,7 +450,7 @@ class BodyEmitter:
             self.w.line("return host->error_kind;")
 
     def negated(self, condition: Value) -> Expr:
-        """Where a condition does not hold; what is not less may be NaN, unless it is an integer."""
+        """The negation of a condition. `!(a < b)` is not `a >= b`, since one may be NaN, unless they are integers."""
         expression, test = self.scalar(condition), condition.producer
         if isinstance(expression, Infix) and expression.op in OPPOSITES and test is not None and test.name in COMPARISONS:
             if not test.operands[0].tensor.dtype.is_float or expression.op in ("==", "!="):

@@ -66,7 +66,7 @@ class CallEmitter(FrameEmitter):
     signatures: Mapping[str, Signature]
     results: list[Expr]
     mark: str = ""
-    """How much of the store was in use when the function was called, where it gives back the rest."""
+    """The name of the mark in the store at the function's entry, to which it is reset; empty if it is not."""
 
     def emit_call(self, op: Op) -> None:
         """`if (f(m, host, arguments, results) != ST_OK) return`, with what is made in place brought there before."""
@@ -132,7 +132,7 @@ class CallEmitter(FrameEmitter):
         self.w.line("return ST_OK;")
 
     def begin_function(self) -> None:
-        """What a back end's function begins with: nothing here."""
+        """Code at the beginning of a back end's functions: none here."""
 
     def before_return(self, end: End) -> None:
-        """What a back end has to do before the caller may read the results: nothing here."""
+        """Code of a back end before the caller may read the results: none here."""

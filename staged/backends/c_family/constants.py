@@ -43,7 +43,7 @@ class ConstantInputs:
         self.rows[param] = name, array
 
     def place(self, param: Value) -> Expr | None:
-        """What stands for the parameter in the text; None where the caller gives it."""
+        """The expression for a constant parameter; None if the caller passes it."""
         if param not in self.rows:
             return None
         name, array = self.rows[param]

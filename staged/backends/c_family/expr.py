@@ -50,7 +50,7 @@ class Name(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variable(Name):
-    """What code declares: a parameter, a local, an array, the index of a loop. Two of the same name are not the same."""
+    """A declaration in code: a parameter, a local, an array, a loop index. Two with equal names are different."""
 
     type: CType
 
@@ -191,7 +191,7 @@ class Place(Expr):
 
 
 class Words:
-    """How names are written: in C as they are."""
+    """The spelling of names: unchanged in C."""
 
     def function(self, text: str) -> str:
         """The name of what is called."""

@@ -45,7 +45,7 @@ class State:
 
 
 class Program(Protocol):
-    """What the file of a program is written of, once all of it is known."""
+    """The parts of a finished program that its file is written from."""
 
     backend: str
     language: str
@@ -74,10 +74,10 @@ class Program(Protocol):
         """Whether the program keeps things between calls that the arena itself does not hold."""
 
     def own_stack_offset(self) -> int:
-        """Where in the arena the head of the program's own stack is."""
+        """The offset in the arena of the head of the program's own stack."""
 
     def frames_offset(self) -> int:
-        """Where in the arena the head of the store of frames is."""
+        """The offset in the arena of the head of the store of frames."""
 
     def makers_of_frames(self) -> list[str]:
         """Functions that make frames, where a back end has them."""
@@ -87,7 +87,7 @@ class ProgramFile:
     """Writes the file of a program; `support` is then the header of the support functions that it uses."""
 
     overview = "Kernels come first, each below the Python lines behind it;"
-    """What the file is like, up to where its last function is named."""
+    """The description of the file, up to the name of its last function."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -236,7 +236,7 @@ class ProgramFile:
         return includes, "\n".join([support, *shared])
 
     def write_head(self, w: Writer, kernels: Sequence[KernelText]) -> None:
-        """Where the text is from, and how to read it."""
+        """Write the origin of the text, and how to read it."""
         where = self.program.function.where
         origin = (
             f"{display_path(where.file).rsplit('/', 1)[-1]}, function `{self.program.function.name}`"
@@ -266,7 +266,7 @@ class ProgramFile:
     def write_first_values(
         self, w: Writer, inner: Sequence[tuple[VariableRef, str]], structure: StructureEmitter
     ) -> None:
-        """What an earlier call has left is forgotten, and the numbers that are Variables of the program are there."""
+        """Reset the state of an earlier call, and initialise the program's own numeric Variables."""
         for made in self.program.functions.values():
             for stack in made.plan.stacks:
                 w.line(f"st_stack_reset({made.structure.field(stack)});")
@@ -274,7 +274,7 @@ class ProgramFile:
             w.line(f"{variable.type.dtype.c_name} {name} = {_first_value(structure.w.lines, name) or '0'};")
 
     def write_begin(self, w: Writer) -> None:
-        """What a back end does before the program knows where its buffers are: nothing here."""
+        """Write a back end's code that precedes the setup of buffers: none here."""
         return
 
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
@@ -350,7 +350,7 @@ def describe(buffer: Buffer) -> str:
 
 
 def note_of(type: str, role: str, where: Position | None) -> str:
-    """What a field of `Buffers` is, for people: `(300, 450)  gradient  model.py:12  y = x @ w`."""
+    """The note on a field of `Buffers`: `(300, 450)  gradient  model.py:12  y = x @ w`."""
     return type + (f"  {role}" if role else "") + (f"  {where.short}  {where.text}" if where else "")
 
 

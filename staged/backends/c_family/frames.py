@@ -1,4 +1,4 @@
-"""What is kept in the program's store: frames of calls, and the sequences that are handles (`ir/sequences.py`)."""
+"""The contents of the program's store: frames of calls, and the sequences that are handles (`ir/sequences.py`)."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class FrameEmitter(ResidualEmitter):
         self.scalars[op.result] = handle
 
     def emit_sequence_add(self, op: Op) -> None:
-        """Add to one element, where it stands unless somebody still needs the sequence as it was."""
+        """Add to one element, in place unless the old sequence is still used."""
         sequence, index, element = op.operands
         self.where(op.where)
         handle = self.taken(op, 0, sequence)
@@ -192,7 +192,7 @@ class FrameEmitter(ResidualEmitter):
         self.scalars[op.result] = handle
 
     def emit_sequence_sum(self, op: Op) -> None:
-        """Element by element, into the first unless somebody still needs it as it was."""
+        """Add element by element, into the first sequence unless its old value is still used."""
         left, right = op.operands
         self.where(op.where)
         handle = self.taken(op, 0, left)
@@ -226,7 +226,8 @@ class FrameEmitter(ResidualEmitter):
         return handle
 
     def innermost(self, type: Type) -> tuple[int, str, TensorType | FrameType]:
-        """How many sequences are around the innermost ones, the size of their elements in C, and the elements' type."""
+        """(number of enclosing sequences of the innermost ones, size of their elements in C, type of their elements).
+        """
         depth = 0
         assert isinstance(type, SequenceType)
         while isinstance(type.element, SequenceType):
@@ -258,13 +259,13 @@ class FrameEmitter(ResidualEmitter):
         return self.scalars[op.result]
 
     def saved_field(self, op: Op, number: int, frame: Expr) -> Expr:
-        """Where a frame that is saved has the operand of a number."""
+        """The field of a saved frame for the operand of a number."""
         type = op.result.type
         assert isinstance(type, FrameType)
         return Member(frame, self.frame_fields[type.name][number])
 
     def emit_frame_save(self, op: Op) -> None:
-        """What the frame does not hold yet is put into it."""
+        """Store the values that the frame does not hold yet."""
         self.where(op.where)
         frame = self.scalars[op.result] if op.result in self.scalars else self.push_frame(op)
         for number, value in enumerate(op.operands):

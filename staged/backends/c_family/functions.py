@@ -1,4 +1,4 @@
-"""The functions that a program calls: their signatures, where their buffers are, and their text.
+"""The functions that a program calls: signatures, buffers, and text.
 
 A recursive function has its buffers in a struct of its own (`own`), one for each call, on the program's stack. The buffers
 of the others are in the program's arena, behind those of whoever calls them.
@@ -36,13 +36,13 @@ class CFunction:
     plan: Plan
     structure: StructureEmitter
     offset: int
-    """Where its buffers start in the arena."""
+    """The offset of its buffers in the arena."""
     locals_type: str
     """The struct of one call's buffers; empty where it has none."""
 
 
 def called_functions(program: Function) -> dict[str, Called]:
-    """How each function of the program is called, callees first."""
+    """The calls of each function of the program, summarised; callees first."""
     recursive = recursive_functions(program)
     in_place: dict[str, set[Pairs]] = {}
     for function in every_function(program):
@@ -108,7 +108,9 @@ def _pointer(type: Type, frames: Mapping[str, str]) -> str:
 def arena_offsets(
     program: Function, plans: Mapping[str, Plan], entry: Plan, device: Device = CPU
 ) -> tuple[dict[str, int], int]:
-    """Where each function's buffers start in a device's arena, and where all end: behind those of all that may be calling it."""
+    """The offset of each function's buffers in a device's arena, and the end of all: behind those of all possible
+    callers.
+    """
     table = function_table(program)
 
     def size(plan: Plan) -> int:
@@ -133,7 +135,7 @@ def arena_offsets(
 
 
 def place_values(structure: StructureEmitter, signature: Signature, plan: Plan) -> None:
-    """How the body reaches its parameters, results and locals."""
+    """Set the expressions by which the body accesses its parameters, results and locals."""
     for param, (_, name) in zip(signature.function.params, signature.params, strict=True):
         if not is_tensor(param):
             structure.scalars[param] = Name(name)
@@ -210,7 +212,7 @@ def write_function(w: Writer, made: CFunction, site: int) -> None:
 
 
 def _described(signature: Signature) -> list[str]:
-    """What the function takes and gives: `h f32 (150,), w f32 (150, 300) -> result f32 (150,)`."""
+    """The signature for people: `h f32 (150,), w f32 (150, 300) -> result f32 (150,)`."""
     types = result_types(signature.function)
     taken = [_said(name, value.type) for (_, name), value in zip(signature.params, signature.function.params, strict=True)]
     given = [
@@ -249,6 +251,6 @@ def stack_bytes(made: Sequence[CFunction]) -> int:
 
 
 def returned_values(function: Function) -> list[Value]:
-    """What a function returns, on all of its paths."""
+    """The returned values of a function, on all of its paths."""
     ends = [block.end for block in structural_blocks(function.block) if block.end.kind == "return"]
     return [value for end in ends for value in end.operands]

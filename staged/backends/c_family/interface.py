@@ -1,4 +1,4 @@
-"""What C and C++ see of a program: its header, and the parameters that its argument struct has as fields.
+"""The interface of a program for C and C++: its header, and the fields of its argument struct.
 
 Tested by `tests/backends/native/test_export_interface.py` and `tests/backends/c_family/test_names.py`.
 """
@@ -80,7 +80,7 @@ class Group:
 
 
 def own_names(name: str) -> set[str]:
-    """What the header declares for callers, beside the structs of parameters: nothing else of the program is called so."""
+    """The names that the header declares besides the structs of parameters, which no other name may equal."""
     words = "args release team_create team_destroy args_bytes host_bytes arena_bytes arena_create arena_free".split()
     return {name, *(f"{name}_{word}" for word in words)}
 
@@ -127,7 +127,7 @@ def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
 
 
 def library_declarations(name: str) -> str:
-    """What NAME_library.c has, for callers in other languages and for those who want no macros."""
+    """The declarations of NAME_library.c, for callers in other languages or without macros."""
     return f"""\
 // What `{name}_library.c` adds: the sizes of the structs for languages that do not read this header, and working memory.
 size_t {name}_args_bytes(void);

@@ -48,7 +48,7 @@ class KernelLibrary:
 
 
 def _shape_of(kernel: KernelText) -> object:
-    """What two kernels must share to be one function: all but comments and names of their own, and how it is called."""
+    """The identity of a kernel's function: all but comments and its own names, and the way it is called."""
     types = tuple(type for type, _ in kernel.parameters)
     shape, _ = shape_of(kernel.text) if kernel.code is None else code_shape(kernel.code)
     return shape, types, kernel.scratch_bytes, kernel.can_fail, kernel.items_text

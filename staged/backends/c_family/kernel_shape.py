@@ -1,4 +1,4 @@
-"""When kernels are one and the same: texts that differ in nothing but comments, line breaks and the names that they declare."""
+"""Equality of kernels: texts that differ only in comments, line breaks and the names that they declare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 _TYPES = r"(?:float|double|bool|void|(?:unsigned )?(?:char|int)|u?int\d+_t|[fiu]\d+(?:v|x\d+)|st_device_\w+)"
 _DECLARED = re.compile(rf"\b{_TYPES} \*?(?:(?:const|restrict|__restrict__|__launch_bounds__\(\d+\)|ST_\w+) )*(\w+)")
-"""What a parameter, a local, a table or a function is declared as."""
+"""The declaration of a parameter, a local, a table or a function."""
 # Members of structs are nobody's own: `threadIdx.x`, `a->x`.
 _NAME = re.compile(r"(?<![.>\w])[A-Za-z_]\w*")
 

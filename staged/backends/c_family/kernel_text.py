@@ -1,4 +1,4 @@
-"""What emitting a kernel gives: a C function, how it is to be called, and the comments above it."""
+"""The result of emitting a kernel: a C function, how to call it, and the comments above it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class KernelText:
     may_alias: tuple[tuple[int, int], ...] = ()
     """(result, operand) pairs that may share a buffer: every element is read before it is written."""
     items_text: str = ""
-    """How many work items there are, where the program finds that: C with `{3}` for argument 3 of the call; `items` is a bound."""
+    """The number of work items if it is known at run time: C with `{3}` for argument 3 of the call; `items` is a bound.
+    """
     support: tuple[Snippet, ...] = ()
     """Functions that kernels share and the registry of snippets does not have: once per program."""
     code: Function | None = field(default=None, compare=False)
@@ -49,7 +50,7 @@ class KernelText:
 
     @property
     def how(self) -> str:
-        """How its items are dealt out to what runs side by side, in words; empty where the schedule says all."""
+        """The distribution of its items over parallel units, in words; empty if the schedule says all."""
         return ""
 
     def items_of(self, arguments: Sequence[object]) -> str:

@@ -30,7 +30,7 @@ KINDS = {
 
 
 class Values(Protocol):
-    """How a program's text reaches values."""
+    """The expressions by which a program's text accesses values."""
 
     def operand(self, value: Value) -> Expr:
         """A scalar, or where an array starts."""

@@ -46,7 +46,7 @@ from staged.source import Position
 
 
 class Library(Protocol):
-    """Where a back end's kernels come from."""
+    """The source of a back end's kernels."""
 
     def kernel(self, op: Op) -> KernelText:
         """The text for a `kernel` or `contraction` op."""
@@ -293,7 +293,7 @@ class ProgramEmitter:
         return (("const Buffers *", "m"),) if self.state else ()
 
     def place_of_function(self, structure: StructureEmitter, plan: Plan) -> None:
-        """What a back end notes of where a function's values are, once each has its place."""
+        """Note the places of a function's values, for a back end, once each has one."""
 
     def buffer_state(self, buffer: Buffer, name: str, function: str = "") -> State:
         """The field of `Buffers` for a buffer of an arena: of a function of this name, or of the program itself."""
@@ -304,18 +304,18 @@ class ProgramEmitter:
         return State(f"{c_type} *", name, value, describe(buffer), buffer.device)
 
     def arena_start(self, device: Device) -> str:
-        """Where the arena of a device starts."""
+        """The start of a device's arena."""
         assert device == CPU
         return "base"
 
     def variable_place(self, variable: VariableRef, entry: StructureEmitter) -> Expr:
-        """How a function reaches an array Variable of the program."""
+        """The expression by which a function accesses an array Variable of the program."""
         if variable.outer:
             return Member(Member(Name("m"), "args"), entry.variable_fields[variable])
         return entry.variable_pointer(variable)
 
     def scalar_place(self, variable: VariableRef, entry: StructureEmitter) -> Expr:
-        """How a function reaches a number that is a Variable of the program."""
+        """The expression by which a function accesses a number that is a Variable of the program."""
         if variable.outer:
             return Prefix("*", Member(Member(Name("m"), "args"), entry.variable_fields[variable]))
         return Prefix("*", Member(Name("m"), self.state_fields[variable]))

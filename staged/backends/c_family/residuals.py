@@ -42,7 +42,7 @@ class ResidualEmitter(BodyEmitter):
         return index
 
     def sequence_base(self, result: Value) -> Expr:
-        """Where the elements of a collected sequence start, in elements of its storage."""
+        """The start of the elements of a collected sequence, in elements of its storage."""
         storage = self.plan.sequences[result]
         outer = self.collected_into.get(result)
         if isinstance(storage, Stack):
@@ -77,7 +77,7 @@ class ResidualEmitter(BodyEmitter):
                 self.places[buffer] = Name(name)
 
     def slot(self, op: Op, result: Value, type: TensorType) -> Expr:
-        """Where this turn's array is kept in the sequence that is the loop's `result`."""
+        """The slot of this iteration's array in the sequence that is the loop's `result`."""
         base, trip = self.bases[result], Name(self.loop_trip[op])
         position = trip if str(base) == "0" else Infix("+", base, trip)
         return Infix("+", self.field(self.plan.sequences[result]), scaled(position, type.size) or Literal("0"))
@@ -131,10 +131,10 @@ class ResidualEmitter(BodyEmitter):
         return f"st_stack_push_part({item}, {self.count(type)} * sizeof({type.dtype.c_name}))"
 
     def emit_absent(self, op: Op) -> None:
-        """Nothing is written: nobody reads it."""
+        """Write nothing: the value is unused."""
 
     def emit_sequence_empty(self, op: Op) -> None:
-        """Nobody reads it: it starts anywhere."""
+        """Write nothing: the sequence is unused, so its start does not matter."""
         self.bases[op.result] = Literal("0")
 
     def emit_sequence_get(self, op: Op) -> None:

@@ -29,7 +29,7 @@ ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
 LOGICAL = {"logical_and": "&&", "logical_or": "||", "logical_xor": "!="}
 BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
 EXTREMES = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}
-"""How a number compares with the extreme so far where it becomes the new one."""
+"""The comparison of a number with the extreme so far that makes it the new one."""
 
 LIBM = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs"}
 """Functions of libm, correctly rounded or exact everywhere: nothing to gain from functions of our own."""
@@ -40,7 +40,7 @@ Need = Callable[..., None]
 
 
 class ProgramContext(Protocol):
-    """What spelling a scalar op asks of the program around it."""
+    """The parts of the surrounding program that the spelling of a scalar op uses."""
 
     def need(self, *snippets: str) -> None:
         """The text uses these support snippets."""

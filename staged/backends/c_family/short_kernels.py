@@ -29,7 +29,7 @@ class ElementWrite:
 
 
 def element_write(op: Op) -> ElementWrite | None:
-    """What a kernel does that puts a number into an array; None for any other."""
+    """The element store that a kernel consists of; None for any other kernel."""
     if op.declared is not KERNEL or len(op.results) != 1 or op.effects:
         return None
     block = op.blocks[0]

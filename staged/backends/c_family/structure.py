@@ -35,7 +35,7 @@ from staged.ir.views import Loop
 
 @dataclass
 class LoopFrame:
-    """What an `End` needs to know of the loop or scope that it leaves or goes on with."""
+    """The loop or scope that an `End` leaves or continues."""
 
     op: Op
     carried: tuple[Value, ...]
@@ -56,7 +56,7 @@ class StructureEmitter(CallEmitter):
         super().__init__(*args, **kwargs)
         self.frames: dict[Label, LoopFrame] = {}
         self.c_loops = 0
-        """How many C loops are around what is being written."""
+        """The number of C loops around the present position."""
 
     # ---- blocks ----
 

@@ -1,4 +1,4 @@
-"""Locals that nobody reads: the C compiler would complain, and a reader would wonder.
+"""Removal of unused locals: the C compiler would warn, and a reader would wonder.
 
 A value may lose its reader while the text is made (the index of a dimension of one element moves nothing), so this looks
 at the finished lines of a function.
@@ -57,7 +57,7 @@ def _declaration(line: str) -> re.Match[str] | None:
 
 
 def _reads(lines: Sequence[str]) -> Counter[str]:
-    """How often each name is read."""
+    """The number of reads of each name."""
     reads: Counter[str] = Counter()
     for line in lines:
         code = _NOT_CODE.sub("", line).rstrip()

@@ -1,4 +1,4 @@
-"""Where the values of a function are used: what decides which of them get a C variable, and which sequence is part of which.
+"""The uses of a function's values: they determine which values get a C variable, and which sequence is part of which.
 
 Tested by `tests/backends/native/test_golden.py`.
 """
@@ -13,7 +13,7 @@ from staged.ir.views import Loop
 
 
 def count_uses(function: Function) -> dict[Value, int]:
-    """How often each value is read."""
+    """The number of uses of each value."""
     counts: dict[Value, int] = {}
     for block in structural_blocks(function.block):
         for operand in block.end.operands:

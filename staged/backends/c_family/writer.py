@@ -169,7 +169,7 @@ def _elements(text: str) -> list[str]:
 
 
 _NEXT = re.compile(r', (?=(?:[^"\\]|\\.|"(?:[^"\\]|\\.)*")*$)')
-"""Where a list goes on, outside of strings."""
+"""The separator of a list, outside of strings."""
 
 
 def c_string(text: str) -> str:

@@ -1,5 +1,5 @@
-"""What a program has on the device from its first call until its arena goes, as parts: the stream, the memory, the loaded
-kernels, and for each library that it calls a handle, descriptors and workspace.
+"""A program's state on the device from its first call until its arena is freed, as parts: the stream, the memory, the
+loaded kernels, and for each library a handle, descriptors and workspace.
 
     // What the program has on the device. The first call makes it; it lasts until the arena goes.
     typedef struct {
@@ -62,11 +62,11 @@ class DevicePart:
     helpers: tuple[str, ...] = ()
     order: int = 0
     beside: tuple[tuple[str, int | None], ...] = ()
-    """What it allocates on the device beside the arena, in words, and its bytes; None where a library says how many."""
+    """Device memory that it allocates besides the arena: description, and bytes; None if a library determines them."""
 
     @property
     def nbytes(self) -> int:
-        """What the part takes of the struct at most."""
+        """The most bytes of the struct that the part takes."""
         return sum(field.nbytes for field in self.fields)
 
 
@@ -212,7 +212,7 @@ def struct_bytes(parts: Sequence[DevicePart]) -> int:
 
 
 def all_parts(parts_of_each: Iterable[Sequence[DevicePart]]) -> list[DevicePart]:
-    """The parts of several devices, of each kind one: whoever declares the same fields has them."""
+    """The parts of several devices, without duplicates: those that declare the same fields are one."""
     found: dict[object, DevicePart] = {}
     for parts in parts_of_each:
         for part in parts:

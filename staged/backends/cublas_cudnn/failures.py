@@ -1,4 +1,4 @@
-"""How kernels stop the program: the first thread that must not go on says why in a record on the device.
+"""Errors in kernels that stop the program: the first failing thread writes a record on the device.
 
 The host looks at it where it waits for the device anyway, and then raises what the same program on the CPU would have. A
 kernel that has failed, and those behind it, still run to their end, with valid addresses and in place of an index out of range

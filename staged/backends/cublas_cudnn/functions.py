@@ -112,7 +112,7 @@ def fields_on(record: FrameRecord, device: Device) -> list[int]:
 
 
 def frame_bytes(record: FrameRecord, device: Device) -> int:
-    """What one frame takes of a device's memory."""
+    """The bytes of one frame in a device's memory."""
     return sum(aligned(type.nbytes) for n in fields_on(record, device) if isinstance(type := record.fields[n][1], TensorType))
 
 

@@ -26,7 +26,7 @@ def _size(c_type: str) -> int:
 
 @dataclass(slots=True)
 class Turn:
-    """What differs between the turns of one run."""
+    """The differences between the iterations of one run."""
 
     name: str
     where: Position | None
@@ -37,7 +37,7 @@ class Turn:
     """By C type and expression of the host: the name of the field that has its value."""
     values: list[Expr] = field(default_factory=list)
     slices: dict[Value, Buffer] = field(default_factory=dict)
-    """What libraries read at changing addresses: where it has been copied to."""
+    """Values that libraries read at changing addresses, with the buffer that they are copied to."""
     slice_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Turn:
 
     @property
     def nbytes(self) -> int:
-        """What the struct takes at most."""
+        """The most bytes of the struct."""
         return WORD * len(self.fields)
 
     def members(self) -> list[tuple[str, str]]:
@@ -230,7 +230,8 @@ def repeat_text(parameters: Sequence[str], names: Sequence[str]) -> str:
 
 
 def parts(turns: Sequence[Turn], arguments: int, offset: int) -> list[DevicePart]:
-    """What is made once: places in the arena from `offset` on. Graphs are made when their turn comes.
+    """The parts that are created once: places in the arena from `offset` on. Graphs are created when they are first
+    used.
 
     `arguments`: how many addresses of the caller's they know.
     """

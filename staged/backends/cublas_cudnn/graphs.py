@@ -82,7 +82,7 @@ def lines_of(steps: Sequence[Step]) -> str:
 
 
 class Program(Protocol):
-    """What the writing of graphs needs of the writer of programs, which has one device."""
+    """The part of the program writer that the writing of graphs uses. The program has one device."""
 
     name: str
     names: Names
@@ -178,7 +178,7 @@ class Graphs:
         return len(changing) <= MOST_VALUES
 
     def shared(self) -> list[str]:
-        """What the functions of graphs take besides the device and the host."""
+        """The parameters of the functions of graphs besides the device and the host."""
         return ["args", *(["d"] if self.has_device_buffers else [])]
 
     def parameters(self) -> list[str]:
@@ -293,7 +293,7 @@ class Graphs:
         ]
 
     def place(self, structure: StructureEmitter, turn: Turn, value: Value) -> Expr:
-        """Where an array at a changing address is, for libraries, in every turn."""
+        """The fixed place, in every iteration, of an array at a changing address, for libraries."""
         type = value.tensor
         name = self.program.state_names.fresh(f"{name_of(value) or 'array'}_of_turn")
         buffer = Buffer(
@@ -360,7 +360,7 @@ class Graphs:
     # ---- the file ----
 
     def types(self) -> list[str]:
-        """What kernels and host know alike."""
+        """The types that kernels and host share."""
         return graph_text.types(self.turns)
 
     def kernel_names(self) -> list[str]:
@@ -383,7 +383,7 @@ class Graphs:
         ]
 
     def parts(self, offset: int) -> list[DevicePart]:
-        """What is made once, with the part of the arena for graphs at `offset`."""
+        """The parts that are created once, with the part of the arena for graphs at `offset`."""
         return graph_text.parts(self.turns, len(self.arguments), offset)
 
     def write_check_of_arguments(self, w: Writer) -> None:

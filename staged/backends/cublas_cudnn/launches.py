@@ -68,7 +68,7 @@ def launcher(kernel: GpuKernel, name: str) -> str:
 
 
 def addresses(kernel: GpuKernel) -> str:
-    """Where the arguments of a kernel are; what is the program's own is reached by a pointer that changes nothing."""
+    """The addresses of a kernel's arguments. The program's own arrays are accessed by pointers that do not change."""
     given = [f"&{parameter}" for _, parameter in kernel.parameters]
     given += ["(void *)&gpu->scratch"] if kernel.workspace_bytes else []
     given += [f"(void *)&gpu->{RECORD}"] if kernel.can_fail else []

@@ -61,7 +61,7 @@ static cudaError_t reach_peer(int own, int other) {
 DEVICES = "devices"
 """The structs of a program's devices, where it has several; `gpu` then points to one of them."""
 WORDS = (DEVICES, "use_device", "copy_from_peer", "reach_peer")
-"""What these texts declare."""
+"""The names that these texts declare."""
 
 
 def devices_of(function: Function) -> tuple[Device, ...]:
@@ -76,12 +76,12 @@ def devices_of(function: Function) -> tuple[Device, ...]:
 
 
 def device_name(device: Device, devices: Sequence[Device]) -> str:
-    """What the fields of a device's struct are reached by."""
+    """The prefix of the fields of a device's struct."""
     return "gpu->" if len(devices) == 1 else f"{DEVICES}[{devices.index(device)}]."
 
 
 def peer_part(site: int, device: Device, devices: Sequence[Device]) -> DevicePart:
-    """What one of several devices has for the copies between them.
+    """The part of one of several devices for the copies between them.
 
     Exact: bytes are copied whether or not one device reaches the other's memory; of the events, one keeps the copy behind what
     makes its source, the other keeps what overwrites the source behind the copy.
@@ -99,7 +99,7 @@ def peer_part(site: int, device: Device, devices: Sequence[Device]) -> DevicePar
 
 
 def records_part(count: int) -> DevicePart:
-    """The records in which the kernels of all devices say why they must not go on: whoever waits looks at each.
+    """The failure records of all devices' kernels, which every wait reads.
 
     Exact: a device may have waited for another one's work, so that its own record alone does not say whether that is right.
     """

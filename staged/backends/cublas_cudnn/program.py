@@ -1,4 +1,4 @@
-"""What a program with a device is made of: kernels, calls of libraries, functions, and what it has on each device.
+"""The parts of a program with a device: kernels, calls of libraries, functions, and state on each device.
 
 Tested by `tests/backends/cublas_cudnn/test_programs.py`.
 """
@@ -242,28 +242,28 @@ class CudaProgram(ProgramEmitter):
         return self.stagings_offset(device) + self.stagings.nbytes
 
     def stagings_offset(self, device: Device) -> int:
-        """Where in it arrays arrive that loops copy from the host."""
+        """The offset in it of the arrays that loops copy from the host."""
         before = self.graphs_offset(device) + self.graphs.nbytes
         return aligned(before, DEVICE_ALIGNMENT) if self.stagings.nbytes else before
 
     def graphs_offset(self, device: Device) -> int:
-        """Where in it what graphs need begins."""
+        """The offset in it of the graphs' memory."""
         before = self.values_bytes(device) + self.workspace_bytes(device) + (aligned(1) if self.kernels_may_fail else 0)
         return aligned(before, DEVICE_ALIGNMENT) if self.graphs.nbytes else before
 
     def device_offset(self) -> int:
-        """Where the host's arena holds what the program has on the device."""
+        """The offset in the host's arena of the program's state on the device."""
         return super().arena_bytes()
 
     def arena_bytes(self) -> int:
         return self.device_offset() + len(self.devices) * aligned(struct_bytes(self.every_part()))
 
     def every_part(self) -> list[DevicePart]:
-        """What the program has on any device."""
+        """The parts of the program on any device."""
         return all_parts(map(self.device_parts, self.devices))
 
     def device_parts(self, device: Device) -> list[DevicePart]:
-        """What the program has on a device, in the order in which it is made."""
+        """The parts of the program on a device, in the order in which they are created."""
         site = self.site(self.function.where)
         kernels = sum(isinstance(kernel, GpuKernel) and not kernel.zeroes for kernel in self.kernels.values())
         values, workspace = self.values_bytes(device), self.workspace_bytes(device)
@@ -326,5 +326,5 @@ class CudaProgram(ProgramEmitter):
         return frame_makers(records, self.frame_names, self.frame_fields, self.site(self.function.where), self.devices)
 
     def device_name(self, device: Device) -> str:
-        """What the fields of a device's struct are reached by."""
+        """The prefix of the fields of a device's struct."""
         return device_name(device, self.devices)

@@ -66,7 +66,7 @@ def wins_function(name: str) -> str | None:
 
 
 def _shuffled(dtype: DType, x: str) -> str:
-    """What the lane `step` away has."""
+    """The value of the lane `step` away."""
     if dtype.is_bool:
         return f"__shfl_xor_sync(0xffffffffu, (int){x}, step) != 0"
     if dtype.size == 1:
@@ -198,4 +198,4 @@ _STEPS_OF_WARPS = "for (int step = warps / 2; step > 0; step /= 2) {\n"
 _WORDS = {
     "sum": "sum", "prod": "product", "max": "largest", "min": "smallest", "any": "disjunction", "all": "conjunction",
 }  # fmt: skip
-"""What comments call a total."""
+"""The names of totals in comments."""

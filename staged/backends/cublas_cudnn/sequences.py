@@ -132,7 +132,7 @@ static int st_device_sequence_add_{dtype}(const Device *gpu, st_host *host, int 
 
 @dataclass
 class SequenceTexts:
-    """What a program does with sequences on its devices."""
+    """The operations of a program on sequences on its devices."""
 
     calls: set[str] = field(default_factory=set)
     """make, zeros, copy, take, add."""
@@ -205,11 +205,11 @@ class DeviceSequenceEmitter(StructureEmitter):
 
     @cached_property
     def homes(self) -> dict[Value, Device]:
-        """Where each value lives."""
+        """The device of each value."""
         return value_devices(self.function)
 
     def home_of_elements(self, value: Value) -> Device:
-        """Where the elements of the innermost sequences of a handle are: those of frames are the host's."""
+        """The device of the elements of a handle's innermost sequences; the host for frames."""
         type = value.type
         while isinstance(type, SequenceType):
             type = type.element

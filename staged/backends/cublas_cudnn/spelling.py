@@ -14,7 +14,7 @@ from staged.backends.gpu_family.packs import pack_type
 from staged.backends.gpu_family.permutations import SNIPPET
 
 CUDA_FUNCTIONS = frozenset(f"{name}{ending}" for name in DEVICE_MATHS.values() for ending in ("", "f"))
-"""What kernels call by CUDA's names, which nothing of theirs may have."""
+"""CUDA's names that kernels call, which no name of theirs may equal."""
 
 _OWN: dict[str, tuple[tuple[str, ...], str]] = {
     "fail": ((), FAIL),

@@ -109,7 +109,7 @@ class Stagings:
         return sum(2 * aligned(each.nbytes, DEVICE_ALIGNMENT) for each in self.arrays)
 
     def types(self) -> list[str]:
-        """What `Device` is made of."""
+        """The types that `Device` uses."""
         return [TYPE] if self.arrays else []
 
     def parts(self, site: int, offset: int) -> list[DevicePart]:

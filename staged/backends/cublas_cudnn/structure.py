@@ -41,7 +41,7 @@ DEVICE_BUFFERS = "d"
 
 @dataclass
 class FiniteChecks:
-    """What a program checks for NaN and infinity on the device: site and name by number, and the dtypes of the arrays."""
+    """The checks for NaN and infinity on the device: site and name by number, and the dtypes of the arrays."""
 
     rows: list[tuple[int, str]] = field(default_factory=list)
     dtypes: list[DType] = field(default_factory=list)
@@ -75,7 +75,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         """Those of all functions of the program."""
         self.records: Mapping[str, FrameRecord] = {}
         self.calls_marks: dict[Device, str] = {}
-        """How much of each device's store of open calls was in use when the function was called."""
+        """The mark in each device's store of open calls at the function's entry."""
         self.finite_checks = FiniteChecks()
         self.waits_later: set[Op] = set()
         """Copies to the host right before another one: the program waits for them together."""
@@ -84,9 +84,9 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         self.kernels_may_fail = False
         """Whether to look at what kernels report wherever the program waits for them."""
         self.graphs: Graphs | None = None
-        """Where runs of loops become graphs; None where they are not captured."""
+        """The writer of graphs for runs of loops; None if they are not captured."""
         self.stagings: Stagings | None = None
-        """How arrays of the host reach the device in the turns of loops; None where that is as everywhere."""
+        """The writer of staged copies in loops from host to device; None for ordinary copies."""
         self.steps: list[Step] | None = None
         """The calls of the run that is being written."""
 

@@ -1,1 +1,1 @@
-"""What back ends for GPUs share: which items of a nest run side by side, their schedules, launches, and what joins in one launch."""
+"""Shared by back ends for GPUs: parallel items of a nest, their schedules, launches, and joined launches."""

@@ -1,4 +1,4 @@
-"""What is known of an address in the host's code: into whose memory it points, and from which struct it was read."""
+"""Facts about an address in the host's code: the memory that it points into, and the struct that it was read from."""
 
 from __future__ import annotations
 

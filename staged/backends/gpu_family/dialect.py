@@ -1,4 +1,4 @@
-"""What differs between languages of kernels, as data: how a thread finds its place, what threads do together, maths.
+"""The differences between languages of kernels, as data: a thread's position, operations of threads together, maths.
 
 Tested by `tests/backends/gpu_family/test_kernel_text.py`.
 """
@@ -16,7 +16,7 @@ from staged.backends.c_family.scalars import Need, spell
 from staged.ir.types import DType, f32, f64
 
 LAUNCH_WORDS = frozenset("gpu grid block blocks values copied cleared".split())
-"""What the host functions that start kernels have beside the kernels' parameters, which have the same names there."""
+"""Names in the host functions that start kernels, besides the kernels' parameters, which keep their names there."""
 
 DEVICE_MATHS = {
     **{
@@ -49,7 +49,7 @@ class GpuDialect(Dialect):
     atomics: Mapping[str, str] = field(default_factory=dict)
     """By op ("add", "min", "max"): the function that changes what an address holds, one thread after the other."""
     all_lanes: tuple[Expr, ...] = ()
-    """What functions that the lanes of a warp call together take first."""
+    """The first arguments of functions that the lanes of a warp call together."""
     shuffles: Mapping[str, str] = field(default_factory=dict)
     """By kind ("idx", "up", "down", "xor"): the function that gives the number of another lane."""
     ballot: str = ""
@@ -84,7 +84,7 @@ class GpuDialect(Dialect):
 
     @property
     def block_size(self) -> Expr:
-        """How many threads a block has."""
+        """The number of threads of a block."""
         return self.places["block_size", "x"]
 
     def spell(

@@ -1,4 +1,4 @@
-"""What a kernel that must not go on writes for the host: the record, and the kinds of failures."""
+"""The report of a failing kernel to the host: the record, and the kinds of failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ RECORD = "failed"
 
 
 def failure_of(meaning: str) -> str:
-    """What a kernel says where an index of this meaning (of `OUT_OF_RANGE`) is out of range."""
+    """The failure kind for an index of this meaning (of `OUT_OF_RANGE`) out of range."""
     return f"ST_DEVICE_{meaning.upper()}"
 
 
@@ -26,7 +26,7 @@ enum {{ {", ".join(map(failure_of, OUT_OF_RANGE))} }};
 enum {{ ST_DEVICE_ZERO_DIVISION = {len(OUT_OF_RANGE)}, ST_DEVICE_VALUE, ST_DEVICE_NOT_FINITE, ST_DEVICE_PLACE_BITS = 40 }};
 """
 DECLARATIONS = RECORD_TYPE + KINDS
-"""What kernels and the host both know."""
+"""The declarations that kernels and the host share."""
 
 # The end of a function of the host that has copied the record into `failed`: it returns what the program stops with.
 EXPLAIN = """\

@@ -64,7 +64,7 @@ class Launch:
     threads: int
     strided: bool = False
     how: str = ""
-    """Who does an item where it is not a thread."""
+    """The unit that does an item, unless it is a thread."""
     count: Expr | None = None
     """The items where the program finds out how many there are; `items` and `blocks` are then the most there may be."""
     grid: Expr | None = None

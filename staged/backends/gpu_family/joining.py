@@ -29,7 +29,7 @@ from staged.ir.types import CPU
 
 MOST_MEMBERS = 64
 MOST_PARAMETERS = 256
-"""What one kernel may take: 4096 bytes of arguments are what CUDA allows."""
+"""The most parameters of one kernel: CUDA allows 4096 bytes of arguments."""
 
 
 def join_launches(function: Function, gpu: Gpu) -> Function:
@@ -195,7 +195,7 @@ def _is_fill(op: Op) -> bool:
 
 
 def _kind_of(op: Op, gpu: Gpu) -> object:
-    """What kernels that may share a launch have in common; None for what shares none."""
+    """The property that kernels in one launch share; None for kernels that share none."""
     if op.declared is not KERNEL or op.device == CPU or op.effects or is_zero_fill(op):
         return None
     nest: Nest = op.attrs["nest"]

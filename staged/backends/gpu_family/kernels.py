@@ -49,7 +49,7 @@ class NestKernels:
 
 
 def _shape_of(kernel: GpuKernel, dialect: GpuDialect) -> object:
-    """What two kernels must share to be one: all but comments and names of their own, and the launch."""
+    """The identity of a kernel: all but comments and its own names, and the launch."""
     assert kernel.code is not None and kernel.launch is not None
     shape, numbered = shape_of(kernel.code, dialect)
 

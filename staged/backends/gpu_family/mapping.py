@@ -1,4 +1,4 @@
-"""Which loops of a nest become threads.
+"""The choice of a nest's loops that become threads.
 
 A loop can be threads if each of its turns writes elements of its own, reads nothing that another turn writes, and no
 total runs through it. Which loops surround it does not matter: where they stay loops, each thread runs them in order.
@@ -57,7 +57,7 @@ class Part:
 
     @property
     def items(self) -> int:
-        """How many items there are; none where nothing is to be done."""
+        """The number of items; 0 without work."""
         return prod(axis.extent for axis in self.axes) if self.body else 0
 
     @property
@@ -75,7 +75,7 @@ class Spread:
 
 
 def map_nest(nest: Nest) -> Spread:
-    """How a nest is spread over threads.
+    """The distribution of a nest over threads.
 
     Exact: only loops whose turns write elements of their own, read none that another writes, and carry no total
     become threads.
@@ -159,7 +159,7 @@ class _Parts:
         return True
 
     def reach(self, name: Axis | Local, stride: int) -> int | None:
-        """How far one term of an index can go; None where that is not known."""
+        """The largest value of one term of an index; None if it is not known."""
         extent = name.extent if isinstance(name, Axis) else self.extents.get(name)
         return None if extent is None else stride * (max(extent, 1) - 1)
 
@@ -210,7 +210,7 @@ def _accesses_of_written(body: tuple[Statement, ...]) -> dict[ArrayRef, list[Acc
 
 
 def _instances(body: Sequence[Statement], axis: Axis) -> int:
-    """How many loops over an axis follow one another (loops inside its tiles are not counted again)."""
+    """The number of consecutive loops over an axis (loops inside its tiles are not counted again)."""
     count = 0
     for s in body:
         if isinstance(s, Loop | Tile) and s.axis is axis:

@@ -1,4 +1,4 @@
-"""What a nest's kernel does, before it is written: the parts that run side by side, their schedules and launches.
+"""The plan of a nest's kernel: the parts that run side by side, their schedules and launches.
 
 Tested by `tests/backends/gpu_family/test_schedule.py` and `tests/backends/cublas_cudnn/test_kernels.py`.
 """
@@ -51,7 +51,7 @@ class KernelPlan:
 
     @property
     def tiles(self) -> Tiles | None:
-        """How what lies crosswise is turned around."""
+        """The tiles through which transposed operands are read."""
         return Tiles.of(self.schedules[0])
 
     def work(self) -> Iterator[tuple[Part, Schedule, Launch]]:
@@ -101,13 +101,13 @@ class KernelPlan:
     # ---- in words ----
 
     def mapping(self, launch: Launch, launches: Sequence[Launch]) -> str:
-        """How threads map to elements, in words."""
+        """The mapping of threads to elements, in words."""
         if self.adds_atomically:
             return f"{self.layout(launch, launches)}; they add to the result by atomics, in no order"
         return self.layout(launch, launches)
 
     def layout(self, launch: Launch, launches: Sequence[Launch]) -> str:
-        """Which thread does what; `launches` are those of the parts."""
+        """The work of each thread, in words; `launches` are those of the parts."""
         if self.team is not None:
             names = f" ({', '.join(axis.name for axis in self.parts[0].axes)})" if self.parts[0].axes else ""
             if (seek := self.schedules[0].sought) is not None:

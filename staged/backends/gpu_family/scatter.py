@@ -56,7 +56,7 @@ MOST_ELEMENTS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """What the turns of `loop` do: find a place, and put `update` there, or add it to what is there."""
+    """The iterations of `loop`: each finds an index, and stores or adds `update` there."""
 
     loop: Loop
     check: CheckIndex

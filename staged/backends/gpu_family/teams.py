@@ -44,7 +44,7 @@ WARP_ROW = 1024
 
 
 def shared_by_teams(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> Schedule | None:
-    """Which threads share the items of a part, and how; None where each thread does items of its own.
+    """The threads that share the items of a part; None if each thread has its own items.
 
     Exact: no turn reads what another writes; the order of additions follows from sizes alone, and integers wrap.
     """

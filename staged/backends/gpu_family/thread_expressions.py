@@ -47,7 +47,7 @@ _SYMBOLS = {
 
 
 class ThreadExpressions:
-    """What one thread computes, as code, with the variables that stand for the kernel's arrays, numbers and locals."""
+    """The code of one thread, with the variables for the kernel's arrays, numbers and locals."""
 
     def __init__(self, kernel: ThreadKernel, dialect: GpuDialect, site: Site) -> None:
         self.kernel = kernel

@@ -1,4 +1,4 @@
-"""Where the variables of a user's kernel are declared: in the innermost body around all that uses them.
+"""The placement of declarations of a user's kernel: in the innermost body around all uses.
 
 Tested by `tests/backends/cublas_cudnn/test_gpu_func.py`.
 """
@@ -13,7 +13,8 @@ from staged.ir.thread_kernel import Assign, For, Local, Statement, bodies_of, no
 
 @dataclass
 class Uses:
-    """Where a variable is used: the paths of its statements (body, statement, body, ...), and how often it is assigned."""
+    """The uses of a variable: the paths of its statements (body, statement, body, ...), and the number of assignments.
+    """
 
     paths: list[tuple[int, ...]] = field(default_factory=list)
     assigned: int = 0
@@ -31,7 +32,7 @@ class Uses:
 
 
 def variable_uses(body: Sequence[Statement]) -> dict[str, Uses]:
-    """Where each variable of a kernel is read and assigned, but for those that loops declare."""
+    """The uses of each variable of a kernel, except those that loops declare."""
     counters = {each.target.name for each in walk_statements(tuple(body)) if isinstance(each, For) and each.owns}
     uses: dict[str, Uses] = {}
     _find_uses(body, (), counters, uses)

@@ -18,7 +18,7 @@ from staged.ir.schedule import Bind, Level, Memory, Place, Schedule, Split
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """How a part is cut: along `across`, in which the operands `loads` have their neighbours, and `along`, the results'."""
+    """The cut of a part: along `across`, on which neighbours of the operands `loads` lie, and `along`, the results'."""
 
     across: Split
     along: Split

@@ -28,7 +28,7 @@ OPENCL_GPU = Gpu(
     busy_items=1 << 12,
     has_warps=False,
 )
-"""What every device of OpenCL 1.2 can do. `warp` is only what sizes of blocks are multiples of: nothing is said of threads in step."""
+"""The limits that every device of OpenCL 1.2 meets. `warp` only divides block sizes: threads do not run in lockstep."""
 
 _PLACES = {"thread_index": "local_id", "block_index": "group_id", "block_size": "local_size", "grid_size": "num_groups"}
 _BARRIER = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)"

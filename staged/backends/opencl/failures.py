@@ -1,4 +1,4 @@
-"""How kernels in OpenCL C stop the program: the first thread that must not go on says why in a record on the device."""
+"""Errors in OpenCL C kernels that stop the program: the first failing thread writes a record on the device."""
 
 from __future__ import annotations
 

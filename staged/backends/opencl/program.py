@@ -111,7 +111,7 @@ class OpenClProgram(ProgramEmitter):
 
     @property
     def failures_offset(self) -> int:
-        """Where on the device the record of failures is: behind values and workspace."""
+        """The offset on the device of the record of failures: behind values and workspace."""
         kernels = (kernel for kernel in self.kernels.values() if isinstance(kernel, GpuKernel))
         return self.values_bytes + aligned(max((kernel.workspace_bytes for kernel in kernels), default=0))
 
@@ -123,7 +123,7 @@ class OpenClProgram(ProgramEmitter):
         return "base" if device == CPU else "gpu->memory"
 
     def device_offset(self) -> int:
-        """Where the host's arena holds the struct of what there is on the device."""
+        """The offset in the host's arena of the struct of device objects."""
         return super().arena_bytes()
 
     def arena_bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""What differs between the languages that code is printed in, as data.
+"""The differences between the languages that code is printed in, as data.
 
 Tested by `tests/backends/c_family/code/test_printer.py` and `tests/backends/c_family/test_iso_c.py`.
 """
@@ -16,9 +16,9 @@ class Dialect:
     """A language of the C family."""
 
     words: Words = PLAIN
-    """How functions and types of the support library are called in it."""
+    """The names of functions and types of the support library in the language."""
     unroll: str = "#pragma GCC unroll {}"
-    """What stands before a loop that is to be unrolled so many times; empty where compilers decide that."""
+    """The text before a loop that is unrolled a given number of times; empty if compilers decide that."""
     needs_casts: bool = False
     """Whether a `void *` becomes another pointer by a cast alone, as in C++."""
     restrict: str = "restrict"
@@ -34,4 +34,4 @@ class Dialect:
 
 C = Dialect()
 C_AND_CPP = Dialect(needs_casts=True, restrict="__restrict")
-"""What compilers of C11 and of C++17 take."""
+"""The dialect that compilers of C11 and of C++17 accept."""

@@ -55,7 +55,7 @@ class Printer:
         self.dialect = dialect
         self.w = Writer()
         self.like: Printer | None = None
-        """What measures statements that are broken: lines break where they would with the host's names."""
+        """The printer whose line breaks are used, so that lines break as with the host's names."""
         if breaks_lines:
             self.like = self if dialect.words is PLAIN else Printer(replace(dialect, words=PLAIN))
         self.open_branch: Callable[[str], None] = self.w.line if breaks_lines else self.w.statement
@@ -77,7 +77,7 @@ class Printer:
     # ---- functions ----
 
     def head(self, function: Function) -> str:
-        """What stands before the name of a function."""
+        """The text before the name of a function."""
         if function.threads:
             return self.dialect.kernel_head.format(function.threads)
         return self.dialect.inline_head if function.is_inline else self.dialect.head

@@ -1,5 +1,4 @@
-"""When two functions are one and the same: trees that differ in nothing but comments and the names that they
-declare."""
+"""Equality of functions: trees that differ only in comments and in the names that they declare."""
 
 from __future__ import annotations
 

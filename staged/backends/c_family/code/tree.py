@@ -159,7 +159,7 @@ class CodeBuilder:
 
     @contextmanager
     def nested(self) -> Iterator[list[Statement]]:
-        """What is added meanwhile goes into the list that is given."""
+        """Inside, statements are added to the list that is yielded."""
         outer, self.body = self.body, []
         try:
             yield self.body
@@ -168,14 +168,14 @@ class CodeBuilder:
 
     @contextmanager
     def branch(self, condition: Expr) -> Iterator[None]:
-        """What is added meanwhile is done where a condition holds."""
+        """Inside, statements are added to a branch on the condition."""
         with self.nested() as inner:
             yield
         self.add(If(condition, tuple(inner)))
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """What is added meanwhile stands in braces."""
+        """Inside, statements are added to a block in braces."""
         with self.nested() as inner:
             yield
         self.add(Block(tuple(inner)))
@@ -184,7 +184,7 @@ class CodeBuilder:
     def loop(
         self, index: Variable, start: Expr, stop: Expr, step: Expr | None = None, unroll: int = 0
     ) -> Iterator[None]:
-        """What is added meanwhile is done in each iteration."""
+        """Inside, statements are added to the body of a loop."""
         with self.nested() as inner:
             yield
         self.add(For(index, start, stop, tuple(inner), step, unroll))

@@ -72,6 +72,6 @@ def pointer(to: CType, space: Space, is_const: bool = False) -> CType:
 VOID = pointer(word("void"), Space.GLOBAL)
 """An address in workspace, of whatever will be there."""
 INDEX = CType("int64_t")
-"""What counts iterations and elements."""
+"""The type of iteration counters and element numbers."""
 SHORT_INDEX = CType("int")
 """The same where all numbers are small."""

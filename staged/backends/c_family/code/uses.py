@@ -1,4 +1,4 @@
-"""What a tree of code reads."""
+"""The reads of a tree of code."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Plan:
         return found
 
     def lanes_inside(self, piece: Piece, kx: int) -> list[bool]:
-        """Which lanes of a piece meet a pixel of y through tap kx."""
+        """For each lane of a piece, whether it meets a pixel of y through tap kx."""
         start = piece.first + self.shift(kx, piece.phase)
         return [0 <= start + lane < self.spec.out_w and lane < piece.count for lane in range(self.vector.lanes)]
 

@@ -163,7 +163,9 @@ def _waste(rows: int, height: int, width: int, vector: Vector) -> float:
 
 
 def tap_groups(spec: Conv2dSpec, channels: int, registers: int) -> tuple[tuple[TapGroup, ...], tuple[TapGroup, ...]]:
-    """How the taps split into tile columns: all taps of several channels, of one channel, or a row of taps, or a part of one."""
+    """The split of the taps into tile columns: all taps of several channels, of one channel, or a row of taps, or a
+    part of one.
+    """
     taps = spec.kh * spec.kw
     most = 9 if registers >= 24 else 4
     if taps * 2 <= min(most, 6) and channels > 2:

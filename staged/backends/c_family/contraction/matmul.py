@@ -328,7 +328,7 @@ class _Emitter:
         return self.ranges("row", self.plan.tile.rows, self.plan.row_blocks, 1)
 
     def packed_left(self, row: str = "row") -> str:
-        """Where the tile of the packed left operand that starts at `row` lies in scratch."""
+        """The offset in scratch of the tile of the packed left operand that starts at `row`."""
         plan = self.plan
         inside = row if plan.row_blocks == 1 else f"({row} - row_begin)"
         return added("scratch", times(plan.packed_row if plan.pack_a == "rows" else plan.k_block, inside))

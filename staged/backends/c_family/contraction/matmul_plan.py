@@ -1,4 +1,4 @@
-"""What is decided about a matrix product before its text is written: tiles, packing, and the pieces that threads take.
+"""The plan of a matrix product, made before its text: tiles, packing, and the pieces that threads take.
 
 The estimates behind the choices count cycles of one core (`tile.choose_tile`) and copies of operands.
 
@@ -180,7 +180,7 @@ def panel_start(split: Split, index: int) -> int:
 
 
 def merged(spec: MatmulSpec) -> MatmulSpec:
-    """The same product with axes of its batch taken into the rows or columns, where one operand is the same all along them.
+    """The same product with batch axes merged into the rows or columns, where one operand does not vary along them.
 
     A (8, 16, d) batch of rows times one (d, n) matrix is one product of 128 rows. Not with an epilogue: it is told the batch.
     """

@@ -1,4 +1,4 @@
-"""How a product reads its operands: the parameters of its function, and where the matrices of a batch are.
+"""The operands of a product: the parameters of its function, and the offsets of the matrices of a batch.
 
 Tested by `tests/backends/c_family/test_contraction_matmul.py`.
 """

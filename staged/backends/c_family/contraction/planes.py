@@ -37,7 +37,7 @@ class Window:
     flipped: bool = False
 
     def window_row(self, ky: int) -> int:
-        """How far below the window's first row the tap `ky` lies, in rows of the (spread) image."""
+        """The distance of the tap `ky` below the window's first row, in rows of the (spread) image."""
         return (self.taps[0] - 1 - ky if self.flipped else ky) * self.dilation[0]
 
     def window_col(self, kx: int) -> int:
@@ -61,7 +61,7 @@ class Window:
         return self.taps[1] * len(self.phases) * self.plane_items(rows)
 
     def tap_offset(self, ky: int, kx: int, rows: int) -> int:
-        """Where, in a channel's planes, the row of the tap starts."""
+        """The offset in a channel's planes at which the row of the tap starts."""
         row, phase = divmod(self.window_row(ky), self.stride[0])
         plane = kx * len(self.phases) + self.phases.index(phase)
         return plane * self.plane_items(rows) + row * self.out[1]

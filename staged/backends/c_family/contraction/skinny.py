@@ -221,7 +221,7 @@ class _Emitter:
         return f"{self.spec.name}_dot_{self.plan.m}x{columns}"
 
     def place(self, r: int, columns: int) -> str:
-        """Where the sum of row `r` and column `s` is kept: in the order of the result's memory."""
+        """The offset of the sum of row `r` and column `s`, in the order of the result's memory."""
         if self.plan.turned:
             return added(times(self.plan.m, "s"), str(r))
         return added(str(r * columns), "s")

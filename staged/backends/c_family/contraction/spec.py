@@ -21,7 +21,7 @@ Parameter = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """A C function, emitted by somebody else, that receives each finished piece of the result exactly once.
+    """A C function from elsewhere that receives each finished piece of the result exactly once.
 
     It is `static inline __attribute__((always_inline))` and reads
 

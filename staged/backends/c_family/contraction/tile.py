@@ -69,7 +69,7 @@ def split_evenly(extent: int, most: int) -> Split:
 
 @dataclass(frozen=True, slots=True)
 class TileChoice:
-    """How an m x n result splits into tiles, with the estimated cycles of one pass over it."""
+    """The split of an m x n result into tiles, with the estimated cycles of one pass over it."""
 
     rows: Split
     vectors: Split
@@ -115,7 +115,7 @@ def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligne
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Where finished tiles go.
+    """The destination of finished tiles.
 
     Without an epilogue to `c`, with the given strides per row and column of the tile.
     `turned`: tiles are computed as the transpose of the result, so that rows of a tile are columns of it.
@@ -127,7 +127,9 @@ class Result:
     turned: bool = False
 
     def parameters(self, vector: Vector) -> list[Parameter]:
-        """What a tile function needs to deliver its result: an address, or a position and the epilogue's own."""
+        """The parameters by which a tile function delivers its result: an address, or a position and the epilogue's
+        own.
+        """
         if self.epilogue is None:
             return [(f"{vector.scalar} *restrict ", "c")]
         return [("int64_t ", "batch"), ("int64_t ", "row"), ("int64_t ", "col"), *self.epilogue.parameters]

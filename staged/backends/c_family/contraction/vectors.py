@@ -231,7 +231,7 @@ def sum_lanes_support(vector: Vector) -> Snippet:
 
 
 def sum_lanes_order(vector: Vector) -> list[int]:
-    """Which vector's sum ends in each lane: found by running the steps on sets of (vector, lane)."""
+    """For each lane, the vector whose sum ends there: found by running the steps on sets of (vector, lane)."""
     lanes = vector.lanes
     registers = {row: [{(row, lane)} for lane in range(lanes)] for row in range(lanes)}
     for distance, low, high in transpose_stages(vector):

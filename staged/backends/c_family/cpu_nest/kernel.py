@@ -44,7 +44,7 @@ def emit_kernel(op: Op, name: str, machine: Machine, site: Site, dialect: Dialec
 
 
 class CpuNest:
-    """What lowers the statements of a nest for a CPU."""
+    """Lowers the statements of a nest for a CPU."""
 
     def __init__(self, nest: Nest, schedule: Schedule, machine: Machine, site: Site) -> None:
         self.low = Lowering(nest, schedule, site)

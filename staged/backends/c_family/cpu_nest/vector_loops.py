@@ -135,7 +135,7 @@ class VectorLoops:
         return any(total.vectors is not None and feeds(loop, r) for r, total in self.totals.open.items())
 
     def whole_iterations(self, start: Expr, end: Expr, extent: int | None, step: int) -> tuple[int | None, Expr]:
-        """How many items are left after whole iterations of `step` (a power of two), and where those end.
+        """(items left after whole iterations of `step`, a power of two, and the end of those).
 
         `extent`: the items that there are; None where the program finds that, which then has a local for the end.
         """

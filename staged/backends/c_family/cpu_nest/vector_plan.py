@@ -1,4 +1,4 @@
-"""How a vectorised loop goes: which totals it feeds, and what becomes of items that make no whole vector."""
+"""The plan of a vectorised loop: the totals that it feeds, and the treatment of items that do not fill a vector."""
 
 from __future__ import annotations
 

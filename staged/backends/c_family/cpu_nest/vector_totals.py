@@ -57,7 +57,7 @@ class VectorTotals:
         self.unrolled: Expr | None = None
         """The number of a vector among those of one iteration."""
         self.repeated = 0
-        """How many lanes of the vector under way were taken in before."""
+        """The number of lanes of the present vector that were added before."""
         self.low.statements[Accumulate] = self.accumulate
 
     def start(self, reduction: Reduction, loop: Loop | Tile) -> None:

@@ -16,7 +16,7 @@ from staged.ir.loops import Loop, Reduction, Tile
 
 
 class LoopTotals(Protocol):
-    """What loops ask of totals."""
+    """The operations on totals that loops use."""
 
     def start(self, reduction: Reduction, loop: Loop | Tile) -> None: ...
 

@@ -41,23 +41,23 @@ class Lowering:
         self.names = Names()
         self.snippets: set[str] = set()
         self.statements: dict[type[Statement], Callable[[Any], None]] = {}
-        """Who lowers what."""
+        """The lowering function for each type of statement."""
         self.index_type = INDEX
-        """What counts iterations and elements."""
+        """The type of iteration counters and element numbers."""
         self.arrays: dict[ArrayRef, Expr] = {}
         self.values: dict[Local, Value] = {}
         self.axes: dict[Axis, Expr] = {}
-        """Where each loop that is open is."""
+        """The present index of each open loop."""
         self.ranges: dict[Axis, Range] = {}
         """From where to where loops go that do not go over all of their axis."""
         self.origins: dict[Axis, Expr] = {}
-        """Where on its axis a loop begins whose iterations count from 0: the columns of a tile."""
+        """The first position on its axis of a loop that counts from 0: the columns of a tile."""
         self.segments: dict[Axis, tuple[int, int]] = {}
         """The piece of an axis that is being written, where guards say different things of different pieces."""
         self.uses: dict[Local, tuple[int, int]] = {}
         """See `count_uses`."""
         self.ends: dict[tuple[Expr, Expr, int], Variable] = {}
-        """Where whole iterations over so many items end, in a range from here to there: what is known in this block."""
+        """The ends of whole iterations, by range and number of items, as far as this block knows them."""
         self.loop_names: list[str] = []
         self.parameter_names: set[str] = set()
         self.loads_in_place = False
@@ -164,7 +164,7 @@ class Lowering:
 
     @contextmanager
     def branch(self, condition: Expr) -> Iterator[None]:
-        """What is done where a condition holds, with names of its own."""
+        """Inside, code is executed if the condition holds, with its own names."""
         with self.scope(), self.code.branch(condition):
             yield
 
@@ -183,7 +183,7 @@ class Lowering:
         return self.ranges[axis] if axis in self.ranges else (ZERO, self.iterations(axis))
 
     def iterations(self, axis: Axis) -> Expr:
-        """How many iterations a loop over all of an axis has."""
+        """The number of iterations of a loop over all of an axis."""
         if axis.dim is None:
             return Literal(str(axis.extent))
         return self.size(axis.dim) if axis.factor == 1 else Scaled(self.size(axis.dim), axis.factor)
@@ -196,7 +196,7 @@ class Lowering:
         return index
 
     def on_axis(self, axis: Axis, index: Expr) -> Expr:
-        """Where on its axis an iteration is."""
+        """The position of an iteration on its axis."""
         return Infix("+", self.origins[axis], index) if axis in self.origins else index
 
     def leave(self, index: Variable) -> None:

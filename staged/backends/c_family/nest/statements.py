@@ -35,7 +35,7 @@ from staged.ir.types import bound as bound_of
 
 
 class Spell(Protocol):
-    """How a language writes an elementwise op on numbers."""
+    """The spelling of an elementwise op on numbers in a language."""
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""What a loop nest uses, and how often: its locals, its parameters, its workspace."""
+"""The uses of locals, parameters and workspace in a loop nest, with their numbers."""
 
 from __future__ import annotations
 

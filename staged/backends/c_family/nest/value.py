@@ -1,4 +1,4 @@
-"""What a local of a nest is in the code.
+"""The representation of a nest's local in code.
 
 Tested by `tests/kernels/test_kernels.py`.
 """

@@ -1,1 +1,1 @@
-"""What a program's folder has besides the program: `main`, readers and writers of files, build files, examples."""
+"""The other files of an exported program: `main`, readers and writers of files, build files, examples."""

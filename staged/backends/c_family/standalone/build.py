@@ -13,7 +13,7 @@ from staged.backends.c_family.standalone.main import flag_names, flag_rows, resu
 from staged.ir.types import shape_text
 
 CFLAGS = "-std=c11 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wall -Wextra"
-"""What an exported Makefile passes: plain `-std=c11` would switch fused multiply-add off."""
+"""The flags of an exported Makefile: plain `-std=c11` would switch fused multiply-add off."""
 
 
 def makefile(artifact: Artifact, targets: Sequence[str] = ()) -> str:
@@ -116,7 +116,7 @@ _ON_DEVICE = "Arrays that the header says are on a device are addresses there: `
 
 
 def readme(artifact: Artifact, building: str = _BUILT_AS_C, targets: Sequence[str] = (), is_c: bool = True) -> str:
-    """How to build, run and call the folder; `building` says how to build, with `{name}` for the program's name."""
+    """The README of the folder: how to build, run and call it; `building` has `{name}` for the program's name."""
     name = artifact.name
     names = flag_names(artifact)
     rows = "\n".join(f"| `--{flag}` | {what} |" for flag, what in flag_rows(artifact, bool(targets)))

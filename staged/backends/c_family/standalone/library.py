@@ -1,4 +1,4 @@
-"""What makes a program a library: sizes and memory for its callers, a choice by processor, and examples of calls.
+"""The library form of a program: sizes and memory for its callers, a choice by processor, and examples of calls.
 
 Tested by `tests/backends/native/test_export_interface.py`.
 """
@@ -25,7 +25,7 @@ GUARD = """\
 #endif
 
 """
-"""What stands at the top of every exported text of a program."""
+"""The head of every exported text of a program."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,7 @@ def example_python(artifact: Artifact) -> str:
 
 
 def size_of(parameter: Parameter) -> int:
-    """How many elements an array has."""
+    """The number of elements of an array."""
     count = 1
     for extent in parameter.shape:
         count *= extent if isinstance(extent, int) else 1

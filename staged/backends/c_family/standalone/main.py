@@ -204,9 +204,9 @@ _PARTS = {
     "counter": "how often numbers were drawn before, to go on from there",
 }
 _LOCALS = frozenset("argc argv args host number numbers threads out folder arena error place places".split())
-"""What `main` itself declares."""
+"""The names that `main` itself declares."""
 _ON_DEVICES = frozenset("check to_device from_device free_on_device".split())
-"""What it has besides for arrays on a device."""
+"""Its additional names for arrays on a device."""
 
 
 @cache
@@ -234,7 +234,7 @@ def flag_names(artifact: Artifact) -> dict[str, str]:
 
 
 def results_of(artifact: Artifact) -> list[Parameter]:
-    """What a run gives: results, Variables, and where it ended among the random numbers, unless it sets these itself."""
+    """The outputs of a run: results, Variables, and the random counter at its end, unless it sets these itself."""
     return [each for each in artifact.parameters if each.role != "input" and not (each.part and each.is_set_first)]
 
 
@@ -384,7 +384,7 @@ def _extents(parameter: Parameter) -> list[int]:
 
 
 def _layout(parameter: Parameter) -> str:
-    """What the functions for .npy files take: dtype, bytes of an element, axes, shape."""
+    """The arguments of the functions for .npy files: dtype, bytes of an element, axes, shape."""
     extents = ", ".join(map(str, _extents(parameter) or [1]))
     dtype = DTYPES[parameter.dtype]
     return (
@@ -406,7 +406,7 @@ def _write_number(w: Writer, parameter: Parameter, name: str) -> None:
 
 
 def _write_generators(w: Writer, artifact: Artifact) -> None:
-    """Where random numbers begin: flags, or what they begin with anyway."""
+    """Set the seeds of random numbers: flags, or their defaults."""
     parts = [parameter for parameter in artifact.parameters if parameter.part]
     if not parts:
         return

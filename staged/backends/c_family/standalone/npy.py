@@ -9,7 +9,7 @@ from __future__ import annotations
 from staged.ir.types import DTYPES, dtype_of
 
 DESCR = {"f32": "<f4", "f64": "<f8", "i32": "<i4", "i64": "<i8", "u8": "|u1", "u32": "<u4", "bool": "|b1"}
-"""How a `.npy` header calls each dtype."""
+"""The name of each dtype in a `.npy` header."""
 
 assert set(DESCR) == {name for name in DTYPES if dtype_of(name) is not None}
 

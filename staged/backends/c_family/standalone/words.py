@@ -8,7 +8,7 @@ from __future__ import annotations
 from staged.backends.c_family.standalone.main import words_of_main
 
 TARGETS = frozenset("lib example clean split emu Makefile".split())
-"""What `make` makes, in the Makefiles for C and for CUDA; and what it reads."""
+"""The targets of the Makefiles for C and for CUDA, and the name of the file."""
 
 TO_COMPILERS = frozenset(
     "aligned always_inline cold defined format may_alias noinline noreturn optimize unroll unused vector_size".split()

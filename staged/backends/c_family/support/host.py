@@ -1,4 +1,4 @@
-"""How a program talks to what called it: printed text, errors, requests to stop.
+"""The interface between a program and its caller: printed text, errors, requests to stop.
 
 Tested by `tests/runtime/test_support.py` and `tests/runtime/test_native.py`.
 """

@@ -214,7 +214,7 @@ SNIPPETS = (
 
 
 def team_declarations(name: str) -> str:
-    """What the header of a program that uses threads declares."""
+    """The declarations in the header of a program that uses threads."""
     return f"""\
 // A team for `host.team`: `threads` counts the caller. NULL where one thread is all there is.
 struct st_team *{name}_team_create(int threads);
@@ -223,7 +223,7 @@ void {name}_team_destroy(struct st_team *team);
 
 
 def team_definitions(name: str, most: int = 256) -> str:
-    """What the source of a program that uses threads defines, after the `team` snippet; `most` have scratch memory."""
+    """The definitions in a program that uses threads, after the `team` snippet; there is scratch memory for `most`."""
     return f"""\
 struct st_team *{name}_team_create(int threads) {{
     return st_team_create(threads < {most} ? threads : {most});  // the arena has scratch memory for no more
@@ -236,7 +236,7 @@ void {name}_team_destroy(struct st_team *team) {{
 
 
 def no_team_definitions(name: str) -> str:
-    """What the source defines instead where none of its loops is worth a team, but the same program for others has some."""
+    """The definitions if no loop is worth a team, but the same program for other machines has one."""
     return f"""\
 struct st_team *{name}_team_create(int threads) {{
     (void)threads;

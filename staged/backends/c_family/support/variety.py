@@ -46,7 +46,7 @@ class FloatFormat:
 
     @property
     def function_suffix(self) -> str:
-        """What libm appends to its names."""
+        """The suffix of libm's names."""
         return "f" if self.dtype == "f32" else ""
 
 
@@ -58,7 +58,7 @@ FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Variety:
-    """How a body is spelled for numbers of one format, one at a time or as vectors.
+    """The spelling of a body for numbers of one format, one at a time or as vectors.
 
     `lanes` is None for single numbers, 0 for the machine's vectors, else the number of lanes.
     """
@@ -72,7 +72,7 @@ class Variety:
 
     @property
     def shape(self) -> str:
-        """What the names of vector types end in."""
+        """The suffix of the names of vector types."""
         return f"x{self.lanes}" if self.lanes else "v"
 
     @property
@@ -96,7 +96,7 @@ class Variety:
 
     @property
     def base_snippets(self) -> tuple[str, ...]:
-        """What every body of this variety may use."""
+        """The snippets that every body of this variety may use."""
         if not self.is_vector:
             return (f"bits_{self.format.dtype}",)
         bits = f"u{self.format.bits}"

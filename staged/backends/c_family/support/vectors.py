@@ -13,7 +13,7 @@ WIDTHS = (16, 32, 64)
 
 
 def width_snippet(vector_bytes: int) -> str:
-    """The snippet that fixes the size of every vector: a program that uses vectors asks for exactly one.
+    """The snippet that fixes the size of every vector: a program that uses vectors requires exactly one.
 
     It is the `vector_bytes` of the `Machine`, so that the same support text serves each of them.
     """

@@ -1,4 +1,5 @@
-"""Which batch norms are calls of cuDNN: training with its statistics, the gradients, and inference where no kernel takes it along.
+"""The choice of batch norms that are calls of cuDNN: training with its statistics, gradients, and inference unless a
+kernel absorbs it.
 
     y = weight * (x - mean) / sqrt(variance + eps) + bias        per channel of (N, C, ...)
 
@@ -75,7 +76,7 @@ class BatchNorms:
         return Way(write)
 
     def places_in(self, block: Block) -> Places:
-        """Where the ops of a block stand."""
+        """The positions of the ops of a block."""
         if block not in self.places:
             self.places[block] = {each: number for number, each in enumerate(block.ops)}
         return self.places[block]

@@ -18,7 +18,7 @@ from staged.ir.types import f64
 
 
 class _Call:
-    """What the calls share: descriptors, factors, and the function around them."""
+    """Shared by the calls: descriptors, factors, and the function around them."""
 
     def __init__(self, op: Op, site: int) -> None:
         self.op = op

@@ -25,7 +25,7 @@ class LibraryCall(KernelText):
     """
 
     parts: tuple[DevicePart, ...] = ()
-    """What it needs to be open on the device, in the order in which that is made."""
+    """The parts that must be open on the device, in the order in which they are created."""
     begins_as: tuple[tuple[int, int], ...] = ()
     """(result, operand) pairs: results that begin as an operand, copied there first where it is elsewhere, and not passed."""
     factors: tuple[Expr, Expr] | None = None
@@ -153,7 +153,7 @@ def factor_name(param: int) -> str:
 
 
 def parts_of(calls: Sequence[LibraryCall]) -> list[DevicePart]:
-    """What all these calls need, each part once; it is the part of the first call that needs it."""
+    """The parts of all these calls, each once: that of the first call that needs it."""
     found: dict[tuple[Field, ...], DevicePart] = {}
     for call in calls:
         for part in call.parts:

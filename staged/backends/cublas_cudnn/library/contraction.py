@@ -1,4 +1,4 @@
-"""Which library makes a matrix product or a convolution.
+"""The choice of a library for a matrix product or a convolution.
 
 Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """

@@ -1,5 +1,5 @@
-"""Which CTC losses are calls of cuDNN: a loss alone, or with its gradient, which cuDNN makes in the same call. A reverse that
-runs in another loop than the loss has a call of its own: then the loop keeps the log-probabilities and no paths.
+"""The choice of CTC losses that are calls of cuDNN: a loss alone, or with its gradient, which the same call computes. A
+reverse in another loop than the loss has its own call, so that the loop stores the log-probabilities and no paths.
 
 cuDNN takes the softmax itself, of activations (T, N, C), and gives the gradient by these. What stands directly behind
 `log_softmax` is its own logarithm of a softmax, so it is taken as the activations. With p = exp(log_probs), and for each step
@@ -49,7 +49,7 @@ LETTER = 1
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What a call has made for the reverse: the losses, which texts it was shown, and cuDNN's gradient."""
+    """The results of a call for the reverse: the losses, which targets it received, and cuDNN's gradient."""
 
     losses: Value
     shown: Value

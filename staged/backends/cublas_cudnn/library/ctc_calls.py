@@ -20,7 +20,7 @@ _ALGORITHM = "CUDNN_CTC_LOSS_ALGO_DETERMINISTIC"
 
 
 def emit_loss(op: Op, name: str, site: int) -> LibraryCall:
-    """The losses of a batch of sequences, and their gradient where somebody wants it."""
+    """The losses of a batch of sequences, and their gradient if it is used."""
     log_probs = op.operands[0].tensor
     steps, batch, classes = (bound(extent) for extent in log_probs.shape)
     longest, is_trained = op.attrs["longest"], len(op.results) == 2
@@ -55,7 +55,7 @@ def emit_loss(op: Op, name: str, site: int) -> LibraryCall:
 
 
 def _size_part(site: int, field: str, described: str) -> DevicePart:
-    """How much workspace the loss needs."""
+    """The part that holds the size of the loss's workspace."""
     size = f"cudnnGetCTCLossWorkspaceSize_v8(gpu->cudnn, {_ALGORITHM}, {described}, &gpu->{field})"
     return DevicePart(
         (Field(f"size_t {field};"),),

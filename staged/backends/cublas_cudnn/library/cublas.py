@@ -96,11 +96,11 @@ class Product:
     transpose_a: bool
     transpose_b: bool
     letter: str
-    """What cuBLAS calls the dtype: S or D."""
+    """cuBLAS's letter for the dtype: S or D."""
     counted: str = ""
-    """Which of m, k and batch follows from the size that the program finds: the number here is the largest."""
+    """The one of m, k and batch that follows from a size known at run time: its number here is the largest."""
     factor: int = 1
-    """How many matrices of a batch that belongs to each."""
+    """The number of matrices of a batch per element of that size."""
 
     @staticmethod
     def of(op: Op) -> Product:
@@ -122,7 +122,7 @@ class Product:
 
     @property
     def name(self) -> str:
-        """Which routine makes it."""
+        """The routine that computes it."""
         if self.is_dot:
             return f"cublas{self.letter}dot"
         kind = "gemv" if self.has_vector else "gemm"

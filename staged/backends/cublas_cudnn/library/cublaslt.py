@@ -108,7 +108,7 @@ def alignment_of(op: Op) -> int:
 def product_part(
     site: int, product: Product, epilogue: str, layouts: tuple[str, str, str], alignment: int, options: DeviceOptions
 ) -> tuple[str, DevicePart]:
-    """What to do with two matrices, and by which algorithm: the name of the field, and the part.
+    """(field, part) that describe a product and its algorithm.
 
     The addresses of all three matrices are multiples of `alignment` bytes.
     """

@@ -1,4 +1,4 @@
-"""What every call of cuDNN needs: the handle, descriptors of shapes, and one workspace for all.
+"""Shared by all calls of cuDNN: the handle, descriptors of shapes, and one workspace.
 
 The legacy API: it is complete, forward compatible within cuDNN 9, and says in one call what the graph API says in twenty.
 A descriptor is made once per distinct shape, before the first step of the program, and destroyed with its arena.
@@ -27,7 +27,7 @@ DATA_TYPES = {"f32": "CUDNN_DATA_FLOAT", "f64": "CUDNN_DATA_DOUBLE"}
 
 
 def math_type(options: DeviceOptions) -> str:
-    """How products of f32 may be made: cuDNN's default takes TF32 where the GPU has it."""
+    """The arithmetic of f32 products: cuDNN's default uses TF32 where the GPU has it."""
     return "CUDNN_DEFAULT_MATH" if options.tf32 else "CUDNN_FMA_MATH"
 
 

@@ -1,4 +1,4 @@
-"""What the libraries can do with a product besides making it: the epilogues of cuBLAS, cublasLt and cuDNN, recognised.
+"""The epilogues of cuBLAS, cublasLt and cuDNN, recognised in ops after a product.
 
     activation(alpha * product + beta * addend + bias)
 
@@ -146,7 +146,7 @@ class _Matcher:
     # ---- what it is made with ----
 
     def source(self, value: Value) -> Value:
-        """What `value` repeats."""
+        """The value that `value` repeats."""
         return value.behind(*MOVES)
 
     def number(self, value: Value) -> Scale | None:

@@ -1,4 +1,5 @@
-"""Which recurrent layers are calls of cuDNN: a forward alone, one with its reverse, or a reverse with a forward of its own.
+"""The choice of recurrent layers that are calls of cuDNN: a forward alone, with its reverse, or a reverse with its own
+forward.
 
 What a step keeps for the way back, cuDNN keeps in a reserve space of its own making. So a forward whose reverse is asked for
 is taken together with it, where the two stand in one block and nothing else wants what the composite keeps; then the reserve
@@ -33,7 +34,7 @@ FORWARD, BACKWARD = "recurrent", "recurrent_backward"
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What a composite takes and gives besides x, the weights and ys: states, and results that only its reverse reads."""
+    """The operands and results of a composite besides x, the weights and ys: states, and residuals."""
 
     states: int
     kept: int
@@ -143,7 +144,7 @@ class Recurrent:
         return f"{self.name}_reserve_{self.reserves}"
 
     def attrs(self, op: Op, biases: int, reserve: str) -> dict[str, Any]:
-        """What the call of a layer must know of it, from the layer or its reverse."""
+        """The attributes of a layer's call, from the layer or its reverse."""
         name = _layer_of(op)
         mode = name if name != "rnn" else f"rnn_{op.attrs['nonlinearity']}"
         return {"mode": mode, "biases": biases, "reserve": reserve, "tf32": self.options.tf32}
@@ -155,7 +156,7 @@ def _layer_of(op: Op) -> str:
 
 
 def _kept_by(op: Op) -> Sequence[Value]:
-    """What an op reads that a layer has kept, if it is a reverse, of no cotangent but those that cuDNN takes."""
+    """The residuals of a layer that an op reads, if it is a reverse with only those cotangents that cuDNN takes."""
     is_reverse = op.declared is COMPOSITE and op.attrs["name"] in REVERSES and set(op.attrs["given"]) <= set(COTANGENTS)
     return op.operands[len(op.operands) - LAYERS[_layer_of(op)].kept :] if is_reverse else ()
 

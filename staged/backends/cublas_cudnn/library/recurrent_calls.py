@@ -65,7 +65,7 @@ static int find_weights(Device *gpu, st_host *host, int site, cudnnRNNDescriptor
 
 
 class _Layer:
-    """What the calls of one layer share. x is (T, N, I), states are (N, H)."""
+    """Shared by the calls of one layer. x is (T, N, I), states are (N, H)."""
 
     def __init__(self, op: Op, site: int) -> None:
         self.op, self.site = op, site
@@ -101,7 +101,7 @@ class _Layer:
         return ("h0", "c0")[: self.states]
 
     def elements(self, weight: str) -> int:
-        """How many numbers there are in one of the weights."""
+        """The number of elements of one of the weights."""
         columns = {"w_ih": self.inputs, "w_hh": self.hidden}.get(weight, 1)
         return _GATES[self.mode] * self.hidden * columns
 
@@ -189,7 +189,7 @@ class _Layer:
         return self.states_part()[0]
 
     def plan_part(self) -> DevicePart:
-        """How much workspace it needs, and how much of a reserve."""
+        """The part that holds the sizes of its workspace and its reserve."""
         mode = "TRAINING" if self.reserve else "INFERENCE"
         size = (
             f"cudnnGetRNNTempSpaceSizes(gpu->cudnn, gpu->{self.name}, CUDNN_FWD_MODE_{mode}, "
@@ -211,7 +211,7 @@ class _Layer:
         )
 
     def reserve_part(self) -> DevicePart:
-        """What one call keeps for its reverse."""
+        """The part that holds the residuals of one call."""
         kept = f"gpu->{self.plan}_kept"
         return DevicePart(
             (Field(f"void *{self.reserve};", "what a call of cuDNN keeps for its reverse"),),
@@ -245,7 +245,7 @@ class _Layer:
         )
 
     def places_part(self) -> DevicePart:
-        """Where each of the weights begins."""
+        """The part that holds the offset of each weight."""
         sizes = [0] * 4
         for number, weight in enumerate(self.weights):
             sizes[number] = self.elements(weight) // _GATES[self.mode] * self.dtype.size

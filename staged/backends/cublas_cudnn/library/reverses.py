@@ -1,4 +1,4 @@
-"""Which ops of a function read what an op has kept for its reverse: in the same turn of a loop, or after what a loop collects.
+"""The readers of an op's residuals: in the same iteration of a loop, or after a loop has collected them.
 
     for k in ...:                        for k in ... backwards:
         y, kept = composite(x)               kept = sequence_get(history, k)
@@ -23,7 +23,7 @@ from staged.ir.views import Loop
 
 @dataclass(slots=True)
 class Route:
-    """How a value goes from the op that makes it to those that read it."""
+    """The route of a value from the op that makes it to its readers."""
 
     values: dict[Value, None] = field(default_factory=dict)
     """The value, the sequences it is collected in, and what is read out of these."""
@@ -33,7 +33,7 @@ class Route:
 
 @dataclass(slots=True)
 class Kept:
-    """What reads the kept values of one op."""
+    """The readers of one op's residuals."""
 
     reverses: list[Op] = field(default_factory=list)
     """In program order."""

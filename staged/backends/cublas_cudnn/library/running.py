@@ -18,7 +18,7 @@ from staged.ir.nodes import Op, Value
 from staged.ir.users import Users
 
 Places = Mapping[Op | None, int]
-"""Where each op of a block stands."""
+"""The position of each op of a block."""
 
 REPEATS = (*MOVES, prims.CAST)
 

@@ -49,7 +49,7 @@ class WeightGradients:
         self.users = users
         self.options = options
         self.made: dict[Op, Value] = {}
-        """What a call has made already, by the op that would."""
+        """The values that a call has computed already, by the op that would compute them."""
         self.ways: dict[str, FindWay] = {"sum": self.sum, "matmul": self.product}
 
     def sum(self, op: Op, block: Block) -> Way | None:

@@ -169,7 +169,7 @@ class DeviceKernel:
         return stop
 
     def part(self, part: Part, schedule: Schedule, launch: Launch, first: int | Expr) -> None:
-        """What the blocks from `first` on do: an item, or several, for each thread."""
+        """Write the code of the blocks from `first` on: an item, or several, for each thread."""
         low, code, packs = self.low, self.low.code, schedule.packs_of()
         if launch.blocks * launch.threads == 1:
             low.axes.update(dict.fromkeys(part.axes, ZERO))  # a row that is found, of one

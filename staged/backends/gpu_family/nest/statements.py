@@ -92,7 +92,7 @@ def number_axes(low: Lowering, axes: Sequence[Axis], item: Variable, used: Conta
 
 
 def combinations(low: Lowering, axes: Sequence[Axis]) -> Expr:
-    """How many combinations of iterations of these axes there are."""
+    """The number of combinations of iterations of these axes."""
     fixed = prod(axis.factor for axis in axes)
     factors: list[Expr] = [low.size(axis.dim) for axis in axes if axis.dim is not None]
     if fixed != 1 or not factors:

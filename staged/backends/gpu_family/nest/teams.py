@@ -44,7 +44,7 @@ class TeamStatements:
         self.loops = loops
         self.totals = totals
         self.is_mine: Expr | None = None
-        """What holds where the item that a team works on is there at all; None where it always is."""
+        """The condition that the item of a team exists; None if it always does."""
         self.sharing = False
         """Whether the team is in a loop that it shares, each thread at iterations of its own."""
         self.unseen: frozenset[ArrayRef] = frozenset()
@@ -52,7 +52,7 @@ class TeamStatements:
         self.low.statements |= {Store: self.store, Guarded: self.guarded, Loop: self.loop}
 
     def is_first(self) -> Expr:
-        """What holds for one thread of a team that has an item."""
+        """The condition that holds for one thread of a team that has an item."""
         first = Infix("==", self.lane, ZERO)
         return first if self.is_mine is None else Junction("&&", (first, self.is_mine))
 

@@ -68,7 +68,7 @@ def declare_axes(low: Lowering, tiles: Tiles, across: Expr, along: Expr) -> None
 
 @contextmanager
 def inside_tile(low: Lowering, tiles: Tiles) -> Iterator[None]:
-    """What is done where a tile at the edge has an element; a block where sizes divide."""
+    """Inside, code is executed for existing elements of a tile at the edge; a plain block if sizes divide."""
     ragged = [split.axis for split in (tiles.across, tiles.along) if split.axis.extent % split.size]
     terms = tuple(Infix("<", low.axes[axis], Literal(str(axis.extent))) for axis in ragged)
     with low.branch(Junction("&&", terms)) if terms else low.block():
