@@ -15,7 +15,7 @@ SEEDS ?= 2000
 # Further words for the tools: `make test ARGS="-k layering"`, `make bench ARGS="--rows mlp_mnist"`.
 ARGS ?=
 
-.PHONY: help mnist test test-all references mutate fuzz lint format bench gpu-check clean
+.PHONY: help mnist test test-all references mutate fuzz lint format bench gpu-check embedded-check clean
 
 help:
 	@echo "make mnist   train on handwritten digits (DATA=folder for the MNIST IDX files)"
@@ -28,6 +28,7 @@ help:
 	@echo "make format  let ruff rewrite the layout of the sources"
 	@echo "make bench   measure against PyTorch, JAX and NumPy, and rewrite docs/benchmarks.md"
 	@echo "make gpu-check  run everything that a machine with a GPU can prove (ARGS=\"--parts PART\": one part again)"
+	@echo "make embedded-check  build and run exported C99 for an ARM Cortex-M (gcc-arm-none-eabi, qemu-system-arm)"
 	@echo "make clean   remove .venv and what the tools left behind"
 
 # ---- what people run ---------------------------------------------------------------------------
@@ -65,6 +66,9 @@ bench: $(VENV)/.installed-bench
 # With the Python that is there, not with .venv: such a machine may have no network, and has PyTorch for its GPU installed.
 gpu-check:
 	$${PYTHON:-python3} -m tests.gpu_check $(ARGS)
+
+embedded-check: $(VENV)/.installed-test
+	$(PYTHON_IN_VENV) -m tests.embedded_check
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,6 +11,7 @@ from staged.backends.contract import BackEnd, Emitted
 from staged.backends.registry import choose
 from staged.batching.vmap import expand_vmap
 from staged.depth import goes_deep
+from staged.errors import UnsupportedError
 from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, walk_ops
@@ -151,6 +152,8 @@ def build(function: Function, machine: Machine, check_nan: bool = False, watch: 
     lowered = lower(function, machine, seconds, watch)
     begin = time.perf_counter()
     back_end = back_end_of(lowered)
+    if machine.is_iso_c and back_end.devices != (CPU.kind,):
+        raise UnsupportedError(f"programs of the back end {back_end.name!r} are no plain C: the target 'c99' is for the CPU alone")
     emitted = back_end.emit(lowered, machine, plan_buffers, check_nan)
     seconds["emit"] = time.perf_counter() - begin
     return Built(back_end, emitted, lowered, seconds)

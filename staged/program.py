@@ -401,7 +401,8 @@ class Program:
         """Write a standalone folder (C, header, main, Makefile, README) and return its files.
 
         Without a `target` the program is fast wherever it runs: it uses the widest vectors of the processor, and all
-        its cores. `target` names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'. The folder builds with a
+        its cores. `target` names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'; or 'c99', which is C99 without
+        extensions, threads and allocation, for microcontrollers, as a library without a `main`. The folder builds with a
         C compiler alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and `make emu` for the
         emulated device, which is in the folder. Captured arrays are written as `.npy` files. A program that draws
         random numbers takes `--seed N`; the default is the seed at the time of export.

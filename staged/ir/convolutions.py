@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
 
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -29,7 +30,8 @@ from staged.ir.loops import (
     Statement,
     Store,
 )
-from staged.ir.types import DType, row_major
+from staged.ir.nodes import Op
+from staged.ir.types import DType, bound, row_major
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,26 @@ class Convolution:
     def seen(self, side: int, out: Affine, tap: Affine) -> Affine:
         """The row or column of x that a tap sees from a row or column of y."""
         return out * self.stride[side] + tap * self.dilation[side] + -self.padding[side]
+
+
+def convolution_of(op: Op) -> Convolution:
+    """The sizes of a convolution, or of one of its gradients."""
+    first, second = (tuple(bound(extent) for extent in operand.tensor.shape) for operand in op.operands[:2])
+    x = tuple(op.attrs.get("input_shape", first))
+    oc, _, kh, kw = tuple(op.attrs.get("weight_shape", second))
+    n, c, h, w = x
+    pairs = {name: tuple(op.attrs[name]) for name in ("stride", "padding", "dilation") if name in op.attrs}
+    return Convolution(n, c, oc, (h, w), (kh, kw), **pairs, groups=op.attrs.get("groups", 1))
+
+
+def convolution_nest(op: Op) -> Nest:
+    """The loops of a convolution, or of one of its gradients."""
+    nests = {
+        prims.CONV2D: forward_nest,
+        prims.CONV2D_BACKWARD_INPUT: input_gradient_nest,
+        prims.CONV2D_BACKWARD_WEIGHT: weight_gradient_nest,
+    }
+    return nests[op.declared](convolution_of(op), op.operands[0].tensor.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ class Machine:
     """A CPU as the scheduler sees it.
 
     `march` is the compiler's `-march` value; None leaves the compiler's baseline, so that the text runs on every
-    machine of the architecture. `cores` is how many threads may work at once.
+    machine of the architecture. `cores` is how many threads may work at once. `vector_bytes` is 0 where there are no vectors.
     """
 
     name: str
@@ -28,8 +28,13 @@ class Machine:
     march: str | None
 
     def lanes(self, item_size: int) -> int:
-        """The number of items of `item_size` bytes in one vector."""
+        """The number of items of `item_size` bytes in one vector; 0 without vectors."""
         return self.vector_bytes // item_size
+
+    @property
+    def is_iso_c(self) -> bool:
+        """Whether its programs are C99 without extensions, on one thread and in static memory: vectors are an extension."""
+        return not self.vector_bytes
 
     def with_cores(self, cores: int) -> Machine:
         """The same machine with another number of threads."""
@@ -40,8 +45,10 @@ class Machine:
 PORTABLE = Machine("portable", 1, 16, 16, 32 << 10, 256 << 10, 4 << 20, fma=False, march=None)
 X86_64_V3 = Machine("x86-64-v3", 1, 32, 16, 32 << 10, 512 << 10, 8 << 20, fma=True, march="x86-64-v3")
 X86_64_V4 = Machine("x86-64-v4", 1, 64, 32, 48 << 10, 1 << 20, 16 << 20, fma=True, march="x86-64-v4")
+# Any processor with any compiler of C99: what microcontrollers have.
+C99 = Machine("c99", 1, 0, 16, 16 << 10, 64 << 10, 64 << 10, fma=False, march=None)
 
-MACHINES = {machine.name: machine for machine in (PORTABLE, X86_64_V3, X86_64_V4)}
+MACHINES = {machine.name: machine for machine in (PORTABLE, X86_64_V3, X86_64_V4, C99)}
 
 
 @dataclass(frozen=True, slots=True)

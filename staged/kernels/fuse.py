@@ -44,8 +44,12 @@ def fuse(
     `takes_epilogue` limits what joins a contraction: libraries have few epilogues, and what they lack is better off in the
     kernel that comes after. Without it everything joins that has the contraction's shape. `log` records the decisions.
     """
+
+    def joins(op: Op, body: Block) -> bool:
+        return (not machine.is_iso_c or op.declared is prims.MATMUL) and takes_epilogue(op, body)
+
     split = resolve_extents(split_long_reductions(function))
-    return split.with_block(_BlockFuser(split.block, machine, takes_epilogue, {}, {}, log=log).run())
+    return split.with_block(_BlockFuser(split.block, machine, joins, {}, {}, log=log).run())
 
 
 class _BlockFuser:
@@ -220,7 +224,7 @@ class _BlockFuser:
         attrs: dict[str, object] = {"name": _name(node.ops, results), "fused": _fused(node.ops)}
         epilogue = lower_epilogue(root, body) if len(node.ops) > 1 else None
         declared = CONTRACTION
-        if is_plain_loops(root):
+        if is_plain_loops(root, self.machine):
             declared = KERNEL
             body, nest = product_kernel(root, node.ops, inputs, results, epilogue, sizes)
             attrs["nest"], attrs["schedule"] = scheduled_product(nest, self.machine)

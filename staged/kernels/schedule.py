@@ -62,7 +62,7 @@ def schedule(nest: Nest, machine: Machine) -> Schedule:
                 break
     lanes = min(chosen.values(), default=1)
     loops = [loop for loop in chosen if loop.axis.extent >= lanes]
-    item_bytes = machine.vector_bytes // min((found[loop] for loop in loops), default=machine.vector_bytes)
+    item_bytes = machine.vector_bytes // min((found[loop] for loop in loops), default=machine.vector_bytes or 1)
     directives: list[Directive] = []
     if loops:
         axes = tuple(dict.fromkeys(loop.axis for loop in loops))

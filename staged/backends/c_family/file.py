@@ -17,6 +17,7 @@ from staged.backends.c_family.functions import CFunction, prototypes, stack_byte
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
+from staged.backends.c_family.support.iso_c import iso_c_form
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.team import team_definitions
 from staged.backends.c_family.support.vectors import width_snippet
@@ -228,9 +229,10 @@ class ProgramFile:
     def render_support(self, structure: StructureEmitter, kernels: Sequence[KernelText]) -> tuple[tuple[str, ...], str]:
         """The includes and the text of the support functions that the program and these kernels use."""
         asked = structure.text.snippets - {"memcpy"}
-        if kernels:
+        is_iso_c = self.program.machine.is_iso_c
+        if kernels and not is_iso_c:
             asked.add(width_snippet(self.program.machine.vector_bytes))
-        includes, support = render(asked)
+        includes, support = render(asked, iso_c_form) if is_iso_c else render(asked)
         support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
         shared = dict.fromkeys(snippet.text for kernel in kernels for snippet in kernel.support)
         return includes, "\n".join([support, *shared])

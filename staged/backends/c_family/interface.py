@@ -145,6 +145,14 @@ void {name}_arena_free(void *arena);
 """
 
 
+def arena_declaration(name: str) -> str:
+    """How working memory is declared in C99, whose arrays have no other alignment than their elements."""
+    return f"""\
+// Working memory: `{name.upper()}_STATIC_ARENA(memory);` outside of functions makes an array for `arena`.
+#define {name.upper()}_STATIC_ARENA(memory) static int64_t memory[{name.upper()}_ARENA_BYTES / 8 + 1]
+"""
+
+
 def header_text(
     name: str,
     parameters: Sequence[Parameter],
@@ -152,6 +160,7 @@ def header_text(
     release_comment: str | None,
     parallel: bool,
     taken: Collection[str] = (),
+    is_iso_c: bool = False,
 ) -> str:
     """The header of the program `name`; `release_comment` is about `NAME_release`, None where there is none."""
     w = Writer()
@@ -189,7 +198,8 @@ def header_text(
             rows.append((f"void *const *{arrivals};", note))
         width = max((len(declaration) for declaration, _ in rows), default=0)
         lines = [f"{declaration:<{width}}  // {safe_comment(note)}" for declaration, note in rows]
-        groups = parameter_groups(name, parameters, taken)
+        # Fields with a second name are an extension of C99.
+        groups = [] if is_iso_c else parameter_groups(name, parameters, taken)
         for group in groups:
             w.comment(
                 f"The arrays of `{safe_comment(group.root)}`, as one: `args.{group.member} = ...` sets all of its fields."
@@ -224,7 +234,7 @@ def header_text(
             w.line()
             w.text(team_declarations(name))
         w.line()
-        w.text(library_declarations(name))
+        w.text(arena_declaration(name) if is_iso_c else library_declarations(name))
         w.line()
         w.line("#ifdef __cplusplus")
         w.line("}")

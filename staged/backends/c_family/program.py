@@ -190,6 +190,7 @@ class ProgramEmitter:
                 self.release_comment if self.has_release() else None,
                 parallel,
                 self.names.used,
+                self.machine.is_iso_c,
             ),
             support=file.support,
             data=self.constant_inputs.data_text(self.name),

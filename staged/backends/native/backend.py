@@ -6,14 +6,17 @@ Tested by `tests/backends/test_contract.py` and `tests/backends/native/test_all_
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from staged.artifact import Artifact
+from staged.backends.c_family.code import dialect
 from staged.backends.c_family.export import export_files
 from staged.backends.c_family.kernel_library import KernelLibrary
 from staged.backends.c_family.program import ProgramEmitter
+from staged.backends.c_family.standalone.iso_c import iso_c_files
 from staged.backends.c_family.standalone.library import VARIANTS
 from staged.backends.contract import BackEnd, Emitted, Planner
-from staged.ir.machine import Machine
+from staged.ir.machine import C99, Machine
 from staged.ir.nodes import Function
 
 
@@ -26,11 +29,12 @@ class Native(BackEnd):
 
     def emit(self, function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
         """Write the C program of a fused function."""
-        return ProgramEmitter(function, machine, KernelLibrary, check_nan).run(plan)
+        library = partial(KernelLibrary, dialect=dialect.C99) if machine.is_iso_c else KernelLibrary
+        return ProgramEmitter(function, machine, library, check_nan).run(plan)
 
     def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:
         """The folder that builds with a C compiler."""
-        return export_files(artifact, variants)
+        return iso_c_files(artifact) if artifact.target == C99.name else export_files(artifact, variants)
 
 
 BACK_END = Native()

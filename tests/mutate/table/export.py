@@ -121,6 +121,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/backends/test_export.py::test_working_memory_is_enough_for_every_text_that_may_be_chosen",),
     ),
     Mutant(
+        "convolutions of a machine without vectors are written with vectors",
+        "staged/kernels/products.py",
+        "        return machine.is_iso_c\n",
+        "        return False\n",
+        ("tests/backends/native/test_iso_c_programs.py::test_it_is_iso_c_and_gives_what_the_native_program_gives",),
+    ),
+    Mutant(
+        "a program in plain C may allocate",
+        "staged/backends/c_family/support/iso_c.py",
+        '"alloc(", ',
+        "",
+        ("tests/backends/native/test_iso_c_programs.py::test_what_c99_has_no_way_to_is_refused_in_words",),
+    ),
+    Mutant(
         "the arena of an exported library is not aligned",
         "staged/backends/c_family/standalone/library.py",
         "(64 - start % 64) % 64;",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -42,8 +42,8 @@ def snippets() -> dict[str, Snippet]:
     return found
 
 
-def render(names: Iterable[str]) -> tuple[tuple[str, ...], str]:
-    """(top lines, text) of the named snippets and all they need.
+def render(names: Iterable[str], form: Callable[[Snippet], Snippet] = lambda snippet: snippet) -> tuple[tuple[str, ...], str]:
+    """(top lines, text) of the named snippets and all they need, each in the `form` of a dialect.
 
     The order depends on the registry alone, not on that of `names`: each snippet stands after those it needs. Top lines
     come without duplicates, definitions before includes, since feature macros only work in front of them.
@@ -58,7 +58,7 @@ def render(names: Iterable[str]) -> tuple[tuple[str, ...], str]:
             return
         for needed in table[name].needs:
             add(needed, (*users, name))
-        ordered[name] = table[name]
+        ordered[name] = form(table[name])
 
     position = {name: index for index, name in enumerate(table)}
     for name in sorted(set(names), key=lambda name: position.get(name, -1)):

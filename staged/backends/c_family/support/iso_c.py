@@ -1,0 +1,83 @@
+"""Support functions in C99 without extensions: hints to a compiler are left out, and what has no such form is refused.
+
+Tested by `tests/backends/native/test_iso_c_programs.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from staged.backends.c_family.support.library import Snippet
+from staged.errors import UnsupportedError
+
+_FAIL = """\
+// Whether something has gone wrong.
+static inline bool st_failed(const st_host *host) {
+    return host->error_kind != ST_OK;
+}
+
+// Record what went wrong and where (an index into the program's table of Python lines). The first report stands.
+// Returns its kind, for `return st_fail(...)`.
+static inline int st_fail(st_host *host, int kind, int site, const char *format, ...) {
+    if (!host->error_claimed) {
+        va_list values;
+        va_start(values, format);
+        (void)vsnprintf(host->message, sizeof host->message, format, values);
+        va_end(values);
+        host->error_claimed = 1;
+        host->error_site = site;
+        host->error_kind = kind;
+    }
+    return kind;
+}
+"""
+_ADVANCE = """\
+// The next index of a loop, which stays at the end of the numbers.
+static inline int64_t st_advance(int64_t index, int64_t step) {
+    if (step > 0) {
+        return index > INT64_MAX - step ? INT64_MAX : index + step;
+    }
+    return index < INT64_MIN - step ? INT64_MIN : index + step;
+}
+"""
+_TEXTS = {"fail": _FAIL, "advance": _ADVANCE}
+_SPELLINGS = (
+    ("static inline __attribute__((always_inline)) ", "static inline "),
+    ("__attribute__((unused)) static const st_spec ", "static const st_spec "),
+    ("__attribute__((unused)) static inline ", "static inline "),
+    ("__attribute__((unused)) static ", "static inline "),  # unused functions are no warning if they are inline
+    ("__attribute__((unused))\nstatic ", "static inline "),
+    ("__attribute__((unused, cold)) static ", "static inline "),
+    ("__attribute__((unused, cold))\nstatic ", "static inline "),
+    ("__builtin_sqrt", "sqrt"),
+)
+_EXTENSIONS = (
+    "__attribute__", "__builtin", "__atomic", "#pragma", "static_assert", "_Alignas", "alloc(", "_SOURCE", "<pthread.h>"
+)  # fmt: skip
+_WANTED_BY = {
+    "clock": "reads the clock, or draws a progress bar",
+    "clocks": "reads the clock",
+    "files": "opens files",
+    "frames": "keeps what calls need for their gradient",
+    "own_stack": "recurses",
+    "progress": "draws a progress bar",
+    "stack": "keeps what a loop without a known end needs for its gradient",
+}
+"""What a program does that needs a support function without such a form."""
+
+
+def iso_c_form(snippet: Snippet) -> Snippet:
+    """A support function as C99. Raises UnsupportedError for one that needs more than C99 or static memory have."""
+    text = _TEXTS.get(snippet.name, snippet.text)
+    includes = snippet.includes
+    if "__builtin_sqrt" in text:
+        includes = (*includes, "#include <math.h>")
+    for old, new in _SPELLINGS:
+        text = text.replace(old, new)
+    if any(word in part for word in _EXTENSIONS for part in (text, *includes)):
+        does = _WANTED_BY.get(snippet.name, f"uses `{snippet.name}`")
+        raise UnsupportedError(
+            f"the program {does}, which the target 'c99' has no way to: it has C99 without extensions, and static memory",
+            hint="export it for 'portable', which every gcc and clang takes",
+        )
+    return replace(snippet, text=text, includes=includes)
