@@ -83,7 +83,9 @@ def loader(iterable: Iterable[T], ahead: int = 2, device: Device | None = None) 
     if not isinstance(ahead, int) or isinstance(ahead, bool) or ahead < 1:
         raise ArgumentError(f"loader takes `ahead` of 1 or more items, got {ahead!r}", where=here())
     if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
-        raise ArgumentError(f"loader takes what a `for` goes through, got {article(type(iterable).__name__)}", where=here())
+        raise ArgumentError(
+            f"loader takes what a `for` goes through, got {article(type(iterable).__name__)}", where=here()
+        )
     return Loader(iterable, ahead, device)
 
 

@@ -26,8 +26,8 @@ def active_branches(activity: Activity, op: Op, active: set[Value]) -> None:
 def reverse_branches(reverse: Reverse, op: Op, env: Cotangents) -> None:
     """The reverse of an `if`: the same decision again, then the reverse of the branch that was taken.
 
-    Exact: the branch that was not taken computes nothing, so that a NaN or a failing op of it stays there; it yields the
-    cotangents as they were, or zeros.
+    Exact: the branch that was not taken computes nothing, so that a NaN or a failing op of it stays there; it yields
+    the cotangents as they were, or zeros.
     """
     cotangents = [env.take(result) for result in op.results]
     device, where = op.device, op.where
@@ -51,7 +51,9 @@ def reverse_branches(reverse: Reverse, op: Op, env: Cotangents) -> None:
         return
     for branch, block, changed in zip(op.blocks, opened, inner, strict=True):
         reverse.builder.current = block
-        reverse.builder.end("yield", [reverse.or_zeros(changed.get(value), value, op) for value in outward], where=where)
+        reverse.builder.end(
+            "yield", [reverse.or_zeros(changed.get(value), value, op) for value in outward], where=where
+        )
         reverse.builder.current = block.parent
         needed = reverse.needed(block.block)
         env.made.update(

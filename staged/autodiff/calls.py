@@ -132,7 +132,9 @@ def pair_for(reverse: Reverse, call: Op, env: Cotangents, seeds: tuple[int, ...]
     group = None
     if name not in asked:
         group = group_of(pool, name, call.where)
-        asked = {name: (active, seeds)} if group is None else requests_within(reverse.activity, group, call, active, seeds)
+        asked = (
+            {name: (active, seeds)} if group is None else requests_within(reverse.activity, group, call, active, seeds)
+        )
     active, seeds = asked[name]
     key = ("vjp", name, active, seeds, quiet)
     if key not in pool.memo:
@@ -230,7 +232,8 @@ class _Writer:
         """Whether the forward function differs from the function itself."""
         extras = self.reverse.residuals.extras
         replaced = any(
-            op.declared is CUSTOM_VJP or extra.function not in ("", op.attrs.get("function")) for op, extra in extras.items()
+            op.declared is CUSTOM_VJP or extra.function not in ("", op.attrs.get("function"))
+            for op, extra in extras.items()
         )
         return bool(kept) or self.quiet or replaced
 
@@ -272,7 +275,9 @@ class _Writer:
                 save.result.hint = "frame"
                 left = [save.result]
             builder.end("return", [*results, *left], None, block.end.where)
-        paths = [*self.function.result_paths, *(hint for _, hint in pair.residuals)] if self.function.result_paths else []
+        paths = (
+            [*self.function.result_paths, *(hint for _, hint in pair.residuals)] if self.function.result_paths else []
+        )
         self.enter(pair.forward, opened.block, self.function.param_paths, paths)
 
     def backward(self, pair: Pair, opened: OpenBlock) -> None:

@@ -97,7 +97,9 @@ def forward_checkpoint(forward: Forward, op: Op) -> None:
         forward.copied(op)
         return
     chosen = forward.chosen(op.results)
-    types = [param.type for param in block.params] + [forward.tangent_types.type(block.params[number].type) for number in moved]
+    types = [param.type for param in block.params] + [
+        forward.tangent_types.type(block.params[number].type) for number in moved
+    ]
     hints = [param.hint for param in block.params] + [dot_name(block.params[number]) for number in moved]
     with forward.builder.block(types, hints) as opened:
         forward.values.update(zip(block.params, opened.params, strict=False))

@@ -72,7 +72,8 @@ class PrimalCopier(Copier):
     # ---- once is enough ----
 
     def leave_out(self, op: Op) -> bool:
-        """Leave out an op with effects, if this is one; of a check, as an `if` of which one branch raises, only the other is left.
+        """Leave out an op with effects, if this is one; of a check, as an `if` of which one branch raises, only the
+        other is left.
 
         Exact: the primal has run before, with the same values, and has not stopped; what reads from outside of the
         program (a clock) is refused where it is needed.
@@ -178,5 +179,7 @@ def quiet_function(pool: FunctionPool, call: Op) -> str:
         function = pool.body(name, call.where)
         copier = PrimalCopier(Builder(), Residuals(), pool, quiet=True)
         block = copier.block(function.block)
-        pool.add(Function(made, block, variables=function.variables, param_paths=function.param_paths, where=function.where))
+        pool.add(
+            Function(made, block, variables=function.variables, param_paths=function.param_paths, where=function.where)
+        )
     return str(pool.memo["quiet", name])

@@ -40,7 +40,10 @@ def expand_jvp(op: Op, builder: Builder, pool: FunctionPool) -> list[Value]:
     forward = Forward(builder, pool, activity_of(pool).values(block, moved))
     forward.tangents.update(zip(moved, jvp.directions, strict=True))
     results = forward.inline(block, jvp.captures)
-    return [*results, *(forward.or_zeros(value, op) for value in block.end.operands if forward.tangent_types.has(value.type))]
+    return [
+        *results,
+        *(forward.or_zeros(value, op) for value in block.end.operands if forward.tangent_types.has(value.type)),
+    ]
 
 
 def activity_of(pool: FunctionPool) -> Activity:

@@ -65,7 +65,9 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     start = [reverse.or_zeros(cotangents[index], op.results[index], op) for index in indices]
     inner = LoopCotangents(made_in(body), env, reverse.tangent_types)
 
-    with builder.block([COUNT, *(value.type for value in start)], ["k", *(d_name(carried[index]) for index in indices)]) as opened:
+    with builder.block(
+        [COUNT, *(value.type for value in start)], ["k", *(d_name(carried[index]) for index in indices)]
+    ) as opened:
         count, *d_next = opened.params
         for yielded, sequence in collected:
             assert isinstance(sequence.type, SequenceType)
@@ -205,9 +207,7 @@ def forward_loop(forward: Forward, op: Op) -> None:
     forward.took(op, copy.results, primal, [*indices, *collected])
 
 
-def _body_yields(
-    forward: Forward, op: Op, indices: Sequence[int], collected: Sequence[int], count: int
-) -> list[Value]:
+def _body_yields(forward: Forward, op: Op, indices: Sequence[int], collected: Sequence[int], count: int) -> list[Value]:
     given = op.blocks[-1].end.operands
     tangents = [forward.or_zeros(given[index], op) for index in indices]
     values = [forward.value(value) for value in given]

@@ -1,7 +1,7 @@
 """The contract of a back end: what the pipeline asks of it, and what it returns.
 
-A back end writes programs for some kinds of devices. It knows the IR and the ops, and neither the passes nor the runtime:
-what it returns is an `Artifact`, whose language names what compiles and loads it (`runtime/languages.py`).
+A back end writes programs for some kinds of devices. It knows the IR and the ops, and neither the passes nor the
+runtime: what it returns is an `Artifact`, whose language names what compiles and loads it (`runtime/languages.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from staged.ops.library import FindWay
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """The (result, operand) pairs of a step that may share a buffer: every element is read before it is written."""
 Planner = Callable[[Function, Aliases, Called | None], Plan]
-"""Makes the memory plan of a function, once a back end knows its kernels; `Called` says how the program calls it, None of the entry."""
+"""Makes the memory plan of a function, once a back end knows its kernels; `Called` says how the program calls it, None
+of the entry.
+"""
 
 
 class Kernel(Protocol):
@@ -58,7 +60,8 @@ class BackEnd(Protocol):
     takes_cuda_arrays: bool = False
     """Whether its programs take inputs that are in CUDA's memory, where `st.loader` copies batches ahead of them."""
     variants: tuple[str, ...] = ()
-    """Names of machines: an exported folder has the program for each of these too, and chooses among them when it runs."""
+    """Names of machines: an exported folder has the program for each of these too, and chooses among them when it runs.
+    """
 
     def emit(self, function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
         """Write the program of a placed and fused function; with `check_nan` it stops at the first NaN or infinity.
@@ -78,6 +81,7 @@ class BackEnd(Protocol):
     def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:
         """The files of a folder that builds by itself, by path.
 
-        `variants` are the program for the machines of `variants`, or empty; `beside` are what `Language.files_beside` adds.
+        `variants` are the program for the machines of `variants`, or empty; `beside` are what `Language.files_beside`
+        adds.
         """
         raise UnsupportedError(f"programs of the back end {self.name!r} cannot be exported")

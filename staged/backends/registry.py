@@ -18,7 +18,9 @@ from staged.ir.types import CPU
 
 @cache
 def back_ends() -> dict[str, BackEnd]:
-    """Every back end by name: `BACK_END` of the module `backend` of each package below `staged/backends/`, and registered ones."""
+    """Every back end by name: `BACK_END` of the module `backend` of each package below `staged/backends/`, and
+    registered ones.
+    """
     found: dict[str, BackEnd] = {}
     for module in pkgutil.iter_modules(package.__path__):
         if module.ispkg and not module.name.endswith("_family"):
@@ -43,8 +45,8 @@ def names_for(kind: str) -> tuple[str, ...]:
 def choose(kinds: Set[str], name: str = "") -> BackEnd:
     """The back end of a program with ops on these kinds of devices: the named one.
 
-    Without a name it is the one with the fewest other devices, then the first: plain C for a program of the host's. Such a program
-    takes the named one only if that has no other devices either.
+    Without a name it is the one with the fewest other devices, then the first: plain C for a program of the host's.
+    Such a program takes the named one only if that has no other devices either.
 
     Raises: UnsupportedError where none, or not the named one, has all the devices.
     """

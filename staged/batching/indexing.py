@@ -1,4 +1,6 @@
-"""Indices that differ between the elements: one gather or scatter on an array in which the elements lie one after another."""
+"""Indices that differ between the elements: one gather or scatter on an array in which the elements lie one after
+another.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from staged.ops.source import iota
 def check(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
     """The check of one index becomes a `take` from 0, 1, 2, ...: it makes the same check, and wraps negative ones.
 
-    That of a window is one of its start, among all places that it fits at: from a negative start it may not reach the end.
+    That of a window is one of its start, among all places that it fits at: from a negative start it may not reach the
+    end.
     """
     extent, width = op.attrs["extent"], op.attrs.get("width", 0)
     (start,) = operands

@@ -23,6 +23,8 @@ from staged.ops.promote import check_class
 from staged.source import here
 
 _NEVER_ARRAYS = (bool, int, float, str, bytes, type(None))
+
+
 @dataclass(frozen=True)
 class Argument:
     """A staged leaf: its path for people, its type, and what the caller passed."""

@@ -50,7 +50,9 @@ class OpenTransform:
 
 
 class TraceState(RecordContext):
-    """The part of a trace that bodies and attempts put back. Stacks are tuples, so that a reference keeps what they were."""
+    """The part of a trace that bodies and attempts put back. Stacks are tuples, so that a reference keeps what they
+    were.
+    """
 
     def __init__(self, builder: Builder, locate: Callable[[], Position | None]) -> None:
         super().__init__(builder, locate=locate)
@@ -70,7 +72,8 @@ class TraceState(RecordContext):
         # ---- what has been recorded ----
         self.log: list[Mutation] = []
         self.shared: tuple[Locals, ...] = ()
-        """Locals that nested functions write (`nonlocal`), and the Variables of transforms: tracked by every construct."""
+        """Locals that nested functions write (`nonlocal`), and the Variables of transforms: tracked by every construct.
+        """
         self.hidden: dict[int, tuple[Any, Value]] = {}
         """The inputs that are no arguments, by the id of the array of Python."""
         self.variables: list[VariableRef] = []
@@ -175,7 +178,9 @@ class Inside:
         if self.inner is not None:
             self.trace.builder.current = self.inner
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         trace = self.trace
         trace.builder.current = self.block
         trace.targets = self.targets
@@ -228,7 +233,9 @@ class Attempt(Inside):
     def take_back(self) -> None:
         """Undo everything that has been recorded and changed since the attempt began."""
         trace, block = self.trace, self.block
-        assert block is not None and trace.builder.current is block, "an attempt is taken back from inside of another block"
+        assert block is not None and trace.builder.current is block, (
+            "an attempt is taken back from inside of another block"
+        )
         self.is_taken_back = True
         del block.ops[self.ops :]
         block.ending = None

@@ -20,7 +20,8 @@ from staged.source import here
 
 
 class Batches(StagedIterable):
-    """`st.batches(*arrays, size=, shuffle=False, drop_last=True, seed=None)`: consecutive rows of arrays, `size` at a time.
+    """`st.batches(*arrays, size=, shuffle=False, drop_last=True, seed=None)`: consecutive rows of arrays, `size` at a
+    time.
 
     Gives one array per argument (a single array for a single argument). With `shuffle`, the rows are taken in an order
     drawn anew each time the loop starts. With `drop_last=False` the rows left over come last, as a smaller batch.
@@ -144,9 +145,10 @@ def batches(
 ) -> Batches:
     """Rows of `arrays`, `size` at a time: `for x, y in batches(images, labels, size=100): ...` is one loop.
 
-    Shapes: arrays with equal first dimensions (N, ...); gives (size, ...) of each, or the array itself for one argument.
-    With `shuffle`, the rows come in an order drawn anew each time the loop starts, from `generator` or the default one, with `seed` in
-    place of its seed. The N % size rows left over are dropped (with a note), or with `drop_last=False` come last as a smaller batch.
-    Raises: ShapeError for different first dimensions; StagingError for a size below 1.
+    Shapes: arrays with equal first dimensions (N, ...); gives (size, ...) of each, or the array itself for one
+    argument. With `shuffle`, the rows come in an order drawn anew each time the loop starts, from `generator` or the
+    default one, with `seed` in place of its seed. The N % size rows left over are dropped (with a note), or with
+    `drop_last=False` come last as a smaller batch. Raises: ShapeError for different first dimensions; StagingError for
+    a size below 1.
     """
     return Batches(*arrays, size=size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator)

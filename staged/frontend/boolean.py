@@ -84,7 +84,9 @@ def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[
     assert trace is not None
     with trace.attempt(tracked(trace, scope)) as attempt:
         # The program decides whether it runs.
-        trace.conditional += (OpenBody(f"the right side of `{name.removeprefix('logical_')}`", len(trace.log), is_loop=False),)
+        trace.conditional += (
+            OpenBody(f"the right side of `{name.removeprefix('logical_')}`", len(trace.log), is_loop=False),
+        )
         try:
             value = right()
         except BlockEndedError:

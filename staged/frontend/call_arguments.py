@@ -1,6 +1,7 @@
 """Arguments of a call of a staged function inside a trace: leaves with slots, and when two calls can be one function.
 
-A slot is what a function of the program knows of a leaf while staging: a type where it is a parameter, or the static value.
+A slot is what a function of the program knows of a leaf while staging: a type where it is a parameter, or the static
+value.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ def fits_slots(slots: Slots, call: CallArguments) -> bool:
 def same_static(a: Any, b: Any) -> bool:
     """Whether two values known while staging are the same for a function that takes them."""
     if hasattr(type(a), "__staged_inline__") and hasattr(type(b), "__staged_inline__"):
-        return same_function(a.__staged_inline__, b.__staged_inline__)  # bound staged methods are made anew at every read
+        return same_function(
+            a.__staged_inline__, b.__staged_inline__
+        )  # bound staged methods are made anew at every read
     return same(a, b) or (type(a) is type(b) and bool(static_key(a) == static_key(b)))
 
 

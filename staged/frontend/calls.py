@@ -1,6 +1,7 @@
 """Calls: helpers are converted along, a few builtins are staged, what cannot be staged is refused with the way out.
 
-What a call of something in particular does is entered into the tables here by the file that knows it: this one imports none of them.
+What a call of something in particular does is entered into the tables here by the file that knows it: this one imports
+none of them.
 """
 
 from __future__ import annotations
@@ -39,9 +40,12 @@ BUILTINS: dict[Any, Handler] = {}
 REFUSED: dict[Any, str] = {}
 """Builtins that cannot be staged, with the way out."""
 OF_FRAME: dict[Any, tuple[int, str]] = {}
-"""Builtins that, given no more arguments than so many, look at the frame that calls them: in converted code it is not the user's."""
+"""Builtins that, given no more arguments than so many, look at the frame that calls them: in converted code it is not
+the user's.
+"""
 METHODS_OF: dict[type, dict[str, Handler]] = {}
-"""Methods of Python's classes, by name: what a call does while tracing, or NotImplemented where Python's own does it."""
+"""Methods of Python's classes, by name: what a call does while tracing, or NotImplemented where Python's own does it.
+"""
 OBJECTS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {}
 """Calls of objects: handlers by the name of an attribute that their class has."""
 
@@ -59,7 +63,9 @@ def builtin(function: Any) -> Callable[[H], H]:
 
 
 def method_of(cls: type, name: str) -> Callable[[H], H]:
-    """Declare what a call of a method of Python's does while tracing: `handler(owner, *args, **kwargs)`, or NotImplemented."""
+    """Declare what a call of a method of Python's does while tracing: `handler(owner, *args, **kwargs)`, or
+    NotImplemented.
+    """
 
     def register(handler: H) -> H:
         METHODS_OF.setdefault(cls, {})[name] = handler
@@ -112,7 +118,9 @@ def first_argument(scope: Any) -> Any:
 _HELD_HERE = 2
 """References to what a class has just made: its name, and while they are counted."""
 _NATIVE = (BuiltinFunctionType, type(np.sum))
-"""Functions without Python code of their own to convert: those of C, and NumPy's, which ask arrays of other classes first."""
+"""Functions without Python code of their own to convert: those of C, and NumPy's, which ask arrays of other classes
+first.
+"""
 
 
 @operator
@@ -209,7 +217,9 @@ def _call_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     except (TypeError, AttributeError) as error:
         given = [*args, *kwargs.values()]
         module = getattr(function, "__module__", None) or ""
-        if module.split(".")[0] == "staged" or not any(isinstance(leaf, StagedArray) for leaf in trees.flatten(given)[0]):
+        if module.split(".")[0] == "staged" or not any(
+            isinstance(leaf, StagedArray) for leaf in trees.flatten(given)[0]
+        ):
             raise
         name = f"{module}.{function.__name__}" if module and module != "builtins" else function.__name__
         raise StagedValueError(
@@ -344,7 +354,8 @@ def _refuse_random(name: str) -> None:
     raise StagingError(
         f"the random function `{name}` inside a staged function would give one number for all runs",
         where=here(),
-        hint="use `st.random.uniform(...)`, `st.random.normal(...)`, `st.random.permutation(...)`: they draw in the program",
+        hint="use `st.random.uniform(...)`, `st.random.normal(...)`, `st.random.permutation(...)`: they draw in the "
+        "program",
     )
 
 

@@ -34,7 +34,9 @@ def name_of_captured(array: object) -> str:
 
 
 def whole_behind(array: Any) -> Any:
-    """The array in C order of which `array` shows all elements in another order, where the user's code has a name for it; else None."""
+    """The array in C order of which `array` shows all elements in another order, where the user's code has a name for
+    it; else None.
+    """
     if type(array) is not np.ndarray or array.base is None or array.flags.c_contiguous:
         return None
     return _find(lambda value: type(value) is np.ndarray and whole_view(array, value) is not None)[1]
@@ -43,8 +45,8 @@ def whole_behind(array: Any) -> Any:
 def _find(matches: Callable[[object], bool]) -> tuple[str, Any]:
     """The name and the object that the running code can see and that matches; ("", None) without one.
 
-    It is looked for from the innermost function outwards: among local names, then those of closures and globals that the
-    code mentions, then among attributes, items and elements of what these stand for.
+    It is looked for from the innermost function outwards: among local names, then those of closures and globals that
+    the code mentions, then among attributes, items and elements of what these stand for.
     """
     frame: FrameType | None = sys._getframe(2)
     left = _MOST_PARTS
@@ -95,7 +97,11 @@ def _parts(value: object) -> Iterable[tuple[object, Any]]:
         return enumerate(list.__iter__(value))
     if isinstance(value, tuple):
         return enumerate(tuple.__iter__(value))
-    if isinstance(value, type | ModuleType) or str(type(value).__module__).split(".")[0] in ("staged", "numpy", "builtins"):
+    if isinstance(value, type | ModuleType) or str(type(value).__module__).split(".")[0] in (
+        "staged",
+        "numpy",
+        "builtins",
+    ):
         return ()
     try:
         held = object.__getattribute__(value, "__dict__")
@@ -118,7 +124,8 @@ def whole_view(array: Any, owner: Any) -> tuple[tuple[int, ...], tuple[int, ...]
 def own_arrays(hidden: Sequence[Any]) -> list[Any]:
     """For each array that a traced function reads, the array itself if only the trace refers to it; else None.
 
-    So it is for an array that the function made itself: nobody can change it, and it may become a constant of the program.
+    So it is for an array that the function made itself: nobody can change it, and it may become a constant of the
+    program.
     """
     gc.collect()
     known, holders = _with_owners(hidden)

@@ -1,7 +1,8 @@
 """Refuse a staged exit out of a `finally`, or out of a `with` that records something as it ends.
 
 A `break`, `continue` or `return` under a staged condition is recorded where it stands; a `finally` around it would be
-recorded after it, for the path that stays. So it is refused, and so is one out of a `with` that records something as it ends.
+recorded after it, for the path that stays. So it is refused, and so is one out of a `with` that records something as it
+ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The constructs of Python: each file registers its rules, operators and calls as it is imported; a new one is a line here."""
+"""The constructs of Python: each file registers its rules, operators and calls as it is imported; a new one is a line
+here.
+"""
 
 from __future__ import annotations
 

@@ -17,14 +17,18 @@ from staged.source import BODY, Position, position_of_function
 
 _NO_CELLS: dict[str, CellType] = {}
 _codes: dict[tuple[str, CodeType], tuple[CodeType, tuple[str, ...]]] = {}
-"""Converted code and the global names in it, by file and code: codes of two files can be equal, and have other positions."""
+"""Converted code and the global names in it, by file and code: codes of two files can be equal, and have other
+positions.
+"""
 _met: dict[int, tuple[CodeType, CodeType, tuple[str, ...]]] = {}
 """The same by the identity of a code object, which is kept here: the hash of one goes over all that is in it."""
 _MOST_MET = 4096
 _trees: dict[str, tuple[int, ast.Module]] = {}
 _parses = threading.RLock()
-"""Held while a tree is made: Python 3.11 counts the depth of trees for all threads together, and raises SystemError where two are
-made at one time (the collector runs in between, and may let another thread go on). It may run a destructor that parses."""
+"""Held while a tree is made: Python 3.11 counts the depth of trees for all threads together, and raises SystemError
+where two are made at one time (the collector runs in between, and may let another thread go on). It may run a
+destructor that parses.
+"""
 
 
 def converted(function: FunctionType) -> FunctionType:
@@ -168,7 +172,9 @@ def _covers(node: ast.Lambda, code: CodeType) -> bool:
 
 def _no_source(function: FunctionType, reason: str) -> StagingError:
     code = function.__code__
-    where = position_of_function(function) or Position(code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0, "")
+    where = position_of_function(function) or Position(
+        code.co_filename, code.co_firstlineno, 0, code.co_firstlineno, 0, ""
+    )
     return StagingError(
         f"`{function.__name__}` cannot be staged: {reason}",
         where=where,

@@ -45,13 +45,16 @@ def checked_options(device: Device, **options: Any) -> dict[str, Said]:
             raise StagingError(
                 f"`{name}` is an option of a GPU's region, and this one is the host's",
                 where=where,
-                hint=f"say it where the GPU's region begins, `with_backend(GPU, x, {name}={said.value!r})`; it holds for the "
+                hint=f"say it where the GPU's region begins, `with_backend(GPU, x, {name}={said.value!r})`; it holds "
+                "for the "
                 "whole program",
             )
         allowed = _allowed(name, device)
         if not any(said.value is value or isinstance(said.value, str) and said.value == value for value in allowed):
             words = " or ".join(f"{name}={value!r}" for value in allowed)
-            raise StagingError(f"with_backend takes {words}, got {said.value!r}", where=where, hint=f"`{name}={allowed[0]!r}`")
+            raise StagingError(
+                f"with_backend takes {words}, got {said.value!r}", where=where, hint=f"`{name}={allowed[0]!r}`"
+            )
     return given
 
 

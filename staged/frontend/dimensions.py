@@ -19,10 +19,10 @@ from staged.source import here
 def dim(name: str, value: Any = None, *, max: int | None = None) -> Any:
     """A dimension called `name`, of `value` elements and at most `max`.
 
-    Arrays of that size are made with it (`st.zeros((n, 3))`, `x[start : start + n]`, `h[ids]` for `ids` of `n` indices), as
-    the first axis; memory has room for `max`, loops run over `value`. It is an integer too: `total / n`. A value below 0 or
-    above `max` stops the program with the line. What depends on it stays where it was made: the value may differ in every
-    iteration of a loop, so nothing of that size leaves the loop.
+    Arrays of that size are made with it (`st.zeros((n, 3))`, `x[start : start + n]`, `h[ids]` for `ids` of `n`
+    indices), as the first axis; memory has room for `max`, loops run over `value`. It is an integer too: `total / n`. A
+    value below 0 or above `max` stops the program with the line. What depends on it stays where it was made: the value
+    may differ in every iteration of a loop, so nothing of that size leaves the loop.
 
     Without a value: a symbol for types, with a bound if there is one. In eager mode: the value, checked.
 
@@ -43,9 +43,15 @@ def dim(name: str, value: Any = None, *, max: int | None = None) -> Any:
             hint=f"memory is planned while staging; {static_hint(max)}",
         )
     if max < 1:
-        raise ShapeError(f"dimension `{name}` has room for {max} elements", where=here(), hint="give `max` of at least 1")
+        raise ShapeError(
+            f"dimension `{name}` has room for {max} elements", where=here(), hint="give `max` of at least 1"
+        )
     count = read(value)
-    if isinstance(count, bool | float | str) or isinstance(count, Array) and (count.shape or not count.dtype.is_integer):
+    if (
+        isinstance(count, bool | float | str)
+        or isinstance(count, Array)
+        and (count.shape or not count.dtype.is_integer)
+    ):
         given = count.type if isinstance(count, Array) else repr(count)
         raise DTypeError(
             f"the size of dimension `{name}` is an integer scalar, got {given}",

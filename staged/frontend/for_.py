@@ -183,7 +183,16 @@ def record_for(
         catches = frozenset({"continue"} if breaks_further else {"continue", "break"})
         if not is_empty:
             StagedLoop(
-                trace, scope, names, word, one_turn, build, index_types=(WEAK_INT,), index_hints=(hint,), catches=catches, ends=ends
+                trace,
+                scope,
+                names,
+                word,
+                one_turn,
+                build,
+                index_types=(WEAK_INT,),
+                index_hints=(hint,),
+                catches=catches,
+                ends=ends,
             ).run()
         return run_turns(trace, scope, tail(), what)
 

@@ -1,7 +1,8 @@
-"""Calls of code that is not converted: what they would do outside of the program happens once, while staging, or is refused.
+"""Calls of code that is not converted: what they would do outside of the program happens once, while staging, or is
+refused.
 
-`known_calls.KNOWN` says what is known. A call with effects is refused with the staged way. An unknown one may run while staging
-where it surely runs; under a branch or loop of the program it is refused, unless `st.pure` vouches for it.
+`known_calls.KNOWN` says what is known. A call with effects is refused with the staged way. An unknown one may run while
+staging where it surely runs; under a branch or loop of the program it is refused, unless `st.pure` vouches for it.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _pure: dict[object, object] = {}
 def pure(function: F) -> F:
     """Declare that calls of `function` have no effects, and give `function` back.
 
-    A staged function can then call it in branches and loops of the program, although it is not converted (it is written in C, or
-    installed with pip): it runs while staging, on values that are known then, once for each place.
+    A staged function can then call it in branches and loops of the program, although it is not converted (it is written
+    in C, or installed with pip): it runs while staging, on values that are known then, once for each place.
     """
     _pure[_identities(function)[0]] = function
     return function
@@ -68,13 +69,17 @@ def check_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs
     hint = known(name)
     if isinstance(function, MethodType) and not isinstance(function.__self__, type):
         # What a class inherits may do more there: `os.environ.update` is a method of every mapping.
-        inherited = _named(type(function.__self__).__module__, f"{type(function.__self__).__qualname__}.{function.__name__}")
+        inherited = _named(
+            type(function.__self__).__module__, f"{type(function.__self__).__qualname__}.{function.__name__}"
+        )
         found = known(inherited)
         if isinstance(found, str) and not isinstance(hint, str):
             name, hint = inherited, found
     if hint is HARMLESS or any(hasattr(type(value), "__staged_file__") for value in (*args, *kwargs.values())):
         if name == "builtins.next" and trace.is_staged_control and _is_held_elsewhere(args):
-            raise _refusal(trace, "next", "it moves an iterator of Python's on", "make the iterator and use it up in one place")
+            raise _refusal(
+                trace, "next", "it moves an iterator of Python's on", "make the iterator and use it up in one place"
+            )
         return
     shown = name.removeprefix("builtins.")
     if hint is not _MISSING:
@@ -94,7 +99,8 @@ def check_call(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs
             trace,
             shown,
             "it is not converted, and nothing is known of its effects, which would happen once, while staging",
-            f"call it before {around}, or write what it does with the functions of `staged`; if it has no effects, say so "
+            f"call it before {around}, or write what it does with the functions of `staged`; if it has no effects, say "
+            "so "
             f"once: `st.pure({shown.rsplit('.', 1)[-1]})`",
         )
 
@@ -173,7 +179,9 @@ def name_of(function: Any) -> tuple[str, bool]:
         return _named(module, function.__qualname__), _is_of_user(module)
     if isinstance(function, np.ufunc):
         return _named("numpy", function.__name__), False
-    return _named(type(function).__module__, f"{type(function).__qualname__}.__call__"), _is_of_user(type(function).__module__)
+    return _named(type(function).__module__, f"{type(function).__qualname__}.__call__"), _is_of_user(
+        type(function).__module__
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -78,6 +78,7 @@ def _finish(
     made = function_definition(name, arguments, header)
     return place(made, node)
 
+
 def nest_rest(statements: list[ast.stmt]) -> list[ast.stmt]:
     """`if c: return a` followed by `rest`  ->  `if c: return a` with `else: rest`.
 
@@ -259,7 +260,8 @@ def _endless(trace: TraceContext, name: str) -> StagingError:
         f"`{name}` calls itself with another `{path}` ({kind}) each time, which is known while staging only: "
         "staging it would never end",
         where=here(),
-        hint=f"pass the same `{path}` on, or what the program computes: arrays, numbers, and trees of them (an object of a "
+        hint=f"pass the same `{path}` on, or what the program computes: arrays, numbers, and trees of them (an object "
+        "of a "
         "class with `@dataclass` is one)",
     )
 

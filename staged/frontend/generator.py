@@ -1,7 +1,8 @@
-"""Random numbers that go on: a `Generator` is a seed and a counter, two Variables, of which each random op advances the second.
+"""Random numbers that go on: a `Generator` is a seed and a counter, two Variables, of which each random op advances the
+second.
 
-Every thread of Python has a default generator. A program that draws from it reads and writes the Variables of `OF_THREAD`, which
-stand for those of whatever thread calls the program.
+Every thread of Python has a default generator. A program that draws from it reads and writes the Variables of
+`OF_THREAD`, which stand for those of whatever thread calls the program.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from staged.source import here
 
 
 class _Part(Variable):
-    """A number of a generator: a Variable that keeps its buffer for life, so that calls of several threads take turns with it."""
+    """A number of a generator: a Variable that keeps its buffer for life, so that calls of several threads take turns
+    with it.
+    """
 
     __slots__ = ()
 
@@ -97,11 +100,13 @@ class Generator:
         noise = st.random.Generator(7)
         x = noise.normal((3,))                          # or st.random.normal((3,), generator=noise)
 
-    It is an argument of staged functions, closed over, or an attribute of a module, whose `state_dict` has it; a copy goes on by
-    itself. Its `seed` and `counter` are Variables: a program that stops half way has drawn what it has drawn. Calls of several
-    threads that draw from one generator take turns. Made inside a staged function it lives in the program.
+    It is an argument of staged functions, closed over, or an attribute of a module, whose `state_dict` has it; a copy
+    goes on by itself. Its `seed` and `counter` are Variables: a program that stops half way has drawn what it has
+    drawn. Calls of several threads that draw from one generator take turns. Made inside a staged function it lives in
+    the program.
 
-    Parameters: seed, an integer of 64 bits, in a staged function also a staged one; name, for messages and generated code.
+    Parameters: seed, an integer of 64 bits, in a staged function also a staged one; name, for messages and generated
+    code.
     """
 
     __slots__ = ("__weakref__", "_counter", "_is_named", "_seed")
@@ -168,7 +173,9 @@ class Generator:
         return {"seed": self._seed.saved(), "counter": self._counter.saved()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where the generator was whose `state_dict` this is. Raises: StateDictError where it is none of a generator."""
+        """Go on where the generator was whose `state_dict` this is. Raises: StateDictError where it is none of a
+        generator.
+        """
         if not isinstance(state_dict, Mapping) or set(state_dict) != {"seed", "counter"}:
             got = sorted(map(str, state_dict)) if isinstance(state_dict, Mapping) else type(state_dict).__name__
             raise StateDictError(f"the state of a generator has `seed` and `counter`, got {got}", where=here())
@@ -207,7 +214,9 @@ def _restored(seed: int, counter: int, seed_name: str, counter_name: str, is_nam
 
 
 def _checked(value: Any) -> Any:
-    """A seed or a counter as a Variable takes it. Raises: DTypeError or ArgumentError for what is no integer of 64 bits."""
+    """A seed or a counter as a Variable takes it. Raises: DTypeError or ArgumentError for what is no integer of 64
+    bits.
+    """
     if isinstance(value, Array) or (isinstance(value, np.ndarray) and value.shape == ()):
         array = as_array(value)
         if not array.dtype.is_integer:
@@ -276,11 +285,12 @@ def numbers_again() -> Iterator[None]:
 
 
 def default_generator() -> Generator:
-    """The generator that random functions draw from unless they are given another one: that of the thread of Python that asks.
+    """The generator that random functions draw from unless they are given another one: that of the thread of Python
+    that asks.
 
-    Its `state_dict()` is what a run needs, beside weights and optimiser, to go on with the same numbers. It is one object for all
-    threads, and stands for the numbers of each: a program draws from those of whatever thread calls it. A copy is a generator of one's
-    own. In a function with a seed it is the function's.
+    Its `state_dict()` is what a run needs, beside weights and optimiser, to go on with the same numbers. It is one
+    object for all threads, and stands for the numbers of each: a program draws from those of whatever thread calls it.
+    A copy is a generator of one's own. In a function with a seed it is the function's.
     """
     trace = current_trace()
     if trace is not None:

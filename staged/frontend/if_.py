@@ -89,7 +89,9 @@ def choose(trace: TraceContext, scope: Locals, condition: StagedArray, then: Any
 
 
 def _held(chosen: Any) -> Any:
-    """A side of a conditional expression as a value: a Variable stands for what it holds; other objects stay themselves."""
+    """A side of a conditional expression as a value: a Variable stands for what it holds; other objects stay
+    themselves.
+    """
     if not any(isinstance(leaf, Variable) for leaf in trees.flatten(chosen)[0]):
         return chosen
     return trees.map_leaves(lambda leaf: leaf.value if isinstance(leaf, Variable) else leaf, chosen)

@@ -202,7 +202,9 @@ def _check_integer(value: Any) -> None:
 
 
 def count_on(scope: Locals, before: Mapping[str, Any]) -> None:
-    """In eager mode: Python integers that a turn has changed are carried by the program's loop, and wrap around from here on."""
+    """In eager mode: Python integers that a turn has changed are carried by the program's loop, and wrap around from
+    here on.
+    """
     for name, old in before.items():
         new = scope.__dict__.get(name)
         if type(old) is int and type(new) is int and old != new:

@@ -246,14 +246,20 @@ def _start_of(before: Any, after: Any) -> str | None:
     if any(not isinstance(extent, int) for extent in type_.shape):
         return None
     name = "bool_" if type_.dtype is bool_ else type_.dtype.name
-    value = f"st.full({type_.shape}, {first}, dtype=st.{name})" if first else f"st.zeros({type_.shape}, dtype=st.{name})"
+    value = (
+        f"st.full({type_.shape}, {first}, dtype=st.{name})" if first else f"st.zeros({type_.shape}, dtype=st.{name})"
+    )
     return value if type_.shape else ("0.0" if type_.dtype.is_float else "0")
 
 
 def _wider(name: str, before: Any, after: Any) -> str | None:
     """The hint for an f32 that becomes f64."""
     first, then = _only(before), _only(after)
-    if not isinstance(first, TensorType | Array) or not isinstance(then, TensorType | Array) or first.shape != then.shape:
+    if (
+        not isinstance(first, TensorType | Array)
+        or not isinstance(then, TensorType | Array)
+        or first.shape != then.shape
+    ):
         return None
     return wider_hint(name, first, then, f"`st.astype({name}, st.{first.dtype})` would round it")
 
@@ -282,7 +288,9 @@ def mismatch(
     elif why.startswith("the structure") and _only(a) is None and type(b) in _COLLECTIONS:
         hint = f"let `{name}` have that structure from the start, with arrays of zeros: `st.zeros_like(x)` for each"
     elif why.startswith("it is not") and alike and not isinstance(_only(a), TensorType | Array | int | float | None):
-        hint = f"two objects are not joined: change the attributes of one, or make `{type(_only(b)).__name__}` a dataclass"
+        hint = (
+            f"two objects are not joined: change the attributes of one, or make `{type(_only(b)).__name__}` a dataclass"
+        )
     elif (start := _start_of(a, b)) is not None:
         hint = f"let `{name}` be of that type from the start: `{name} = {start}`"
     elif (wider := _wider(name, a, b)) is not None:
@@ -292,7 +300,10 @@ def mismatch(
     return Poison(
         CarriedValueError,
         difference,
-        details=(f"{labels[0]}: {_counted(a)}{made_at(a, scope, name)}", f"{labels[1]}: {_counted(b)}{made_at(b, scope, name)}"),
+        details=(
+            f"{labels[0]}: {_counted(a)}{made_at(a, scope, name)}",
+            f"{labels[1]}: {_counted(b)}{made_at(b, scope, name)}",
+        ),
         hint=hint,
         where=position_of(b) or position_of(a) or where,
     )

@@ -1,14 +1,17 @@
 """The table of known code that is not converted: calls without outside effects, and the staged alternative for others.
 
-One row per callable, class or module, by its name: `module.Class.method`, `module.Class.*` or `module.*`, where the module is
-the outermost one without the underscore of C accelerators (`_heapq` is `heapq`, `posix` is `os`). The longest name that fits
-counts. A call that no row fits is *unknown*: it may run while staging, but not where the program decides whether or how often.
+One row per callable, class or module, by its name: `module.Class.method`, `module.Class.*` or `module.*`, where the
+module is the outermost one without the underscore of C accelerators (`_heapq` is `heapq`, `posix` is `os`). The longest
+name that fits counts. A call that no row fits is *unknown*: it may run while staging, but not where the program decides
+whether or how often.
 """
 
 from __future__ import annotations
 
 HARMLESS = None
-"""It changes nothing that outlives the call, and gives the same whenever it runs: once, while staging, is as good as ever."""
+"""It changes nothing that outlives the call, and gives the same whenever it runs: once, while staging, is as good as
+ever.
+"""
 
 _PRINT = 'use `print(...)`, or a file of the program: `with open("run.log", "a") as f: f.write(...)`'
 _OUTSIDE = "do it in Python, before or after the call of the staged function"
@@ -22,11 +25,16 @@ KNOWN: dict[str, str | None] = {
     # ---- values alone ----
     **dict.fromkeys(
         (
-            "abc.* array.* ast.* attr.* attrs.* base64.* binascii.* bisect.* builtins.* calendar.* cmath.* collections.* "
-            "collections_abc.* colorsys.* contextlib.* contextvars.* copy.* copyreg.* dataclasses.* datetime.* decimal.* "
-            "difflib.* einops.* enum.* fractions.* functools.* genericpath.* hashlib.* heapq.* html.* inspect.* itertools.* "
-            "json.* keyword.* linecache.* locale.* math.* ml_dtypes.* numbers.* numpy.* operator.* optree.* packaging.* "
-            "pathlib.* platform.* posixpath.* ntpath.* pprint.* re.* reprlib.* scipy.* sre.* staged.* statistics.* string.* "
+            "abc.* array.* ast.* attr.* attrs.* base64.* binascii.* bisect.* builtins.* calendar.* cmath.* "
+            "collections.* "
+            "collections_abc.* colorsys.* contextlib.* contextvars.* copy.* copyreg.* dataclasses.* datetime.* "
+            "decimal.* "
+            "difflib.* einops.* enum.* fractions.* functools.* genericpath.* hashlib.* heapq.* html.* inspect.* "
+            "itertools.* "
+            "json.* keyword.* linecache.* locale.* math.* ml_dtypes.* numbers.* numpy.* operator.* optree.* "
+            "packaging.* "
+            "pathlib.* platform.* posixpath.* ntpath.* pprint.* re.* reprlib.* scipy.* sre.* staged.* statistics.* "
+            "string.* "
             "struct.* sysconfig.* textwrap.* token.* tokenize.* traceback.* types.* typing.* typing_extensions.* "
             "unicodedata.* weakref.* zlib.* zoneinfo.*"
         ).split(),
@@ -34,7 +42,9 @@ KNOWN: dict[str, str | None] = {
     ),
     # ---- logs, warnings and texts ----
     **dict.fromkeys("logging.* loguru.* structlog.*".split(), _PRINT),
-    **dict.fromkeys("logging.getLogger logging.getLevelName logging.Logger.isEnabledFor logging.Logger.getChild".split(), HARMLESS),
+    **dict.fromkeys(
+        "logging.getLogger logging.getLevelName logging.Logger.isEnabledFor logging.Logger.getChild".split(), HARMLESS
+    ),
     "logging.Logger.getEffectiveLevel": HARMLESS,
     **dict.fromkeys("pprint.pprint pprint.pp pprint.PrettyPrinter.pprint".split(), "use `print(...)`"),
     **dict.fromkeys("traceback.print_exc traceback.print_stack traceback.print_exception".split(), _OUTSIDE),
@@ -51,14 +61,17 @@ KNOWN: dict[str, str | None] = {
         HARMLESS,
     ),
     **dict.fromkeys("sys.setrecursionlimit sys.setprofile sys.settrace sys.addaudithook".split(), _OUTSIDE),
-    **dict.fromkeys("sys.getsizeof sys.getrefcount sys.getrecursionlimit sys.exc_info sys.intern sys._getframe".split(), HARMLESS),
+    **dict.fromkeys(
+        "sys.getsizeof sys.getrefcount sys.getrecursionlimit sys.exc_info sys.intern sys._getframe".split(), HARMLESS
+    ),
     # ---- files ----
     **dict.fromkeys("shutil.* tempfile.* zipfile.* tarfile.* gzip.* bz2.* lzma.* csv.* shelve.* dbm.*".split(), _FILES),
     "json.dump": _FILES,
     **dict.fromkeys("shutil.get_terminal_size shutil.which".split(), HARMLESS),
     **dict.fromkeys(
         (
-            "pathlib.Path.write_text pathlib.Path.write_bytes pathlib.Path.mkdir pathlib.Path.rmdir pathlib.Path.unlink "
+            "pathlib.Path.write_text pathlib.Path.write_bytes pathlib.Path.mkdir pathlib.Path.rmdir "
+            "pathlib.Path.unlink "
             "pathlib.Path.touch pathlib.Path.rename pathlib.Path.replace pathlib.Path.chmod pathlib.Path.symlink_to "
             "pathlib.Path.hardlink_to pathlib.Path.open"
         ).split(),
@@ -74,7 +87,9 @@ KNOWN: dict[str, str | None] = {
     **dict.fromkeys("pickle.loads pickle.dumps safetensors.load_file".split(), HARMLESS),
     **dict.fromkeys("numpy.seterr numpy.set_printoptions numpy.seterrcall numpy.setbufsize".split(), _OUTSIDE),
     # ---- others who listen ----
-    **dict.fromkeys("socket.* ssl.* urllib.* http.* requests.* httpx.* smtplib.* ftplib.* sqlite3.* webbrowser.*".split(), _RESULT),
+    **dict.fromkeys(
+        "socket.* ssl.* urllib.* http.* requests.* httpx.* smtplib.* ftplib.* sqlite3.* webbrowser.*".split(), _RESULT
+    ),
     **dict.fromkeys("matplotlib.* wandb.* mlflow.* tensorboard.* tensorboardX.* comet_ml.* neptune.*".split(), _RESULT),
     **dict.fromkeys("queue.* multiprocessing.* concurrent.* asyncio.* sched.*".split(), _WAIT),
     **dict.fromkeys(
@@ -84,7 +99,9 @@ KNOWN: dict[str, str | None] = {
     ),
     **dict.fromkeys("threading.get_ident threading.current_thread threading.local threading.Lock".split(), HARMLESS),
     # ---- the clock and chance ----
-    **dict.fromkeys("datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today".split(), _CLOCK),
+    **dict.fromkeys(
+        "datetime.datetime.now datetime.datetime.utcnow datetime.datetime.today datetime.date.today".split(), _CLOCK
+    ),
     **dict.fromkeys("time.ctime time.localtime time.gmtime time.strftime".split(), _CLOCK),
     **dict.fromkeys("uuid.uuid1 uuid.uuid4 secrets.*".split(), "make it in Python and pass it as an argument"),
 }
@@ -97,14 +114,16 @@ ONCE: dict[str, str] = {
 
 CHANGES_FIRST = frozenset(
     "heapq.heappush heapq.heappop heapq.heapify heapq.heapreplace heapq.heappushpop bisect.insort bisect.insort_left "
-    "bisect.insort_right operator.setitem operator.delitem operator.iadd operator.iconcat numpy.copyto numpy.put numpy.place "
+    "bisect.insort_right operator.setitem operator.delitem operator.iadd operator.iconcat numpy.copyto numpy.put "
+    "numpy.place "
     "numpy.putmask numpy.fill_diagonal numpy.put_along_axis".split()
 )
 """Functions that change the container or array that is their first argument."""
 
 CHANGES_ITSELF: dict[str, frozenset[str]] = {
     "containers": frozenset(
-        "append appendleft extend extendleft insert remove pop popleft clear sort reverse rotate update setdefault popitem add "
+        "append appendleft extend extendleft insert remove pop popleft clear sort reverse rotate update setdefault "
+        "popitem add "
         "discard subtract move_to_end difference_update intersection_update symmetric_difference_update "
         "__setitem__ __delitem__ __iadd__ __ior__ __iand__ __isub__ __ixor__ frombytes fromlist".split()
     ),

@@ -1,7 +1,7 @@
 """State that a construct keeps in the trace: a dataclass of its own, known by its class, with a lifetime.
 
-The trace holds three tables of them (`TraceState.of`, `put`). What is put back is the table, by reference: so what ends with a
-body, or with an attempt, is immutable.
+The trace holds three tables of them (`TraceState.of`, `put`). What is put back is the table, by reference: so what ends
+with a body, or with an attempt, is immutable.
 """
 
 from __future__ import annotations

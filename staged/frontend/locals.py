@@ -65,7 +65,9 @@ class Locals:
             self._staged_lines.setdefault(name, {})[sys._getframe(1).f_lineno] = value
 
     def _staged_line(self, name: str, value: Any) -> int | None:
-        """The line that bound `name` to this Python number, string or None; None where several lines did, or it is unknown."""
+        """The line that bound `name` to this Python number, string or None; None where several lines did, or it is
+        unknown.
+        """
         lines = [line for line, bound in self._staged_lines.get(name, {}).items() if bound is value]
         return lines[0] if len(lines) == 1 else None
 

@@ -54,7 +54,9 @@ class Learned(OfTrace):
     carried: dict[tuple[object, ...], Carry] = field(default_factory=dict)
     """The names that a loop at a path had to carry, so that tracing an outer loop again starts right."""
     read_later: set[tuple[object, ...]] = field(default_factory=set)
-    """Names that a loop is certain to bind and that are read after it: its path, and the name among those that it tracks."""
+    """Names that a loop is certain to bind and that are read after it: its path, and the name among those that it
+    tracks.
+    """
 
 
 class LoopTarget(StateTarget):

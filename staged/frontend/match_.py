@@ -1,11 +1,11 @@
 """`match` with values, `None`, `True`, `False`, alternatives, captures and guards: `if`s over the subject.
 
-    match x:                          if x == 1 or x == 2:
-        case 1 | 2: a                     a
-        case n if n > 5: b     ->     else:
-        case _: c                         n = x
-                                          if n > 5: b
-                                          else: c
+match x:                          if x == 1 or x == 2:
+    case 1 | 2: a                     a
+    case n if n > 5: b     ->     else:
+    case _: c                         n = x
+                                      if n > 5: b
+                                      else: c
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ _LARGE = 1e9
 
 
 def _asinh(x: Any) -> Any:
-    # On |x|, where nothing cancels; the slope at 0 comes from the side that is chosen there. Squares of large ones overflow.
+    # On |x|, where nothing cancels; the slope at 0 comes from the side that is chosen there. Squares of large ones
+    # overflow.
     size = _where(x < 0, -x, x)
     is_large = size > _LARGE
     near, far = _where(is_large, 1.0, size), _where(is_large, size, 1.0)
@@ -87,7 +88,8 @@ def _hypot(*values: Any) -> Any:
     sizes = [METHODS["abs"](value * 1.0) for value in values]
     most = functools.reduce(METHODS["maximum"], sizes)
     large, small, by = (1e15, 1e-15, (-70, 100)) if most.dtype == f32 else (1e150, 1e-140, (-600, 600))
-    # Squares of very large and small numbers leave the range: then all are scaled by a power of 2, which rounds nothing.
+    # Squares of very large and small numbers leave the range: then all are scaled by a power of 2, which rounds
+    # nothing.
     scale = _where(most > large, 2.0 ** by[0], _where(most < small, 2.0 ** by[1], 1.0))
     back = _where(most > large, 2.0 ** -by[0], _where(most < small, 2.0 ** -by[1], 1.0))
     total: Any = 0.0
@@ -230,8 +232,12 @@ _RAISES: dict[str, tuple[type[Exception], ...]] = {
 """Exceptions of Python for some numbers, for which a program continues with an infinity or NaN."""
 
 
-def note_raiser(errors: tuple[type[Exception], ...], what: str, plain: Callable[..., Any], values: Iterable[Any]) -> None:
-    """Note for the `try`s around that Python may raise here, and the program does not; eager mode raises as Python does."""
+def note_raiser(
+    errors: tuple[type[Exception], ...], what: str, plain: Callable[..., Any], values: Iterable[Any]
+) -> None:
+    """Note for the `try`s around that Python may raise here, and the program does not; eager mode raises as Python
+    does.
+    """
     trace = current_trace()
     if trace is not None:
         if errors and trace.of(Handlers).depth:

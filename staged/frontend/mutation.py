@@ -1,8 +1,8 @@
 """Python state changed by converted code: logged, undone when tracing is taken back, refused under staged control flow.
 
 Lists, dicts and attributes exist while staging. Changed in a branch or loop that the program decides, they would be
-changed whatever it decides. Objects made while tracing are tracked like locals (see `objects`); a change of others must be
-undone by the end of the branch or body.
+changed whatever it decides. Objects made while tracing are tracked like locals (see `objects`); a change of others must
+be undone by the end of the branch or body.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def check_body(trace: TraceContext, body: OpenBody) -> None:
             raise StaticStateError(
                 f"{mutation.text} changes inside {body.what}, but it is Python state, which exists only while staging",
                 where=mutation.where,
-                hint="use an `st.Variable`, or make the object in the staged function, which carries it; what grows is an `st.Stack`",
+                hint="use an `st.Variable`, or make the object in the staged function, which carries it; what grows is "
+                "an `st.Stack`",
             )
 
 

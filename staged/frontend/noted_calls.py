@@ -22,11 +22,14 @@ _SHALLOW = frozenset((*_OF_CLASSES, id, super, getattr, hasattr, setattr, delatt
 
 OUTSIDE = tuple(
     (
-        "os. pathlib.Path. pathlib.PosixPath. pathlib.WindowsPath. genericpath. linecache. inspect.stack inspect.currentframe "
+        "os. pathlib.Path. pathlib.PosixPath. pathlib.WindowsPath. genericpath. linecache. inspect.stack "
+        "inspect.currentframe "
         "inspect.getframeinfo contextvars. weakref. threading. platform. locale. time. datetime.datetime.now sys. gc. "
-        "numpy.load numpy.fromfile numpy.genfromtxt numpy.memmap numpy.geterr numpy.get_printoptions json.load pickle.load "
+        "numpy.load numpy.fromfile numpy.genfromtxt numpy.memmap numpy.geterr numpy.get_printoptions json.load "
+        "pickle.load "
         "scipy.io. zoneinfo. safetensors. builtins.open builtins.globals builtins.vars builtins.dir builtins.locals "
-        "builtins.next builtins.input builtins.__import__ posixpath.exists posixpath.abspath posixpath.realpath posixpath.expanduser "
+        "builtins.next builtins.input builtins.__import__ posixpath.exists posixpath.abspath posixpath.realpath "
+        "posixpath.expanduser "
         "posixpath.expandvars ntpath. copyreg. random. secrets. uuid. staged.data. staged.load"
     ).split()
 )
@@ -125,7 +128,9 @@ def _note_ours(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs
 
 
 def note_unlifted(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """After the call of a function of ours: an array that is no input of the program was read, such as a shape in an array."""
+    """After the call of a function of ours: an array that is no input of the program was read, such as a shape in an
+    array.
+    """
     given = (*args, *kwargs.values())
     if _MAY_HOLD.isdisjoint(map(type, given)) or not is_ours(name_of(function)[0]):
         return

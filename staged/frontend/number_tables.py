@@ -17,8 +17,8 @@ _MAX_ROW = 64
 def element_of(items: Sequence[Any], key: StagedArray) -> Any:
     """`items[key]` for a list of numbers or of rows of numbers; None for any other list, or a key that is no integer.
 
-    A number is as weak as it was: the table has the kind of the numbers among themselves (f64 for floats), and what is read
-    adopts the dtype of what it meets. Of a list of rows it is a list.
+    A number is as weak as it was: the table has the kind of the numbers among themselves (f64 for floats), and what is
+    read adopts the dtype of what it meets. Of a list of rows it is a list.
     """
     if key.shape or not key.dtype.is_integer or not items:
         return None

@@ -38,7 +38,8 @@ class _Elements(MutableMapping[str, Any]):
         self.owner = owner
 
     def _index(self, name: str) -> int:
-        # An attribute's name is no element: it is asked for where an earlier attempt at a loop had another object in this place.
+        # An attribute's name is no element: it is asked for where an earlier attempt at a loop had another object in
+        # this place.
         if not name.isdigit() or int(name) >= len(self.owner):
             raise KeyError(name)
         return int(name)
@@ -210,7 +211,8 @@ def before_change(trace: TraceContext, owner: object, label: str) -> None:
     if id(owner) in copied:
         name = copied[id(owner)][1]
         raise StaticStateError(
-            f"`{label}` is an argument of the recursive function `{name}`, which changes it in place: its caller would not "
+            f"`{label}` is an argument of the recursive function `{name}`, which changes it in place: its caller would "
+            "not "
             "see that",
             where=here(),
             hint="return what changed (`dataclasses.replace(p, ...)`, `{**t, ...}`), or keep it in an `st.Variable`",
@@ -373,7 +375,8 @@ def _reachable(trace: TraceContext, value: object, seen: dict[int, object]) -> I
 
 
 def check_passed(trace: TraceContext, body: OpenBody, passed: list[list[object]], stand_ins: list[object]) -> None:
-    """At the end of a loop's body: refuse changes of carried objects that the next iteration would have under two names.
+    """At the end of a loop's body: refuse changes of carried objects that the next iteration would have under two
+    names.
 
     `passed` are the mutable nodes that each exit passes on, `stand_ins` those that stood for them in this iteration.
     """

@@ -21,7 +21,9 @@ from staged.source import Position
 
 @dataclass(eq=False)
 class Specialisation:
-    """A staged function as a function of the program, for certain slots: what is assumed of it, or known once it is traced."""
+    """A staged function as a function of the program, for certain slots: what is assumed of it, or known once it is
+    traced.
+    """
 
     name: str
     slots: Slots
@@ -76,8 +78,8 @@ class Activation:
 class CallsItself:
     """A call inside itself, under staged control: the outer one becomes a function of the program.
 
-    `slots` say which leaves of its arguments are staged there, with which types; `with_state`, that it takes and returns what
-    Variables hold.
+    `slots` say which leaves of its arguments are staged there, with which types; `with_state`, that it takes and
+    returns what Variables hold.
     """
 
     slots: Slots
@@ -88,8 +90,8 @@ class CallsItself:
 class KnownSpecialisation:
     """A function of the program that has been traced, and the calls that it serves.
 
-    Only of functions that see nothing but their arguments and globals: these do not change inside a recursive function, so that
-    what was traced once holds for all calls there.
+    Only of functions that see nothing but their arguments and globals: these do not change inside a recursive function,
+    so that what was traced once holds for all calls there.
     """
 
     function: Callable[..., Any]

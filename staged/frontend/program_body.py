@@ -36,7 +36,9 @@ class ProgramTarget(StateTarget):
 
 
 def _check_result(value: Any) -> None:
-    """Raise where a result holds staged values in what cannot be given back: a text, a set, the keys of a dict, an iterator."""
+    """Raise where a result holds staged values in what cannot be given back: a text, a set, the keys of a dict, an
+    iterator.
+    """
     what = None
     for leaf in trees.flatten(value)[0]:
         if isinstance(leaf, StagedString):

@@ -11,7 +11,9 @@ Array = np.ndarray[Any, Any]
 
 _lock = threading.Lock()
 _held: dict[int, list[Array]] = {}
-"""By id, the array once for each region that names it, whichever thread that is in; those alone that were writable before."""
+"""By id, the array once for each region that names it, whichever thread that is in; those alone that were writable
+before.
+"""
 _waiting: list[Array] = []
 """Views that no region names any more, of arrays that one does: NumPy lets them be written after these alone."""
 
@@ -19,8 +21,8 @@ _waiting: list[Array] = []
 def freeze(array: Array) -> bool:
     """Make `array` read-only until `thaw` has been called as often as this gave True.
 
-    False for one that is read-only anyway, and for one of memory of which NumPy does not know that it may be written: it
-    would stay read-only for ever.
+    False for one that is read-only anyway, and for one of memory of which NumPy does not know that it may be written:
+    it would stay read-only for ever.
     """
     with _lock:
         if id(array) in _held:

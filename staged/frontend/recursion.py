@@ -95,7 +95,9 @@ def _fresh(trace: TraceContext, name: str, slots: Slots, with_state: bool) -> Sp
 
 
 def _expect(trace: TraceContext, function: Callable[..., Any], given: CallArguments, special: Specialisation) -> None:
-    """Note what an attempt has found, for the next time that the function is traced: its callers are traced several times."""
+    """Note what an attempt has found, for the next time that the function is traced: its callers are traced several
+    times.
+    """
     if _is_of_module(function):
         functions = trace.of(Functions)
         functions.expected = [known for known in functions.expected if not known.is_of(function, given, special)]
@@ -164,9 +166,7 @@ class _FunctionAttempt:
                 '`n = st.dim("N", count, max=64)`, then `x[:n]`',
             )
         hints = [
-            as_name(path)
-            for path, slot in zip(given.paths, special.slots, strict=True)
-            if isinstance(slot, TensorType)
+            as_name(path) for path, slot in zip(given.paths, special.slots, strict=True) if isinstance(slot, TensorType)
         ]
         for variable in special.state:
             types.append(variable.type)

@@ -30,20 +30,22 @@ GPU = Device("gpu")
 class with_backend:
     """Decides where code is generated: `with with_backend(GPU, x) as xs: ...`, or `with_backend(GPU, x)(f)`.
 
-    Inside a staged function it sets the device of the ops traced in its extent. In plain Python it is the back end of the
-    staged calls in its extent: the arrays that it names are copied there once, are known again by identity, and are
-    read-only meanwhile. `inputs` are the arrays that the region uses (any tree); what it uses without naming it is found,
-    or refused with `strict=True`. `as` gives the inputs (one alone, or a tuple), in plain Python as arrays on the device.
-    The device is restored on every way out.
+    Inside a staged function it sets the device of the ops traced in its extent. In plain Python it is the back end of
+    the staged calls in its extent: the arrays that it names are copied there once, are known again by identity, and are
+    read-only meanwhile. `inputs` are the arrays that the region uses (any tree); what it uses without naming it is
+    found, or refused with `strict=True`. `as` gives the inputs (one alone, or a tuple), in plain Python as arrays on
+    the device. The device is restored on every way out.
 
-    Options of a GPU's region hold for all of the program: `tf32=True` lets libraries round the factors of f32 products to 10
-    bits; `deterministic=False` lets scatters add by atomics, and convolutions use algorithms that add up in another order
-    every time; `algorithms="timed"` measures, once, which algorithm of a convolution is fastest, instead of asking the
-    library's "heuristic"; `graphs=False` gives each launch of a loop's turn to the device by itself, and none as part of a CUDA
-    graph; `using` names the back end that writes the program. An unset option takes its value from the program's other regions.
+    Options of a GPU's region hold for all of the program: `tf32=True` lets libraries round the factors of f32 products
+    to 10 bits; `deterministic=False` lets scatters add by atomics, and convolutions use algorithms that add up in
+    another order every time; `algorithms="timed"` measures, once, which algorithm of a convolution is fastest, instead
+    of asking the library's "heuristic"; `graphs=False` gives each launch of a loop's turn to the device by itself, and
+    none as part of a CUDA graph; `using` names the back end that writes the program. An unset option takes its value
+    from the program's other regions.
 
-    Raises: StagingError for what is no device, for inputs that have no arrays, for options of the host's regions, and where two
-    regions of a program disagree; with `strict`, at the first use of an array or Variable from outside that the region does not name.
+    Raises: StagingError for what is no device, for inputs that have no arrays, for options of the host's regions, and
+    where two regions of a program disagree; with `strict`, at the first use of an array or Variable from outside that
+    the region does not name.
     """
 
     def __init__(
@@ -108,7 +110,8 @@ class with_backend:
             raise StagingError(
                 f"a region is given a function to call in it, got {type(function).__name__}",
                 where=here(),
-                hint="`with_backend(GPU, x)(f)` gives `f` with its work on the GPU; arrays are named before: `with_backend(GPU, x, y)`",
+                hint="`with_backend(GPU, x)(f)` gives `f` with its work on the GPU; arrays are named before: "
+                "`with_backend(GPU, x, y)`",
             )
 
         def on_device(*args: Any, **kwargs: Any) -> Any:
@@ -156,7 +159,9 @@ def _check_input(given: Any) -> None:
             hint = "a region has one device; regions may stand inside of each other"
         elif isinstance(given, FunctionType | BuiltinFunctionType | np.ufunc):
             hint = "the function form has the function in brackets of its own: `with_backend(GPU, x)(f)`"
-        raise StagingError(f"with_backend takes the arrays that a region uses, got {type(given).__name__}", where=here(), hint=hint)
+        raise StagingError(
+            f"with_backend takes the arrays that a region uses, got {type(given).__name__}", where=here(), hint=hint
+        )
 
 
 def _is_array(leaf: Any) -> bool:

@@ -20,8 +20,8 @@ from staged.source import here
 class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array with a copy on a device, made when a program first takes it and kept until this object dies.
 
-    NumPy computes with it as with `host`, the array that it was made of, which must not change meanwhile: the region that
-    makes it sees to that. Immutable.
+    NumPy computes with it as with `host`, the array that it was made of, which must not change meanwhile: the region
+    that makes it sees to that. Immutable.
     """
 
     __slots__ = ("__weakref__", "device", "host", "remote")
@@ -78,7 +78,8 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
             raise StagingError(
                 "an array that a device has a copy of does not change",
                 where=here(),
-                hint="make a new one, `x = x + 1` instead of `x += 1`; what changes from call to call is an `st.Variable`",
+                hint="make a new one, `x = x + 1` instead of `x += 1`; what changes from call to call is an "
+                "`st.Variable`",
             )
         return getattr(ufunc, method)(*(_on_host(given) for given in inputs), **kwargs)
 
@@ -173,7 +174,9 @@ class BorrowedArray(_Described):
 
 
 class LoadedArray(_Described):
-    """An array that was copied to a device when it was loaded. What the host has of it is copied back when it is asked for."""
+    """An array that was copied to a device when it was loaded. What the host has of it is copied back when it is asked
+    for.
+    """
 
     __slots__ = ("_host",)
 
@@ -194,7 +197,8 @@ class LoadedArray(_Described):
 
 
 def borrowed(value: Any, what: str) -> BorrowedArray | None:
-    """An array that offers its elements on a device by `__cuda_array_interface__`, or by DLPack; None for one that does not.
+    """An array that offers its elements on a device by `__cuda_array_interface__`, or by DLPack; None for one that does
+    not.
 
     Raises: DTypeError for elements that do not lie in C's order, or have a mask.
     """
@@ -216,7 +220,9 @@ def borrowed(value: Any, what: str) -> BorrowedArray | None:
 
 
 def _is_contiguous(array: DeviceArray, strides: Sequence[int] | None) -> bool:
-    """Whether elements that are `strides` bytes apart stand one after another. That of an axis of one element says nothing."""
+    """Whether elements that are `strides` bytes apart stand one after another. That of an axis of one element says
+    nothing.
+    """
     if strides is None or not array.size:
         return True
     step = array.dtype.itemsize
@@ -299,8 +305,9 @@ def enter_region(region: Region) -> None:
 
 
 def leave_region(region: Region) -> None:
-    """Without `region`, wherever it stands: generators that enter regions may leave them in any order. What no other region
-    names is writable again, if it was before."""
+    """Without `region`, wherever it stands: generators that enter regions may leave them in any order. What no other
+    region names is writable again, if it was before.
+    """
     _regions.set(tuple(each for each in _regions.get() if each is not region))
     for array in region.frozen:
         thaw(array)

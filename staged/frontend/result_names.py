@@ -16,7 +16,8 @@ _names: dict[CodeType, list[str]] = {}
 
 
 def result_names(function: Any, paths: Sequence[str], taken: Collection[str]) -> list[str]:
-    """A name for each leaf of a result, from its path: `loss` of `result.loss` and, for `return loss, w`, of `result.0`.
+    """A name for each leaf of a result, from its path: `loss` of `result.loss` and, for `return loss, w`, of
+    `result.0`.
 
     A name that is `taken` (by an input, a Variable) keeps the whole path, with the name in it: `result.w`.
     """

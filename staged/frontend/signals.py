@@ -33,7 +33,8 @@ Body = Callable[[], Signal | None]
 class Target:
     """The destination of `break`, `continue` or `return`. `kind` is 'loop' or 'function'.
 
-    One without a block of its own has its attempt taken back when a staged path leaves towards it: a scope takes its place.
+    One without a block of its own has its attempt taken back when a staged path leaves towards it: a scope takes its
+    place.
     """
 
     kind: str
@@ -54,7 +55,9 @@ class BlockEndedError(BaseException):
 
 
 class Again(BaseException):
-    """Takes `attempt` back, which is traced again in another way: `reason` says how. Not an Exception: users do not catch it."""
+    """Takes `attempt` back, which is traced again in another way: `reason` says how. Not an Exception: users do not
+    catch it.
+    """
 
     def __init__(self, attempt: object, reason: object = None) -> None:
         super().__init__(reason)

@@ -1,7 +1,8 @@
-"""The arguments of a call by the names of the parameters: `inspect.signature(f).bind(...)`, and not all of it anew each time.
+"""The arguments of a call by the names of the parameters: `inspect.signature(f).bind(...)`, and not all of it anew each
+time.
 
-What a signature says of a plain function is in its code, but for which parameters have defaults. So one is kept for each code and
-choice of these; what the defaults are is asked of the function.
+What a signature says of a plain function is in its code, but for which parameters have defaults. So one is kept for
+each code and choice of these; what the defaults are is asked of the function.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ _HAS_DEFAULT = object()
 
 _Key = tuple[int, int, tuple[str, ...]]
 _kept: dict[_Key, tuple[CodeType, Signature, tuple[str, ...]]] = {}
-"""By the identity of a code object, which is kept here, and which parameters have defaults: the signature, and the names of its
-parameters where each can be given by position alone, else ()."""
+"""By the identity of a code object, which is kept here, and which parameters have defaults: the signature, and the
+names of its parameters where each can be given by position alone, else ().
+"""
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:

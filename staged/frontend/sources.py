@@ -1,8 +1,9 @@
-"""The text that a function was made from: files are read when they are imported, since they may be saved anew before staging.
+"""The text that a function was made from: files are read when they are imported, since they may be saved anew before
+staging.
 
-Python forgets the text of a module once it is compiled. So the files of the user's modules are read while staged functions are
-declared, which happens as they are imported; what is shown and converted later is that text. Where a file has several (it was
-reloaded), the one is taken whose code is the function's.
+Python forgets the text of a module once it is compiled. So the files of the user's modules are read while staged
+functions are declared, which happens as they are imported; what is shown and converted later is that text. Where a file
+has several (it was reloaded), the one is taken whose code is the function's.
 """
 
 from __future__ import annotations

@@ -38,12 +38,12 @@ class Stack:
         rows.array(), len(rows)              # (100, *x.shape), zeros from len(rows) on
 
     `like` is an array, a number (a float becomes f32, an int i64) or a tree of them: the elements have its shapes and
-    dtypes. `max` is the most elements it holds, known while staging. `append`, `pop`, `stack[i]` (negative from the end),
-    `stack[i] = v`, `len`, iteration and `while stack:` mean what they do for a list. It is a tree of arrays: it can be
-    carried by loops, returned, passed and differentiated through.
+    dtypes. `max` is the most elements it holds, known while staging. `append`, `pop`, `stack[i]` (negative from the
+    end), `stack[i] = v`, `len`, iteration and `while stack:` mean what they do for a list. It is a tree of arrays: it
+    can be carried by loops, returned, passed and differentiated through.
 
-    Errors: ProgramOverflowError where it is full, ProgramIndexError for a pop of an empty one and an index out of range,
-    each with the line; CarriedValueError for an element of another structure.
+    Errors: ProgramOverflowError where it is full, ProgramIndexError for a pop of an empty one and an index out of
+    range, each with the line; CarriedValueError for an element of another structure.
     """
 
     rows: Any
@@ -159,7 +159,8 @@ class Stack:
             raise error(
                 f"an element of this Stack is {row}, got {new}",
                 where=here(),
-                hint=f"make the Stack with something of that type as its first argument (`st.Stack(x, max={self.max})`), "
+                hint="make the Stack with something of that type as its first argument (`st.Stack(x, "
+                f"max={self.max})`), "
                 f"or cast it: `st.astype(x, st.{row.dtype.name})`",
             )
 

@@ -1,7 +1,9 @@
-"""Calls of staged functions inside a trace: recorded in place, or, where a function calls itself, as a function of its own.
+"""Calls of staged functions inside a trace: recorded in place, or, where a function calls itself, as a function of its
+own.
 
-A call is traced in place until one with the same arguments (static ones equal, staged ones of joining types) is met inside it
-under staged control. Then the outermost of the two is taken back (`CallsItself`) and traced by `recursion.py`.
+A call is traced in place until one with the same arguments (static ones equal, staged ones of joining types) is met
+inside it under staged control. Then the outermost of the two is taken back (`CallsItself`) and traced by
+`recursion.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from staged.ir.structure import CALL_BEGIN, CALL_END
 from staged.source import here, position_of_function
 
 SHALLOW = 32
-"""Calls inside one another that differ in static numbers only: from here on these numbers are staged instead of unrolled."""
+"""Calls inside one another that differ in static numbers only: from here on these numbers are staged instead of
+unrolled.
+"""
 
 
 @calls_of("__staged_inline__")
@@ -64,8 +68,8 @@ def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     try:
         return activate(trace, wrapped, given, lambda: _marked_call(trace, wrapped, given, args, kwargs))
     except StaticIndexError:
-        # A number that changes from call to call, such as a position, is past the end while the program decides whether it
-        # comes to that: staged, it is looked at when the program gets there.
+        # A number that changes from call to call, such as a position, is past the end while the program decides whether
+        # it comes to that: staged, it is looked at when the program gets there.
         outermost, lifted = _lifted(alike, given, 1)
         if outermost is None or not _is_staged_since(trace, outermost):
             raise
@@ -115,9 +119,7 @@ def _is_staged_since(trace: TraceContext, activation: Activation) -> bool:
     return any(isinstance(target, StateTarget) and target.exits for target in trace.targets[activation.targets :])
 
 
-def _lifted(
-    alike: list[Activation], given: CallArguments, least: int = SHALLOW
-) -> tuple[Activation | None, Slots]:
+def _lifted(alike: list[Activation], given: CallArguments, least: int = SHALLOW) -> tuple[Activation | None, Slots]:
     """The outermost of `least` or more calls that differ in numbers known while staging, and slots for all of them."""
     outermost, slots, count = None, given.slots, 0
     for other in reversed(alike):

@@ -124,7 +124,9 @@ def _note_hooks(trace: TraceContext, owner: Any, name: str) -> None:
         if trace.is_made(owner):
             trace.reads.consumed(function)
         else:
-            trace.reads.reason(f"the attribute `{name}` of {article(cls.__name__)} is set by `{function.__qualname__}` while staging")
+            trace.reads.reason(
+                f"the attribute `{name}` of {article(cls.__name__)} is set by `{function.__qualname__}` while staging"
+            )
 
 
 @operator
@@ -148,7 +150,9 @@ def get_item(owner: Any, key: Any) -> Any:
 
 
 def note_item(owner: Any, key: Any) -> None:
-    """Plain Python looks up an item: the elements of an array are read unless a view is taken, which sees what they will be."""
+    """Plain Python looks up an item: the elements of an array are read unless a view is taken, which sees what they
+    will be.
+    """
     is_view = isinstance(owner, np.ndarray) and not isinstance(key, list | np.ndarray)
     if not is_view or not isinstance(owner[key], np.ndarray):
         note_operand(owner)

@@ -15,7 +15,9 @@ from staged.source import Position
 
 
 class Inputs(Protocol):
-    """The part of a trace that a region needs: the arrays of Python that are inputs of the program, and the position of a new op."""
+    """The part of a trace that a region needs: the arrays of Python that are inputs of the program, and the position of
+    a new op.
+    """
 
     @property
     def hidden(self) -> Mapping[int, tuple[Any, Value]]: ...

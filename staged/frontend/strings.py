@@ -124,7 +124,9 @@ def format_parts(value: Any, conversion: str, spec: Any) -> list[Part]:
 
 def _written_by(value: Any, conversion: str) -> FunctionType | None:
     """The method of the user's class that makes its text, which may have staged parts; None where Python's own does."""
-    names = {"r": ("__repr__",), "a": (), "s": ("__str__", "__repr__")}.get(conversion, ("__format__", "__str__", "__repr__"))
+    names = {"r": ("__repr__",), "a": (), "s": ("__str__", "__repr__")}.get(
+        conversion, ("__format__", "__str__", "__repr__")
+    )
     for name in names:
         method = getattr(type(value), name, None)
         if isinstance(method, FunctionType):

@@ -1,7 +1,7 @@
 """The engine of the AST transformation: scopes, rules per node type, and how generated code is made.
 
-Each construct's file registers a rule (`@statement(ast.If)`, `@expression(ast.BoolOp)`) that turns syntax into a call of
-the operator it declares beside it (`@operator`). Generated code keeps the positions of what it replaces, so that the
+Each construct's file registers a rule (`@statement(ast.If)`, `@expression(ast.BoolOp)`) that turns syntax into a call
+of the operator it declares beside it (`@operator`). Generated code keeps the positions of what it replaces, so that the
 running frame names the user's expression and tracebacks read naturally.
 """
 
@@ -224,7 +224,9 @@ class Converter:
         try:
             for index, generator in enumerate(node.generators):
                 around = generator.iter
-                generator.iter = place(first if index == 0 else self.call("iterated", self.expr(generator.iter)), around)
+                generator.iter = place(
+                    first if index == 0 else self.call("iterated", self.expr(generator.iter)), around
+                )
                 generator.ifs = [self.expr(test) for test in generator.ifs]
             for field_name in ("elt", "key", "value"):
                 if hasattr(node, field_name):

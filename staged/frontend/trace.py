@@ -56,8 +56,8 @@ class TracedFunction:
     """The result of tracing: the IR, and how to call it.
 
     The program's parameters are one per element of `arguments`, then one per element of `hidden` (arrays of Python that
-    the function closes over, by reference; a region of plain Python may keep one on a device). `variables` are the outer
-    Variables, in the order in which `function.variables` lists the outer references.
+    the function closes over, by reference; a region of plain Python may keep one on a device). `variables` are the
+    outer Variables, in the order in which `function.variables` lists the outer references.
     """
 
     function: Function
@@ -109,7 +109,9 @@ def _trace_once(
     generator: Generator,
     read_later: set[tuple[object, ...]],
 ) -> TracedFunction | tuple[object, ...]:
-    """Record the function, given what is known of names that loops bind and that are read after them; or another such name."""
+    """Record the function, given what is known of names that loops bind and that are read after them; or another such
+    name.
+    """
     name = getattr(function, "__name__", type(function).__name__)
     builder = Builder()
     builder.device = ambient_device()
@@ -118,9 +120,7 @@ def _trace_once(
     context.put(RandomNumbers(generator, draw))
     if read_later:
         context.of(Learned).read_later = read_later
-    params = [
-        Value(argument.type, as_name(argument.path)) for argument in arguments.staged
-    ]
+    params = [Value(argument.type, as_name(argument.path)) for argument in arguments.staged]
     where = position_of_function(function)
     with use_context(context), rooted(where):
         block = context.open_block()
@@ -169,7 +169,8 @@ def endless(error: RecursionError) -> Exception:
     return StagingError(
         f"{name} calls itself without end while staging",
         where=where,
-        hint="decorate the function with `@st.function` (a lambda as a `def`): under a staged condition it then becomes a "
+        hint="decorate the function with `@st.function` (a lambda as a `def`): under a staged condition it then "
+        "becomes a "
         "function of the program",
     )
 

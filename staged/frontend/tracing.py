@@ -103,7 +103,8 @@ class TraceContext(TraceState):
             raise LeakError(
                 f"the size of dimension `{dim.name}` is known only inside the branch, loop or transform that has ended",
                 where=self.locate(),
-                hint="give the dimension its size before the branch or loop, or write the elements into an array of a fixed "
+                hint="give the dimension its size before the branch or loop, or write the elements into an array of a "
+                "fixed "
                 "size inside: `x[:n] = part`",
             )
 
@@ -188,7 +189,9 @@ class TraceContext(TraceState):
         self.reads.consumed(value)
 
     def lift(self, array: Any) -> Array:
-        """A handle for an array of Python's. A transpose or another shape of an array with a name is made from that one."""
+        """A handle for an array of Python's. A transpose or another shape of an array with a name is made from that
+        one.
+        """
         if type(array) is np.ndarray and id(array) not in self.hidden:
             known = (other for other, _ in self.hidden.values() if type(other) is np.ndarray)
             owner = next((other for other in known if whole_view(array, other)), None)
@@ -206,7 +209,8 @@ class TraceContext(TraceState):
             self.reads.consumed(array)
         elif not self.is_made(array):
             self.reads.reason(
-                f"{article(type(array).__name__)} from outside is read, which is no array of NumPy's: pass it as an argument"
+                f"{article(type(array).__name__)} from outside is read, which is no array of NumPy's: pass it as an "
+                "argument"
             )
 
     def _hidden_name(self, array: Any) -> str:
@@ -229,7 +233,9 @@ class TraceContext(TraceState):
         return known[1]
 
     def _made_before(self, array: Any, type_: TensorType) -> Value | None:
-        """The value that stood for an equal array in an attempt that was taken back: what NumPy computes there is made anew."""
+        """The value that stood for an equal array in an attempt that was taken back: what NumPy computes there is made
+        anew.
+        """
         for number, (other, value) in enumerate(self.retired):
             if value.type == type_ and np.asarray(other).tobytes() == np.asarray(array).tobytes():
                 del self.retired[number]

@@ -95,16 +95,17 @@ class in_try:
         """The classes that its handlers name."""
         return BaseException if self.is_bare else _flat(self.caught())
 
-    def refuse_failing(
-        self, ops: list[Op], raisers: Sequence[Raiser]
-    ) -> None:
+    def refuse_failing(self, ops: list[Op], raisers: Sequence[Raiser]) -> None:
         """Raise where the handlers name what the program would stop with: they run while staging, it runs later.
 
         Or what Python would raise: floats of a program go on with an infinity or NaN.
         """
         kinds = self.kinds()
         every = list(itertools.chain.from_iterable([op, *_inside(op)] for op in ops))
-        all_raisers = [*raisers, *((_raises(op), _OPERATORS[op.name], op.where) for op in every if op.name in _OPERATORS)]
+        all_raisers = [
+            *raisers,
+            *((_raises(op), _OPERATORS[op.name], op.where) for op in every if op.name in _OPERATORS),
+        ]
         for errors, what, where in all_raisers:
             error = next((error for error in errors if issubclass(error, kinds)), None)
             if error is not None:
@@ -143,7 +144,9 @@ _waits: ContextVar[tuple[in_try, ...]] = ContextVar("staged_try", default=())
 
 
 def is_waited_for(errors: Iterable[type[BaseException]]) -> bool:
-    """Whether a handler of converted code around waits for one of these errors, which Python raises and a program does not."""
+    """Whether a handler of converted code around waits for one of these errors, which Python raises and a program does
+    not.
+    """
     return any(issubclass(error, guard.kinds()) for guard in _waits.get() for error in errors)
 
 
@@ -201,7 +204,14 @@ def _stops_with(op: Op) -> type[BaseException] | None:
         return OSError
     if op.declared is prims.INDEX_CHECK and "of" in op.attrs:
         return ValueError
-    if op.declared in (prims.INDEX_CHECK, prims.TAKE, prims.TAKE_ALONG, prims.SCATTER, prims.SCATTER_ADD, prims.SCATTER_ADD_ALONG):
+    if op.declared in (
+        prims.INDEX_CHECK,
+        prims.TAKE,
+        prims.TAKE_ALONG,
+        prims.SCATTER,
+        prims.SCATTER_ADD,
+        prims.SCATTER_ADD_ALONG,
+    ):
         known = all(value.made_by(prims.CONSTANT) for value in op.operands if _is_index(value))
         return None if known else IndexError
     return None

@@ -25,7 +25,9 @@ def is_user_code(function: FunctionType) -> bool:
 
 
 def is_user_file(file: str) -> bool:
-    """Whether functions of this file may be converted: it is not of the standard library, an installed package, or our core."""
+    """Whether functions of this file may be converted: it is not of the standard library, an installed package, or our
+    core.
+    """
     known = _is_user_file.get(file)
     if known is None:
         known = _is_user_file[file] = _decide(file)

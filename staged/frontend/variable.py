@@ -1,4 +1,6 @@
-"""`Variable`: what changes in place. Its reads and writes are ordered effects; in an expression it stands for its value."""
+"""`Variable`: what changes in place. Its reads and writes are ordered effects; in an expression it stands for its
+value.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,13 @@ from staged.source import here
 class Variable(Array):
     """A named array that changes in place: a parameter, a counter, an optimiser's state.
 
-    Made in plain Python it keeps its buffer between calls of staged functions; made inside a staged function it lives in
-    the program. `v.value` reads and writes it; in an expression it stands for its value. Its dtype and shape never change.
+    Made in plain Python it keeps its buffer between calls of staged functions; made inside a staged function it lives
+    in the program. `v.value` reads and writes it; in an expression it stands for its value. Its dtype and shape never
+    change.
 
-    Parameters: value, an array or a number (a Python float becomes f32, an int i64); name, for messages and generated code.
-    Raises: StagingError when made inside a staged loop; DTypeError, ShapeError when a value of another type is written.
+    Parameters: value, an array or a number (a Python float becomes f32, an int i64); name, for messages and generated
+    code. Raises: StagingError when made inside a staged loop; DTypeError, ShapeError when a value of another type is
+    written.
     """
 
     __slots__ = ("_kept", "_name", "_remote", "_trace", "_type", "__weakref__")
@@ -56,7 +60,9 @@ class Variable(Array):
             if isinstance(value, Array):
                 self._held = METHODS["astype"](array, dtype) if array.dtype != dtype else array  # it may be on a tape
             else:
-                self._held = np.array(value if isinstance(value, np.ndarray) else np.asarray(array), dtype=dtype.numpy, order="C")
+                self._held = np.array(
+                    value if isinstance(value, np.ndarray) else np.asarray(array), dtype=dtype.numpy, order="C"
+                )
             return
         if any(body.is_loop for body in trace.conditional):
             raise StagingError(
@@ -77,7 +83,9 @@ class Variable(Array):
                 where=here(),
                 hint=f"use a local name, or make it before `{function}` is called",
             )
-        reference = VariableRef(self._name or "variable", self._type, False, trace.builder.device, self, here(), self.role, self.part)
+        reference = VariableRef(
+            self._name or "variable", self._type, False, trace.builder.device, self, here(), self.role, self.part
+        )
         _enter(trace, self, reference)
         self._write(array)
 
@@ -183,7 +191,8 @@ class Variable(Array):
         return buffer
 
     def remote(self, made_on: Callable[[int], Remote], device: str) -> Remote:
-        """The elements on a device, up to date: where they are already, else copied; `made_on` makes room for so many bytes.
+        """The elements on a device, up to date: where they are already, else copied; `made_on` makes room for so many
+        bytes.
 
         What a program writes there is fetched when the host looks at the Variable.
         """
@@ -269,7 +278,9 @@ def _fits(source: str, target: str) -> bool:
 
 
 def host_buffers(variables: Sequence[Variable]) -> list[np.ndarray[Any, Any]] | None:
-    """The buffers of Variables that the host alone has, and has as arrays already; None where it takes more to get at one."""
+    """The buffers of Variables that the host alone has, and has as arrays already; None where it takes more to get at
+    one.
+    """
     kept = [
         variable._kept
         for variable in variables
@@ -351,7 +362,9 @@ def write_variable(trace: TraceContext, variable: Variable, value: Array) -> Non
     check_effect("write", f"{_described(variable.name)} is written", variable)
     if trace.transforms:
         if trace.of(Levels).made_at[id(reference_of(trace, variable))] < len(trace.transforms):
-            _read_at(trace, variable, len(trace.transforms))  # its entry value: what the paths that do not write it have
+            _read_at(
+                trace, variable, len(trace.transforms)
+            )  # its entry value: what the paths that do not write it have
         handle = StagedArray(trace.value_of(value), trace)
         trace.transforms[-1].names.__dict__[key_of(trace, variable)] = handle
         return

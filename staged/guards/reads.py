@@ -441,7 +441,8 @@ class Reads:
         """Each call of the program sets an attribute to a value that is the same in every trace."""
         if isinstance(wanted, Items | Entries | Members) and not isinstance(value, tuple | frozenset):
             self.reason(
-                f"the attribute `{name}` of {article(type(owner).__name__)} is a new {type(value).__name__} in every trace"
+                f"the attribute `{name}` of {article(type(owner).__name__)} is a new {type(value).__name__} in every "
+                "trace"
             )
             return
         read = self.guards.get(("attribute", id(owner), name))

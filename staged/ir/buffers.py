@@ -103,7 +103,9 @@ class Plan:
     copied_handles: frozenset[tuple[object, int]] = frozenset()
     """(op or end, operand): a handle that is needed as it is after the op adds to it, so that the op gets a copy."""
     fields: dict[tuple[Op, int], Buffer] = field(default_factory=dict)
-    """(`frame_save`, operand): the field of the frame in which this operand is made. Such a frame exists from the function's start."""
+    """(`frame_save`, operand): the field of the frame in which this operand is made. Such a frame exists from the
+    function's start.
+    """
     kept: dict[Value, Buffer] = field(default_factory=dict)
     """By collected sequence, the slot that each iteration of the loop computes its element in."""
     stack_bytes: dict[str, int] = field(default_factory=dict)

@@ -1,15 +1,17 @@
 """Long sums in pieces: a total takes in few numbers before it is passed on, so that it rounds little.
 
-    for i < 100000: total += x[i]   ->   for each piece of 2048 i: (for i in the piece: partial += x[i]); wide_total += partial
+    for i < 100000: total += x[i] -> for each piece of 2048 i: (for i in the piece: partial += x[i]); wide_total +=
+    partial
 
-One f32 total of n numbers has up to n roundings in the end: 33 million ones come to 16777216. Here the totals of short pieces are
-f32, and what adds these up is f64, which becomes f32 once, at the end. Nothing is wider than f64: its long sums are totals of
-totals of totals, with as many roundings as there are turns on the levels together. Sums that wait in a row of workspace (one for
-each column) go the same way. Pieces follow from sizes and from the width of vectors alone, never from the number of threads.
+One f32 total of n numbers has up to n roundings in the end: 33 million ones come to 16777216. Here the totals of short
+pieces are f32, and what adds these up is f64, which becomes f32 once, at the end. Nothing is wider than f64: its long
+sums are totals of totals of totals, with as many roundings as there are turns on the levels together. Sums that wait in
+a row of workspace (one for each column) go the same way. Pieces follow from sizes and from the width of vectors alone,
+never from the number of threads.
 
-Exact for every size, one found when the program runs included: pieces are of the loop's range, whatever it is. Only sums of floats
-are cut: those of integers have no roundings, and a product rounds as often in any order.
-Source: Higham, The accuracy of floating point summation, 1993, section 3, for sums in blocks.
+Exact for every size, one found when the program runs included: pieces are of the loop's range, whatever it is. Only
+sums of floats are cut: those of integers have no roundings, and a product rounds as often in any order. Source: Higham,
+The accuracy of floating point summation, 1993, section 3, for sums in blocks.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ from staged.ir.types import f32, f64
 LONGEST, PIECE = 32, 16
 """The most numbers that a total adds directly: at the outermost level, and at inner ones."""
 LONGEST_BESIDE, PIECE_BESIDE = 64, 32
-"""The same of vector totals: their lanes, and the vectors beside, are added up in pairs, and each has roundings of its own."""
+"""The same of vector totals: their lanes, and the vectors beside, are added up in pairs, and each has roundings of its
+own.
+"""
 FEWEST_BESIDE = 8
 """Totals side by side from which on that holds."""
 

@@ -2,9 +2,10 @@
 
     y[n, o, i, j] = sum over c, p, q of x[n, c, i * stride + p * dilation - padding, ...] * w[o, c, p, q]
 
-What is outside of an image counts as 0: a guard fills it, which `Pack` takes into a copy. The gradient of the input is a sum over the
-outputs that an element went into; with strides these are, for each remainder of its place, every so many taps of the weight, so that
-there is a nest of loops for each remainder, and none of them asks whether a division leaves nothing.
+What is outside of an image counts as 0: a guard fills it, which `Pack` takes into a copy. The gradient of the input is
+a sum over the outputs that an element went into; with strides these are, for each remainder of its place, every so many
+taps of the weight, so that there is a nest of loops for each remainder, and none of them asks whether a division leaves
+nothing.
 """
 
 from __future__ import annotations
@@ -198,8 +199,9 @@ def _sum(
     at_result: Affine,
     guards: tuple[Bound, ...],
 ) -> tuple[Statement, ...]:
-    """Loops over the elements of a result around the loops over the terms of its sums. The guards are about the left operand,
-    but for the gradient of the input that is the one which may be outside."""
+    """Loops over the elements of a result around the loops over the terms of its sums. The guards are about the left
+    operand, but for the gradient of the input that is the one which may be outside.
+    """
     dtype = arrays.result.dtype
     x, y, term = Local("left", dtype), Local("right", dtype), Local("term", dtype)
     total = Reduction(Local("total", dtype), "sum")
@@ -235,8 +237,12 @@ def _output(conv: Convolution, axes: dict[str, Axis]) -> Affine:
 
 def _inside(index: Affine, extent: int) -> tuple[Bound, ...]:
     """The bound of an index, unless it holds for all iterations."""
-    low = index.offset + sum(step * (axis.extent - 1) for axis, step in index.terms if isinstance(axis, Axis) and step < 0)
-    high = index.offset + sum(step * (axis.extent - 1) for axis, step in index.terms if isinstance(axis, Axis) and step > 0)
+    low = index.offset + sum(
+        step * (axis.extent - 1) for axis, step in index.terms if isinstance(axis, Axis) and step < 0
+    )
+    high = index.offset + sum(
+        step * (axis.extent - 1) for axis, step in index.terms if isinstance(axis, Axis) and step > 0
+    )
     return () if low >= 0 and high < extent else (Bound(index, extent),)
 
 

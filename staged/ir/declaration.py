@@ -50,7 +50,8 @@ Elements = Literal["computed", "viewed", "moved", "gathered", "updated"]
 - viewed: they are elements of the first operand, whose memory can be looked at in place;
 - moved: they are elements of the first operand at other places, maybe repeated, maybe with a number around them;
 - gathered: they are elements of the first operand, at indices that the second one holds;
-- updated: they are the first operand's, but for a part that the op changes: in place if the operand is unused elsewhere.
+- updated: they are the first operand's, but for a part that the op changes: in place if the operand is unused
+  elsewhere.
 """
 
 VectorForm = Literal["any", "floats", "never"]

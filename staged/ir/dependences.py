@@ -33,7 +33,9 @@ Body = tuple[Statement, ...]
 
 
 def is_independent(loop: Loop) -> bool:
-    """Whether the iterations of a loop may run in any order, and side by side: each writes elements that no other touches."""
+    """Whether the iterations of a loop may run in any order, and side by side: each writes elements that no other
+    touches.
+    """
     if loop.reductions or any(isinstance(s, Store) and s.atomic or not is_movable(s) for s in walk(loop.body)):
         return False
     places: dict[ArrayRef, list[Affine]] = {}

@@ -97,7 +97,8 @@ def recursive_functions(program: Function) -> frozenset[str]:
 
 
 def with_call_effects(program: Function) -> Function:
-    """The program with the effects of every `call` op set, and each function's Variables listed (of those the program lists).
+    """The program with the effects of every `call` op set, and each function's Variables listed (of those the program
+    lists).
 
     A call reads and writes what its function, and what that calls, reads and writes; 'io' and 'fail' likewise. Calls of
     recursive functions may fail: their stack is finite.

@@ -2,7 +2,8 @@
 
 A `Nest` has arrays (parameters and scratch), scalar parameters and a body. Statements make `Local`s or write arrays;
 indices are affine in loop axes and integer locals, counted in elements. How the tree runs (which loop becomes vectors,
-which is cut into pieces for threads) is not in it: that is a `Schedule` (`ir/schedule.py`), a list of directives of its own.
+which is cut into pieces for threads) is not in it: that is a `Schedule` (`ir/schedule.py`), a list of directives of its
+own.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ class Affine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayRef:
-    """An array the kernel reads or writes. Roles: 'input', 'output', 'scratch' (one per thread, `size` elements), 'registers'
-    (the same, but small, and all places in it are known while compiling).
+    """An array the kernel reads or writes. Roles: 'input', 'output', 'scratch' (one per thread, `size` elements),
+    'registers' (the same, but small, and all places in it are known while compiling).
 
     With a `dim`, `size` is the room that it has; the elements are those of its first so many rows.
     """
@@ -232,7 +233,8 @@ class Merge:
 class Fold:
     """A reduction to several values at once, such as a running maximum and a sum that is relative to it.
 
-    `state` are its values so far, and after the loops that take in states the result; merging with `starts` changes nothing.
+    `state` are its values so far, and after the loops that take in states the result; merging with `starts` changes
+    nothing.
     """
 
     state: tuple[Local, ...]
@@ -434,10 +436,11 @@ def dims_in(body: tuple[Statement, ...]) -> tuple[Dim, ...]:
 
 
 def forwards(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """An axis that is walked backwards, by every index or by every one that has another axis, is walked from its other end.
+    """An axis that is walked backwards, by every index or by every one that has another axis, is walked from its other
+    end.
 
-    Why: it reads better, more loops collapse, and gcc 12 at -O2 and -O3 adds up wrong elements where short rows are summed
-    backwards inside another loop (`s += x[3 * i + 2 - j]`; its loop vectoriser).
+    Why: it reads better, more loops collapse, and gcc 12 at -O2 and -O3 adds up wrong elements where short rows are
+    summed backwards inside another loop (`s += x[3 * i + 2 - j]`; its loop vectoriser).
     """
     statements = list(walk(body))
     if any(isinstance(s, Copy | CallSupport) for s in statements):
@@ -457,7 +460,9 @@ def forwards(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
             turned.add(axis)
 
     def change(index: Affine) -> Affine:
-        last = sum(stride * (name.extent - 1) for name, stride in index.terms if isinstance(name, Axis) and name in turned)
+        last = sum(
+            stride * (name.extent - 1) for name, stride in index.terms if isinstance(name, Axis) and name in turned
+        )
         return Affine(
             tuple((name, -stride if name in turned else stride) for name, stride in index.terms), index.offset + last
         )
@@ -524,8 +529,8 @@ MAX_SEGMENTS = 8
 def segments(loop: Loop) -> tuple[tuple[int, int], ...]:
     """The pieces of a loop's range in which each guard of its loads on the loop's axis holds throughout, or nowhere.
 
-    One piece where no guard depends on the axis; none where one depends on more than the axis, where the range is known only
-    when the program runs, or where there would be more than MAX_SEGMENTS.
+    One piece where no guard depends on the axis; none where one depends on more than the axis, where the range is known
+    only when the program runs, or where there would be more than MAX_SEGMENTS.
     """
     axis = loop.axis
     cuts = {0, axis.extent}
@@ -534,6 +539,8 @@ def segments(loop: Loop) -> tuple[tuple[int, int], ...]:
             if guard.index.stride(axis):
                 if guard.index.terms != ((axis, 1),) or axis.dim is not None:
                     return ()
-                cuts |= {min(max(cut, 0), axis.extent) for cut in (-guard.index.offset, guard.extent - guard.index.offset)}
+                cuts |= {
+                    min(max(cut, 0), axis.extent) for cut in (-guard.index.offset, guard.extent - guard.index.offset)
+                }
     ends = sorted(cuts)
     return tuple(itertools.pairwise(ends)) if len(ends) - 1 <= MAX_SEGMENTS else ()

@@ -53,8 +53,9 @@ MACHINES = {machine.name: machine for machine in (PORTABLE, X86_64_V3, X86_64_V4
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU as the scheduler sees it. Sums are added in an order that follows from it: one description serves all devices, so
-    that all give the same bits."""
+    """A GPU as the scheduler sees it. Sums are added in an order that follows from it: one description serves all
+    devices, so that all give the same bits.
+    """
 
     name: str
     warp: int
@@ -71,7 +72,9 @@ class Gpu:
     thread_bytes: int
     """Workspace that one thread may have for itself, beyond its registers in the GPU's local memory."""
     workspace_bytes: int
-    """Workspace in device memory that one launch may have: where each thread needs much, fewer run, and take several items."""
+    """Workspace in device memory that one launch may have: where each thread needs much, fewer run, and take several
+    items.
+    """
     busy_threads: int
     """Threads that keep it busy: with as many items, none needs to be shared."""
     busy_warps: int

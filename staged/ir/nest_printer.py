@@ -1,12 +1,12 @@
 """Loop nests as text, for people: the computation of a kernel, without its schedule.
 
-    nest softmax(x: f32[640]) -> y: f32[640]
-      for i < 64:
-        total = 0.0
-        for j < 10:
-          a = x[10*i + j]
-          e = exp(a)
-          total = sum(total, e)
+nest softmax(x: f32[640]) -> y: f32[640]
+  for i < 64:
+    total = 0.0
+    for j < 10:
+      a = x[10*i + j]
+      e = exp(a)
+      total = sum(total, e)
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Single assignment: a `Value` is made once, by an op (one of its results) or by a block (a parameter). A nested block may
 use every value of the blocks around it; a value made inside a block is not visible outside. Control flow is
-structured: `ir/structure.py` declares the operands, blocks, results, attributes and effects of every op that is no primitive.
+structured: `ir/structure.py` declares the operands, blocks, results, attributes and effects of every op that is no
+primitive.
 
 A block ends with exactly one `End`:
 
@@ -10,8 +11,8 @@ A block ends with exactly one `End`:
 - `break` / `continue`: leave, or go on with, the loop or scope whose `Label` it names, with its carried values;
 - `return`: leave the function; `raise`: stop the program (an op before it has said why).
 
-A loop's or scope's `Label` is in `attrs["label"]`. Ops, blocks and values are immutable once built; only names may be set later
-(a value's `hint`, a Variable's `name`), and nothing but names in the printed text depends on these.
+A loop's or scope's `Label` is in `attrs["label"]`. Ops, blocks and values are immutable once built; only names may be
+set later (a value's `hint`, a Variable's `name`), and nothing but names in the printed text depends on these.
 """
 
 from __future__ import annotations
@@ -160,8 +161,9 @@ class Op:
         return self.results[0]
 
     def replace(self, **changes: Any) -> Op:
-        """A new op with some fields changed. Its results are new values of the same types and hints; with `result_types`, without
-        hints."""
+        """A new op with some fields changed. Its results are new values of the same types and hints; with
+        `result_types`, without hints.
+        """
         fields: dict[str, Any] = {
             "attrs": self.attrs,
             "blocks": self.blocks,
@@ -301,8 +303,8 @@ class Function:
 def walk_ops(block: Block, into_opaque: bool = True) -> Iterator[Op]:
     """Every op of `block` and of the blocks inside it, in program order (an op before its blocks).
 
-    Without `into_opaque` the blocks of opaque ops are left out. Without recursion: an `elif` chain nests as deep as it is long,
-    and each level of generators would cost every op below it.
+    Without `into_opaque` the blocks of opaque ops are left out. Without recursion: an `elif` chain nests as deep as it
+    is long, and each level of generators would cost every op below it.
     """
     open_blocks = [iter(block.ops)]
     while open_blocks:
@@ -316,7 +318,9 @@ def walk_ops(block: Block, into_opaque: bool = True) -> Iterator[Op]:
 
 
 def walk_blocks(block: Block, into_opaque: bool = True) -> Iterator[Block]:
-    """`block` and every block inside it, a block before those of its ops; without `into_opaque` those of opaque ops are left out."""
+    """`block` and every block inside it, a block before those of its ops; without `into_opaque` those of opaque ops are
+    left out.
+    """
     waiting = [block]
     while waiting:
         block = waiting.pop()

@@ -59,8 +59,9 @@ class _Names(dict[Value, str]):
 
 @goes_deep
 def print_function(function: Function, positions: bool = False, without: Collection[str] = ()) -> str:
-    """The whole function, after those it calls, but for the attributes `without`; with `positions` each op is followed by its
-    Python line."""
+    """The whole function, after those it calls, but for the attributes `without`; with `positions` each op is followed
+    by its Python line.
+    """
     frames = "".join(f"{_frame(record)}\n" for record in function.frames)
     called = "".join(f"{_print_one(other, positions, without)}\n" for other in function.functions)
     return frames + called + _print_one(function, positions, without)
@@ -73,14 +74,11 @@ def _frame(record: FrameRecord) -> str:
 def _print_one(function: Function, positions: bool, without: Collection[str]) -> str:
     names = _Names(without)
     devices = function.param_devices or (CPU,) * len(function.params)
-    params = ", ".join(
-        f"{names.typed(p)}{_device(device)}" for p, device in zip(function.params, devices, strict=True)
-    )
+    params = ", ".join(f"{names.typed(p)}{_device(device)}" for p, device in zip(function.params, devices, strict=True))
     lines = [f"func {function.name}({params}):"]
     lines += [f"  device: {function.options}"] if str(function.options) else []
     lines += [
-        f"  variable {v.name}: {v.type}{' outer' if v.outer else ''}{_device(v.device)}"
-        for v in function.variables
+        f"  variable {v.name}: {v.type}{' outer' if v.outer else ''}{_device(v.device)}" for v in function.variables
     ]
     _print_block(function.block, names, lines, 1, positions)
     return "\n".join(lines) + "\n"

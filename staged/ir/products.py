@@ -1,15 +1,15 @@
 """Matrix products as loop nests, with their epilogues: every back end can run them, and schedules rewrite them.
 
-    nest scores(a: i32[12], b: i32[20]) -> c: i32[15]
-      for row < 3:
-        for column < 5:
-          total = 0
-          for k < 4:
-            x = a[4*row + k]
-            y = b[5*k + column]
-            term = multiply(x, y)
-            total = sum(total, term)
-          c[5*row + column] = total
+nest scores(a: i32[12], b: i32[20]) -> c: i32[15]
+  for row < 3:
+    for column < 5:
+      total = 0
+      for k < 4:
+        x = a[4*row + k]
+        y = b[5*k + column]
+        term = multiply(x, y)
+        total = sum(total, term)
+      c[5*row + column] = total
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def counted_extent(op: Op) -> Counted:
 def product_nest(op: Op, name: str, epilogue: Nest | None = None) -> Nest:
     """The loops of a matrix product: batch, row and column around the sum.
 
-    The nest's inputs are the operands, the other inputs of the `epilogue` (whose first is the product) and the size of a dimension.
+    The nest's inputs are the operands, the other inputs of the `epilogue` (whose first is the product) and the size of
+    a dimension.
     """
     a, b = (tuple(bound(extent) for extent in operand.tensor.shape) for operand in op.operands[:2])
     dtype = op.operands[0].tensor.dtype

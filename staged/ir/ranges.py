@@ -27,8 +27,8 @@ class Ranges:
     def of_index(self, bounds: Sequence[Value]) -> Range | None:
         """The range of the index of a `for` with these start, stop and step.
 
-        Exact: an index that the body sees is never before the start nor at the stop, so that it cannot wrap around; of a loop of
-        no turns there is no index, and any range will do.
+        Exact: an index that the body sees is never before the start nor at the stop, so that it cannot wrap around; of
+        a loop of no turns there is no index, and any range will do.
         """
         start, stop, step = (self.of(value) for value in bounds[:3])
         if start is None or stop is None or step is None:
@@ -42,7 +42,8 @@ class Ranges:
     def of(self, value: Value, depth: int = 0) -> Range | None:
         """The range of an integer `value`, where something is known about both ends.
 
-        Exact: for integers of every dtype; a range that leaves the dtype of its op is unknown, since the op wraps around.
+        Exact: for integers of every dtype; a range that leaves the dtype of its op is unknown, since the op wraps
+        around.
         """
         if value in self.known:
             return self.known[value]

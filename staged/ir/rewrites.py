@@ -8,10 +8,10 @@
         for k < 256: total += x * y                                            for s < 32:
         c[...] = total                                                           c[...] = total[32*r + s]
 
-Loops are named by their axes; a directive is for every loop of its name that stands among the loops that it names. Each is checked:
-what would change a result, or the order in which a sum takes in its terms, is refused with an `IllegalSchedule` that says why.
-Source of the terms: Allen and Kennedy, Optimizing Compilers for Modern Architectures, 2001 (strip mining, interchange, fission, scalar
-expansion).
+Loops are named by their axes; a directive is for every loop of its name that stands among the loops that it names. Each
+is checked: what would change a result, or the order in which a sum takes in its terms, is refused with an
+`IllegalSchedule` that says why. Source of the terms: Allen and Kennedy, Optimizing Compilers for Modern Architectures,
+2001 (strip mining, interchange, fission, scalar expansion).
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class IllegalSchedule(ValueError):
 
 
 class _Elsewhere(IllegalSchedule):
-    """The loops around or inside of one are others than a directive speaks of: it may speak of another of the same name."""
+    """The loops around or inside of one are others than a directive speaks of: it may speak of another of the same
+    name.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,9 @@ class Divide:
             if not 0 < self.at < axis.extent:
                 raise _illegal(self, f"it has {axis.extent} iterations")
             if loop.reductions:
-                raise _illegal(self, f"the total {loop.reductions[0].target.name} goes on from its first iterations to the others")
+                raise _illegal(
+                    self, f"the total {loop.reductions[0].target.name} goes on from its first iterations to the others"
+                )
             halves = (Axis(f"{axis.name}_head", self.at), Axis(f"{axis.name}_tail", axis.extent - self.at))
             first, second = axes.setdefault(axis, halves)
             return (
@@ -136,7 +140,9 @@ class Reorder:
     def apply(self, nest: Nest) -> Nest:
         for name in self.loops:
             _at(self, nest.body, name, lambda loop: (loop,))
-        return _rewritten(nest, _where(self, nest.body, lambda s: s.axis.name in self.loops, lambda loop: (self.chain(loop),)))
+        return _rewritten(
+            nest, _where(self, nest.body, lambda s: s.axis.name in self.loops, lambda loop: (self.chain(loop),))
+        )
 
     def chain(self, loop: Loop) -> Loop:
         """The loop and those inside of it, in their new order."""
@@ -262,14 +268,16 @@ class Keep:
                 if isinstance(s, Accumulate) and s.reduction.target in totals:
                     array, combine = totals[s.reduction.target]
                     old, new = Local(array.name, array.dtype), Local(array.name, array.dtype)
-                    out += [Load(old, array, index), Compute(new, combine, (old, s.value), {}), Store(array, index, new)]
+                    out += [
+                        Load(old, array, index),
+                        Compute(new, combine, (old, s.value), {}),
+                        Store(array, index, new),
+                    ]
                 else:
                     out.append(_with_body(s, accumulated))
             return tuple(out)
 
-        starts = [
-            Store(totals[r.target][0], index, identity(r.op, r.target.dtype)) for r in loop.reductions
-        ]
+        starts = [Store(totals[r.target][0], index, identity(r.op, r.target.dtype)) for r in loop.reductions]
         terms = (*needed(before, loop.body), *accumulated(loop.body))
         ends = [Load(target, array, index) for target, (array, _) in totals.items()]
         return around(starts), Loop(loop.axis, (around(terms),)), around((*needed(before, after), *ends, *after))
@@ -300,7 +308,9 @@ class Pack:
         panels: list[ArrayRef] = []
         body = _at(self, nest.body, self.loop, lambda loop: self.packed(loop, array, panels))
         place = nest.inputs.index(array)
-        in_place = tuple(pair for pair in nest.in_place if pair[1] != place)  # it is read again after it may have been written
+        in_place = tuple(
+            pair for pair in nest.in_place if pair[1] != place
+        )  # it is read again after it may have been written
         return _rewritten(replace(nest, scratch=(*nest.scratch, *panels), in_place=in_place), body)
 
     def packed(self, loop: Loop, array: ArrayRef, panels: list[ArrayRef]) -> Body:
@@ -340,7 +350,8 @@ class Pack:
 
         def reading(body: Body) -> Body:
             return tuple(
-                Load(s.target, panel, at) if isinstance(s, Load) and s.array is array else _with_body(s, reading) for s in body
+                Load(s.target, panel, at) if isinstance(s, Load) and s.array is array else _with_body(s, reading)
+                for s in body
             )
 
         return *copy, *reading((loop,))
@@ -503,4 +514,3 @@ def _rewritten(nest: Nest, body: Body) -> Nest:
     outermost = [s for s in body if isinstance(s, Loop)]
     apart = nest.items != 1 and len(outermost) == len(body) and are_independent(outermost)
     return replace(nest, body=body, items=sum(loop.axis.extent for loop in outermost) if apart else 1)
-

@@ -21,7 +21,9 @@ def changed_operands(op: Op) -> tuple[int, ...]:
 
 
 def view_of(value: Value) -> Value | None:
-    """The value that `value` is a view of, if it is one: left outside of kernels, its op only looks at that one's memory."""
+    """The value that `value` is a view of, if it is one: left outside of kernels, its op only looks at that one's
+    memory.
+    """
     producer = value.producer
     if producer is None or not is_tensor(value):
         return None

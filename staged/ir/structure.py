@@ -48,8 +48,7 @@ WHILE = structured(
     is_control=True,
     is_loop=True,
     is_carrier=True,
-    doc="Iterations as long as the condition holds, at most `bound` of them. Its body yields as that of a `for` "
-    "does.",
+    doc="Iterations as long as the condition holds, at most `bound` of them. Its body yields as that of a `for` does.",
 )
 SCOPE = structured(
     "scope",
@@ -267,8 +266,7 @@ ASSERT = structured(
     operands="condition: condition, *values",
     attributes={"parts": tuple, "kind": str},
     effects="fail",
-    doc="Stops the program where the condition does not hold, with an error of this `kind` and a message of "
-    "`parts`.",
+    doc="Stops the program where the condition does not hold, with an error of this `kind` and a message of `parts`.",
 )
 RAISE = structured(
     "raise",

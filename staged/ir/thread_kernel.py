@@ -81,8 +81,8 @@ class Builtin:
 class Compute:
     """An elementwise op on numbers.
 
-    An `exact` one cannot overflow, divides what is not negative by what is positive, and shifts by fewer bits than there are; a
-    `checked` one may stop the program.
+    An `exact` one cannot overflow, divides what is not negative by what is positive, and shifts by fewer bits than
+    there are; a `checked` one may stop the program.
     """
 
     op: str
@@ -112,7 +112,9 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """The value of another lane of the warp: 'idx' (the lane with that number), 'up', 'down', 'xor'. All lanes take part."""
+    """The value of another lane of the warp: 'idx' (the lane with that number), 'up', 'down', 'xor'. All lanes take
+    part.
+    """
 
     kind: str
     value: Expression

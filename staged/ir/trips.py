@@ -38,7 +38,9 @@ def count_of(start: int, stop: int, step: int) -> int:
 
 
 def trip_bound(op: Op) -> int | None:
-    """The most often a loop can run, where that is known: a `for` by its bounds, a `while` that was a `for` by its attr."""
+    """The most often a loop can run, where that is known: a `for` by its bounds, a `while` that was a `for` by its
+    attr.
+    """
     return static_trip_count(op) if op.declared is FOR else Loop(op).bound
 
 

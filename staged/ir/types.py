@@ -17,7 +17,8 @@ from staged.source import here
 class DType:
     """An element type. `kind` is 'f' float, 'i' signed, 'u' unsigned, 'b' bool; `size` is in bytes.
 
-    NumPy takes it for its own (`np.zeros(3, dtype=st.f32)`), and it equals NumPy's dtype, scalar type and name with the same bits.
+    NumPy takes it for its own (`np.zeros(3, dtype=st.f32)`), and it equals NumPy's dtype, scalar type and name with the
+    same bits.
     """
 
     name: str
@@ -150,7 +151,9 @@ Shape = tuple[Extent, ...]
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """dtype + shape; `weak` marks a staged Python number (a 0-d f64, i64 or bool), which adopts the other operand's dtype."""
+    """dtype + shape; `weak` marks a staged Python number (a 0-d f64, i64 or bool), which adopts the other operand's
+    dtype.
+    """
 
     dtype: DType
     shape: Shape = ()
@@ -262,7 +265,9 @@ class Device:
         """The device number `index` of this kind: `GPU(1)` is the second GPU."""
         if isinstance(index, bool) or not isinstance(index, int) or index < 0 or (self.kind == CPU.kind and index):
             what = "there is one CPU" if self.kind == CPU.kind else f"{self.kind.upper()}s are numbered from 0"
-            raise StagingError(f"{what}, got {self.kind.upper()}({index!r})", where=here(), hint=f"`{self.kind.upper()}` or `GPU(1)`")
+            raise StagingError(
+                f"{what}, got {self.kind.upper()}({index!r})", where=here(), hint=f"`{self.kind.upper()}` or `GPU(1)`"
+            )
         return Device(self.kind, index)
 
     def __str__(self) -> str:

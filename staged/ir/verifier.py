@@ -3,17 +3,19 @@
 1. Every operand is made before it is used, in the same block or one around it, and only once.
 2. Every block ends; `yield` gives as many values as its op takes, of the types it says.
 3. `break` and `continue` name a label that is around them and pass its carried values, with their types.
-4. A structured op has the operands, blocks, results, attributes and effects that `ir/structure.py` declares for it; a branch that
+4. A structured op has the operands, blocks, results, attributes and effects that `ir/structure.py` declares for it; a
+   branch that
     yields gives the op's result types.
 5. A loop's carried values keep their types.
 6. `return` gives the function's result types, the same everywhere.
 7. Reads and writes name a Variable that the function lists, with its type.
-8. `composite`, `kernel` and transforms' blocks use nothing but their parameters and constants made inside; so does the body of
-   a function that is called.
+8. `composite`, `kernel` and transforms' blocks use nothing but their parameters and constants made inside; so does the
+   body of a function that is called.
 9. A call gives its function what it takes and has its results' types; it has the effects of what the function does.
-10. Frames are saved and loaded with the fields that their record lists; functions and frames are listed by the program alone.
-11. A `dim` op gives a symbolic dimension its size for the rest of its block. Ops on arrays of that size stand where it has one;
-    control flow, sequences and frames only pass such arrays on, and may do so elsewhere.
+10. Frames are saved and loaded with the fields that their record lists; functions and frames are listed by the program
+    alone.
+11. A `dim` op gives a symbolic dimension its size for the rest of its block. Ops on arrays of that size stand where it
+    has one; control flow, sequences and frames only pass such arrays on, and may do so elsewhere.
 
 When it objects it names the pass, shows the op and its Python line.
 """
@@ -41,7 +43,9 @@ class VerificationError(AssertionError):
 
 
 def verify_if_asked(function: Function, after: str) -> None:
-    """`verify` where STAGED_VERIFY is set, as it is in the tests: it looks for faults of ours, at a tenth of the time of staging."""
+    """`verify` where STAGED_VERIFY is set, as it is in the tests: it looks for faults of ours, at a tenth of the time
+    of staging.
+    """
     if os.environ.get("STAGED_VERIFY", "0") not in ("", "0"):
         verify(function, after)
 
@@ -108,7 +112,9 @@ class _Verifier:
             for value in (*op.operands, *op.results):
                 for dim in dims_of(value.type):
                     if dim not in self.sized:
-                        self.fail(f"the size of {value.type} is not known here: no `dim` op for {dim} stands before it", op)
+                        self.fail(
+                            f"the size of {value.type} is not known here: no `dim` op for {dim} stands before it", op
+                        )
         for effect in op.effects:
             if effect.target is not None and effect.target not in self.variables:
                 self.fail(f"variable {effect.target.name} is not listed by the function", op)

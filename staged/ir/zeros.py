@@ -21,9 +21,7 @@ def is_zeros(value: Value) -> bool:
     return isinstance(number, bool | int | float) and number == 0 and copysign(1, number) > 0
 
 
-def zeros_of(
-    builder: Builder, type: TensorType, device: Device | None = None, where: Position | None = None
-) -> Value:
+def zeros_of(builder: Builder, type: TensorType, device: Device | None = None, where: Position | None = None) -> Value:
     """Emit zeros of a tensor type."""
     number: int | float | bool = 0.0 if type.dtype.is_float else False if type.dtype.is_bool else 0
     scalar = TensorType(type.dtype, (), type.weak)

@@ -1,9 +1,9 @@
 """Attention as one nest, in memory for one row: no score is written down.
 
-Each query takes in its keys one by one. What it keeps is a state of two values, the largest score m so far and the sum l of
-exp(score - m), and a row of the values' mean, relative to m too. Where m grows, both are scaled by exp(old m - new m).
-Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; Rabe and Staats, Self-attention does not need
-O(n^2) memory, 2021.
+Each query takes in its keys one by one. What it keeps is a state of two values, the largest score m so far and the sum
+l of exp(score - m), and a row of the values' mean, relative to m too. Where m grows, both are scaled by exp(old m - new
+m). Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; Rabe and Staats, Self-attention
+does not need O(n^2) memory, 2021.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from staged.ir.types import DType
 
 
 def softmax_sum(dtype: DType) -> tuple[Fold, Local, Local]:
-    """The fold to the largest of some scores and the sum of their exponentials; by what a merge scales its left and right side."""
+    """The fold to the largest of some scores and the sum of their exponentials; by what a merge scales its left and
+    right side.
+    """
 
     def local(name: str) -> Local:
         return Local(name, dtype)
@@ -56,8 +58,11 @@ def softmax_sum(dtype: DType) -> tuple[Fold, Local, Local]:
     return Fold((m, total), starts, Merge((a, s), (b, t), body, (largest, both))), scale_a, scale_b
 
 
-def attention_nest(heads: int, queries: int, keys: int, depth: int, width: int, dtype: DType, causal: bool = False) -> Nest:
-    """softmax(q @ k.T / sqrt(depth)) @ v for each head: q is (heads, queries, depth), k (heads, keys, depth), v (heads, keys, width).
+def attention_nest(
+    heads: int, queries: int, keys: int, depth: int, width: int, dtype: DType, causal: bool = False
+) -> Nest:
+    """softmax(q @ k.T / sqrt(depth)) @ v for each head: q is (heads, queries, depth), k (heads, keys, depth), v (heads,
+    keys, width).
 
     With `causal`, a query sees the keys up to its own number.
     """
@@ -68,7 +73,8 @@ def attention_nest(heads: int, queries: int, keys: int, depth: int, width: int, 
     out = ArrayRef("out", dtype, heads * queries * width, "output")
     row = ArrayRef("row", dtype, width, "scratch")
     head, query, key, i, j = (
-        Axis(name, extent) for name, extent in (("head", heads), ("query", queries), ("key", keys), ("i", depth), ("j", width))
+        Axis(name, extent)
+        for name, extent in (("head", heads), ("query", queries), ("key", keys), ("i", depth), ("j", width))
     )
     at_q = Affine.of(head, queries * depth) + Affine.of(query, depth) + Affine.of(i)
     at_k = Affine.of(head, keys * depth) + Affine.of(key, depth) + Affine.of(i)
@@ -79,7 +85,11 @@ def attention_nest(heads: int, queries: int, keys: int, depth: int, width: int, 
     x, y, term, score, before, value, scaled, part, after, mean, result = (Local(name, dtype) for name in names)
     dot = Reduction(Local("dot", dtype), "sum")
     seen: tuple[Statement, ...] = (
-        Loop(i, (Load(x, q, at_q), Load(y, k, at_k), Compute(term, "multiply", (x, y), {}), Accumulate(dot, term)), (dot,)),
+        Loop(
+            i,
+            (Load(x, q, at_q), Load(y, k, at_k), Compute(term, "multiply", (x, y), {}), Accumulate(dot, term)),
+            (dot,),
+        ),
         Compute(score, "multiply", (dot.target, Constant(float(depth) ** -0.5, dtype)), {}),
         Take(fold, (score, Constant(1.0, dtype))),
         Loop(
@@ -100,7 +110,14 @@ def attention_nest(heads: int, queries: int, keys: int, depth: int, width: int, 
         Begin(fold),
         Loop(j, (Store(row, Affine.of(j), Constant(0.0, dtype)),)),
         Loop(key, seen),
-        Loop(j, (Load(mean, row, Affine.of(j)), Compute(result, "divide", (mean, fold.state[1]), {}), Store(out, at_out, result))),
+        Loop(
+            j,
+            (
+                Load(mean, row, Affine.of(j)),
+                Compute(result, "divide", (mean, fold.state[1]), {}),
+                Store(out, at_out, result),
+            ),
+        ),
     )
     body: tuple[Statement, ...] = (Loop(head, (Loop(query, one),)),)
     return Nest("attention", (q, k, v), (out,), (row,), body, heads)

@@ -107,7 +107,8 @@ class Space:
 class Analysis:
     """The axes of every value that some ops compute, seen from the values that leave them.
 
-    `is_boundary(value)` says which values come from outside; ops that are inlined (`kinds.is_inlined`) are walked through.
+    `is_boundary(value)` says which values come from outside; ops that are inlined (`kinds.is_inlined`) are walked
+    through.
     """
 
     def __init__(self, results: Sequence[Value], is_boundary: Callable[[Value], bool]) -> None:
@@ -155,8 +156,8 @@ class Analysis:
     def visit(self, value: Value, dims: Dims) -> None:
         """`value` is wanted along `dims`.
 
-        Exact: an elementwise op is computed at each place that is read, as often as it is; a reduction or a gather is not computed
-        again at computed places, and nothing is computed under a pad, where an index may be outside.
+        Exact: an elementwise op is computed at each place that is read, as often as it is; a reduction or a gather is
+        not computed again at computed places, and nothing is computed under a pad, where an index may be outside.
         """
         op = value.producer
         if self.is_boundary(value) or op is None:
@@ -191,8 +192,8 @@ class Analysis:
     def visit_free(self, op: Op, value: Value, dims: Dims) -> None:
         """An op that moves elements: its operand is wanted along other axes.
 
-        Exact: elements are copied. Of a frame in a frame both must be of one number, to the sign of zero: an element is read or it
-        is not, and there is one number for all the rest.
+        Exact: elements are copied. Of a frame in a frame both must be of one number, to the sign of zero: an element is
+        read or it is not, and there is one number for all the rest.
         """
         name, attrs = op.name, op.attrs
         if name in ("constant", "iota"):
@@ -296,8 +297,8 @@ class Analysis:
     def unify_reductions(self) -> None:
         """Reductions over as many elements share the loop they reduce.
 
-        Exact: each walks its own elements in row-major order. Where that cannot be one loop (`x` and its transpose) an axis comes
-        twice in a value, and the ops do not share loops.
+        Exact: each walks its own elements in row-major order. Where that cannot be one loop (`x` and its transpose) an
+        axis comes twice in a value, and the ops do not share loops.
         """
         seen: list[Op] = []
         for op in self.reduced:
@@ -351,9 +352,11 @@ class Structure:
         self.check_places()
 
     def with_rising_places(self, order: Sequence[Axis]) -> list[Axis]:
-        """`order` with the axes that an argmax walks in the order in which its places rise, in the positions that they have there.
+        """`order` with the axes that an argmax walks in the order in which its places rise, in the positions that they
+        have there.
 
-        Exact: the first of ties is the one that the loops come to first; other reductions take their elements in any order.
+        Exact: the first of ties is the one that the loops come to first; other reductions take their elements in any
+        order.
         """
         rising = list(order)
         for run in self.placed_runs():

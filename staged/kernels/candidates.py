@@ -19,16 +19,19 @@ MOST_VECTORS = 4
 SHORT_SUM = 64
 """Terms up to which a sum of floats is written out where it is no tile's."""
 WAIT = 5.5
-"""Cycles between two additions to a total. It is four, but eight totals, which would then be enough, take 40 % longer than ten."""
+"""Cycles between two additions to a total. It is four, but eight totals, which would then be enough, take 40 % longer
+than ten.
+"""
 LEFT = f"{COLUMN}_tail"
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """A product in tiles of at most `rows` rows, as equal as possible, and `columns` columns, whose totals are in registers.
+    """A product in tiles of at most `rows` rows, as equal as possible, and `columns` columns, whose totals are in
+    registers.
 
-    The loops `tile` and `panel` count tiles, `r` and `s` are inside of one. With `by_panels`, all tiles of a panel come one after the
-    other; the panel of the right operand can then be copied together before (`packs`).
+    The loops `tile` and `panel` count tiles, `r` and `s` are inside of one. With `by_panels`, all tiles of a panel come
+    one after the other; the panel of the right operand can then be copied together before (`packs`).
     """
 
     rows: int
@@ -37,7 +40,9 @@ class RegisterTile:
     packs: bool = False
 
     def rewrites(self, m: int, n: int) -> tuple[Rewriting, ...]:
-        """The directives for a product of m rows and n columns; columns that are left over are in the loop `column_tail`."""
+        """The directives for a product of m rows and n columns; columns that are left over are in the loop
+        `column_tail`.
+        """
         count = -(-m // self.rows)
         large = -(-m // count)
         fewer = count * large - m  # tiles with a row less
@@ -89,7 +94,9 @@ def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
 
 
 def tiles_of(m: int, n: int, lanes: int, machine: Machine) -> Iterator[RegisterTile]:
-    """The tiles that fit in registers: one for each total, for each vector of the right operand, for the left one and a product."""
+    """The tiles that fit in registers: one for each total, for each vector of the right operand, for the left one and a
+    product.
+    """
     for vectors in range(1, min(MOST_VECTORS, n // lanes) + 1):
         most = (machine.vector_registers - vectors - (1 if machine.fma else 2)) // vectors
         counts = {-(-m // rows) for rows in range(max(1, most // 2), most + 1)}
@@ -114,8 +121,8 @@ def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Sched
 def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
     """A product in vectors of columns, which leave each sum in its order. Sums of integers may have any order.
 
-    Short sums of floats are written out: compilers that are told of a processor where additions to one total had better not be fused
-    with multiplications (`-mtune=znver4`) fuse them nevertheless, so that the bits are those of tiles.
+    Short sums of floats are written out: compilers that are told of a processor where additions to one total had better
+    not be fused with multiplications (`-mtune=znver4`) fuse them nevertheless, so that the bits are those of tiles.
     """
     column = loops_named(nest, COLUMN)[0]
     is_float, lanes = nest.inputs[0].dtype.is_float, lanes_of(column, machine)
@@ -125,7 +132,9 @@ def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
         directives.append(Vectorise((column.axis,), lanes, frozenset((column,)), width))
     elif not is_float:
         return nest, schedule(nest, machine)
-    sums = tuple(loop.axis for loop in loops_named(nest, SUM) if loop.axis.dim is None and loop.axis.extent <= SHORT_SUM)
+    sums = tuple(
+        loop.axis for loop in loops_named(nest, SUM) if loop.axis.dim is None and loop.axis.extent <= SHORT_SUM
+    )
     if is_float and sums:
         directives.append(WriteOut(sums))
     return nest, on_cores(nest, machine, directives)

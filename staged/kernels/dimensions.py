@@ -42,7 +42,9 @@ class _Resolver(Copier):
                 self.values[op.result] = self.sizes[dim]
             else:
                 attrs = {"value": dim}
-                made = self.builder.op(prims.CONSTANT, [], [op.result.type], attrs=attrs, device=op.device, where=op.where)
+                made = self.builder.op(
+                    prims.CONSTANT, [], [op.result.type], attrs=attrs, device=op.device, where=op.where
+                )
                 self.values[op.result] = made.result
             return
         super().op(op)

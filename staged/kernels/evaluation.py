@@ -168,8 +168,8 @@ class Evaluation:
     def eval(self, value: Value, at: Indices, guards: tuple[Bound, ...] = (), fill: Constant | None = None) -> Operand:
         """The operand that holds element `at` of `value`.
 
-        Exact: an op is computed with the same operands as alone, division too; what was computed once in a scope is taken again only
-        for the same element, the same bounds and the same number around, to the sign of zero.
+        Exact: an op is computed with the same operands as alone, division too; what was computed once in a scope is
+        taken again only for the same element, the same bounds and the same number around, to the sign of zero.
         """
         # Two pads of one value may differ in nothing but what they fill in.
         key: Key = (value, at, guards, repr(fill) if guards else "")
@@ -233,8 +233,8 @@ class Evaluation:
     def eval_free(self, op: Op, value: Value, at: Indices, guards: tuple[Bound, ...], fill: Constant | None) -> Operand:
         """An op that moves elements: its operand at another index.
 
-        Exact: elements are copied. `guards` are the bounds within which the operand may be read, `fill` stands outside of all of them:
-        a frame in a frame of another number has no such form.
+        Exact: elements are copied. `guards` are the bounds within which the operand may be read, `fill` stands outside
+        of all of them: a frame in a frame of another number has no such form.
         """
         name, attrs = op.name, op.attrs
         if name == "constant":

@@ -1,5 +1,5 @@
-"""Fusion: in every block, tensor ops become `kernel` ops (one set of loops each) and `contraction` ops (a matrix product
-or convolution with what happens to its elements). Which ops share one, `groups.py` decides.
+"""Fusion: in every block, tensor ops become `kernel` ops (one set of loops each) and `contraction` ops (a matrix
+product or convolution with what happens to its elements). Which ops share one, `groups.py` decides.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def fuse(
 ) -> Function:
     """`function` with its tensor ops in kernels and contractions, each with its loop nest and schedule.
 
-    `takes_epilogue` limits what joins a contraction: libraries have few epilogues, and what they lack is better off in the
-    kernel that comes after. Without it everything joins that has the contraction's shape. `log` records the decisions.
+    `takes_epilogue` limits what joins a contraction: libraries have few epilogues, and what they lack is better off in
+    the kernel that comes after. Without it everything joins that has the contraction's shape. `log` records the
+    decisions.
     """
 
     def joins(op: Op, body: Block) -> bool:
@@ -124,7 +125,9 @@ class _BlockFuser:
             return self.value(kept)
         if is_scalar(value) or op.declared is prims.CONSTANT and isinstance(op.attrs["value"], tuple) or is_view(op):
             if is_scalar(value) and op.declared is prims.RESHAPE and op.device != CPU:
-                raise AssertionError("the host does not read a number of a device: kernels read the element that holds it")
+                raise AssertionError(
+                    "the host does not read a number of a device: kernels read the element that holds it"
+                )
             self.append(op, op.replace(operands=[self.value(operand) for operand in op.operands]))
         else:
             self.emit_kernel([op], [value])
@@ -138,8 +141,8 @@ class _BlockFuser:
                 for op in ops:
                     self.emit_kernel([op], self.groups.leaving([op]) or list(op.results))
                 return
-            # What moves elements around in ways that share no loops with the op is made before it; what a frame is put around, too.
-            # A number of a device stays there: the kernel reads the element that holds it.
+            # What moves elements around in ways that share no loops with the op is made before it; what a frame is put
+            # around, too. A number of a device stays there: the kernel reads the element that holds it.
             direct = {_as_kept(operand) for op in ops for operand in op.operands}
             moves = ops[0].declared.is_move
             body, operands, nest = self.lowered(
@@ -166,9 +169,12 @@ class _BlockFuser:
     def lowered(
         self, ops: Sequence[Op], results: Sequence[Value], is_cut: Callable[[Value], bool]
     ) -> tuple[Block, list[Value], Nest]:
-        """A group's block, what it takes from outside, and its loop nest. `is_cut` names more values to take ready made."""
+        """A group's block, what it takes from outside, and its loop nest. `is_cut` names more values to take ready
+        made.
+        """
         inside = set(ops)
-        # An op with a loop nest of its own takes everything ready made, numbers too; zeros that it changes it makes itself.
+        # An op with a loop nest of its own takes everything ready made, numbers too; zeros that it changes it makes
+        # itself.
         alone = has_own_kernel(ops[0])
 
         def is_boundary(value: Value) -> bool:
@@ -215,7 +221,8 @@ class _BlockFuser:
         sizes = [self.sizes[dim] for dim in dims]
         if len(sizes) > 1 or sizes and root.declared is not prims.MATMUL:
             raise UnsupportedError(
-                f"`{root.name}` takes arrays with one dimension whose size is known when the program runs, and only matrix "
+                f"`{root.name}` takes arrays with one dimension whose size is known when the program runs, and only "
+                "matrix "
                 f"products do; got {', '.join(str(value.type) for value in root.operands)}",
                 where=root.where,
                 hint="write one operand into an array of a fixed size first: `x = st.zeros(...); x[:n] = part`",

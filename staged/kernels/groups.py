@@ -51,7 +51,9 @@ class Node:
 
     @property
     def largest(self) -> int:
-        """The elements of the largest array that its ops work on, found once: siblings that join are as large as one another."""
+        """The elements of the largest array that its ops work on, found once: siblings that join are as large as one
+        another.
+        """
         if not self._largest:
             values = [value for op in self.ops for value in (*op.operands, *op.results)]
             self._largest = max(prod(extents(value)) for value in values)
@@ -579,7 +581,9 @@ class FusionLog:
         self.origins[_identity_of(kernel)] = (groups, first)
 
     def apart(self, a: Op, b: Op) -> str:
-        """Why the kernels `a` and `b`, of which `b` reads what `a` makes, are not one. They may be copies of those entered."""
+        """Why the kernels `a` and `b`, of which `b` reads what `a` makes, are not one. They may be copies of those
+        entered.
+        """
         keys = _identity_of(a), _identity_of(b)
         if not all(key in self.origins for key in keys):
             return "one of them was made after fusion"
@@ -588,7 +592,10 @@ class FusionLog:
             return "they stand in different blocks of the program"
         if first not in groups.node_of or second not in groups.node_of:
             return "one of them makes an array of a view"
-        return groups.obstacle(groups.node_of[first], groups.node_of[second]) or "they were not tried: each joined others first"
+        return (
+            groups.obstacle(groups.node_of[first], groups.node_of[second])
+            or "they were not tried: each joined others first"
+        )
 
 
 def _identity_of(kernel: Op) -> object:

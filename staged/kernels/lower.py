@@ -2,10 +2,10 @@
 
 Three forms, chosen by what the kernel reduces and by what is contiguous:
 
-- *rows*: loops over the independent axes around one or more passes over the reduced ones (softmax: maximum; exponentials
-  and their sum; quotient). Without reductions there is one pass and no reduced axis.
-- *columns*: the reduced axes are outside and the contiguous one is kept: one walk through memory in its order, totals in
-  a scratch row.
+- *rows*: loops over the independent axes around one or more passes over the reduced ones (softmax: maximum;
+  exponentials and their sum; quotient). Without reductions there is one pass and no reduced axis.
+- *columns*: the reduced axes are outside and the contiguous one is kept: one walk through memory in its order, totals
+  in a scratch row.
 - *lanes*: as rows, but the vectors run across rows (a reduction over few leading elements).
 
 What stands in the loops is `evaluation.py`'s: results ask for their operands at the indices they need.
@@ -49,6 +49,8 @@ SAVED_ROW_BYTES = 256 << 10
 """Rows up to this size keep an expensive value between passes; longer ones recompute it."""
 SHORT_REDUCTION = 8
 """Reductions of leading axes up to this length keep their totals in registers."""
+
+
 def lower(op: Op) -> Nest:
     """The loop nest of a `kernel` op. Raises AxisConflict if its ops do not share loops (fusion makes no such kernel)."""
     body = op.blocks[0]

@@ -38,10 +38,16 @@ def is_plain_loops(root: Op, machine: Machine) -> bool:
 
 
 def product_kernel(
-    root: Op, ops: Sequence[Op], inputs: Sequence[Value], results: Sequence[Value], epilogue: Nest | None, sizes: Sequence[Value]
+    root: Op,
+    ops: Sequence[Op],
+    inputs: Sequence[Value],
+    results: Sequence[Value],
+    epilogue: Nest | None,
+    sizes: Sequence[Value],
 ) -> tuple[Block, Nest]:
-    """The block and the nest of a kernel of a product and what happens to its elements; its operands are those of the product,
-    `inputs` and `sizes`."""
+    """The block and the nest of a kernel of a product and what happens to its elements; its operands are those of the
+    product, `inputs` and `sizes`.
+    """
     operands = (*root.operands, *inputs)
     params = [Value(value.type, value.hint) for value in (*operands, *sizes)]
     clone = Clone(lambda value: False)

@@ -51,7 +51,9 @@ def schedule(nest: Nest, machine: Machine) -> Schedule:
     chosen = {loop: width for loop, width in found.items() if loop.axis.extent >= width}
     if not chosen:
         # Short rows of plain arithmetic: narrower vectors. Functions on vectors exist for the machine's width alone.
-        short = {loop: min(width, best_width(loop.axis.extent)) for loop, width in found.items() if not calls_functions(loop)}
+        short = {
+            loop: min(width, best_width(loop.axis.extent)) for loop, width in found.items() if not calls_functions(loop)
+        }
         chosen = {loop: width for loop, width in short.items() if width > 1}
     if not chosen:
         outer = [loop for loop in loops if any(isinstance(s, Loop) for s in loop.body) and not _in_tile(nest, loop)]
@@ -76,8 +78,7 @@ def schedule(nest: Nest, machine: Machine) -> Schedule:
 
 
 def best_width(extent: int) -> int:
-    """Lanes (of 4, 8, ...) with the fewest iterations, vectors and single items together; 1 if the axis is too short.
-    """
+    """Lanes (of 4, 8, ...) with the fewest iterations, vectors and single items together; 1 if the axis is too short."""
     widths = [width for width in (4, 8, 16, 32, 64) if width <= extent]
     return min(widths, key=lambda width: extent // width + 2 * (extent % width), default=1)
 

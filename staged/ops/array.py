@@ -309,7 +309,9 @@ class StagedArray(Array):
 
     def __iter__(self) -> Iterator[Array]:
         if not self.shape or not isinstance(self.shape[0], int):
-            self._refuse("iterate over", "use `for row in x:` in a staged function over an array with a leading dimension")
+            self._refuse(
+                "iterate over", "use `for row in x:` in a staged function over an array with a leading dimension"
+            )
         return (self[index] for index in range(len(self)))
 
     def _refuse(self, what: str, hint: str) -> NoReturn:
@@ -330,8 +332,10 @@ class StagedArray(Array):
     def __bool__(self) -> bool:
         self._refuse(
             "take bool() of",
-            "write the condition as `if`/`while`/`and`/`or`/`not` in a staged function, or use `st.where` for arrays; what "
-            "a condition of a comprehension keeps has a size known while staging: collect it in a loop, with `st.Stack`",
+            "write the condition as `if`/`while`/`and`/`or`/`not` in a staged function, or use `st.where` for arrays; "
+            "what "
+            "a condition of a comprehension keeps has a size known while staging: collect it in a loop, with "
+            "`st.Stack`",
         )
 
     def __int__(self) -> int:
@@ -343,7 +347,8 @@ class StagedArray(Array):
     def __index__(self) -> int:
         self._refuse(
             "use as a Python index",
-            "for an element of a list make an array of it: `st.asarray(items)[i]`; other choices are `if`/`elif`; where an "
+            "for an element of a list make an array of it: `st.asarray(items)[i]`; other choices are `if`/`elif`; "
+            "where an "
             f"argument is meant, {static_hint(self)}",
         )
 

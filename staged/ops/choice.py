@@ -133,7 +133,8 @@ _cast: Primitive = primitive(
         Sample(((3,),), {"dtype": i32}, dtypes=_DTYPES, low=0, differentiate=()),
         Sample(((0, 2),), {"dtype": bool_}, dtypes=_DTYPES, differentiate=()),
     ],
-    doc="The same values in another dtype: floats to integers drop the fraction (see `astype` for those out of range), integers wrap "
+    doc="The same values in another dtype: floats to integers drop the fraction (see `astype` for those out of range), "
+    "integers wrap "
     "around, numbers to bools ask for != 0.",
 )
 

@@ -3,8 +3,8 @@
     @composite("softmax", vjp=lambda ct, y, x, axis: [...])
     def _softmax(x, *, axis): ...
 
-A call records ONE op `composite`: attrs `name` and the static keyword arguments; its block is the body, with a parameter
-per operand. A back end may claim the whole; else the body is inlined before fusion. Eager mode runs the body.
+A call records ONE op `composite`: attrs `name` and the static keyword arguments; its block is the body, with a
+parameter per operand. A back end may claim the whole; else the body is inlined before fusion. Eager mode runs the body.
 
 Three kinds of derivative:
 
@@ -118,7 +118,8 @@ def composite(
 ) -> Callable[[Body], Composite]:
     """Make a composite of a body `f(*operands, **static)` and enter it into `COMPOSITES`.
 
-    `slopes`, one per operand, are the derivative of one that is elementwise: both of its rules; of a single operand, also its shift.
+    `slopes`, one per operand, are the derivative of one that is elementwise: both of its rules; of a single operand,
+    also its shift.
     """
     assert slopes is None or (vjp is None and jvp is None), "slopes are both rules"
     rules = {"vjp": vjp, "jvp": jvp} if slopes is None else diagonal(slopes)

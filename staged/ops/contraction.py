@@ -19,9 +19,7 @@ from staged.ops.reduction import sum_
 from staged.ops.shape import expand_dims, moveaxis, reshape, squeeze
 
 
-def _infer_matmul(
-    a: TensorType, b: TensorType, transpose_a: bool = False, transpose_b: bool = False
-) -> TensorType:
+def _infer_matmul(a: TensorType, b: TensorType, transpose_a: bool = False, transpose_b: bool = False) -> TensorType:
     if a.ndim < 2 or b.ndim < 2:
         raise ShapeError(f"matmul needs matrices, got {a} @ {b}", hint="`x[:, None]` makes a vector a column")
     if a.dtype is not b.dtype:
@@ -56,9 +54,7 @@ def _matmul_vjp(
 
 def bilinear_jvp(tangents: Sequence[Any], first: Any, second: Any) -> Any:
     """The jvp of an op linear in each of two operands: `first(t)` and `second(t)` apply it to one tangent."""
-    parts = [
-        rule(tangent) for rule, tangent in zip((first, second), tangents, strict=True) if tangent is not None
-    ]
+    parts = [rule(tangent) for rule, tangent in zip((first, second), tangents, strict=True) if tangent is not None]
     return None if not parts else parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
@@ -155,7 +151,9 @@ def _product(shape: Sequence[Any], x: Array) -> Any:
     symbols = [extent for extent in shape if not isinstance(extent, int)]
     if len(symbols) == 1 and all(extent == 1 for extent in shape if isinstance(extent, int)):
         return symbols[0]
-    raise shape_error(f"matmul folds leading axes into one, which {x.type} does not allow", x, hint="fix one of its sizes")
+    raise shape_error(
+        f"matmul folds leading axes into one, which {x.type} does not allow", x, hint="fix one of its sizes"
+    )
 
 
 @public("dot", method=True)
@@ -215,5 +213,3 @@ def check_floats(name: str, *arrays: Array) -> None:
             *arrays,
             hint="cast it: `st.astype(x, st.f32)`",
         )
-
-

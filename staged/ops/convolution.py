@@ -71,14 +71,13 @@ def _check(x: TensorType, w: TensorType, stride: Pair, padding: Pair, dilation: 
         raise ShapeError(f"conv2d: {outputs} output channels do not divide into {groups} groups")
 
 
-def _infer_conv(
-    x: TensorType, w: TensorType, stride: Pair, padding: Pair, dilation: Pair, groups: int
-) -> TensorType:
+def _infer_conv(x: TensorType, w: TensorType, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> TensorType:
     _check(x, w, stride, padding, dilation, groups)
     shape = _output(x.shape, w.shape, stride, padding, dilation)
     if any(isinstance(extent, int) and extent < 1 for extent in shape[2:]):
         raise ShapeError(
-            f"conv2d: the kernel of {w} is larger than the padded input {x}", hint="use a smaller kernel or more padding"
+            f"conv2d: the kernel of {w} is larger than the padded input {x}",
+            hint="use a smaller kernel or more padding",
         )
     return TensorType(x.dtype, shape)
 
@@ -201,7 +200,9 @@ _conv_op: Primitive = primitive(
     ),
     samples=[Sample((x, w), attrs) for x, w, attrs in _CASES],
     bad=[
-        BadSample((TensorType(f32, (2, 3, 5)), TensorType(f32, (2, 3, 3, 3))), ShapeError, "4-dimensional input", _PLAIN),
+        BadSample(
+            (TensorType(f32, (2, 3, 5)), TensorType(f32, (2, 3, 3, 3))), ShapeError, "4-dimensional input", _PLAIN
+        ),
         BadSample((TensorType(f32, (2, 3, 5, 5)), TensorType(f32, (2, 4, 3, 3))), ShapeError, "channels", _PLAIN),
         BadSample((TensorType(f32, (2, 3, 5, 5)), TensorType(f64, (2, 3, 3, 3))), DTypeError, "one dtype", _PLAIN),
         BadSample((TensorType(i64, (2, 3, 5, 5)), TensorType(i64, (2, 3, 3, 3))), DTypeError, "floats", _PLAIN),
@@ -299,7 +300,9 @@ def _with_bias(y: Array, bias: Any) -> Array:
         return y
     added = as_array(bias)
     if added.shape != y.shape[1:2]:
-        raise shape_error(f"a convolution's bias has one number per output channel, {y.shape[1]}, got {added.type}", y, added)
+        raise shape_error(
+            f"a convolution's bias has one number per output channel, {y.shape[1]}, got {added.type}", y, added
+        )
     return y + reshape(cast(added, y.dtype), (1, -1, 1, 1))
 
 
@@ -367,8 +370,8 @@ def conv_transpose2d(
     """The transpose of `conv2d`, which spreads each element by the kernel. torch `nn.functional.conv_transpose2d`.
 
     Shapes: x (N, C, H, W) or (C, H, W); weight (C, O / groups, kH, kW); bias (O,); result (N, O, OH, OW) with
-    OH = (H - 1) * stride - 2 padding + dilation * (kH - 1) + output_padding + 1. Raises ShapeError where sizes do not fit,
-    or `output_padding` is not below the stride.
+    OH = (H - 1) * stride - 2 padding + dilation * (kH - 1) + output_padding + 1. Raises ShapeError where sizes do not
+    fit, or `output_padding` is not below the stride.
     """
     image, w = promoted(x, weight, name="conv_transpose2d")
     if image.ndim not in (3, 4) or w.ndim != 4 or image.shape[-3] != w.shape[0]:
@@ -407,7 +410,9 @@ def conv_transpose2d(
 def _check_line(name: str, x: Array, w: Array) -> None:
     if x.ndim not in (2, 3) or w.ndim != 3:
         raise shape_error(
-            f"{name} needs an input (N, C, L) or (C, L) and a weight (O, C / groups, K), got {x.type} and {w.type}", x, w
+            f"{name} needs an input (N, C, L) or (C, L) and a weight (O, C / groups, K), got {x.type} and {w.type}",
+            x,
+            w,
         )
 
 

@@ -1,9 +1,9 @@
 """Connectionist temporal classification: the likelihood of a text under every way that a sequence may spell it.
 
-A path through (T, C) log-probabilities spells its labels with repetitions merged and blanks dropped. The states of a text
-of S labels are its labels with a blank before, between and after them: 2 S + 1. Probabilities are summed over all paths by
-a recursion over the steps, in logarithms; `NEVER` stands for the logarithm of 0, finite so that differences of it are.
-Source: Graves, Fernandez, Gomez and Schmidhuber, Connectionist temporal classification, 2006.
+A path through (T, C) log-probabilities spells its labels with repetitions merged and blanks dropped. The states of a
+text of S labels are its labels with a blank before, between and after them: 2 S + 1. Probabilities are summed over all
+paths by a recursion over the steps, in logarithms; `NEVER` stands for the logarithm of 0, finite so that differences of
+it are. Source: Graves, Fernandez, Gomez and Schmidhuber, Connectionist temporal classification, 2006.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def _ctc_vjp(cts: Any, results: Any, *operands: Array, blank: int) -> list[Array
 def _ctc(
     log_probs: Array, targets: Array, input_lengths: Array, target_lengths: Array, *, blank: int
 ) -> tuple[Array, ...]:
-    """The losses (N,), at least -NEVER where no path spells the text; and by step, from 0 on, the paths (T + 1, N, 2 S + 1).
+    """The losses (N,), at least -NEVER where no path spells the text; and by step, from 0 on, the paths (T + 1, N, 2 S
+    + 1).
 
     The paths are the log-probabilities, summed over all that have come to a state.
     """
@@ -225,12 +226,16 @@ def _check_ctc(scores: Array, texts: Array, lengths: list[Array], blank: Any) ->
     if not (
         isinstance(count, int) and isinstance(batch, int) and isinstance(classes, int) and isinstance(longest, int)
     ):
-        raise shape_error(f"ctc_loss needs sizes fixed while staging, got {scores.type} and {texts.type}", scores, texts)
+        raise shape_error(
+            f"ctc_loss needs sizes fixed while staging, got {scores.type} and {texts.type}", scores, texts
+        )
     if not isinstance(blank, int) or not 0 <= blank < classes:
         raise shape_error(f"ctc_loss: the blank is one of {classes} classes, got {blank!r}", scores)
     for what, array in (("input_lengths", lengths[0]), ("target_lengths", lengths[1]), ("targets", texts)):
         if not array.dtype.is_integer:
             raise dtype_error(f"ctc_loss needs integer {what}, got {array.type}", array)
         if array is not texts and array.shape != texts.shape[:1]:
-            raise shape_error(f"ctc_loss needs one of {what} for each of {texts.shape[0]} targets, got {array.type}", array)
+            raise shape_error(
+                f"ctc_loss needs one of {what} for each of {texts.shape[0]} targets, got {array.type}", array
+            )
     return count, classes, longest

@@ -1,7 +1,8 @@
 """Elementwise ops: one result element from the operands' elements at the same place.
 
 The primitives take operands of one type (shape, dtype, weakness); the public functions promote and broadcast first.
-Since the derivative is diagonal, one rule per operand, linear in `t`, serves as vjp (t: cotangent) and jvp (t: tangent).
+Since the derivative is diagonal, one rule per operand, linear in `t`, serves as vjp (t: cotangent) and jvp (t:
+tangent).
 """
 
 from __future__ import annotations
@@ -263,7 +264,12 @@ acos: Unary = _maths(
     numpy=("arccos",),
 )
 atan: Unary = _maths(
-    "atan", np.arctan, lambda t, y, x: t / (x * x + 1.0), doc="Inverse tangent, in radians.", harmless=True, numpy=("arctan",)
+    "atan",
+    np.arctan,
+    lambda t, y, x: t / (x * x + 1.0),
+    doc="Inverse tangent, in radians.",
+    harmless=True,
+    numpy=("arctan",),
 )
 sinh: Unary = _maths("sinh", np.sinh, lambda t, y, x: t * cosh(x), doc="Hyperbolic sine.")
 cosh: Unary = _maths("cosh", np.cosh, lambda t, y, x: t * sinh(x), doc="Hyperbolic cosine.")
@@ -285,7 +291,12 @@ floor: Unary = _unary("floor", np.floor, FLOATS, flat=True, doc="The largest int
 ceil: Unary = _unary("ceil", np.ceil, FLOATS, flat=True, doc="The smallest integer not below x, as a float.")
 trunc: Unary = _unary("trunc", np.trunc, FLOATS, flat=True, doc="x without its fraction: rounded towards 0.")
 round_: Unary = _unary(
-    "round", np.rint, FLOATS, flat=True, doc="The nearest integer, halves to even (as Python and NumPy).", numpy=("around", "rint")
+    "round",
+    np.rint,
+    FLOATS,
+    flat=True,
+    doc="The nearest integer, halves to even (as Python and NumPy).",
+    numpy=("around", "rint"),
 )
 isnan: Unary = _unary("isnan", np.isnan, FLOATS, result=bool_, doc="Whether x is not a number.")
 isinf: Unary = _unary("isinf", np.isinf, FLOATS, result=bool_, doc="Whether x is an infinity.")
@@ -294,7 +305,13 @@ isfinite: Unary = _unary("isfinite", np.isfinite, FLOATS, result=bool_, doc="Whe
 # ---- numbers --------------------------------------------------------------------------------------
 
 negative: Unary = _unary(
-    "negative", np.negative, NUMBERS, lambda t, y, x: -t, doc="-x; wraps around for integers.", harmless=True, torch=("neg",)
+    "negative",
+    np.negative,
+    NUMBERS,
+    lambda t, y, x: -t,
+    doc="-x; wraps around for integers.",
+    harmless=True,
+    torch=("neg",),
 )
 square: Unary = _unary("square", np.square, NUMBERS, lambda t, y, x: t * (x * 2.0), doc="x * x.", harmless=True)
 abs_: Unary = _unary(
@@ -324,15 +341,29 @@ accumulate: Binary = _binary(
     np.add,
     FLOATS,
     [lambda t, y, a, b: t, lambda t, y, a, b: t],
-    doc="The sum of two cotangents: a + b, but a zero of either sign may count as nothing, and terms add up in any order. "
-    "Reverse mode writes it, so that a part which is zero almost everywhere is added where it is not; `simplify` makes it `add`.",
+    doc="The sum of two cotangents: a + b, but a zero of either sign may count as nothing, and terms add up in any "
+    "order. "
+    "Reverse mode writes it, so that a part which is zero almost everywhere is added where it is not; `simplify` makes "
+    "it `add`.",
     enter=False,
 )
 subtract: Binary = _binary(
-    "subtract", np.subtract, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: -t], doc="a - b.", harmless=True, torch=("sub",)
+    "subtract",
+    np.subtract,
+    NUMBERS,
+    [lambda t, y, a, b: t, lambda t, y, a, b: -t],
+    doc="a - b.",
+    harmless=True,
+    torch=("sub",),
 )
 multiply: Binary = _binary(
-    "multiply", np.multiply, NUMBERS, [lambda t, y, a, b: t * b, lambda t, y, a, b: t * a], doc="a * b.", harmless=True, torch=("mul",)
+    "multiply",
+    np.multiply,
+    NUMBERS,
+    [lambda t, y, a, b: t * b, lambda t, y, a, b: t * a],
+    doc="a * b.",
+    harmless=True,
+    torch=("mul",),
 )
 divide: Binary = _binary(
     "divide",
@@ -364,7 +395,9 @@ minimum: Binary = _binary(
 
 
 def _per_square(t: Any, side: Any, a: Any, b: Any) -> Any:
-    """t * side / (a^2 + b^2), of sides divided by the longer one first, so that no square leaves the range; 0 at (0, 0)."""
+    """t * side / (a^2 + b^2), of sides divided by the longer one first, so that no square leaves the range; 0 at (0,
+    0).
+    """
     length = stop_gradient(maximum(abs_(a), abs_(b)))
     is_origin = length == 0
     scale = select(is_origin | isinf(length), ones_of(length), length)
@@ -628,8 +661,8 @@ def bitwise_invert(x: Any) -> Array:
 def clip(x: Any, min: Any = None, max: Any = None) -> Array:
     """`x` kept within [min, max]; None leaves a side open. Array API `clip`.
 
-    Where `min` is above `max`, every element is `max`, and NaN at a bound that is NaN, as in NumPy and torch. At a bound the gradient
-    is passed on, beyond it is 0, as in torch.
+    Where `min` is above `max`, every element is `max`, and NaN at a bound that is NaN, as in NumPy and torch. At a
+    bound the gradient is passed on, beyond it is 0, as in torch.
     """
     kept = as_array(x)
     # Not minimum(maximum(x)), which would split the gradient at a bound. NaN compares false and so stays NaN.

@@ -68,7 +68,8 @@ _check_op: Primitive = primitive(
         BadSample((TensorType(i64, (2,)),), DTypeError, "i64 scalar", {"extent": 3}),
         BadSample((TensorType(f32),), DTypeError, "i64 scalar", {"extent": 3}),
     ],
-    doc="The index counted from the front; stops the program where it, or a window of `width` from it, is out of range, or where"
+    doc="The index counted from the front; stops the program where it, or a window of `width` from it, is out of "
+    "range, or where"
     " the axis has no element for the function `of` to find.",
     why_not_differentiable="its result is a position",
 )
@@ -229,7 +230,10 @@ _take_op: Primitive = primitive(
         np.take(x, _wrapped(indices, x.shape[axis], meaning), axis=axis)
     ),
     effects=FAIL,
-    vjp=lambda ct, y, x, indices, axis, meaning="index": [bind(_scatter_add_op, [zeros_like(x), indices, ct], axis=axis), None],
+    vjp=lambda ct, y, x, indices, axis, meaning="index": [
+        bind(_scatter_add_op, [zeros_like(x), indices, ct], axis=axis),
+        None,
+    ],
     jvp=lambda tangents, y, operands, axis, meaning="index": (
         None if tangents[0] is None else bind(_take_op, [tangents[0], operands[1]], axis=axis)
     ),
@@ -244,7 +248,8 @@ _take_op: Primitive = primitive(
         BadSample((TensorType(f32, (4,)), TensorType(i64, (2,))), ShapeError, "does not fit", {"axis": 1}),
         BadSample((TensorType(f32, (4,)), TensorType(i64)), ShapeError, "a single one", {"axis": 0}),
     ],
-    doc="Elements of x along `axis` at the indices: x.shape[:axis] + indices.shape + x.shape[axis + 1:]. Labels never wrap.",
+    doc="Elements of x along `axis` at the indices: x.shape[:axis] + indices.shape + x.shape[axis + 1:]. Labels never "
+    "wrap.",
 )
 
 
@@ -267,7 +272,8 @@ _take_along_op: Primitive = primitive(
     ),
     effects=FAIL,
     vjp=lambda ct, y, x, indices, axis, meaning="index": [
-        bind(_scatter_add_along_op, [zeros_like(x), indices, ct], axis=axis), None
+        bind(_scatter_add_along_op, [zeros_like(x), indices, ct], axis=axis),
+        None,
     ],
     jvp=lambda tangents, y, operands, axis, meaning="index": (
         None if tangents[0] is None else bind(_take_along_op, [tangents[0], operands[1]], axis=axis)
@@ -282,7 +288,8 @@ _take_along_op: Primitive = primitive(
         BadSample((TensorType(f32, (4, 2)), TensorType(i64, (3, 1))), ShapeError, "another axis", {"axis": 1}),
         BadSample((TensorType(f32, (4,)), TensorType(bool_, (4,))), DTypeError, "integer indices", {"axis": 0}),
     ],
-    doc="Element (.., i, ..) of the result is x at (.., indices[.., i, ..], ..): NumPy's `take_along_axis`. Labels never wrap.",
+    doc="Element (.., i, ..) of the result is x at (.., indices[.., i, ..], ..): NumPy's `take_along_axis`. Labels "
+    "never wrap.",
 )
 
 
@@ -355,7 +362,8 @@ _scatter_add_op: Primitive = primitive(
             {"axis": 0},
         ),
     ],
-    doc="x with the updates added at the indices along `axis`; an index that comes twice gets both. Adds in row-major order.",
+    doc="x with the updates added at the indices along `axis`; an index that comes twice gets both. Adds in row-major "
+    "order.",
 )
 
 
@@ -387,9 +395,7 @@ def _last_writers(x: Array, indices: Array, like: Array, axis: int) -> Array:
     return broadcast(reshape(last, wide), like.shape)
 
 
-def _scatter_vjp(
-    ct: Array, y: Array, x: Array, indices: Array, updates: Array, axis: int
-) -> list[Array | None]:
+def _scatter_vjp(ct: Array, y: Array, x: Array, indices: Array, updates: Array, axis: int) -> list[Array | None]:
     stays = select(
         _last_writers(x, indices, updates, axis), bind(_take_op, [ct, indices], axis=axis), zeros_like(updates)
     )
@@ -428,7 +434,10 @@ _scatter_op: Primitive = primitive(
             (TensorType(f32, (4,)), TensorType(i64, (2,)), TensorType(f32, (3,))), ShapeError, "must be", {"axis": 0}
         ),
         BadSample(
-            (TensorType(f32, (4,)), TensorType(i64, (2,)), TensorType(f64, (2,))), DTypeError, "cannot write", {"axis": 0}
+            (TensorType(f32, (4,)), TensorType(i64, (2,)), TensorType(f64, (2,))),
+            DTypeError,
+            "cannot write",
+            {"axis": 0},
         ),
     ],
     doc="x with the updates written at the indices along `axis`; of an index that comes twice the last update stays.",
@@ -498,7 +507,8 @@ def at_labels(x: Array, labels: Array, meaning: str = "label") -> Array:
 
 
 def _check_of_no_elements(x: Array, indices: Array, axis: int) -> None:
-    """Check indices by themselves where there may be no elements to read or write at them, as a loop over those would not.
+    """Check indices by themselves where there may be no elements to read or write at them, as a loop over those would
+    not.
 
     Of axes with no elements, and with as many as the program finds, which may be none.
     """
@@ -566,8 +576,8 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
 def dynamic_slice(x: Any, start: Any, size: Any, axis: int = 0) -> Array:
     """`size` elements of `x` along `axis` from a staged `start` on; the size is fixed while staging, or a dimension.
 
-    A start from which `size` elements do not fit stops the program with the line. Negative starts count from the end, but
-    not for a dimension's elements.
+    A start from which `size` elements do not fit stops the program with the line. Negative starts count from the end,
+    but not for a dimension's elements.
     """
     array = as_array(x)
     along = axis_of(axis, array.ndim, "dynamic_slice")

@@ -225,7 +225,8 @@ def _times(count: int, extent: Extent, x: Array) -> Extent:
 
 @public("roll", method=True)
 def roll(x: Any, shift: Any, axis: int | tuple[int, ...] | None = None) -> Array:
-    """`x` with elements moved on by `shift` (an integer, also a staged one) along `axis` (None: in the flattened array).
+    """`x` with elements moved on by `shift` (an integer, also a staged one) along `axis` (None: in the flattened
+    array).
 
     Several axes have a shift each, or one for all. Array API `roll`.
     """

@@ -1,7 +1,7 @@
 """Loops inside composites: one loop of the program where ops are recorded, a Python loop where they are computed.
 
-Users write `for` statements, which the front end stages. Composites are plain functions of arrays, so they say it with a
-function: `scan(count, initial, body)` is
+Users write `for` statements, which the front end stages. Composites are plain functions of arrays, so they say it with
+a function: `scan(count, initial, body)` is
 
     for t in range(count):
         initial = body(t, *initial)

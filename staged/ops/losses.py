@@ -108,11 +108,14 @@ def _cross_entropy_jvp(tangents: Any, results: Any, operands: Any, reduction: st
     return reduced(t_log_sum - _picked(t, labels), reduction), t_log_sum, zeros_like(results[2])
 
 
-@composite("cross_entropy", vjp=_cross_entropy_vjp, jvp=_cross_entropy_jvp, samples=[Sample(_ROWS, {"reduction": "mean"})])
+@composite(
+    "cross_entropy", vjp=_cross_entropy_vjp, jvp=_cross_entropy_jvp, samples=[Sample(_ROWS, {"reduction": "mean"})]
+)
 def _cross_entropy(logits: Array, labels: Array, *, reduction: str) -> tuple[Array, ...]:
     """The loss; then, by row, log(sum(exp(logits - peak))) and the peak, a constant to derivatives.
 
-    The two are apart, and the peak leaves the picked logit first: a sum with large logits would round off the probabilities.
+    The two are apart, and the peak leaves the picked logit first: a sum with large logits would round off the
+    probabilities.
     """
     peak = stop_gradient(finite_peak(logits, (logits.ndim - 1,)))
     log_sum = log(sum_(exp(logits - peak), -1))
@@ -132,14 +135,13 @@ def cross_entropy(
 ) -> Array:
     """Negative log-likelihood of `labels` under softmax(logits), in nats. torch `nn.functional.cross_entropy`.
 
-    Shapes: logits (N, C) float, or (..., C); labels (N,), or (...), integers, 0 <= label < C; weight (C,), a factor for each
-    class. Returns () of the logits' dtype, or one loss per row for `reduction="none"`. Rows labelled `ignore_index` count
-    nothing; the mean is over the weights of the others (NaN where there are none). `label_smoothing` gives that share of each
-    label to all classes alike.
-    Numerics: subtracts each row's maximum first, so large finite logits do not overflow.
-    Raises: ShapeError or DTypeError while staging where the two do not belong together; a label out of range stops the
-    program when it runs.
-    Source: Goodfellow, Bengio and Courville, Deep Learning, section 6.2.2.3.
+    Shapes: logits (N, C) float, or (..., C); labels (N,), or (...), integers, 0 <= label < C; weight (C,), a factor for
+    each class. Returns () of the logits' dtype, or one loss per row for `reduction="none"`. Rows labelled
+    `ignore_index` count nothing; the mean is over the weights of the others (NaN where there are none).
+    `label_smoothing` gives that share of each label to all classes alike. Numerics: subtracts each row's maximum first,
+    so large finite logits do not overflow. Raises: ShapeError or DTypeError while staging where the two do not belong
+    together; a label out of range stops the program when it runs. Source: Goodfellow, Bengio and Courville, Deep
+    Learning, section 6.2.2.3.
     """
     check_reduction("cross_entropy", reduction)
     scores, targets = as_float(logits, "cross_entropy"), as_array(labels)
@@ -163,7 +165,9 @@ def _weighted(
     factors = None if weight is None else as_array(weight, log_probs.dtype)
     if factors is not None:
         if factors.shape != (classes,):
-            raise shape_error(f"{name} takes one weight per class, ({classes},), got {factors.type}", log_probs, factors)
+            raise shape_error(
+                f"{name} takes one weight per class, ({classes},), got {factors.type}", log_probs, factors
+            )
     counts = None if ignored is None else labels != ignored
     known = labels if counts is None else where(counts, labels, 0)
     losses = -_picked(log_probs, known)
@@ -249,7 +253,9 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
     size = abs_(left - right)
     # The line sees no delta where it is not taken: an infinite one would make its slope, times 0, NaN.
     slope = where(size < delta, 1.0, delta)
-    return reduced(where(size < delta, 0.5 * _square_below(left - right, delta), slope * (size - 0.5 * slope)), reduction)
+    return reduced(
+        where(size < delta, 0.5 * _square_below(left - right, delta), slope * (size - 0.5 * slope)), reduction
+    )
 
 
 def _square_below(difference: Array, limit: Any) -> Array:
@@ -268,7 +274,9 @@ def binary_cross_entropy_with_logits(logits: Any, target: Any, *, reduction: str
 
 @public("smooth_l1_loss")
 def smooth_l1_loss(prediction: Any, target: Any, *, reduction: str = "mean", beta: float = 1.0) -> Array:
-    """`huber_loss` divided by `beta`: near 0 a parabola, beyond `beta` a line of slope 1. torch's function of this name."""
+    """`huber_loss` divided by `beta`: near 0 a parabola, beyond `beta` a line of slope 1. torch's function of this
+    name.
+    """
     check_reduction("smooth_l1_loss", reduction)
     check_argument(not is_number(beta) or beta >= 0, f"smooth_l1_loss: beta is at least 0, got {beta}")
     left, right = _pair_of("smooth_l1_loss", prediction, target)
@@ -315,7 +323,8 @@ def _binary_cross_entropy(p: Array, target: Array) -> Array:
 
 @public("kl_div")
 def kl_div(log_probs: Any, target: Any, *, reduction: str = "mean", log_target: bool = False) -> Array:
-    """target * (log(target) - log_probs), of probabilities or (`log_target`) their logarithms. torch `functional.kl_div`.
+    """target * (log(target) - log_probs), of probabilities or (`log_target`) their logarithms. torch
+    `functional.kl_div`.
 
     `reduction="batchmean"` is the divergence itself: the sum over all but the first axis.
     """

@@ -1,4 +1,5 @@
-"""Normalisations over layers, batches and groups of channels, and norms; with their own derivatives where these are better.
+"""Normalisations over layers, batches and groups of channels, and norms; with their own derivatives where these are
+better.
 
 The derivatives are written to fuse: elementwise around sums over the axes that were normalised.
 """
@@ -105,9 +106,7 @@ def _layer_norm(x: Array, *affine: Array, axes: Any, eps: float, parts: str) -> 
 
 
 @public("layer_norm")
-def layer_norm(
-    x: Any, normalized_shape: Any = None, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Array:
+def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last axes. torch `nn.functional.layer_norm`.
 
     Shapes: x (..., *normalized_shape); weight and bias normalized_shape; by default the last axis alone.
@@ -191,9 +190,7 @@ def _scaled(centred: Array, rstd: Array, affine: Sequence[Array], parts: str) ->
     "batch_norm_inference",
     samples=[Sample(((4, 5), (5,), (5,), (5,), (5,)), {"eps": 1e-5, "parts": "wb"}, low=0.2, high=2.0)],
 )
-def _batch_norm_inference(
-    x: Array, centre: Array, variance: Array, *affine: Array, eps: float, parts: str
-) -> Array:
+def _batch_norm_inference(x: Array, centre: Array, variance: Array, *affine: Array, eps: float, parts: str) -> Array:
     return _scaled(x - _per_channel(centre, x.ndim), rsqrt(variance + eps), affine, parts)
 
 
@@ -251,8 +248,8 @@ def _channels(name: str, x: Array) -> tuple[Any]:
 def batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias per channel, with statistics that are given: for inference.
 
-    Shapes: x (N, C, ...); the others (C,). torch `nn.functional.batch_norm` with `training=False`; `nn.BatchNorm2d` keeps
-    the statistics. Source: Ioffe and Szegedy, Batch normalization, 2015.
+    Shapes: x (N, C, ...); the others (C,). torch `nn.functional.batch_norm` with `training=False`; `nn.BatchNorm2d`
+    keeps the statistics. Source: Ioffe and Szegedy, Batch normalization, 2015.
     """
     array = as_float(x, "batch_norm")
     check_known("batch_norm", "eps", eps)
@@ -275,10 +272,9 @@ def batch_norm_training(
     """Batch norm with the statistics of x itself, and these: (y, mean, var), for training.
 
     Shapes: x (N, C, ...); weight, bias, mean and var (C,). The variance that y is divided by is over n, the number of
-    elements of a channel; the one that is returned over n - `correction` (torch's running statistics have 1). The gradient
-    goes through the statistics.
-    Raises ShapeError where a channel has one element: it has no variance.
-    Source: Ioffe and Szegedy, Batch normalization, 2015.
+    elements of a channel; the one that is returned over n - `correction` (torch's running statistics have 1). The
+    gradient goes through the statistics. Raises ShapeError where a channel has one element: it has no variance. Source:
+    Ioffe and Szegedy, Batch normalization, 2015.
     """
     array = as_float(x, "batch_norm_training")
     check_known("batch_norm_training", "eps", eps)
@@ -350,7 +346,9 @@ def instance_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 
 
 @public("normalize")
 def normalize(x: Any, p: float = 2.0, axis: int | None = None, eps: float = 1e-12) -> Array:
-    """x divided by its p-norm along `axis` (by default 1, or the only one), at least `eps`. torch `nn.functional.normalize`."""
+    """x divided by its p-norm along `axis` (by default 1, or the only one), at least `eps`. torch
+    `nn.functional.normalize`.
+    """
     array = as_float(x, "normalize")
     if axis is None:
         axis = 0 if array.ndim == 1 else 1
@@ -361,8 +359,8 @@ def normalize(x: Any, p: float = 2.0, axis: int | None = None, eps: float = 1e-1
 def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Array:
     """The `ord`-norm over `axis` (None: all of them, an int or a tuple). NumPy and torch `linalg.norm` of vectors.
 
-    1 sums absolute values, 2 is Euclid's, `inf` and `-inf` are the largest and the smallest absolute value, 0 counts what is
-    not 0, any other number p is sum(abs(x)^p)^(1/p). Derivatives follow torch: 0 at 0, ties share evenly.
+    1 sums absolute values, 2 is Euclid's, `inf` and `-inf` are the largest and the smallest absolute value, 0 counts
+    what is not 0, any other number p is sum(abs(x)^p)^(1/p). Derivatives follow torch: 0 at 0, ties share evenly.
     """
     array = as_float(x, "norm")
     if not is_number(ord):

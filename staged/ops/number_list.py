@@ -11,7 +11,8 @@ from staged.ir.types import DType, TensorType, f32, f64
 class NumberList:
     """Nested lists of Python numbers, or of staged ones: an array once its dtype is known.
 
-    `items` are tuples in tuples; `type` is weak, with the shape of the array and the dtype of the numbers among themselves.
+    `items` are tuples in tuples; `type` is weak, with the shape of the array and the dtype of the numbers among
+    themselves.
     """
 
     __slots__ = ("items", "type")
@@ -22,7 +23,9 @@ class NumberList:
 
     @property
     def natural(self) -> DType:
-        """The dtype of the array that the list is by itself: f32 for floats, as for every array that is made of numbers."""
+        """The dtype of the array that the list is by itself: f32 for floats, as for every array that is made of
+        numbers.
+        """
         return f32 if self.type.dtype is f64 else self.type.dtype
 
     def numbers(self) -> Iterator[Any]:

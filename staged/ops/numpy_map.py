@@ -167,8 +167,12 @@ def _call(name: str, function: Callable[..., Any], args: Sequence[Any], options:
 def _by_numpy(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], missing: _MissingError) -> Any:
     """NumPy's function on the elements, in plain Python. `out` must be an array of NumPy's."""
     out = kwargs.get("out")
-    if not current_context().is_plain or any(isinstance(each, Array) for each in (out if isinstance(out, tuple) else (out,))):
-        raise StagingError(f"{missing.what} is not available on arrays of staged", where=here(), hint=missing.hint) from None
+    if not current_context().is_plain or any(
+        isinstance(each, Array) for each in (out if isinstance(out, tuple) else (out,))
+    ):
+        raise StagingError(
+            f"{missing.what} is not available on arrays of staged", where=here(), hint=missing.hint
+        ) from None
     given = {key: value if key == "out" else _elements(value) for key, value in kwargs.items()}
     return _own(function(*map(_elements, args), **given))
 

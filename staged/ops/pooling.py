@@ -36,7 +36,9 @@ def _pooled(name: str, x: TensorType, kernel: Pair, stride: Pair, padding: Pair)
     height = window_count(x.shape[2], kernel[0], stride[0], padding[0])
     width = window_count(x.shape[3], kernel[1], stride[1], padding[1])
     if min(height, width) < 1:
-        raise ShapeError(f"{name}: the kernel {kernel} is larger than the padded input {x}", hint="use a smaller kernel")
+        raise ShapeError(
+            f"{name}: the kernel {kernel} is larger than the padded input {x}", hint="use a smaller kernel"
+        )
     return *x.shape[:2], height, width
 
 
@@ -129,9 +131,7 @@ def _max_backward_reference(ct: Data, indices: Data, input_shape: Any, **_: Any)
 
 
 def _spread(ct: Array, indices: Array, shape: Shape, kernel: Pair, stride: Pair, padding: Pair) -> Array:
-    return bind(
-        _max_backward_op, [ct, indices], input_shape=shape, kernel=kernel, stride=stride, padding=padding
-    )
+    return bind(_max_backward_op, [ct, indices], input_shape=shape, kernel=kernel, stride=stride, padding=padding)
 
 
 _POOL_2 = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}
@@ -176,9 +176,7 @@ def _infer_mean(x: TensorType, kernel: Pair, stride: Pair, padding: Pair) -> Ten
     return TensorType(x.dtype, _pooled("avg_pool2d", x, kernel, stride, padding))
 
 
-def _infer_mean_backward(
-    ct: TensorType, input_shape: Shape, kernel: Pair, stride: Pair, padding: Pair
-) -> TensorType:
+def _infer_mean_backward(ct: TensorType, input_shape: Shape, kernel: Pair, stride: Pair, padding: Pair) -> TensorType:
     result = TensorType(ct.dtype, input_shape)
     wanted = _infer_mean(result, kernel, stride, padding)
     if wanted != ct:
@@ -234,9 +232,7 @@ _mean_backward_op: Primitive = primitive(
         for shape, attrs in _MEAN_CASES
     ],
     bad=[
-        BadSample(
-            (TensorType(f32, (1, 1, 3, 3)),), ShapeError, "cotangent", {"input_shape": (1, 1, 4, 4), **_POOL_2}
-        )
+        BadSample((TensorType(f32, (1, 1, 3, 3)),), ShapeError, "cotangent", {"input_shape": (1, 1, 4, 4), **_POOL_2})
     ],
     doc="The cotangent of avg_pool2d's input: each window's is shared evenly among its elements.",
 )
@@ -283,8 +279,8 @@ def _longer(image: Array, attrs: dict[str, Pair], value: Any) -> Array:
 def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *, ceil_mode: bool = False) -> Array:
     """The maximum of each window; `stride` is the kernel size unless given. torch `nn.functional.max_pool2d`.
 
-    Shapes: x (N, C, H, W) or (C, H, W). Ties give their gradient to the first. Padding is never chosen. With `ceil_mode`
-    the last window may reach over the edge.
+    Shapes: x (N, C, H, W) or (C, H, W). Ties give their gradient to the first. Padding is never chosen. With
+    `ceil_mode` the last window may reach over the edge.
     """
     array = as_array(x)
     attrs = _attrs(kernel_size, stride, padding)
@@ -381,7 +377,8 @@ def _shares(extent: int, count: int, like: Array) -> Array:
 def adaptive_max_pool2d(x: Any, output_size: Any) -> Array:
     """Maxima over windows that share the image out evenly, to a result of `output_size`. torch's function of this name.
 
-    Shapes: as in `adaptive_avg_pool2d`. Raises ShapeError where the windows would overlap: `output_size` divides the image.
+    Shapes: as in `adaptive_avg_pool2d`. Raises ShapeError where the windows would overlap: `output_size` divides the
+    image.
     """
     array = as_array(x)
     image = _images("adaptive_max_pool2d", array)

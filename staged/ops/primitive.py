@@ -35,10 +35,14 @@ with several results `ct` and `result` are tuples (a `ct` may be None where that
 """
 
 JvpRule = Callable[..., Any]
-"""`jvp(*tangents, result, *operands, **attrs)` is `jvp(tangents, result, operands, **attrs)`: tangents may be None (zero)."""
+"""`jvp(*tangents, result, *operands, **attrs)` is `jvp(tangents, result, operands, **attrs)`: tangents may be None
+(zero).
+"""
 
 Slope = Callable[..., Any]
-"""`slope(t, result, *operands, **attrs)`: the part of an elementwise derivative that `t`, of one operand, brings; linear in t."""
+"""`slope(t, result, *operands, **attrs)`: the part of an elementwise derivative that `t`, of one operand, brings;
+linear in t.
+"""
 
 
 ShiftRule = Callable[[dict[str, Any], Extent], dict[str, Any]]

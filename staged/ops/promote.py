@@ -1,9 +1,10 @@
-"""Operands of one op brought together: Python numbers and NumPy arrays become handles, dtypes promote, shapes broadcast.
+"""Operands of one op brought together: Python numbers and NumPy arrays become handles, dtypes promote, shapes
+broadcast.
 
 Dtypes promote as in the Array API; where it leaves the choice, an integer with a float gives the float's dtype and a
 bool with a number gives the number's. Python numbers are weak: they adopt the dtype of the array they meet (a float
-that meets integers only gives f32, the default float). Numbers among themselves follow Python's rules. Lists of Python numbers are as
-weak as a number.
+that meets integers only gives f32, the default float). Numbers among themselves follow Python's rules. Lists of Python
+numbers are as weak as a number.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def dtype_error(message: str, *arrays: Any, hint: str | None = None) -> DTypeErr
 
 
 def wider_hint(name: str, array: Array | TensorType, wide: Array | TensorType, loss: str) -> str | None:
-    """For floats that meet an array of shorter ones: to make that one wider, not to round; None where they are no such two."""
+    """For floats that meet an array of shorter ones: to make that one wider, not to round; None where they are no such
+    two.
+    """
     narrow, wanted = array.dtype, wide.dtype
     if not (narrow.is_float and wanted.is_float and narrow.size < wanted.size):
         return None
@@ -125,9 +128,9 @@ def type_of(x: Any) -> TensorType:
 def as_array(x: Any, dtype: DType | None = None) -> Array:
     """A handle for a handle, a Python number, a NumPy array, or a nested list of these.
 
-    A number becomes a weak scalar unless `dtype` is given, lists of numbers arrays of the default dtypes: f32, i64, bool. With a
-    dtype numbers and lists are converted to it at once, not by way of the default.
-    Raises DTypeError for a dtype that `staged` does not have, or a number that does not fit `dtype`.
+    A number becomes a weak scalar unless `dtype` is given, lists of numbers arrays of the default dtypes: f32, i64,
+    bool. With a dtype numbers and lists are converted to it at once, not by way of the default. Raises DTypeError for a
+    dtype that `staged` does not have, or a number that does not fit `dtype`.
     """
     if type(x) is StagedArray and dtype is None:
         return x
@@ -166,7 +169,7 @@ def handle(x: Any) -> Any:
         return _from_numpy(data, data)
     hint = "arguments of array functions are arrays, numbers, or nested lists of numbers"
     if isinstance(x, str):
-        hint = "to put a value into a text write an f-string: `f\"loss {x}\"`"
+        hint = 'to put a value into a text write an f-string: `f"loss {x}"`'
     raise DTypeError(f"expected an array or a number, got {type(x).__name__}", where=here(), hint=hint)
 
 

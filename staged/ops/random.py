@@ -266,7 +266,8 @@ def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f3
 
 @public("random.normal")
 def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
-    """Floats from the normal distribution with the given mean and standard deviation, of `shape`, from `generator` or the default one.
+    """Floats from the normal distribution with the given mean and standard deviation, of `shape`, from `generator` or
+    the default one.
 
     Back ends agree within 4 ulp: their logarithms and sines differ.
     """
@@ -304,7 +305,9 @@ def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, g
     if all(isinstance(bound, int | np.integer) for bound in bounds):
         least, past = map(int, bounds)
         check_argument(least < past, f"random.integers: low is below high, got {least} and {past}")
-        check_argument(past - least <= 2**31, f"random.integers: the bounds are at most 2**31 apart, got {least} and {past}")
+        check_argument(
+            past - least <= 2**31, f"random.integers: the bounds are at most 2**31 apart, got {least} and {past}"
+        )
         check_fits(least, wanted)
         check_fits(past - 1, wanted)
     first, last = map(_integer, bounds)

@@ -28,8 +28,9 @@ MAX_CONSTANT = 64
 class RecordContext(Context):
     """Records ops through `builder`. `locate` gives the position for new ops (default: the user's running expression).
 
-    `hidden_input(array)` is asked for a Value that stands for a concrete array from outside (a closed-over NumPy array).
-    Without `checks`, ops that may only stop the program are recorded without that effect: what they check holds already.
+    `hidden_input(array)` is asked for a Value that stands for a concrete array from outside (a closed-over NumPy
+    array). Without `checks`, ops that may only stop the program are recorded without that effect: what they check holds
+    already.
     """
 
     def __init__(

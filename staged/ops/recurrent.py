@@ -120,15 +120,20 @@ def _lstm_vjp(cts: Any, results: Any, *operands: Array, reverse: bool) -> list[A
     ys, _, _, gates, cells = results
     return list(
         _lstm_backward(
-            *there.values(), *operands, ys, gates, cells, reverse=reverse, biases=len(operands) - 5, given="".join(there)
+            *there.values(),
+            *operands,
+            ys,
+            gates,
+            cells,
+            reverse=reverse,
+            biases=len(operands) - 5,
+            given="".join(there),
         )
     )
 
 
 @composite("lstm", vjp=_lstm_vjp, samples=[_sample(4, 2, reverse=True)])
-def _lstm(
-    x: Array, h0: Array, c0: Array, w_ih: Array, w_hh: Array, *biases: Array, reverse: bool
-) -> tuple[Array, ...]:
+def _lstm(x: Array, h0: Array, c0: Array, w_ih: Array, w_hh: Array, *biases: Array, reverse: bool) -> tuple[Array, ...]:
     """(ys, last h, last c), then the gates (T, N, 4 H) and the cells (T, N, H) of each step."""
     count = x.shape[0]
     assert isinstance(count, int)
@@ -236,9 +241,7 @@ def _gru(x: Array, h0: Array, w_ih: Array, w_hh: Array, *biases: Array, reverse:
 
 
 @composite("rnn_backward")
-def _rnn_backward(
-    *operands: Array, reverse: bool, biases: int, given: str, nonlinearity: str
-) -> tuple[Array, ...]:
+def _rnn_backward(*operands: Array, reverse: bool, biases: int, given: str, nonlinearity: str) -> tuple[Array, ...]:
     """Cotangents of x, h0, the weights and the biases; `given` names those of the results: ys, h."""
     cts = dict(zip(given, operands, strict=False))
     x, h0, w_ih, w_hh, *rest = operands[len(given) :]
@@ -334,7 +337,8 @@ def _operands(
     for what, array, wanted in (*named, *parts):
         if array.shape != wanted:
             raise shape_error(
-                f"{name}: {what} is {wanted} for {count} steps of {batch} x {inputs} and {hidden} states, got {array.type}",
+                f"{name}: {what} is {wanted} for {count} steps of {batch} x {inputs} and {hidden} states, got "
+                f"{array.type}",
                 sequence,
                 array,
             )
@@ -356,9 +360,9 @@ def lstm(
     """One layer of a long short-term memory over a sequence: (ys, (h, c)), with the state after the last step.
 
     Shapes: x (T, N, I); state a pair of (N, H), or None for zeros; w_ih (4 H, I); w_hh (4 H, H); biases (4 H,); ys
-    (T, N, H). The gates are in torch's order: input, forget, cell, output. With `reverse` the last element comes first; ys
-    stays in the order of x.
-    Source: Hochreiter and Schmidhuber, 1997, with the forget gate of Gers, Schmidhuber and Cummins, 2000.
+    (T, N, H). The gates are in torch's order: input, forget, cell, output. With `reverse` the last element comes first;
+    ys stays in the order of x. Source: Hochreiter and Schmidhuber, 1997, with the forget gate of Gers, Schmidhuber and
+    Cummins, 2000.
     """
     h0, c0 = (None, None) if state is None else state
     ys, h, c, _, _ = _lstm(*_operands("lstm", x, (h0, c0), w_ih, w_hh, b_ih, b_hh, 4), reverse=reverse)
@@ -406,5 +410,3 @@ def rnn(
     operands = _operands("rnn", x, (state,), w_ih, w_hh, b_ih, b_hh, 1)
     ys, h = _rnn(*operands, reverse=reverse, nonlinearity=nonlinearity)
     return ys, h
-
-

@@ -194,7 +194,9 @@ def _missing(x: Array, rest: Shape) -> Extent:
             return count // others
         if len(names) == 1 and count == others:
             return names[0]
-    raise shape_error(f"cannot reshape {shape_text(x.shape)} to {shape_text((*rest, -1))}: what is left is no extent", x)
+    raise shape_error(
+        f"cannot reshape {shape_text(x.shape)} to {shape_text((*rest, -1))}: what is left is no extent", x
+    )
 
 
 @public("flatten", method=True, numpy=("ravel",), torch=("ravel",))
@@ -305,7 +307,9 @@ def permute(x: Any, *axes: Any) -> Array:
 
 @public("transpose", method=True)
 def transpose(x: Any, *axes: Any) -> Array:
-    """`x` with its axes reversed, or in the order of a tuple, as NumPy's; by two numbers these axes are swapped, as torch's."""
+    """`x` with its axes reversed, or in the order of a tuple, as NumPy's; by two numbers these axes are swapped, as
+    torch's.
+    """
     array = as_array(x)
     if len(axes) == 2:
         return swapaxes(array, *axes)
@@ -454,9 +458,12 @@ _slice_op: Primitive = primitive(
     bad=[
         BadSample((TensorType(f32, (4,)),), ShapeError, "outside", {"start": (2,), "stop": (6,), "step": (1,)}),
         BadSample((TensorType(f32, (4,)),), ShapeError, "per axis", {"start": (), "stop": (), "step": ()}),
-        BadSample((TensorType(f32, (4,)),), ShapeError, "step cannot be 0", {"start": (0,), "stop": (4,), "step": (0,)}),
+        BadSample(
+            (TensorType(f32, (4,)),), ShapeError, "step cannot be 0", {"start": (0,), "stop": (4,), "step": (0,)}
+        ),
     ],
-    doc="Elements start, start + step, ... up to, without, stop, on every axis; steps may be negative (then stop may be -1).",
+    doc="Elements start, start + step, ... up to, without, stop, on every axis; steps may be negative (then stop may "
+    "be -1).",
 )
 
 
@@ -477,7 +484,9 @@ def _infer_pad(x: TensorType, low: tuple[int, ...], high: tuple[int, ...], value
     if not len(low) == len(high) == x.ndim:
         raise ShapeError(f"pad needs a width before and after each axis of {x}, got {low} and {high}")
     if any(width < 0 for width in (*low, *high)):
-        raise ShapeError(f"pad widths are not negative, got {low} and {high}", hint="slice the array to make it smaller")
+        raise ShapeError(
+            f"pad widths are not negative, got {low} and {high}", hint="slice the array to make it smaller"
+        )
     shape: list[Extent] = []
     for extent, before, after in zip(x.shape, low, high, strict=True):
         if isinstance(extent, Dim):
@@ -524,8 +533,8 @@ _pad_op: Primitive = primitive(
 def pad(x: Any, pad_width: Any, *, value: float = 0) -> Array:
     """`x` with a constant around it. NumPy `pad`.
 
-    `pad_width` is an int, a pair (before, after) for every axis, or one such pair per axis. Raises DTypeError for a `value` that
-    the array's dtype cannot hold.
+    `pad_width` is an int, a pair (before, after) for every axis, or one such pair per axis. Raises DTypeError for a
+    `value` that the array's dtype cannot hold.
     """
     array = as_array(x)
     check_known("pad", "value", value)

@@ -139,7 +139,9 @@ def _filled(name: str, value: int, given: tuple[Any, ...], dtype: Any) -> Array:
     if len(more) == 1 and not isinstance(more[0], int) and dtype_of(more[0]) is not None:
         return full(shape, value, more[0])
     if isinstance(shape, tuple | list):
-        raise shape_error(f"{name} takes one shape, got {given}", hint="a shape in one piece, or one extent after the other")
+        raise shape_error(
+            f"{name} takes one shape, got {given}", hint="a shape in one piece, or one extent after the other"
+        )
     return full(given, value, dtype)
 
 
@@ -198,7 +200,8 @@ def asarray(x: Any, dtype: Any = None) -> Array:
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Array:
     """start, start + step, ... up to, without, `stop`; i64 for ints, else f32. Array API `arange`.
 
-    Bounds are known while staging (the size follows from them), or the stop is a dimension. Raises ShapeError for others.
+    Bounds are known while staging (the size follows from them), or the stop is a dimension. Raises ShapeError for
+    others.
     """
     if stop is None:
         start, stop = 0, start
@@ -253,10 +256,14 @@ def one_hot(indices: Any, num_classes: int, dtype: Any = f32) -> Array:
     """1 at each index along a new last axis, 0 elsewhere; rows of indices out of range are all 0. JAX `nn.one_hot`."""
     labels = as_array(indices)
     if not labels.dtype.is_integer:
-        raise dtype_error(f"one_hot needs integers, got {labels.type}", labels, hint="cast them: `st.astype(y, st.i32)`")
+        raise dtype_error(
+            f"one_hot needs integers, got {labels.type}", labels, hint="cast them: `st.astype(y, st.i32)`"
+        )
     classes = as_extent(num_classes)
     if classes is None:
-        raise shape_error(f"one_hot needs a number of classes known while staging, got {num_classes!r}", hint=static_hint(num_classes))
+        raise shape_error(
+            f"one_hot needs a number of classes known while staging, got {num_classes!r}", hint=static_hint(num_classes)
+        )
     (classes,) = static_shape(classes, "one_hot")
     return cast(is_class(labels, classes), check_dtype(dtype))
 
@@ -311,4 +318,3 @@ def _along(vector: Array, axis: int, shape: Sequence[Extent]) -> Array:
     placed: list[Extent] = [1] * len(shape)
     placed[axis_of(axis, len(shape), "meshgrid")] = vector.shape[0]
     return broadcast(reshape(vector, placed), tuple(shape))
-

@@ -235,7 +235,9 @@ def _rectangle(x: Array, plan: _Plan) -> Array:
     if (start, stop, plan.step) != ([0] * x.ndim, list(x.shape), [1] * x.ndim):
         x = bind(PRIMITIVES["slice"], [x], start=tuple(start), stop=tuple(stop), step=tuple(plan.step))
     if plan.staged:
-        starts = [_start(x, plan, axis) if axis in plan.staged else constant(0, TensorType(i64)) for axis in range(x.ndim)]
+        starts = [
+            _start(x, plan, axis) if axis in plan.staged else constant(0, TensorType(i64)) for axis in range(x.ndim)
+        ]
         sizes = tuple(plan.count[axis] if axis in plan.staged else extent for axis, extent in enumerate(x.shape))
         if _is_of_nothing(x, plan):
             return broadcast(cast(constant(0, TensorType(i64)), x.dtype), sizes)
@@ -353,7 +355,8 @@ def _value_for(x: Array, value: Any, shape: Shape) -> Array:
 def set_item(x: Any, key: Any, value: Any) -> Array:
     """`x` with `x[key] = value` done: a new array. Keys as in `get_item`, and bool masks.
 
-    The value broadcasts; its dtype must promote to that of `x`. Of indices that come twice the last one wins, as in NumPy.
+    The value broadcasts; its dtype must promote to that of `x`. Of indices that come twice the last one wins, as in
+    NumPy.
     """
     array = as_array(x)
     parts = _parts(array, key)

@@ -42,11 +42,13 @@ Steps = Generator[tuple[Wait, Any, int], Any, str]
 _GO_ON = ""
 
 
-def run_kernel(kernel: ThreadKernel, grid: tuple[int, int, int], arguments: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+def run_kernel(
+    kernel: ThreadKernel, grid: tuple[int, int, int], arguments: Sequence[Any]
+) -> list[np.ndarray[Any, Any]]:
     """The new values of the arrays that the kernel writes, in the order of its parameters.
 
-    `arguments` are NumPy arrays and numbers, in that order. Raises: the errors of a program, at the kernel's line; ProgramError where
-    threads of a block do not meet at the same barrier.
+    `arguments` are NumPy arrays and numbers, in that order. Raises: the errors of a program, at the kernel's line;
+    ProgramError where threads of a block do not meet at the same barrier.
     """
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     numbers: dict[str, Any] = {}

@@ -24,7 +24,9 @@ _Form = dict[Value | _Repeated | None, int]
 
 
 def width_of(start: Any, stop: Any) -> Extent | None:
-    """`stop - start` for integer bounds of which one is staged; None where it is neither known while staging nor a dimension."""
+    """`stop - start` for integer bounds of which one is staged; None where it is neither known while staging nor a
+    dimension.
+    """
     if not isinstance(start, StagedArray) and not isinstance(stop, StagedArray):
         # Eager mode, where any two bounds have a known difference: refuse at least what no program can have.
         return int(stop) - int(start) if isinstance(start, Array) and isinstance(stop, Array) else None

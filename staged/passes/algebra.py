@@ -120,7 +120,11 @@ def empty_result(op: Op, emit: Emitter) -> Value | None:
         return None
     if type_.size or op.declared is prims.CONSTANT:
         return None
-    if op.declared is prims.BROADCAST_TO and op.operands[0].producer and op.operands[0].producer.declared is prims.CONSTANT:
+    if (
+        op.declared is prims.BROADCAST_TO
+        and op.operands[0].producer
+        and op.operands[0].producer.declared is prims.CONSTANT
+    ):
         return None  # it is that already
     return emit.full(type_, 0)
 

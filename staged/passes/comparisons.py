@@ -26,7 +26,7 @@ def compare_with_itself(op: Op, emit: Emitter) -> Value | None:
 
 @rule(prims.EQUAL, prims.NOT_EQUAL, prims.LESS, prims.LESS_EQUAL, prims.GREATER, prims.GREATER_EQUAL)
 def compare_with_limit(op: Op, emit: Emitter) -> Value | None:
-    """n < 0  ->  False, of an unsigned n;  n <= 255  ->  True, of a byte, cast to another dtype too;  n == 256  ->  False
+    """n < 0 -> False, of an unsigned n; n <= 255 -> True, of a byte, cast to another dtype too; n == 256 -> False
 
     Why: compilers warn of it.
     Exact: for integers and bools, which are never beyond the limits of their dtype, nor of that they were cast from

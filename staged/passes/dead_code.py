@@ -208,7 +208,9 @@ class _Sweep(Copier):
                     self.end(block)
             blocks.append(opened.block)
         types = [op.results[index].type for index in kept]
-        copy = self.builder.append(op.replace(operands=list(map(self.value, operands)), attrs=attrs, blocks=blocks, result_types=types))
+        copy = self.builder.append(
+            op.replace(operands=list(map(self.value, operands)), attrs=attrs, blocks=blocks, result_types=types)
+        )
         self.define([op.results[index] for index in kept], copy.results)
 
     def end(self, block: Block) -> None:

@@ -74,8 +74,12 @@ class _Queue:
         role = f"rows put off: {ROWS} outer products are added to `{self.name}` as one product of matrices"
         self.variables = (
             VariableRef(f"{self.name}_left{suffix}", left, False, where=where, role=role),
-            VariableRef(f"{self.name}_right{suffix}", right, False, where=where, role="the other factors of these rows"),
-            VariableRef(f"{self.name}_rows{suffix}", TensorType(i64), False, where=where, role="how many rows are put off"),
+            VariableRef(
+                f"{self.name}_right{suffix}", right, False, where=where, role="the other factors of these rows"
+            ),
+            VariableRef(
+                f"{self.name}_rows{suffix}", TensorType(i64), False, where=where, role="how many rows are put off"
+            ),
         )
 
 
@@ -203,8 +207,7 @@ def _is_outer(value: Value) -> bool:
 
 
 class _Deferrer(Copier):
-    """Copies a function: products join their queue, and calls from outside of a recursion are followed by what is left.
-    """
+    """Copies a function: products join their queue, and calls from outside of a recursion are followed by what is left."""
 
     def __init__(self, function: Function, queues: dict[Port, _Queue], begin: list[_Queue] | None = None) -> None:
         super().__init__(Builder())
@@ -313,7 +316,9 @@ class _Deferrer(Copier):
     def zeros(self, type: TensorType) -> Value:
         if not type.shape:
             return self.number(0)
-        zero = self.builder.op(prims.CONSTANT, [], [TensorType(type.dtype)], attrs={"value": 0.0}, where=self.where).result
+        zero = self.builder.op(
+            prims.CONSTANT, [], [TensorType(type.dtype)], attrs={"value": 0.0}, where=self.where
+        ).result
         return self.emit("broadcast_to", [zero], type, {"shape": type.shape, "axes": ()})
 
     def read(self, variable: VariableRef, note: str = "") -> Value:

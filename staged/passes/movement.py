@@ -183,7 +183,8 @@ def start_of_whole_axis(op: Op, emit: Emitter) -> Value | None:
 def index_known_to_fit(op: Op, emit: Emitter) -> Value | None:
     """An index whose range is within the extent, with room for the window behind it  ->  the index without a check
 
-    Exact: ranges are those of integers that do not wrap around; an index below 0 would be counted from the end, and stays.
+    Exact: ranges are those of integers that do not wrap around; an index below 0 would be counted from the end, and
+    stays.
     """
     (index,) = op.operands
     extent = op.attrs["extent"]

@@ -56,11 +56,12 @@ class _Narrow:
         self.table = function_table(program)
         self.calls = list(calls_of(program))
         self.param: dict[Value, Port] = {
-            value: (function.name, number) for function in program.functions for number, value in enumerate(function.params)
+            value: (function.name, number)
+            for function in program.functions
+            for number, value in enumerate(function.params)
         }
         self.in_place = {
-            Call(op).function: {int(param): int(result) for param, result in Call(op).in_place}
-            for _, op in self.calls
+            Call(op).function: {int(param): int(result) for param, result in Call(op).in_place} for _, op in self.calls
         }
         self.first = self.representatives()
         self.params: set[Port] = set()

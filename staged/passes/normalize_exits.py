@@ -319,7 +319,9 @@ class _Inside(Copier):
         return list(copy.results), []
 
     def loop_that_stops(self, op: Op, ways: tuple[_Exit, ...]) -> tuple[list[Value], list[Value]]:
-        """A loop that is left early becomes a `while` that carries a flag, the exits, and of a `for` the number of the iteration."""
+        """A loop that is left early becomes a `while` that carries a flag, the exits, and of a `for` the number of the
+        iteration.
+        """
         loop = Loop(op)
         body, carried = loop.body, loop.carried
         yields = _Yields(tuple(param.type for param in carried), ways, loop.label, stops=True)

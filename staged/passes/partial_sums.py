@@ -1,8 +1,8 @@
-"""Rules of `simplify` for sums of which one part is zero almost everywhere: it is added where it is not. They are entered in
-`algebra.RULES`.
+"""Rules of `simplify` for sums of which one part is zero almost everywhere: it is added where it is not. They are
+entered in `algebra.RULES`.
 
-Reverse mode writes `accumulate` for such sums, in which a zero of either sign may count as nothing. In an `add` the zeros must be of
-the sign that adds nothing, bit by bit.
+Reverse mode writes `accumulate` for such sums, in which a zero of either sign may count as nothing. In an `add` the
+zeros must be of the sign that adds nothing, bit by bit.
 
 Tested by `tests/passes/test_rules.py` and `tests/passes/test_simplify.py`.
 """
@@ -92,7 +92,8 @@ def add_into_scattered(op: Op, emit: Emitter) -> Value | None:
     """x + scatter_add(zeros, indices, u)  ->  scatter_add(x, indices, u), where the indices are checked already
 
     Why: as for `add_into_place`; the gradient of an embedding touches few of its rows.
-    Exact: for integers, which add up to the same in any order; cotangents are added in any order. Of `add` of floats it is not.
+    Exact: for integers, which add up to the same in any order; cotangents are added in any order. Of `add` of floats it
+    is not.
     """
     if op.declared is prims.ADD and op.result.tensor.dtype.is_float:
         return None

@@ -14,8 +14,8 @@ from staged.ir.views import Call, Loop
 def separate_accumulators(function: Function) -> Function:
     """loop(zeros), call(zeros) with others that use the same zeros  ->  zeros made for each of them, right before it
 
-    Why: what a loop carries and what a call changes in place begins in a buffer of its own. Equal constants have become one op, so
-    that each would be copied there; filling reads nothing, and the constant needs no memory of its own.
+    Why: what a loop carries and what a call changes in place begins in a buffer of its own. Equal constants have become
+    one op, so that each would be copied there; filling reads nothing, and the constant needs no memory of its own.
     Leaves: the first constant, for `eliminate_dead_code`.
     """
     return function.with_block(_Filler(Builder()).block(function.block))

@@ -48,7 +48,9 @@ def simplify(function: Function) -> Function:
     different.
     """
     simplifier = Simplifier(Builder())
-    simplifier.written = {effect.target for op in walk_ops(function.block) for effect in op.effects if effect.kind == "write"}
+    simplifier.written = {
+        effect.target for op in walk_ops(function.block) for effect in op.effects if effect.kind == "write"
+    }
     return function.with_block(simplifier.block(function.block))
 
 
@@ -89,7 +91,9 @@ class Simplifier(Copier):
         """The result of an op that a rule emits, simplified itself."""
         primitive = PRIMITIVES[name]
         types = primitive.result_types([operand.type for operand in operands], attrs)
-        (result,) = self.intern(primitive, operands, types, attrs, primitive.effects_on([v.type for v in operands], attrs))
+        (result,) = self.intern(
+            primitive, operands, types, attrs, primitive.effects_on([v.type for v in operands], attrs)
+        )
         return result
 
     def full(self, type: TensorType, number: Number) -> Value:
@@ -105,7 +109,12 @@ class Simplifier(Copier):
         return value
 
     def intern(
-        self, declared: Declaration, operands: Sequence[Value], types: Sequence[Type], attrs: Attrs, effects: tuple[Effect, ...]
+        self,
+        declared: Declaration,
+        operands: Sequence[Value],
+        types: Sequence[Type],
+        attrs: Attrs,
+        effects: tuple[Effect, ...],
     ) -> Sequence[Value]:
         """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made.
 
@@ -186,7 +195,9 @@ class Simplifier(Copier):
         if op.declared.is_loop:
             op = self.without_constants(op)
         known = self.known
-        if op.declared.is_closed:  # nothing made outside is used inside, so nothing outside is equal to something inside
+        if (
+            op.declared.is_closed
+        ):  # nothing made outside is used inside, so nothing outside is equal to something inside
             self.known = {}
         asking = op.declared.is_transform and not op.attrs.get("again")
         self.transforms += asking

@@ -14,9 +14,9 @@ from staged.ir.rewrite import Copier
 def fold_transpose_of_matmul(function: Function) -> Function:
     """transpose(matmul(a, b))  ->  matmul(b', a'), with the transposes as flags: (A B)' = B' A'
 
-    Why: the gradient of a weight that is used transposed (`x @ w.T`) is the transpose of a product; written the right way
-    round it needs no copy, and an optimiser's update fuses into it.
-    Leaves: the first product, for `eliminate_dead_code`. A product that others use too stays as it is.
+    Why: the gradient of a weight that is used transposed (`x @ w.T`) is the transpose of a product; written the right
+    way round it needs no copy, and an optimiser's update fuses into it. Leaves: the first product, for
+    `eliminate_dead_code`. A product that others use too stays as it is.
     """
     return function.with_block(_Folder(function).block(function.block))
 

@@ -197,10 +197,11 @@ class BodyEmitter:
         return Infix(ARITHMETIC[op.name], *operands)
 
     def may_wait(self, op: Op) -> bool:
-        """Whether the expression can stand where it is used: in the same block, and the user gave it no name of its own.
+        """Whether the expression can stand where it is used: in the same block, and the user gave it no name of its
+        own.
 
-        Carried scalars change only where a block ends (and `pass_on` settles what it reads before it writes), so inside a
-        block an expression keeps its meaning. A named value goes into an end (`total += loss`), else it is a local.
+        Carried scalars change only where a block ends (and `pass_on` settles what it reads before it writes), so inside
+        a block an expression keeps its meaning. A named value goes into an end (`total += loss`), else it is a local.
         """
         value = op.result
         use = self.only_use.get(value)
@@ -452,7 +453,12 @@ class BodyEmitter:
     def negated(self, condition: Value) -> Expr:
         """The negation of a condition. `!(a < b)` is not `a >= b`, since one may be NaN, unless they are integers."""
         expression, test = self.scalar(condition), condition.producer
-        if isinstance(expression, Infix) and expression.op in OPPOSITES and test is not None and test.name in COMPARISONS:
+        if (
+            isinstance(expression, Infix)
+            and expression.op in OPPOSITES
+            and test is not None
+            and test.name in COMPARISONS
+        ):
             if not test.operands[0].tensor.dtype.is_float or expression.op in ("==", "!="):
                 return Infix(OPPOSITES[expression.op], expression.left, expression.right)
         return Prefix("!", expression)
@@ -463,7 +469,9 @@ class BodyEmitter:
             self.fail(op, op.attrs["kind"], op.operands, "")
 
     def fail(self, op: Op, kind: str, values: tuple[Value, ...], what: str) -> None:
-        """Say what went wrong: `what`, then the user's message (whose operand numbers count from the first of `values`)."""
+        """Say what went wrong: `what`, then the user's message (whose operand numbers count from the first of
+        `values`).
+        """
         parts = op.attrs.get("parts", ())
         if what:
             parts = (f"{what}: ", *parts) if parts else (what,)

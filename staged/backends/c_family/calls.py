@@ -24,9 +24,9 @@ WIDTH = 116
 class Signature:
     """A function of the program as C sees it.
 
-    It takes the program's `state` (`m`, its buffers, where it has any), `host`, the parameters, and a pointer for each result; a
-    result that is made `in_place` of an argument has no pointer of its own. It returns ST_OK or the kind of error that `host`
-    describes.
+    It takes the program's `state` (`m`, its buffers, where it has any), `host`, the parameters, and a pointer for each
+    result; a result that is made `in_place` of an argument has no pointer of its own. It returns ST_OK or the kind of
+    error that `host` describes.
     """
 
     name: str
@@ -48,7 +48,9 @@ class Signature:
 
 
 def broken(head: str, parts: Sequence[str], tail: str, width: int) -> list[str]:
-    """`head part, part, ... tail` in lines of at most `width` columns, where that can be; later ones stand below the first part."""
+    """`head part, part, ... tail` in lines of at most `width` columns, where that can be; later ones stand below the
+    first part.
+    """
     indent = " " * len(head)
     lines, line = [], head
     for number, part in enumerate(parts):

@@ -78,7 +78,9 @@ class ConstantInputs:
 
 
 def _texts(array: Any, dtype: DType) -> list[str]:
-    """The elements as C literals. NumPy writes numbers as shortly as they can be read back, a million of them in a second."""
+    """The elements as C literals. NumPy writes numbers as shortly as they can be read back, a million of them in a
+    second.
+    """
     if not dtype.is_float:
         return [str(literal(value, dtype)) for value in array.reshape(-1).tolist()]
     suffix = "f" if dtype.name == "f32" else ""

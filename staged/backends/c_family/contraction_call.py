@@ -31,7 +31,9 @@ _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]
 
 
 def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelText:
-    """The C function for a `contraction` op: operands (a, b, *epilogue inputs), results from the epilogue or the product."""
+    """The C function for a `contraction` op: operands (a, b, *epilogue inputs), results from the epilogue or the
+    product.
+    """
     nest: Nest | None = op.attrs.get("nest")
     epilogue, inline, snippets = None, "", frozenset[str]()
     if nest is not None:

@@ -1,4 +1,6 @@
-"""The standalone folder of a program: its text, a `main` that reads `.npy` files and flags, a Makefile, examples, a README."""
+"""The standalone folder of a program: its text, a `main` that reads `.npy` files and flags, a Makefile, examples, a
+README.
+"""
 
 from __future__ import annotations
 

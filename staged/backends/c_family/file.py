@@ -32,7 +32,9 @@ from staged.source import Position, display_path
 
 @dataclass(frozen=True)
 class State:
-    """One field of `Buffers`: its C type up to the name, what the entry sets it to, a note for people, and the device that it is of."""
+    """One field of `Buffers`: its C type up to the name, what the entry sets it to, a note for people, and the device
+    that it is of.
+    """
 
     c_type: str
     name: str
@@ -117,13 +119,17 @@ class ProgramFile:
         w.line(f'#include "{self.program.name}.h"')
         self.support = self.support_text(includes, support) if support.strip() else ""
         if self.support:
-            w.line(f'#include "{self.program.name}_support.h"  // printing, errors, maths: what every program of staged may use')
+            w.line(
+                f'#include "{self.program.name}_support.h"  // printing, errors, maths: what every program of staged may use'
+            )
         self.write_frames(w)
         self.write_buffers(w, structure)
         if constants.lines:
             w.section("constants")
             w.lines += constants.lines
-        for title, members in _sections(kernels, [*(made.structure for made in self.program.functions.values()), structure]):
+        for title, members in _sections(
+            kernels, [*(made.structure for made in self.program.functions.values()), structure]
+        ):
             w.section(title)
             for kernel in members:
                 w.line()

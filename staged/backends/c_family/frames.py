@@ -226,8 +226,7 @@ class FrameEmitter(ResidualEmitter):
         return handle
 
     def innermost(self, type: Type) -> tuple[int, str, TensorType | FrameType]:
-        """(number of enclosing sequences of the innermost ones, size of their elements in C, type of their elements).
-        """
+        """(number of enclosing sequences of the innermost ones, size of their elements in C, type of their elements)."""
         depth = 0
         assert isinstance(type, SequenceType)
         while isinstance(type.element, SequenceType):

@@ -1,7 +1,7 @@
 """The functions that a program calls: signatures, buffers, and text.
 
-A recursive function has its buffers in a struct of its own (`own`), one for each call, on the program's stack. The buffers
-of the others are in the program's arena, behind those of whoever calls them.
+A recursive function has its buffers in a struct of its own (`own`), one for each call, on the program's stack. The
+buffers of the others are in the program's arena, behind those of whoever calls them.
 """
 
 from __future__ import annotations
@@ -214,7 +214,9 @@ def write_function(w: Writer, made: CFunction, site: int) -> None:
 def _described(signature: Signature) -> list[str]:
     """The signature for people: `h f32 (150,), w f32 (150, 300) -> result f32 (150,)`."""
     types = result_types(signature.function)
-    taken = [_said(name, value.type) for (_, name), value in zip(signature.params, signature.function.params, strict=True)]
+    taken = [
+        _said(name, value.type) for (_, name), value in zip(signature.params, signature.function.params, strict=True)
+    ]
     given = [
         _said(name, type) + (", in place" if index in signature.in_place else "")
         for index, ((_, name), type) in enumerate(zip(signature.results, types, strict=True))

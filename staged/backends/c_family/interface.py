@@ -202,7 +202,8 @@ def header_text(
         groups = [] if is_iso_c else parameter_groups(name, parameters, taken)
         for group in groups:
             w.comment(
-                f"The arrays of `{safe_comment(group.root)}`, as one: `args.{group.member} = ...` sets all of its fields."
+                f"The arrays of `{safe_comment(group.root)}`, as one: `args.{group.member} = ...` sets all of its "
+                "fields."
             )
             with w.block(f"typedef struct {group.type}", f" {group.type};"):
                 for line in lines[group.begin : group.end]:

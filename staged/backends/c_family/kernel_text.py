@@ -19,9 +19,9 @@ Site = Callable[[Position | None], int]
 class KernelText:
     """One C function for one fused kernel or library node.
 
-    It is called as `name(inputs..., outputs..., [scratch,] [host,] begin, end)`: inputs in the order of the op's operands
-    (pointers, or values for scalars), outputs in the order of its results (always pointers). `[begin, end)` is a range of
-    its `items` independent work items, so that a thread team can share them out.
+    It is called as `name(inputs..., outputs..., [scratch,] [host,] begin, end)`: inputs in the order of the op's
+    operands (pointers, or values for scalars), outputs in the order of its results (always pointers). `[begin, end)` is
+    a range of its `items` independent work items, so that a thread team can share them out.
     """
 
     name: str

@@ -226,7 +226,8 @@ class ProgramEmitter:
         peak = self.plan.peak_bytes + max((made.plan.peak_bytes for made in self.functions.values()), default=0)
         plans = [made.plan for made in self.functions.values()]
         device_peaks = {
-            device: self.plan.device_peaks.get(device, 0) + max((each.device_peaks.get(device, 0) for each in plans), default=0)
+            device: self.plan.device_peaks.get(device, 0)
+            + max((each.device_peaks.get(device, 0) for each in plans), default=0)
             for device in {*self.plan.device_peaks, *(device for each in plans for device in each.device_peaks)}
         }
         return replace(
@@ -479,9 +480,7 @@ class ProgramEmitter:
         with w.block("typedef struct", f" {kernel.name}_args;"):
             for type, name in kernel.parameters[:-2]:
                 type = type.replace("restrict", "").rstrip()
-                field_type = (
-                    "unsigned char *" if name == "scratch" else type if type.endswith("*") else f"{type} "
-                )
+                field_type = "unsigned char *" if name == "scratch" else type if type.endswith("*") else f"{type} "
                 w.line(f"{field_type}{name};")
         w.line()
         # The user may have called the kernel like one of these.

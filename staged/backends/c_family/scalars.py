@@ -1,7 +1,7 @@
 """Scalar C: how each elementwise op of the language is spelled on numbers.
 
-Integer overflow wraps (through unsigned arithmetic, so that sanitizers stay silent), integer division has Python's signs
-and stops on zero, maximum and minimum let NaN through, as the reference does.
+Integer overflow wraps (through unsigned arithmetic, so that sanitizers stay silent), integer division has Python's
+signs and stops on zero, maximum and minimum let NaN through, as the reference does.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def _integer(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> E
         return wrapping("-", dtype, Literal("0"), x)
     if name in BITWISE:
         return narrow(Infix(BITWISE[name], x, operands[1]), dtype)
-    if name == "bitwise_invert" and (dtype.is_bool or dtype.itemsize > 1):  # of a byte gcc suspects what is compared with it
+    if name == "bitwise_invert" and (
+        dtype.is_bool or dtype.itemsize > 1
+    ):  # of a byte gcc suspects what is compared with it
         return narrow(Prefix("!" if dtype.is_bool else "~", x), dtype)
     if name in ("maximum", "minimum") and dtype.is_bool:
         return Infix("||" if name == "maximum" else "&&", x, operands[1])
@@ -153,7 +155,8 @@ def _supported(name: str, dtype: DType, operands: Sequence[Expr], need: Need) ->
     if f"{name}_{dtype}" not in snippets():
         raise UnsupportedError(
             f"no back end that writes C has a way to write `{name}` of {dtype}",
-            hint="add a row for it, in staged/backends/c_family/scalars.py where C has the function, else in `FUNCTIONS` of "
+            hint="add a row for it, in staged/backends/c_family/scalars.py where C has the function, else in "
+            "`FUNCTIONS` of "
             "staged/backends/c_family/support/math.py",
         )
     need(f"{name}_{dtype}")
@@ -199,8 +202,9 @@ def libm(name: str, dtype: DType, operands: Sequence[Expr]) -> Expr:
 
 
 def cast(x: Expr, source: DType, target: DType, need: Need) -> Expr:
-    """Conversion; a float out of an integer's range and NaN give the smallest integer (0 or the largest where there is no
-    sign): nothing is undefined."""
+    """Conversion; a float out of an integer's range and NaN give the smallest integer (0 or the largest where there is
+    no sign): nothing is undefined.
+    """
     if source is target:
         return x
     if target.is_bool:

@@ -89,7 +89,8 @@ class StructureEmitter(CallEmitter):
             if op.declared.kind != "structured":
                 row = "for a kernel of its own add a row to `_LOWER` of staged/kernels/lower_alone.py"
             raise UnsupportedError(
-                f"the {self.backend} back end has no way to write `{op.name}` outside of a kernel, and fusion makes none of it",
+                f"the {self.backend} back end has no way to write `{op.name}` outside of a kernel, and fusion makes "
+                "none of it",
                 where=op.where,
                 hint=row,
             )
@@ -227,7 +228,9 @@ class StructureEmitter(CallEmitter):
                 self.scalars[param] = Name(name)
 
     def mark_turns(self, op: Op) -> str:
-        """For a loop whose turns leave nothing of what they take from the store: the mark to which each turn gives back."""
+        """For a loop whose turns leave nothing of what they take from the store: the mark to which each turn gives
+        back.
+        """
         passed = [value for _, end in Loop(op).ends() for value in end.operands]
         if self.plan.handles.refer(passed) or not any(self.takes_store(block) for block in op.blocks):
             return ""

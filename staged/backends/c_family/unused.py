@@ -1,7 +1,7 @@
 """Removal of unused locals: the C compiler would warn, and a reader would wonder.
 
-A value may lose its reader while the text is made (the index of a dimension of one element moves nothing), so this looks
-at the finished lines of a function.
+A value may lose its reader while the text is made (the index of a dimension of one element moves nothing), so this
+looks at the finished lines of a function.
 
 Tested by `tests/backends/native/test_golden.py`.
 """

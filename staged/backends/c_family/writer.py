@@ -1,7 +1,7 @@
 """The writer: lines with indentation, and C names made from the user's.
 
-One `Writer` per file of generated text. `Names` keeps identifiers unique within a scope, so the user's `h` stays `h`, and
-a second one becomes `h_2`.
+One `Writer` per file of generated text. `Names` keeps identifiers unique within a scope, so the user's `h` stays `h`,
+and a second one becomes `h_2`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ _HEADER_SHAPE = re.compile(
 
 
 def has_header_shape(name: str) -> bool:
-    """Whether a name looks like one that headers define: then a user's name is changed, whether or not any header has it."""
+    """Whether a name looks like one that headers define: then a user's name is changed, whether or not any header has
+    it.
+    """
     return _HEADER_SHAPE.fullmatch(name) is not None
 
 
 def c_identifier(hint: str) -> str:
     """A C identifier as close to `hint` as can be: ASCII letters, digits and `_`, never reserved, never ours (`st_`).
 
-    No macro, type or function of the headers that programs include has such a name: those are told by their shape (constants
-    in capitals, families of functions), or are in the list that is made from the headers themselves (`header_words.py`).
+    No macro, type or function of the headers that programs include has such a name: those are told by their shape
+    (constants in capitals, families of functions), or are in the list that is made from the headers themselves
+    (`header_words.py`).
     """
     text = re.sub(r"[^A-Za-z0-9_]+", "_", hint, flags=re.ASCII).strip("_") or "t"
     if text[0].isdigit():
@@ -84,7 +87,9 @@ class Writer:
         self.depth = 0
 
     def line(self, text: str = "") -> None:
-        """One line at the current depth; preprocessor lines start at column 0, but for what is said of the next statement."""
+        """One line at the current depth; preprocessor lines start at column 0, but for what is said of the next
+        statement.
+        """
         is_outside = text.startswith("#") and not text.startswith("#pragma GCC unroll")
         self.lines.append((text if is_outside else INDENT * self.depth + text) if text else "")
 

@@ -50,8 +50,7 @@ class CublasCudnn(BackEnd):
         return all(operand.tensor.size for operand in op.operands)  # empty products: libraries reject them
 
     def library_ways(self, function: Function, options: DeviceOptions) -> FindWay:
-        """cuDNN's ways for the composites of a function, and for primitives other than contractions, on their devices.
-        """
+        """cuDNN's ways for the composites of a function, and for primitives other than contractions, on their devices."""
         from staged.backends.cublas_cudnn.library.whole import find_ways
 
         return find_ways(function, options)

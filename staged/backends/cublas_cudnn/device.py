@@ -48,8 +48,9 @@ class DevicePart:
 
     `opens` are lines of `open_device`, where `gpu` is the struct, all zeros where nothing was made, and `host` takes
     errors; `closes` are lines of `NAME_release`, which also runs after `opens` failed halfway. `condition` is the
-    preprocessor's, for a part that only some builds have. `includes`, `libraries` and `checks` (macros, in full) are what
-    the part needs, `helpers` are functions that `opens` calls. Parts of a lower `order` are made before all of a higher one.
+    preprocessor's, for a part that only some builds have. `includes`, `libraries` and `checks` (macros, in full) are
+    what the part needs, `helpers` are functions that `opens` calls. Parts of a lower `order` are made before all of a
+    higher one.
     """
 
     fields: tuple[Field, ...]
@@ -71,7 +72,9 @@ class DevicePart:
 
 
 def check_macro(comment: str, library: str, status: str, success: str, words: str) -> str:
-    """The text of `<LIBRARY>_CHECK`: a call that does not give `success`, of type `status`, stops the program with `words(status)`."""
+    """The text of `<LIBRARY>_CHECK`: a call that does not give `success`, of type `status`, stops the program with
+    `words(status)`.
+    """
     variable = status.removesuffix("Status_t").removesuffix("Error_t") + "_status"
     return f"""\
 // {comment}
@@ -141,8 +144,9 @@ def workspace_part(offset: int, nbytes: int) -> DevicePart:
 
 
 def failures_part(offset: int, finite_checks: bool) -> DevicePart:
-    """The record in which kernels say why they must not go on, at the end of the device's arena; with a count of the checks for
-    NaN and infinity, where there are some."""
+    """The record in which kernels say why they must not go on, at the end of the device's arena; with a count of the
+    checks for NaN and infinity, where there are some.
+    """
     count = (Field("unsigned int finite_checks;", "how many this call has made"),) if finite_checks else ()
     return DevicePart(
         (Field("st_device_failure *failed;", "what kernels report"), *count),

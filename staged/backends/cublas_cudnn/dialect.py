@@ -27,7 +27,10 @@ CUDA = GpuDialect(
     places={
         (name, axis): Member(Name(struct), axis, arrow=False)
         for name, struct in (
-            ("thread_index", "threadIdx"), ("block_index", "blockIdx"), ("block_size", "blockDim"), ("grid_size", "gridDim"),
+            ("thread_index", "threadIdx"),
+            ("block_index", "blockIdx"),
+            ("block_size", "blockDim"),
+            ("grid_size", "gridDim"),
         )
         for axis in "xyz"
     },
@@ -38,9 +41,7 @@ CUDA = GpuDialect(
     ballot="__ballot_sync",
     lowest_bit="__ffs",
     maths={
-        (op, dtype): name + ending
-        for op, name in DEVICE_MATHS.items()
-        for dtype, ending in ((f32, "f"), (f64, ""))
+        (op, dtype): name + ending for op, name in DEVICE_MATHS.items() for dtype, ending in ((f32, "f"), (f64, ""))
     },
     reserved=CUDA_WORDS,
     reserved_by_calls=frozenset(

@@ -94,7 +94,8 @@ typedef unsigned long long uint64_t;
 """
 
 _CHECK = check_macro(
-    "Every call of CUDA goes through this: a failure stops the program, with the call, its line here, and the number `site` of its\n"
+    "Every call of CUDA goes through this: a failure stops the program, with the call, its line here, and the number "
+    "`site` of its\n"
     "// line in Python.",
     "cuda",
     "cudaError_t",
@@ -137,7 +138,9 @@ class CudaFile(ProgramFile):
     ) -> str:
         structure.need("host", "fail", "stop", *(("stack",) if self.program.stacks else ()))
         self.program.graphs.settle(self.program.graphs_offset(self.program.devices[0]))
-        on_device = [kernel for kernel in kernels if isinstance(kernel, GpuKernel) and kernel.name in self.program.launchers]
+        on_device = [
+            kernel for kernel in kernels if isinstance(kernel, GpuKernel) and kernel.name in self.program.launchers
+        ]
         on_host = [kernel for kernel in kernels if not isinstance(kernel, GpuKernel | LibraryCall)]
         calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
         w = Writer()
@@ -209,18 +212,29 @@ class CudaFile(ProgramFile):
         self.support = self.support_text(includes, support)
         w.section("the host's part")
         for line in includes:
-            if line.startswith("#define") and not line.startswith("#define _"):  # what the support functions are asked for
+            if line.startswith("#define") and not line.startswith(
+                "#define _"
+            ):  # what the support functions are asked for
                 w.line(line)
         if "#pragma GCC" in "".join([support, *(kernel.text for kernel in on_host)]):
             w.text(QUIET_NVCC)
-        for name in ("math", *(("stdalign",) if self.program.functions else ()), "stdbool", "stddef", "stdint", "string"):
+        for name in (
+            "math",
+            *(("stdalign",) if self.program.functions else ()),
+            "stdbool",
+            "stddef",
+            "stdint",
+            "string",
+        ):
             w.line(f"#include <{name}.h>")
         w.line()
         for include in distinct(include for part in self.program.every_part() for include in part.includes):
             w.line(f"#include <{include}>")
         w.line()
         w.line(f'#include "{self.program.name}.h"')
-        w.line(f'#include "{self.program.name}_support.h"  // printing, errors, maths: what every program of staged may use')
+        w.line(
+            f'#include "{self.program.name}_support.h"  // printing, errors, maths: what every program of staged may use'
+        )
         w.line()
         w.text(_CHECK)
         for macro in distinct(macro for part in self.program.every_part() for macro in part.checks):
@@ -235,7 +249,9 @@ class CudaFile(ProgramFile):
             w.line()
             w.text(DIM3_OF)
         self.write_device_struct(w)
-        grown = device_stack_text(self.program.stacks) + (STORES if self.program.device_locals or self.program.has_device_store else "")
+        grown = device_stack_text(self.program.stacks) + (
+            STORES if self.program.device_locals or self.program.has_device_store else ""
+        )
         if grown:
             w.section("residual storage")
             w.text(grown)
@@ -307,7 +323,9 @@ class CudaFile(ProgramFile):
             w.line()
         write_struct(w, self.program.every_part())
         if len(self.program.devices) > 1:
-            copies = any("copy_from_peer(" in line for structure in self.program.structures for line in structure.w.lines)
+            copies = any(
+                "copy_from_peer(" in line for structure in self.program.structures for line in structure.w.lines
+            )
             for text in (USE, COPY) if copies else (USE,):
                 w.line()
                 w.text(text)

@@ -1,4 +1,5 @@
-"""The entry function of a program with a device: it opens the device, says where values are, and does what the program does.
+"""The entry function of a program with a device: it opens the device, says where values are, and does what the program
+does.
 
 Tested by `tests/backends/cublas_cudnn/test_text.py` and `tests/backends/cublas_cudnn/test_residency.py`.
 """
@@ -95,7 +96,10 @@ class CudaEntry:
         with w.block(f"for (void *const *event = args->{field}; event != NULL && *event != NULL; ++event)"):
             for device in self.program.devices:
                 stream = f"{self.program.device_name(device)}stream"
-                w.line(f"CUDA_CHECK({site}, cudaStreamWaitEvent({stream}, (cudaEvent_t)*event, 0));  // they are on their way")
+                w.line(
+                    f"CUDA_CHECK({site}, cudaStreamWaitEvent({stream}, (cudaEvent_t)*event, 0));  // they are on their "
+                    "way"
+                )
 
     def write_device(self, w: Writer) -> None:
         """The program's device, or the first of several, on this thread."""
@@ -132,7 +136,10 @@ class CudaEntry:
                 w.line("gpu->finite_checks = 0;")
         if self.program.uses_store:
             w.line("st_frames_release(m->frames, 0);")
-        stores = [*([CALLS] if self.program.device_locals else []), *([FRAMES] if self.program.has_device_store else [])]
+        stores = [
+            *([CALLS] if self.program.device_locals else []),
+            *([FRAMES] if self.program.has_device_store else []),
+        ]
         for store in (each for name in stores for each in stores_in_use(name, self.program.devices)):
             w.line(f"st_frames_release(&{store}, 0);")
         self.file.write_first_values(w, [pair for pair in inner if pair not in early], structure)
@@ -153,7 +160,9 @@ def device_state(program: CudaProgram) -> list[State]:
 
 
 def _with_unread_pointers(lines: Sequence[str]) -> list[str]:
-    """The lines of the entry function, in which a struct of buffers that nothing reads is marked: its arrays are all empty."""
+    """The lines of the entry function, in which a struct of buffers that nothing reads is marked: its arrays are all
+    empty.
+    """
     found: list[str] = []
     for line in lines:
         found.append(line)

@@ -1,8 +1,8 @@
 """Errors in kernels that stop the program: the first failing thread writes a record on the device.
 
-The host looks at it where it waits for the device anyway, and then raises what the same program on the CPU would have. A
-kernel that has failed, and those behind it, still run to their end, with valid addresses and in place of an index out of range
-with the first one, so that whatever depends on it stays within its bounds; nobody sees what they compute.
+The host looks at it where it waits for the device anyway, and then raises what the same program on the CPU would have.
+A kernel that has failed, and those behind it, still run to their end, with valid addresses and in place of an index out
+of range with the first one, so that whatever depends on it stays within its bounds; nobody sees what they compute.
 """
 
 from __future__ import annotations
@@ -111,8 +111,9 @@ def finite_check_launcher(dtype: DType) -> str:
 
 
 def wait_for_device(checked: Sequence[tuple[int, str]], devices: int) -> str:
-    """The host function that waits and looks, in a program with so many devices; `checked`: site and name of each array that is
-    checked for NaN."""
+    """The host function that waits and looks, in a program with so many devices; `checked`: site and name of each array
+    that is checked for NaN.
+    """
     w = Writer()
     if checked:
         w.comment("What is checked for NaN and infinity, by the number of the check.")

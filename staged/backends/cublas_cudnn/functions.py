@@ -1,9 +1,9 @@
 """Functions of a program with a device: what their calls work on there, and what calls keep there for their reverse.
 
-Control flow, numbers and frames are the host's. The arrays of one call, and the arrays that its frame holds, are pieces of two
-stores of device memory that grow in chunks (`c_family/support/frames.py`) and are given back in the opposite order: all of
-one call's arrays are one piece, planned while staging, and so are those of a frame. Work is in one stream, in order, so that a
-piece may be given out again as soon as the host has given it back.
+Control flow, numbers and frames are the host's. The arrays of one call, and the arrays that its frame holds, are pieces
+of two stores of device memory that grow in chunks (`c_family/support/frames.py`) and are given back in the opposite
+order: all of one call's arrays are one piece, planned while staging, and so are those of a frame. Work is in one
+stream, in order, so that a piece may be given out again as soon as the host has given it back.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def write_device_locals(w: Writer, made: CFunction, name: str) -> None:
     """The struct of where one call has its arrays on the device, or devices."""
     w.comment(f"Where one call of `{made.signature.name}` has its arrays on the device.")
     rows = []
-    for buffer in (buffer for device in sorted(made.plan.local_bytes, key=str) for buffer in made.plan.local_buffers(device)):
+    for buffer in (
+        buffer for device in sorted(made.plan.local_bytes, key=str) for buffer in made.plan.local_buffers(device)
+    ):
         member = str(made.structure.places[buffer]).removeprefix(f"{OWN_ON_DEVICE}.")
         where = f"  {buffer.where.short}  {buffer.where.text}" if buffer.where else ""
         rows.append((f"{buffer.type.dtype.c_name} *{member};", shape_text(buffer.type.shape) + where))
@@ -113,7 +115,9 @@ def fields_on(record: FrameRecord, device: Device) -> list[int]:
 
 def frame_bytes(record: FrameRecord, device: Device) -> int:
     """The bytes of one frame in a device's memory."""
-    return sum(aligned(type.nbytes) for n in fields_on(record, device) if isinstance(type := record.fields[n][1], TensorType))
+    return sum(
+        aligned(type.nbytes) for n in fields_on(record, device) if isinstance(type := record.fields[n][1], TensorType)
+    )
 
 
 def maker_name(c_name: str) -> str:
@@ -122,7 +126,9 @@ def maker_name(c_name: str) -> str:
 
 
 def frame_maker(record: FrameRecord, c_name: str, fields: Sequence[str], site: int, devices: Sequence[Device]) -> str:
-    """The function that takes a frame from the program's store, and memory for its arrays from the device's, or the devices'."""
+    """The function that takes a frame from the program's store, and memory for its arrays from the device's, or the
+    devices'.
+    """
     w = Writer()
     w.comment("A frame, and what it has on the device; NULL once `host` holds the report.")
     given = "gpu" if len(devices) == 1 else DEVICES

@@ -1,4 +1,5 @@
-"""The text of graphs: their types, the kernels that bring a turn's values to the device, and the function that repeats a turn.
+"""The text of graphs: their types, the kernels that bring a turn's values to the device, and the function that repeats
+a turn.
 
 Tested by `tests/backends/cublas_cudnn/test_graphs.py`.
 """

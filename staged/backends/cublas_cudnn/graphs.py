@@ -6,10 +6,11 @@
         return host->error_kind;
     }
 
-A graph keeps the arguments that its kernels were captured with. So what differs between the turns stands in a struct on the
-device, one per run, and kernels are given the addresses of its fields (`GpuKernel.reading`). The host computes these
-values, as it does without graphs, so they are the same bits. What a library reads or writes at a changing address goes
-through a place that stays. The first time a run is done as it stands: libraries load what they need at the first call.
+A graph keeps the arguments that its kernels were captured with. So what differs between the turns stands in a struct on
+the device, one per run, and kernels are given the addresses of its fields (`GpuKernel.reading`). The host computes
+these values, as it does without graphs, so they are the same bits. What a library reads or writes at a changing address
+goes through a place that stays. The first time a run is done as it stands: libraries load what they need at the first
+call.
 
 Addresses of the caller's arrays on the device stay, call after call, or the graphs are made anew (`graph_arguments`).
 """
@@ -118,7 +119,9 @@ class Graphs:
     def write(self, structure: StructureEmitter, steps: Sequence[Step]) -> None:
         """A run: `steps` are its calls, whose host's part has been written."""
         if not self.fit(steps):
-            structure.w.comment(f"no graph of these {len(steps)} calls: too much of what they read differs between turns")
+            structure.w.comment(
+                f"no graph of these {len(steps)} calls: too much of what they read differs between turns"
+            )
             for step in steps:
                 self.write_step(structure, step, None)
             return
@@ -169,9 +172,13 @@ class Graphs:
                 values = [*step.op.operands, *step.op.results]
                 moved = [value for value, each in zip(values, arguments, strict=True) if not is_fixed(each)]
                 # An array is copied to a place of this call's, and from there; numbers are in the factors.
-                changing |= {(value, way) for value in moved if is_tensor(value) for way in ("to", "of", "from", "back")}
+                changing |= {
+                    (value, way) for value in moved if is_tensor(value) for way in ("to", "of", "from", "back")
+                }
                 if kernel.factors is not None and kernel.reading is not None:
-                    numbers = [str(argument) for value, argument in zip(values, arguments, strict=True) if not is_tensor(value)]
+                    numbers = [
+                        str(argument) for value, argument in zip(values, arguments, strict=True) if not is_tensor(value)
+                    ]
                     changing |= {(factor, f"{numbers}") for factor in kernel.factors}
                 if moved and not self.has_device_buffers:
                     return False

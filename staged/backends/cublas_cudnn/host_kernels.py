@@ -1,7 +1,8 @@
 """Kernels of the host in a program with a device: those of the CPU's programs, in C that is C++ too.
 
-What C has and C++ has not is `restrict`, where compilers of either know `__restrict`, and that a `void *` becomes any other
-pointer. nvcc's own front end passes on vectors and the lines that unroll loops, but says that it does not know the latter.
+What C has and C++ has not is `restrict`, where compilers of either know `__restrict`, and that a `void *` becomes any
+other pointer. nvcc's own front end passes on vectors and the lines that unroll loops, but says that it does not know
+the latter.
 """
 
 from __future__ import annotations

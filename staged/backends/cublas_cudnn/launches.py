@@ -89,8 +89,9 @@ def thread_launcher(made: GpuKernel, name: str) -> str:
 def launch_arguments(
     op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr], size: Callable[[Extent], Expr]
 ) -> list[str]:
-    """The arguments of a launch: grid, block, what the kernel takes with results in the place of what it writes, sizes, which
-    `size` gives for an extent of a shape."""
+    """The arguments of a launch: grid, block, what the kernel takes with results in the place of what it writes, sizes,
+    which `size` gives for an extent of a shape.
+    """
     kernel: ThreadKernel = op.attrs["kernel"]
     given = list(map(str, inputs))
     for number, output in zip(kernel.written, outputs, strict=True):

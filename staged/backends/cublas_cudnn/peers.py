@@ -3,8 +3,9 @@
     Device *const devices = ...;           // all of them, lowest number first
     Device *gpu = devices;                 // the one that what follows is for; CUDA calls it the current device
 
-Each has a stream of its own. A copy from one to another waits, in the stream of its target, until the source's stream has made
-what is copied, and what comes later in the source's stream waits until it has been read: two events, and the host for nothing.
+Each has a stream of its own. A copy from one to another waits, in the stream of its target, until the source's stream
+has made what is copied, and what comes later in the source's stream waits until it has been read: two events, and the
+host for nothing.
 
 Tested by `tests/backends/cublas_cudnn/test_two_devices.py`.
 """
@@ -83,15 +84,18 @@ def device_name(device: Device, devices: Sequence[Device]) -> str:
 def peer_part(site: int, device: Device, devices: Sequence[Device]) -> DevicePart:
     """The part of one of several devices for the copies between them.
 
-    Exact: bytes are copied whether or not one device reaches the other's memory; of the events, one keeps the copy behind what
-    makes its source, the other keeps what overwrites the source behind the copy.
+    Exact: bytes are copied whether or not one device reaches the other's memory; of the events, one keeps the copy
+    behind what makes its source, the other keeps what overwrites the source behind the copy.
     """
     made = check("CUDA_CHECK", site, "cudaEventCreateWithFlags(&gpu->reached, cudaEventDisableTiming)")
     allowed = [
         check("CUDA_CHECK", site, f"reach_peer({device.index}, {other.index})") for other in devices if other != device
     ]
     return DevicePart(
-        (Field("int number;", "what CUDA calls the device"), Field("cudaEvent_t reached;", "where its stream is, for another one's")),
+        (
+            Field("int number;", "what CUDA calls the device"),
+            Field("cudaEvent_t reached;", "where its stream is, for another one's"),
+        ),
         (f"gpu->number = {device.index};", made, *allowed),
         destroy("gpu->reached", "cudaEventDestroy(gpu->reached)"),
         helpers=(_ALLOW,),
@@ -101,9 +105,12 @@ def peer_part(site: int, device: Device, devices: Sequence[Device]) -> DevicePar
 def records_part(count: int) -> DevicePart:
     """The failure records of all devices' kernels, which every wait reads.
 
-    Exact: a device may have waited for another one's work, so that its own record alone does not say whether that is right.
+    Exact: a device may have waited for another one's work, so that its own record alone does not say whether that is
+    right.
     """
-    return DevicePart((Field(f"st_device_failure *records[{count}];", "what the kernels of each device report", 8 * count),), (), ())
+    return DevicePart(
+        (Field(f"st_device_failure *records[{count}];", "what the kernels of each device report", 8 * count),), (), ()
+    )
 
 
 def opener(device: Device) -> str:

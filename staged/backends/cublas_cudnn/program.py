@@ -73,7 +73,9 @@ class CudaProgram(ProgramEmitter):
 
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
         # Host loops that no thread team shares: its C does not compile as C++.
-        super().__init__(function, machine.with_cores(1), partial(CudaLibrary, options=function.options, gpu=CUDA_GPU), check_nan)
+        super().__init__(
+            function, machine.with_cores(1), partial(CudaLibrary, options=function.options, gpu=CUDA_GPU), check_nan
+        )
         self.names.used |= {
             "Device",
             "DeviceBuffers",
@@ -213,7 +215,8 @@ class CudaProgram(ProgramEmitter):
             plan,
             device_bytes={device: self.device_bytes(device) for device in self.devices},
             beside={
-                device: tuple(each for part in self.device_parts(device) for each in part.beside) for device in self.devices
+                device: tuple(each for part in self.device_parts(device) for each in part.beside)
+                for device in self.devices
             },
             kept_on_devices={name: found for name, found in kept.items() if found},
         )
@@ -320,7 +323,9 @@ class CudaProgram(ProgramEmitter):
         return "; ".join(shown) or "workspace of kernels"
 
     def makers_of_frames(self) -> list[str]:
-        saved = [op for each in every_function(self.function) for op in walk_ops(each.block) if op.declared is FRAME_SAVE]
+        saved = [
+            op for each in every_function(self.function) for op in walk_ops(each.block) if op.declared is FRAME_SAVE
+        ]
         made = {op.result.type.name for op in saved if isinstance(op.result.type, FrameType)}
         records = [record for record in self.function.frames if record.name in made]
         return frame_makers(records, self.frame_names, self.frame_fields, self.site(self.function.where), self.devices)

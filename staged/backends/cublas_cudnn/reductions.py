@@ -6,8 +6,9 @@
 | block  | a whole block of 32, 64, 128, ... threads | each warp for itself, then the warps' totals, which all fetch    |
 | column | those with one place in each of its warps | through shared memory, half of the warps to the other half       |
 
-`st_block_sum_f32(total, parts)` gives the total of all; `st_block_argmax_f32(&best, &place, bests, places)` changes what the
-pointers name. `parts` and the like are shared memory of `parts_of(team, threads)` elements, which no other call uses.
+`st_block_sum_f32(total, parts)` gives the total of all; `st_block_argmax_f32(&best, &place, bests, places)` changes
+what the pointers name. `parts` and the like are shared memory of `parts_of(team, threads)` elements, which no other
+call uses.
 """
 
 from __future__ import annotations
@@ -176,7 +177,8 @@ def _place_text(team: str, op: str, dtype: DType) -> str:
         "    places[threadIdx.x] = *place;\n"
         "    __syncthreads();\n"
         f"    {_HALVES}"
-        f"            if (st_wins_{op}_{dtype}(bests[threadIdx.x + half], places[threadIdx.x + half], *best, *place)) {{\n"
+        f"            if (st_wins_{op}_{dtype}(bests[threadIdx.x + half], places[threadIdx.x + half], *best, *place)) "
+        f"{{\n"
         "                *best = bests[threadIdx.x + half];\n"
         "                *place = places[threadIdx.x + half];\n"
         "                bests[threadIdx.x] = *best;\n"

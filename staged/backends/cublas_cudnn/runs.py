@@ -8,9 +8,9 @@
         if i % 100 == 0:             # a decision, and a print: the run ends here
             print(loss)
 
-What the host computes meanwhile (offsets, an optimiser's factors) it can as well compute before: nothing of it depends on the
-device, or there would be a copy, which ends a run. So a run is first all of the host's part, then all of the device's, and
-that is the same from turn to turn but for some numbers and addresses: a CUDA graph (`graphs.py`).
+What the host computes meanwhile (offsets, an optimiser's factors) it can as well compute before: nothing of it depends
+on the device, or there would be a copy, which ends a run. So a run is first all of the host's part, then all of the
+device's, and that is the same from turn to turn but for some numbers and addresses: a CUDA graph (`graphs.py`).
 
 Tested by `tests/backends/cublas_cudnn/test_graphs.py`.
 """
@@ -30,7 +30,8 @@ from staged.ir.structure import ABSENT, ASSERT, COPY, RAISE, SEQUENCE_EMPTY, SEQ
 from staged.ir.types import CPU, TensorType
 
 LEAST_CALLS = 4
-"""A graph stands for two calls, that which says what has changed and its launch: below twice as many it saves little."""
+"""A graph stands for two calls, that which says what has changed and its launch: below twice as many it saves little.
+"""
 
 _PASSIVE = (
     ABSENT,
@@ -96,7 +97,9 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
 
 
 def _takes_fixed_numbers(op: Op) -> bool:
-    """Whether the numbers that a library is given are written in the text: it reads them when it is called, once for all."""
+    """Whether the numbers that a library is given are written in the text: it reads them when it is called, once for
+    all.
+    """
     numbers = [operand for operand in op.operands if not is_tensor(operand)]
     return all(value.made_by(prims.CONSTANT) for value in numbers)
 

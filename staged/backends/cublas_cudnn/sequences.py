@@ -1,7 +1,8 @@
 """Sequences that travel, of arrays on a device: a second derivative through a loop keeps histories of histories.
 
-The elements of the innermost sequences lie in the store of device memory for gradients (`functions.py`), one piece for each
-sequence; what says where they are is the host's, as for its own sequences (`c_family/frames.py`). Adding is a kernel.
+The elements of the innermost sequences lie in the store of device memory for gradients (`functions.py`), one piece for
+each sequence; what says where they are is the host's, as for its own sequences (`c_family/frames.py`). Adding is a
+kernel.
 
 Tested by `tests/backends/cublas_cudnn/test_second_derivatives.py`.
 """
@@ -168,13 +169,15 @@ class SequenceTexts:
         for name, comment, fill in (
             (
                 "zeros",
-                "Zeros as long as those of `given`, whose elements are sequences `depth` levels down, then `bytes` each.",
+                "Zeros as long as those of `given`, whose elements are sequences `depth` levels down, then `bytes` "
+                "each.",
                 "cudaMemsetAsync(own.data, 0, (size_t)given.length * bytes, gpu->stream)",
             ),
             (
                 "copy",
                 "A copy of its own.",
-                "cudaMemcpyAsync(own.data, given.data, (size_t)given.length * bytes, cudaMemcpyDeviceToDevice, gpu->stream)",
+                "cudaMemcpyAsync(own.data, given.data, (size_t)given.length * bytes, cudaMemcpyDeviceToDevice, "
+                "gpu->stream)",
             ),
         ):
             if name in self.calls:

@@ -64,8 +64,8 @@ __attribute__((unused)) static int st_device_stack_push(const Device *gpu, st_ho
 def device_stack_text(stacks: Sequence[Stack]) -> str:
     """The functions that a program with these stacks uses beside those of the host; empty where all are the host's.
 
-    Exact: items keep their order and their bits when the storage grows, which is given back when it has been read; more than can
-    be addressed is an error.
+    Exact: items keep their order and their bits when the storage grows, which is given back when it has been read; more
+    than can be addressed is an error.
     """
     return _ON_DEVICE if any(stack.device != CPU for stack in stacks) else ""
 

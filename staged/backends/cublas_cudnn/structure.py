@@ -125,7 +125,9 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         """The ops of a block. A run that reaches its end takes what the end copies, too."""
         self.current = None  # it may be reached in several ways
         following = zip(block.ops, block.ops[1:], strict=False)
-        self.waits_later |= {op for op, later in following if (source := _comes_from(op)) and source == _comes_from(later)}
+        self.waits_later |= {
+            op for op, later in following if (source := _comes_from(op)) and source == _comes_from(later)
+        }
         runs = runs_of(block, self.kernels, self.plan) if self.graphs is not None and self.c_loops else []
         starts, stops = {run.start for run in runs}, {run.stop for run in runs}
         for number, op in enumerate(block.ops):
@@ -254,15 +256,17 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     def is_written_again(self, value: Value) -> bool:
         """Whether the host may write to an array's place while a copy of it is under way.
 
-        Exact: not where it is an argument of the program, whose caller waits for the program, or a table in the text; an argument
-        of a function may be any place of its caller's.
+        Exact: not where it is an argument of the program, whose caller waits for the program, or a table in the text;
+        an argument of a function may be any place of its caller's.
         """
         buffer = self.plan.place.get(root_of(value))
         lasting = ("input", "variable", "constant") if self.is_entry else ("constant",)
         return buffer is None or buffer.kind not in lasting
 
     def copy_from_peer(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
-        """From another device of the program; or an argument that the caller has on one: who wrote it there has waited for it."""
+        """From another device of the program; or an argument that the caller has on one: who wrote it there has waited
+        for it.
+        """
         if not type.size:
             return
         numbers = f"{op.device.index}, {source}, {op.attrs['source'].index}"

@@ -88,7 +88,13 @@ class GpuDialect(Dialect):
         return self.places["block_size", "x"]
 
     def spell(
-        self, name: str, dtypes: Sequence[DType], result: DType, operands: Sequence[Expr], attrs: Mapping[str, Any], need: Need
+        self,
+        name: str,
+        dtypes: Sequence[DType],
+        result: DType,
+        operands: Sequence[Expr],
+        attrs: Mapping[str, Any],
+        need: Need,
     ) -> Expr:
         """An elementwise op on numbers in a kernel."""
         function = self.maths.get((name, dtypes[0] if dtypes else result))

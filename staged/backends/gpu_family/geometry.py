@@ -1,7 +1,7 @@
 """Launch geometry: how many blocks of how many threads a kernel gets for so many independent items and a schedule.
 
-Exact: every item is done once, whatever the launch; items are independent, and how the threads of a team share one is in the
-schedule, so that no launch changes the order of an addition.
+Exact: every item is done once, whatever the launch; items are independent, and how the threads of a team share one is
+in the schedule, so that no launch changes the order of an addition.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def launch_for(items: int, gpu: Gpu, threads: int = 0) -> Launch:
 def launch_with_workspace(items: int, thread_bytes: int, gpu: Gpu) -> Launch:
     """The launch for items whose threads need `thread_bytes` of workspace each.
 
-    Exact: no two threads share workspace, and one thread's is free for its next item: a launch of fewer threads is strided.
+    Exact: no two threads share workspace, and one thread's is free for its next item: a launch of fewer threads is
+    strided.
     """
     whole = launch_for(items, gpu)
     threads = max(1, min(whole.threads, gpu.workspace_bytes // thread_bytes))

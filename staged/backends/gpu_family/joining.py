@@ -1,11 +1,12 @@
-"""Kernels that do alike work next to each other share a launch: an optimiser's updates of all parameters are a few kernels.
+"""Kernels that do alike work next to each other share a launch: an optimiser's updates of all parameters are a few
+kernels.
 
     w1 = update(w1, d_w1); b1 = update(b1, d_b1); w2 = update(w2, d_w2)   ->   one launch, some of its blocks for each
 
 Why: starting a kernel takes as long as updating some hundred thousand elements. What is joined was fused from the same
 ops, one element for each thread; the later ones move up to the first, with what they read if that is no work, or a
-product: the gradient of one parameter need not wait for the update of another. Fills are joined in a row alone: what they fill
-would otherwise be in use for longer.
+product: the gradient of one parameter need not wait for the update of another. Fills are joined in a row alone: what
+they fill would otherwise be in use for longer.
 """
 
 from __future__ import annotations
@@ -175,7 +176,9 @@ class _Plan:
         return True
 
     def is_movable(self, op: Op, at: int) -> bool:
-        """Whether an op means the same before the step, and is no work or a product: a view, a number, a Variable not written since."""
+        """Whether an op means the same before the step, and is no work or a product: a view, a number, a Variable not
+        written since.
+        """
         if op.declared is VARIABLE_READ:
             read = {effect.target for effect in op.effects} | {op.attrs["variable"]}
             between = (o for step in self.steps[at : self.made_at[op.result]] for o in step.ops)
@@ -185,7 +188,9 @@ class _Plan:
         if op.declared is CONTRACTION:
             return op.device != CPU
         return (
-            view_of(op.results[0]) is not None if is_tensor(op.results[0]) else op.device == CPU and op.declared is not KERNEL
+            view_of(op.results[0]) is not None
+            if is_tensor(op.results[0])
+            else op.device == CPU and op.declared is not KERNEL
         )
 
 

@@ -47,7 +47,8 @@ class GpuKernel(KernelText):
         return not any(copy.target in given or copy.source in given for copy in self.copies)
 
     def reading(self, positions: Collection[int], name: str, dialect: GpuDialect) -> GpuKernel:
-        """The same kernel, called `name`, with the arguments at `positions` found where an address of the device points.
+        """The same kernel, called `name`, with the arguments at `positions` found where an address of the device
+        points.
 
             y_kernel(const float *x, float factor)  ->  y_of_turn_kernel(const float *x, const float *factor_at)
         """

@@ -3,10 +3,10 @@
 A loop can be threads if each of its turns writes elements of its own, reads nothing that another turn writes, and no
 total runs through it. Which loops surround it does not matter: where they stay loops, each thread runs them in order.
 
-    for i: for j: (index = indices[j]; for k: y[i, index, k] += x[i, j, k])   ->   a thread for each (i, k), a loop over j
+    for i: for j: (index = indices[j]; for k: y[i, index, k] += x[i, j, k]) -> a thread for each (i, k), a loop over j
 
-A nest whose statements are several independent loops (the pieces of a concatenation) becomes several `Part`s, which share
-one launch: some of its blocks do one part, some the next.
+A nest whose statements are several independent loops (the pieces of a concatenation) becomes several `Part`s, which
+share one launch: some of its blocks do one part, some the next.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ def map_nest(nest: Nest) -> Spread:
 
 
 class _Parts:
-    """Takes a nest apart. `trusted`: the axis whose turns the nest calls independent; `extents`: of the locals in indices, of
-    which all items have the `given` ones in common."""
+    """Takes a nest apart. `trusted`: the axis whose turns the nest calls independent; `extents`: of the locals in
+    indices, of which all items have the `given` ones in common.
+    """
 
     def __init__(self, trusted: Axis | None, extents: Mapping[Local, int], given: frozenset[Local]) -> None:
         self.trusted = trusted
@@ -134,10 +135,14 @@ class _Parts:
     def are_apart(self, accesses: Sequence[Access], axes: Sequence[Axis]) -> bool:
         """Whether two items that differ in `axes` never touch one element.
 
-        Like the digits of a number: in rising order of strides, each axis steps over all that the smaller ones can reach.
+        Like the digits of a number: in rising order of strides, each axis steps over all that the smaller ones can
+        reach.
         """
         indices = list(dict.fromkeys(s.index for s in accesses))
-        shared: list[Axis | Local] = [*axes, *(name for index in indices for name, _ in index.terms if name in self.given)]
+        shared: list[Axis | Local] = [
+            *axes,
+            *(name for index in indices for name, _ in index.terms if name in self.given),
+        ]
         if len({tuple(index.stride(name) for name in shared) for index in indices}) > 1:
             return False
         width = 2 if any(isinstance(s, LoadPair | StorePair) for s in accesses) else 1
@@ -239,7 +244,8 @@ def without_single_turns(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
 def without_unread_rows(
     body: tuple[Statement, ...], scratch: tuple[ArrayRef, ...]
 ) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
-    """`body` without the stores to workspace that nothing reads: a row of equal numbers, which later loops have at hand.
+    """`body` without the stores to workspace that nothing reads: a row of equal numbers, which later loops have at
+    hand.
 
     Exact: a store that nothing reads; loops of nothing else go with it, checks of indices stay.
     """
@@ -315,7 +321,8 @@ def dissolve(
 def totals_as_reductions(
     body: tuple[Statement, ...], scratch: tuple[ArrayRef, ...]
 ) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
-    """A total that waits in workspace of one element (store the start; loop: load, combine, store; load)  ->  a reduction.
+    """A total that waits in workspace of one element (store the start; loop: load, combine, store; load) -> a
+    reduction.
 
     Why: a reduction can be shared by the threads of a block, and needs no memory.
 

@@ -76,8 +76,8 @@ def packed_loop(
 ) -> tuple[int, frozenset[Access]]:
     """The same for the turns of a loop over `axis` that `threads` threads share.
 
-    Exact: as in `packed`; which thread adds which elements follows from the width, which sizes and the memory plan's addresses
-    decide, so that it is the same in every run.
+    Exact: as in `packed`; which thread adds which elements follows from the width, which sizes and the memory plan's
+    addresses decide, so that it is the same in every run.
     """
     none = 1, frozenset[Access]()
     if not all(isinstance(s, Load | Store | Compute | PositionOf | Accumulate) for s in body):

@@ -3,9 +3,9 @@
     for i in n - 1 .. 1: swap(order[i], order[chosen(i)])       chosen(i) <= i is drawn
 
 What ends at i was at chosen(i) just before step i. It had come to that place p in the latest step before, which is the
-lowest step above i that chose p, from that step's own place; and so on, until no step before had chosen the place: then the
-element is p, where it began. So every thread follows elements of its own back, about as many steps as a binary tree is
-high, and the numbers are those of the exchanges one after the other.
+lowest step above i that chose p, from that step's own place; and so on, until no step before had chosen the place: then
+the element is p, where it began. So every thread follows elements of its own back, about as many steps as a binary tree
+is high, and the numbers are those of the exchanges one after the other.
 
 Tested by `tests/backends/cublas_cudnn/test_random.py`.
 """

@@ -112,7 +112,9 @@ class KernelPlan:
             names = f" ({', '.join(axis.name for axis in self.parts[0].axes)})" if self.parts[0].axes else ""
             if (seek := self.schedules[0].sought) is not None:
                 looking = f"its lanes look for the turns of {seek.loop.axis.name} that are meant for it"
-                return f"{launch}; for an item{names} {looking}, then each does every {ordinal(self.team.threads)} column"
+                return (
+                    f"{launch}; for an item{names} {looking}, then each does every {ordinal(self.team.threads)} column"
+                )
             turns = f"every {ordinal(self.team.threads)} turn, or pack of neighbouring turns, of its loops"
             return f"{launch}; of an item{names} each thread takes {turns}"
         if self.tiles is not None:

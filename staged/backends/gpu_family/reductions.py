@@ -1,4 +1,6 @@
-"""The device functions by which threads that share an item bring their totals together: their names, and the memory that they need."""
+"""The device functions by which threads that share an item bring their totals together: their names, and the memory
+that they need.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""Scatters as gathers: each element of the result looks for what is meant for it. Or, where a program allows it, by atomics.
+"""Scatters as gathers: each element of the result looks for what is meant for it. Or, where a program allows it, by
+atomics.
 
-    for j: index = check(indices[j]); y[index] += x[j]        turns that may meet in an element: only one thread can do it
+    for j: index = check(indices[j]); y[index] += x[j] turns that may meet in an element: only one thread can do it
 
     a thread, or a team, for each `row`:
         for j: index = check(indices[j]); if (index == row) total += x[j]
         y[row] = base[row] + total
 
 Every element is read and written by one thread, in the order of `j`: no atomics, the same bits every time, and nothing
-to copy first. It costs a look at all indices for each element of the result, so it is for tables of moderate size. Where whole
-rows are added, the look is one for each row:
+to copy first. It costs a look at all indices for each element of the result, so it is for tables of moderate size.
+Where whole rows are added, the look is one for each row:
 
     a warp for each `row`, its lanes for every 32nd column:
         y[row] = base[row]
@@ -71,7 +72,8 @@ class Scatter:
 def scatter_of(part: Part) -> Scatter | None:
     """The scatter that each item of a part makes; None for other parts.
 
-    Exact: the loop is over indices alone. Of one index there is no loop, and the one that is there may be over the result.
+    Exact: the loop is over indices alone. Of one index there is no loop, and the one that is there may be over the
+    result.
     """
     if part.scratch or len(part.body) != 1 or not isinstance(loop := part.body[0], Loop) or loop.reductions:
         return None
@@ -183,8 +185,8 @@ def _changes(update: Operand, dtype: DType, met: Reduction) -> tuple[Statement, 
 def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
     """The part of a scatter with threads for all of its result; None for other parts, and where it does not pay.
 
-    Exact: of equal places the last stands; sums are base + (0.0 + u1 + u2 ...), where the host adds each to the base; an element
-    that no place means, or that nothing but -0.0 is added to, keeps its bits.
+    Exact: of equal places the last stands; sums are base + (0.0 + u1 + u2 ...), where the host adds each to the base;
+    an element that no place means, or that nothing but -0.0 is added to, keeps its bits.
     """
     scatter = scatter_of(part)
     if scatter is None:

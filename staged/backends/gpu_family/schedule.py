@@ -1,7 +1,7 @@
 """Schedules of kernels on a GPU: which units do the items of each part, where workspace is, what is read at once.
 
-`mapping.py` says which items are independent, that is, what is legal; here is chosen, from sizes and the machine's description
-alone, so that the order of additions, and with it every bit, is the same on all devices.
+`mapping.py` says which items are independent, that is, what is legal; here is chosen, from sizes and the machine's
+description alone, so that the order of additions, and with it every bit, is the same on all devices.
 """
 
 from __future__ import annotations

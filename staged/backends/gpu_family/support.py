@@ -14,7 +14,8 @@ from staged.backends.gpu_family.nest.statements import FAILED
 from staged.ir.types import DTYPES
 
 FindFunction = Callable[[str], tuple[tuple[str, ...], str] | None]
-"""(names of functions that it calls, text) of a function of a device, by its name; None for one that the host has too."""
+"""(names of functions that it calls, text) of a function of a device, by its name; None for one that the host has too.
+"""
 
 _CHECKED_TEXT = """\
 // The same, but `{wrong}` is reported.
@@ -39,8 +40,8 @@ _CHECKED = {
 def device_functions(names: Iterable[str], kernels: Sequence[str], dialect: GpuDialect, find: FindFunction) -> str:
     """The support functions of these names that `kernels` (texts) call, under names of their own.
 
-    Why not the host's functions themselves: the kernels' part of the program is also compiled alone, without headers. Why
-    not all that the snippets bring: compilers of kernels warn of functions that are not called.
+    Why not the host's functions themselves: the kernels' part of the program is also compiled alone, without headers.
+    Why not all that the snippets bring: compilers of kernels warn of functions that are not called.
     """
     texts: dict[str, str] = {}
 
@@ -61,7 +62,9 @@ def device_functions(names: Iterable[str], kernels: Sequence[str], dialect: GpuD
     functions = [text for text in device_names(made).strip("\n").split("\n\n") if text]
     while True:
         kept = [
-            f for f in functions if _is_called(f, [*kernels, *(other for other in functions if other is not f)], dialect)
+            f
+            for f in functions
+            if _is_called(f, [*kernels, *(other for other in functions if other is not f)], dialect)
         ]
         if len(kept) == len(functions):
             return "\n\n".join(kept) + "\n" if kept else ""

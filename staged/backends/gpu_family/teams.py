@@ -3,8 +3,8 @@
     for i: (for j: total += x[i, j]); y[i] = total      a block for each i; its threads take every 256th j, then bring
                                                         their totals together
 
-What is done once per item (`y[i] = ...`) one thread does; what only computes, all do. Which threads share an item, and so
-the order of additions, follows from sizes alone: the same numbers on every GPU.
+What is done once per item (`y[i] = ...`) one thread does; what only computes, all do. Which threads share an item, and
+so the order of additions, follows from sizes alone: the same numbers on every GPU.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def shared_by_teams(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> 
         apart = any(isinstance(s, Store) for loop in loops for s in walk(loop.body))
         if items >= gpu.busy_threads or part.scratch or apart and items % gpu.warp:
             return None
-        warps = _power_between(length // 4, 2, gpu.largest_block // gpu.warp if items <= 8192 else gpu.block // gpu.warp)
+        warps = _power_between(
+            length // 4, 2, gpu.largest_block // gpu.warp if items <= 8192 else gpu.block // gpu.warp
+        )
         while warps > 2 and warps * gpu.warp * _total_bytes(loops) > gpu.shared_bytes:
             warps //= 2
         bound, sharing, count = Bind(part.axes, Level.LANES, gpu.warp), Level.WARPS, warps
@@ -98,7 +100,8 @@ def _dealt_out(
 def _piece(loop: Loop, body: Sequence[Statement], turns: int) -> int:
     """The turns after which a thread that does so many of them passes its sums on; 0 where they are short.
 
-    Exact for all: f64 totals of short f32 sums round less than one long f32 sum; of f64 sums the two levels share the turns.
+    Exact for all: f64 totals of short f32 sums round less than one long f32 sum; of f64 sums the two levels share the
+    turns.
     """
     each = {r: additions(body, r) for r in loop.reductions if is_float_sum(r)}
     if not each or turns * max(each.values()) <= LONGEST:
@@ -210,8 +213,8 @@ def last_of(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
 
 
 def may_overwrite(part: Part, source: ArrayRef, target: ArrayRef) -> bool:
-    """Whether the result `target` may lie where an operand does, though an item's threads do not keep step: each element is
-    only read by the thread that writes it.
+    """Whether the result `target` may lie where an operand does, though an item's threads do not keep step: each
+    element is only read by the thread that writes it.
 
     Exact: the pair is one of the nest's in-place pairs, so that reads come first in each turn; here is only who reads
     when.

@@ -1,4 +1,5 @@
-"""Kernels that the user writes for one thread: the same statements, the same names, each under its Python line. In CUDA:
+"""Kernels that the user writes for one thread: the same statements, the same names, each under its Python line. In
+CUDA:
 
     // saxpy.py:9  def saxpy(a, x, y, out):
     // blocks of 256 threads; x_size is the size of x, y, out
@@ -155,7 +156,9 @@ class _Lowering:
         """The arrays and numbers."""
         names = self.names
         for number, parameter in enumerate(self.kernel.parameters):
-            place = pointer(scalar(parameter.dtype), Space.GLOBAL, is_const=not (parameter.is_array and parameter.written))
+            place = pointer(
+                scalar(parameter.dtype), Space.GLOBAL, is_const=not (parameter.is_array and parameter.written)
+            )
             if parameter.is_array:
                 names.arrays[parameter.name] = variable = names.variable(parameter.name, place)
             elif number in self.on_device:
@@ -183,7 +186,9 @@ class _Lowering:
                 if extent == number
             ]
             sizes.append(f"{name} is the size of {', '.join(axes)}")
-        blocks = " x ".join(map(str, kernel.block if kernel.block[2] > 1 else kernel.block[: 2 if kernel.block[1] > 1 else 1]))
+        blocks = " x ".join(
+            map(str, kernel.block if kernel.block[2] > 1 else kernel.block[: 2 if kernel.block[1] > 1 else 1])
+        )
         return [*found, "; ".join([f"blocks of {blocks} thread{'s' if kernel.threads > 1 else ''}", *sizes])]
 
     def declare_memory(self, memory: Memory) -> None:

@@ -1,14 +1,14 @@
 """Gradients of pooling as gathers: each element of the input looks for the windows that it is in.
 
-    for each window: d_x[place of its maximum] += d_y        windows that overlap meet in an element: only one thread can do it
+    for each window: d_x[place of its maximum] += d_y windows that overlap meet in an element: only one thread can do it
 
     a thread for each element of d_x:
         for each window over it: if (place of its maximum == element) total += d_y
         d_x[element] = total
 
-With stride s, the element in row `s * step + phase - padding` is in the windows that begin in rows `s * step`, `s * (step - 1)`
-and so on, as many as the stride goes into the kernel. So threads are numbered by step and phase, every index is affine, and
-the windows are added up in the order of the loops on the host: the bits are the same.
+With stride s, the element in row `s * step + phase - padding` is in the windows that begin in rows `s * step`, `s *
+(step - 1)` and so on, as many as the stride goes into the kernel. So threads are numbered by step and phase, every
+index is affine, and the windows are added up in the order of the loops on the host: the bits are the same.
 
 Tested by `tests/backends/cublas_cudnn/test_pooling.py`.
 """

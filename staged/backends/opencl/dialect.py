@@ -59,6 +59,7 @@ OPENCL = GpuDialect(
     reserved=frozenset("kernel global local private constant uchar ushort uint ulong half event_t sampler_t".split()),
 )
 
+
 def find_function(name: str) -> tuple[tuple[str, ...], str] | None:
     """(names of functions that it calls, text) of a function that is not the host's; None for the others."""
     if name == "fail":
@@ -92,5 +93,8 @@ static inline void st_copy_bytes(void *to, const void *from, ulong size) {
     }
 }
 #define memcpy st_copy_bytes
-""" + "".join(f"#define {name}f {name}\n" for name in "ceil copysign exp fabs floor fmax fmin fmod log pow rint sqrt trunc".split())
+""" + "".join(
+    f"#define {name}f {name}\n"
+    for name in "ceil copysign exp fabs floor fmax fmin fmod log pow rint sqrt trunc".split()
+)
 """The types of C's headers, and C's functions of float: OpenCL C has one name for all dtypes."""

@@ -54,7 +54,6 @@ extern const char *st_ocl_words(void);
 """
 
 
-
 def emit_program(function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
     """The program of a placed and fused function."""
     _check(function, check_nan)
@@ -128,10 +127,14 @@ class OpenClFile(ProgramFile):
         with w.block("static int open_device(Device *gpu, st_host *host)"):
             failed = f'st_fail(host, ST_RUNTIME_ERROR, {site}, "OpenCL: %s", st_ocl_words())'
             w.line(f"gpu->device = st_ocl_open({self.program.device.index});")
-            w.line(f"gpu->memory = gpu->device != NULL ? st_ocl_allocate(gpu->device, {self.program.memory_bytes}) : NULL;")
+            w.line(
+                f"gpu->memory = gpu->device != NULL ? st_ocl_allocate(gpu->device, {self.program.memory_bytes}) : NULL;"
+            )
             w.line("gpu->program = gpu->memory != NULL ? st_ocl_build(gpu->device, kernels) : NULL;")
             for number, kernel in enumerate(self.program.on_device):
-                w.line(f'gpu->kernels[{number}] = gpu->program != NULL ? st_ocl_kernel(gpu->program, "{kernel.name}") : NULL;')
+                w.line(
+                    f'gpu->kernels[{number}] = gpu->program != NULL ? st_ocl_kernel(gpu->program, "{kernel.name}") : NULL;'
+                )
             made = ["gpu->memory", "gpu->program", *(f"gpu->kernels[{n}]" for n in range(len(self.program.on_device)))]
             with w.block(f"if ({' || '.join(f'{each} == NULL' for each in made)})"):
                 w.line(f"(void){failed};")
@@ -190,7 +193,9 @@ class OpenClFile(ProgramFile):
                 blocks = "(size_t)blocks"
             pointers = [type.endswith("*") for type, _ in given]
             values = [name if is_pointer else f"&{name}" for is_pointer, (_, name) in zip(pointers, given, strict=True)]
-            sizes = ["0" if is_pointer else f"sizeof {name}" for is_pointer, (_, name) in zip(pointers, given, strict=True)]
+            sizes = [
+                "0" if is_pointer else f"sizeof {name}" for is_pointer, (_, name) in zip(pointers, given, strict=True)
+            ]
             w.statement(f"const void *const values[] = {{{', '.join(values)}}};")
             w.statement(f"const size_t sizes[] = {{{', '.join(sizes)}}};  // 0: an address of the device")
             size = f"{blocks}, {kernel.launch.threads}, {len(given)}"

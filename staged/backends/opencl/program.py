@@ -1,7 +1,7 @@
 """A program with a device of OpenCL: kernels as text that the device's compiler takes, and the host part in C.
 
-Memory of the device is reached by addresses (OpenCL's shared virtual memory), which only kernels and copies follow. The functions
-`st_ocl_...` are those of `runtime/opencl/device.c`.
+Memory of the device is reached by addresses (OpenCL's shared virtual memory), which only kernels and copies follow. The
+functions `st_ocl_...` are those of `runtime/opencl/device.c`.
 
 Tested by `tests/backends/opencl/test_programs.py`.
 """
@@ -35,7 +35,9 @@ from staged.source import Position
 class OpenClKernels:
     """The kernels of a program: for its host in C, for its device in OpenCL C."""
 
-    def __init__(self, machine: Machine, names: Names, site: Callable[[Position | None], int], options: DeviceOptions) -> None:
+    def __init__(
+        self, machine: Machine, names: Names, site: Callable[[Position | None], int], options: DeviceOptions
+    ) -> None:
         names.used |= OPENCL.reserved
         self.host = KernelLibrary(machine, names, site)
         self.nests = NestKernels(names, OPENCL, OPENCL_GPU, site, options)
@@ -48,7 +50,9 @@ class OpenClKernels:
         if op.declared is CONTRACTION and op.attrs["kind"] == "matmul":
             op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
         if "nest" not in op.attrs:
-            raise UnsupportedError(f"the back end 'opencl' cannot write {op.attrs.get('kind', op.name)}", where=op.where)
+            raise UnsupportedError(
+                f"the back end 'opencl' cannot write {op.attrs.get('kind', op.name)}", where=op.where
+            )
         return self.nests.kernel(op, name)
 
 

@@ -65,7 +65,9 @@ class OpenClStructure(StructureEmitter):
 
     def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
         if stack.device != CPU:
-            raise UnsupportedError("the back end 'opencl' cannot write a loop without a bound that keeps arrays", where=stack.where)
+            raise UnsupportedError(
+                "the back end 'opencl' cannot write a loop without a bound that keeps arrays", where=stack.where
+            )
         return super().pushed(stack, source, item_bytes, type)
 
     def before_return(self, end: End) -> None:

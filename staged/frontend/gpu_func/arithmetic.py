@@ -1,4 +1,5 @@
-"""Arithmetic in kernels: an array function is called on stand-ins for numbers, and what it records becomes an expression.
+"""Arithmetic in kernels: an array function is called on stand-ins for numbers, and what it records becomes an
+expression.
 
 So promotion, casts, refusals and the meaning of every op are those of arrays.
 """

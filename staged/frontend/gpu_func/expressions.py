@@ -122,7 +122,12 @@ class Expressions:
                 if isinstance(condition, bool):
                     return self.evaluate(body if condition else other)
                 return self.operate(
-                    node, "where", None, condition, self.under(condition, True, body), self.under(condition, False, other)
+                    node,
+                    "where",
+                    None,
+                    condition,
+                    self.under(condition, True, body),
+                    self.under(condition, False, other),
                 )
             case ast.Call():
                 return self.call(node)
@@ -143,7 +148,11 @@ class Expressions:
                 node, f"`{value.name}` is an array, and a number is needed here", f"read an element: `{value.name}[i]`"
             )
         kind = type(value).__name__
-        hint = "pass it as an argument" if hasattr(type(value), "__array__") or hasattr(type(value), "__staged_read__") else _NUMBERS
+        hint = (
+            "pass it as an argument"
+            if hasattr(type(value), "__array__") or hasattr(type(value), "__staged_read__")
+            else _NUMBERS
+        )
         self.source.refuse(node, f"`{_text(node)}` is {article(kind)} from outside of the kernel", hint)
 
     def integer(self, node: ast.expr) -> Expression:
@@ -151,7 +160,9 @@ class Expressions:
         value = as_expression(self.number(node))
         if not value.type.dtype.is_integer:
             self.source.refuse(
-                node, f"`{_text(node)}` is {value.type.dtype}, and an integer is needed here", "`int(...)` drops the fraction"
+                node,
+                f"`{_text(node)}` is {value.type.dtype}, and an integer is needed here",
+                "`int(...)` drops the fraction",
             )
         if value.type == INDEX:
             return value
@@ -216,7 +227,9 @@ class Expressions:
         values = [self.evaluate(each) for each in (node.left, *node.comparators)]
         for middle in values[1:-1]:
             if is_expression(middle) and any(isinstance(part, Atomic) for part in walk(middle)):
-                self.source.refuse(node, "an atomic operation in a chain of comparisons", "give its result a name first")
+                self.source.refuse(
+                    node, "an atomic operation in a chain of comparisons", "give its result a name first"
+                )
         for op, left, right in zip(node.ops, values, values[1:], strict=False):
             if type(op) not in _COMPARISONS:
                 self.source.refuse(node, f"`{_text(node)}` in a kernel", "`==`, `<` and the like compare numbers")
@@ -324,7 +337,9 @@ class Expressions:
 
     def element(self, node: ast.Subscript, array: Parameter | Memory) -> Element:
         """An element of an array, whose indices are checked unless they are certainly in range."""
-        return self.element_at(node, array, list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice])
+        return self.element_at(
+            node, array, list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+        )
 
     def element_at(self, node: ast.AST, array: Parameter | Memory, parts: Sequence[ast.expr]) -> Element:
         extents = self.extents_of(array)
@@ -347,7 +362,9 @@ class Expressions:
                         where=where,
                         hint=f"`{array.name}[len({array.name}) - 1]` is the last element",
                     )
-                raise StaticIndexError(f"index {index.value} is out of range for an axis of {extent} elements", where=where)
+                raise StaticIndexError(
+                    f"index {index.value} is out of range for an axis of {extent} elements", where=where
+                )
         checked = tuple(
             self.checked and not self.facts.is_index(index, extent)
             for index, extent in zip(indices, extents, strict=True)
@@ -361,7 +378,9 @@ class Expressions:
         if function is names.lane_index:
             return self.lane(node)
         if function in (names.shared, names.local):
-            self.source.refuse(node, f"`{_text(node.func)}` makes an array, which needs a name", "`tile = cuda.shared(...)`")
+            self.source.refuse(
+                node, f"`{_text(node.func)}` makes an array, which needs a name", "`tile = cuda.shared(...)`"
+            )
         if function is names.syncthreads:
             self.source.refuse(node, "a barrier is a statement of its own")
         if any(isinstance(argument, ast.Starred) for argument in node.args):
@@ -392,7 +411,9 @@ class Expressions:
             return _PYTHON[function](self, node, arguments)
         if isinstance(function, BuiltinFunctionType) and function.__module__ == "math":
             if function.__name__ not in math_.STAGED:
-                self.source.refuse(node, f"`{_text(node.func)}` in a kernel", "the functions of `st` on numbers are there")
+                self.source.refuse(
+                    node, f"`{_text(node.func)}` in a kernel", "the functions of `st` on numbers are there"
+                )
             return apply(math_.STAGED[function.__name__], arguments, self.facts, where, **named)
         module = str(getattr(function, "__module__", None) or "").split(".")[0]
         if isinstance(function, np.ufunc) or module in ("staged", "numpy") and not isinstance(function, type):
@@ -419,7 +440,9 @@ class Expressions:
         target, index, value = self.arguments(node, 3)
         array = self.evaluate(target)
         if not isinstance(array, Parameter | Memory):
-            self.source.refuse(target, f"`{_text(target)}` is no array", f"`cuda.atomic_{op}(x, i, value)` changes `x[i]`")
+            self.source.refuse(
+                target, f"`{_text(target)}` is no array", f"`cuda.atomic_{op}(x, i, value)` changes `x[i]`"
+            )
         if array.dtype.name not in _ATOMIC_DTYPES[op]:
             self.source.refuse(
                 node, f"no atomic_{op} on arrays of {array.dtype}", f"it takes {', '.join(_ATOMIC_DTYPES[op])}"
@@ -493,5 +516,3 @@ def _text(node: ast.AST) -> str:
 def static_dtype(value: Any) -> DType | None:
     """The dtype that a value names."""
     return dtype_of(value) if isinstance(value, DType | str | type | np.dtype) else None
-
-

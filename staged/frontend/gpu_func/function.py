@@ -42,7 +42,9 @@ class GpuFunc:
         for parameter in self.signature.parameters.values():
             if parameter.kind not in _PLAIN:
                 source = Source(function)
-                source.refuse(source.node, f"`*{parameter.name}` in a kernel", "its parameters are arrays and numbers by name")
+                source.refuse(
+                    source.node, f"`*{parameter.name}` in a kernel", "its parameters are arrays and numbers by name"
+                )
 
     @property
     def name(self) -> str:
@@ -50,10 +52,12 @@ class GpuFunc:
         return self.function.__name__
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Say how to differentiate: `fwd(launch, *args) -> (result, residuals)`, `bwd(launch, residuals, cotangent) -> cotangents`.
+        """Say how to differentiate: `fwd(launch, *args) -> (result, residuals)`, `bwd(launch, residuals, cotangent) ->
+        cotangents`.
 
-        `launch` is `kernel[grid, block]`, with the attributes `grid` and `block`; `args` are all of the kernel's arguments in the order
-        of its parameters, and `bwd` gives a tuple with one cotangent for each, None for zero. As `st.custom_vjp.defvjp`.
+        `launch` is `kernel[grid, block]`, with the attributes `grid` and `block`; `args` are all of the kernel's
+        arguments in the order of its parameters, and `bwd` gives a tuple with one cotangent for each, None for zero. As
+        `st.custom_vjp.defvjp`.
         """
 
         def primal(launch: Launch, *args: Any) -> Any:
@@ -96,19 +100,21 @@ def gpu_func(function: Callable[..., Any] | None = None, /, *, checked: bool = T
         with st.with_backend(st.GPU, x, y):
             z = saxpy[grid, block](2.0, x, y, out=st.zeros_like(x))
 
-    Arrays are values outside of the kernel: a launch gives the new values of the arrays that the kernel writes, alone or as a tuple in
-    the order of the parameters. What it does not write keeps its old value, and an array that nobody needs as it was is changed
-    in place. `grid` and `block` are numbers of blocks, and of threads of a block: ints, or tuples of up to three, known while staging.
+    Arrays are values outside of the kernel: a launch gives the new values of the arrays that the kernel writes, alone
+    or as a tuple in the order of the parameters. What it does not write keeps its old value, and an array that nobody
+    needs as it was is changed in place. `grid` and `block` are numbers of blocks, and of threads of a block: ints, or
+    tuples of up to three, known while staging.
 
-    In the kernel: numbers and elements of arrays, with the arithmetic of `staged`'s arrays and the functions of `math`, NumPy and
-    `st` on numbers; `if`, `while`, `for i in range(...)`, `break`, `continue`, `return`; and the names of `st.cuda`. A variable keeps
-    its dtype. An index out of range stops the program with the kernel's line, unless `checked=False`.
+    In the kernel: numbers and elements of arrays, with the arithmetic of `staged`'s arrays and the functions of `math`,
+    NumPy and `st` on numbers; `if`, `while`, `for i in range(...)`, `break`, `continue`, `return`; and the names of
+    `st.cuda`. A variable keeps its dtype. An index out of range stops the program with the kernel's line, unless
+    `checked=False`.
 
-    `defvjp` gives it a reverse derivative, as `st.custom_vjp`. In eager mode a launch runs thread by thread in Python: slow, and
-    the reference for the GPU.
+    `defvjp` gives it a reverse derivative, as `st.custom_vjp`. In eager mode a launch runs thread by thread in Python:
+    slow, and the reference for the GPU.
 
-    Raises: StagingError, with the user's line, for what a kernel cannot have, for a launch outside of a GPU region or of an array
-    that is not there and that the region does not name, and for a launch that no GPU takes.
+    Raises: StagingError, with the user's line, for what a kernel cannot have, for a launch outside of a GPU region or
+    of an array that is not there and that the region does not name, and for a launch that no GPU takes.
     """
     if function is None:
         return lambda given: GpuFunc(given, checked=checked)
@@ -126,7 +132,11 @@ class Launch:
         self.block = block
         name = kernel.name
         threads = block[0] * block[1] * block[2]
-        if threads > MOST_THREADS or any(size > most for size, most in zip(block, MOST_BLOCK, strict=True)) or not threads:
+        if (
+            threads > MOST_THREADS
+            or any(size > most for size, most in zip(block, MOST_BLOCK, strict=True))
+            or not threads
+        ):
             raise StagingError(
                 f"`{name}` asks for blocks of {_text(block)} threads",
                 where=here(),
@@ -152,9 +162,7 @@ class Launch:
             bound = self.kernel.signature.bind(*args, **kwargs)
         except TypeError as error:
             names = ", ".join(self.kernel.signature.parameters)
-            raise StagingError(
-                f"`{self.kernel.name}`: {error}", where=here(), hint=f"it takes ({names})"
-            ) from None
+            raise StagingError(f"`{self.kernel.name}`: {error}", where=here(), hint=f"it takes ({names})") from None
         bound.apply_defaults()
         return tuple(bound.arguments.values())
 
@@ -165,7 +173,8 @@ class Launch:
             raise StagingError(
                 f"`{name}` is launched outside of a staged function",
                 where=where,
-                hint="launch it in a function with `@st.function`, in a region of a GPU; or in `with st.eager():`, thread by thread",
+                hint="launch it in a function with `@st.function`, in a region of a GPU; or in `with st.eager():`, "
+                "thread by thread",
             )
         if trace is not None and trace.builder.device == CPU:
             raise StagingError(
@@ -203,7 +212,8 @@ class Launch:
         raise StagingError(
             f"`{self.kernel.name}` takes arrays that are on the GPU, and `{name}` ({array.type}) is on the host",
             where=where,
-            hint=f"name it, `with_backend({str(device).upper()}, {shown})`, or move it: `st.to({shown}, {str(device).upper()})`",
+            hint=f"name it, `with_backend({str(device).upper()}, {shown})`, or move it: `st.to({shown}, "
+            f"{str(device).upper()})`",
         )
 
     def translated(self, names: list[str], types: list[TensorType]) -> ThreadKernel:

@@ -55,7 +55,9 @@ def lane_index() -> Any:
 
 
 def shared(shape: Any, dtype: Any) -> Any:
-    """An array that the threads of a block share, of a shape and dtype that are known while staging. It begins with anything."""
+    """An array that the threads of a block share, of a shape and dtype that are known while staging. It begins with
+    anything.
+    """
     raise _outside("shared")
 
 
@@ -72,7 +74,8 @@ def syncthreads() -> None:
 def atomic_add(array: Any, index: Any, value: Any) -> Any:
     """`array[index] += value`, which other threads cannot come between; gives what was there before.
 
-    i32, i64, u32, f32, f64. Sums of floats depend on the order in which threads come, and so differ in their last bits from run to run.
+    i32, i64, u32, f32, f64. Sums of floats depend on the order in which threads come, and so differ in their last bits
+    from run to run.
     """
     raise _outside("atomic_add")
 

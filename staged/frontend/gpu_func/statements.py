@@ -98,10 +98,14 @@ class _Assumptions:
 
 
 def translate(
-    source: Source, parameters: Sequence[Parameter], extents: Sequence[str], block: tuple[int, int, int], checked: bool = True
+    source: Source,
+    parameters: Sequence[Parameter],
+    extents: Sequence[str],
+    block: tuple[int, int, int],
+    checked: bool = True,
 ) -> ThreadKernel:
-    """The kernel for parameters of these types, `extents` names for the sizes of their axes, and blocks of that size. With
-    `checked` an index that may be out of range is checked.
+    """The kernel for parameters of these types, `extents` names for the sizes of their axes, and blocks of that size.
+    With `checked` an index that may be out of range is checked.
 
     Raises: StagingError and its kind, at the user's line, for what a kernel cannot have; errors of types as for arrays.
     """
@@ -146,9 +150,14 @@ class _Statements(Expressions):
         )  # fmt: skip
         node = self.source.node
         if not self.written:
-            self.source.refuse(node, f"`{kernel.name}` writes no array", "what a kernel does is what it writes: `out[i] = ...`")
+            self.source.refuse(
+                node, f"`{kernel.name}` writes no array", "what a kernel does is what it writes: `out[i] = ...`"
+            )
         local_bytes = sum(m.size * m.dtype.size for m in kernel.memories if m.kind == "local")
-        for what, nbytes, most in (("shared memory", kernel.shared_bytes, SHARED_BYTES), ("local memory", local_bytes, LOCAL_BYTES)):
+        for what, nbytes, most in (
+            ("shared memory", kernel.shared_bytes, SHARED_BYTES),
+            ("local memory", local_bytes, LOCAL_BYTES),
+        ):
             if nbytes > most:
                 self.source.refuse(node, f"`{kernel.name}` asks for {nbytes:,} bytes of {what}, and there are {most:,}")
         return kernel
@@ -185,7 +194,9 @@ class _Statements(Expressions):
                 self.leave_loop(node)
             case ast.Return():
                 if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
-                    self.source.refuse(node, "a kernel returns nothing", "write the result into an array: `out[i] = ...`")
+                    self.source.refuse(
+                        node, "a kernel returns nothing", "write the result into an array: `out[i] = ...`"
+                    )
                 self.out.append(Leave("return", self.source.where(node)))
                 self.assigned = None
             case ast.Pass():
@@ -240,7 +251,9 @@ class _Statements(Expressions):
         if dtype is None:
             self.source.refuse(value, f"`cuda.{kind}` takes a dtype, got {given['dtype']!r}", "`st.f32`, or `x.dtype`")
         if self.source.assigned[target.id] > 1 or self.depth:
-            self.source.refuse(target, f"`{target.id}` is an array of the kernel: it is made once, outside of branches and loops")
+            self.source.refuse(
+                target, f"`{target.id}` is an array of the kernel: it is made once, outside of branches and loops"
+            )
         made = self.memories[target.id] = Memory(target.id, kind, dtype, shape)
         return made
 
@@ -260,9 +273,15 @@ class _Statements(Expressions):
             )  # fmt: skip
         assert self.assigned is not None
         once = self.source.assigned[name] == 1
-        if once and not is_expression(value) and (is_number(value) or isinstance(value, Memory | tuple) or static_dtype(value)):
+        if (
+            once
+            and not is_expression(value)
+            and (is_number(value) or isinstance(value, Memory | tuple) or static_dtype(value))
+        ):
             if isinstance(value, tuple) and any(is_expression(item) and not isinstance(item, Extent) for item in value):
-                self.source.refuse(target, f"`{name}` is a tuple of numbers that are not known while staging", "give each a name")
+                self.source.refuse(
+                    target, f"`{name}` is a tuple of numbers that are not known while staging", "give each a name"
+                )
             self.static[name] = value
             self.assigned.add(name)
             return
@@ -357,7 +376,9 @@ class _Statements(Expressions):
         if isinstance(where, ast.Subscript):
             element = self.evaluate(read)
             if is_expression(element) and any(isinstance(part, Atomic | Shuffle) for part in walk(element)):
-                self.source.refuse(node, "an index that does something, in an element that is changed", "give the index a name first")
+                self.source.refuse(
+                    node, "an index that does something, in an element that is changed", "give the index a name first"
+                )
         self.assign_to(where, value)
 
     def expression_statement(self, node: ast.Expr) -> None:
@@ -370,7 +391,9 @@ class _Statements(Expressions):
                 self.out.append(Barrier(self.source.where(node)))
                 return
             if function is print:
-                self.source.refuse(node, "`print` in a kernel", "write the value into an array, and print it after the launch")
+                self.source.refuse(
+                    node, "`print` in a kernel", "write the value into an array, and print it after the launch"
+                )
         made = self.evaluate(value)
         if not isinstance(made, Atomic):
             self.source.refuse(node, f"`{ast.unparse(value)}` does nothing", "a kernel does what it writes")
@@ -407,8 +430,12 @@ class _Statements(Expressions):
         # What holds on every way that goes on from here.
         ways = [known for bound, known in ((after_then, known_then), (after_other, known_other)) if bound is not None]
         if ways:
-            self.facts.back((frozenset.intersection(*(w[0] for w in ways)), frozenset.intersection(*(w[1] for w in ways))))
-        self.assigned = after_other if after_then is None else after_then if after_other is None else after_then & after_other
+            self.facts.back(
+                (frozenset.intersection(*(w[0] for w in ways)), frozenset.intersection(*(w[1] for w in ways)))
+            )
+        self.assigned = (
+            after_other if after_then is None else after_then if after_other is None else after_then & after_other
+        )
         self.append(If(condition, then, other, self.source.where(node.test)))
 
     def enter_loop(self, node: ast.While | ast.For) -> None:
@@ -455,7 +482,9 @@ class _Statements(Expressions):
         function = self.evaluate(iterable.func) if isinstance(iterable, ast.Call) else None
         if function is not range and function is not range_:
             self.source.refuse(
-                iterable, f"a loop over `{ast.unparse(iterable)}` in a kernel", "`for i in range(...)`, with `x[i]` in the loop"
+                iterable,
+                f"a loop over `{ast.unparse(iterable)}` in a kernel",
+                "`for i in range(...)`, with `x[i]` in the loop",
             )
         if not isinstance(target, ast.Name):
             self.source.refuse(target, f"`{ast.unparse(target)}` cannot count a loop", "`for i in range(...)`")
@@ -524,5 +553,3 @@ def _nested(node: ast.AST) -> set[str]:
         if isinstance(part, ast.For) and isinstance(part.target, ast.Name):
             found |= {part.target.id} & {name for inner in part.body for name in loop_bindings(inner)}
     return found
-
-

@@ -44,9 +44,9 @@ class custom_vjp:
         f.defvjp(forward, backward)
 
     `forward` takes the arguments and gives the result and what backward needs (a tree); `backward` takes these and the
-    cotangent of the result (its tree, zeros where there is none and None for what is no float), and gives a tuple with one
-    cotangent per argument, in its tree; None for zero. `nondiff_argnums` are positions of arguments that have no derivative
-    and come first in backward. Higher derivatives are those of the code of the two halves. JAX `custom_vjp`.
+    cotangent of the result (its tree, zeros where there is none and None for what is no float), and gives a tuple with
+    one cotangent per argument, in its tree; None for zero. `nondiff_argnums` are positions of arguments that have no
+    derivative and come first in backward. Higher derivatives are those of the code of the two halves. JAX `custom_vjp`.
 
     Raises: GradientError where `defvjp` is missing, backward gives another number of cotangents or other types, in
     forward mode, and where what is differentiated is read past the arguments; StagingError for a written Variable.

@@ -89,7 +89,9 @@ class _Target:
         self.where = here()
         self.variables: list[Variable] = []
         self.asked: list[int] = []
-        """By what the gradient is, in the user's order: places among the arguments or Variables that are differentiated."""
+        """By what the gradient is, in the user's order: places among the arguments or Variables that are
+        differentiated.
+        """
         self.primals: list[Array] = []
         self.labels: list[str] = []
         if wrt is None:

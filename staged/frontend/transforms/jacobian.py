@@ -88,8 +88,8 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
 def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The second derivatives of f: `jacfwd(jacrev(f))`, forward over reverse.
 
-    For f of an array of shape `s` that returns a scalar, an array of shape `(*s, *s)`. Trees, `argnums` and `has_aux` as
-    in `jacfwd`. For a product with one vector use `st.jvp(st.grad(f), (x,), (v,))[1]`. JAX `hessian`.
+    For f of an array of shape `s` that returns a scalar, an array of shape `(*s, *s)`. Trees, `argnums` and `has_aux`
+    as in `jacfwd`. For a product with one vector use `st.jvp(st.grad(f), (x,), (v,))[1]`. JAX `hessian`.
     """
     return jacfwd(jacrev(f, argnums, has_aux), argnums, has_aux)
 

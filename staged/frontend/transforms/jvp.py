@@ -26,13 +26,12 @@ def jvp(
     """`(f(*primals), tangent of it)` along `tangents` of the primals: forward mode.
 
     `primals` is a tuple of trees of float arrays, `tangents` has the same structure, shapes and dtypes; None stands for
-    zero. The tangent of the result has its structure, with None for what is no float. With `has_aux` f returns a pair of
-    result and aux, and aux is the third of what `jvp` gives. Prints of f, and its writes of Variables, happen once.
+    zero. The tangent of the result has its structure, with None for what is no float. With `has_aux` f returns a pair
+    of result and aux, and aux is the third of what `jvp` gives. Prints of f, and its writes of Variables, happen once.
     A Hessian-vector product is forward over reverse: `st.jvp(st.grad(f), (x,), (v,))[1]`. JAX `jvp`.
 
-    Raises: GradientError for primals that are no floats, for tangents that do not match them, and where a derivative does
-    not exist (through a `custom_vjp`, for one).
-    Source: Griewank and Walther, Evaluating Derivatives, section 3.1.
+    Raises: GradientError for primals that are no floats, for tangents that do not match them, and where a derivative
+    does not exist (through a `custom_vjp`, for one). Source: Griewank and Walther, Evaluating Derivatives, section 3.1.
     """
     where = here()
     name = name_of(f)

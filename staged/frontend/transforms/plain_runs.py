@@ -32,7 +32,8 @@ def counted(where: Position | None, what: str) -> Iterator[None]:
     seconds.append(time.perf_counter() - begin)
     if len(seconds) == MANY_RUNS:
         warnings.warn_explicit(
-            f"{what} ran {MANY_RUNS} times in NumPy, op by op, {1e3 * min(seconds):.1f} ms each: `@st.function` around the step "
+            f"{what} ran {MANY_RUNS} times in NumPy, op by op, {1e3 * min(seconds):.1f} ms each: `@st.function` around "
+            "the step "
             "makes it one program, which is traced once and then runs compiled",
             UserWarning,
             where.file,

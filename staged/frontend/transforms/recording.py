@@ -72,9 +72,8 @@ def record(
 ) -> Recording:
     """Trace `run` with parameters in place of `primals`; `run` returns what the block yields.
 
-    The first parameters are also what `variables` hold at the start. `stateless` code writes only Variables of its own, which
-    end with it. `types` are the parameters', where they differ from
-    the primals'.
+    The first parameters are also what `variables` hold at the start. `stateless` code writes only Variables of its own,
+    which end with it. `types` are the parameters', where they differ from the primals'.
     """
     block = trace.open_block(
         tuple(primal.type for primal in primals) if types is None else tuple(types),
@@ -125,7 +124,8 @@ def close(
 ) -> Block:
     """`block` with further parameters in place of the values `free`; `captures` give the types of all parameters.
 
-    Its own parameters come first, and keep their types. With `moves` the result takes the place of `block`, which is not used again.
+    Its own parameters come first, and keep their types. With `moves` the result takes the place of `block`, which is
+    not used again.
     """
     first = len(captures) - len(free)
     types = [*(param.type for param in block.params), *(value.type for value in captures[first:])]

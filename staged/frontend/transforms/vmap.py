@@ -40,8 +40,8 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
     `in_axes` says which axis of each argument is mapped: an int or None (the argument is the same for all) for all of
     them, or a tuple with one per positional argument, each an int, None or a tree of these that fits the argument.
     Keyword arguments are mapped along axis 0. `out_axes` says where the new axis goes, likewise for the result; None
-    keeps a result that does not depend on what is mapped. What is no array (strings, configurations) is passed as it is.
-    Branches on mapped values compute both sides; writes of Variables, prints and random numbers inside are refused.
+    keeps a result that does not depend on what is mapped. What is no array (strings, configurations) is passed as it
+    is. Branches on mapped values compute both sides; writes of Variables, prints and random numbers inside are refused.
     JAX `vmap`.
 
     Raises: ShapeError for axes that do not exist or differ in extent; StagingError for effects, and for loops whose
@@ -111,7 +111,8 @@ class _Mapped:
         for path, size in sizes:
             if size != self.size:
                 raise ShapeError(
-                    f"`vmap` of `{name}` maps axes of different extents: {self.size} of {sizes[0][0]}, {size} of {path}",
+                    f"`vmap` of `{name}` maps axes of different extents: {self.size} of {sizes[0][0]}, {size} of "
+                    f"{path}",
                     where=where,
                     hint="mapped axes have one extent; None in `in_axes` keeps an argument whole",
                 )

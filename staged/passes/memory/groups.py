@@ -100,8 +100,8 @@ class Groups:
     def interfere(self, a: Group, b: Group, same: Same | None = None) -> bool:
         """Whether the two must not share a buffer: something of one is needed while something of the other is.
 
-        Exact: all members count. They may meet in one position where one becomes the other (`touch`); and after `same`, the
-        position from which a value and a Variable are equal, these two may both live.
+        Exact: all members count. They may meet in one position where one becomes the other (`touch`); and after `same`,
+        the position from which a value and a Variable are equal, these two may both live.
         """
         for (start_a, end_a), value_a in a.members:
             for (start_b, end_b), value_b in b.members:

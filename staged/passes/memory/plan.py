@@ -255,7 +255,9 @@ class _Planner:
                 self.outputs.append(None)
                 continue
             if index in self.in_place.values():
-                param = next(param for number, param in enumerate(self.function.params) if self.in_place.get(number) == index)
+                param = next(
+                    param for number, param in enumerate(self.function.params) if self.in_place.get(number) == index
+                )
                 self.outputs.append(self.groups.of[param].buffer)
                 for block in returns:
                     position = self.live.block_end[block]

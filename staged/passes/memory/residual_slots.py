@@ -41,9 +41,7 @@ def join_residual_slots(
     return kept
 
 
-def _join_slot(
-    op: Op, result: Value, value: Value, groups: Groups, devices: Mapping[Value, Device]
-) -> Buffer | None:
+def _join_slot(op: Op, result: Value, value: Value, groups: Groups, devices: Mapping[Value, Device]) -> Buffer | None:
     group = groups.of.get(root_of(value))
     if group is None or group.buffer is not None or group.variable is not None:
         return None

@@ -108,7 +108,9 @@ def _sequences_of_branches(function: Function) -> dict[Value, list[Value]]:
         for result in op.results if op.declared is IF else ():
             if isinstance(result.type, SequenceType):
                 yields = [block.end.operands[result.index] for block in op.blocks if block.end.kind == "yield"]
-                found[result] = [value for value in yields if value.producer and value.producer.declared is not SEQUENCE_EMPTY]
+                found[result] = [
+                    value for value in yields if value.producer and value.producer.declared is not SEQUENCE_EMPTY
+                ]
     return found
 
 
@@ -181,5 +183,3 @@ def _extend_elements(function: Function, live: Liveness, handles: Handles) -> No
         outer = op.operands[0]
         spans = live.intervals.get(op.result, [])
         live.intervals[outer] = sorted([*live.intervals.get(outer, []), *spans])
-
-

@@ -22,7 +22,8 @@ def staging_buffers(
     outputs: Sequence[Buffer | None],
     devices: Mapping[Value, Device],
 ) -> dict[tuple[object, int], Buffer]:
-    """`a, b = b, a`: a temporary for each operand of an end whose buffer that end writes to, by the end and the operand's number.
+    """`a, b = b, a`: a temporary for each operand of an end whose buffer that end writes to, by the end and the
+    operand's number.
 
     `place` has the buffer of each value, `outputs` that of each result of the function.
     """

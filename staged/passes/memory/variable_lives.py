@@ -16,7 +16,9 @@ from staged.ir.views import Loop
 from staged.passes.memory.liveness import Interval, Liveness
 
 
-def variable_lives(function: Function, live: Liveness, kept: Iterable[VariableRef]) -> dict[VariableRef, list[Interval]]:
+def variable_lives(
+    function: Function, live: Liveness, kept: Iterable[VariableRef]
+) -> dict[VariableRef, list[Interval]]:
     """For each Variable of `function`, the intervals in which it holds what something may yet read.
 
     Every write begins an interval of its own, at its position. The Variables `kept` are also read when the function

@@ -156,7 +156,9 @@ class PlannedCopies:
 
 def operand_device(op: Op, number: int, device: Device) -> Device:
     """The device on which an op takes an operand: its own, but the host decides which piece of an array is meant."""
-    return CPU if op.declared in (prims.DYNAMIC_SLICE, prims.DYNAMIC_UPDATE) and is_number(op.operands[number]) else device
+    return (
+        CPU if op.declared in (prims.DYNAMIC_SLICE, prims.DYNAMIC_UPDATE) and is_number(op.operands[number]) else device
+    )
 
 
 def _why(op: Op, number: int) -> str:

@@ -224,7 +224,9 @@ class Placement:
         for number, result in enumerate(op.results):
             sources = [end.operands[number] for end in ends]
             made = [source for source in sources if source not in self.constants]
-            anywhere = op not in self.run_once or result in self.computed_on_device or not isinstance(result.type, TensorType)
+            anywhere = (
+                op not in self.run_once or result in self.computed_on_device or not isinstance(result.type, TensorType)
+            )
             if anywhere or all(self.of(source) != CPU for source in made):
                 for source in sources:
                     self.join([result], [source])

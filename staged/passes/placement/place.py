@@ -88,7 +88,12 @@ def transfers(function: Function) -> tuple[Transfer, ...]:
             where = first[variable].where if variable in first else None
             found.append(Transfer(variable.name, CPU, variable.device, variable.type.nbytes, "resident", where))
     in_loops = {
-        inner for op in ops if op.declared.is_loop for block in op.blocks for inner in walk_ops(block) if inner.declared is COPY
+        inner
+        for op in ops
+        if op.declared.is_loop
+        for block in op.blocks
+        for inner in walk_ops(block)
+        if inner.declared is COPY
     }
     for op in ops:
         if op.declared is COPY:

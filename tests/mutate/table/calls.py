@@ -46,8 +46,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a Variable keeps Fortran's order",
         "staged/frontend/variable.py",
-        'dtype=dtype.numpy, order="C")\n            return',
-        "dtype=dtype.numpy)\n            return",
+        'dtype=dtype.numpy, order="C"\n                )\n            return',
+        "dtype=dtype.numpy\n                )\n            return",
         (STEP, "-k", "fortran"),
     ),
     Mutant(

@@ -148,15 +148,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a branch without a region copies its result to the device and back",
         HOMES,
-        "anywhere = op not in self.run_once or result",
-        "anywhere = True or result",
+        "op not in self.run_once or result in self.computed_on_device",
+        "True or result in self.computed_on_device",
         ("tests/passes/placement/test_place.py", "-k", "branch"),
     ),
     Mutant(
         "what a loop chooses on a device is copied in every turn",
         HOMES,
-        "anywhere = op not in self.run_once or result",
-        "anywhere = result",
+        "op not in self.run_once or result in self.computed_on_device",
+        "result in self.computed_on_device",
         ("tests/passes/placement/test_place.py", "-k", "chooses"),
     ),
     Mutant(

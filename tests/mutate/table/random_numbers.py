@@ -178,8 +178,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a number that calls write is read once",
         "staged/passes/simplify.py",
-        'for effect in op.effects if effect.kind == "write"}',
-        'for effect in op.effects if effect.kind == "write" and op.name != "call"}',
+        'for effect in op.effects if effect.kind == "write"\n    }',
+        'for effect in op.effects if effect.kind == "write" and op.name != "call"\n    }',
         ("tests/passes/test_reads_of_variables.py",),
     ),
     Mutant(

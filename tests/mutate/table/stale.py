@@ -270,8 +270,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "hooks of attributes are replayed",
         STORES,
-        "            trace.reads.reason(f\"the attribute `{name}` of {article(cls.__name__)} is set by",
-        "            str(f\"the attribute `{name}` of {article(cls.__name__)} is set by",
+        "            trace.reads.reason(\n                f\"the attribute `{name}` of {article(cls.__name__)} is set by",
+        "            str(\n                f\"the attribute `{name}` of {article(cls.__name__)} is set by",
         ("tests/guards/test_effects.py", "-k", "hook"),
     ),
     Mutant(

@@ -1,8 +1,8 @@
 """Convolution, and its gradient with respect to the image, as C text.
 
-Both are a matrix product: (channels out, channels in * taps) @ (channels in * taps, pixels), the right operand read from shifted
-planes of the image (planes.py). A work item is a block of rows of one sample (and one group of channels): it lays out the planes in
-its scratch memory and runs register tiles of channels by pixels over them.
+Both are a matrix product: (channels out, channels in * taps) @ (channels in * taps, pixels), the right operand read
+from shifted planes of the image (planes.py). A work item is a block of rows of one sample (and one group of channels):
+it lays out the planes in its scratch memory and runs register tiles of channels by pixels over them.
 
 Tested by `tests/backends/c_family/test_contraction_conv2d.py`.
 """
@@ -48,9 +48,9 @@ from staged.ir.types import row_major
 def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     """The C text of one product of a convolution for one machine.
 
-    Numerics: each result of "forward" and "backward_input" is a sum in ascending order of channel, row and column of the
-    weights, in chains of bounded length that are then added up; "backward_weight" adds partial sums in an order that depends on
-    the spec and the machine alone.
+    Numerics: each result of "forward" and "backward_input" is a sum in ascending order of channel, row and column of
+    the weights, in chains of bounded length that are then added up; "backward_weight" adds partial sums in an order
+    that depends on the spec and the machine alone.
     """
     results = {
         "forward": spec.n * spec.oc * spec.out_h * spec.out_w,
@@ -174,7 +174,9 @@ class Plan:
         return 1.0 if ranges is None else sum(high - low for low, high in ranges) / (len(ranges) * self.taps)
 
     def tap_ranges(self) -> list[tuple[int, int]] | None:
-        """Per panel of every block: the range of taps that meet the image at all; None where skipping would save little."""
+        """Per panel of every block: the range of taps that meet the image at all; None where skipping would save
+        little.
+        """
         ranges, kept, total = [], 0, 0
         for block in range(self.blocks.count):
             first, rows = self.block_rows(block)
@@ -264,7 +266,8 @@ class _Emitter:
             f"// conv2d{kind}: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), "
             f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), "
             f"y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), {spec.dtype}{groups}",
-            f"// a work item is {plan.rows} rows of a sample; its image is laid out once per column of the weights, so that",
+            f"// a work item is {plan.rows} rows of a sample; its image is laid out once per column of the weights, so "
+            "that",
             "// each tap is a run of consecutive pixels",
         ]
 
@@ -298,7 +301,9 @@ class _Emitter:
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
         with t.function(head, map(declared, parameters)):
             emit_accumulators(t, vector, rows, vectors)
-            emit_in_chains(t, vector, rows, vectors, str(plan.inner), plan.chain, partial(self.emit_channels, rows, vectors))
+            emit_in_chains(
+                t, vector, rows, vectors, str(plan.inner), plan.chain, partial(self.emit_channels, rows, vectors)
+            )
             emit_finish(t, vector, self.result, rows, vectors, widths)
         t.line()
 

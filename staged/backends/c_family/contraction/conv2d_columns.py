@@ -1,8 +1,9 @@
 """The gradient of a convolution with respect to the image in two steps, as C text.
 
-First a plain product: columns[(c, ky, kx), pixel of y] = sum over o of weight[o, c, ky, kx] * d_y[o, pixel]. Then each pixel of
-d_x adds up the columns of the taps that met it. No product with padding or with the gaps of a stride is ever computed, so this
-is the better form for strides, and for images that are small beside the weights; conv2d.py weighs the two against each other.
+First a plain product: columns[(c, ky, kx), pixel of y] = sum over o of weight[o, c, ky, kx] * d_y[o, pixel]. Then each
+pixel of d_x adds up the columns of the taps that met it. No product with padding or with the gaps of a stride is ever
+computed, so this is the better form for strides, and for images that are small beside the weights; conv2d.py weighs the
+two against each other.
 
 Tested by `tests/backends/c_family/test_contraction_conv2d.py`.
 """
@@ -73,7 +74,9 @@ class Plan:
 
     @property
     def margin(self) -> int:
-        """Items before and after the columns that vectors at the edges of rows may read, and whose lanes are then cleared."""
+        """Items before and after the columns that vectors at the edges of rows may read, and whose lanes are then
+        cleared.
+        """
         reach = max(abs(self.shift(kx, phase)) for phase in range(self.spec.stride[1]) for kx in self.taps_of(phase))
         reach = max(reach, self.spec.w + self.vector.lanes)
         return -(-(reach + self.vector.lanes) // 16) * 16
@@ -147,7 +150,9 @@ def plan_columns(spec: Conv2dSpec, machine: Machine) -> Plan | None:
 
 
 def emit_columns(plan: Plan) -> ContractionKernel:
-    """The C text of the two steps. Numerics: each pixel adds up to kh * kw sums over the channels of y, in ascending order of taps."""
+    """The C text of the two steps. Numerics: each pixel adds up to kh * kw sums over the channels of y, in ascending
+    order of taps.
+    """
     return _Emitter(plan).emit()
 
 
@@ -171,7 +176,8 @@ class _Emitter:
             f"({spec.n}, {spec.c}, {spec.h}, {spec.w}), {spec.dtype}"
         )
         t.line(
-            f"// a work item is {plan.channels} channels of a sample: first the products with d_y, then what meets in a pixel "
+            f"// a work item is {plan.channels} channels of a sample: first the products with d_y, then what meets in "
+            "a pixel "
             "is added up"
         )
         items = spec.n * spec.groups * plan.blocks
@@ -189,7 +195,8 @@ class _Emitter:
         ]
         oc = spec.oc // spec.groups
         t.line(
-            f"// {rows} weights x {vectors} vectors of {vector.lanes} pixels, in registers over all {oc} channels of d_y"
+            f"// {rows} weights x {vectors} vectors of {vector.lanes} pixels, in registers over all {oc} channels of "
+            "d_y"
         )
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
         with t.function(head, map(declared, parameters)):

@@ -1,8 +1,8 @@
 """The gradient of a convolution with respect to its weights, as C text.
 
-d_weight[o, (c, ky, kx)] is the product of d_y's channel `o` with the image's channel `c` shifted by the tap, summed over all pixels and
-samples. Both run along memory by pixels, so a register tile is a few channels of d_y by a few taps, each a vector of partial
-sums over pixels; at the end of a block the lanes are added up.
+d_weight[o, (c, ky, kx)] is the product of d_y's channel `o` with the image's channel `c` shifted by the tap, summed
+over all pixels and samples. Both run along memory by pixels, so a register tile is a few channels of d_y by a few taps,
+each a vector of partial sums over pixels; at the end of a block the lanes are added up.
 
 A work item is a block of weights and goes through all samples, so items are independent, and a sum never depends on
 which thread computed what.
@@ -36,7 +36,9 @@ VECTORS_PER_BLOCK = 64  # pixels, in vectors, between two additions of lanes: en
 
 @dataclass(frozen=True, slots=True)
 class TapGroup:
-    """Columns of a tile: taps of `channels` consecutive channels, rows ky .. ky + rows, columns kx .. kx + cols of the weights."""
+    """Columns of a tile: taps of `channels` consecutive channels, rows ky .. ky + rows, columns kx .. kx + cols of the
+    weights.
+    """
 
     channels: int
     ky: int
@@ -285,7 +287,9 @@ class _Emitter:
         t.line()
 
     def emit_tail(self, rows: int, offsets: list[int]) -> None:
-        """The last, incomplete vector of pixels: beyond them lie other rows, whose lanes are cleared (they may hold NaN)."""
+        """The last, incomplete vector of pixels: beyond them lie other rows, whose lanes are cleared (they may hold
+        NaN).
+        """
         t, plan, vector = self.text, self.plan, self.vector
         lanes = vector.lanes
         if plan.blocks.small_count:

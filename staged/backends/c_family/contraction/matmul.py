@@ -1,7 +1,7 @@
 """Matrix products as C text: register tiles over packed panels, every size and stride a literal.
 
-A work item is a block of rows and columns of one matrix of the batch. It packs what it reads badly (a transposed operand, rows
-far apart) into its thread's scratch memory, so items are independent and any thread may take any of them.
+A work item is a block of rows and columns of one matrix of the batch. It packs what it reads badly (a transposed
+operand, rows far apart) into its thread's scratch memory, so items are independent and any thread may take any of them.
 
 Tested by `tests/backends/c_family/test_contraction_matmul.py`.
 """
@@ -33,9 +33,9 @@ from staged.ir.machine import Machine
 def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
     """The C text of a matrix product of floats for one machine; empty sums are nests of loops (`ir/products.py`).
 
-    Numerics: each result is a sum over k in ascending order, in spec.dtype, in chains of at most `LONGEST_CHAIN` that are then
-    added up, fused multiply-adds where the machine has them (vector-by-matrix shapes add several partial sums). The order does not
-    depend on the number of threads.
+    Numerics: each result is a sum over k in ascending order, in spec.dtype, in chains of at most `LONGEST_CHAIN` that
+    are then added up, fused multiply-adds where the machine has them (vector-by-matrix shapes add several partial
+    sums). The order does not depend on the number of threads.
     """
     if spec.m * spec.n * prod(spec.batch) == 0:
         return no_items(spec, product_parameters(spec))
@@ -404,7 +404,9 @@ class _Emitter:
         both = len(widths) > 1
         with t.block(f"if (packs && width == {full})" if both else "if (packs)"):
             with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
-                t.line(copied(vector, f"panel + {times(full, 'k')}", added("right", times(plan.b.row, "k"), "col"), full))
+                t.line(
+                    copied(vector, f"panel + {times(full, 'k')}", added("right", times(plan.b.row, "k"), "col"), full)
+                )
         if both:
             with t.block(f"if (width != {full})"):
                 self.emit_pad_right(full, last)

@@ -155,7 +155,9 @@ class Plan:
 
     @property
     def packed_row(self) -> int:
-        """Distance of rows of the packed left operand: never a power of two, whose lines would compete for one cache set."""
+        """Distance of rows of the packed left operand: never a power of two, whose lines would compete for one cache
+        set.
+        """
         lanes = self.vector.lanes
         return -(-self.k_block // lanes) * lanes + lanes
 
@@ -182,7 +184,8 @@ def panel_start(split: Split, index: int) -> int:
 def merged(spec: MatmulSpec) -> MatmulSpec:
     """The same product with batch axes merged into the rows or columns, where one operand does not vary along them.
 
-    A (8, 16, d) batch of rows times one (d, n) matrix is one product of 128 rows. Not with an epilogue: it is told the batch.
+    A (8, 16, d) batch of rows times one (d, n) matrix is one product of 128 rows. Not with an epilogue: it is told the
+    batch.
     """
     batch, a, b, c = spec.batch, spec.a_strides, spec.b_strides, spec.c_strides
     if spec.epilogue is not None or not batch or spec.counted:

@@ -1,9 +1,10 @@
 """Images laid out so that a convolution's taps become rows of a matrix.
 
-For every channel and every column offset `kx` of the weights there is one plane, as wide as the result, holding the image shifted by
-`kx` (with zeros where the padding is). Pixels of a block of result rows then follow one another without gaps, and the
-tap (ky, kx) is the plane of `kx` read `ky` rows further down: the copying grows with kw, not with kh * kw, and vectors run across rows.
-With a vertical stride there are `stride` planes per kx, one per remainder of the row number.
+For every channel and every column offset `kx` of the weights there is one plane, as wide as the result, holding the
+image shifted by `kx` (with zeros where the padding is). Pixels of a block of result rows then follow one another
+without gaps, and the tap (ky, kx) is the plane of `kx` read `ky` rows further down: the copying grows with kw, not with
+kh * kw, and vectors run across rows. With a vertical stride there are `stride` planes per kx, one per remainder of the
+row number.
 
 Tested by `tests/backends/c_family/test_contraction_conv2d.py`.
 """
@@ -20,11 +21,12 @@ from staged.backends.c_family.writer import Writer
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A sliding window over images: result pixel (y, x), tap (ky, kx) reads image pixel (y * stride + ky * dilation - padding, ...).
+    """A sliding window over images: result pixel (y, x), tap (ky, kx) reads image pixel (y * stride + ky * dilation -
+    padding, ...).
 
     `spread` > 1: the image is stored without the zeros between its pixels (the gradient of a strided convolution); the
-    window moves over the image with spread - 1 zeros after every pixel. `flipped`: tap (0, 0) is the last of the window.
-    Pairs are (vertical, horizontal).
+    window moves over the image with spread - 1 zeros after every pixel. `flipped`: tap (0, 0) is the last of the
+    window. Pairs are (vertical, horizontal).
     """
 
     image: tuple[int, int]  # as stored
@@ -77,8 +79,9 @@ class Window:
         return any(self.columns(kx)[1] for kx in range(self.taps[1]))
 
     def columns(self, kx: int) -> tuple[int, int, int, int]:
-        """(first, count, step, source): of a plane's row, `count` items from `first` on, `step` apart, come from the image's
-        row from `source` on, stride[1] apart (spread: one after another); the others are padding."""
+        """(first, count, step, source): of a plane's row, `count` items from `first` on, `step` apart, come from the
+        image's row from `source` on, stride[1] apart (spread: one after another); the others are padding.
+        """
         shift = self.window_col(kx) - self.padding[1]
         width, out, stride, spread = self.image[1], self.out[1], self.stride[1], self.spread[1]
         if spread == 1:
@@ -143,7 +146,8 @@ def emit_planes(
 ) -> None:
     """Text that fills the planes of `channels` channels: `source` points at the first channel of an image.
 
-    `rows` is the largest block of result rows (it fixes the layout), `rows_here` those of this block, `first_row` its first.
+    `rows` is the largest block of result rows (it fixes the layout), `rows_here` those of this block, `first_row` its
+    first.
     """
     height, width = window.image
     out, plane = window.out[1], window.plane_items(rows)

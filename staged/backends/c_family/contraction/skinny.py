@@ -1,7 +1,9 @@
-"""Products with at most four rows (or columns): every item of the large operand is used so little that reading it is all the work.
+"""Products with at most four rows (or columns): every item of the large operand is used so little that reading it is
+all the work.
 
-The large operand is therefore read once, in the order in which it lies in memory. Where its rows are the inner dimension, each
-result is a dot product of two rows; else rows are added up, eight at a time, into a strip of the result.
+The large operand is therefore read once, in the order in which it lies in memory. Where its rows are the inner
+dimension, each result is a dot product of two rows; else rows are added up, eight at a time, into a strip of the
+result.
 
 Tested by `tests/backends/c_family/test_contraction_matmul.py`.
 """

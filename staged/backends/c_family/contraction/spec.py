@@ -42,9 +42,9 @@ class MatmulSpec:
     """`c = a @ b`, over a batch; or the epilogue consumes `a @ b`.
 
     Shapes: a (*batch, m, k); b (*batch, k, n); c (*batch, m, n). Strides are per axis of these, 0 where an operand is
-    broadcast. With an epilogue there is no `c`: its strides are ignored. `operand_names` are the parameters that hold a and b.
-    `counted` is the extent that the program knows as `count`, at most the number here: strides follow from the number, loops from
-    the count.
+    broadcast. With an epilogue there is no `c`: its strides are ignored. `operand_names` are the parameters that hold a
+    and b. `counted` is the extent that the program knows as `count`, at most the number here: strides follow from the
+    number, loops from the count.
     """
 
     name: str
@@ -113,7 +113,8 @@ class Conv2dSpec:
 
 @dataclass(frozen=True, slots=True)
 class ContractionKernel:
-    """A generated kernel: one C function. The caller runs it over all of [0, work_items), in pieces and by threads as it likes.
+    """A generated kernel: one C function. The caller runs it over all of [0, work_items), in pieces and by threads as
+    it likes.
 
     Those of its parameters that are not the epilogue's are `a`, `b`, `c` (only without epilogue), `scratch` (only when
     scratch_bytes > 0; one per thread), `count` (only for a counted extent), `begin` and `end` (a range of work items).
@@ -126,7 +127,8 @@ class ContractionKernel:
     """In the order of the call."""
     work_items: int
     items_text: str = ""
-    """The number of work items as C with `{count}` in it, where the program finds that; `work_items` is then a bound."""
+    """The number of work items as C with `{count}` in it, where the program finds that; `work_items` is then a bound.
+    """
     scratch_bytes: int = 0
     snippets: frozenset[str] = frozenset()
     """Support snippets of the registry that it uses."""

@@ -1,8 +1,8 @@
 """The register tile: a block of the result that stays in vector registers while the inner dimension is walked.
 
-A tile has `rows` rows of `vectors` vectors. Each step broadcasts one item of the left operand per row and multiplies it with the
-vectors of one row of the right operand; that is rows * vectors multiply-adds for rows + vectors loads.
-Source of the scheme: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.
+A tile has `rows` rows of `vectors` vectors. Each step broadcasts one item of the left operand per row and multiplies it
+with the vectors of one row of the right operand; that is rows * vectors multiply-adds for rows + vectors loads. Source
+of the scheme: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.
 
 Tested by `tests/backends/c_family/test_contraction_matmul.py`.
 """
@@ -79,8 +79,8 @@ class TileChoice:
 def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligned: bool = True) -> TileChoice:
     """The tile shape with the lowest estimate for an (m, k) @ (k, n) product.
 
-    The estimate: two vector units for multiply-adds (two operations each without fma), a little under two loads per cycle
-    (an unaligned vector that straddles cache lines counts twice), four cycles until a sum can be added to again,
+    The estimate: two vector units for multiply-adds (two operations each without fma), a little under two loads per
+    cycle (an unaligned vector that straddles cache lines counts twice), four cycles until a sum can be added to again,
     and what of the right operand's way from the second-level cache shows, once a panel does not fit into the first.
     """
     n_vectors = -(-n // vector.lanes)
@@ -157,11 +157,14 @@ def each_row(t: Writer, rows: int) -> AbstractContextManager[None]:
 
 
 LONGEST_CHAIN = 384
-"""Products that a sum in a register takes in before it joins the others: what makes long inner dimensions round little."""
+"""Products that a sum in a register takes in before it joins the others: what makes long inner dimensions round little.
+"""
 
 
 def chain_of(steps: int) -> int:
-    """Steps of the inner dimension between two times that sums in registers join those in memory, in pieces as equal as possible."""
+    """Steps of the inner dimension between two times that sums in registers join those in memory, in pieces as equal as
+    possible.
+    """
     return -(-steps // -(-steps // LONGEST_CHAIN))
 
 
@@ -177,11 +180,18 @@ def emit_zeros(t: Writer, vector: Vector, rows: int, vectors: int) -> None:
 
 
 def emit_in_chains(
-    t: Writer, vector: Vector, rows: int, vectors: int, steps: str, chain: int | None, emit_chain: Callable[[str, str], None]
+    t: Writer,
+    vector: Vector,
+    rows: int,
+    vectors: int,
+    steps: str,
+    chain: int | None,
+    emit_chain: Callable[[str, str], None],
 ) -> None:
     """The accumulators of a tile take in `steps` steps, `chain` at a time (None: all at once).
 
-    `emit_chain(first, stop)` writes the loop over some of them. What came before a chain waits in memory and is added after it.
+    `emit_chain(first, stop)` writes the loop over some of them. What came before a chain waits in memory and is added
+    after it.
     """
     if chain is None:
         emit_chain("0", steps)
@@ -222,7 +232,8 @@ def emit_spill(t: Writer, vector: Vector, rows: int, vectors: int, into: str = "
 def emit_finish(
     t: Writer, vector: Vector, result: Result, rows: int, vectors: int, widths: tuple[int, ...], live: bool = False
 ) -> None:
-    """Delivers the accumulators. `widths`: how many columns of the tile may be real; more than one, and `width` says which.
+    """Delivers the accumulators. `widths`: how many columns of the tile may be real; more than one, and `width` says
+    which.
 
     With `live`, `live` says how many rows are real.
     """

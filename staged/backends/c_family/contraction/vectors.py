@@ -59,7 +59,8 @@ def copy_support(vector: Vector) -> Snippet:
     head = "static inline __attribute__((always_inline)) void"
     t = Writer()
     t.line(
-        "// Copies `count` items. For runs of some hundred bytes memcpy costs more than the copy; the last vector may overlap"
+        "// Copies `count` items. For runs of some hundred bytes memcpy costs more than the copy; the last vector may "
+        "overlap"
     )
     t.line("// the one before it.")
     with t.block(f"{head} st_copy_{dtype}({scalar} *target, const {scalar} *source, int64_t count)"):
@@ -120,8 +121,8 @@ def transpose_function(vector: Vector) -> str:
 def transpose_stages(vector: Vector) -> list[tuple[int, list[int], list[int]]]:
     """The steps of a square transpose in registers: (distance, lanes of the lower result, lanes of the upper one).
 
-    Each step combines registers i and i + distance. Within 128 bits the lanes interleave, which every x86 and Arm vector
-    unit does in one instruction; beyond, whole 128-bit groups change places.
+    Each step combines registers i and i + distance. Within 128 bits the lanes interleave, which every x86 and Arm
+    vector unit does in one instruction; beyond, whole 128-bit groups change places.
     """
     lanes = vector.lanes
     group = max(1, 16 // vector.dtype.size)
@@ -131,7 +132,8 @@ def transpose_stages(vector: Vector) -> list[tuple[int, list[int], list[int]]]:
         low, high = [], []
         for lane in range(lanes):
             if distance < group:
-                # interleave runs of `distance` lanes inside each group: (a0 b0 a1 b1), then (a0 a1 b0 b1) of the next size
+                # interleave runs of `distance` lanes inside each group: (a0 b0 a1 b1), then (a0 a1 b0 b1) of the next
+                # size
                 base, inside = lane - lane % group, lane % group
                 run, offset = divmod(inside, distance)
                 source = lanes if run % 2 else 0
@@ -169,11 +171,13 @@ def transpose_support(vector: Vector) -> Snippet:
     indices = index_name(vector)
     t = Writer()
     t.line(
-        f"// target[j][i] = source[i][j] for a block of {lanes} x {lanes}. Only the first `rows` rows of the source are read;"
+        f"// target[j][i] = source[i][j] for a block of {lanes} x {lanes}. Only the first `rows` rows of the source "
+        "are read;"
     )
     t.line("// the lanes of missing rows repeat the last one.")
     with t.block(
-        f"static inline __attribute__((always_inline)) void {transpose_function(vector)}(const {scalar} *source, int64_t stride,\n"
+        f"static inline __attribute__((always_inline)) void {transpose_function(vector)}(const {scalar} *source, "
+        "int64_t stride,\n"
         f"        int64_t rows, {scalar} *target, int64_t target_stride)"
     ):
         t.line(f"{name} x[{lanes}], y[{lanes}];")
@@ -208,7 +212,8 @@ def sum_lanes_support(vector: Vector) -> Snippet:
     t.line("// sums[i] = the sum of the lanes of x[i]. Halves are exchanged as in a transpose and added, so that")
     t.line("// every addition is one of whole vectors.")
     with t.block(
-        f"static inline __attribute__((always_inline)) void {sum_lanes_function(vector)}(const {name} *x, {scalar} *sums)"
+        f"static inline __attribute__((always_inline)) void {sum_lanes_function(vector)}(const {name} *x, {scalar} "
+        "*sums)"
     ):
         t.line(f"{name} y[{lanes}];")
         source = "x"

@@ -2,7 +2,8 @@
 
     // mlp.py:31  probabilities = softmax(logits)
     // fused: max, subtract, exp, sum, divide
-    static void probabilities(const float *logits, float *probabilities, unsigned char *scratch, int64_t begin, int64_t end)
+    static void probabilities(const float *logits, float *probabilities, unsigned char *scratch, int64_t begin, int64_t
+    end)
 
 Loops print as loops; values keep the user's names; what is used once, in the loop that made it, is written in place.
 

@@ -3,7 +3,7 @@
     for (int64_t j = 0; j < 96; j += 16) {            whole vectors
         *(f32v_u *)(y + j) = ...
     }
-    for (int64_t j = 96; j < 100; ++j) {              what is left, one by one, or in a last vector that covers some a second time
+    for (int64_t j = 96; j < 100; ++j) { what is left, one by one, or in a last vector that covers some a second time
         y[j] = ...
     }
 

@@ -8,9 +8,11 @@ from staged.ir.schedule import Schedule
 
 
 def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
-    """Whether the last vector of a loop may cover elements a second time, and pays: it calls functions, or takes totals.
+    """Whether the last vector of a loop may cover elements a second time, and pays: it calls functions, or takes
+    totals.
 
-    Nothing may be read that the loop writes; `kernel.in_place_pairs` then says that no result lies where an operand does.
+    Nothing may be read that the loop writes; `kernel.in_place_pairs` then says that no result lies where an operand
+    does.
 
     Exact: elements that are computed twice are equal: no random numbers, nothing read that the loop writes, sums mask
     the lanes that they have.

@@ -1,4 +1,5 @@
-"""Totals that a loop over vectors feeds: beside its number a reduction has a few vectors, each with every so many items.
+"""Totals that a loop over vectors feeds: beside its number a reduction has a few vectors, each with every so many
+items.
 
 They are added up in a fixed order in the end.
 

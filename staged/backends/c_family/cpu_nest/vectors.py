@@ -169,9 +169,7 @@ class VectorSpeller:
         if name == "divide":
             return Infix("/", x.expr, operands[1].expr)
         if name == "negative":
-            return (
-                Prefix("-", x.expr) if dtype.is_float else self.wrapping("-", dtype, Value(Literal("0"), dtype), x)
-            )
+            return Prefix("-", x.expr) if dtype.is_float else self.wrapping("-", dtype, Value(Literal("0"), dtype), x)
         if name == "square":
             return Infix("*", x.expr, x.expr) if dtype.is_float else self.wrapping("*", dtype, x, x)
         if name in BITWISE:
@@ -183,7 +181,9 @@ class VectorSpeller:
                 return self.absolute(x.expr, dtype)
             minus = self.wrapping("-", dtype, Value(Literal("0"), dtype), x)
             return self.select(
-                self.types.vector(self.compare("<", dtype, x.expr, Literal("0")), bool_), self.types.vector(minus, dtype), x
+                self.types.vector(self.compare("<", dtype, x.expr, Literal("0")), bool_),
+                self.types.vector(minus, dtype),
+                x,
             )
         if name in ("maximum", "minimum"):
             return self.extreme(name, operands[0], operands[1])

@@ -17,7 +17,9 @@ CFLAGS = "-std=c11 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wa
 
 
 def makefile(artifact: Artifact, targets: Sequence[str] = ()) -> str:
-    """Builds with a C compiler alone; `CFLAGS`, `CC` and `AR` can be given. `targets` are those of `VARIANTS` that are there."""
+    """Builds with a C compiler alone; `CFLAGS`, `CC` and `AR` can be given. `targets` are those of `VARIANTS` that are
+    there.
+    """
     name = artifact.name
     flags = " ".join([CFLAGS, *artifact.flags])
     link = " ".join(["-lm", "-pthread", *artifact.link])
@@ -120,10 +122,7 @@ def readme(artifact: Artifact, building: str = _BUILT_AS_C, targets: Sequence[st
     name = artifact.name
     names = flag_names(artifact)
     rows = "\n".join(f"| `--{flag}` | {what} |" for flag, what in flag_rows(artifact, bool(targets)))
-    results = "\n".join(
-        f"| `{names[p.field]}.npy` | {p.dtype} {shape_text(p.shape)} |"
-        for p in results_of(artifact)
-    )
+    results = "\n".join(f"| `{names[p.field]}.npy` | {p.dtype} {shape_text(p.shape)} |" for p in results_of(artifact))
     parts = [
         f"# {name}\n\n{building.format(name=name)}\n",
         f"| flag | what |\n|---|---|\n{rows}\n",

@@ -44,7 +44,9 @@ VARIANTS = {
     ),
     "x86-64-v3": Variant("v3", "-march=x86-64-v3", ("avx2", "fma", "bmi", "bmi2"), "of 32 bytes (AVX2)"),
 }
-"""The targets that an exported program may choose from when it runs, the best first; each needs what those below it need."""
+"""The targets that an exported program may choose from when it runs, the best first; each needs what those below it
+need.
+"""
 
 
 def entry_names(artifact: Artifact) -> list[str]:

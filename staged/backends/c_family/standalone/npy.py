@@ -1,7 +1,8 @@
 """`NAME_npy.h`: C that reads and writes `.npy` files.
 
-The reader parses the header's dictionary with a parser of its own, which never looks beyond the bytes that the file has. It
-takes less than Python's syntax would allow (no comments, escapes or string prefixes), and nothing that NumPy refuses.
+The reader parses the header's dictionary with a parser of its own, which never looks beyond the bytes that the file
+has. It takes less than Python's syntax would allow (no comments, escapes or string prefixes), and nothing that NumPy
+refuses.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The C side of the one formatter (`staged/ops/formatting.py`), and the C statements that print a message.
 
 Text goes through an `st_text`: a small buffer on the stack that hands itself to the host when it is full, or keeps the
-first bytes of an error's message. Nothing allocates, and nothing depends on the locale: `snprintf` and `strtod` serve for
-their correct rounding, and their decimal point is never copied.
+first bytes of an error's message. Nothing allocates, and nothing depends on the locale: `snprintf` and `strtod` serve
+for their correct rounding, and their decimal point is never copied.
 
 Tested by `tests/formatting/test_c_formatter.py`.
 """

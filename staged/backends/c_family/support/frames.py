@@ -249,7 +249,12 @@ __attribute__((unused)) static void st_sequence_join(st_sequence to, st_sequence
 """
 
 SNIPPETS = (
-    Snippet("frames", _FRAMES, needs=("host", "fail"), includes=("#include <assert.h>", "#include <stdint.h>", "#include <stdlib.h>")),
+    Snippet(
+        "frames",
+        _FRAMES,
+        needs=("host", "fail"),
+        includes=("#include <assert.h>", "#include <stdint.h>", "#include <stdlib.h>"),
+    ),
     Snippet(
         "sequence",
         _SEQUENCE,

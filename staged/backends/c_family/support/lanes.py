@@ -14,7 +14,8 @@ _ITEMS = {
 }  # fmt: skip
 _LANES = (2, 4, 8, 16, 32, 64)
 
-# f32 beside 64-bit numbers has as many lanes as they do: half of its own vector. Functions on vectors exist for these too.
+# f32 beside 64-bit numbers has as many lanes as they do: half of its own vector. Functions on vectors exist for these
+# too.
 HALVES = tuple(width // 8 for width in WIDTHS)
 
 

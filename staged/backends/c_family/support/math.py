@@ -1,9 +1,9 @@
 """Maths of f32 and f64, for single numbers and for vectors: snippets `st_<function>_<f32|f64|f32v|f64v>`.
 
 A number is a function's argument and result; vectors go through pointers. Both are made from one body, so the tail of a
-loop gives the same bits as its vectors. Polynomials are minimax fits (Remez) of ours; argument reductions follow Muller,
-Elementary Functions: Algorithms and Implementation, chapters 9 and 11. Errors are in units in the last place (ulp) and
-hold with and without fused multiply-add; infinities, NaN and signed zeros are those of IEEE 754 and NumPy.
+loop gives the same bits as its vectors. Polynomials are minimax fits (Remez) of ours; argument reductions follow
+Muller, Elementary Functions: Algorithms and Implementation, chapters 9 and 11. Errors are in units in the last place
+(ulp) and hold with and without fused multiply-add; infinities, NaN and signed zeros are those of IEEE 754 and NumPy.
 """
 
 from __future__ import annotations
@@ -395,13 +395,16 @@ const {v.T} w = {pick};
 """
     if not v.is_vector:
         return body + f"if (far) {{\n    y = {libm}(x);\n}}\n"
-    return body + f"""\
+    return (
+        body
+        + f"""\
 if (__builtin_expect(st_any_{v.M}(&far), 0)) {{
     for (int i = 0; i < (int)(sizeof y / sizeof y[0]); ++i) {{
         y[i] = far[i] ? {libm}(x[i]) : y[i];
     }}
 }}
 """
+    )
 
 
 def _nearest(v: Variety) -> str:
@@ -415,38 +418,50 @@ const {v.T} near = (a + {rounder}) - {rounder};
 
 
 def _round(v: Variety) -> str:
-    return _nearest(v) + f"""\
+    return (
+        _nearest(v)
+        + f"""\
 const {v.T} w = {v.select("has_fraction", "near", "a")};
 const {v.T} y = {_with_sign_of_x(v, "w")};
 """
+    )
 
 
 def _trunc(v: Variety) -> str:
-    return _nearest(v) + f"""\
+    return (
+        _nearest(v)
+        + f"""\
 const {v.M} over = near > a;
 const {v.T} cut = {v.select("over", f"near - {v.number(1.0)}", "near")};
 const {v.T} w = {v.select("has_fraction", "cut", "a")};
 const {v.T} y = {_with_sign_of_x(v, "w")};
 """
+    )
 
 
 def _floor(v: Variety) -> str:
-    return _nearest(v) + f"""\
+    return (
+        _nearest(v)
+        + f"""\
 const {v.T} w = {_with_sign_of_x(v, "near")};
 const {v.M} over = w > x;
 const {v.T} cut = {v.select("over", f"w - {v.number(1.0)}", "w")};
 const {v.T} y = {v.select("has_fraction", "cut", "x")};
 """
+    )
 
 
 def _ceil(v: Variety) -> str:
-    return _nearest(v) + f"""\
+    return (
+        _nearest(v)
+        + f"""\
 const {v.T} w = {_with_sign_of_x(v, "near")};
 const {v.M} under = w < x;
 {v.T} up = {v.select("under", f"w + {v.number(1.0)}", "w")};
 up = {_with_sign_of_x(v, "up")};  // -0.5 rounds up to -0
 const {v.T} y = {v.select("has_fraction", "up", "x")};
 """
+    )
 
 
 def _lanes(v: Variety, expression: str) -> str:
@@ -563,7 +578,9 @@ FUNCTIONS = (
     ),
     Function("logaddexp", "log(exp(x) + exp(z)) without overflow", _logaddexp, ("exp", "log1p"), arguments=("x", "z")),
     Function("pow", "x to the power z", _libm("pow", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True),
-    Function("atan2", "the angle of the point (z, x)", _libm("atan2", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True),
+    Function(
+        "atan2", "the angle of the point (z, x)", _libm("atan2", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True
+    ),
     Function(
         "tanh",
         {

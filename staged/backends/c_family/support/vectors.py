@@ -60,15 +60,14 @@ static inline __attribute__((always_inline)) bool st_any_{name}(const {name} *ma
 
 ANY_INCLUDES = ("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>")
 
-_VECTOR_DTYPES = tuple(
-    dtype
-    for dtype in (*DTYPES.values(), DType("u64", "u", 8, "uint64_t"))
-    if not dtype.is_bool
-)
+_VECTOR_DTYPES = tuple(dtype for dtype in (*DTYPES.values(), DType("u64", "u", 8, "uint64_t")) if not dtype.is_bool)
 
 SNIPPETS = (
     *(Snippet(width_snippet(width), "", includes=(f"#define ST_VECTOR_BYTES {width}",)) for width in WIDTHS),
-    *(Snippet(vector_snippet(dtype.name), _types(dtype), includes=("#include <stdint.h>",)) for dtype in _VECTOR_DTYPES),
+    *(
+        Snippet(vector_snippet(dtype.name), _types(dtype), includes=("#include <stdint.h>",))
+        for dtype in _VECTOR_DTYPES
+    ),
     *(
         Snippet(
             f"select_{dtype.name}v",

@@ -3,8 +3,8 @@ kernel absorbs it.
 
     y = weight * (x - mean) / sqrt(variance + eps) + bias        per channel of (N, C, ...)
 
-cuDNN keeps what its backward wants: the means, and 1 / sqrt(variance + eps). Running statistics are brought up to date in
-the same call. Where there are none, it makes those of the batch alone: the variance, over n - 1, comes no other way.
+cuDNN keeps what its backward wants: the means, and 1 / sqrt(variance + eps). Running statistics are brought up to date
+in the same call. Where there are none, it makes those of the batch alone: the variance, over n - 1, comes no other way.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ class BatchNorms:
         return Way(write)
 
     def inference(self, op: Op, block: Block) -> Way | None:
-        """`batch_norm_inference`, where it would be a kernel of its own; else it costs nothing in the one that is there anyway."""
+        """`batch_norm_inference`, where it would be a kernel of its own; else it costs nothing in the one that is there
+        anyway.
+        """
         x, eps, parts = op.operands[0].tensor, float(op.attrs["eps"]), op.attrs["parts"]
         if not _fits(x, eps) or _is_fused(op, self.users):
             return None

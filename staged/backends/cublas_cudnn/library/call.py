@@ -27,9 +27,12 @@ class LibraryCall(KernelText):
     parts: tuple[DevicePart, ...] = ()
     """The parts that must be open on the device, in the order in which they are created."""
     begins_as: tuple[tuple[int, int], ...] = ()
-    """(result, operand) pairs: results that begin as an operand, copied there first where it is elsewhere, and not passed."""
+    """(result, operand) pairs: results that begin as an operand, copied there first where it is elsewhere, and not
+    passed.
+    """
     factors: tuple[Expr, Expr] | None = None
-    """Its alpha and beta as C, in terms of `factor_N`, the value of operand N + 1; None where no operand is a factor."""
+    """Its alpha and beta as C, in terms of `factor_N`, the value of operand N + 1; None where no operand is a factor.
+    """
     reading: Callable[[str], LibraryCall] | None = field(default=None, compare=False)
     """By name, the same call that takes alpha and beta as addresses on the device, in place of the factors."""
 
@@ -46,9 +49,10 @@ def library_call(
     parts: Sequence[DevicePart],
     reads_numbers: bool = False,
 ) -> LibraryCall:
-    """The function for a contraction `op` of this form. `body` writes its statements, which know its operands as `a` and `b`,
-    the result as `c`, and the `alpha`, `beta` and `bias` of the form. If it `reads_numbers`, the first two of these are
-    parameters, addresses on the device."""
+    """The function for a contraction `op` of this form. `body` writes its statements, which know its operands as `a`
+    and `b`, the result as `c`, and the `alpha`, `beta` and `bias` of the form. If it `reads_numbers`, the first two of
+    these are parameters, addresses on the device.
+    """
     parameters = parameters_of(op, form)
     if reads_numbers:
         c_type = op.results[0].tensor.dtype.c_name
@@ -104,9 +108,7 @@ def whole_call(
     with w.block(f"static int {name}({', '.join(head)})"):
         body(w)
         w.line("return ST_OK;")
-    return LibraryCall(
-        name, str(w), tuple(parameters), 1, may_alias=begins_as, parts=tuple(parts), begins_as=begins_as
-    )
+    return LibraryCall(name, str(w), tuple(parameters), 1, may_alias=begins_as, parts=tuple(parts), begins_as=begins_as)
 
 
 def form_of_op(op: Op) -> Form:

@@ -3,9 +3,10 @@
     c = alpha * convolution + beta * c
     c = activation(alpha * convolution + bias)      forward, f32
 
-Which algorithm runs is chosen once per distinct shape, when the device is opened: the first that cuDNN's heuristics name (or
-its measurements, `algorithms="timed"`) and that gives the same bits in every run (or any, `deterministic=False`). Products of f32
-are made in f32 (`CUDNN_FMA_MATH`) unless the program allows TF32, which is cuDNN's default.
+Which algorithm runs is chosen once per distinct shape, when the device is opened: the first that cuDNN's heuristics
+name (or its measurements, `algorithms="timed"`) and that gives the same bits in every run (or any,
+`deterministic=False`). Products of f32 are made in f32 (`CUDNN_FMA_MATH`) unless the program allows TF32, which is
+cuDNN's default.
 
 Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
@@ -240,7 +241,9 @@ def choice_text(r: Routine, options: DeviceOptions) -> str:
     with w.block(head):
         w.line(f"{r.algorithm}Perf_t found[{r.count}];")
         w.line("int count = 0;")
-        w.statement(f"CUDNN_CHECK(site, {r.measure if is_timed else r.find}(gpu->cudnn, {given}, {r.count}, &count, found));")
+        w.statement(
+            f"CUDNN_CHECK(site, {r.measure if is_timed else r.find}(gpu->cudnn, {given}, {r.count}, &count, found));"
+        )
         with w.block("for (int number = 0; number < count; ++number)"):
             w.line("const int is_fit = found[number].status == CUDNN_STATUS_SUCCESS")
             if options.deterministic:

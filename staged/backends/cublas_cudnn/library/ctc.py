@@ -2,15 +2,16 @@
 reverse in another loop than the loss has its own call, so that the loop stores the log-probabilities and no paths.
 
 cuDNN takes the softmax itself, of activations (T, N, C), and gives the gradient by these. What stands directly behind
-`log_softmax` is its own logarithm of a softmax, so it is taken as the activations. With p = exp(log_probs), and for each step
-and class the probability q that a path which spells the text is there,
+`log_softmax` is its own logarithm of a softmax, so it is taken as the activations. With p = exp(log_probs), and for
+each step and class the probability q that a path which spells the text is there,
 
     cuDNN's gradient = p - q        that of the op, by log_probs = -q
 
-The labels of all texts lie one behind the other. Two kinds of texts are not shown to cuDNN, which has a short one in their
-place: longer ones than their input allows, for which it reads what is not there (PyTorch keeps them away from it too), and
-empty ones, which it is known to have got wrong, and which are but the sum of a column. A label or length that is out of
-range has been noted by then, for the host to read; so that cuDNN reads no wild memory before, it gets these within bounds.
+The labels of all texts lie one behind the other. Two kinds of texts are not shown to cuDNN, which has a short one in
+their place: longer ones than their input allows, for which it reads what is not there (PyTorch keeps them away from it
+too), and empty ones, which it is known to have got wrong, and which are but the sum of a column. A label or length that
+is out of range has been noted by then, for the host to read; so that cuDNN reads no wild memory before, it gets these
+within bounds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ LOSS, BACKWARD = "ctc_loss", "ctc_loss_backward"
 MOST_LABELS = 255
 """Labels of a text up to which cuDNN takes it."""
 MOST_TEXTS = 2048
-"""Texts of a batch: to pack the labels, each looks for its text among all. With more of them, kernels for each step do well."""
+"""Texts of a batch: to pack the labels, each looks for its text among all. With more of them, kernels for each step do
+well.
+"""
 LETTER = 1
 """The label of the text that stands for one which cuDNN is not shown."""
 
@@ -187,7 +190,9 @@ class _Batch:
         return int(self.texts.shape[1])  # type: ignore[arg-type]
 
     def shown(self) -> Array:
-        """(N,): whether cuDNN gets to see a text, which has labels, and steps for them and for a blank between equal ones."""
+        """(N,): whether cuDNN gets to see a text, which has labels, and steps for them and for a blank between equal
+        ones.
+        """
         needed = self.counts
         if self.longest > 1:
             pairs = equal(slice_axis(self.texts, 1, 1, self.longest), slice_axis(self.texts, 1, 0, self.longest - 1))
@@ -196,7 +201,9 @@ class _Batch:
         return logical_and(self.counts > 0, needed <= self.inputs)
 
     def packed(self, context: RecordContext, shown: Array) -> list[Array]:
-        """The labels of all texts one behind the other (N * S,), how many each text has, and the steps of its input (N,)."""
+        """The labels of all texts one behind the other (N * S,), how many each text has, and the steps of its input
+        (N,).
+        """
         batch = int(self.texts.shape[0])  # type: ignore[arg-type]
         counts, inputs = where(shown, self.counts, 1), where(shown, self.inputs, self.steps)
         until = iota((batch, batch), 1) <= iota((batch, batch), 0)

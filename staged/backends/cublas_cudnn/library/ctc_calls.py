@@ -51,7 +51,9 @@ def emit_loss(op: Op, name: str, site: int) -> LibraryCall:
     comment = f"CTC loss of {batch} sequences, {steps} steps over {classes} classes, texts of up to {longest} labels"
     operands = ["log_probs", "labels", "label_lengths", "step_counts"]
     results = ["costs", "gradients"][: len(op.results)]
-    return whole_call(op, name, operands, results, [comment + (", and its gradient" if is_trained else "")], body, parts)
+    return whole_call(
+        op, name, operands, results, [comment + (", and its gradient" if is_trained else "")], body, parts
+    )
 
 
 def _size_part(site: int, field: str, described: str) -> DevicePart:

@@ -1,7 +1,7 @@
 """Matrix products by cuBLAS.
 
-cuBLAS knows column-major matrices alone. A row-major (m, k) is the same memory as a column-major (k, m), its transpose, and
-(A B)^T = B^T A^T: so the operands change places, transposes become flags, and nothing is copied.
+cuBLAS knows column-major matrices alone. A row-major (m, k) is the same memory as a column-major (k, m), its transpose,
+and (A B)^T = B^T A^T: so the operands change places, transposes become flags, and nothing is copied.
 
 | product                    | call                                        |
 |----------------------------|---------------------------------------------|
@@ -87,7 +87,9 @@ def handle_part(site: int, options: DeviceOptions) -> DevicePart:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One matrix product: c (batch, m, n) = a (batch, m, k) @ b (batch, k, n), of which a flag says it is stored transposed."""
+    """One matrix product: c (batch, m, n) = a (batch, m, k) @ b (batch, k, n), of which a flag says it is stored
+    transposed.
+    """
 
     batch: int
     m: int

@@ -3,8 +3,8 @@
     c = activation(alpha * product + bias)
 
 Everything that describes such a product is made once per distinct shape, when the device is opened: the layouts of its
-matrices, what to do with them, and which algorithm does it. As for cuBLAS, the row-major operands change places, so that the
-bias has an element per row of what cublasLt sees.
+matrices, what to do with them, and which algorithm does it. As for cuBLAS, the row-major operands change places, so
+that the bias has an element per row of what cublasLt sees.
 
 Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
@@ -92,7 +92,9 @@ def layout_part(site: int, rows: int, columns: int) -> tuple[str, DevicePart]:
 
 
 def layouts_of(site: int, product: Product) -> tuple[tuple[str, str, str], list[DevicePart]]:
-    """The fields of the layouts of b, a and the result, which is the order that cublasLt takes them in, and their parts."""
+    """The fields of the layouts of b, a and the result, which is the order that cublasLt takes them in, and their
+    parts.
+    """
     # As columns go, b is (n, k) and a is (k, m), and stored the other way round where a flag says so.
     b, b_part = layout_part(site, *((product.k, product.n) if product.transpose_b else (product.n, product.k)))
     a, a_part = layout_part(site, *((product.m, product.k) if product.transpose_a else (product.k, product.m)))

@@ -1,7 +1,8 @@
 """Shared by all calls of cuDNN: the handle, descriptors of shapes, and one workspace.
 
-The legacy API: it is complete, forward compatible within cuDNN 9, and says in one call what the graph API says in twenty.
-A descriptor is made once per distinct shape, before the first step of the program, and destroyed with its arena.
+The legacy API: it is complete, forward compatible within cuDNN 9, and says in one call what the graph API says in
+twenty. A descriptor is made once per distinct shape, before the first step of the program, and destroyed with its
+arena.
 
 Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
@@ -21,7 +22,9 @@ CHECK = check_macro(
 MOST_ELEMENTS = 1 << 31
 """Elements of an array that a descriptor takes: fewer than these."""
 MOST_IMAGES = 65535
-"""Extent of the first axis up to which all of cuDNN's norms and pooling work: some make it an extent of a launch's grid."""
+"""Extent of the first axis up to which all of cuDNN's norms and pooling work: some make it an extent of a launch's
+grid.
+"""
 
 DATA_TYPES = {"f32": "CUDNN_DATA_FLOAT", "f64": "CUDNN_DATA_DOUBLE"}
 
@@ -47,7 +50,9 @@ def handle_part(site: int) -> DevicePart:
 
 
 def workspace_part(site: int) -> DevicePart:
-    """The memory that algorithms of cuDNN work in: as much as the one that needs most, since they run one after the other."""
+    """The memory that algorithms of cuDNN work in: as much as the one that needs most, since they run one after the
+    other.
+    """
     return DevicePart(
         (Field("void *cudnn_workspace;"), Field("size_t cudnn_workspace_bytes;", "what the largest algorithm needs")),
         (
@@ -87,7 +92,9 @@ def filter_part(site: int, dtype: DType, shape: Sequence[int]) -> tuple[str, Dev
 
 
 def three_axes_part(site: int, what: str, dtype: DType, shape: tuple[int, int, int]) -> tuple[str, DevicePart]:
-    """The descriptor of a row-major array of three axes, in a field that begins with `what` it is: the name, and the part."""
+    """The descriptor of a row-major array of three axes, in a field that begins with `what` it is: the name, and the
+    part.
+    """
     name = f"{what}_{dtype}_{by(shape)}"
     _, second, third = shape
     part = descriptor_part(site, name, "Tensor")

@@ -54,7 +54,9 @@ class Form:
 
 
 def form_of(kind: str, body: Block) -> Form | None:
-    """The form of an epilogue `body` (parameters: the product, inputs) after a contraction of this kind; None if it has none."""
+    """The form of an epilogue `body` (parameters: the product, inputs) after a contraction of this kind; None if it has
+    none.
+    """
     if len(body.end.operands) != 1:
         return None
     product = body.params[0]

@@ -1,10 +1,11 @@
 """Means over windows, and their gradients, by cuDNN.
 
-Padding counts as zeros, as in cuDNN's mode that includes it; that of `count_include_pad=False` is this, times a factor for
-each window.
+Padding counts as zeros, as in cuDNN's mode that includes it; that of `count_include_pad=False` is this, times a factor
+for each window.
 
-Maxima are kernels. Their gradient goes to the first of equal elements, and cuDNN leaves open to which; a maximum of nothing
-but -inf is -inf, and cuDNN's maxima begin at the lowest finite number. The kernel has the places of the maxima for nothing.
+Maxima are kernels. Their gradient goes to the first of equal elements, and cuDNN leaves open to which; a maximum of
+nothing but -inf is -inf, and cuDNN's maxima begin at the lowest finite number. The kernel has the places of the maxima
+for nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The choice of recurrent layers that are calls of cuDNN: a forward alone, with its reverse, or a reverse with its own
 forward.
 
-What a step keeps for the way back, cuDNN keeps in a reserve space of its own making. So a forward whose reverse is asked for
-is taken together with it, where the two stand in one block and nothing else wants what the composite keeps; then the reserve
-space is the pair's alone. Where the reverse stands elsewhere (in the reverse of a loop around the forward), it goes through the
-sequence once more: that is less than a kernel and a product for every step, and the loop keeps nothing of the steps.
+What a step keeps for the way back, cuDNN keeps in a reserve space of its own making. So a forward whose reverse is
+asked for is taken together with it, where the two stand in one block and nothing else wants what the composite keeps;
+then the reserve space is the pair's alone. Where the reverse stands elsewhere (in the reverse of a loop around the
+forward), it goes through the sequence once more: that is less than a kernel and a product for every step, and the loop
+keeps nothing of the steps.
 
 cuDNN goes through a sequence from its beginning: what goes backwards is turned around before and after.
 """
@@ -72,7 +73,9 @@ class Recurrent:
             return None
         kept = op.results[1 + layer.states :]
         keepers = {user for value in kept for user in self.users.get(value, ())}
-        reverses = {user for user in self.users.get(op.results[0], ()) if user is not None and _is_reverse(user, op, layer)}
+        reverses = {
+            user for user in self.users.get(op.results[0], ()) if user is not None and _is_reverse(user, op, layer)
+        }
         is_pair = len(reverses) == 1 and all(_is_next(op, reverse, block) for reverse in reverses)
         reserve = ""
         if is_pair and keepers <= reverses:
@@ -90,7 +93,9 @@ class Recurrent:
         def write(context: RecordContext, x: Array, *rest: Array) -> Sequence[Array]:
             x = _in_order(x, op)
             types = [result.tensor for result in op.results[: 1 + layer.states]]
-            ys, *states = library_call(FORWARD, [x, *rest], types, **self.attrs(op, len(rest) - 2 - layer.states, reserve))
+            ys, *states = library_call(
+                FORWARD, [x, *rest], types, **self.attrs(op, len(rest) - 2 - layer.states, reserve)
+            )
             if reserve:
                 self.made[op] = reserve, context.value_of(x), context.value_of(ys)
             nobody_reads = [zeros(kept.tensor.shape, kept.tensor.dtype) for kept in op.results[1 + layer.states :]]
@@ -116,7 +121,10 @@ class Recurrent:
                 x, ys = (context.handle(value) for value in values)
             else:
                 x, reserve = _in_order(x, op), self.reserve()
-                types = [op.operands[first + len(taken)].tensor, *(state.tensor for state in taken[1 : 1 + layer.states])]
+                types = [
+                    op.operands[first + len(taken)].tensor,
+                    *(state.tensor for state in taken[1 : 1 + layer.states]),
+                ]
                 ys, *_ = library_call(FORWARD, [x, *rest], types, **self.attrs(op, biases, reserve))
             d_ys = _in_order(cts["y"], op) if "y" in cts else zeros(ys.shape, ys.dtype)
             of_states = [cts[letter] for letter in "hc"[: layer.states] if letter in cts]
@@ -182,7 +190,9 @@ def _fits(operands: Sequence[Value], results: Sequence[Value]) -> bool:
 
 
 def _is_reverse(user: Op, forward: Op, layer: Layer) -> bool:
-    """Whether an op is the reverse of a layer, of these very operands and results, and of no cotangent but those cuDNN takes."""
+    """Whether an op is the reverse of a layer, of these very operands and results, and of no cotangent but those cuDNN
+    takes.
+    """
     name = forward.attrs["name"]
     if user.declared is not COMPOSITE or user.attrs["name"] != f"{name}_backward" or user.device != forward.device:
         return False

@@ -164,7 +164,9 @@ class _Layer:
         """The descriptor of a batch of sequences, all of one length."""
         name, site = self.sequence(width), self.site
         layout = f"{DATA_TYPES[self.dtype.name]}, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED"
-        setting = f"cudnnSetRNNDataDescriptor(gpu->{name}, {layout}, {self.steps}, {self.batch}, {width}, lengths, NULL)"
+        setting = (
+            f"cudnnSetRNNDataDescriptor(gpu->{name}, {layout}, {self.steps}, {self.batch}, {width}, lengths, NULL)"
+        )
         return DevicePart(
             (Field(f"cudnnRNNDataDescriptor_t {name};"),),
             (
@@ -287,7 +289,9 @@ class _Layer:
         ]  # fmt: skip
 
     def described_states(self, *arrays: str) -> list[str]:
-        """A descriptor and arrays of h, and of c where the layer has it; the names begin with that letter, or end in it."""
+        """A descriptor and arrays of h, and of c where the layer has it; the names begin with that letter, or end in
+        it.
+        """
         cells = [f"gpu->{self.state}", *(array.replace("h", "c") for array in arrays)]
         return [f"gpu->{self.state}", *arrays, *(cells if self.states == 2 else ["NULL"] * (1 + len(arrays)))]
 

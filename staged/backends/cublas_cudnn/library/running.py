@@ -45,8 +45,8 @@ class _Update:
 def running_statistics(op: Op, users: Users, places: Places, count: int) -> Running | None:
     """The running statistics that follow those of a `batch_norm_training` op, with `count` elements of a channel.
 
-    `places` are those of the op's block. None where there are none, where they are on another device or not known before the
-    op, or where its variance is wanted for something else.
+    `places` are those of the op's block. None where there are none, where they are on another device or not known
+    before the op, or where its variance is wanted for something else.
     """
     _, mean, variance = op.results
     means = list(_updates(mean, users, places, 1.0))
@@ -91,7 +91,11 @@ def _sums(part: Op, users: Users, places: Places, factor: float) -> Iterator[_Up
             continue
         for old in kept.operands:
             number = number_everywhere(_other(kept, old), REPEATS)
-            if number is not None and math.isclose(number, 1.0 - factor, rel_tol=1e-6) and old.tensor == user.result.tensor:
+            if (
+                number is not None
+                and math.isclose(number, 1.0 - factor, rel_tol=1e-6)
+                and old.tensor == user.result.tensor
+            ):
                 yield _Update(user, factor, old)
                 break
 
@@ -107,7 +111,11 @@ def _is_only_for(value: Value, update: Op, users: Users) -> bool:
     for user in users.get(value, ()):
         if user is update or user is not None and user.attrs.get("name") == "batch_norm_backward":
             continue
-        if user is None or user.declared not in (prims.MULTIPLY, prims.STOP_GRADIENT, prims.ADD) or len(user.results) != 1:
+        if (
+            user is None
+            or user.declared not in (prims.MULTIPLY, prims.STOP_GRADIENT, prims.ADD)
+            or len(user.results) != 1
+        ):
             return False
         if not _is_only_for(user.result, update, users):
             return False

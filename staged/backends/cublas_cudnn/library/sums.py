@@ -2,8 +2,9 @@
 
     d_w = x.T @ d_y,  d_b = sum(d_y, axis=0)   ->   one product that also adds up the rows of d_y
 
-It is worth a call where the sum would be a kernel of its own: a kernel that makes d_y adds it up on the way. And where the
-product is not one that a sum joins in its place (`w - lr * x.T @ d_y`), which cublasLt does not do at the same time.
+It is worth a call where the sum would be a kernel of its own: a kernel that makes d_y adds it up on the way. And where
+the product is not one that a sum joins in its place (`w - lr * x.T @ d_y`), which cublasLt does not do at the same
+time.
 
 Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """

@@ -1,8 +1,9 @@
 """The choice of ops that a library computes as a whole, besides contractions: batch norms, means over windows,
 recurrent layers and CTC losses, by cuDNN.
 
-What is not here is better off in kernels. A softmax is one kernel, which takes along what is around it; activations join
-what makes their operand. Dropout draws the same bits as on the host, which cuDNN's does not. Of maxima over windows see `pooling.py`.
+What is not here is better off in kernels. A softmax is one kernel, which takes along what is around it; activations
+join what makes their operand. Dropout draws the same bits as on the host, which cuDNN's does not. Of maxima over
+windows see `pooling.py`.
 
 Tested by `tests/backends/cublas_cudnn/test_batch_norm.py` and `tests/backends/cublas_cudnn/test_recurrent.py`.
 """

@@ -207,7 +207,9 @@ class DeviceKernel:
         low, code = self.low, self.low.code
         lane = low.variable("lane", low.index_type)
         with code.nested() as body:
-            self.team_items(TeamStatements(team, self.plan, schedule, lane, self.packs, self.loops, self.totals), part, launch)
+            self.team_items(
+                TeamStatements(team, self.plan, schedule, lane, self.packs, self.loops, self.totals), part, launch
+            )
         if lane in mentioned(body):
             thread, warp = self.dialect.thread, self.warp
             where = {"warp": Infix("%", thread, warp), "block": thread, "column": Infix("/", thread, warp)}

@@ -27,11 +27,19 @@ BOOL, BITS = CType("bool"), word("unsigned int")
 
 
 class TeamStatements:
-    """Lowers what the threads of a team share; inside of a shared loop, where each is at iterations of its own, all is as
-    for one thread."""
+    """Lowers what the threads of a team share; inside of a shared loop, where each is at iterations of its own, all is
+    as for one thread.
+    """
 
     def __init__(
-        self, team: Team, plan: KernelPlan, schedule: Schedule, lane: Variable, packs: Packs, loops: Loops, totals: Totals
+        self,
+        team: Team,
+        plan: KernelPlan,
+        schedule: Schedule,
+        lane: Variable,
+        packs: Packs,
+        loops: Loops,
+        totals: Totals,
     ) -> None:
         self.low = loops.low
         self.dialect = packs.single.dialect
