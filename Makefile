@@ -53,12 +53,13 @@ fuzz: $(VENV)/.installed-test
 
 lint: $(VENV)/.installed-dev
 	$(PYTHON_IN_VENV) -m ruff check .
+	$(PYTHON_IN_VENV) -m ruff format --check staged
 	$(PYTHON_IN_VENV) -m mypy
 	$(PYTHON_IN_VENV) -m pytest -q tests/test_layering.py
 
 format: $(VENV)/.installed-dev
 	$(PYTHON_IN_VENV) -m ruff check --fix .
-	$(PYTHON_IN_VENV) -m ruff format .
+	$(PYTHON_IN_VENV) -m ruff format staged
 
 bench: $(VENV)/.installed-bench
 	$(PYTHON_IN_VENV) -m benchmarks $(ARGS)

@@ -164,7 +164,7 @@ def module_of(function: Callable[..., Any]) -> str:
 def row_of(name: str, function: Callable[..., Any]) -> tuple[str, ...]:
     """One row about a function."""
     method = "*m*" if hasattr(_ARRAY, name) else ""
-    return f"`{name}{signature_of(function)}`", method, first_line(function.__doc__), *probed(name, function)
+    return f"`{name}{signature_of(function)}`", method, first_paragraph(function.__doc__), *probed(name, function)
 
 
 def probed(name: str, function: Callable[..., Any]) -> tuple[str, str]:
@@ -197,7 +197,7 @@ def accepts(function: Callable[..., Any], call: Callable[[Any, Any], Any], dtype
 def primitive_row(primitive: Primitive) -> tuple[str, ...]:
     """One row about a primitive."""
     gradient = "yes" if primitive.vjp else f"no: {primitive.why_not_differentiable}"
-    return f"`{primitive.name}`", primitive.kind, first_line(primitive.doc), dtypes_of(primitive), gradient
+    return f"`{primitive.name}`", primitive.kind, first_paragraph(primitive.doc), dtypes_of(primitive), gradient
 
 
 def dtypes_of(primitive: Primitive) -> str:
@@ -247,9 +247,9 @@ def signature_of(function: Callable[..., Any]) -> str:
     return text
 
 
-def first_line(text: str | None) -> str:
-    """The first line of a docstring, fit for a table."""
-    return (text or "").strip().split("\n")[0].replace("|", r"\|")
+def first_paragraph(text: str | None) -> str:
+    """The first paragraph of a docstring on one line, for a table."""
+    return " ".join((text or "").strip().split("\n\n")[0].split()).replace("|", r"\|")
 
 
 def table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
