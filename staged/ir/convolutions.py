@@ -11,7 +11,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from staged.ir.declaration import prims
@@ -30,8 +30,10 @@ from staged.ir.loops import (
     Reduction,
     Statement,
     Store,
+    walk,
 )
 from staged.ir.nodes import Op
+from staged.ir.products import finished
 from staged.ir.types import DType, bound, row_major
 
 
@@ -81,14 +83,39 @@ def convolution_of(op: Op) -> Convolution:
     return Convolution(n, c, oc, (h, w), (kh, kw), **pairs, groups=op.attrs.get("groups", 1))
 
 
-def convolution_nest(op: Op) -> Nest:
-    """The loops of a convolution, or of one of its gradients."""
+def convolution_nest(op: Op, epilogue: Nest | None = None) -> Nest:
+    """The loops of a convolution, which may have an epilogue, or of one of its gradients."""
     nests = {
         prims.CONV2D: forward_nest,
         prims.CONV2D_BACKWARD_INPUT: input_gradient_nest,
         prims.CONV2D_BACKWARD_WEIGHT: weight_gradient_nest,
     }
-    return nests[op.declared](convolution_of(op), op.operands[0].tensor.dtype)
+    conv = convolution_of(op)
+    nest = nests[op.declared](conv, op.operands[0].tensor.dtype)
+    return nest if epilogue is None else _with_epilogue(nest, conv, epilogue)
+
+
+def _with_epilogue(nest: Nest, conv: Convolution, epilogue: Nest) -> Nest:
+    """The loops of a convolution, with an epilogue for each element in place of its store."""
+    axes = {s.axis.name: s.axis for s in walk(nest.body) if isinstance(s, Loop)}
+    place = Affine.of(axes["n"]), _output(conv, axes), Affine.of(axes["i"], conv.out(1)) + Affine.of(axes["j"])
+
+    def finish(body: Sequence[Statement]) -> Iterator[Statement]:
+        for s in body:
+            if isinstance(s, Loop):
+                yield replace(s, body=tuple(finish(s.body)))
+            elif isinstance(s, Store):
+                yield from finished(epilogue, s.value, place)
+            else:
+                yield s
+
+    return replace(
+        nest,
+        inputs=(*nest.inputs, *epilogue.inputs[1:]),
+        outputs=epilogue.outputs,
+        in_place=tuple((o, i + 1) for o, i in epilogue.in_place),
+        body=tuple(finish(nest.body)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

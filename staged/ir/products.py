@@ -97,7 +97,7 @@ def product_nest(op: Op, name: str, epilogue: Nest | None = None) -> Nest:
     else:
         inputs, outputs = (*inputs, *epilogue.inputs[1:]), epilogue.outputs
         in_place = tuple((o, i + 1) for o, i in epilogue.in_place)
-        finish = finished(epilogue, total.target, (matrix, row, column))
+        finish = finished(epilogue, total.target, [Affine.of(axis) for axis in (matrix, row, column)])
     # Without any terms nothing is read, and the sum is where it starts.
     summed: tuple[Statement, ...] = (Loop(inner, term_of_sum, (total,)), *finish)
     if not k:
@@ -114,8 +114,8 @@ def without(index: Affine, axis: Axis) -> Affine:
     return Affine(tuple(term for term in index.terms if term[0] is not axis), index.offset)
 
 
-def finished(epilogue: Nest, total: Local, axes: Sequence[Axis]) -> tuple[Statement, ...]:
-    """The statements of an epilogue for one element, in loops over `axes` (of the batch, the rows and the columns)."""
+def finished(epilogue: Nest, total: Operand, place: Sequence[Affine]) -> tuple[Statement, ...]:
+    """The statements of an epilogue for the element of a `place`: in the batch, its row and its column."""
     product = epilogue.inputs[0]
     body, loops = epilogue.body, []
     found: list[Statement] = []
@@ -123,11 +123,13 @@ def finished(epilogue: Nest, total: Local, axes: Sequence[Axis]) -> tuple[Statem
         found += [s for s in body if s is not loop]
         loops.append(loop.axis)
         body = loop.body
-    renamed = dict(zip(loops, axes, strict=True))
+    at = dict(zip(loops, place, strict=True))
 
     def change(index: Affine) -> Affine:
-        terms = tuple((renamed.get(n, n) if isinstance(n, Axis) else n, step) for n, step in index.terms)
-        return Affine(terms, index.offset)
+        found = Affine((), index.offset)
+        for name, step in index.terms:
+            found += at[name] * step if isinstance(name, Axis) else Affine(((name, step),))
+        return found
 
     statements = map_indices((*found, *body), change)
     elements = {s.target: total for s in statements if isinstance(s, Load) and s.array is product}

@@ -47,7 +47,9 @@ def fuse(
     """
 
     def joins(op: Op, body: Block) -> bool:
-        return (not machine.is_iso_c or op.declared is prims.MATMUL) and takes_epilogue(op, body)
+        # A nest of a convolution's gradient has no epilogue.
+        joined = not machine.is_iso_c or op.declared in (prims.MATMUL, prims.CONV2D)
+        return joined and takes_epilogue(op, body)
 
     split = resolve_extents(split_long_reductions(function))
     return split.with_block(_BlockFuser(split.block, machine, joins, {}, {}, log=log).run())

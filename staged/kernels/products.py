@@ -57,8 +57,7 @@ def product_kernel(
     if root.declared is prims.MATMUL:
         nest = product_nest(root, "product", epilogue)
     else:
-        assert epilogue is None, "what happens to the elements of a convolution in plain loops is a kernel of its own"
-        nest = convolution_nest(root)
+        nest = convolution_nest(root, epilogue)
     alone = tuple((o, i) for o, i in nest.in_place if operands.count(operands[i]) == 1)
     return Block(tuple(params), body.ops, body.end), replace(nest, in_place=alone)
 

@@ -34,6 +34,11 @@ def strided(x: Any) -> Any:
     return (st.conv2d(st.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), st.ones((4, 1, 3, 3)), stride=2, groups=2),)
 
 
+def with_epilogue(x: Any) -> Any:
+    y = st.conv2d(x, st.cos(x[:, :1, :3, :3]), padding=1, groups=2)
+    return st.relu(y + x) * st.sum(x, axis=(0, 2, 3))[:, None, None], y
+
+
 def convolution_gradients(x: Any) -> Any:
     weight = st.sin(x[:1, :, :2, :2])
     return st.grad(lambda a, b: st.sum(st.conv2d(a, b, stride=2, padding=1) ** 2), argnums=(0, 1))(x, weight)
@@ -70,7 +75,7 @@ def progress(x: Any) -> Any:
 X = np.random.default_rng(1).standard_normal((2, 2, 6, 6)).astype(np.float32)
 
 
-@pytest.mark.parametrize("function", [strided, convolution_gradients])
+@pytest.mark.parametrize("function", [strided, with_epilogue, convolution_gradients])
 def test_convolutions_in_plain_loops_give_what_templates_give(function: Any) -> None:
     plain, native = (st.function(function, target=target)(X) for target in ("c99", "portable"))
     for one, other in zip(plain, native, strict=True):

@@ -130,8 +130,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a program in plain C may allocate",
         "staged/backends/c_family/support/iso_c.py",
-        '"alloc(", ',
-        "",
+        "_EXTENSIONS for part in (text, *includes))",
+        "_EXTENSIONS for part in includes)",
         ("tests/backends/native/test_iso_c_programs.py::test_what_c99_has_no_way_to_is_refused_in_words",),
     ),
     Mutant(
