@@ -153,7 +153,9 @@ def build(function: Function, machine: Machine, check_nan: bool = False, watch: 
     begin = time.perf_counter()
     back_end = back_end_of(lowered)
     if machine.is_iso_c and back_end.devices != (CPU.kind,):
-        raise UnsupportedError(f"programs of the back end {back_end.name!r} are no plain C: the target 'c99' is for the CPU alone")
+        raise UnsupportedError(
+            f"programs of the back end {back_end.name!r} are no plain C: the target 'c99' is for the CPU alone"
+        )
     emitted = back_end.emit(lowered, machine, plan_buffers, check_nan)
     seconds["emit"] = time.perf_counter() - begin
     return Built(back_end, emitted, lowered, seconds)

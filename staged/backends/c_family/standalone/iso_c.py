@@ -44,7 +44,11 @@ int status = {name}(&args, arena, &host);  // ST_OK, else host.message says why
 def iso_c_files(artifact: Artifact) -> dict[str, str]:
     """Every file of the folder, by name."""
     name = artifact.name
-    files = {f"{name}.c": iso_c_source(artifact), f"{name}.h": artifact.header, f"{name}_example.c": example_c(artifact)}
+    files = {
+        f"{name}.c": iso_c_source(artifact),
+        f"{name}.h": artifact.header,
+        f"{name}_example.c": example_c(artifact),
+    }
     if artifact.support:
         files[f"{name}_support.h"] = artifact.support
     if artifact.data:

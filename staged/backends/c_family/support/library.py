@@ -42,7 +42,9 @@ def snippets() -> dict[str, Snippet]:
     return found
 
 
-def render(names: Iterable[str], form: Callable[[Snippet], Snippet] = lambda snippet: snippet) -> tuple[tuple[str, ...], str]:
+def render(
+    names: Iterable[str], form: Callable[[Snippet], Snippet] = lambda snippet: snippet
+) -> tuple[tuple[str, ...], str]:
     """(top lines, text) of the named snippets and all they need, each in the `form` of a dialect.
 
     The order depends on the registry alone, not on that of `names`: each snippet stands after those it needs. Top lines
