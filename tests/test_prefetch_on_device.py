@@ -291,7 +291,7 @@ def test_a_program_that_stops_in_the_loop_leaves_nothing(nothing_left: None, dev
 
 
 def test_a_device_without_room_is_told_where_the_batch_would_have_come(device: cuda.Emulator) -> None:
-    device.configure("memory=1M")
+    device.configure(f"memory={device.counts().live_bytes + (1 << 20)}")
     with with_backend(GPU):
         batches = iter(st.loader([np.ones(10, np.float32), np.ones((1000, 600), np.float32)]))
         next(batches)

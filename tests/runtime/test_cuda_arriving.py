@@ -117,7 +117,7 @@ def test_small_arrays_that_are_held_leave_the_places_of_large_ones(device: cuda.
 
 
 def test_places_of_other_sizes_make_room(device: cuda.Emulator, arrivals: Arrivals) -> None:
-    device.configure("memory=1M")
+    device.configure(f"memory={device.counts().live_bytes + (1 << 20)}")
     arrivals.put([np.ones(40_000, np.float32)])
     arrivals.put([np.ones(150_000, np.float32)])
     (large,) = arrivals.put([np.ones(200_000, np.float32)])
