@@ -58,7 +58,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Called:
-    """How the program calls a function, as far as the function's memory plan depends on it.
+    """The calls of a function, as far as its memory plan depends on them.
 
     `in_place` pairs (parameter, result): the caller passes one buffer for both, which first holds the argument and
     finally the result. Buffers of a `recursive` function belong to one call.

@@ -1,4 +1,4 @@
-"""What every op declares of itself, so that passes, kernels and back ends ask the op and keep no lists of names.
+"""Declarations: properties of every op, which passes, kernels and back ends query instead of keeping lists of names.
 
     op.declared is CALL                           # one op
     op.declared in (prims.ADD, prims.SUBTRACT)  # one of several
@@ -44,7 +44,7 @@ Kind = Literal[
 ]
 
 Elements = Literal["computed", "viewed", "moved", "gathered", "updated"]
-"""Where the elements of the first result come from.
+"""The origin of the elements of the first result.
 
 - computed: from the elements of the operands, or from none;
 - viewed: they are elements of the first operand, whose memory can be looked at in place;

@@ -221,7 +221,7 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Merge:
-    """How two states become one: `body` computes `results` of the locals `left` and `right`."""
+    """The merge of two states: `body` computes `results` of the locals `left` and `right`."""
 
     left: tuple[Local, ...]
     right: tuple[Local, ...]

@@ -187,7 +187,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class End:
-    """How a block ends: 'yield', 'break', 'continue', 'return' or 'raise', with the values it passes on."""
+    """The end of a block: 'yield', 'break', 'continue', 'return' or 'raise', with the values it passes on."""
 
     kind: str
     operands: tuple[Value, ...] = ()

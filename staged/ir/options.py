@@ -17,7 +17,7 @@ class DeviceOptions:
     deterministic: bool = True
     """Whether all sums are made in one order, and so no floating-point atomics."""
     algorithms: Algorithms = "heuristic"
-    """How the algorithm of a convolution is chosen: by the library's heuristic, or by timing."""
+    """The choice of a convolution's algorithm: by the library's heuristic, or by timing."""
     graphs: bool = True
     """Whether iterations of loops become graphs of the device where they can."""
     using: str = ""

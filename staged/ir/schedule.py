@@ -255,7 +255,7 @@ class Schedule:
         return tuple(d for d in self.directives if isinstance(d, Split))
 
     def packs_of(self, loop: Loop | None = None) -> Vectorise | None:
-        """How neighbouring iterations of a loop, or items, are packed; None if they are not."""
+        """The packing of neighbouring iterations of a loop, or of items; None without one."""
         wanted = frozenset() if loop is None else frozenset((loop,))
         return next((d for d in self.directives if isinstance(d, Vectorise) and d.loops == wanted), None)
 

@@ -1,4 +1,4 @@
-"""Which sequences have their own storage, and which are handles on the program's store.
+"""Sequences: which have their own storage, and which are handles on the program's store.
 
 The residuals of most loops are in an array, or on a stack, that the memory plan reserves for that loop. Handles are
 sequences that leave the loop (into a frame, through a call, as a carried value), that are added to, and sequences of

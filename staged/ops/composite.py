@@ -45,7 +45,7 @@ class Composite(Declaration):
     vjp: VjpRule | None = None
     jvp: JvpRule | None = None
     shift: ShiftRule | None = None
-    """How `vmap` writes the composite for all elements, if its first operand alone is mapped; None: by its body."""
+    """The rule of `vmap` for all elements at once, if its first operand alone is mapped; None: by its body."""
     samples: tuple[Sample, ...] = ()
     """Operands for the generated tests, whose floats are f64."""
 

@@ -118,7 +118,7 @@ class Primitive(Declaration):
     effects: tuple[Effect, ...] | Callable[[Sequence[Type], Attrs], tuple[Effect, ...]] = PURE
     """Its effects; a function of operand types and attributes if they matter."""
     shift: ShiftRule | None = None
-    """How `vmap` writes the op for all elements; None: by a rule in `batching/`, or a loop over the elements."""
+    """The rule of `vmap` for all elements at once; None: by a rule in `batching/`, or a loop over the elements."""
     samples: tuple[Sample, ...] = ()
     bad: tuple[BadSample, ...] = ()
     doc: str = ""

@@ -193,7 +193,7 @@ _prod_op: Primitive = _reduce(
 
 
 def _winners(y: Array, x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """Where x equals the extreme, and the number of such elements per result."""
+    """(mask of elements that equal the extreme, their number per result)."""
     tied = x == expand_back(y, x.shape, axes)
     return tied, bind(_sum_op, [cast(tied, x.dtype)], axes=axes)
 

@@ -146,7 +146,7 @@ void {name}_arena_free(void *arena);
 
 
 def arena_declaration(name: str) -> str:
-    """How working memory is declared in C99, whose arrays have no other alignment than their elements."""
+    """The declaration of working memory in C99, whose arrays have only the alignment of their elements."""
     return f"""\
 // Working memory: `{name.upper()}_STATIC_ARENA(memory);` outside of functions makes an array for `arena`.
 #define {name.upper()}_STATIC_ARENA(memory) static int64_t memory[{name.upper()}_ARENA_BYTES / 8 + 1]
