@@ -126,9 +126,9 @@ class Artifact:
     language: str = "c"
     """The language of the runtime that compiles and loads it."""
     grows: bool = False
-    """Whether the arena may own memory that grew in a call, which `void NAME_release(void *arena)` frees."""
+    """True if the arena may own memory that grew in a call, which `void NAME_release(void *arena)` frees."""
     recursive: bool = False
-    """Whether the program runs on its own stack, of `host.stack_bytes`."""
+    """True if the program runs on its own stack, of `host.stack_bytes`."""
     support: str = ""
     """Text of "NAME_support.h", which `source` includes; empty where it needs none."""
     data: str = ""

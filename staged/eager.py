@@ -467,7 +467,7 @@ def eager(*names: str) -> Iterator[EagerContext]:
 
 
 def is_eager(name: str = "") -> bool:
-    """Whether a staged function called `name` runs eagerly here."""
+    """Return whether a staged function called `name` runs eagerly here."""
     names = _eager_names.get()
     return _ALL in names or name in names
 
@@ -477,7 +477,7 @@ eager_names = _eager_names.get
 
 
 def is_plain() -> bool:
-    """Whether this is plain Python, where arrays may become NumPy's: see `Context.is_plain`."""
+    """Return whether this is plain Python, where arrays may become NumPy's: see `Context.is_plain`."""
     return current_context().is_plain
 
 

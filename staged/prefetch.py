@@ -90,7 +90,7 @@ def loader(iterable: Iterable[T], ahead: int = 2, device: Device | None = None) 
 
 
 def _takes_cuda_arrays(device: Device) -> bool:
-    """Whether programs in the enclosing regions accept arrays in CUDA's memory."""
+    """Return whether programs in the enclosing regions accept arrays in CUDA's memory."""
     return choose({device.kind}, device_options(ambient_options()).using).takes_cuda_arrays
 
 

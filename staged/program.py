@@ -66,21 +66,21 @@ class Runnable:
         self.variables = tuple(parameter for parameter in native.artifact.parameters if parameter.role == "variable")
         """The parameters that are outer Variables."""
         self.is_on_host = all(parameter.device == "cpu" for parameter in self.variables)
-        """Whether these are all on the host."""
+        """True if these are all on the host."""
         self.devices = tuple(traced.function.param_devices or ())
         """The device of each input; empty if all are on the host."""
         self.where = traced.function.where
         self.rebuild: Callable[[Sequence[Any]], Any] = partial(_rebuild, self.result, self.weak)
         """Build the function's result from the program's arrays. Not a method, which would form a reference cycle."""
         self.is_single = traced.result.spec.is_leaf() and isinstance(traced.result.leaves[0], TensorType)
-        """Whether the function's result is one array, or one number."""
+        """True if the function's result is one array, or one number."""
         if self.is_single:
             self.rebuild = _only_number if self.weak else _only
         self._direct: dict[frozenset[int], Callable[..., Any]] = {}
 
     def serves(self, traced: TracedFunction) -> bool:
-        """Whether a later trace of the same program needs no other: its result has the same form, and is nothing but
-        arrays.
+        """Return whether a later trace of the same program needs no other: its result has the same form, and is nothing
+        but arrays.
         """
         form = self.result.spec
         return (
@@ -115,7 +115,7 @@ class Runnable:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a call takes its arguments alone: no Variables, no arrays on devices."""
+        """Return whether a call takes its arguments alone: no Variables, no arrays on devices."""
         return not (self.devices or self.variables)
 
     def __call__(self, values: Sequence[Any], variables: Sequence[Any] = ()) -> Any:
@@ -401,11 +401,11 @@ class Program:
         """Write a standalone folder (C, header, main, Makefile, README) and return its files.
 
         Without a `target` the program is fast wherever it runs: it uses the widest vectors of the processor, and all
-        its cores. `target` names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'; or 'c99', which is C99 without
-        extensions, threads and allocation, for microcontrollers, as a library without a `main`. The folder builds with a
-        C compiler alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and `make emu` for the
-        emulated device, which is in the folder. Captured arrays are written as `.npy` files. A program that draws
-        random numbers takes `--seed N`; the default is the seed at the time of export.
+        its cores. `target` names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'; or 'c99', which is C99
+        without extensions, threads and allocation, for microcontrollers, as a library without a `main`. The folder
+        builds with a C compiler alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and
+        `make emu` for the emulated device, which is in the folder. Captured arrays are written as `.npy` files. A
+        program that draws random numbers takes `--seed N`; the default is the seed at the time of export.
         """
         constants = own_arrays(self._traced.hidden)
         function = self._traced.function

@@ -16,7 +16,7 @@ class Remote(Protocol):
     """The memory that it is in: a device, and whose runtime reaches it, where that is not CUDA's."""
     nbytes: int
     is_ahead: bool
-    """Whether a program has written them there since the host last had them."""
+    """True if a program has written them there since the host last had them."""
     address: Any
     """The address that a program receives for the array."""
 

@@ -108,14 +108,14 @@ def excerpt(where: Position) -> str:
 
 
 def _is_between(file: str) -> bool:
-    """Whether `file` is code through which ours may be called by the user's expression: NumPy's, or a helper of
+    """Return whether `file` is code through which ours may be called by the user's expression: NumPy's, or a helper of
     Python's.
     """
     return file.startswith(_NUMPY) or file == _HELPERS
 
 
 def is_library_file(file: str) -> bool:
-    """Whether `file` is part of this package (its frames are never shown as the user's place)."""
+    """Return whether `file` is part of this package (its frames are never shown as the user's place)."""
     return file.startswith(_PACKAGE)
 
 
@@ -131,7 +131,7 @@ _LIBRARIES = _library_folders()
 
 @functools.cache
 def is_installed(file: str) -> bool:
-    """Whether `file` is of the standard library, an installed package, or this one: not the user's."""
+    """Return whether `file` is of the standard library, an installed package, or this one: not the user's."""
     return os.path.realpath(file).startswith(_LIBRARIES)
 
 

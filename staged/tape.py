@@ -43,7 +43,7 @@ class Level(Protocol):
     """An observer of the ops that run inside one derivative."""
 
     def depends(self, array: Array) -> bool:
-        """Whether an array depends on the inputs of this level's derivative."""
+        """Return whether an array depends on the inputs of this level's derivative."""
 
     def note(self, node: Node, outer: tuple[Level, ...]) -> None:
         """Observe an op; `outer` are the levels around this one."""
@@ -70,8 +70,8 @@ def only_levels(some: tuple[Level, ...]) -> Iterator[None]:
 
 
 def has_elements(array: Array) -> bool:
-    """Whether anything depends on an array: a sum of nothing is the number 0, as in a compiled program, and has no
-    derivative.
+    """Return whether anything depends on an array: a sum of nothing is the number 0, as in a compiled program, and has
+    no derivative.
 
     Else the derivative of a mean of nothing would be 0 / 0, where the program has none.
     """

@@ -59,7 +59,9 @@ def trimmed(error: BaseException) -> BaseException:
 
 
 def _is_of_user(error: BaseException) -> bool:
-    """Whether the user's program is at fault: it raised, or the library did so on purpose or for a wrong argument."""
+    """Return whether the user's program is at fault: it raised, or the library did so on purpose or for a wrong
+    argument.
+    """
     if isinstance(error, StagedError):
         return True
     if is_library_file(_last_file(error.__traceback__)) and (
@@ -98,10 +100,10 @@ def _users_part(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _is_of_python(file: str) -> bool:
-    """Whether a file is of Python's own library, which ours calls (`inspect`, `contextlib`)."""
+    """Return whether a file is of Python's own library, which ours calls (`inspect`, `contextlib`)."""
     return file == "<string>" or (file.startswith(_STANDARD) and not file.startswith(_INSTALLED))
 
 
 def _is_piece_of(inner: CodeType, outer: CodeType) -> bool:
-    """Whether `inner` is the body of a branch or loop of the converted function `outer`."""
+    """Return whether `inner` is the body of a branch or loop of the converted function `outer`."""
     return BODY in inner.co_qualname and inner.co_filename == outer.co_filename and inner.co_name == outer.co_name

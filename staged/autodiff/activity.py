@@ -113,7 +113,7 @@ def active_body(activity: Activity, op: Op, active: set[Value]) -> None:
 
 
 def has_frames(value: Value) -> bool:
-    """Whether a value is a frame, or a sequence of them."""
+    """Return whether a value is a frame, or a sequence of them."""
     type = value.type
     while isinstance(type, SequenceType):
         type = type.element

@@ -117,7 +117,7 @@ def extended_call(copier: PrimalCopier, op: Op, extra: ExtraResults) -> None:
 
 
 def is_from_outside(value: Value, env: Cotangents) -> bool:
-    """Whether a value is made outside of the block, or is a parameter of the whole code."""
+    """Return whether a value is made outside of the block, or is a parameter of the whole code."""
     return value not in env.made or (env.around is None and value.producer is None)
 
 
@@ -229,7 +229,7 @@ class _Writer:
         return pair
 
     def changes(self, kept: list[tuple[Value, Value]]) -> bool:
-        """Whether the forward function differs from the function itself."""
+        """Return whether the forward function differs from the function itself."""
         extras = self.reverse.residuals.extras
         replaced = any(
             op.declared is CUSTOM_VJP or extra.function not in ("", op.attrs.get("function"))

@@ -163,7 +163,8 @@ def forward_nothing(forward: Forward, op: Op) -> None:
 
 @FORWARDS.rule(FRAME_SAVE)
 def forward_save(forward: Forward, op: Op) -> None:
-    """The tangent of a frame holds the tangents of all its float fields, zeros too: `forward_load` expects every one."""
+    """The tangent of a frame holds the tangents of all its float fields, zeros too:
+    `forward_load` expects every one."""
     forward.copied(op)
     if forward.tangent_types.has(op.result.type):
         chosen = forward.tangent_types.fields(op.result.type)

@@ -154,7 +154,9 @@ def read_again(op: Op) -> GradientError:
 
 
 def is_loud(pool: FunctionPool, call: Op) -> bool:
-    """Whether the function that is called prints, or has another effect that others see, itself or through others."""
+    """Return whether the function that is called prints, or has another effect that others see, itself or through
+    others.
+    """
     name = Call(call).function
     reached, pending = {name}, [name]
     while pending:

@@ -250,7 +250,7 @@ class _Fetcher:
     # ---- what every iteration computes alike ----
 
     def is_invariant(self, value: Value) -> bool:
-        """Whether a loop computes `value` without data of the iteration, and without effects.
+        """Return whether a loop computes `value` without data of the iteration, and without effects.
 
         Exact: ops that may stop the program, draw or read a Variable are not hoisted before a loop, which may have no
         iterations.
@@ -272,7 +272,7 @@ class _Fetcher:
         return self.invariant[value]
 
     def depends_on_size(self, op: Op) -> bool:
-        """Whether an op works on a dimension that has its size here, another one in every iteration."""
+        """Return whether an op works on a dimension that has its size here, another one in every iteration."""
         own = {size.attrs["dim"] for size in self.block.ops if size.declared is prims.DIM}
         mentioned = {dim for value in (*op.operands, *op.results) for dim in dims_of(value.type)}
         return bool(own & {*mentioned, *(attr for attr in op.attrs.values() if isinstance(attr, Dim))})
@@ -366,7 +366,7 @@ def described(value: Value) -> str:
 
 
 def _is_part(op: Op) -> bool:
-    """Whether the result is some of the first operand, or all of it in another dtype."""
+    """Return whether the result is some of the first operand, or all of it in another dtype."""
     return op.declared in (prims.CAST, prims.INDEX_CHECK, prims.TAKE)
 
 

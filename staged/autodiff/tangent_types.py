@@ -21,7 +21,7 @@ class TangentTypes:
         self._has: dict[str, bool] = {}
 
     def has(self, type: Type) -> bool:
-        """Whether values of this type have derivatives: floats, sequences of them, frames with a float somewhere
+        """Return whether values of this type have derivatives: floats, sequences of them, frames with a float somewhere
         inside.
         """
         while isinstance(type, SequenceType):

@@ -58,10 +58,10 @@ class BackEnd(Protocol):
     devices: tuple[str, ...]
     """The kinds of devices whose ops it takes; 'cpu' is the host."""
     takes_cuda_arrays: bool = False
-    """Whether its programs take inputs that are in CUDA's memory, where `st.loader` copies batches ahead of them."""
+    """True if its programs take inputs that are in CUDA's memory, where `st.loader` copies batches ahead of them."""
     variants: tuple[str, ...] = ()
-    """Names of machines: an exported folder has the program for each of these too, and chooses among them when it runs.
-    """
+    """Names of machines: an exported folder has the program for each of these too,
+    and chooses among them when it runs. """
 
     def emit(self, function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
         """Write the program of a placed and fused function; with `check_nan` it stops at the first NaN or infinity.
@@ -71,7 +71,7 @@ class BackEnd(Protocol):
         ...
 
     def takes_epilogue(self, op: Op, body: Block) -> bool:
-        """Whether a contraction and what `body` does to its result are written in one piece."""
+        """Return whether a contraction and what `body` does to its result are written in one piece."""
         return True
 
     def library_ways(self, function: Function, options: DeviceOptions) -> FindWay | None:

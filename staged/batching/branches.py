@@ -87,7 +87,7 @@ def _side(batch: Batch, op: Op, block: Block, mask: Value) -> list[Value] | None
 
 
 def _is_harmless(op: Op) -> bool:
-    """Whether an op of a branch may be computed for all elements, of zeros where it is not meant for one.
+    """Return whether an op of a branch may be computed for all elements, of zeros where it is not meant for one.
 
     Others run only if there is an element that they are meant for (see `masks.py`): NaN there times a cotangent of 0 is
     NaN.

@@ -52,7 +52,7 @@ def spread_loop(spread: Spread, op: Op) -> None:
 
 
 def counts_by_trips(op: Op, batched: set[Value]) -> bool:
-    """Whether a `for` whose bounds differ counts iterations, and each element has an index of its own.
+    """Return whether a `for` whose bounds differ counts iterations, and each element has an index of its own.
 
     Else it counts through the indices of all elements, each of which takes part while the index is one of its own; then
     the index is the same for all, but what an element collects need not begin with the first iteration.

@@ -48,7 +48,8 @@ def _matmul(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
 
 
 def _merged(*shapes: str) -> Rule:
-    """Ops on (N, C, H, W): the axis joins N, if only the first operands have one; `shapes` name attributes with an N."""
+    """Ops on (N, C, H, W): the axis joins N, if only the first operands have one;
+    `shapes` name attributes with an N."""
 
     def rule(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
         count = len(operands) if op.declared.kind == "pooling" else 1

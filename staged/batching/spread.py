@@ -24,7 +24,7 @@ def batched_values(block: Block, mapped: set[Value]) -> set[Value]:
 
 
 def is_container(value: Value) -> bool:
-    """Whether a value is batched where it is made, and not repeated where it is used."""
+    """Return whether a value is batched where it is made, and not repeated where it is used."""
     return isinstance(value.type, SequenceType | FrameType)
 
 

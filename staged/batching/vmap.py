@@ -7,7 +7,7 @@ vmap(x, w) {mapped=(True, False), size=8} (x, w):        y = broadcast_to(w) * x
 
 from __future__ import annotations
 
-from staged.batching import assertions, branches, calls, closed_blocks, containers, loops  # noqa: F401  (they enter their rules)
+from staged.batching import assertions, branches, calls, closed_blocks, containers, loops  # noqa: F401 (enter rules)
 from staged.batching.batch import Batch
 from staged.batching.spread import batched_values
 from staged.errors import StagingError

@@ -109,7 +109,7 @@ def _nvcc() -> Finding:
 
 
 def _emulated_device() -> Finding:
-    """Whether the emulated CUDA device, which needs a C++ compiler, can run GPU regions here."""
+    """Return whether the emulated CUDA device, which needs a C++ compiler, can run GPU regions here."""
     try:
         compiler = system.cxx_compiler()
     except st.CompilerError as error:

@@ -72,8 +72,8 @@ class TraceState(RecordContext):
         # ---- what has been recorded ----
         self.log: list[Mutation] = []
         self.shared: tuple[Locals, ...] = ()
-        """Locals that nested functions write (`nonlocal`), and the Variables of transforms: tracked by every construct.
-        """
+        """Locals that nested functions write (`nonlocal`), and the Variables of transforms:
+        tracked by every construct. """
         self.hidden: dict[int, tuple[Any, Value]] = {}
         """The inputs that are no arguments, by the id of the array of Python."""
         self.variables: list[VariableRef] = []
@@ -126,7 +126,8 @@ class TraceState(RecordContext):
             self.builder.current = outer
 
     def inside(self, block: OpenBlock, is_closed: bool = False) -> Inside:
-        """The body of a construct, recorded into `block`; what a closed one shares with nested functions ends with it."""
+        """The body of a construct, recorded into `block`;
+        what a closed one shares with nested functions ends with it."""
         return Inside(self, block, is_closed)
 
     def attempt(self, scopes: list[Locals]) -> Attempt:
@@ -156,8 +157,8 @@ class Inside:
     """
 
     __slots__ = (
-        "block", "bodies", "conditional", "inner", "is_closed", "next_run", "of_body", "path", "shared", "targets", "trace",
-        "transforms",
+        "block", "bodies", "conditional", "inner", "is_closed", "next_run", "of_body", "path", "shared", "targets",
+        "trace", "transforms",
     )  # fmt: skip
 
     def __init__(self, trace: TraceState, inner: OpenBlock | None = None, is_closed: bool = False) -> None:
@@ -195,7 +196,8 @@ class Inside:
 
 
 class Attempt(Inside):
-    """A body that `Again` takes back: then all is what it was at its beginning, and `reason` says what to do instead."""
+    """A body that `Again` takes back: then all is what it was at its beginning,
+    and `reason` says what to do instead."""
 
     __slots__ = (
         "dims", "hidden", "is_taken_back", "log", "of_attempt", "ops", "reason", "scopes", "variables",

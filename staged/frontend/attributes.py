@@ -1,4 +1,5 @@
-"""Reads of attributes: noted, so that a later call can tell whether they are what they were; properties are converted."""
+"""Reads of attributes: noted, so that a later call can tell whether they are what they were;
+properties are converted."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from staged.ir.types import DType
 from staged.ops.array import Array, StagedArray
 
 _DIRECT = frozenset((
-    StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range, slice, DType,
-    BuiltinFunctionType,
+    StagedArray, bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range, slice,
+    DType, BuiltinFunctionType,
 ))  # fmt: skip
 """Classes of which no attribute is kept outside of the value itself."""
 _HELD_HERE = 2

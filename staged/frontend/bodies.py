@@ -25,7 +25,8 @@ class Mutation:
 
 @dataclass
 class OpenBody:
-    """The body of a staged branch, loop, scope or function: Python state that it changes must be its own, or tracked."""
+    """The body of a staged branch, loop, scope or function: Python state that it changes must be its own,
+    or tracked."""
 
     what: str
     log_start: int

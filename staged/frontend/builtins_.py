@@ -81,7 +81,7 @@ def reversed_(iterable: Any) -> Any:
 
 
 def _holds_staged(value: Any) -> bool:
-    """Whether an array of ours is in a nest of lists."""
+    """Return whether an array of ours is in a nest of lists."""
     return isinstance(value, Array) or (isinstance(value, list | tuple) and any(map(_holds_staged, value)))
 
 

@@ -93,7 +93,7 @@ def meet(slots: Slots, call: CallArguments, lift: bool = False) -> Slots | None:
 
 
 def same_slots(a: Slots, b: Slots) -> bool:
-    """Whether two slots of one structure are the same, leaf by leaf."""
+    """Return whether two slots of one structure are the same, leaf by leaf."""
     return all(
         same_static(x.value, y.value)
         if isinstance(x, Static) and isinstance(y, Static)
@@ -103,13 +103,13 @@ def same_slots(a: Slots, b: Slots) -> bool:
 
 
 def fits_slots(slots: Slots, call: CallArguments) -> bool:
-    """Whether a function with these slots serves `call` as it is."""
+    """Return whether a function with these slots serves `call` as it is."""
     joined = meet(slots, call)
     return joined is not None and same_slots(joined, slots)
 
 
 def same_static(a: Any, b: Any) -> bool:
-    """Whether two values known while staging are the same for a function that takes them."""
+    """Return whether two values known while staging are the same for a function that takes them."""
     if hasattr(type(a), "__staged_inline__") and hasattr(type(b), "__staged_inline__"):
         return same_function(
             a.__staged_inline__, b.__staged_inline__
@@ -118,7 +118,7 @@ def same_static(a: Any, b: Any) -> bool:
 
 
 def same_function(a: Any, b: Any) -> bool:
-    """Whether two callables are one: the same function, of the same object where they are methods."""
+    """Return whether two callables are one: the same function, of the same object where they are methods."""
     if isinstance(a, MethodType) and isinstance(b, MethodType):
         return a.__func__ is b.__func__ and a.__self__ is b.__self__
     return a is b

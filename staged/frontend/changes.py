@@ -46,7 +46,7 @@ def settle_changes(trace: TraceContext) -> None:
 
 
 def holds_staged(value: Any) -> bool:
-    """Whether a tree holds what exists only in a program: staged values, and Variables that were made there."""
+    """Return whether a tree holds what exists only in a program: staged values, and Variables that were made there."""
     leaves, _ = trees.flatten(value)
     return any(isinstance(leaf, StagedArray) or getattr(leaf, "is_inner", False) is True for leaf in leaves)
 

@@ -46,7 +46,8 @@ class cleanup:
             self.recorded_before = self.recorded(self.trace)
 
     def expect(self, ops: int) -> None:
-        """Count `ops` recorded at the end as done by every exit, too (`files` closes where an exit leaves its `with`)."""
+        """Count `ops` recorded at the end as done by every exit,
+        too (`files` closes where an exit leaves its `with`)."""
         before, log = self.recorded_before
         self.recorded_before = before + ops, log
 

@@ -153,7 +153,7 @@ def syntax_of(function: FunctionType) -> ast.FunctionDef | ast.Lambda:
 
 
 def _covers(node: ast.Lambda, code: CodeType) -> bool:
-    """Whether all positions of a lambda's code lie in its body."""
+    """Return whether all positions of a lambda's code lie in its body."""
     body = node.body
     start, end = (body.lineno, body.col_offset), (body.end_lineno or 0, body.end_col_offset or 0)
     spots = [

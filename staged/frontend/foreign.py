@@ -55,7 +55,7 @@ def _identities(function: Any) -> tuple[object, ...]:
 
 
 def is_pure(function: Any) -> bool:
-    """Whether `pure` was given the function."""
+    """Return whether `pure` was given the function."""
     return bool(_pure) and any(identity in _pure for identity in _identities(function))
 
 
@@ -128,7 +128,8 @@ def _longest(table: dict[str, Any], name: str) -> Any:
 
 
 def changed_by(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The container or array that a call of Python's or NumPy's own code changes in place; None where it changes none."""
+    """The container or array that a call of Python's or NumPy's own code changes in place;
+    None where it changes none."""
     method = getattr(function, "__name__", "")
     owner = getattr(function, "__self__", None)
     if owner is None or isinstance(owner, _NO_CONTAINERS):
@@ -191,7 +192,9 @@ def _named(module: str, qualname: str) -> str:
 
 
 def _is_of_user(module: str) -> bool:
-    """Whether what a module defines is converted: it is none of the standard library, of installed packages, or ours."""
+    """Return whether what a module defines is converted: it is none of the standard library, of installed packages, or
+    ours.
+    """
     found = sys.modules.get(module)
     if found is None or module == "builtins":
         return False
@@ -200,7 +203,7 @@ def _is_of_user(module: str) -> bool:
 
 
 def _is_held_elsewhere(args: tuple[Any, ...]) -> bool:
-    """Whether a name holds the iterator: what was made for the call alone (`next(iter(xs))`) can be used up."""
+    """Return whether a name holds the iterator: what was made for the call alone (`next(iter(xs))`) can be used up."""
     # Held by the arguments of `call`, of the operator that called it, and while it is counted.
     return bool(args) and sys.getrefcount(args[0]) > _HELD_BY_CALL
 
@@ -209,7 +212,7 @@ _HELD_BY_CALL = 2
 
 
 def _is_silent(function: Any, method: str) -> bool:
-    """Whether a call of a logger is below its level, and does nothing."""
+    """Return whether a call of a logger is below its level, and does nothing."""
     owner = getattr(function, "__self__", None)
     logger = owner if isinstance(owner, logging.Logger | logging.LoggerAdapter) else logging.root
     level = getattr(logging, method.upper(), None)

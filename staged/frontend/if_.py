@@ -261,7 +261,8 @@ class StagedIf:
         return Signal(first.kind, made, second.where or first.where)
 
     def join_names(self, number: int, branches: list[Branch]) -> list[Joined]:
-        """The names of one scope to which the branches have given different values; others are bound, or unbound, here."""
+        """The names of one scope to which the branches have given different values; others are bound,
+        or unbound, here."""
         scope = self.scopes[number]
         first = branches[0].signal
         out: list[Joined] = []

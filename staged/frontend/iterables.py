@@ -59,7 +59,7 @@ class StagedIterable(SeesLocals):
 
     @property
     def has_tail(self) -> bool:
-        """Whether `tail` has elements."""
+        """Return whether `tail` has elements."""
         return False
 
     def tail(self) -> list[Any]:
@@ -144,7 +144,7 @@ class Range(StagedIterable):
 
 
 _counts: ContextVar[bool] = ContextVar("staged_counts", default=False)
-"""Whether a `for` statement requests elements: comprehensions, unpacking and calls run while staging, on Python's
+"""True if a `for` statement requests elements: comprehensions, unpacking and calls run while staging, on Python's
 numbers.
 """
 
@@ -176,7 +176,7 @@ def carried(number: Any) -> Any:
 
 
 def _is(value: Any, number: int) -> bool:
-    """Whether a bound is this number, known while staging."""
+    """Return whether a bound is this number, known while staging."""
     return isinstance(value, int | np.integer) and int(value) == number
 
 

@@ -34,7 +34,7 @@ class MismatchError(Exception):
 
 
 def is_staged(value: Any) -> bool:
-    """Whether `value` exists only when the program runs (a staged array, or a Variable while tracing)."""
+    """Return whether `value` exists only when the program runs (a staged array, or a Variable while tracing)."""
     return isinstance(value, StagedArray)
 
 
@@ -62,7 +62,7 @@ def leaf_type(leaf: Any) -> TensorType | None:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two leaves are one value: the same staged value or object, or equal static ones."""
+    """Return whether two leaves are one value: the same staged value or object, or equal static ones."""
     if a is b:
         return True
     if isinstance(a, StagedArray) and isinstance(b, StagedArray):
@@ -172,7 +172,7 @@ def _leaves(value: Any) -> tuple[list[Any], trees.Spec]:
 
 
 def same_tree(a: Any, b: Any) -> bool:
-    """Whether two trees hold the same values."""
+    """Return whether two trees hold the same values."""
     if a is b:
         return True
     left, left_spec = trees.flatten(a)

@@ -57,7 +57,8 @@ KNOWN: dict[str, str | None] = {
     **dict.fromkeys("os.* signal.* atexit.* subprocess.* gc.collect".split(), _OUTSIDE),
     **dict.fromkeys(
         "os.fspath os.getcwd os.getenv os.cpu_count os.getpid os.listdir os.stat os.path os.fsdecode os.fsencode "
-        "os._Environ.get os._Environ.__getitem__ os._Environ.__contains__ os._Environ.copy os.sched_getaffinity".split(),
+        "os._Environ.get os._Environ.__getitem__ os._Environ.__contains__ os._Environ.copy "
+        "os.sched_getaffinity".split(),
         HARMLESS,
     ),
     **dict.fromkeys("sys.setrecursionlimit sys.setprofile sys.settrace sys.addaudithook".split(), _OUTSIDE),

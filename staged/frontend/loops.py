@@ -35,7 +35,8 @@ from staged.source import here
 
 @dataclass(frozen=True)
 class LoopNames:
-    """The names of a loop by its syntax: those its body assigns, which of them by `op=`, and whether it has a `break`."""
+    """The names of a loop by its syntax: those its body assigns, which of them by `op=`,
+    and whether it has a `break`."""
 
     assigned: tuple[str, ...]
     augmented: tuple[str, ...]
@@ -184,7 +185,7 @@ class _LoopAttempts:
         )
 
     def _still_fits(self, key: Key, kept: Template | Poison) -> bool:
-        """Whether what another attempt at this loop carried is an assumption to start this one with."""
+        """Return whether what another attempt at this loop carried is an assumption to start this one with."""
         scope = self.scopes[key[0]]
         value = scope.__dict__.get(key[1], NOTHING)
         value = default(scope, key[1]) if value is NOTHING else value

@@ -55,7 +55,7 @@ def _connected(converter: Converter, name: str, left: ast.expr, right: ast.expr)
 
 
 def _test(converter: Converter, pattern: ast.pattern, subject: ast.expr) -> ast.expr | None:
-    """Whether the subject fits; None where it always does."""
+    """Return whether the subject fits; None where it always does."""
     match pattern:
         case ast.MatchAs(pattern=inner):
             return None if inner is None else _test(converter, inner, subject)

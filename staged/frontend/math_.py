@@ -75,7 +75,7 @@ def _fmod(x: Any, y: Any) -> Any:
 
 
 def _is_negative(x: Any) -> Any:
-    """Whether the sign is a minus, of -0.0 too."""
+    """Return whether the sign is a minus, of -0.0 too."""
     return METHODS["atan2"](x * 1.0, -1.0) < 0
 
 
@@ -202,7 +202,7 @@ REFUSED: dict[str, str] = {
 
 
 def _scalars(name: str, values: Iterable[Any]) -> bool:
-    """Whether some of the arguments, or of the elements of lists and tuples among them, are staged scalars."""
+    """Return whether some of the arguments, or of the elements of lists and tuples among them, are staged scalars."""
     found = False
     for value in values:
         if isinstance(value, list | tuple):

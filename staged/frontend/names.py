@@ -97,7 +97,8 @@ def parameters_of(arguments: ast.arguments) -> list[str]:
 
 
 def breaks_out(statements: Sequence[ast.AST]) -> bool:
-    """Whether the body of a loop has a `break` of that loop: not of one inside, but in the `else` of one inside."""
+    """Return whether the body of a loop has a `break` of that loop: not of one inside,
+    but in the `else` of one inside."""
     return any(isinstance(node, ast.Break) or breaks_out(_of_this_loop(node)) for node in statements)
 
 
@@ -115,7 +116,7 @@ def _of_this_loop(node: ast.AST) -> Sequence[ast.AST]:
 
 
 def always_leaves(statements: Sequence[ast.stmt]) -> bool:
-    """Whether a suite surely ends in `return` or `raise`, read off the syntax."""
+    """Return whether a suite surely ends in `return` or `raise`, read off the syntax."""
     if not statements:
         return False
     last = statements[-1]

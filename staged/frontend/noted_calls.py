@@ -103,12 +103,13 @@ def _is_outside(name: str) -> bool:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a function is one of this package."""
+    """Return whether a function is one of this package."""
     return name.startswith("staged.")
 
 
 def _note_ours(trace: TraceContext, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A function of ours calls functions of the user's by `call`; what it reads itself is its arguments and its object."""
+    """A function of ours calls functions of the user's by `call`;
+    what it reads itself is its arguments and its object."""
     reads = trace.reads
     if isinstance(function, MethodType):
         owner = function.__self__

@@ -191,7 +191,7 @@ class ObjectState(Locals):
 
 
 def is_tracked(trace: TraceContext, owner: object) -> bool:
-    """Whether the contents of `owner` are among what constructs track."""
+    """Return whether the contents of `owner` are among what constructs track."""
     return any(isinstance(scope, ObjectState) and scope.owner is owner for scope in trace.shared)
 
 

@@ -38,14 +38,14 @@ class Specialisation:
     captures: list[Value] = field(default_factory=list)
     """Values from outside: further parameters, the same in all calls."""
     calls_unknown: bool = False
-    """Whether a call of it was met while its result was unknown."""
+    """True if a call of it was met while its result was unknown."""
     unknown_at: Position | None = None
     """The position of the last of these calls."""
     waits: bool = False
-    """Whether one of its paths ends in a call of a function around it whose result is unknown."""
+    """True if one of its paths ends in a call of a function around it whose result is unknown."""
 
     with_state: bool = False
-    """Whether Variables are passed as state, though no transform is open around it."""
+    """True if Variables are passed as state, though no transform is open around it."""
 
     @property
     def is_unknown(self) -> bool:
@@ -99,7 +99,7 @@ class KnownSpecialisation:
     special: Specialisation
 
     def is_of(self, function: Callable[..., Any], call: CallArguments, special: Specialisation) -> bool:
-        """Whether this is known of the function that `special` will be."""
+        """Return whether this is known of the function that `special` will be."""
         return (
             same_function(self.function, function)
             and self.structure == call.structure
@@ -108,7 +108,7 @@ class KnownSpecialisation:
         )
 
     def serves(self, trace: TraceContext, function: Callable[..., Any], call: CallArguments) -> bool:
-        """Whether a call here can be one of this function."""
+        """Return whether a call here can be one of this function."""
         return (
             same_function(self.function, function)
             and self.structure == call.structure
@@ -139,5 +139,5 @@ class Functions(OfTrace):
 
 
 def awaits_result(trace: TraceContext) -> bool:
-    """Whether a path has ended in a call of a recursive function of whose result nothing is known yet."""
+    """Return whether a path has ended in a call of a recursive function of whose result nothing is known yet."""
     return any(open_.special is not None and open_.special.is_unknown for open_ in trace.of(OpenCalls).activations)

@@ -54,7 +54,8 @@ def thaw(array: Array) -> None:
 
 
 def _may_be_written_again(array: Array) -> bool:
-    """Whether NumPy would let a read-only `array` be written, as soon as no region holds what it is a view of."""
+    """Return whether NumPy would let a read-only `array` be written,
+    as soon as no region holds what it is a view of."""
     base: Any = array.base
     if base is None:
         return True
@@ -68,7 +69,7 @@ def _may_be_written_again(array: Array) -> bool:
 
 
 def _is_of_one_held(array: Array) -> bool:
-    """Whether an array that it is a view of is read-only because of a region."""
+    """Return whether an array that it is a view of is read-only because of a region."""
     base = array.base
     while isinstance(base, np.ndarray):
         if id(base) in _held or any(base is view for view in _waiting):

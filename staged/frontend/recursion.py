@@ -115,7 +115,7 @@ def _as_expected(
 
 
 def _is_of_module(function: Callable[..., Any]) -> bool:
-    """Whether a function closes over nothing (but the class around a method)."""
+    """Return whether a function closes over nothing (but the class around a method)."""
     plain = function.__func__ if isinstance(function, MethodType) else function
     cells = getattr(plain, "__closure__", None) or ()
     return isinstance(plain, FunctionType) and all(isinstance(cell.cell_contents, type) for cell in cells)
@@ -245,7 +245,9 @@ class _FunctionAttempt:
     # ---- what the attempt says ----
 
     def settles(self) -> bool:
-        """Whether what was assumed held; else `learned` is what to assume next (None: nothing is known of its result)."""
+        """Return whether what was assumed held; else `learned` is what to assume next (None: nothing is known of its
+        result).
+        """
         special, target = self.special, self.target
         assert target is not None
         self.learned: Specialisation | None = None
@@ -342,7 +344,9 @@ def plain_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
 
 
 def has_body(function: Callable[..., Any]) -> bool:
-    """Whether a call of `function` runs a converted body (not so for partials, callable objects and lambdas inside)."""
+    """Return whether a call of `function` runs a converted body (not so for partials, callable objects and lambdas
+    inside).
+    """
     plain = function.__func__ if isinstance(function, MethodType) else function
     if not isinstance(plain, FunctionType):
         return False

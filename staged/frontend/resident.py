@@ -1,4 +1,5 @@
-"""Regions in plain Python: the back end of the staged calls in their extent, and the arrays that they keep on a device."""
+"""Regions in plain Python: the back end of the staged calls in their extent,
+and the arrays that they keep on a device."""
 
 from __future__ import annotations
 
@@ -161,7 +162,7 @@ class BorrowedArray(_Described):
         """The other library's object that keeps the elements alive."""
         self.address = int(interface["data"][0] or 0)
         self.stream = interface.get("stream")
-        """Whose work on the elements must be over before they are read; None where it is."""
+        """The stream whose work on the elements must be over before they are read; None where it is over."""
 
     @property
     def host(self) -> np.ndarray[Any, Any]:  # type: ignore[override]
@@ -220,8 +221,8 @@ def borrowed(value: Any, what: str) -> BorrowedArray | None:
 
 
 def _is_contiguous(array: DeviceArray, strides: Sequence[int] | None) -> bool:
-    """Whether elements that are `strides` bytes apart stand one after another. That of an axis of one element says
-    nothing.
+    """Return whether elements that are `strides` bytes apart stand one after another. That of an axis of one element
+    says nothing.
     """
     if strides is None or not array.size:
         return True
@@ -267,11 +268,12 @@ class Region:
         """The arrays that are read-only until the region ends."""
 
     def names(self, value: Any) -> bool:
-        """Whether the `with` names an array or Variable."""
+        """Return whether the `with` names an array or Variable."""
         return any(leaf is value or isinstance(leaf, DeviceArray) and leaf.origin is value for leaf in self.named)
 
     def keep(self, leaf: Any) -> Any:
-        """An array on the region's device for one on the host, which is read-only from now on; anything else as it is."""
+        """An array on the region's device for one on the host, which is read-only from now on;
+        anything else as it is."""
         kept = self.kept(leaf)
         self.named += [leaf, kept]
         origin = kept.origin if isinstance(kept, DeviceArray) else None

@@ -74,7 +74,7 @@ def _look(file: str, names: dict[str, object] | None) -> None:
 
 
 def _made(text: str, code: CodeType) -> bool:
-    """Whether compiling `text` gives `code`."""
+    """Return whether compiling `text` gives `code`."""
     return code in _codes_of(text, code.co_filename)
 
 
@@ -93,10 +93,10 @@ def _codes_of(text: str, file: str) -> frozenset[CodeType]:
 
 
 def has_source(function: FunctionType) -> bool:
-    """Whether the source of a function can be read."""
+    """Return whether the source of a function can be read."""
     return bool(text_of(function))
 
 
 def is_convertible(function: FunctionType) -> bool:
-    """Whether a function is the user's and has its source at hand."""
+    """Return whether a function is the user's and has its source at hand."""
     return is_user_code(function) and has_source(function)

@@ -79,7 +79,8 @@ def call_staged(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def activate(
     trace: TraceContext, function: Callable[..., Any], given: CallArguments, in_place: Callable[[], Any]
 ) -> Any:
-    """`in_place()` as an open call of `function`; where that meets itself, a call of a function of the program instead."""
+    """`in_place()` as an open call of `function`; where that meets itself,
+    a call of a function of the program instead."""
     with trace.attempt([*trace.shared]) as attempt:
         activation = Activation(function, given, given.slots, len(trace.targets), len(trace.conditional), attempt)
         trace.put(OpenCalls((*trace.of(OpenCalls).activations, activation)))
@@ -113,7 +114,7 @@ def _marked_call(
 
 
 def _is_staged_since(trace: TraceContext, activation: Activation) -> bool:
-    """Whether the program decides if what is traced now runs, given that `activation` does."""
+    """Return whether the program decides if what is traced now runs, given that `activation` does."""
     if len(trace.conditional) > activation.conditional:
         return True
     return any(isinstance(target, StateTarget) and target.exits for target in trace.targets[activation.targets :])

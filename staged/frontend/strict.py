@@ -44,7 +44,8 @@ class Strict:
             raise self.refusal(trace, f"`{name}`" if name else "an array", operand.type, name or "x")
 
     def has(self, trace: Inputs, operand: StagedArray) -> bool:
-        """Whether an operand is on the region's device: made there, named by the region, a number or a constant."""
+        """Return whether an operand is on the region's device: made there, named by the region,
+        a number or a constant."""
         if operand.device == self.device or not operand.shape:
             return True
         if operand.value in self.values or _is_constant(operand.value):

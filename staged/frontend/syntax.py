@@ -152,7 +152,7 @@ class Converter:
         return None
 
     def is_global(self, name: str) -> bool:
-        """Whether `name`, which no Locals object holds, is a global or a builtin."""
+        """Return whether `name`, which no Locals object holds, is a global or a builtin."""
         if name in self.free:
             return False
         for depth, scope in enumerate(reversed(self.scopes)):

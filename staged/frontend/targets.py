@@ -258,13 +258,13 @@ class StateTarget(Target):
 
 
 def _can_be_late(value: Any) -> bool:
-    """Whether zeros can serve as the unused initial value of a name that gets `value`."""
+    """Return whether zeros can serve as the unused initial value of a name that gets `value`."""
     leaves, _ = trees.flatten(value)
     return not any(dims_of(leaf.type) for leaf in leaves if isinstance(leaf, StagedArray))
 
 
 def fits(leaves: list[Any], template: Template) -> bool:
-    """Whether these leaves can be passed where `template` is assumed."""
+    """Return whether these leaves can be passed where `template` is assumed."""
     for leaf, slot in zip(leaves, template.leaves, strict=True):
         if isinstance(slot, Static):
             if not same(leaf, slot.value):

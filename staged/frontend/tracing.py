@@ -116,7 +116,7 @@ class TraceContext(TraceState):
         return reader(operand) if reader is not None else operand
 
     def is_visible(self, leaf: object) -> bool:
-        """Whether a leaf can be used here: the block that a staged value was made in has not ended."""
+        """Return whether a leaf can be used here: the block that a staged value was made in has not ended."""
         home = self.block_of.get(leaf.value) if isinstance(leaf, StagedArray) else None
         return home is None or _is_around(home, self.builder.current)
 
@@ -169,7 +169,7 @@ class TraceContext(TraceState):
 
     @property
     def is_staged_control(self) -> bool:
-        """Whether a staged branch or loop is open."""
+        """Return whether a staged branch or loop is open."""
         return bool(self.conditional)
 
     @property
@@ -177,7 +177,7 @@ class TraceContext(TraceState):
         return not self.conditional
 
     def is_made(self, owner: object) -> bool:
-        """Whether the trace has made an object: it is the same in every trace."""
+        """Return whether the trace has made an object: it is the same in every trace."""
         return id(owner) in self.made and id(owner) not in self.given
 
     def next_random(self, generator: Any = None) -> tuple[Array, Array, Array]:
@@ -256,7 +256,8 @@ _HEAP_TYPE = 1 << 9
 
 
 def is_of_python(cls: type) -> bool:
-    """Whether a class and its bases are written in Python: those of C have types of their own, or a `__new__`."""
+    """Return whether a class and its bases are written in Python: those of C have types of their own,
+    or a `__new__`."""
     return all(
         base is object
         or (base.__flags__ & _HEAP_TYPE and not isinstance(vars(base).get("__new__"), BuiltinFunctionType))

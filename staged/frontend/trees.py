@@ -131,7 +131,7 @@ def _add_mutable_nodes(node: Any, found: list[object]) -> None:
 
 
 def is_dataclass(node: object) -> bool:
-    """Whether an object is of a dataclass."""
+    """Return whether an object is of a dataclass."""
     return hasattr(type(node), "__dataclass_fields__")
 
 

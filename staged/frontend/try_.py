@@ -144,15 +144,16 @@ _waits: ContextVar[tuple[in_try, ...]] = ContextVar("staged_try", default=())
 
 
 def is_waited_for(errors: Iterable[type[BaseException]]) -> bool:
-    """Whether a handler of converted code around waits for one of these errors, which Python raises and a program does
-    not.
+    """Return whether a handler of converted code around waits for one of these errors, which Python raises and a
+    program does not.
     """
     return any(issubclass(error, guard.kinds()) for guard in _waits.get() for error in errors)
 
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """The extent of what the user did not write, such as the rule of a derivative: it goes on with an infinity or NaN."""
+    """The extent of what the user did not write, such as the rule of a derivative:
+    it goes on with an infinity or NaN."""
     token = _waits.set(())
     try:
         yield
@@ -161,13 +162,13 @@ def unheard() -> Iterator[None]:
 
 
 def is_anything_waited_for() -> bool:
-    """Whether a `try` with handlers is around."""
+    """Return whether a `try` with handlers is around."""
     return bool(_waits.get())
 
 
 @operator
 def passes_on(error: BaseException, caught: Callable[[], Any] | None) -> bool:
-    """Whether a handler must not keep an error: what steers the trace, and a refusal that it does not name.
+    """Return whether a handler must not keep an error: what steers the trace, and a refusal that it does not name.
 
     `except Exception` would take "this cannot be staged" for what the program does, and hide it.
     """

@@ -15,7 +15,9 @@ _is_user_file: dict[str, bool] = {}
 
 
 def is_user_code(function: FunctionType) -> bool:
-    """Whether a function is to be converted: not of the standard library, installed packages, or this package's core."""
+    """Return whether a function is to be converted: not of the standard library, installed packages, or this package's
+    core.
+    """
     if getattr(function, "__staged_converted__", False) or getattr(function, "__staged_plain__", False):
         return False
     file = function.__code__.co_filename
@@ -25,8 +27,8 @@ def is_user_code(function: FunctionType) -> bool:
 
 
 def is_user_file(file: str) -> bool:
-    """Whether functions of this file may be converted: it is not of the standard library, an installed package, or our
-    core.
+    """Return whether functions of this file may be converted: it is not of the standard library, an installed package,
+    or our core.
     """
     known = _is_user_file.get(file)
     if known is None:

@@ -109,7 +109,7 @@ class Variable(Array):
 
     @property
     def is_inner(self) -> bool:
-        """Whether it was made inside a staged function, and lives in that program only."""
+        """Return whether it was made inside a staged function, and lives in that program only."""
         return self._trace is not None
 
     @property

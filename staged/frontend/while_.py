@@ -54,7 +54,8 @@ def while_(
     augmented: tuple[str, ...],
     breaks: bool,
 ) -> Signal | None:
-    """Runs the loop now, or records it. `kind` is 'forever' for `while True`, 'binds' where the condition has a `:=`."""
+    """Runs the loop now, or records it. `kind` is 'forever' for `while True`,
+    'binds' where the condition has a `:=`."""
     trace = current_trace()
     where = here()
     what = f"the loop at line {where.line if where else 0}"

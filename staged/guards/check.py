@@ -273,7 +273,7 @@ def _attribute(owner: str, name: str, writer: Writer) -> str:
 
 
 def holds(value: Any, wanted: Expected) -> bool:
-    """Whether `value` is as it was. For small containers `Writer.expect` writes the same comparison as code."""
+    """Return whether `value` is as it was. For small containers `Writer.expect` writes the same comparison as code."""
     found: Any = value  # what `type(...) is` says is not narrowed
     match wanted:
         case Same(value=constant):

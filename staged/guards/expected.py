@@ -32,8 +32,8 @@ _EQUAL = frozenset((
 ))  # fmt: skip
 _STRONG = frozenset((BuiltinFunctionType, CodeType, GetSetDescriptorType, np.ufunc, enum.Enum))
 _NO_OBJECTS = frozenset((enum.Enum, np.generic, tuple, list, deque, dict, set, frozenset))
-"""Classes with a description of their own; all others are objects. `__mro__` is tested: `isinstance` of Enum is slow.
-"""
+"""Classes with a description of their own; all others are objects. `__mro__` is tested:
+`isinstance` of Enum is slow. """
 _SEQUENCES = frozenset((list, tuple, deque))
 _MAPPINGS = frozenset((dict, OrderedDict, defaultdict))
 _SETS = frozenset((set, frozenset))
@@ -138,13 +138,14 @@ def _visit(value: Any, found: Callable[[Any], None], left: list[int], depth: int
 
 
 def is_known(container: Any) -> bool:
-    """Whether `expected` compares the contents of containers of this class, which are then guarded everywhere."""
+    """Return whether `expected` compares the contents of containers of this class,
+    which are then guarded everywhere."""
     cls = type(container)
     return cls in _SEQUENCES or cls in _MAPPINGS or cls in _SETS
 
 
 def is_value(value: Any) -> bool:
-    """Whether an object is all in its fields, which do not change: a frozen dataclass of immutable values."""
+    """Return whether an object is all in its fields, which do not change: a frozen dataclass of immutable values."""
     cls = type(value)
     if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return False
@@ -179,7 +180,7 @@ def held(value: Any) -> Object:
 
 
 def _stays(value: Any) -> bool:
-    """Whether an object stays as long as the process: a class, function or module of a library."""
+    """Return whether an object stays as long as the process: a class, function or module of a library."""
     if isinstance(value, FunctionType):
         return value.__closure__ is None and is_library(str(value.__globals__.get("__name__", "")))
     if isinstance(value, type):
@@ -188,14 +189,14 @@ def _stays(value: Any) -> bool:
 
 
 def is_library(module: str) -> bool:
-    """Whether a module is of the standard library, of an installed package, or ours."""
+    """Return whether a module is of the standard library, of an installed package, or ours."""
     found = sys.modules.get(module)
     file = getattr(found, "__file__", None)
     return found is not None and module != "__main__" and (file is None or is_installed(file))
 
 
 def same(found: Any, value: Any) -> bool:
-    """Whether two immutable values are the same to a program: type and value, floats by their bits."""
+    """Return whether two immutable values are the same to a program: type and value, floats by their bits."""
     if found is value:
         return True
     if type(found) is not type(value):

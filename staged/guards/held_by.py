@@ -47,7 +47,7 @@ PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, typ
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value has no parts to visit: numbers, strings, dtypes, arrays, members of a library's enums."""
+    """Return whether a value has no parts to visit: numbers, strings, dtypes, arrays, members of a library's enums."""
     if type(value) in PLAIN:
         return True
     if _VALUES.isdisjoint(type(value).__mro__):

@@ -82,7 +82,7 @@ class Reads:
 
     def __init__(self, is_made: Callable[[object], bool] = _nothing_is_made) -> None:
         self.is_made = is_made
-        """Whether the trace has created an object, whose contents are then the same in every trace."""
+        """True if the trace has created an object, whose contents are then the same in every trace."""
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.reasons: dict[str, Reason] = {}
         self.arrays: dict[int, Any] = {}

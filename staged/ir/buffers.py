@@ -115,7 +115,7 @@ class Plan:
     kept_on_devices: dict[str, dict[Device, int]] = field(default_factory=dict)
     """By frame, bytes that it holds for gradients on each other device; likewise."""
     keeps_frames: bool = False
-    """Whether the program has a store for frames and sequences that travel; likewise."""
+    """True if the program has a store for frames and sequences that travel; likewise."""
 
     def local_buffers(self, device: Device) -> list[Buffer]:
         """The buffers of one call on a device."""

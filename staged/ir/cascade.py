@@ -106,7 +106,7 @@ def additions(body: Sequence[Statement], reduction: Reduction) -> int:
 
 
 def is_float_sum(reduction: Reduction) -> bool:
-    """Whether a reduction rounds, and less in pieces."""
+    """Return whether a reduction rounds, and less in pieces."""
     return reduction.op == "sum" and reduction.target.dtype.is_float
 
 
@@ -126,7 +126,7 @@ class _Cascade:
     def __init__(self, schedule: Schedule, *, widens_rows: bool = True) -> None:
         self.schedule = schedule
         self.widens_rows = widens_rows
-        """Whether rows of f32 sums go on to f64 ones."""
+        """True if rows of f32 sums go on to f64 ones."""
         self.vectorised: set[Loop] = set(schedule.vectorised)
         self.rows: list[ArrayRef] = []
         """Workspace for the totals of further levels."""

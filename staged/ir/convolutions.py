@@ -192,9 +192,9 @@ class _Remainder:
     tap: Axis
     """Counts the taps."""
     index: Affine
-    """Where they are."""
+    """The row or column of x."""
     weight: Affine
-    """Which taps they are."""
+    """The row or column of the weights."""
     seen_by: Affine
     """The row or column of y of a tap."""
 

@@ -66,9 +66,9 @@ class Declaration:
     kind: Kind
     elements: Elements = "computed"
     expensive: bool = False
-    """Whether an element costs more to compute again than to read back from memory."""
+    """True if an element costs more to compute again than to read back from memory."""
     harmless: bool = False
-    """Whether it may run on zeros where its branch was not taken.
+    """True if it may run on zeros where its branch was not taken.
 
     Such an op cannot fail, and neither it nor its derivatives make an infinity or NaN of finite operands.
     """
@@ -76,20 +76,20 @@ class Declaration:
     combine: str = ""
     """Of a reduction: the elementwise op that makes one result of two partial ones."""
     is_control: bool = False
-    """Whether its blocks run as part of the block around it, some number of times: `if`, `for`, `while`, `scope`."""
+    """True if its blocks run as part of the block around it, some number of times: `if`, `for`, `while`, `scope`."""
     is_loop: bool = False
     is_transform: bool = False
-    """Whether autodiff or batching replaces it: its block is the code to transform."""
+    """True if autodiff or batching replaces it: its block is the code to transform."""
     is_closed: bool = False
-    """Whether its blocks use only their parameters and values made inside."""
+    """True if its blocks use only their parameters and values made inside."""
     is_opaque: bool = False
-    """Whether it is one step to memory plan and emitters: a block is its description and no part of the order."""
+    """True if the memory plan and emitters see it as one step: a block is its description and no part of the order."""
     is_carrier: bool = False
-    """Whether it passes values on as they are, without computing with them."""
+    """True if it passes values on as they are, without computing with them."""
     is_of_frames: bool = False
     is_of_sequences: bool = False
     named_after_operand: bool = False
-    """Whether generated text calls an unnamed result after the first operand, of which it is a part or another form."""
+    """True if generated text calls an unnamed result after the first operand, of which it is a part or another form."""
 
     @property
     def is_view(self) -> bool:
@@ -97,7 +97,7 @@ class Declaration:
 
     @property
     def is_move(self) -> bool:
-        """Whether each element of the result is one of the first operand, at a place that no data decides."""
+        """Return whether each element of the result is one of the first operand, at a place that no data decides."""
         return self.elements in ("viewed", "moved")
 
     @property

@@ -33,8 +33,8 @@ Body = tuple[Statement, ...]
 
 
 def is_independent(loop: Loop) -> bool:
-    """Whether the iterations of a loop may run in any order, and side by side: each writes elements that no other
-    touches.
+    """Return whether the iterations of a loop may run in any order, and side by side: each writes elements that no
+    other touches.
     """
     if loop.reductions or any(isinstance(s, Store) and s.atomic or not is_movable(s) for s in walk(loop.body)):
         return False
@@ -46,7 +46,7 @@ def is_independent(loop: Loop) -> bool:
 
 
 def are_independent(loops: Sequence[Loop]) -> bool:
-    """Whether the iterations of loops after one another may run in any order, those of different loops too."""
+    """Return whether the iterations of loops after one another may run in any order, those of different loops too."""
     if not all(map(is_independent, loops)):
         return False
     touched: dict[ArrayRef, list[tuple[int, int] | None]] = {}
@@ -73,7 +73,7 @@ def _reach(index: Affine, bounds: Sequence[Bound]) -> tuple[int, int] | None:
 
 
 def _are_apart(loop: Loop, indices: Sequence[Affine]) -> bool:
-    """Whether the elements at some indices are others in each iteration of a loop."""
+    """Return whether the elements at some indices are others in each iteration of a loop."""
     axis, first = loop.axis, indices[0]
     step = first.stride(axis)
     if not step:
@@ -112,12 +112,12 @@ def is_pure(s: Statement) -> bool:
 
 
 def cannot_stop(s: Compute) -> bool:
-    """Whether an op has a result for all operands: no integer division by zero, no negative power."""
+    """Return whether an op has a result for all operands: no integer division by zero, no negative power."""
     return s.target.dtype.is_float or s.op not in ("floor_divide", "remainder", "pow")
 
 
 def is_movable(s: Statement) -> bool:
-    """Whether only reads and writes restrict where a statement may move."""
+    """Return whether only reads and writes restrict where a statement may move."""
     return isinstance(s, Load | LoadPair | Store | StorePair | Accumulate | PositionOf | Loop | Guarded) or is_pure(s)
 
 
@@ -144,7 +144,9 @@ def bounds_around(body: Body, index: Affine) -> tuple[Bound, ...]:
 
 
 def is_injective(index: Affine, bounds: Sequence[Bound]) -> bool:
-    """Whether different iterations are at different places: each stride is longer than all that the smaller ones reach."""
+    """Return whether different iterations are at different places: each stride is longer than all that the smaller ones
+    reach.
+    """
     terms = terms_of(index, bounds)
     if terms is None:
         return False

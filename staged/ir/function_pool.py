@@ -64,7 +64,8 @@ class FunctionPool:
         self.frames[record.name] = record
 
     def program(self, main: Function) -> Function:
-        """`main` as a program: with the functions that it reaches and their frames, and with the effects of calls set."""
+        """`main` as a program: with the functions that it reaches and their frames,
+        and with the effects of calls set."""
         reached: dict[str, None] = dict.fromkeys(callees(main.block))
         pending = list(reached)
         while pending:

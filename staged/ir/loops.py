@@ -194,7 +194,8 @@ class CheckIndex:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Store:
-    """array[index] = value; if `atomic`, array[index] += value in one step, which other threads may do meanwhile too."""
+    """array[index] = value; if `atomic`, array[index] += value in one step,
+    which other threads may do meanwhile too."""
 
     array: ArrayRef
     index: Affine

@@ -14,7 +14,8 @@ class Machine:
     """A CPU as the scheduler sees it.
 
     `march` is the compiler's `-march` value; None leaves the compiler's baseline, so that the text runs on every
-    machine of the architecture. `cores` is how many threads may work at once. `vector_bytes` is 0 where there are no vectors.
+    machine of the architecture. `cores` is how many threads may work at once. `vector_bytes` is 0 where there are no
+    vectors.
     """
 
     name: str
@@ -33,7 +34,9 @@ class Machine:
 
     @property
     def is_iso_c(self) -> bool:
-        """Whether its programs are C99 without extensions, on one thread and in static memory: vectors are an extension."""
+        """Return whether its programs are C99 without extensions, on one thread and in static memory: vectors are an
+        extension.
+        """
         return not self.vector_bytes
 
     def with_cores(self, cores: int) -> Machine:
@@ -82,4 +85,4 @@ class Gpu:
     busy_items: int
     """Items from which on memory, not the launch, dominates the time."""
     has_warps: bool = True
-    """Whether the threads of a warp exchange numbers and vote; without that no threads share an item."""
+    """True if the threads of a warp exchange numbers and vote; without that no threads share an item."""

@@ -18,7 +18,7 @@ def limits(dtype: DType) -> tuple[int, int]:
 
 
 def fits(span: tuple[int, int] | None, dtype: DType) -> bool:
-    """Whether a dtype has all integers of a range."""
+    """Return whether a dtype has all integers of a range."""
     low, high = limits(dtype)
     return span is not None and low <= span[0] and span[1] <= high
 
@@ -40,5 +40,5 @@ def as_held(number: Number, dtype: DType) -> Number:
 
 
 def same_number(a: Number, b: Number) -> bool:
-    """Whether two numbers of one dtype are the same, which 0.0 and -0.0 are not, and NaN and NaN are."""
+    """Return whether two numbers of one dtype are the same, which 0.0 and -0.0 are not, and NaN and NaN are."""
     return repr(a) == repr(b)

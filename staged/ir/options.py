@@ -13,13 +13,13 @@ class DeviceOptions:
     """The options that regions set for a whole program; the defaults are exact and give the same bits in every run."""
 
     tf32: bool = False
-    """Whether products of f32 may be made of factors that are rounded to 10 bits after the point."""
+    """True if products of f32 may be made of factors that are rounded to 10 bits after the point."""
     deterministic: bool = True
-    """Whether all sums are made in one order, and so no floating-point atomics."""
+    """True if all sums are made in one order, and so no floating-point atomics."""
     algorithms: Algorithms = "heuristic"
     """The choice of a convolution's algorithm: by the library's heuristic, or by timing."""
     graphs: bool = True
-    """Whether iterations of loops become graphs of the device where they can."""
+    """True if iterations of loops become graphs of the device where they can."""
     using: str = ""
     """The back end that writes the program; empty for the default."""
 

@@ -35,7 +35,7 @@ class Handles:
     changed: frozenset[Value] = frozenset()
 
     def refer(self, values: Iterable[Value]) -> bool:
-        """Whether anything in the program's store is reached through one of `values`."""
+        """Return whether anything in the program's store is reached through one of `values`."""
         return any(isinstance(value.type, FrameType) or value in self.values for value in values)
 
 
@@ -89,14 +89,14 @@ def sequence_handles(function: Function, recursive: bool = False) -> Handles:
 
 
 def holds_frames(type: Type) -> bool:
-    """Whether a frame is in it."""
+    """Return whether a frame is in it."""
     while isinstance(type, SequenceType):
         type = type.element
     return isinstance(type, FrameType)
 
 
 def is_bounded(type: Type) -> bool:
-    """Whether all of its lengths have bounds."""
+    """Return whether all of its lengths have bounds."""
     while isinstance(type, SequenceType):
         if type.bound is None:
             return False
@@ -105,7 +105,7 @@ def is_bounded(type: Type) -> bool:
 
 
 def takes_store(op: Op, handles: Handles) -> bool:
-    """Whether an op itself allocates in the program's store."""
+    """Return whether an op itself allocates in the program's store."""
     if op.declared in (FRAME_SAVE, SEQUENCE_ZEROS, SEQUENCE_ADD, SEQUENCE_SUM):
         return True
     return op.declared.is_control and any(result in handles.values for result in op.results)

@@ -40,12 +40,12 @@ def root_of(value: Value) -> Value:
 
 
 def is_tensor(value: Value) -> bool:
-    """Whether a value needs memory: a tensor with at least one dimension."""
+    """Return whether a value needs memory: a tensor with at least one dimension."""
     return isinstance(value.type, TensorType) and bool(value.type.shape)
 
 
 def is_absent(value: Value) -> bool:
-    """Whether a value is the placeholder for one that a branch does not have."""
+    """Return whether a value is the placeholder for one that a branch does not have."""
     return value.made_by(ABSENT) is not None
 
 

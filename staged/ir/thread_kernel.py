@@ -293,7 +293,7 @@ class ThreadKernel:
 
     @property
     def can_fail(self) -> bool:
-        """Whether a thread may find that the program must stop."""
+        """Return whether a thread may find that the program must stop."""
         for statement in walk_statements(self.body):
             for node in nodes_of(statement):
                 if isinstance(node, Element) and any(node.checked) or isinstance(node, Compute) and node.checked:
@@ -374,5 +374,5 @@ def walk(expression: Expression) -> Iterator[Expression]:
 
 
 def mentions(expression: Expression, name: str) -> bool:
-    """Whether an expression reads the variable of that name."""
+    """Return whether an expression reads the variable of that name."""
     return any(isinstance(node, Local) and node.name == name for node in walk(expression))

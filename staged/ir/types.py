@@ -53,17 +53,17 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        """Whether it is f32 or f64."""
+        """Return whether it is f32 or f64."""
         return self.kind == "f"
 
     @property
     def is_integer(self) -> bool:
-        """Whether it is an integer, signed or not."""
+        """Return whether it is an integer, signed or not."""
         return self.kind in "iu"
 
     @property
     def is_bool(self) -> bool:
-        """Whether it is bool."""
+        """Return whether it is bool."""
         return self.kind == "b"
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ class TensorType:
 
     @property
     def is_static(self) -> bool:
-        """Whether every extent is an int."""
+        """Return whether every extent is an int."""
         return all(isinstance(extent, int) for extent in self.shape)
 
     @property

@@ -141,7 +141,7 @@ def ends_with(body: Block, label: Label) -> list[tuple[Block, End]]:
 
 
 def is_condition(op: Op | None, block: Block) -> bool:
-    """Whether `block` is the condition of a `while`, which yields nothing to the results of the op."""
+    """Return whether `block` is the condition of a `while`, which yields nothing to the results of the op."""
     return op is not None and op.declared is WHILE and block is op.blocks[0]
 
 

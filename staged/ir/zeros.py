@@ -13,7 +13,7 @@ from staged.source import Position
 
 
 def is_zeros(value: Value) -> bool:
-    """Whether a value is an array of zeros (of the bits of zero: -0.0 is none)."""
+    """Return whether a value is an array of zeros (of the bits of zero: -0.0 is none)."""
     made = value.behind(prims.BROADCAST_TO).made_by(prims.CONSTANT)
     if made is None or not is_tensor(value):
         return False

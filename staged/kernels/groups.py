@@ -76,7 +76,7 @@ def kind_of(op: Op) -> str:
 
 
 TakesEpilogue = Callable[[Op, Block], bool]
-"""Whether a back end makes a contraction op (first argument) with this epilogue block as one piece."""
+"""True if a back end makes a contraction op (first argument) with this epilogue block as one piece."""
 
 
 class Groups:
@@ -149,7 +149,8 @@ class Groups:
                 self.join_inputs(self.node_of[op])
 
     def join_contraction(self, op: Op) -> None:
-        """Libraries take an epilogue whole or not at all: a group that was too little for them may be all of it by now."""
+        """Libraries take an epilogue whole or not at all:
+        a group that was too little for them may be all of it by now."""
         feeding = {node for each in self.node_of[op].ops for node in self.producers(each) if node.kind == "contraction"}
         for producer in sorted(feeding, key=lambda node: -node.position):
             current = self.node_of[op]
@@ -307,7 +308,10 @@ class Groups:
             if a.kind != "contraction":
                 return "a product or convolution takes along what uses its result, not what makes its operands"
             if not self.is_epilogue(root_of_contraction(a), ops):
-                return "a product or convolution takes along only elementwise ops of its result's shape that can be written there"
+                return (
+                    "a product or convolution takes along only elementwise ops of its result's shape that can be "
+                    "written there"
+                )
             return ""
         apart = self.loops_apart(ops)
         if not apart and self.feeds_itself(ops):
@@ -315,7 +319,7 @@ class Groups:
         return apart
 
     def may_run_together(self, a: Node, b: Node) -> bool:
-        """Whether no other node must run between the two.
+        """Return whether no other node must run between the two.
 
         Exact: whatever other step needs one of the two and is needed by the other stands between them; `absorb` keeps
         that order.
@@ -352,7 +356,10 @@ class Groups:
         except AxisConflict:
             return "no one set of loops fits both"
         if structure.finals and structure.size > SMALL:
-            return f"rows of more than {SMALL} elements in all, and what is made of their totals, would be one thread's work"
+            return (
+                f"rows of more than {SMALL} elements in all, and what is made of their totals, would be one thread's "
+                "work"
+            )
         if ops[0].device != CPU and _leaves_one_thread(structure, results):
             return "all of it would end in one number, and leave one thread of the device to do it"
         for value in analysis.runs:
@@ -364,7 +371,7 @@ class Groups:
         return ""
 
     def feeds_itself(self, ops: Sequence[Op]) -> bool:
-        """Whether a group takes from outside what is made of its own results: a slice that starts where it says.
+        """Return whether a group takes from outside what is made of its own results: a slice that starts where it says.
 
         Exact: looks through moves alone; any other op between makes a node that `may_run_together` sees.
         """
@@ -383,7 +390,7 @@ class Groups:
         return any(map(comes_from_inside, self.boundaries(ops)))
 
     def is_epilogue(self, root: Op, ops: Sequence[Op]) -> bool:
-        """Whether the ops behind a contraction can be its epilogue.
+        """Return whether the ops behind a contraction can be its epilogue.
 
         Exact: same shape element by element; a symbolic size is the product's own; `lower_epilogue` refuses elements
         of another place.
@@ -404,7 +411,7 @@ class Groups:
         return True
 
     def is_boundary(self, value: Value, inside: set[Op]) -> bool:
-        """Whether a group takes `value` from outside: as a parameter of its kernel."""
+        """Return whether a group takes `value` from outside: as a parameter of its kernel."""
         op = value.producer
         if op is None:
             return True
@@ -477,7 +484,7 @@ class Groups:
                         self.order(other, node)
 
     def same_domain(self, a: Node, b: Node, shared: Value) -> bool:
-        """Whether joining saves a pass over memory: both walk exactly the shared array's elements."""
+        """Return whether joining saves a pass over memory: both walk exactly the shared array's elements."""
         return a.largest == shared.tensor.size == b.largest
 
     def boundaries(self, ops: Sequence[Op]) -> list[Value]:
@@ -512,7 +519,7 @@ class Groups:
 
 
 def _leaves_one_thread(structure: Structure, results: Sequence[Value]) -> bool:
-    """Whether a kernel with thousands of threads would have work for one: all of it ends in a single number.
+    """Return whether a kernel with thousands of threads would have work for one: all of it ends in a single number.
 
     Arrays among the results could have a thread for each element in a kernel of their own.
     """
@@ -521,7 +528,7 @@ def _leaves_one_thread(structure: Structure, results: Sequence[Value]) -> bool:
 
 
 def _is_constant(op: Op) -> bool:
-    """Whether an op makes the same of constants wherever it stands."""
+    """Return whether an op makes the same of constants wherever it stands."""
     made = (operand.producer for operand in op.operands)
     return is_inlined(op) and all(each is not None and _is_constant(each) for each in made)
 
@@ -545,7 +552,7 @@ def squeezed(value: Value) -> list[Extent]:
 
 
 def is_view(op: Op) -> bool:
-    """Whether an op's result is a piece of its operand's memory, as it lies there.
+    """Return whether an op's result is a piece of its operand's memory, as it lies there.
 
     Exact: steps of 1, and at most one axis cut that is not whole behind leading axes of one element; no scalar has
     memory to look at.

@@ -52,13 +52,15 @@ def array_of(name: str, value: Value, role: str) -> ArrayRef:
 
 
 def is_elementwise(op: Op) -> bool:
-    """Whether an op computes each element of its result from the elements at the same place."""
+    """Return whether an op computes each element of its result from the elements at the same place."""
     declared = op.declared
     return declared.kind in ("elementwise", "random") and not declared.is_move
 
 
 def is_inlined(op: Op) -> bool:
-    """Whether every kernel that reads the result has a copy of the op: it moves elements, or makes them from nothing."""
+    """Return whether every kernel that reads the result has a copy of the op: it moves elements, or makes them from
+    nothing.
+    """
     return op.declared.is_move or op.declared.kind == "source"
 
 

@@ -52,7 +52,8 @@ SHORT_REDUCTION = 8
 
 
 def lower(op: Op) -> Nest:
-    """The loop nest of a `kernel` op. Raises AxisConflict if its ops do not share loops (fusion makes no such kernel)."""
+    """The loop nest of a `kernel` op. Raises AxisConflict if its ops do not share loops (fusion makes no such
+    kernel)."""
     body = op.blocks[0]
     name = op.attrs.get("name", "kernel")
     if any(map(has_own_kernel, body.ops)):

@@ -108,7 +108,7 @@ class _Parts:
 
 
 def has_own_kernel(op: Op) -> bool:
-    """Whether an op is a kernel by itself, with a loop tree of its own."""
+    """Return whether an op is a kernel by itself, with a loop tree of its own."""
     return op.name in _LOWER
 
 
@@ -296,7 +296,7 @@ def _max_pool_pairs(name: str, p: _Parts, w: _Window) -> Nest:
 
 
 def larger(body: list[Statement], x: Local, best: Operand) -> Local:
-    """Whether `x` replaces `best`: it is larger, or it is the first NaN.
+    """Return whether `x` replaces `best`: it is larger, or it is the first NaN.
 
     Exact: IEEE: the first of ties, and the first NaN, wins; of -0.0 and 0.0 the first.
     """

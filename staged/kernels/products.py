@@ -1,4 +1,6 @@
-"""Contractions that run as plain loops: of integers, empty sums, products too small for anything else, and all without vectors."""
+"""Contractions that run as plain loops: of integers, empty sums, products too small for anything else, and all without
+vectors.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ TILED = 10_000
 
 
 def is_plain_loops(root: Op, machine: Machine) -> bool:
-    """Whether a contraction of the host runs as a nest of loops, and not as a kernel of the back end's, which has vectors."""
+    """Return whether a contraction of the host runs as a nest of loops, and not as a kernel of the back end's, which
+    has vectors.
+    """
     if root.device != CPU:
         return False
     if root.declared is not prims.MATMUL or machine.is_iso_c:

@@ -78,13 +78,14 @@ def schedule(nest: Nest, machine: Machine) -> Schedule:
 
 
 def best_width(extent: int) -> int:
-    """Lanes (of 4, 8, ...) with the fewest iterations, vectors and single items together; 1 if the axis is too short."""
+    """Lanes (of 4, 8, ...) with the fewest iterations, vectors and single items together;
+    1 if the axis is too short."""
     widths = [width for width in (4, 8, 16, 32, 64) if width <= extent]
     return min(widths, key=lambda width: extent // width + 2 * (extent % width), default=1)
 
 
 def calls_functions(loop: Loop) -> bool:
-    """Whether a vector form of the loop needs functions on vectors."""
+    """Return whether a vector form of the loop needs functions on vectors."""
     return any(isinstance(s, Compute) and s.declared.expensive and s.op != "divide" for s in walk(loop.body))
 
 
@@ -170,7 +171,7 @@ def _varies(operand: Operand, varying: Mapping[Local, DType]) -> bool:
 
 
 def has_vector_form(op: str, result: DType, operands: tuple[Operand, ...]) -> bool:
-    """Whether the vector table spells this op."""
+    """Return whether the vector table spells this op."""
     dtype = operands[0].dtype
     form = DECLARED[op].vector
     if form != "any":

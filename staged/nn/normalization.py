@@ -90,7 +90,7 @@ class _ChannelNorm(Module):
         return ""
 
     def tracking(self) -> str:
-        """Whether it has running statistics, where the kind of norm may have them."""
+        """Return whether it has running statistics, where the kind of norm may have them."""
         return ""
 
     def check(self, x: Any, channels: int, ndims: tuple[int, ...]) -> None:
@@ -165,7 +165,7 @@ class _StatisticsNorm(_ChannelNorm):
         return f", momentum={self.momentum}"
 
     def tracking(self) -> str:
-        """Whether it has running statistics."""
+        """Return whether it has running statistics."""
         return f", track_running_stats={self.track_running_stats}"
 
     def follow(self, mean: Any, var: Any) -> None:

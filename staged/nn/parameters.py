@@ -31,7 +31,7 @@ class Parameter(st.Variable):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether it is trained: every parameter is."""
+        """Return whether it is trained: every parameter is."""
         return True
 
     @requires_grad.setter

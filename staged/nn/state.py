@@ -90,7 +90,7 @@ def _from_elsewhere(value: Any) -> np.ndarray[Any, Any]:
 
 
 def _is_small_float(dtype: np.dtype[Any]) -> bool:
-    """Whether it is one of the floats that `ml_dtypes` adds to NumPy."""
+    """Return whether it is one of the floats that `ml_dtypes` adds to NumPy."""
     return dtype.kind == "V" and dtype.names is None and dtype.name.startswith(("bfloat", "float"))
 
 

@@ -11,7 +11,7 @@ Three kinds of derivative:
 | declared | derivative |
 |---|---|
 | nothing | The body's, in both modes. |
-| `vjp` | Reverse mode of a program takes the rule; forward mode and eager mode differentiate the body, whose slopes are right. |
+| `vjp` | Reverse mode of a program takes the rule; forward and eager mode differentiate the body, with right slopes. |
 | `slopes`, or `vjp` and `jvp` | The composite is one op to every derivative: the slopes of its body are unused. |
 
 A body whose slopes are wrong or overflow somewhere (the two halves of `softplus` at 0, `1 / (exp(-x) + 1)` far below 0)
@@ -51,7 +51,7 @@ class Composite(Declaration):
 
     @property
     def is_one_op(self) -> bool:
-        """Whether every derivative takes the composite's rules, and none the slopes of its body."""
+        """Return whether every derivative takes the composite's rules, and none the slopes of its body."""
         return self.vjp is not None and self.jvp is not None
 
     def __call__(self, *operands: Any, **attrs: Any) -> tuple[Array, ...]:

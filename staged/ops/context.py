@@ -62,7 +62,8 @@ class Context(ABC):
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is plain Python: no staged function runs, staged or eagerly, and no derivative is being taken.
+        """Return whether this is plain Python: no staged function runs, staged or eagerly, and no derivative is being
+        taken.
 
         There an array may become NumPy's. Elsewhere that would lose it for the program, or for the derivative.
         """
@@ -70,7 +71,7 @@ class Context(ABC):
 
     @property
     def is_certain(self) -> bool:
-        """Whether the code being executed runs in any case, so that its errors can be reported at once."""
+        """Return whether the code being executed runs in any case, so that its errors can be reported at once."""
         return True
 
     def next_random(self, generator: Any = None) -> tuple[Array, Array, Array]:

@@ -142,7 +142,8 @@ def _inner_hint(left: Array, right: Array) -> str:
     wanted = (inner,) if right.ndim == 1 else (*right.shape[:-2], inner, right.shape[-1])
     if right.ndim >= 2 and right.shape[-1] == inner:
         return "the right operand fits when transposed: `st.matrix_transpose(b)`"
-    return f"make the right operand {shape_text(wanted)}, or give the left one {right.shape[max(right.ndim - 2, 0)]} columns"
+    columns = right.shape[max(right.ndim - 2, 0)]
+    return f"make the right operand {shape_text(wanted)}, or give the left one {columns} columns"
 
 
 def _product(shape: Sequence[Any], x: Array) -> Any:

@@ -53,7 +53,7 @@ def _emissions(log_probs: Array, states: Array) -> Array:
 
 
 def _skips(states: Array) -> Array:
-    """Whether a state may follow the one two before it: a label that differs from the label before."""
+    """Return whether a state may follow the one two before it: a label that differs from the label before."""
     is_label = iota((1, states.shape[1]), 1) % 2 == 1
     return logical_and(is_label, not_equal(states, _moved(states, 2, -1)))
 

@@ -593,7 +593,7 @@ _strict_not: Unary = _unary("logical_not", np.logical_not, BOOLS, doc="Whether x
 
 @public("logical_not", method=True)
 def logical_not(x: Any) -> Array:
-    """Whether x is false, element by element; numbers are true where they are not 0."""
+    """Return whether x is false, element by element; numbers are true where they are not 0."""
     return _strict_not(_truth(x))
 
 

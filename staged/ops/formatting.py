@@ -62,7 +62,7 @@ class FormatSpec:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the value prints as it does without any spec."""
+        """Return whether the value prints as it does without any spec."""
         return self.text in ("", "s") if self.conversion else self.text == ""
 
 

@@ -559,7 +559,8 @@ def _with(rest: Shape, axis: int, extent: Extent) -> Shape:
 
 @public("scatter_add")
 def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
-    """`x` with `updates` added at `indices` along `axis`; an index that comes twice gets both. The transpose of `take`."""
+    """`x` with `updates` added at `indices` along `axis`; an index that comes twice gets both.
+    The transpose of `take`."""
     array = as_array(x)
     positions = _integers(indices, "scatter_add")
     along = axis_of(axis, array.ndim, "scatter_add")

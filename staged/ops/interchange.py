@@ -13,7 +13,7 @@ _BY_NUMPY = ("__array_interface__", "__array_struct__")
 
 
 def is_offered(x: Any) -> bool:
-    """Whether an object offers elements: `__array__`, `__array_interface__`, `__array_struct__` or DLPack."""
+    """Return whether an object offers elements: `__array__`, `__array_interface__`, `__array_struct__` or DLPack."""
     cls = type(x)
     if hasattr(cls, "__array__"):
         return not isinstance(x, type)

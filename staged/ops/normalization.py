@@ -261,7 +261,7 @@ def batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None
 
 
 def _is_single(x: Array, axes: Sequence[int]) -> bool:
-    """Whether there is one element over `axes`."""
+    """Return whether there is one element over `axes`."""
     return all(x.shape[axis] == 1 for axis in axes)
 
 

@@ -71,7 +71,8 @@ def _instead(what: str) -> str:
 
 @internal("numpy_ufunc")
 def numpy_ufunc(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """`ufunc(*inputs)`, or its `reduce`, by our function of that name; by NumPy's where there is none, in plain Python."""
+    """`ufunc(*inputs)`, or its `reduce`, by our function of that name; by NumPy's where there is none,
+    in plain Python."""
     try:
         return _ufunc_by_ours(ufunc, method, inputs, kwargs)
     except _MissingError as missing:
@@ -114,7 +115,7 @@ def _function_by_ours(function: Any, args: Sequence[Any], kwargs: Mapping[str, A
 
 
 def _is_foreign(value: Any) -> bool:
-    """Whether it is an array of NumPy's of a dtype that we do not have, or a list that has one."""
+    """Return whether it is an array of NumPy's of a dtype that we do not have, or a list that has one."""
     if isinstance(value, list | tuple):
         return any(map(_is_foreign, value))
     return isinstance(value, np.ndarray | np.generic) and dtype_of(value.dtype) is None

@@ -92,7 +92,7 @@ def check_known(name: str, what: str, value: Any) -> None:
 
 
 def is_number(x: Any) -> bool:
-    """Whether `x` is a Python number, which is weak (`np.float64` counts: it is a Python float)."""
+    """Return whether `x` is a Python number, which is weak (`np.float64` counts: it is a Python float)."""
     return isinstance(x, bool | int | float)
 
 

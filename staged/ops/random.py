@@ -281,7 +281,8 @@ def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32
 
 @public("random.bernoulli")
 def bernoulli(p: Any = 0.5, shape: Any = (), *, generator: Any = None) -> Array:
-    """Bools that are true with probability `p` (a number or a scalar), of `shape`, from `generator` or the default one."""
+    """Bools that are true with probability `p` (a number or a scalar), of `shape`,
+    from `generator` or the default one."""
     chance = as_array(p, f32)
     if chance.shape:
         raise shape_error(
@@ -324,7 +325,8 @@ def _integer(bound: Any) -> Array:
 
 @public("random.permutation")
 def permutation(n: Extent, *, generator: Any = None) -> Array:
-    """The integers 0 .. n - 1 in random order, as i64, from `generator` or the default one; `n` is known while staging."""
+    """The integers 0 .. n - 1 in random order, as i64, from `generator` or the default one;
+    `n` is known while staging."""
     if not isinstance(n, int) or isinstance(n, bool):
         raise shape_error(f"random.permutation needs a size known while staging, got {n!r}")
     if n < 0:

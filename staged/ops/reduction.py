@@ -375,13 +375,13 @@ def _bools(x: Any) -> Array:
 
 @public("any", method=True)
 def any_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Whether an element over `axis` is true (numbers: not 0). Array API `any`."""
+    """Return whether an element over `axis` is true (numbers: not 0). Array API `any`."""
     return _apply(_any_op, _bools(x), axis, keepdims)
 
 
 @public("all", method=True)
 def all_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """Whether every element over `axis` is true (numbers: not 0). Array API `all`."""
+    """Return whether every element over `axis` is true (numbers: not 0). Array API `all`."""
     return _apply(_all_op, _bools(x), axis, keepdims)
 
 

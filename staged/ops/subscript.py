@@ -189,7 +189,8 @@ def _plan_slice(plan: _Plan, x: Array, axis: int, part: slice) -> None:
 
 
 def _plan_window(plan: _Plan, x: Array, axis: int, bounds: tuple[Any, Any, Any]) -> None:
-    """`x[i:i + 4]`: bounds of which one is staged, with a size that is known while staging, or that is a dimension's."""
+    """`x[i:i + 4]`: bounds of which one is staged, with a size that is known while staging,
+    or that is a dimension's."""
     start, stop, step = bounds
     start = 0 if start is None and dim_of(stop) is not None else start
     for bound in (start, stop):
@@ -246,7 +247,7 @@ def _rectangle(x: Array, plan: _Plan) -> Array:
 
 
 def _is_of_nothing(x: Array, plan: _Plan) -> bool:
-    """Whether a single element is read of an axis without elements: the check of the index stops the program."""
+    """Return whether a single element is read of an axis without elements: the check of the index stops the program."""
     return any(x.shape[axis] == 0 for axis in plan.staged if axis in plan.dropped)
 
 
@@ -289,7 +290,8 @@ def _index_arrays(plan: _Plan) -> tuple[list[int], list[Array]]:
 
 
 def _merged(x: Array, plan: _Plan) -> tuple[Array, Array, int, list[int]]:
-    """`x` with the indexed axes moved together and merged, the indices into the merged axis, its place, and the order."""
+    """`x` with the indexed axes moved together and merged, the indices into the merged axis, its place,
+    and the order."""
     places, indices = _index_arrays(plan)
     others = [axis for axis in range(x.ndim) if axis not in places]
     at = 0 if plan.front else places[0]

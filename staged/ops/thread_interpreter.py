@@ -108,7 +108,8 @@ class _Block:
             ready = self.met()
 
     def met(self) -> dict[int, Any]:
-        """The threads that can continue, with a value each: warps that meet at a shuffle, else the block at a barrier."""
+        """The threads that can continue, with a value each: warps that meet at a shuffle,
+        else the block at a barrier."""
         ready: dict[int, Any] = {}
         for first in range(0, len(self.waits), WARP):
             waits = self.waits[first : first + WARP]

@@ -129,7 +129,8 @@ DIM_MEANS: dict[str, Callable[..., Any]] = {
 
 
 class Size(int):
-    """The number of elements, which is NumPy's `x.size`; called, the shape or an extent, which is torch's `x.size(0)`."""
+    """The number of elements, which is NumPy's `x.size`; called, the shape or an extent,
+    which is torch's `x.size(0)`."""
 
     shape: Shape
 

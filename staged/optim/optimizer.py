@@ -29,8 +29,8 @@ class Optimizer:
     options: tuple[str, ...] = ("lr",)
     """Names of the numeric and boolean options: attributes, and entries of each group of a `state_dict`."""
     group_options: tuple[str, ...] = ("lr", "weight_decay", "eps")
-    """Those of them that a group may have for itself: they are read for each parameter, and nothing is kept for them.
-    """
+    """Those of them that a group may have for itself: they are read for each parameter,
+    and nothing is kept for them. """
     slots: Slots = ()
     """The state of each parameter: (torch's name in a `state_dict`, attribute holding a list of Variables)."""
     unknown_options = ("amsgrad", "maximize")
@@ -296,7 +296,7 @@ class Optimizer:
 
 
 def _is_path_of(path: Any, name: str) -> bool:
-    """Whether a gradient's path may name this parameter: they agree from the end on, as `0.weight` and
+    """Return whether a gradient's path may name this parameter: they agree from the end on, as `0.weight` and
     `body.linear0.weight`.
     """
     steps = zip(reversed(str(path).split(".")), reversed(name.split(".")), strict=False)
@@ -334,7 +334,7 @@ def _grouped(
 
 
 def _alike(a: Any, b: Any) -> bool:
-    """Whether two numbers of groups are the same; staged ones where they are one."""
+    """Return whether two numbers of groups are the same; staged ones where they are one."""
     return a is b or (not isinstance(a, st.Array) and not isinstance(b, st.Array) and a == b)
 
 

@@ -18,7 +18,7 @@ from staged.optim.optimizer import Optimizer, scalar
 
 
 def _is_off(number: Any) -> bool:
-    """Whether an option is the Python number 0; a staged one is not known."""
+    """Return whether an option is the Python number 0; a staged one is not known."""
     return not isinstance(number, st.Array) and not number
 
 

@@ -68,8 +68,8 @@ def number_of(value: Value) -> Number | None:
 
 
 def adds_nothing(number: Number | None, op: Op) -> bool:
-    """Whether a sum with this number is the other operand: an integer 0, the float -0.0 (-0.0 + 0.0 is 0.0), any 0 of a
-    cotangent.
+    """Return whether a sum with this number is the other operand: an integer 0, the float -0.0 (-0.0 + 0.0 is 0.0), any
+    0 of a cotangent.
     """
     if number is None or number != 0:
         return False
@@ -174,7 +174,7 @@ def product_of_nothing(op: Op, emit: Emitter) -> Value | None:
 
 
 def _sees_image(op: Op) -> bool:
-    """Whether any window of a convolution, or of one of its gradients, covers a pixel of the image."""
+    """Return whether any window of a convolution, or of one of its gradients, covers a pixel of the image."""
     first, second = (operand.tensor.shape for operand in op.operands)
     image, weight, out = {
         prims.CONV2D: (first, second, op.result.tensor.shape),
@@ -429,7 +429,7 @@ def cast_of_cast(op: Op, emit: Emitter) -> Value | None:
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether every value of `narrow` is one of `wide`."""
+    """Return whether every value of `narrow` is one of `wide`."""
     if wide is narrow or narrow.is_bool:
         return True
     if narrow.is_integer and wide.is_float:
@@ -466,7 +466,8 @@ def place_in_broadcast(op: Op, emit: Emitter) -> Value | None:
 
 
 def _past_repeats(op: Op) -> tuple[Value, int, tuple[Extent, ...], tuple[int, ...]] | None:
-    """(array that a reduction's operand repeats along all reduced axes, count above 0, shape and axes without these)."""
+    """(array that a reduction's operand repeats along all reduced axes, count above 0,
+    shape and axes without these)."""
     repeat = op.operands[0].made_by(prims.BROADCAST_TO)
     if repeat is None:
         return None

@@ -59,7 +59,7 @@ def _limits_of(value: Value) -> tuple[int, int] | None:
 
 
 def _keeps_integers(cast: Op) -> bool:
-    """Whether a cast is of integers that its dtype has all."""
+    """Return whether a cast is of integers that its dtype has all."""
     source = cast.operands[0].tensor.dtype
     return not source.is_float and fits(limits(source), cast.result.tensor.dtype)
 

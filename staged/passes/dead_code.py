@@ -33,7 +33,7 @@ def eliminate_dead_code(function: Function) -> Function:
 
 
 def has_effects(op: Op) -> bool:
-    """Whether an op does anything that others see: effects, or a way out past itself."""
+    """Return whether an op does anything that others see: effects, or a way out past itself."""
     return bool(op.effects) or any(_block_has_effects(block, {op.attrs.get("label")}) for block in op.blocks)
 
 

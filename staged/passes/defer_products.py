@@ -195,7 +195,7 @@ def _is_large(type: Any) -> bool:
 
 
 def _is_outer(value: Value) -> bool:
-    """Whether a value is the product of a column and a row."""
+    """Return whether a value is the product of a column and a row."""
     product = value.made_by(prims.MATMUL)
     if product is None:
         return False
@@ -207,7 +207,8 @@ def _is_outer(value: Value) -> bool:
 
 
 class _Deferrer(Copier):
-    """Copies a function: products join their queue, and calls from outside of a recursion are followed by what is left."""
+    """Copies a function: products join their queue,
+    and calls from outside of a recursion are followed by what is left."""
 
     def __init__(self, function: Function, queues: dict[Port, _Queue], begin: list[_Queue] | None = None) -> None:
         super().__init__(Builder())

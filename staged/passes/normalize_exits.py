@@ -355,7 +355,7 @@ class _Inside(Copier):
         return results[: len(carried)], results[len(carried) + 1 : len(results) - loop.is_for]
 
     def condition_that_stops(self, op: Op, types: Sequence[Type], hints: Sequence[str], trips: Value | None) -> Block:
-        """Whether the loop has not been left, and has another iteration: of a `for`, one of its `trips`."""
+        """Return whether the loop has not been left, and has another iteration: of a `for`, one of its `trips`."""
         loop = Loop(op)
         with self.builder.block(types, hints) as condition:
             with self.builder.block() as running:
@@ -424,7 +424,7 @@ def _collect(block: Block, inner: frozenset[Label | None], found: dict[tuple[Lab
 
 
 def _breaks(block: Block, label: Label) -> bool:
-    """Whether a body leaves the loop `label` early."""
+    """Return whether a body leaves the loop `label` early."""
     found: dict[tuple[Label, str], _Exit] = {}
     _collect(block, frozenset(), found)
     return (label, "break") in found

@@ -130,7 +130,7 @@ def _range(begin: Op, end: Op, ops: list[Op], index: int, last_use: dict[Value, 
 
 
 def _can_be_a_function(ops: list[Op]) -> bool:
-    """Whether it is worth it, runs on the CPU, and is left at its end alone."""
+    """Return whether it is worth it, runs on the CPU, and is left at its end alone."""
     every = [inner for op in ops for inner in (op, *(one for block in op.blocks for one in walk_ops(block)))]
     if len(every) < FEWEST_OPS or any(op.device != CPU for op in every):
         return False

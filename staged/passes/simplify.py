@@ -143,7 +143,7 @@ class Simplifier(Copier):
         return results
 
     def reads_what_stays(self, op: Op) -> bool:
-        """Whether an op reads a number that is the same all through the function: a seed, a learning rate."""
+        """Return whether an op reads a number that is the same all through the function: a seed, a learning rate."""
         if op.declared is not VARIABLE_READ or self.written is None or op.results[0].tensor.shape:
             return False
         return op.attrs["variable"] not in self.written
@@ -257,8 +257,8 @@ class Simplifier(Copier):
 
 
 def _only_checks(op: Op) -> bool:
-    """Whether an op gives values and may stop the program, no more: after an equal one, it gives the same and does not
-    stop.
+    """Return whether an op gives values and may stop the program, no more: after an equal one, it gives the same and
+    does not stop.
     """
     return op.declared.kind != "structured" and bool(op.results) and all(effect.kind == "fail" for effect in op.effects)
 

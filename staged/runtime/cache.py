@@ -294,7 +294,9 @@ def _remove(path: Path) -> None:
 
 
 def _is_stale(path: Path) -> bool:
-    """Whether a folder or file in the making was left behind by a process that died, and is not being written now."""
+    """Return whether a folder or file in the making was left behind by a process that died, and is not being written
+    now.
+    """
     try:
         return time.time() - path.lstat().st_mtime > 3600
     except OSError:

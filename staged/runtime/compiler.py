@@ -57,7 +57,7 @@ class Compiler:
 
     @property
     def is_gcc(self) -> bool:
-        """Whether it is GNU's, by any name: `cc (Debian 12.2.0-14) 12.2.0`, and not `clang version 16.0.6`."""
+        """Return whether it is GNU's, by any name: `cc (Debian 12.2.0-14) 12.2.0`, and not `clang version 16.0.6`."""
         return re.match(r"\S*cc\S* \(", self.version) is not None
 
     @property

@@ -44,7 +44,7 @@ def layout() -> Layout | None:
 
 
 def _is_so(at: Layout) -> bool:
-    """Whether the offsets give the right values on arrays of several kinds."""
+    """Return whether the offsets give the right values on arrays of several kinds."""
     read_only = np.arange(6.0).reshape(2, 3)
     read_only.flags.writeable = False
     strided = np.arange(8, dtype=np.int64)[1::3]

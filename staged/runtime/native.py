@@ -92,7 +92,7 @@ class _Plan:
     is_variable: bool
     needed_flags: int
     is_remote: bool
-    """Whether it is on a device: the value is an object with its `address` there."""
+    """True if it is on a device: the value is an object with its `address` there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class NativeProgram:
     load_mode = PLAIN_MODE
     """The flags with which its library is loaded."""
     may_be_short = True
-    """Whether a call is over when it returns, so that there may be a short way in."""
+    """True if a call is over when it returns, so that there may be a short way in."""
 
     def __init__(self, artifact: Artifact, path: Path, *, poison: bool = False) -> None:
         self.artifact = artifact
@@ -460,7 +460,9 @@ class NativeProgram:
 
     @staticmethod
     def is_current(slot: _Slot) -> bool:
-        """Whether a slot belongs to this process: the helper threads of one created before a fork are the parent's."""
+        """Return whether a slot belongs to this process: the helper threads of one created before a fork are the
+        parent's.
+        """
         return slot.forks == _forks
 
     def ready(self, slot: _Slot) -> bool:

@@ -73,12 +73,13 @@ class Program(Protocol):
 
 
 def is_simple(given: Sequence[Plan], outputs: Sequence[Plan]) -> bool:
-    """Whether a program has a fast path: its sizes are known, and its arrays are on the host, in NumPy's layout."""
+    """Return whether a program has a fast path: its sizes are known, and its arrays are on the host,
+    in NumPy's layout."""
     return all(plan.shape is not None and not plan.is_remote for plan in (*given, *outputs)) and layout() is not None
 
 
 def speaks(artifact: Artifact) -> bool:
-    """Whether a program may be stopped or print: each call then sets its thread, stack and `sys.stdout`.
+    """Return whether a program may be stopped or print: each call then sets its thread, stack and `sys.stdout`.
 
     Recursive functions test on entry whether to stop, and how much stack is left.
     """

@@ -55,7 +55,7 @@ def write(context: Any, text: Any, length: int) -> None:
 
 
 def is_live(stream: Any) -> bool:
-    """Whether `stream` shows text redrawn in place: a terminal, or a notebook's output."""
+    """Return whether `stream` shows text redrawn in place: a terminal, or a notebook's output."""
     if type(stream).__module__.partition(".")[0] == "ipykernel":
         return True
     try:

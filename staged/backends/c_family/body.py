@@ -197,8 +197,8 @@ class BodyEmitter:
         return Infix(ARITHMETIC[op.name], *operands)
 
     def may_wait(self, op: Op) -> bool:
-        """Whether the expression can stand where it is used: in the same block, and the user gave it no name of its
-        own.
+        """Return whether the expression can stand where it is used: in the same block, and the user gave it no name of
+        its own.
 
         Carried scalars change only where a block ends (and `pass_on` settles what it reads before it writes), so inside
         a block an expression keeps its meaning. A named value goes into an end (`total += loss`), else it is a local.

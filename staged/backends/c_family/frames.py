@@ -226,7 +226,8 @@ class FrameEmitter(ResidualEmitter):
         return handle
 
     def innermost(self, type: Type) -> tuple[int, str, TensorType | FrameType]:
-        """(number of enclosing sequences of the innermost ones, size of their elements in C, type of their elements)."""
+        """(number of enclosing sequences of the innermost ones, size of their elements in C,
+        type of their elements)."""
         depth = 0
         assert isinstance(type, SequenceType)
         while isinstance(type.element, SequenceType):
@@ -295,7 +296,7 @@ class FrameEmitter(ResidualEmitter):
     # ---- giving back ----
 
     def takes_store(self, block: Block) -> bool:
-        """Whether anything in `block` takes memory of the store."""
+        """Return whether anything in `block` takes memory of the store."""
         return any(
             takes_store(op, self.plan.handles) or (op.declared is CALL and Call(op).function in self.storing)
             for op in structural_ops(block)

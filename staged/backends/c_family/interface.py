@@ -50,7 +50,7 @@ def written_variables(program: Function) -> set[VariableRef]:
 
 
 def is_set_first(program: Function, variable: VariableRef) -> bool:
-    """Whether a program writes a Variable in any case before it looks at what it held."""
+    """Return whether a program writes a Variable in any case before it looks at what it held."""
 
     def touches(op: Op) -> bool:
         inner = (each for block in op.blocks for each in walk_ops(block))
@@ -129,14 +129,16 @@ def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
 def library_declarations(name: str) -> str:
     """The declarations of NAME_library.c, for callers in other languages or without macros."""
     return f"""\
-// What `{name}_library.c` adds: the sizes of the structs for languages that do not read this header, and working memory.
+// What `{name}_library.c` adds: the sizes of the structs for languages that do not read this header, and working
+// memory.
 size_t {name}_args_bytes(void);
 size_t {name}_host_bytes(void);
 size_t {name}_arena_bytes(void);
 void *{name}_arena_create(void);  // aligned and zeroed; NULL where there is no memory
 void {name}_arena_free(void *arena);
 
-// Working memory without an allocator: `{name.upper()}_STATIC_ARENA(memory);` outside of functions makes an array for `arena`.
+// Working memory without an allocator: `{name.upper()}_STATIC_ARENA(memory);` outside of functions makes an array for
+// `arena`.
 #ifdef __cplusplus
 #define {name.upper()}_STATIC_ARENA(memory) alignas(64) static unsigned char memory[{name.upper()}_ARENA_BYTES + 1]
 #else

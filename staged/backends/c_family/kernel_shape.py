@@ -13,7 +13,8 @@ _NAME = re.compile(r"(?<![.>\w])[A-Za-z_]\w*")
 
 
 def shape_of(text: str) -> tuple[str, Callable[[str], str]]:
-    """The text with its own names numbered in the order in which they appear, and what does the same to what calls it."""
+    """The text with its own names numbered in the order in which they appear,
+    and what does the same to what calls it."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("//")]
     own = set(_DECLARED.findall("\n".join(lines)))
     numbers: dict[str, str] = {}

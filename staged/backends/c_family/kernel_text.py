@@ -35,14 +35,14 @@ class KernelText:
     scratch_bytes: int = 0
     """Workspace per thread; 0: it takes no `scratch` parameter."""
     can_fail: bool = False
-    """Whether it takes `st_host *host` and may stop the program."""
+    """True if it takes `st_host *host` and may stop the program."""
     chunk: int = 0
     """Work items per claim when threads share them; 0: not worth it (or not allowed), one thread does all."""
     may_alias: tuple[tuple[int, int], ...] = ()
     """(result, operand) pairs that may share a buffer: every element is read before it is written."""
     items_text: str = ""
-    """The number of work items if it is known at run time: C with `{3}` for argument 3 of the call; `items` is a bound.
-    """
+    """The number of work items if it is known at run time: C with `{3}` for argument 3 of the call;
+    `items` is a bound. """
     support: tuple[Snippet, ...] = ()
     """Functions that kernels share and the registry of snippets does not have: once per program."""
     code: Function | None = field(default=None, compare=False)
@@ -77,7 +77,7 @@ def kernel_comments(op: Op) -> list[str]:
 
 
 def _is_number(op: Op) -> bool:
-    """Whether an op makes one number, or repeats one."""
+    """Return whether an op makes one number, or repeats one."""
     if op.declared is prims.BROADCAST_TO:
         return op.operands[0].producer is not None and _is_number(op.operands[0].producer)
     return op.declared is prims.CONSTANT

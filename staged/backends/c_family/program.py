@@ -106,7 +106,7 @@ class ProgramEmitter:
     # ---- sizes ----
 
     def has_release(self) -> bool:
-        """Whether the program keeps things between calls that the arena itself does not hold."""
+        """Return whether the program keeps things between calls that the arena itself does not hold."""
         return bool(self.stacks) or self.is_recursive or self.uses_store
 
     def arena_bytes(self) -> int:

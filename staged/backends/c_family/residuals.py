@@ -124,7 +124,8 @@ class ResidualEmitter(BodyEmitter):
             self.copy(slot, origin, value.tensor)
 
     def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
-        """The call that puts an item onto a stack: of an array with fewer rows than it may have, those that there are."""
+        """The call that puts an item onto a stack: of an array with fewer rows than it may have,
+        those that there are."""
         item = f"host, {self.field(stack)}, {source}, {item_bytes}"
         if self.count(type) == str(type.size):
             return f"st_stack_push({item})"

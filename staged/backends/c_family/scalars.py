@@ -81,7 +81,7 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
 
 
 def is_checked(name: str, dtype: DType) -> bool:
-    """Whether an op on integers may stop the program: a division by zero, a negative power."""
+    """Return whether an op on integers may stop the program: a division by zero, a negative power."""
     return name in ("floor_divide", "remainder") and dtype.is_integer or name == "pow" and dtype.kind == "i"
 
 

@@ -15,7 +15,7 @@ MOST_BYTES = 1 << 20
 
 
 def is_zero_fill(op: Op) -> bool:
-    """Whether a kernel does nothing but fill its only result with zeros."""
+    """Return whether a kernel does nothing but fill its only result with zeros."""
     return op.declared is KERNEL and len(op.results) == 1 and is_zeros(op.blocks[0].end.operands[0])
 
 

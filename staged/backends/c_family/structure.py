@@ -175,7 +175,8 @@ class StructureEmitter(CallEmitter):
         self.bind_results(op, carried)
 
     def may_pass_end(self, stop: Value, step: Value) -> bool:
-        """Whether the counter of a `for`, one step beyond its last index, may be a number that int64_t has not."""
+        """Return whether the counter of a `for`, one step beyond its last index,
+        may be a number that int64_t has not."""
         end, by = self.ranges.of(stop), self.ranges.of(step)
         return end is None or by is None or not fits((end[0] + 1 + min(by[0], 0), end[1] - 1 + max(by[1], 0)), i64)
 
@@ -237,7 +238,8 @@ class StructureEmitter(CallEmitter):
         return self.keep_store("kept")
 
     def move(self, target: Value, source: Value) -> None:
-        """Copy a tensor into the buffer of `target`, unless the plan has put both in one or there is nothing to copy."""
+        """Copy a tensor into the buffer of `target`,
+        unless the plan has put both in one or there is nothing to copy."""
         if is_absent(source):
             return
         to, origin = self.pointer(target), self.pointer(source)
@@ -377,7 +379,7 @@ class StructureEmitter(CallEmitter):
 
 
 def _is_empty(block: Block, owner: Op, emitter: StructureEmitter) -> bool:
-    """Whether a branch has nothing to write: no ops, and yields what is already in place."""
+    """Return whether a branch has nothing to write: no ops, and yields what is already in place."""
     if any(op.declared is not ABSENT for op in block.ops) or block.end.kind != "yield":
         return False
     for result, operand in zip(owner.results, block.end.operands, strict=True):

@@ -47,7 +47,7 @@ def drop_unused_locals(lines: Sequence[str]) -> list[str]:
 
 
 def mentions(lines: Sequence[str], name: str) -> bool:
-    """Whether a name is used anywhere in the code of these lines."""
+    """Return whether a name is used anywhere in the code of these lines."""
     return any(name in _WORD.findall(_NOT_CODE.sub("", line)) for line in lines)
 
 

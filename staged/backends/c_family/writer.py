@@ -19,11 +19,11 @@ _RESERVED = WORDS | frozenset(
     # Keywords of C11 and of C++, for what both compilers take; then the words of our own in the text of programs.
     """auto break case char const continue default do double else enum extern float for goto if inline int long register
     restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true false
-    asm typeof alignas alignof and and_eq bitand bitor catch char8_t char16_t char32_t class co_await co_return co_yield compl
-    concept const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable namespace new
-    noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires static_assert static_cast
-    template this thread_local throw try typeid typename using virtual wchar_t xor xor_eq I complex imaginary
-    main host arena args begin end thread text threadIdx blockIdx blockDim gridDim warpSize""".split()
+    asm typeof alignas alignof and and_eq bitand bitor catch char8_t char16_t char32_t class co_await co_return co_yield
+    compl concept const_cast consteval constexpr constinit decltype delete dynamic_cast explicit export friend mutable
+    namespace new noexcept not not_eq nullptr operator or or_eq private protected public reinterpret_cast requires
+    static_assert static_cast template this thread_local throw try typeid typename using virtual wchar_t xor xor_eq I
+    complex imaginary main host arena args begin end thread text threadIdx blockIdx blockDim gridDim warpSize""".split()
 )
 
 
@@ -36,8 +36,8 @@ _HEADER_SHAPE = re.compile(
 
 
 def has_header_shape(name: str) -> bool:
-    """Whether a name looks like one that headers define: then a user's name is changed, whether or not any header has
-    it.
+    """Return whether a name looks like one that headers define: then a user's name is changed, whether or not any
+    header has it.
     """
     return _HEADER_SHAPE.fullmatch(name) is not None
 

@@ -35,7 +35,7 @@ class CublasCudnn(BackEnd):
         return emit_program(function, machine, plan, check_nan)
 
     def takes_epilogue(self, op: Op, body: Block) -> bool:
-        """Whether a library makes a contraction with what `body` does to its result in one call."""
+        """Return whether a library makes a contraction with what `body` does to its result in one call."""
         from staged.backends.cublas_cudnn.library.form import Form, Scale, form_of
 
         if op.device == CPU:
@@ -50,7 +50,8 @@ class CublasCudnn(BackEnd):
         return all(operand.tensor.size for operand in op.operands)  # empty products: libraries reject them
 
     def library_ways(self, function: Function, options: DeviceOptions) -> FindWay:
-        """cuDNN's ways for the composites of a function, and for primitives other than contractions, on their devices."""
+        """cuDNN's ways for the composites of a function, and for primitives other than contractions,
+        on their devices."""
         from staged.backends.cublas_cudnn.library.whole import find_ways
 
         return find_ways(function, options)

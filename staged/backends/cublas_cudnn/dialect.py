@@ -12,7 +12,8 @@ from staged.backends.gpu_family.dialect import DEVICE_MATHS, GpuDialect
 from staged.ir.types import f32, f64
 
 CUDA_WORDS = CUDA_FUNCTIONS | frozenset(
-    "threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL ST_UNROLLED".split()
+    """threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL
+    ST_UNROLLED""".split()
 )
 """Names that mean something in kernels, or in what surrounds them."""
 
@@ -45,6 +46,7 @@ CUDA = GpuDialect(
     },
     reserved=CUDA_WORDS,
     reserved_by_calls=frozenset(
-        "atomicAdd atomicMin atomicMax int64_t uint64_t asm template class new delete this operator private public".split()
+        """atomicAdd atomicMin atomicMax int64_t uint64_t asm template class new delete this operator private
+        public""".split()
     ),
 )

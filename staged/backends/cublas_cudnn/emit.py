@@ -4,7 +4,7 @@
 |----------------------------------------|-----------------------------------------------------------------------------|
 | `nvcc NAME.cu`                         | the whole program                                                           |
 | `nvcc -DKERNELS_ONLY -fatbin`, NVRTC   | the kernels                                                                 |
-| `gcc -x c -std=c11 -DHOST_ONLY`        | the host part; `NAME_image` is the compiled kernels                          |
+| `gcc -x c -std=c11 -DHOST_ONLY`        | the host part; `NAME_image` is the compiled kernels                         |
 | `g++ -x c++ -include cuda_runtime.h`   | the whole program on the emulated device (its headers in place of NVIDIA's) |
 
 So the host part is written in what C11 and C++17 have in common, and kernels are launched by `cudaLaunchKernel`.
@@ -233,7 +233,8 @@ class CudaFile(ProgramFile):
         w.line()
         w.line(f'#include "{self.program.name}.h"')
         w.line(
-            f'#include "{self.program.name}_support.h"  // printing, errors, maths: what every program of staged may use'
+            f'#include "{self.program.name}_support.h"  '
+            "// printing, errors, maths: what every program of staged may use"
         )
         w.line()
         w.text(_CHECK)

@@ -1,10 +1,10 @@
 """The standalone folder of a program with kernels: its text, a `main`, and a Makefile for three ways to build it.
 
-| command      | what it needs                                  | what it makes                                              |
-|--------------|------------------------------------------------|------------------------------------------------------------|
-| `make`       | nvcc                                           | `NAME`: all of it by nvcc                                  |
-| `make split` | nvcc, a C compiler                             | `NAME_split`: kernels by nvcc, the host part as C          |
-| `make emu`   | a C and a C++ compiler, nothing of NVIDIA's    | `NAME_emu`: runs on the emulated device, which is in there |
+| command      | what it needs                               | what it makes                                     |
+|--------------|---------------------------------------------|---------------------------------------------------|
+| `make`       | nvcc                                        | `NAME`: all of it by nvcc                         |
+| `make split` | nvcc, a C compiler                          | `NAME_split`: kernels by nvcc, the host part as C |
+| `make emu`   | a C and a C++ compiler, nothing of NVIDIA's | `NAME_emu`: runs on the emulated device           |
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ make              # needs nvcc
 ```
 
 `make split` builds `./{name}_split`: nvcc compiles the kernels alone, the host part is plain C. `make emu` builds
-`./{name}_emu`, which needs nothing of NVIDIA's: it runs on the emulated device of `emulated_device/`, slowly, and checks
-what the program does."""
+`./{name}_emu`, which needs nothing of NVIDIA's: it runs on the emulated device of `emulated_device/`, slowly, and
+checks what the program does."""
 
 _DEVICE = r"""
 // ---- arrays on a device -------------------------------------------------------------------------
@@ -90,7 +90,8 @@ ARCHITECTURES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,co
 CFLAGS ?= {CFLAGS}{machine}
 NVCCFLAGS ?= -std=c++17 -O2 -Xcompiler -fno-tree-vectorize{cuda_machine}
 EMULATORFLAGS ?= -std=c++17 -O2 -ffp-contract=fast{machine}
-# NVIDIA's libraries that the program calls. Wheels have them under versioned names: -l:libcublas.so.13, -l:libcudnn.so.9.
+# NVIDIA's libraries that the program calls. Wheels have them under versioned names: -l:libcublas.so.13,
+# -l:libcudnn.so.9.
 LIBRARIES ?={link}
 INCLUDES ?= -I$(CUDA_HOME)/include
 LIBRARY_FOLDERS ?= -L$(CUDA_HOME)/lib64
@@ -109,8 +110,8 @@ emu: {name}_emu
 lib: lib{name}.so
 
 lib{name}.so: $(TEXTS)
-\t$(NVCC) $(NVCCFLAGS) $(ARCHITECTURES) $(INCLUDES) -shared -Xcompiler -fPIC {name}.cu $(filter-out main.c,$(OTHERS)) -o $@ \\
-\t\t$(LIBRARY_FOLDERS) $(LIBRARIES)
+\t$(NVCC) $(NVCCFLAGS) $(ARCHITECTURES) $(INCLUDES) -shared -Xcompiler -fPIC {name}.cu \\
+\t\t$(filter-out main.c,$(OTHERS)) -o $@ $(LIBRARY_FOLDERS) $(LIBRARIES)
 
 {name}.fatbin: $(TEXTS)
 \t$(NVCC) $(NVCCFLAGS) $(ARCHITECTURES) -DKERNELS_ONLY -fatbin {name}.cu -o $@
@@ -123,7 +124,9 @@ lib{name}.so: $(TEXTS)
 \t$(CXX) $(EMULATORFLAGS) -c $< -o $@
 
 {name}_emu: $(TEXTS) $(EMULATOR)
-\tfor text in $(OTHERS:.c=); do $(CC) $(CFLAGS) -I{EMULATED_DEVICE}/include -c $$text.c -o $${{text}}_emu.o || exit 1; done
+\tfor text in $(OTHERS:.c=); do \\
+\t\t$(CC) $(CFLAGS) -I{EMULATED_DEVICE}/include -c $$text.c -o $${{text}}_emu.o || exit 1; \\
+\tdone
 \t$(CXX) $(EMULATORFLAGS) -I{EMULATED_DEVICE}/include -include cuda_runtime.h -x c++ -c {name}.cu -o {name}_emu.o
 \t$(CXX) -rdynamic {name}_emu.o $(OTHERS:.c=_emu.o) $(EMULATOR) -o $@ -ldl -lm -pthread
 

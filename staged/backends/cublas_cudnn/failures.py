@@ -24,9 +24,11 @@ static __device__ inline void st_fail(st_device_failure *failed, int kind, int s
 """
 
 FAIL_NOT_FINITE = """\
-// The first check that finds something stands, and of its numbers that are not finite the one at the lowest position. `check` says
-// which check of the text it is, `turn` how many have been made before: later turns of a loop are not asked.
-static __device__ inline void st_fail_not_finite(st_device_failure *failed, int check, unsigned int turn, int64_t position,
+// The first check that finds something stands, and of its numbers that are not finite the one at the lowest position.
+// `check` says which check of the text it is, `turn` how many have been made before: later turns of a loop are not
+// asked.
+static __device__ inline void st_fail_not_finite(st_device_failure *failed, int check, unsigned int turn,
+        int64_t position,
                                                  bool is_nan) {
     const unsigned int mine = 16u * (unsigned int)check + ST_DEVICE_NOT_FINITE + 1u;
     const unsigned int before = atomicCAS(&failed->claim, 0u, mine);
@@ -45,12 +47,13 @@ static int wait_for_device(const Device *gpu, st_host *host, int waiting_site) {
     CUDA_CHECK(waiting_site, cudaStreamSynchronize(gpu->stream));
 """
 _WAIT_FOR_ONE = """\
-// Waits for one of the devices, and stops the program if a kernel has found that it must not go on: one of its own, or one of
-// another device, whose work it may have waited for.
+// Waits for one of the devices, and stops the program if a kernel has found that it must not go on: one of its own, or
+// one of another device, whose work it may have waited for.
 static int wait_for_device(const Device *gpu, st_host *host, int waiting_site) {{
     st_device_failure failed, records[{count}];
     for (int each = 0; each < {count}; ++each) {{
-        CUDA_CHECK(waiting_site, cudaMemcpyAsync(&records[each], gpu->records[each], sizeof failed, cudaMemcpyDeviceToHost,
+        CUDA_CHECK(waiting_site, cudaMemcpyAsync(&records[each], gpu->records[each], sizeof failed,
+                                                 cudaMemcpyDeviceToHost,
                                                  gpu->stream));
     }}
     CUDA_CHECK(waiting_site, cudaStreamSynchronize(gpu->stream));

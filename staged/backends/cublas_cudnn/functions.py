@@ -34,9 +34,10 @@ static unsigned char *st_device_push(st_host *host, st_frames *store, int site, 
         chunk = given == cudaSuccess ? st_frames_add(store, (unsigned char *)data, size) : NULL;
         if (chunk == NULL) {
             (void)cudaFree(data);
-            (void)st_fail(host, given == cudaSuccess || given == cudaErrorMemoryAllocation ? ST_MEMORY_ERROR : ST_RUNTIME_ERROR,
-                          site, "cudaMalloc of %lld bytes for %s, which have %lld bytes on the device: %s", (long long)size, what,
-                          (long long)st_frames_mark(store), cudaGetErrorString(given));
+            const bool is_full = given == cudaSuccess || given == cudaErrorMemoryAllocation;
+            (void)st_fail(host, is_full ? ST_MEMORY_ERROR : ST_RUNTIME_ERROR, site,
+                          "cudaMalloc of %lld bytes for %s, which have %lld bytes on the device: %s", (long long)size,
+                          what, (long long)st_frames_mark(store), cudaGetErrorString(given));
             return NULL;
         }
     }
@@ -99,12 +100,12 @@ def write_device_locals(w: Writer, made: CFunction, name: str) -> None:
 
 
 def has_device_fields(record: FrameRecord) -> bool:
-    """Whether a frame holds arrays of a device."""
+    """Return whether a frame holds arrays of a device."""
     return any(is_device_array(record, number) for number in range(len(record.fields)))
 
 
 def is_device_array(record: FrameRecord, number: int) -> bool:
-    """Whether a field is an array of a device; sequences say themselves where their elements are."""
+    """Return whether a field is an array of a device; sequences say themselves where their elements are."""
     return record.device(number) != CPU and isinstance(record.fields[number][1], TensorType)
 
 

@@ -59,7 +59,8 @@ class Turn:
         return WORD * len(self.fields)
 
     def members(self) -> list[tuple[str, str]]:
-        """The struct's declarations with their values, the largest first, up to whole words: no byte is left to chance."""
+        """The struct's declarations with their values, the largest first, up to whole words:
+        no byte is left to chance."""
         found = sorted(
             (
                 (_size(c_type), f"{c_type}{name}", str(value))
@@ -92,8 +93,8 @@ typedef struct {
 _REPEAT = """\
 typedef int Work({parameters});
 
-// Does some work that repeats itself. The first time as it stands, when libraries load what they need; the second time its
-// calls are captured as a graph; from then on they are one launch.
+// Does some work that repeats itself. The first time as it stands, when libraries load what they need; the second time
+// its calls are captured as a graph; from then on they are one launch.
 {head} {{
     if (!graph->is_known) {{
         graph->is_known = 1;

@@ -151,7 +151,8 @@ class Graphs:
             w.line("return host->error_kind;")
 
     def fit(self, steps: Sequence[Step]) -> bool:
-        """Whether a run can be a graph: its kernels can read what changes, and that is not too much for one launch.
+        """Return whether a run can be a graph: its kernels can read what changes, and that is not too much for one
+        launch.
 
         Exact: a value that many calls read is one field of the turn's struct, as `Turn.address` has it.
         """
@@ -399,7 +400,9 @@ class Graphs:
 
 
 def is_fixed(argument: Expr) -> bool:
-    """Whether an address is the same in every turn: a fixed place in an array of the device or of the caller there."""
+    """Return whether an address is the same in every turn: a fixed place in an array of the device or of the caller
+    there.
+    """
     match bare(argument):
         case Infix("+", base, Literal()):
             return is_fixed(base)
@@ -409,7 +412,7 @@ def is_fixed(argument: Expr) -> bool:
 
 
 def is_written_out(argument: Expr) -> bool:
-    """Whether a number stands in the text."""
+    """Return whether a number stands in the text."""
     return isinstance(argument.operand if isinstance(argument, Prefix) else argument, Literal)
 
 

@@ -30,8 +30,10 @@ static cudaError_t use_device(Device **gpu, Device *wanted) {
 """
 
 COPY = """\
-// Copies from one device to another, in the order of both streams: when the source has been made, and before it is overwritten.
-static int copy_from_peer(const Device *gpu, const Device *from, st_host *host, int site, void *target, const void *source,
+// Copies from one device to another, in the order of both streams: when the source has been made, and before it is
+// overwritten.
+static int copy_from_peer(const Device *gpu, const Device *from, st_host *host, int site, void *target,
+        const void *source,
                           size_t bytes) {
     CUDA_CHECK(site, cudaEventRecord(from->reached, from->stream));
     CUDA_CHECK(site, cudaStreamWaitEvent(gpu->stream, from->reached, 0));

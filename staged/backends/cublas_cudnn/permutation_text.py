@@ -13,8 +13,8 @@ static __device__ inline int st_chosen(int i, int64_t seed, int64_t stream, int6
     return (int)((uint64_t)st_random_bits(seed, stream, counter, i) * ((uint64_t)i + 1) >> 32);
 }
 
-// 0 .. n - 1 in random order, by all threads of a block: Fisher-Yates from the end, each element followed back to where it
-// began. `heads` and `links` list the steps that choose a place, in any order.
+// 0 .. n - 1 in random order, by all threads of a block: Fisher-Yates from the end, each element followed back to where
+// it began. `heads` and `links` list the steps that choose a place, in any order.
 static __device__ inline void st_block_permutation(int64_t *order, int *heads, int *links, int n, int64_t seed,
                                                    int64_t stream, int64_t counter) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) {

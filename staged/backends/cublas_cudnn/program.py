@@ -226,7 +226,7 @@ class CudaProgram(ProgramEmitter):
 
     @property
     def kernels_may_fail(self) -> bool:
-        """Whether what runs on the device may find that the program must stop."""
+        """Return whether what runs on the device may find that the program must stop."""
         return self.check_nan or any(k.can_fail for k in self.kernels.values() if isinstance(k, GpuKernel))
 
     # ---- sizes ----
@@ -311,7 +311,7 @@ class CudaProgram(ProgramEmitter):
 
     @property
     def has_device_store(self) -> bool:
-        """Whether arrays of a device are kept for gradients: by frames, or by sequences that travel."""
+        """Return whether arrays of a device are kept for gradients: by frames, or by sequences that travel."""
         return self.structures[0].keeps_on_device
 
     def largest_on_device(self, device: Device) -> str:

@@ -1,10 +1,10 @@
 """Device functions by which threads that share an item bring their totals together, always in the same order.
 
-| team   | threads of an item                        | how                                                            |
-|--------|-------------------------------------------|----------------------------------------------------------------|
-| warp   | the 32 of a warp                          | shuffles, in pairs of pairs: every thread has the same bits      |
-| block  | a whole block of 32, 64, 128, ... threads | each warp for itself, then the warps' totals, which all fetch    |
-| column | those with one place in each of its warps | through shared memory, half of the warps to the other half       |
+| team   | threads of an item                        | how                                                           |
+|--------|-------------------------------------------|---------------------------------------------------------------|
+| warp   | the 32 of a warp                          | shuffles, in pairs of pairs: every thread has the same bits   |
+| block  | a whole block of 32, 64, 128, ... threads | each warp for itself, then the warps' totals, which all fetch |
+| column | those with one place in each of its warps | through shared memory, half of the warps to the other half    |
 
 `st_block_sum_f32(total, parts)` gives the total of all; `st_block_argmax_f32(&best, &place, bests, places)` changes
 what the pointers name. `parts` and the like are shared memory of `parts_of(team, threads)` elements, which no other

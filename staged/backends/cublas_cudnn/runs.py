@@ -30,8 +30,8 @@ from staged.ir.structure import ABSENT, ASSERT, COPY, RAISE, SEQUENCE_EMPTY, SEQ
 from staged.ir.types import CPU, TensorType
 
 LEAST_CALLS = 4
-"""A graph stands for two calls, that which says what has changed and its launch: below twice as many it saves little.
-"""
+"""A graph stands for two calls, that which says what has changed and its launch:
+below twice as many it saves little. """
 
 _PASSIVE = (
     ABSENT,
@@ -69,7 +69,7 @@ def runs_of(block: Block, kernels: Mapping[Op, KernelText], plan: Plan) -> list[
 
 
 def is_call(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
-    """Whether an op is a launch, or a call of a library, on the device."""
+    """Return whether an op is a launch, or a call of a library, on the device."""
     if not op.declared.is_opaque or op.device == CPU:
         return False
     kernel = kernels.get(op)
@@ -79,7 +79,7 @@ def is_call(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
 
 
 def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
-    """Whether an op can be part of a run."""
+    """Return whether an op can be part of a run."""
     if op.declared.is_opaque:
         kernel = kernels.get(op)
         if isinstance(kernel, LibraryCall):
@@ -97,15 +97,15 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
 
 
 def _takes_fixed_numbers(op: Op) -> bool:
-    """Whether the numbers that a library is given are written in the text: it reads them when it is called, once for
-    all.
+    """Return whether the numbers that a library is given are written in the text: it reads them when it is called, once
+    for all.
     """
     numbers = [operand for operand in op.operands if not is_tensor(operand)]
     return all(value.made_by(prims.CONSTANT) for value in numbers)
 
 
 def _may_stop(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
-    """Whether the host may stop the program at an op: what was written before must have been written then."""
+    """Return whether the host may stop the program at an op: what was written before must have been written then."""
     kernel = kernels.get(op)
     if op.declared.is_opaque:
         return op.device == CPU and kernel is not None and kernel.can_fail
@@ -113,6 +113,6 @@ def _may_stop(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
 
 
 def _outlives(value: Value, plan: Plan) -> bool:
-    """Whether a result is visible if the program stops: in a Variable, or in an array of the caller's."""
+    """Return whether a result is visible if the program stops: in a Variable, or in an array of the caller's."""
     place = plan.place.get(value)
     return place is not None and place.kind in ("variable", "output")

@@ -27,7 +27,8 @@ MOST_BLOCKS = 1024
 _STORE = f"""\
 // ---- sequences on the device -----------------------------------------------------------------------
 // Room for `length` elements.
-static int st_device_sequence_make(Device *gpu, st_host *host, int site, int64_t length, size_t bytes, st_sequence *made) {{
+static int st_device_sequence_make(Device *gpu, st_host *host, int site, int64_t length, size_t bytes,
+        st_sequence *made) {{
     if (bytes != 0 && (size_t)length > ((size_t)INT64_MAX - 256) / bytes) {{
         return st_fail(host, ST_MEMORY_ERROR, site, "a loop keeps more for its gradient than can be addressed");
     }}
@@ -44,7 +45,8 @@ static int st_device_sequence_make(Device *gpu, st_host *host, int site, int64_t
 
 _NESTED = """\
 // {comment}
-static int st_device_sequence_{name}(Device *gpu, st_host *host, int site, st_frames *frames, st_sequence given, int depth,
+static int st_device_sequence_{name}(Device *gpu, st_host *host, int site, st_frames *frames, st_sequence given,
+        int depth,
 {indent}size_t bytes, st_sequence *made) {{
     st_sequence own = {{NULL, 0}};
     if (depth == 0) {{
@@ -107,14 +109,16 @@ static cudaError_t launch_{name}(const Device *gpu, {c_type} *to, const {c_type}
         return cudaSuccess;
     }}
     void *values[] = {{&to, &from, &count}};
-    return cudaLaunchKernel(KERNEL({name}), st_dim3(blocks < {most} ? (unsigned int)blocks : {most}), st_dim3({threads}), values,
+    return cudaLaunchKernel(KERNEL({name}), st_dim3(blocks < {most} ? (unsigned int)blocks : {most}),
+            st_dim3({threads}), values,
                             0, gpu->stream);
 }}
 """
 
 _ADD = """\
 // Adds the elements of sequences to those of others, `depth` levels down.
-static int st_device_sequence_add_{dtype}(const Device *gpu, st_host *host, int site, st_sequence to, st_sequence from, int depth,
+static int st_device_sequence_add_{dtype}(const Device *gpu, st_host *host, int site, st_sequence to, st_sequence from,
+        int depth,
                                        int64_t size) {{
     if (depth == 0) {{
         CUDA_CHECK(site, launch_{name}(gpu, ({c_type} *)to.data, (const {c_type} *)from.data, from.length * size));
@@ -122,7 +126,8 @@ static int st_device_sequence_add_{dtype}(const Device *gpu, st_host *host, int 
     }}
     for (int64_t i = 0; i < from.length; ++i) {{
         const st_sequence *const inner = (const st_sequence *)from.data + i;
-        if (st_device_sequence_add_{dtype}(gpu, host, site, ((st_sequence *)to.data)[i], *inner, depth - 1, size) != ST_OK) {{
+        if (st_device_sequence_add_{dtype}(gpu, host, site, ((st_sequence *)to.data)[i], *inner, depth - 1,
+                size) != ST_OK) {{
             return host->error_kind;
         }}
     }}
@@ -220,7 +225,7 @@ class DeviceSequenceEmitter(StructureEmitter):
 
     @cached_property
     def has_device_handles(self) -> bool:
-        """Whether any handle has its elements on a device."""
+        """Return whether any handle has its elements on a device."""
         return any(self.home_of_elements(value) != CPU for value in self.plan.handles.values)
 
     def sequence_call(self, name: str, value: Value, arguments: str) -> str:

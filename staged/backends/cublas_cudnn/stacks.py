@@ -27,8 +27,8 @@ static size_t st_stack_grown(const st_stack *stack, size_t used, size_t bytes) {
     return capacity;
 }
 
-// Append a copy of one item of the device, of which only the first `filled` bytes are there: an array with fewer rows than it may
-// have. What is in the storage moves when that grows, in the stream's order.
+// Append a copy of one item of the device, of which only the first `filled` bytes are there: an array with fewer rows
+// than it may have. What is in the storage moves when that grows, in the stream's order.
 static int st_device_stack_push_part(const Device *gpu, st_host *host, int site, st_stack *stack, const void *item,
                                      size_t bytes, size_t filled) {
     const size_t used = (size_t)stack->length * bytes;

@@ -23,8 +23,8 @@ from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check
 from staged.ir.buffers import DEVICE_ALIGNMENT, aligned
 
 TYPE = """\
-// How an array of the host reaches the device in every turn of a loop: by two pieces of pinned memory, one turn's and the next
-// one's, and two places on the device.
+// How an array of the host reaches the device in every turn of a loop: by two pieces of pinned memory, one turn's and
+// the next one's, and two places on the device.
 typedef struct {
     unsigned char *pinned[2];
     unsigned char *arrived[2];
@@ -62,7 +62,8 @@ static void close_staging(Staging *staging) {
     }
 }
 
-// To the device, beside what it does: the host goes on at once, and `source` may change. Work that follows finds `target` filled.
+// To the device, beside what it does: the host goes on at once, and `source` may change. Work that follows finds
+// `target` filled.
 static int copy_beside(const Device *gpu, st_host *host, int site, Staging *staging, void *target, const void *source,
         size_t bytes) {
     const int k = staging->next;
@@ -70,7 +71,8 @@ static int copy_beside(const Device *gpu, st_host *host, int site, Staging *stag
     CUDA_CHECK(site, cudaEventSynchronize(staging->copied[k]));  // of two turns ago
     memcpy(staging->pinned[k], source, bytes);
     CUDA_CHECK(site, cudaStreamWaitEvent(gpu->copies, staging->taken[k], 0));
-    CUDA_CHECK(site, cudaMemcpyAsync(staging->arrived[k], staging->pinned[k], bytes, cudaMemcpyHostToDevice, gpu->copies));
+    CUDA_CHECK(site, cudaMemcpyAsync(staging->arrived[k], staging->pinned[k], bytes, cudaMemcpyHostToDevice,
+            gpu->copies));
     CUDA_CHECK(site, cudaEventRecord(staging->copied[k], gpu->copies));
     CUDA_CHECK(site, cudaStreamWaitEvent(gpu->stream, staging->copied[k], 0));
     CUDA_CHECK(site, cudaMemcpyAsync(target, staging->arrived[k], bytes, cudaMemcpyDeviceToDevice, gpu->stream));

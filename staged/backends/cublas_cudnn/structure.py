@@ -80,9 +80,9 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         self.waits_later: set[Op] = set()
         """Copies to the host right before another one: the program waits for them together."""
         self.is_idle = False
-        """Whether the device has done all that it was given: what was written last waits for it."""
+        """True if the device has done all that it was given: what was written last waits for it."""
         self.kernels_may_fail = False
-        """Whether to look at what kernels report wherever the program waits for them."""
+        """True if kernels' reports are read wherever the program waits for them."""
         self.graphs: Graphs | None = None
         """The writer of graphs for runs of loops; None if they are not captured."""
         self.stagings: Stagings | None = None
@@ -99,7 +99,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         return Place(field, buffer.device) if buffer.kind in ("input", "variable") else field
 
     def is_on_device(self, pointer: Expr) -> bool:
-        """Whether an expression points into a device's memory."""
+        """Return whether an expression points into a device's memory."""
         return device_of(pointer) != CPU
 
     # ---- the current device ----
@@ -254,7 +254,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             self.wait(op)
 
     def is_written_again(self, value: Value) -> bool:
-        """Whether the host may write to an array's place while a copy of it is under way.
+        """Return whether the host may write to an array's place while a copy of it is under way.
 
         Exact: not where it is an argument of the program, whose caller waits for the program, or a table in the text;
         an argument of a function may be any place of its caller's.
@@ -376,7 +376,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
 
     @property
     def keeps_on_device(self) -> bool:
-        """Whether the program keeps arrays of a device for gradients: in frames, or in sequences that travel."""
+        """Return whether the program keeps arrays of a device for gradients: in frames, or in sequences that travel."""
         return any(map(has_device_fields, self.records.values())) or any(s.has_device_handles for s in self.structures)
 
     def keep_store(self, hint: str) -> str:

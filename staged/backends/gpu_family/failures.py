@@ -23,7 +23,8 @@ typedef struct {
 """
 KINDS = f"""\
 enum {{ {", ".join(map(failure_of, OUT_OF_RANGE))} }};
-enum {{ ST_DEVICE_ZERO_DIVISION = {len(OUT_OF_RANGE)}, ST_DEVICE_VALUE, ST_DEVICE_NOT_FINITE, ST_DEVICE_PLACE_BITS = 40 }};
+enum {{ ST_DEVICE_ZERO_DIVISION = {len(OUT_OF_RANGE)}, ST_DEVICE_VALUE, ST_DEVICE_NOT_FINITE }};
+enum {{ ST_DEVICE_PLACE_BITS = 40 }};
 """
 DECLARATIONS = RECORD_TYPE + KINDS
 """The declarations that kernels and the host share."""

@@ -72,7 +72,7 @@ class Launch:
 
     @property
     def has_tail(self) -> bool:
-        """Whether the last block has threads without an item."""
+        """Return whether the last block has threads without an item."""
         return self.count is not None or self.blocks * self.threads != self.items
 
     @property

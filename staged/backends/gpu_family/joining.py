@@ -163,7 +163,8 @@ class _Plan:
         return True
 
     def can_be_there(self, value: Value, at: int, needed: list[Op]) -> bool:
-        """Whether a value is known before a step, or its op can move there; `needed` collects such ops in order."""
+        """Return whether a value is known before a step, or its op can move there;
+        `needed` collects such ops in order."""
         made = self.made_at.get(value, -1)
         op = value.producer
         if made < at or op in needed:
@@ -176,8 +177,8 @@ class _Plan:
         return True
 
     def is_movable(self, op: Op, at: int) -> bool:
-        """Whether an op means the same before the step, and is no work or a product: a view, a number, a Variable not
-        written since.
+        """Return whether an op means the same before the step, and is no work or a product: a view, a number, a
+        Variable not written since.
         """
         if op.declared is VARIABLE_READ:
             read = {effect.target for effect in op.effects} | {op.attrs["variable"]}
@@ -195,7 +196,7 @@ class _Plan:
 
 
 def _is_fill(op: Op) -> bool:
-    """Whether a kernel reads nothing."""
+    """Return whether a kernel reads nothing."""
     return op.declared is KERNEL and not op.operands
 
 

@@ -33,14 +33,16 @@ class GpuKernel(KernelText):
     workspace_bytes: int = 0
     """Memory that its threads share out among them; it then takes it as `scratch`."""
     zeroes: bool = False
-    """Whether it only fills its result with zeros, as the host's call for it does at an address that the host knows."""
+    """True if it only fills its result with zeros, as the host's call for it does at an address that the host knows."""
 
     @property
     def how(self) -> str:
         return "" if self.launch is None else str(self.launch)
 
     def can_read(self, positions: Collection[int]) -> bool:
-        """Whether it has such a form: the host must know the addresses of arrays that it copies before the launch."""
+        """Return whether it has such a form: the host must know the addresses of arrays that it copies before the
+        launch.
+        """
         if self.code is None:
             return False
         given = {self.code.parameters[position].variable for position in positions}

@@ -121,7 +121,9 @@ class _Parts:
         return None
 
     def has_own_elements(self, body: tuple[Statement, ...], chosen: tuple[Axis, ...], axis: Axis) -> bool:
-        """Whether each turn of the axis (with each of those chosen before) touches elements that no other turn writes."""
+        """Return whether each turn of the axis (with each of those chosen before) touches elements that no other turn
+        writes.
+        """
         for array, accesses in _accesses_of_written(body).items():
             if array.role == "scratch":
                 # One thread's own. What lives from one loop over the axis to the next must be an element of the turn.
@@ -133,7 +135,7 @@ class _Parts:
         return True
 
     def are_apart(self, accesses: Sequence[Access], axes: Sequence[Axis]) -> bool:
-        """Whether two items that differ in `axes` never touch one element.
+        """Return whether two items that differ in `axes` never touch one element.
 
         Like the digits of a number: in rising order of strides, each axis steps over all that the smaller ones can
         reach.
@@ -170,7 +172,8 @@ class _Parts:
 
 
 def _holds_all_effects(body: tuple[Statement, ...], axis: Axis) -> bool:
-    """Whether all that is written, or summed, is so inside loops over `axis`, and no total runs through these."""
+    """Return whether all that is written, or summed, is so inside loops over `axis`,
+    and no total runs through these."""
     written = {s.array for s in walk(body) if isinstance(s, Store | StorePair)}
 
     def visit(statements: Sequence[Statement], inside: bool, started: frozenset[Reduction]) -> bool:
@@ -394,12 +397,12 @@ def _independent_pieces(body: tuple[Statement, ...]) -> list[tuple[Statement, ..
 
 
 def _is_repeatable(s: Statement) -> bool:
-    """Whether every thread may do it for itself: it reads what the kernel does not write, or computes."""
+    """Return whether every thread may do it for itself: it reads what the kernel does not write, or computes."""
     return isinstance(s, Load) and s.array.role == "input" or isinstance(s, Compute | PositionOf | CheckIndex)
 
 
 def _never_meet(one: Store, other: Store) -> bool:
-    """Whether two stores reach different elements: alike in what they share, apart in the rest."""
+    """Return whether two stores reach different elements: alike in what they share, apart in the rest."""
     shared = [term for term in one.index.terms if term in other.index.terms]
     ranges = []
     for index in (one.index, other.index):

@@ -58,7 +58,8 @@ class KernelPlan:
         return zip(self.parts, self.schedules, self.launches, strict=True)
 
     def has_small_indices(self) -> bool:
-        """Whether no index, and no number of a thread or an iteration, is anywhere near 2^31: then 32 bits do."""
+        """Return whether no index, and no number of a thread or an iteration, is anywhere near 2^31:
+        then 32 bits do."""
         if any(array.size > SMALL for array in (*self.nest.inputs, *self.nest.outputs) if isinstance(array, ArrayRef)):
             return False
         return all(
@@ -176,8 +177,8 @@ def counted_first(part: Part) -> Part:
 
 
 def farthest(part: Part) -> int:
-    """The largest number that an index of a part, an iteration of its loops, or a sum on the way to one, can come
-    to."""
+    """The largest number that an index of a part, an iteration of its loops, or a sum on the way to one,
+    can come to."""
     reach = iterations_of(part.body)
     for s in walk(part.body):
         for index in indices_of(s):

@@ -8,7 +8,8 @@ from staged.ir.types import DType
 
 
 def parts_of(team: str, threads: int, warp: int) -> int:
-    """Elements of shared memory that one call needs, for teams in blocks of so many threads, in warps of so many lanes."""
+    """Elements of shared memory that one call needs, for teams in blocks of so many threads,
+    in warps of so many lanes."""
     return {"warp": 0, "block": threads // warp, "column": threads}[team]
 
 

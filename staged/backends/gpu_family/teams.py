@@ -85,7 +85,8 @@ def shared_by_teams(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> 
 def _dealt_out(
     loop: Loop, level: Level, count: int, alignment: Mapping[ArrayRef, int], gpu: Gpu
 ) -> Iterator[Directive]:
-    """The turns of a loop among `count` threads: of the innermost axis where it is long enough, else of all together."""
+    """The turns of a loop among `count` threads: of the innermost axis where it is long enough,
+    else of all together."""
     axes, body = chain_of(loop)
     shared = axes[-1:] if axes[-1].extent >= 2 * count else axes
     outer = prod(axis.extent for axis in axes[: len(axes) - len(shared)])
@@ -158,7 +159,7 @@ def _computes(s: Statement) -> bool:
 
 
 def is_shareable(body: Sequence[Statement]) -> bool:
-    """Whether threads may share the loops of an item: no turn of one reads what another turn writes.
+    """Return whether threads may share the loops of an item: no turn of one reads what another turn writes.
 
     Exact: loops one after another may read results of earlier ones from workspace alone, behind a barrier.
     """
@@ -180,7 +181,7 @@ def is_shareable(body: Sequence[Statement]) -> bool:
 
 
 def _is_own(s: Statement, axes: Sequence[Axis], written: set[ArrayRef]) -> bool:
-    """Whether a statement inside a shared loop stays within its turn, or takes part in a total."""
+    """Return whether a statement inside a shared loop stays within its turn, or takes part in a total."""
     match s:
         case Store(_, index):
             return all(index.stride(axis) for axis in axes if axis.extent > 1)
@@ -194,7 +195,7 @@ def _is_own(s: Statement, axes: Sequence[Axis], written: set[ArrayRef]) -> bool:
 
 
 def _is_across(part: Part, loops: Sequence[Loop]) -> bool:
-    """Whether neighbouring items, rather than neighbouring turns of their loops, are neighbours in memory."""
+    """Return whether neighbouring items, rather than neighbouring turns of their loops, are neighbours in memory."""
     if not part.axes:
         return False
     votes = 0
@@ -213,7 +214,7 @@ def last_of(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
 
 
 def may_overwrite(part: Part, source: ArrayRef, target: ArrayRef) -> bool:
-    """Whether the result `target` may lie where an operand does, though an item's threads do not keep step: each
+    """Return whether the result `target` may lie where an operand does, though an item's threads do not keep step: each
     element is only read by the thread that writes it.
 
     Exact: the pair is one of the nest's in-place pairs, so that reads come first in each turn; here is only who reads

@@ -163,7 +163,8 @@ class ThreadExpressions:
         return e.operand if isinstance(e, Cast) and is_place else e
 
     def arithmetic(self, op: str, left: Expr, right: Expr) -> Expr:
-        """`left op right` on int64_t; of two sides C converts the second by itself, where the first is no plain number."""
+        """`left op right` on int64_t; of two sides C converts the second by itself,
+        where the first is no plain number."""
         if op in "+-*" and not isinstance(left, Literal):
             right = self.converted_anyway(right)
         return Infix(op, left, right)

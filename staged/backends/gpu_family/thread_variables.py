@@ -13,7 +13,8 @@ from staged.ir.thread_kernel import Assign, For, Local, Statement, bodies_of, no
 
 @dataclass
 class Uses:
-    """The uses of a variable: the paths of its statements (body, statement, body, ...), and the number of assignments."""
+    """The uses of a variable: the paths of its statements (body, statement, body, ...),
+    and the number of assignments."""
 
     paths: list[tuple[int, ...]] = field(default_factory=list)
     assigned: int = 0

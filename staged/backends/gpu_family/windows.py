@@ -115,7 +115,8 @@ def pooling_as_gather(op: Op) -> Part | None:
 
 
 def _is_apart(attrs: Attrs, height: int, width: int) -> bool:
-    """Whether windows of 2 x 2 side by side fill the image: then each of them writes its own elements, in pairs."""
+    """Return whether windows of 2 x 2 side by side fill the image: then each of them writes its own elements,
+    in pairs."""
     sides = attrs["kernel"] == attrs["stride"] == (2, 2) and attrs["padding"] == (0, 0)
     return bool(sides and height % 2 == 0 and width % 2 == 0)
 

@@ -27,7 +27,7 @@ class OpenCl(BackEnd):
         return emit_program(function, machine, plan, check_nan)
 
     def takes_epilogue(self, op: Op, body: Block) -> bool:
-        """Whether a contraction takes an elementwise op along: on the host, tile by tile."""
+        """Return whether a contraction takes an elementwise op along: on the host, tile by tile."""
         return op.device == CPU
 
 

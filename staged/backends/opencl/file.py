@@ -29,7 +29,8 @@ from staged.ir.nodes import Function, VariableRef, walk_ops
 from staged.ir.types import CPU
 
 _API = """\
-// What reaches the device (`device.c` of staged's runtime for OpenCL): 0, or NULL, where `st_ocl_words` says what was wrong.
+// What reaches the device (`device.c` of staged's runtime for OpenCL): 0, or NULL, where `st_ocl_words` says what was
+// wrong.
 typedef struct st_ocl st_ocl;
 extern st_ocl *st_ocl_open(int number);
 extern void *st_ocl_allocate(st_ocl *gpu, size_t bytes);
@@ -44,7 +45,8 @@ extern int st_ocl_launch(st_ocl *gpu, void *kernel, size_t blocks, size_t thread
                          const size_t *sizes);
 extern const char *st_ocl_words(void);
 
-// Every such call goes through this: a failure stops the program, with the call and the number `site` of its line in Python.
+// Every such call goes through this: a failure stops the program, with the call and the number `site` of its line in
+// Python.
 #define OCL_CHECK(site, call) \\
     do { \\
         if ((call) != 0) { \\
@@ -132,9 +134,8 @@ class OpenClFile(ProgramFile):
             )
             w.line("gpu->program = gpu->memory != NULL ? st_ocl_build(gpu->device, kernels) : NULL;")
             for number, kernel in enumerate(self.program.on_device):
-                w.line(
-                    f'gpu->kernels[{number}] = gpu->program != NULL ? st_ocl_kernel(gpu->program, "{kernel.name}") : NULL;'
-                )
+                kernel_made = f'st_ocl_kernel(gpu->program, "{kernel.name}")'
+                w.line(f"gpu->kernels[{number}] = gpu->program != NULL ? {kernel_made} : NULL;")
             made = ["gpu->memory", "gpu->program", *(f"gpu->kernels[{n}]" for n in range(len(self.program.on_device)))]
             with w.block(f"if ({' || '.join(f'{each} == NULL' for each in made)})"):
                 w.line(f"(void){failed};")

@@ -105,7 +105,7 @@ class OpenClProgram(ProgramEmitter):
 
     @property
     def kernels_may_fail(self) -> bool:
-        """Whether what runs on the device may find that the program must stop."""
+        """Return whether what runs on the device may find that the program must stop."""
         return any(kernel.can_fail for kernel in self.kernels.values() if isinstance(kernel, GpuKernel))
 
     @property

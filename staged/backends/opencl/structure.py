@@ -25,7 +25,7 @@ class OpenClStructure(StructureEmitter):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.kernels_may_fail = False
-        """Whether to look at what kernels report wherever the program waits for them."""
+        """True if kernels' reports are read wherever the program waits for them."""
 
     def field(self, buffer: Buffer | Stack) -> Expr:
         found = super().field(buffer)

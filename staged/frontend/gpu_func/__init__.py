@@ -1,1 +1,2 @@
-"""Kernels that the user writes for one thread: their syntax becomes a `ThreadKernel`, apart from the tracing of arrays."""
+"""Kernels that the user writes for one thread: their syntax becomes a `ThreadKernel`,
+apart from the tracing of arrays."""

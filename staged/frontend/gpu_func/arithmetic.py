@@ -32,12 +32,12 @@ _LAZY = frozenset(("logical_and", "logical_or", "select"))
 
 
 def is_expression(value: Any) -> bool:
-    """Whether a value of the translation is an expression of the kernel."""
+    """Return whether a value of the translation is an expression of the kernel."""
     return isinstance(value, Expression)
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a number that is known while staging."""
+    """Return whether it is a number that is known while staging."""
     return isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
 
 

@@ -93,7 +93,7 @@ class Facts:
         self.less, self.at_most = mark
 
     def is_index(self, e: Expression, extent: Expression | int) -> bool:
-        """Whether an index is certainly that of an element along an axis."""
+        """Return whether an index is certainly that of an element along an axis."""
         span = self.range(e)
         if span is None or span[0] < 0:
             return False
@@ -102,7 +102,7 @@ class Facts:
         return any(b == extent and self.is_from(a, self.canonical(e)) for a, b in self.less)
 
     def is_from(self, a: Expression, e: Expression) -> bool:
-        """Whether `a` is certainly `e` or more: it is that, or something added to it."""
+        """Return whether `a` is certainly `e` or more: it is that, or something added to it."""
         if a == e:
             return True
         if not isinstance(a, Compute) or a.op != "add" or not a.exact:

@@ -70,7 +70,8 @@ _STEPS = 3
 
 
 class _AgainError(Exception):
-    """Something was assumed of a variable that does not hold; the kernel is translated again with what is known by now."""
+    """Something was assumed of a variable that does not hold;
+    the kernel is translated again with what is known by now."""
 
 
 class _Assumptions:
@@ -267,10 +268,12 @@ class _Statements(Expressions):
     def assign(self, target: ast.Name, value: Any) -> None:
         name = target.id
         if name in self.parameters:
+            is_array = self.parameters[name].is_array
             self.source.refuse(
-                target, f"`{name}` is a parameter of the kernel",
-                f"write its elements: `{name}[i] = ...`" if self.parameters[name].is_array else "give the new value another name",
-            )  # fmt: skip
+                target,
+                f"`{name}` is a parameter of the kernel",
+                f"write its elements: `{name}[i] = ...`" if is_array else "give the new value another name",
+            )
         assert self.assigned is not None
         once = self.source.assigned[name] == 1
         if (

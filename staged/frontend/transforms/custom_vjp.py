@@ -93,7 +93,7 @@ class custom_vjp:
 
 
 _recording: ContextVar[tuple[tuple[custom_vjp, int], ...]] = ContextVar("staged_custom_vjps", default=())
-"""Whose halves are being traced, and how many transforms were open around the call."""
+"""The `custom_vjp` functions whose halves are being traced, each with the number of transforms open around its call."""
 
 
 class _Call:

@@ -34,7 +34,7 @@ def name_of(f: Any) -> str:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a leaf is an array or a number: what a program can carry."""
+    """Return whether a leaf is an array or a number: what a program can carry."""
     return isinstance(value, Array | np.ndarray | np.generic | DeviceArray) or number_type(value) is not None
 
 

@@ -25,7 +25,8 @@ class PrimalCall:
     where: Position | None
 
     def record(self, trace: TraceContext) -> tuple[Recording, Outputs, Outputs]:
-        """The call traced, its result and its aux; it yields the arrays of the one, then what is staged of the other."""
+        """The call traced, its result and its aux; it yields the arrays of the one,
+        then what is staged of the other."""
         made: list[Outputs] = []
 
         def run(params: list[Any]) -> list[Any]:

@@ -98,7 +98,7 @@ class Groups:
                 self.of_variable[variable] = target
 
     def interfere(self, a: Group, b: Group, same: Same | None = None) -> bool:
-        """Whether the two must not share a buffer: something of one is needed while something of the other is.
+        """Return whether the two must not share a buffer: something of one is needed while something of the other is.
 
         Exact: all members count. They may meet in one position where one becomes the other (`touch`); and after `same`,
         the position from which a value and a Variable are equal, these two may both live.

@@ -52,7 +52,7 @@ def assign_unions(buffers: list[Buffer]) -> list[list[Buffer]]:
 
 
 def overlap(a: list[Interval], b: list[Interval]) -> bool:
-    """Whether two lives have a position in common."""
+    """Return whether two lives have a position in common."""
     i = j = 0
     while i < len(a) and j < len(b):
         if a[i][1] < b[j][0]:

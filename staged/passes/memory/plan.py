@@ -170,8 +170,8 @@ class _Planner:
             self.groups.add(Group(), value)
 
     def is_nothing(self, value: Value) -> bool:
-        """Whether a value is absent and only passed on by a branch or into a frame: nothing is written, so it needs no
-        place.
+        """Return whether a value is absent and only passed on by a branch or into a frame: nothing is written, so it
+        needs no place.
         """
         return is_absent(value) and value not in self.read
 
@@ -398,5 +398,5 @@ def _role_in_call(value: Value) -> str:
 
 
 def _is_made(value: Value) -> bool:
-    """Whether an op of the function computes the value (it is no parameter)."""
+    """Return whether an op of the function computes the value (it is no parameter)."""
     return value.producer is not None and value.producer.declared is not VARIABLE_READ

@@ -68,7 +68,7 @@ def join_variables(function: Function, groups: Groups) -> None:
 
 
 def _may_write_early(value: Value, write: Op, block_of: Mapping[Op, Block]) -> bool:
-    """Whether `value` may be computed straight into the Variable, before the position of the write.
+    """Return whether `value` may be computed straight into the Variable, before the position of the write.
 
     Exact: nothing between the two may stop the program (the Variable then has its old value) or leave the block.
     """

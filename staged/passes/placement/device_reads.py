@@ -65,7 +65,7 @@ def _ops(block: Block) -> Iterator[Op]:
 
 
 def _passes(op: Op) -> bool:
-    """Whether an op makes a piece of an array, or a number of the host's numbers."""
+    """Return whether an op makes a piece of an array, or a number of the host's numbers."""
     if op.declared.is_view:
         return True
     numbers = all(isinstance(v.type, TensorType) and not v.type.shape for v in (*op.operands, *op.results))

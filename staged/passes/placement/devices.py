@@ -118,8 +118,8 @@ class Placement:
                 self.live_on(source, self.of(target))  # sequences never cross
 
     def is_record_of_decisions(self, value: Value) -> bool:
-        """Whether a loop keeps numbers in `value` that only the host reads: its own decisions, which it need not copy
-        back.
+        """Return whether a loop keeps numbers in `value` that only the host reads: its own decisions, which it need not
+        copy back.
         """
         type = value.type
         if not isinstance(type, SequenceType) or value.producer is None or value in self.read_on_device:
@@ -274,7 +274,7 @@ class Placement:
 
 
 def _is_where_others_are(op: Op) -> bool:
-    """Whether an op outside of a region does not run on the host for that, but where its operands are."""
+    """Return whether an op outside of a region does not run on the host for that, but where its operands are."""
     declared = op.declared
     if declared.is_control or declared.is_of_sequences or declared.is_view or is_passing(op):
         return True
@@ -318,7 +318,7 @@ def devices_of_params(function: Function) -> tuple[Device, ...]:
 
 
 def is_passing(op: Op) -> bool:
-    """Whether an op of the host passes values on, to a function or into a frame."""
+    """Return whether an op of the host passes values on, to a function or into a frame."""
     return op.declared is CALL or op.declared.is_of_frames
 
 

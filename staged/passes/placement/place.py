@@ -65,7 +65,7 @@ class Transfer:
     why: str
     where: Position | None
     in_loop: bool = False
-    """Whether it takes place in every iteration of a loop of its function."""
+    """True if it takes place in every iteration of a loop of its function."""
 
     def __str__(self) -> str:
         place = f"  {self.where.short}  {self.where.text}" if self.where else ""

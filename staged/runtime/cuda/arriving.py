@@ -48,7 +48,7 @@ class Arrival:
         check_status(self._runtime, record(self.event, stream), "cudaEventRecord")
 
     def is_over(self) -> bool:
-        """Whether it has come, without waiting for it."""
+        """Return whether it has come, without waiting for it."""
         status = self._runtime.function("cudaEventQuery", "int (*)(void *)")(self.event)
         if status == _NOT_READY:
             _forget_error(self._runtime)

@@ -26,7 +26,7 @@ class Gpu:
 
 
 def is_emulated() -> bool:
-    """Whether `STAGED_CUDA=emulate` chooses the emulated device.
+    """Return whether `STAGED_CUDA=emulate` chooses the emulated device.
 
     Raises: UnsupportedError for another value of the variable.
     """

@@ -74,9 +74,9 @@ class DeviceCopy:
         self.arrival: Any = None
         """The event (`arrival.event`, CUDA's) that a running copy to the device ends with; None without one."""
         self.is_current = False
-        """Whether the elements are the host's, or newer."""
+        """True if the elements are the host's, or newer."""
         self.is_ahead = False
-        """Whether they are newer."""
+        """True if they are newer."""
         self._stops = _stops
         self._runtime = runtime
 

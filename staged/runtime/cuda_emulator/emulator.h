@@ -29,8 +29,8 @@ __attribute__((format(printf, 1, 2))) void kernel_violation(const char *format, 
 cudaError_t failed(cudaError_t error);
 // Work that was enqueued failed: the next call that waits for it answers with `error`.
 void failed_later(cudaError_t error);
-// The error that work left behind, or `cudaSuccess`. If a kernel went astray, the device is lost to the process: this, and
-// whatever needs the device, answers with the same error ever after.
+// The error that work left behind, or `cudaSuccess`. If a kernel went astray, the device is lost to the process: this,
+// and whatever needs the device, answers with the same error ever after.
 cudaError_t take_late_error();
 // That error, or `cudaSuccess`.
 cudaError_t check_lost();

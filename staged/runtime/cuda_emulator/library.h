@@ -44,8 +44,8 @@ template <class T> T *create_descriptor(const char *kind) {
 // nothing, and `ok` tells it. While it lives the emulator is locked.
 class Call {
   public:
-    // `counted`: whether the program made it; not so where work checks what it finds only when it runs: then the next call
-    // that waits for it has the error.
+    // `counted`: whether the program made it; not so where work checks what it finds only when it runs: then the next
+    // call that waits for it has the error.
     explicit Call(const char *name, bool counted = true);
     ~Call();
     Call(const Call &) = delete;

@@ -1,6 +1,6 @@
-// OpenCL's devices for programs of staged: memory that is reached by an address on either side (shared virtual memory of OpenCL
-// 2.0, "coarse-grained buffers"), one queue in order for each device, kernels built from text. All programs of a process share
-// the device; what a call asks of it is answered with 0, or the words of `st_ocl_words`.
+// OpenCL's devices for programs of staged: memory that is reached by an address on either side (shared virtual memory
+// of OpenCL 2.0, "coarse-grained buffers"), one queue in order for each device, kernels built from text. All programs
+// of a process share the device; what a call asks of it is answered with 0, or the words of `st_ocl_words`.
 
 #include <stddef.h>
 #include <stdint.h>
@@ -14,8 +14,10 @@
 typedef int32_t cl_int;
 typedef uint32_t cl_uint;
 typedef uint64_t cl_bits;
-enum { CL_SUCCESS = 0, CL_PLATFORMS = 8, CL_DEVICES = 16, CL_PROGRAM_BUILD_LOG = 0x1183, CL_DEVICE_SVM_CAPABILITIES = 0x1053 };
-enum { CL_DEVICE_TYPE_CPU = 2, CL_DEVICE_TYPE_GPU = 4, CL_MEM_READ_WRITE = 1, CL_SVM_COARSE = 1, CL_DEVICE_NOT_FOUND = -1 };
+enum { CL_SUCCESS = 0, CL_PLATFORMS = 8, CL_DEVICES = 16, CL_PROGRAM_BUILD_LOG = 0x1183,
+        CL_DEVICE_SVM_CAPABILITIES = 0x1053 };
+enum { CL_DEVICE_TYPE_CPU = 2, CL_DEVICE_TYPE_GPU = 4, CL_MEM_READ_WRITE = 1, CL_SVM_COARSE = 1,
+        CL_DEVICE_NOT_FOUND = -1 };
 extern cl_int clGetPlatformIDs(cl_uint, void **, cl_uint *);
 extern cl_int clGetDeviceIDs(void *, cl_bits, cl_uint, void **, cl_uint *);
 extern cl_int clGetDeviceInfo(void *, cl_uint, size_t, void *, size_t *);
@@ -91,7 +93,8 @@ st_ocl *st_ocl_open(int number) {
             snprintf(words, sizeof words, "there are %u OpenCL devices", count);
         } else if (clGetDeviceInfo(found[number], CL_DEVICE_SVM_CAPABILITIES, sizeof svm, &svm, NULL) != CL_SUCCESS ||
                    (svm & CL_SVM_COARSE) == 0) {
-            snprintf(words, sizeof words, "the OpenCL device has no shared virtual memory (OpenCL 2.0, coarse-grained buffers)");
+            snprintf(words, sizeof words,
+                    "the OpenCL device has no shared virtual memory (OpenCL 2.0, coarse-grained buffers)");
         } else {
             own->device = found[number];
             own->context = clCreateContext(NULL, 1, &own->device, NULL, NULL, &status);
@@ -129,13 +132,15 @@ void st_ocl_free(st_ocl *gpu, void *memory) {
 // After the work so far; when it returns, the elements are there.
 int st_ocl_copy(st_ocl *gpu, void *to, const void *from, size_t bytes);
 int st_ocl_copy(st_ocl *gpu, void *to, const void *from, size_t bytes) {
-    return bytes == 0 ? 0 : answer("clEnqueueSVMMemcpy", clEnqueueSVMMemcpy(gpu->queue, 1, to, from, bytes, 0, NULL, NULL));
+    const int status = bytes == 0 ? 0 : clEnqueueSVMMemcpy(gpu->queue, 1, to, from, bytes, 0, NULL, NULL);
+    return answer("clEnqueueSVMMemcpy", status);
 }
 
 int st_ocl_zero(st_ocl *gpu, void *to, size_t bytes);
 int st_ocl_zero(st_ocl *gpu, void *to, size_t bytes) {
     const unsigned char zero = 0;
-    return bytes == 0 ? 0 : answer("clEnqueueSVMMemFill", clEnqueueSVMMemFill(gpu->queue, to, &zero, 1, bytes, 0, NULL, NULL));
+    const int status = bytes == 0 ? 0 : clEnqueueSVMMemFill(gpu->queue, to, &zero, 1, bytes, 0, NULL, NULL);
+    return answer("clEnqueueSVMMemFill", status);
 }
 
 // A program's kernels, as the device runs them; NULL where its compiler refuses the text.
@@ -150,7 +155,8 @@ void *st_ocl_build(st_ocl *gpu, const char *text) {
     if (answer("clBuildProgram", status) != CL_SUCCESS) {
         const size_t used = strlen(words);
         (void)snprintf(words + used, sizeof words - used, "\n");
-        (void)clGetProgramBuildInfo(program, gpu->device, CL_PROGRAM_BUILD_LOG, sizeof words - used - 1, words + used + 1, NULL);
+        (void)clGetProgramBuildInfo(program, gpu->device, CL_PROGRAM_BUILD_LOG, sizeof words - used - 1,
+                words + used + 1, NULL);
         (void)clReleaseProgram(program);
         return NULL;
     }
@@ -175,7 +181,8 @@ void st_ocl_forget(void *program, void *const *kernels, int count) {
     (void)clReleaseProgram(program);
 }
 
-// Start a kernel: `sizes` are the bytes of what `values` point to, 0 for an address of the device, which is the value itself.
+// Start a kernel: `sizes` are the bytes of what `values` point to, 0 for an address of the device, which is the value
+// itself.
 int st_ocl_launch(st_ocl *gpu, void *kernel, size_t blocks, size_t threads, int count, const void *const *values,
                   const size_t *sizes);
 int st_ocl_launch(st_ocl *gpu, void *kernel, size_t blocks, size_t threads, int count, const void *const *values,
@@ -188,5 +195,6 @@ int st_ocl_launch(st_ocl *gpu, void *kernel, size_t blocks, size_t threads, int 
         }
     }
     const size_t all = blocks * threads;
-    return answer("clEnqueueNDRangeKernel", clEnqueueNDRangeKernel(gpu->queue, kernel, 1, NULL, &all, &threads, 0, NULL, NULL));
+    return answer("clEnqueueNDRangeKernel",
+                  clEnqueueNDRangeKernel(gpu->queue, kernel, 1, NULL, &all, &threads, 0, NULL, NULL));
 }

@@ -20,7 +20,7 @@ class Dialect:
     unroll: str = "#pragma GCC unroll {}"
     """The text before a loop that is unrolled a given number of times; empty if compilers decide that."""
     needs_casts: bool = False
-    """Whether a `void *` becomes another pointer by a cast alone, as in C++."""
+    """True if a `void *` becomes another pointer by a cast alone, as in C++."""
     restrict: str = "restrict"
     head: str = "static void"
     inline_head: str = "static inline __attribute__((always_inline)) void"

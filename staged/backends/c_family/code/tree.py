@@ -16,8 +16,8 @@ from staged.backends.c_family.expr import Expr, Name, Variable
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Declare:
-    """`const float x = value;`, or an array of `sizes`; `also` are further variables of the same type, in the same
-    statement."""
+    """`const float x = value;`, or an array of `sizes`; `also` are further variables of the same type,
+    in the same statement."""
 
     variable: Variable
     value: Expr | None = None
@@ -145,7 +145,7 @@ class Function:
     threads: int = 0
     is_inline: bool = False
     breaks_lines: bool = False
-    """Whether long statements are broken after commas, as long heads are."""
+    """True if long statements are broken after commas, as long heads are."""
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ class CType:
     lanes: int = 1
     is_pointer: bool = False
     is_const: bool = False
-    """Whether what a pointer points to is only read."""
+    """True if what a pointer points to is only read."""
     space: Space = Space.PRIVATE
 
     @property

@@ -61,5 +61,5 @@ def mentioned(body: Sequence[Statement]) -> set[Variable]:
 
 
 def is_unrolled(body: Sequence[Statement]) -> bool:
-    """Whether some loop is to be unrolled."""
+    """Return whether some loop is to be unrolled."""
     return any(isinstance(statement, For) and statement.unroll for statement in walk(body))

@@ -105,7 +105,7 @@ class Plan:
 
     @property
     def packs_many(self) -> bool:
-        """Whether it depends on the number of rows if the right operand is copied together."""
+        """Return whether it depends on the number of rows if the right operand is copied together."""
         return self.spec.counted == "m" and self.pack_b == "rows"
 
     @property

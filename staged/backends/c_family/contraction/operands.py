@@ -36,7 +36,8 @@ def batch_items(spec: MatmulSpec, items: int) -> str:
 
 
 def batch_terms(extents: tuple[int, ...], strides: tuple[int, ...], index: str = "batch") -> list[str]:
-    """The terms of an operand's offset for matrix number `index` of a batch with the given extents, in row-major order."""
+    """The terms of an operand's offset for matrix number `index` of a batch with the given extents,
+    in row-major order."""
     axes = [axis for axis in range(len(extents)) if extents[axis] > 1]
     dense = all(strides[axis] == strides[inner] * extents[inner] for axis, inner in zip(axes, axes[1:], strict=False))
     if not axes:

@@ -69,13 +69,15 @@ class Window:
         return plane * self.plane_items(rows) + row * self.out[1]
 
     def tap_is_inside(self, ky: int, first_row: int, last_row: int) -> bool:
-        """Whether the tap meets the image for any result row in [first_row, last_row]; else it only meets padding."""
+        """Return whether the tap meets the image for any result row in [first_row, last_row]; else it only meets
+        padding.
+        """
         low = first_row * self.stride[0] + self.window_row(ky) - self.padding[0]
         high = last_row * self.stride[0] + self.window_row(ky) - self.padding[0]
         return high >= 0 and low <= (self.image[0] - 1) * self.spread[0]
 
     def meets_image(self) -> bool:
-        """Whether any result has a pixel of the image in its window: with enough padding and stride none may."""
+        """Return whether any result has a pixel of the image in its window: with enough padding and stride none may."""
         return any(self.columns(kx)[1] for kx in range(self.taps[1]))
 
     def columns(self, kx: int) -> tuple[int, int, int, int]:

@@ -33,7 +33,8 @@ MOST_ROWS = 4
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The product seen with few rows: (m, k) @ (k, n), m <= 4. `turned`: it is the transpose of the product asked for."""
+    """The product seen with few rows: (m, k) @ (k, n), m <= 4. `turned`:
+    it is the transpose of the product asked for."""
 
     spec: MatmulSpec
     vector: Vector

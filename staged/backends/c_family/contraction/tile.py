@@ -142,7 +142,7 @@ class Result:
         return [*place, *(name for _, name in self.epilogue.parameters)]
 
     def needs_transpose(self) -> bool:
-        """Whether a finished tile is transposed before it leaves: for the epilogue, or to write runs of `c`."""
+        """Return whether a finished tile is transposed before it leaves: for the epilogue, or to write runs of `c`."""
         return self.turned if self.epilogue is not None else self.row_stride == 1 and self.col_stride != 1
 
 
@@ -157,8 +157,8 @@ def each_row(t: Writer, rows: int) -> AbstractContextManager[None]:
 
 
 LONGEST_CHAIN = 384
-"""Products that a sum in a register takes in before it joins the others: what makes long inner dimensions round little.
-"""
+"""Products that a sum in a register takes in before it joins the others:
+what makes long inner dimensions round little. """
 
 
 def chain_of(steps: int) -> int:

@@ -252,7 +252,8 @@ def sum_lanes_order(vector: Vector) -> list[int]:
 
 
 def support_for(text: str, vector: Vector) -> tuple[frozenset[str], tuple[Snippet, ...]]:
-    """The snippets of the registry that a kernel uses, and the other shared text, in the order in which it must appear."""
+    """The snippets of the registry that a kernel uses, and the other shared text,
+    in the order in which it must appear."""
     found: list[Snippet] = []
     for function, support in (
         (f"st_copy_{vector.dtype}(", copy_support(vector)),

@@ -131,7 +131,7 @@ class VectorLoops:
         low.leave(i)
 
     def feeds_vectors(self, loop: Loop) -> bool:
-        """Whether some total takes in the vectors of a loop."""
+        """Return whether some total takes in the vectors of a loop."""
         return any(total.vectors is not None and feeds(loop, r) for r, total in self.totals.open.items())
 
     def whole_iterations(self, start: Expr, end: Expr, extent: int | None, step: int) -> tuple[int | None, Expr]:

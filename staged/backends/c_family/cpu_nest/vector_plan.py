@@ -8,7 +8,7 @@ from staged.ir.schedule import Schedule
 
 
 def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
-    """Whether the last vector of a loop may cover elements a second time, and pays: it calls functions, or takes
+    """Return whether the last vector of a loop may cover elements a second time, and pays: it calls functions, or takes
     totals.
 
     Nothing may be read that the loop writes; `kernel.in_place_pairs` then says that no result lies where an operand
@@ -40,7 +40,7 @@ def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
 
 
 def feeds(loop: Loop, reduction: Reduction) -> bool:
-    """Whether the iterations of a loop, or of loops inside it, add to a reduction that starts outside of it."""
+    """Return whether the iterations of a loop, or of loops inside it, add to a reduction that starts outside of it."""
     return any(isinstance(s, Accumulate) and s.reduction is reduction for s in walk(loop.body))
 
 

@@ -43,7 +43,7 @@ class VectorTotal:
     vectors: Variable | None
     """None: the number itself is a vector, since vectors run across rows."""
     is_whole: bool = False
-    """Whether nothing but whole vectors is taken in: the number is only made at the end."""
+    """True if only whole vectors are taken in: the number is only made at the end."""
 
 
 class VectorTotals:
@@ -88,7 +88,7 @@ class VectorTotals:
         self.open[reduction] = VectorTotal(number, several, is_whole)
 
     def is_whole(self, loop: Loop, outer: Loop | Tile) -> bool:
-        """Whether a vector loop in `outer`, or `outer` itself, has no single items left over."""
+        """Return whether a vector loop in `outer`, or `outer` itself, has no single items left over."""
         axis, lanes = loop.axis, self.vectors.lanes
         if axis in self.low.ranges or axis.dim is not None:
             return False

@@ -245,6 +245,6 @@ class VectorSpeller:
         return function
 
     def has_function(self, name: str, dtype: DType) -> bool:
-        """Whether `function` has one."""
+        """Return whether `function` has one."""
         half = dtype is f32 and self.types.lanes in HALVES
         return name in FUNCTION_NAMES and dtype.is_float and (self.types.is_native(dtype) or half)

@@ -61,7 +61,7 @@ class Lowering:
         self.loop_names: list[str] = []
         self.parameter_names: set[str] = set()
         self.loads_in_place = False
-        """Whether a load of the body under way may be written where its value is used."""
+        """True if a load of the body under way may be written where its value is used."""
 
     def need(self, *names: str) -> None:
         self.snippets.update(names)
@@ -223,8 +223,8 @@ class Lowering:
         return infix_sum(terms)
 
     def open_guards(self, guards: Sequence[Bound]) -> list[Bound] | None:
-        """The guards that the piece of a loop that is being written does not decide; None: one of them fails in all of
-        it."""
+        """The guards that the piece of a loop that is being written does not decide; None:
+        one of them fails in all of it."""
         found: list[Bound] = []
         for guard in guards:
             axis = next((axis for axis in guard.index.axes if axis in self.segments), None)
@@ -235,7 +235,7 @@ class Lowering:
         return found
 
     def condition(self, bounds: Sequence[Bound]) -> Expr:
-        """Whether all of these indices lie inside of their axes."""
+        """Return whether all of these indices lie inside of their axes."""
         if len(bounds) == 1 and bounds[0].extent == 1 and sorted(step for _, step in bounds[0].index.terms) == [-1, 1]:
             (one, _), (other, _) = sorted(bounds[0].index.terms, key=lambda term: -term[1])
             return Infix("==", self.index(Affine.of(one)), self.index(Affine.of(other) + -bounds[0].index.offset))

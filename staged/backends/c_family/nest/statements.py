@@ -49,8 +49,8 @@ class Spell(Protocol):
 
 
 class Statements:
-    """Lowers statements on single numbers. `record` is where they report what stops the program; `stops` says which
-    may."""
+    """Lowers statements on single numbers. `record` is where they report what stops the program;
+    `stops` says which may."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Statements:
 
 
 def outside(index: Expr, extent: Expr) -> Expr:
-    """Whether an index is below 0, or not below `extent`."""
+    """Return whether an index is below 0, or not below `extent`."""
     return Junction("||", (Infix("<", index, ZERO), Infix(">=", index, extent)))
 
 

@@ -116,8 +116,9 @@ class Totals:
             low.code.add(If(any_of(wins), (Assign(total, x),)))
 
     def is_least(self, op: str, value: Value) -> bool:
-        """Whether a value is a constant that is beyond no other integer: compilers warn of a comparison that is never
-        true."""
+        """Return whether a value is a constant that is beyond no other integer: compilers warn of a comparison that is
+        never true.
+        """
         return not value.dtype.is_float and str(value.expr) == str(self.low.number(identity(op, value.dtype)))
 
     def plain(self, value: Value) -> Expr:
@@ -128,7 +129,7 @@ class Totals:
 
 
 def any_of(terms: Sequence[Expr]) -> Expr:
-    """Whether one of several conditions holds."""
+    """Return whether one of several conditions holds."""
     return terms[0] if len(terms) == 1 else Junction("||", tuple(terms))
 
 

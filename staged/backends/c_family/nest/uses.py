@@ -70,5 +70,5 @@ def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
 
 
 def may_stop(s: Statement) -> bool:
-    """Whether a statement may stop the program."""
+    """Return whether a statement may stop the program."""
     return isinstance(s, CheckIndex) or isinstance(s, Compute) and is_checked(s.op, s.target.dtype)

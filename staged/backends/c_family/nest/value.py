@@ -21,10 +21,10 @@ class Value:
 
     @property
     def is_vector(self) -> bool:
-        """Whether its lanes may differ."""
+        """Return whether its lanes may differ."""
         return self.lanes > 1
 
 
 def is_zero(expr: Expr) -> bool:
-    """Whether an expression is the literal 0 of some type."""
+    """Return whether an expression is the literal 0 of some type."""
     return isinstance(expr, Literal) and expr.text in ("0", "0.0", "0.0f")

@@ -28,7 +28,8 @@ def makefile(artifact: Artifact, targets: Sequence[str] = ()) -> str:
     if variants:
         wide = " ".join(f"{name}_{variant.suffix}.o" for variant in variants)
         program = (
-            f"# On x86-64 {name}_dispatch.c chooses, when it runs, the text for the widest vectors that the processor has.\n"
+            f"# On x86-64 {name}_dispatch.c chooses, when it runs, the text for the widest vectors that the processor\n"
+            "# has.\n"
             "ifneq (,$(filter x86_64 amd64,$(shell $(CC) -dumpmachine | cut -d- -f1)))\n"
             f"PROGRAM := {name}_dispatch.o {wide}\n"
             "else\n"
@@ -88,13 +89,14 @@ _FLAGS = """\
 | `-fno-math-errno` | a square root is one instruction |
 | `-pthread`, `-lm` | threads, mathematical functions |
 
-`-Ofast` and `-ffast-math` are refused by the text: a NaN would go unseen. gcc's own vectorisers are switched off in the text:
-those of gcc 12 give wrong numbers.
+`-Ofast` and `-ffast-math` are refused by the text: a NaN would go unseen. gcc's own vectorisers are switched off in the
+text: those of gcc 12 give wrong numbers.
 """
 
 _DISPATCH = """
-`{name}.c` is the program to read, and to compile alone for any processor. {others} are the same for wider vectors; on x86-64
-`{name}_dispatch.c` takes the widest that the processor has when the program runs. So one build is fast on every machine.
+`{name}.c` is the program to read, and to compile alone for any processor. {others} are the same for wider vectors; on
+x86-64 `{name}_dispatch.c` takes the widest that the processor has when the program runs. So one build is fast on every
+machine.
 """
 _THREADS = "`--threads` is one per processor core if it is not given.\n"
 
@@ -102,7 +104,8 @@ _CALLING = """\
 ## Calling it from C, C++ and Python
 
 `make lib` builds {libraries}. `{name}.h` is the interface: fill `{name}_args`, give
-`{upper}_ARENA_BYTES` of zeroed memory aligned to 64 bytes, call `{name}`. `{upper}_..._SIZE` say how many elements arrays have.
+`{upper}_ARENA_BYTES` of zeroed memory aligned to 64 bytes, call `{name}`. `{upper}_..._SIZE` say how many elements
+arrays have.
 
 ```c
 {upper}_STATIC_ARENA(arena);  // or {name}_arena_create()
@@ -135,7 +138,8 @@ def readme(artifact: Artifact, building: str = _BUILT_AS_C, targets: Sequence[st
         dispatch += _THREADS if variants and artifact.threads != 1 else ""
         parts.append(_FLAGS.format(flags=" ".join([CFLAGS, *artifact.flags])) + dispatch)
     threads = (
-        f" With `host.team = {name}_team_create(threads)`, loops run on\nso many threads; `{name}_team_destroy` ends them."
+        f" With `host.team = {name}_team_create(threads)`, loops run on\n"
+        f"so many threads; `{name}_team_destroy` ends them."
         if artifact.threads != 1
         else ""
     )

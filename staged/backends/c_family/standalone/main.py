@@ -36,7 +36,8 @@ static void finish_output(void) {
     const bool failed = ferror(stdout) != 0;
     errno = 0;
     if (fclose(stdout) != 0 || failed) {
-        give_up(1, "standard output could not be written%s%s", errno == 0 ? "" : ": ", errno == 0 ? "" : strerror(errno));
+        give_up(1, "standard output could not be written%s%s", errno == 0 ? "" : ": ",
+                errno == 0 ? "" : strerror(errno));
     }
 }
 """
@@ -68,7 +69,8 @@ static bool parse_flags(int argc, char **argv) {
         } else if (i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0) {
             flags[k].value = argv[++i];
         } else {
-            give_up(2, "--%s has no value; one that begins with -- is given as --%s=VALUE", flags[k].name, flags[k].name);
+            give_up(2, "--%s has no value; one that begins with -- is given as --%s=VALUE", flags[k].name,
+                    flags[k].name);
         }
     }
     return false;
@@ -139,7 +141,8 @@ __attribute__((unused)) static double real_flag(const char *name, double most) {
 """
 
 _ARRAYS = r"""
-__attribute__((unused)) static void *array_flag(const char *name, const char *descr, size_t item, int axes, const int64_t *shape) {
+__attribute__((unused)) static void *array_flag(const char *name, const char *descr, size_t item, int axes,
+        const int64_t *shape) {
     const char *const path = needed(name);
     void *data = NULL;
     const char *const problem = npy_read(path, descr, item, axes, shape, &data);
@@ -149,7 +152,8 @@ __attribute__((unused)) static void *array_flag(const char *name, const char *de
     return data;
 }
 
-__attribute__((unused)) static void write_result(const char *folder, const char *name, const char *descr, size_t item, int axes,
+__attribute__((unused)) static void write_result(const char *folder, const char *name, const char *descr, size_t item,
+        int axes,
                                                  const int64_t *shape, const void *data) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s/%s.npy", folder, name) >= (int)sizeof path) {
@@ -220,7 +224,8 @@ def words_of_main() -> frozenset[str]:
 
 
 def flag_names(artifact: Artifact) -> dict[str, str]:
-    """By field: the flag of an input, or the file of a result. Labels hold what the user's dictionaries have as keys."""
+    """By field: the flag of an input, or the file of a result.
+    Labels hold what the user's dictionaries have as keys."""
     names: dict[str, str] = {}
     taken = set(_OWN_FLAGS)
     for parameter in artifact.parameters:

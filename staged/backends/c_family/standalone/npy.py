@@ -190,7 +190,10 @@ static const char *npy_read_header(FILE *file, npy_header *header) {
     npy_text text = {bytes, bytes + length};
     const bool is_header = npy_parse(&text, header);
     free(bytes);
-    return is_header ? NULL : NPY_REFUSE("not a .npy file: its header is no dictionary of 'descr', 'fortran_order' and 'shape'");
+    if (is_header) {
+        return NULL;
+    }
+    return NPY_REFUSE("not a .npy file: its header is no dictionary of 'descr', 'fortran_order' and 'shape'");
 }
 
 // Whether a header is of this type, order and shape; NULL, or what is different.
@@ -202,7 +205,8 @@ static const char *npy_compare(const npy_header *header, const char *descr, int 
         return NPY_REFUSE("expected dtype %s, the header says %s", descr, header->descr);
     }
     if (header->axes != axes) {
-        return NPY_REFUSE("has %s axes than expected: %d instead of %d", header->axes > axes ? "more" : "fewer", header->axes, axes);
+        return NPY_REFUSE("has %s axes than expected: %d instead of %d", header->axes > axes ? "more" : "fewer",
+                header->axes, axes);
     }
     for (int axis = 0; axis < axes; ++axis) {
         if (header->shape[axis] != shape[axis]) {
@@ -216,7 +220,8 @@ static const char *npy_compare(const npy_header *header, const char *descr, int 
     return NULL;
 }
 
-static const char *npy_read_from(FILE *file, const char *descr, size_t item, int axes, const int64_t *shape, void **data) {
+static const char *npy_read_from(FILE *file, const char *descr, size_t item, int axes, const int64_t *shape,
+        void **data) {
     npy_header header;
     const char *problem = npy_read_header(file, &header);
     if (problem == NULL) {
@@ -245,7 +250,8 @@ static const char *npy_read_from(FILE *file, const char *descr, size_t item, int
     return NPY_REFUSE("is cut off");
 }
 
-// Read an array that must have this type and shape, in C order. NULL, and `*data` is the caller's to free; else why not.
+// Read an array that must have this type and shape, in C order. NULL, and `*data` is the caller's to free; else why
+// not.
 __attribute__((unused)) static const char *npy_read(const char *path, const char *descr, size_t item, int axes,
                                                     const int64_t *shape, void **data) {
     *data = NULL;
@@ -278,7 +284,8 @@ __attribute__((unused)) static const char *npy_write(const char *path, const cha
         return NPY_REFUSE("cannot be written: %s", strerror(errno));
     }
     errno = 0;
-    bool is_written = fwrite(head, 1, 10, file) == 10 && fprintf(file, "%s%*s\n", header, padded - length - 1, "") == padded;
+    bool is_written = fwrite(head, 1, 10, file) == 10 && fprintf(file, "%s%*s\n", header, padded - length - 1,
+            "") == padded;
     is_written = is_written && fwrite(data, item, count, file) == count;
     if (fclose(file) != 0 || !is_written) {
         return NPY_REFUSE("cannot be written: %s", strerror(errno));

@@ -139,7 +139,8 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
     for name, wrong, kind, message in checks:
         text = (
             f"// The same, but `{wrong}` stops the program.\n"
-            f"__attribute__((unused)) static inline {t} st_checked_{name}_{dtype}(st_host *host, int site, {_two(dtype)}) {{\n"
+            f"__attribute__((unused)) static inline {t} "
+            f"st_checked_{name}_{dtype}(st_host *host, int site, {_two(dtype)}) {{\n"
             f"    if ({wrong}) {{\n"
             f'        st_fail(host, ST_{kind}_ERROR, site, "{message}");\n'
             "        return 0;\n"
@@ -154,7 +155,10 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
         high = f"{2 ** (bits - (1 if signed else 0))}.0{f}"
         stem = t.removesuffix("_t").upper()
         if signed:
-            comment = "Towards zero; the smallest number for what lies outside of the range and for NaN, as vectors and NumPy do."
+            comment = (
+                "Towards zero; the smallest number for what lies outside of the range and for NaN, as vectors and\n"
+                "// NumPy do."
+            )
             body = [f"return x >= {low} && x < {high} ? ({t})x : {stem}_MIN;"]
         else:
             comment = "Towards zero; the ends of the range for what lies outside, 0 for NaN."
@@ -205,7 +209,8 @@ __attribute__((unused)) static inline int64_t st_check_window(
 
 _CHECK_ELEMENTS = """\
 // 0, where an axis has a first element; else the program stops with a message.
-__attribute__((unused)) static inline int64_t st_check_elements(st_host *host, int site, int64_t extent, const char *message) {
+__attribute__((unused)) static inline int64_t st_check_elements(st_host *host, int site, int64_t extent,
+                                                                const char *message) {
     if (extent == 0) {
         st_fail(host, ST_VALUE_ERROR, site, "%s", message);
     }

@@ -14,7 +14,8 @@ def _check(dtype: str, c_type: str) -> Snippet:
 static bool st_check_finite_{dtype}(st_host *host, int site, const char *name, const {c_type} *x, int64_t count) {{
     for (int64_t i = 0; i < count; ++i) {{
         if (!(x[i] - x[i] == 0)) {{
-            st_fail(host, ST_NAN_ERROR, site, "`%s` has %s at position %lld", name, x[i] != x[i] ? "NaN" : "an infinity",
+            st_fail(host, ST_NAN_ERROR, site, "`%s` has %s at position %lld", name,
+                    x[i] != x[i] ? "NaN" : "an infinity",
                     (long long)i);
             return false;
         }}

@@ -9,8 +9,8 @@ from staged.backends.c_family.support.library import Snippet
 
 _FILES = """\
 // ---- files -----------------------------------------------------------------------------------
-// The files that are open, by number (modulo the number of places): numbers are not given twice, so that a closed file is
-// told from another one in its place. A program runs on one thread; helpers run kernels, which write nothing.
+// The files that are open, by number (modulo the number of places): numbers are not given twice, so that a closed file
+// is told from another one in its place. A program runs on one thread; helpers run kernels, which write nothing.
 enum { ST_FILES = 32 };
 
 typedef struct st_file {

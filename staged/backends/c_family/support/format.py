@@ -121,8 +121,8 @@ __attribute__((unused)) static int32_t st_format_text(char *out, const char *byt
 """
 
 _NUMBER = """\
-// A number from its parts: sign and prefix, then `digits` characters of `body` that take group separators (every `group`
-// of them), then the rest of `body`.
+// A number from its parts: sign and prefix, then `digits` characters of `body` that take group separators (every
+// `group` of them), then the rest of `body`.
 static int32_t st_format_parts(char *out, const char *head, const char *body, int32_t digits, int32_t group,
                                st_spec spec) {
     const int32_t head_length = (int32_t)strlen(head);
@@ -218,7 +218,8 @@ static st_digits st_shortest_digits(double x, bool is_single) {
     return st_round_to_digits(x, most);
 }
 
-// Lay digits out as Python does: with an exponent or without, at least one digit on both sides of a point that is there.
+// Lay digits out as Python does: with an exponent or without, at least one digit on both sides of a point that is
+// there.
 static void st_lay_out(char *out, const st_digits *made, bool has_exponent, bool keeps_point, bool keeps_fraction) {
     const int32_t point = has_exponent ? 1 : made->point;
     const int32_t begin = point <= 0 ? point - 1 : 0;
@@ -408,7 +409,8 @@ _ARRAY = """\
 typedef int32_t st_format_element(char *out, const void *data, int64_t index, st_spec spec);
 
 // An array in nested brackets, its elements padded on the left to one width.
-__attribute__((unused)) static void st_put_array(st_text *text, const void *data, st_format_element *format, int32_t rank,
+__attribute__((unused)) static void st_put_array(st_text *text, const void *data, st_format_element *format,
+        int32_t rank,
                                                  const int64_t *shape, st_spec spec) {
     char out[ST_FORMATTED];
     int64_t size = 1;

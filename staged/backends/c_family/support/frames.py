@@ -9,8 +9,8 @@ from staged.backends.c_family.support.library import Snippet
 
 _FRAMES = """\
 // ---- frames of calls -----------------------------------------------------------------------------
-// Memory given out in order and given back in the opposite one. It is in chunks that never move and are kept, so a program that
-// repeats itself stops allocating. All zero: empty.
+// Memory given out in order and given back in the opposite one. It is in chunks that never move and are kept, so a
+// program that repeats itself stops allocating. All zero: empty.
 typedef struct st_chunk {
     struct st_chunk *before;
     struct st_chunk *next;
@@ -127,7 +127,8 @@ __attribute__((unused)) static void st_frames_free(st_frames *frames) {
 
 _SEQUENCE = """\
 // ---- sequences --------------------------------------------------------------------------------------
-// What the turns of a loop have left, in the program's store. The elements of a sequence of sequences are `st_sequence`s.
+// What the turns of a loop have left, in the program's store. The elements of a sequence of sequences are
+// `st_sequence`s.
 typedef struct st_sequence {
     void *data;
     int64_t length;
@@ -149,7 +150,8 @@ static int st_sequence_make(st_host *host, st_frames *frames, int64_t length, si
 }
 
 // Zeros as long as `like`, whose elements are sequences `depth` levels down, then `bytes` each.
-__attribute__((unused)) static int st_sequence_zeros(st_host *host, st_frames *frames, st_sequence like, int depth, size_t bytes,
+__attribute__((unused)) static int st_sequence_zeros(st_host *host, st_frames *frames, st_sequence like, int depth,
+        size_t bytes,
                                                      st_sequence *made) {
     const size_t item = depth > 0 ? sizeof(st_sequence) : bytes;
     if (st_sequence_make(host, frames, like.length, item, made) != ST_OK) {
@@ -172,7 +174,8 @@ __attribute__((unused)) static int st_sequence_zeros(st_host *host, st_frames *f
 }
 
 // A copy of its own.
-__attribute__((unused)) static int st_sequence_copy(st_host *host, st_frames *frames, st_sequence given, int depth, size_t bytes,
+__attribute__((unused)) static int st_sequence_copy(st_host *host, st_frames *frames, st_sequence given, int depth,
+        size_t bytes,
                                                     st_sequence *made) {
     const size_t item = depth > 0 ? sizeof(st_sequence) : bytes;
     st_sequence copy = {NULL, 0};
@@ -221,7 +224,8 @@ __attribute__((unused)) static void st_sequence_add_{name}(st_sequence to, st_se
 
 _TAKE = """\
 // Move what a stack holds from `first` on into the store.
-__attribute__((unused)) static int st_sequence_take(st_host *host, st_frames *frames, st_stack *stack, int64_t first, size_t bytes,
+__attribute__((unused)) static int st_sequence_take(st_host *host, st_frames *frames, st_stack *stack, int64_t first,
+        size_t bytes,
                                                     st_sequence *made) {
     const int64_t length = stack->length - first;
     if (st_sequence_make(host, frames, length, bytes, made) != ST_OK) {

@@ -63,7 +63,7 @@ _WANTED_BY = {
     "progress": "draws a progress bar",
     "stack": "keeps what a loop without a known end needs for its gradient",
 }
-"""What a program does that needs a support function without such a form."""
+"""For each support function without such a form: what a program does that needs it."""
 
 
 def iso_c_form(snippet: Snippet) -> Snippet:
@@ -77,7 +77,8 @@ def iso_c_form(snippet: Snippet) -> Snippet:
     if any(word in part for word in _EXTENSIONS for part in (text, *includes)):
         does = _WANTED_BY.get(snippet.name, f"uses `{snippet.name}`")
         raise UnsupportedError(
-            f"the program {does}, which the target 'c99' has no way to: it has C99 without extensions, and static memory",
+            f"the program {does}, which the target 'c99' has no way to: it has C99 without extensions, and static "
+            "memory",
             hint="export it for 'portable', which every gcc and clang takes",
         )
     return replace(snippet, text=text, includes=includes)

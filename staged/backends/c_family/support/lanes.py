@@ -33,7 +33,8 @@ def _typedefs(dtype: str, lanes: int) -> str:
     c_name, size = _ITEMS[dtype]
     return (
         f"typedef {c_name} {dtype}x{lanes} __attribute__((vector_size({size * lanes})));\n"
-        f"typedef {c_name} {dtype}x{lanes}_u __attribute__((vector_size({size * lanes}), aligned({size}), may_alias));\n"
+        f"typedef {c_name} {dtype}x{lanes}_u "
+        f"__attribute__((vector_size({size * lanes}), aligned({size}), may_alias));\n"
     )
 
 

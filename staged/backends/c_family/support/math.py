@@ -465,7 +465,8 @@ const {v.T} y = {v.select("has_fraction", "up", "x")};
 
 
 def _lanes(v: Variety, expression: str) -> str:
-    """`expression` in x (and z) for each number. It begins as x: gcc 12 does not see that the loop writes every number."""
+    """`expression` in x (and z) for each number. It begins as x:
+    gcc 12 does not see that the loop writes every number."""
     if not v.is_vector:
         return f"const {v.T} y = {expression.replace('[i]', '')};\n"
     return f"""\

@@ -11,8 +11,8 @@ from staged.backends.c_family.support.library import Snippet
 
 _OWN_STACK = """\
 // ---- the program's own stack -------------------------------------------------------------------
-// A program that recurses runs on a stack that it reserves itself: the first call maps it, the system gives it memory as it
-// is touched, and it is kept until the arena goes. All zero: not mapped yet.
+// A program that recurses runs on a stack that it reserves itself: the first call maps it, the system gives it memory
+// as it is touched, and it is kept until the arena goes. All zero: not mapped yet.
 enum { ST_STACK_PAGE = 1 << 16 };
 #define ST_STACK_BYTES ((size_t)1 << 30)  // where `host` asks for none
 
@@ -45,7 +45,8 @@ static int st_recursion_ends(st_host *host, const st_own_stack *stack, int site,
     if (st_stop_requested(host)) {
         return st_interrupted(host, site);
     }
-    return st_fail(host, ST_RECURSION_ERROR, site, "`%s` recurses deeper than the program's stack of %zu bytes allows", function,
+    return st_fail(host, ST_RECURSION_ERROR, site, "`%s` recurses deeper than the program's stack of %zu bytes allows",
+            function,
                    stack->bytes);
 }
 
@@ -73,7 +74,8 @@ __attribute__((unused)) static int st_run_on_stack(st_own_stack *stack, size_t r
         st_own_stack_release(stack);
         void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base == MAP_FAILED) {
-            return st_fail(host, ST_MEMORY_ERROR, -1, "the system does not give the program's stack of %zu bytes", bytes);
+            return st_fail(host, ST_MEMORY_ERROR, -1, "the system does not give the program's stack of %zu bytes",
+                    bytes);
         }
         stack->base = base;
         stack->bytes = bytes;
@@ -98,7 +100,8 @@ __attribute__((unused)) static int st_run_on_stack(st_own_stack *stack, size_t r
         (void)pthread_attr_destroy(&attributes);
     }
     if (refused != 0) {
-        return st_fail(host, ST_RUNTIME_ERROR, -1, "the system does not give the program's stack a thread (error %d)", refused);
+        return st_fail(host, ST_RUNTIME_ERROR, -1, "the system does not give the program's stack a thread (error %d)",
+                refused);
     }
     (void)pthread_join(thread, NULL);
     if (run.status == ST_RECURSION_ERROR) {

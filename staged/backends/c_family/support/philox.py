@@ -149,8 +149,8 @@ typedef long long st_i64v __attribute__((vector_size(64)));
 """
 
 _BITS_VECTOR = """\
-// As many words as a vector has lanes, from word `element` on. A pair of 64-bit lanes holds the state of one block: a its
-// words 0 and 2, which are multiplied, b its words 1 and 3.
+// As many words as a vector has lanes, from word `element` on. A pair of 64-bit lanes holds the state of one block: a
+// its words 0 and 2, which are multiplied, b its words 1 and 3.
 static inline __attribute__((always_inline)) void st_random_bits_u32v(u32v *words, int64_t seed, int64_t stream,
                                                                       int64_t counter, int64_t element) {
     if ((element & 3) != 0) {

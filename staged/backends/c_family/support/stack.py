@@ -36,7 +36,8 @@ __attribute__((unused)) static int st_stack_push_part(st_host *host, st_stack *s
         }
         unsigned char *data = (unsigned char *)realloc(stack->data, capacity);
         if (data == NULL) {
-            return st_fail(host, ST_MEMORY_ERROR, -1, "out of memory: a loop keeps %zu bytes for its gradient, and %zu more",
+            return st_fail(host, ST_MEMORY_ERROR, -1,
+                    "out of memory: a loop keeps %zu bytes for its gradient, and %zu more",
                            used, bytes);
         }
         stack->data = data;

@@ -9,8 +9,8 @@ from staged.backends.c_family.support.library import Snippet
 
 _TEAM = """\
 // ---- threads ---------------------------------------------------------------------------------
-// A team shares a loop: whoever is free claims the next chunk of it, the caller included. So the caller can finish alone
-// when another process has the helper's core, and nobody waits for a helper that has claimed nothing.
+// A team shares a loop: whoever is free claims the next chunk of it, the caller included. So the caller can finish
+// alone when another process has the helper's core, and nobody waits for a helper that has claimed nothing.
 
 // Runs items [begin, end) of a loop. `thread` is below the size of the team and no two running calls share it.
 typedef void st_parallel_body(void *context, int64_t begin, int64_t end, int thread);

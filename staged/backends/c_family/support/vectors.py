@@ -22,7 +22,8 @@ def width_snippet(vector_bytes: int) -> str:
 
 
 def vector_snippet(dtype: str) -> str:
-    """The snippet with `<dtype>v`, a vector in registers, and `<dtype>v_u`, the same in memory at any item's address."""
+    """The snippet with `<dtype>v`, a vector in registers, and `<dtype>v_u`,
+    the same in memory at any item's address."""
     return f"vector_{dtype}"
 
 
@@ -37,8 +38,9 @@ def _types(dtype: DType) -> str:
 def select_text(name: str, mask: str) -> str:
     """The macro `st_select_<name>` for a vector type and the type of its comparisons."""
     return f"""\
-// Lane by lane `m ? a : b`, where `m` comes from a comparison. `b` is written twice: pass a name. With exclusive or, gcc
-// leaves the computation of a and b alone; a plain mask it would pull into their last addition, at the cost of fusing it.
+// Lane by lane `m ? a : b`, where `m` comes from a comparison. `b` is written twice: pass a name. With exclusive or,
+// gcc leaves the computation of a and b alone; a plain mask it would pull into their last addition, at the cost of
+// fusing it.
 #define st_select_{name}(m, a, b) (({name})((((({mask})(a)) ^ ({mask})(b)) & (m)) ^ ({mask})(b)))
 """
 

@@ -139,7 +139,7 @@ class BatchNorms:
 
 
 def _fits(x: TensorType, eps: float) -> bool:
-    """Whether cuDNN has batch norm for arrays of this type: some elements, and not too many."""
+    """Return whether cuDNN has batch norm for arrays of this type: some elements, and not too many."""
     if not all(isinstance(extent, int) for extent in x.shape) or eps < 0.0:
         return False
     return 0 < x.size < MOST_ELEMENTS and x.shape[0] <= MOST_IMAGES  # type: ignore[operator]
@@ -156,7 +156,7 @@ def _per_channel(x: TensorType) -> TensorType:
 
 
 def _is_fused(op: Op, users: Users) -> bool:
-    """Whether a kernel makes what an op takes, or takes what it gives."""
+    """Return whether a kernel makes what an op takes, or takes what it gives."""
     made = op.operands[0].behind(*MOVES)
     return made.producer is not None and _is_kernel(made.producer) or _reach_kernel(op.results, users)
 

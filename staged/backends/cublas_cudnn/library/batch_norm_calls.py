@@ -37,7 +37,8 @@ class _Call:
         return [name for name in ("weight", "bias") if name[0] in self.op.attrs["parts"]]
 
     def per_channel(self, name: str) -> str:
-        """The weight or the bias, which cuDNN always wants: where there is none, an array that is there from the start."""
+        """The weight or the bias, which cuDNN always wants: where there is none,
+        an array that is there from the start."""
         if name in self.given:
             return name
         field, part = filled_part(self.site, self.dtype, self.channels, 1.0 if name == "weight" else 0.0)

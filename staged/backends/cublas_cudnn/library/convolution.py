@@ -213,7 +213,8 @@ class Convolution:
 
 
 def activation_descriptor(site: int, form: Form) -> tuple[str, DevicePart]:
-    """The descriptor of what follows the bias: relu, through which NaN passes as everywhere in a program, or nothing."""
+    """The descriptor of what follows the bias: relu, through which NaN passes as everywhere in a program,
+    or nothing."""
     name = f"activation_{form.activation or 'identity'}"
     mode = f"CUDNN_ACTIVATION_{(form.activation or 'identity').upper()}"
     setting = f"cudnnSetActivationDescriptor(gpu->{name}, {mode}, CUDNN_PROPAGATE_NAN, 0.0)"
@@ -278,8 +279,8 @@ def emit_convolution(op: Op, name: str, site: int, form: Form, options: DeviceOp
         w.line(f"const float alpha = {scale_of(form.alpha, convolution.dtype)};")
         w.line("const float beta = 0.0f;  // nothing is added but the bias")
         arguments = [
-            "&alpha", f"gpu->{fields['x']}", "a", f"gpu->{fields['w']}", "b", f"gpu->{fields['window']}", fields["plan"],
-            "gpu->cudnn_workspace", "gpu->cudnn_workspace_bytes", "&beta", f"gpu->{fields['y']}", "c",
+            "&alpha", f"gpu->{fields['x']}", "a", f"gpu->{fields['w']}", "b", f"gpu->{fields['window']}",
+            fields["plan"], "gpu->cudnn_workspace", "gpu->cudnn_workspace_bytes", "&beta", f"gpu->{fields['y']}", "c",
             f"gpu->{fields['bias']}", "bias", f"gpu->{fields['activation']}", f"gpu->{fields['y']}", "c",
         ]  # fmt: skip
         write_call(w, "CUDNN_CHECK", "cudnnConvolutionBiasActivationForward(gpu->cudnn", arguments)

@@ -128,7 +128,7 @@ def _call(context: RecordContext, with_gradient: bool, log_probs: Array, *texts:
 
 
 def _fits(op: Op) -> bool:
-    """Whether cuDNN has the loss for operands of these sizes, blank 0, behind a `log_softmax`."""
+    """Return whether cuDNN has the loss for operands of these sizes, blank 0, behind a `log_softmax`."""
     log_probs, targets = (operand.tensor for operand in op.operands[:2])
     sizes = (*log_probs.shape, targets.shape[1])
     if log_probs.dtype is not f32 or op.attrs["blank"] != 0 or not all(isinstance(size, int) for size in sizes):
@@ -145,7 +145,7 @@ def _fits(op: Op) -> bool:
 
 
 def _is_normalized(value: Value) -> bool:
-    """Whether `log_softmax` along the last axis makes it, but for where its rows stand."""
+    """Return whether `log_softmax` along the last axis makes it, but for where its rows stand."""
     classes = value.tensor.shape[-1]
     while True:
         op = value.producer
@@ -231,7 +231,8 @@ def _batch(log_probs: Array, targets: Array, input_lengths: Array, target_length
     steps, _, classes = (int(extent) for extent in log_probs.shape)  # type: ignore[arg-type]
     # Reading a table of all labels that there are checks these.
     texts = at_labels(arange(classes), targets, "letter")
-    counts, inputs = _between(0, target_lengths, int(targets.shape[1])), _between(0, input_lengths, steps)  # type: ignore[arg-type]
+    counts = _between(0, target_lengths, int(targets.shape[1]))  # type: ignore[arg-type]
+    inputs = _between(0, input_lengths, steps)
     return _Batch(texts, counts, inputs, steps, classes)
 
 

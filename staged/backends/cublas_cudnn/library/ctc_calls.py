@@ -16,7 +16,7 @@ from staged.ir.nodes import Op
 from staged.ir.types import bound
 
 _ALGORITHM = "CUDNN_CTC_LOSS_ALGO_DETERMINISTIC"
-"""Whatever the program allows: the other one is known to give NaN."""
+"""The algorithm, whatever the program allows: the other one is known to give NaN."""
 
 
 def emit_loss(op: Op, name: str, site: int) -> LibraryCall:

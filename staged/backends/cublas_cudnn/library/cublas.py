@@ -132,12 +132,12 @@ class Product:
 
     @property
     def has_vector(self) -> bool:
-        """Whether a side of the product is a vector."""
+        """Return whether a side of the product is a vector."""
         return 1 in (self.m, self.n)
 
     @property
     def is_dot(self) -> bool:
-        """Whether both are, once."""
+        """Return whether both are, once."""
         return self.m == self.n == self.batch == 1
 
     def __str__(self) -> str:

@@ -49,7 +49,7 @@ class Form:
 
     @property
     def is_linear(self) -> bool:
-        """Whether it is a scaled sum, as every library has it."""
+        """Return whether it is a scaled sum, as every library has it."""
         return self.bias is None and not self.activation
 
 
@@ -67,7 +67,7 @@ def form_of(kind: str, body: Block) -> Form | None:
 
 
 def is_taken(kind: str, form: Form, dtype: DType, shape: tuple[Any, ...]) -> bool:
-    """Whether a library has this form for this product: cublasLt and cuDNN add biases in f32."""
+    """Return whether a library has this form for this product: cublasLt and cuDNN add biases in f32."""
     if not dtype.is_float or 0 in shape:
         return form == Form()
     if form.is_linear:

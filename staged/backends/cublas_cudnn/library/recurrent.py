@@ -141,7 +141,9 @@ class Recurrent:
         return Way(write)
 
     def stands_alone(self, op: Op, taken: Sequence[Value]) -> bool:
-        """Whether a reverse reads nothing that a forward has kept for it but the sequence, as a plain layer's does not."""
+        """Return whether a reverse reads nothing that a forward has kept for it but the sequence, as a plain layer's
+        does not.
+        """
         layer = LAYERS[_layer_of(op)]
         ys = op.operands[len(op.attrs["given"]) + len(taken)]
         return not layer.kept and set(op.attrs["given"]) <= set(COTANGENTS) and _fits(taken, (ys,))
@@ -175,7 +177,7 @@ def _in_order(sequence: Array, op: Op) -> Array:
 
 
 def _fits(operands: Sequence[Value], results: Sequence[Value]) -> bool:
-    """Whether cuDNN takes arrays of these sizes: something of everything, and not too much."""
+    """Return whether cuDNN takes arrays of these sizes: something of everything, and not too much."""
     types: list[TensorType] = [operand.tensor for operand in operands]
     steps_batch = types[0].shape[:2]
     sizes = [type.size for type in types]
@@ -190,8 +192,8 @@ def _fits(operands: Sequence[Value], results: Sequence[Value]) -> bool:
 
 
 def _is_reverse(user: Op, forward: Op, layer: Layer) -> bool:
-    """Whether an op is the reverse of a layer, of these very operands and results, and of no cotangent but those cuDNN
-    takes.
+    """Return whether an op is the reverse of a layer, of these very operands and results, and of no cotangent but those
+    cuDNN takes.
     """
     name = forward.attrs["name"]
     if user.declared is not COMPOSITE or user.attrs["name"] != f"{name}_backward" or user.device != forward.device:
@@ -208,7 +210,9 @@ def _is_reverse(user: Op, forward: Op, layer: Layer) -> bool:
 
 
 def _is_next(forward: Op, reverse: Op, block: Block) -> bool:
-    """Whether the reverse follows in the same block, and no function is called in between that may come by here again."""
+    """Return whether the reverse follows in the same block, and no function is called in between that may come by here
+    again.
+    """
     if reverse not in block.ops:
         return False
     between = block.ops[block.ops.index(forward) + 1 : block.ops.index(reverse)]

@@ -36,7 +36,8 @@ _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 _WEIGHTS = ("w_ih", "w_hh", "b_ih", "b_hh")
 
 _FIND_WEIGHTS = """\
-// Where the weights of a layer begin in its weight space, in bytes: w_ih, w_hh, b_ih, b_hh. `gate` is what a gate takes of each.
+// Where the weights of a layer begin in its weight space, in bytes: w_ih, w_hh, b_ih, b_hh. `gate` is what a gate takes
+// of each.
 static int find_weights(Device *gpu, st_host *host, int site, cudnnRNNDescriptor_t layer, size_t space, int gates,
         const size_t *gate, size_t *places) {
     for (int linear = 0; linear < 2 * gates; ++linear) {
@@ -138,8 +139,8 @@ class _Layer:
             [
                 "CUDNN_RNN_ALGO_STANDARD", f"CUDNN_{_MODES[self.mode]}",
                 "CUDNN_RNN_DOUBLE_BIAS" if self.biases else "CUDNN_RNN_NO_BIAS", "CUDNN_UNIDIRECTIONAL",
-                "CUDNN_LINEAR_INPUT", data_type, data_type, self.math, str(self.inputs), str(self.hidden), str(self.hidden), "1",
-                "gpu->no_dropout", "CUDNN_RNN_PADDED_IO_ENABLED",
+                "CUDNN_LINEAR_INPUT", data_type, data_type, self.math, str(self.inputs), str(self.hidden),
+                str(self.hidden), "1", "gpu->no_dropout", "CUDNN_RNN_PADDED_IO_ENABLED",
             ]
         )  # fmt: skip
         part = descriptor_part(

@@ -41,7 +41,8 @@ class Kept:
 
 
 def reverses_of(block: Block, kept_by: Callable[[Op], Collection[Value]]) -> Mapping[Op, Kept]:
-    """By op, the reverses that read what it has kept; `kept_by` gives the operands of a reverse that are so, else none."""
+    """By op, the reverses that read what it has kept; `kept_by` gives the operands of a reverse that are so,
+    else none."""
     found: dict[Op, Kept] = {}
     for op in walk_ops(block):
         for value in kept_by(op):
@@ -57,7 +58,7 @@ def reverses_of(block: Block, kept_by: Callable[[Op], Collection[Value]]) -> Map
 
 
 def nobody_else_reads(values: Collection[Value], kept: Kept, users: Users) -> bool:
-    """Whether all that reads these kept values of an op is its reverses, by the way that was found."""
+    """Return whether all that reads these kept values of an op is its reverses, by the way that was found."""
     own = dict.fromkeys(values) | kept.route.values
     for value in own:
         passed_on = 0

@@ -107,7 +107,7 @@ def _other(op: Op, value: Value) -> Value:
 
 
 def _is_only_for(value: Value, update: Op, users: Users) -> bool:
-    """Whether only `update`, and gradients, want a value."""
+    """Return whether only `update`, and gradients, want a value."""
     for user in users.get(value, ()):
         if user is update or user is not None and user.attrs.get("name") == "batch_norm_backward":
             continue

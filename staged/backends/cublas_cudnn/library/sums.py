@@ -100,7 +100,7 @@ class WeightGradients:
         )
 
     def is_pair(self, total: Op, product: Op | None, block: Block) -> bool:
-        """Whether a sum and a product are the gradients of a bias and a weight, and better off in one call."""
+        """Return whether a sum and a product are the gradients of a bias and a weight, and better off in one call."""
         if product is None or total.declared is not prims.SUM or product.declared is not prims.MATMUL:
             return False
         (summed,), (a, b) = total.operands, product.operands
@@ -120,7 +120,7 @@ class WeightGradients:
         return fits and not _is_of_kernel(summed) and self.is_wanted(total, product)
 
     def is_wanted(self, total: Op, product: Op) -> bool:
-        """Whether both are read, and the product is not one that is made in the place of what it is added to."""
+        """Return whether both are read, and the product is not one that is made in the place of what it is added to."""
         readers = self.users.get(product.result, ())
         joins = len(readers) == 1 and readers[0] is not None and readers[0].declared in _LINEAR
         return bool(readers) and not joins and bool(self.users.get(total.result))
@@ -131,7 +131,7 @@ def _behind_reshapes(value: Value) -> Value:
 
 
 def _is_of_kernel(value: Value) -> bool:
-    """Whether a kernel makes it, which adds it up on the way; none makes a piece of an array."""
+    """Return whether a kernel makes it, which adds it up on the way; none makes a piece of an array."""
     op = _behind_reshapes(value).producer
     if op is None or op.declared.is_view:
         return False

@@ -24,8 +24,8 @@ FAILED = Variable(RECORD, pointer(word("st_device_failure"), Space.GLOBAL))
 
 
 class DeviceStatements:
-    """Lowers what differs on a device from statements on single numbers elsewhere. `in_team`: others wait for this
-    thread."""
+    """Lowers what differs on a device from statements on single numbers elsewhere. `in_team`:
+    others wait for this thread."""
 
     def __init__(self, low: Lowering, dialect: GpuDialect, in_team: bool) -> None:
         self.low = low
@@ -65,7 +65,7 @@ class DeviceStatements:
 
 
 def may_fail(s: Statement) -> bool:
-    """Whether a statement may stop the program; a division by a number that is not 0 cannot."""
+    """Return whether a statement may stop the program; a division by a number that is not 0 cannot."""
     if not isinstance(s, Compute):
         return isinstance(s, CheckIndex)
     if not is_checked(s.op, s.target.dtype):
@@ -75,8 +75,8 @@ def may_fail(s: Statement) -> bool:
 
 
 def number_axes(low: Lowering, axes: Sequence[Axis], item: Variable, used: Container[Axis] | None = None) -> None:
-    """The loop variables of an item: quotients and remainders where several loops became one; `used`: the ones
-    needed."""
+    """The loop variables of an item: quotients and remainders where several loops became one; `used`:
+    the ones needed."""
     if len(axes) == 1:
         low.axes[axes[0]] = item
         return

@@ -1,5 +1,5 @@
-"""Items that a team of threads shares: what each thread does of the loops, and how their totals are brought
-together."""
+"""Items that a team of threads shares: what each thread does of the loops,
+and how their totals are brought together."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TeamStatements:
         self.is_mine: Expr | None = None
         """The condition that the item of a team exists; None if it always does."""
         self.sharing = False
-        """Whether the team is in a loop that it shares, each thread at iterations of its own."""
+        """True if the team is in a loop that it shares, each thread at iterations of its own."""
         self.unseen: frozenset[ArrayRef] = frozenset()
         """Workspace that threads of the team have written, which the others need not see yet."""
         self.low.statements |= {Store: self.store, Guarded: self.guarded, Loop: self.loop}
@@ -65,8 +65,8 @@ class TeamStatements:
         return first if self.is_mine is None else Junction("&&", (first, self.is_mine))
 
     def item(self, body: tuple[Statement, ...]) -> None:
-        """All that a team does for an item. What follows its last loop is one thread's: it alone reads what it
-        overwrites."""
+        """All that a team does for an item. What follows its last loop is one thread's:
+        it alone reads what it overwrites."""
         count = len(body) - len(last_of(body))
         tail = body[count:]
         if any(isinstance(s, Store) for s in tail):

@@ -182,13 +182,15 @@ extern "C" {
 // A function per type, each a line of parameters away from its template.
 #define FOR_TYPE(P, T)                                                                                                 \
     cublasStatus_t cublas##P##gemm_v2(                                                                                 \
-        cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const T *alpha, \
+        cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, \
+        const T *alpha, \
         const T *A, int lda, const T *B, int ldb, const T *beta, T *C, int ldc) {                                      \
         const Gemm g{transa, transb, m, n, k, lda, ldb, ldc};                                                          \
         return gemm("cublas" #P "gemm", handle, g, alpha, beta, [=](int) { return Operands<T>{A, B, C}; });            \
     }                                                                                                                  \
     cublasStatus_t cublas##P##gemmStridedBatched(                                                                      \
-        cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const T *alpha, \
+        cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, \
+        const T *alpha, \
         const T *A, int lda, long long strideA, const T *B, int ldb, long long strideB, const T *beta, T *C, int ldc,  \
         long long strideC, int batch) {                                                                                \
         const Gemm g{transa, transb, m, n, k, lda, ldb, ldc, batch};                                                   \
@@ -197,7 +199,8 @@ extern "C" {
         });                                                                                                            \
     }                                                                                                                  \
     cublasStatus_t cublas##P##gemmBatched(                                                                             \
-        cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, const T *alpha, \
+        cublasHandle_t handle, cublasOperation_t transa, cublasOperation_t transb, int m, int n, int k, \
+        const T *alpha, \
         const T *const A[], int lda, const T *const B[], int ldb, const T *beta, T *const C[], int ldc, int batch) {   \
         const Gemm g{transa, transb, m, n, k, lda, ldb, ldc, batch};                                                   \
         return gemm_of_pointers("cublas" #P "gemmBatched", handle, g, alpha, A, B, beta, C);                           \

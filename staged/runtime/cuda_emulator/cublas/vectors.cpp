@@ -243,7 +243,8 @@ extern "C" {
         long long strideA, const T *x, int incx, long long stridex, const T *beta, T *y, int incy, long long stridey,  \
         int batch) {                                                                                                   \
         return gemv<T>(                                                                                                \
-            "cublas" #P "gemvStridedBatched", handle, trans, m, n, alpha, {A, lda}, strideA, x, incx, stridex, beta, y, \
+            "cublas" #P "gemvStridedBatched", handle, trans, m, n, alpha, \
+            {A, lda}, strideA, x, incx, stridex, beta, y, \
             incy, stridey, batch);                                                                                     \
     }                                                                                                                  \
     cublasStatus_t cublas##P##ger_v2(                                                                                  \

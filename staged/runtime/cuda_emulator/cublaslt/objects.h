@@ -38,8 +38,8 @@ struct MatmulPreference : Object {
     uint32_t alignment[4] = {256, 256, 256, 256};  // bytes that the addresses of A, B, C and D are multiples of
 };
 
-// What the data of an algorithm is here: the product that it was chosen for, the workspace that it needs, and the alignment
-// that it counts on.
+// What the data of an algorithm is here: the product that it was chosen for, the workspace that it needs, and the
+// alignment that it counts on.
 enum { FOR_PRODUCT, NEEDS_WORKSPACE, COUNTS_ON_A, COUNTS_ON_B, COUNTS_ON_C, COUNTS_ON_D };
 
 // The objects behind cublasLt's pointers. They must be known to live before anything is read of them: see

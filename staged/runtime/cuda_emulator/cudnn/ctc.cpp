@@ -4,8 +4,8 @@
 // activations, whether or not the softmax is taken here. Label 0 is the blank. A label that cannot be had from its
 // input, for want of steps between equal characters, costs infinity; its gradient is zero or left alone, as the
 // descriptor says. One of more characters than its input has steps is refused: cuDNN reads what is not there. So are
-// labels of more than 255 characters. NaN is what cuDNN makes no promise of: gradients beyond the end of an input, which
-// some versions leave alone, and of a probability of 0.
+// labels of more than 255 characters. NaN is what cuDNN makes no promise of: gradients beyond the end of an input,
+// which some versions leave alone, and of a probability of 0.
 
 #include "tensors.h"
 
