@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-import staged.autodiff.reverse as reverse_module
 import staged.program as program_module
 from staged.autodiff.activity import Activity
 from staged.autodiff.cotangents import Cotangents
-from staged.autodiff.reverse import Reverse
+from staged.autodiff.reverse import REVERSES, Reverse
 from staged.ir.nodes import Op, Value, walk_ops
+from staged.ir.structure import CALL, FOR, IF, WHILE
 from staged.ir.trips import COUNT
 from staged.ir.types import SequenceType
 from staged.ops.primitive import PRIMITIVES
@@ -141,7 +141,7 @@ def _swap_blocks(reverse: Reverse, made: Op) -> None:
 
 
 def _take_the_other_branch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Reverse, "branches", _after(Reverse.branches, "if", _swap_blocks))
+    patch.setitem(REVERSES, IF, _after(REVERSES[IF], "if", _swap_blocks))
 
 
 other_branch_taken = _fault(_take_the_other_branch)
@@ -155,7 +155,8 @@ def _after_loops(change: Callable[[Reverse, Op], None]) -> Plant:
     """`change` is done to every reverse loop."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(reverse_module, "reverse_loop", _after(reverse_module.reverse_loop, "for", change))
+        for loop in (FOR, WHILE):
+            patch.setitem(REVERSES, loop, _after(REVERSES[loop], "for", change))
 
     return plant
 
@@ -237,7 +238,7 @@ def _after_calls(change: Callable[[Reverse, Op, Op | None], None]) -> Plant:
     """`change` is done to every call of a backward function; it sees the one written before it in the same block."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        right = reverse_module.reverse_call
+        right = REVERSES[CALL]
 
         def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
             ops = _open_ops(reverse)
@@ -246,7 +247,7 @@ def _after_calls(change: Callable[[Reverse, Op, Op | None], None]) -> Plant:
             made = next(made for made in reversed(ops) if made.name == "call")
             change(reverse, made, before[-1] if before else None)
 
-        patch.setattr(reverse_module, "reverse_call", reverse_call)
+        patch.setitem(REVERSES, CALL, reverse_call)
 
     return plant
 

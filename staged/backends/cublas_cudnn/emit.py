@@ -84,6 +84,7 @@ typedef unsigned long long uint64_t;
 #define INT64_MIN (-9223372036854775807LL - 1)
 #define INT64_MAX 9223372036854775807LL
 #define INT64_C(value) value##LL
+#define UINT64_C(value) value##ULL
 #define UINT8_MAX 255
 #define UINT32_MAX 4294967295u
 #else
