@@ -31,7 +31,7 @@ from staged import nn, optim
 
 PHASES = {
     "arguments": ("staged.api", "flatten_arguments"),
-    "conversion": ("staged.frontend.calls", "as_converted"),
+    "conversion": ("staged.frontend.calls.call", "as_converted"),
     "trace": ("staged.api", "trace"),
     "guards": ("staged.api", "entry_for"),
     "key": ("staged.api", "StagedFunction._program"),

@@ -40,15 +40,13 @@ from staged.errors import (
     UnboundNameError,
     UnsupportedError,
 )
-from staged.frontend.batches import batches
-from staged.frontend.dimensions import dim
-from staged.frontend.foreign import pure
-from staged.frontend.generator import seed
+from staged.frontend.calls.foreign import pure
+from staged.frontend.constructs.batches import batches
+from staged.frontend.constructs.iterables import range_ as range
+from staged.frontend.constructs.regions import GPU, to, with_backend
+from staged.frontend.constructs.stack import Stack
+from staged.frontend.devices.resident import DeviceArray
 from staged.frontend.gpu_func.function import gpu_func
-from staged.frontend.iterables import range_ as range
-from staged.frontend.regions import GPU, to, with_backend
-from staged.frontend.resident import DeviceArray
-from staged.frontend.stack import Stack
 from staged.frontend.transforms import (
     checkpoint,
     custom_vjp,
@@ -62,7 +60,9 @@ from staged.frontend.transforms import (
     vjp,
     vmap,
 )
-from staged.frontend.variable import Variable
+from staged.frontend.values.dimensions import dim
+from staged.frontend.values.generator import seed
+from staged.frontend.values.variable import Variable
 from staged.gradient_check import check_grads
 from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i32, i64, u8, u32
 from staged.ir.types import bool_ as bool

@@ -12,15 +12,15 @@ from staged.depth import goes_deep
 from staged.dispatch import Entry, Programs, ProgramUse, entry_for, region_key
 from staged.eager import eager_call, eager_names, is_eager, unwrap, wrap
 from staged.errors import ProgramRecursionError, StagedError
-from staged.frontend import trees
-from staged.frontend.arguments import flatten_arguments
-from staged.frontend.calls import call
-from staged.frontend.generator import OF_THREAD, Generator, checked_seed, default_with
-from staged.frontend.resident import open_regions
-from staged.frontend.sources import remember, remember_modules
-from staged.frontend.staged_calls import call_staged
-from staged.frontend.trace import TracedFunction, trace
-from staged.frontend.tracing import current_trace
+from staged.frontend.calls.arguments import flatten_arguments
+from staged.frontend.calls.call import call
+from staged.frontend.calls.staged_calls import call_staged
+from staged.frontend.devices.resident import open_regions
+from staged.frontend.syntax.sources import remember, remember_modules
+from staged.frontend.trace.context import current_trace
+from staged.frontend.trace_function import TracedFunction, trace
+from staged.frontend.values import trees
+from staged.frontend.values.generator import OF_THREAD, Generator, checked_seed, default_with
 from staged.guards.guard import Reason
 from staged.ir.fingerprint import ProgramKey
 from staged.ops.context import context_or_none

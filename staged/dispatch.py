@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import optree
 
-from staged.frontend.arguments import as_argument, is_static_node, staged_type
-from staged.frontend.generator import Generator
-from staged.frontend.resident import BorrowedArray, DeviceArray, ambient_options, ambient_region, device_of
-from staged.frontend.signatures import bound_arguments
-from staged.frontend.trace import TracedFunction
+from staged.frontend.calls.arguments import as_argument, is_static_node, staged_type
+from staged.frontend.calls.signatures import bound_arguments
+from staged.frontend.devices.resident import BorrowedArray, DeviceArray, ambient_options, ambient_region, device_of
+from staged.frontend.trace_function import TracedFunction
+from staged.frontend.values.generator import Generator
 from staged.guards.check import Check, DeadError, Writer
 from staged.guards.expected import TooLargeError, expected_argument, held, same
 from staged.guards.guard import Reason

@@ -29,9 +29,9 @@ from staged.errors import (
     StagedValueError,
     StagingError,
 )
-from staged.frontend.effects import check_effect
-from staged.frontend.generator import OF_THREAD, Generator
-from staged.frontend.try_ import is_anything_waited_for, is_waited_for
+from staged.frontend.constructs.try_ import is_anything_waited_for, is_waited_for
+from staged.frontend.trace.effects import check_effect
+from staged.frontend.values.generator import OF_THREAD, Generator
 from staged.ir.declaration import prims
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import METHODS, Array, StagedArray

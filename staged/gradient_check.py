@@ -11,10 +11,10 @@ import numpy as np
 
 from staged.api import StagedFunction, function
 from staged.eager import eager
-from staged.frontend import trees
-from staged.frontend.calls import call
-from staged.frontend.generator import numbers_again
+from staged.frontend.calls.call import call
 from staged.frontend.transforms import grad, jvp
+from staged.frontend.values import trees
+from staged.frontend.values.generator import numbers_again
 from staged.ir.types import f64
 from staged.ops.array import METHODS
 from staged.ops.promote import as_array

@@ -17,13 +17,13 @@ import numpy as np
 from staged.backends.registry import choose
 from staged.eager import drawn
 from staged.errors import ArgumentError, StagedError, article
-from staged.frontend import trees
-from staged.frontend.arguments import as_argument, staged_type
-from staged.frontend.device_options import device_options
-from staged.frontend.generator import default_of_thread
-from staged.frontend.regions import checked_device
-from staged.frontend.resident import LoadedArray, ambient_device, ambient_options, find_kept
-from staged.frontend.tracing import current_trace
+from staged.frontend.calls.arguments import as_argument, staged_type
+from staged.frontend.constructs.regions import checked_device
+from staged.frontend.devices.device_options import device_options
+from staged.frontend.devices.resident import LoadedArray, ambient_device, ambient_options, find_kept
+from staged.frontend.trace.context import current_trace
+from staged.frontend.values import trees
+from staged.frontend.values.generator import default_of_thread
 from staged.ir.types import CPU, Device
 from staged.ops.context import context_or_none
 from staged.ops.random import words

@@ -15,12 +15,12 @@ import numpy as np
 from staged.artifact import Artifact
 from staged.errors import DTypeError, StagedError
 from staged.explain import explain
-from staged.frontend.arguments import Argument, as_argument, flatten_arguments
-from staged.frontend.captured import own_arrays
-from staged.frontend.join import Template
-from staged.frontend.resident import DeviceArray
-from staged.frontend.trace import TracedFunction
-from staged.frontend.variable import host_buffers
+from staged.frontend.calls.arguments import Argument, as_argument, flatten_arguments
+from staged.frontend.devices.resident import DeviceArray
+from staged.frontend.trace.captured import own_arrays
+from staged.frontend.trace_function import TracedFunction
+from staged.frontend.values.join import Template
+from staged.frontend.values.variable import host_buffers
 from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.ir.types import TensorType

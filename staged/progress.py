@@ -14,10 +14,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from staged.errors import StagingError
-from staged.frontend.iterables import SeesLocals, StagedIterable, as_staged_iterable, nth
-from staged.frontend.join import WEAK_INT, materialise
-from staged.frontend.strings import Part, encode, message_parts
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.constructs.iterables import SeesLocals, StagedIterable, as_staged_iterable, nth
+from staged.frontend.constructs.strings import Part, encode, message_parts
+from staged.frontend.trace.context import TraceContext, current_trace
+from staged.frontend.values.join import WEAK_INT, materialise
 from staged.ir.nodes import IO, Op
 from staged.ir.structure import PROGRESS_END
 from staged.ops.array import Array

@@ -4,7 +4,7 @@ come from.
 
 from __future__ import annotations
 
-from staged.frontend.generator import Generator, default_generator
+from staged.frontend.values.generator import Generator, default_generator
 from staged.ops.random import bernoulli, bits, integers, normal, permutation, uniform
 
 __all__ = ["Generator", "bernoulli", "bits", "default_generator", "integers", "normal", "permutation", "uniform"]

@@ -11,8 +11,8 @@ import numpy as np
 
 from staged.artifact import Parameter
 from staged.errors import ProgramMemoryError
-from staged.frontend.resident import BorrowedArray, DeviceArray, LoadedArray, find_kept, set_dlpack_reader
-from staged.frontend.variable import Variable
+from staged.frontend.devices.resident import BorrowedArray, DeviceArray, LoadedArray, find_kept, set_dlpack_reader
+from staged.frontend.values.variable import Variable
 from staged.ir.types import CPU, Device, shape_text
 from staged.remote import Remote
 from staged.runtime.cuda.borrowed import device_interface

@@ -26,7 +26,8 @@ import numpy as np
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+"""The folder of this package."""
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 _HELPERS = functools.__file__
 BODY = "__staged_"
@@ -116,14 +117,14 @@ def _is_between(file: str) -> bool:
 
 def is_library_file(file: str) -> bool:
     """Return whether `file` is part of this package (its frames are never shown as the user's place)."""
-    return file.startswith(_PACKAGE)
+    return file.startswith(PACKAGE)
 
 
 def _library_folders() -> tuple[str, ...]:
     folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else [])
     folders.add(site.getusersitepackages())
-    return (_PACKAGE, *(os.path.realpath(folder) + os.sep for folder in folders if folder))
+    return (PACKAGE, *(os.path.realpath(folder) + os.sep for folder in folders if folder))
 
 
 _LIBRARIES = _library_folders()

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from staged.autodiff.rules import closed_over, no_forward
 from staged.errors import GradientError
-from staged.frontend.try_ import unheard
+from staged.frontend.constructs.try_ import unheard
 from staged.ir.declaration import prims
 from staged.ops.array import METHODS, Array
 from staged.ops.context import Whole

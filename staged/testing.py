@@ -30,9 +30,9 @@ import numpy as np
 from staged.api import StagedFunction, function
 from staged.eager import eager
 from staged.errors import StagedError
-from staged.frontend import trees
-from staged.frontend.generator import numbers_again
-from staged.frontend.variable import Variable
+from staged.frontend.values import trees
+from staged.frontend.values.generator import numbers_again
+from staged.frontend.values.variable import Variable
 from staged.gradient_check import check_grads as check_grads
 from staged.ir.types import dtype_of
 from staged.ops.array import Array

@@ -45,6 +45,16 @@ EVERYTHING = {*ALLOWED, *PUBLIC_PARTS, "top"}
 ALLOWED |= {part: {"top", *PUBLIC_PARTS} for part in PUBLIC_PARTS}
 ALLOWED["top"] = EVERYTHING
 
+# The folders of `frontend`, from the bottom: each imports itself and those of the floors below. "" is the files beside them.
+FRONT_END = (
+    ("syntax", "trace"),
+    ("values", "devices"),
+    ("exits",),
+    ("calls",),
+    ("constructs", "transforms"),
+    ("", "gpu_func"),
+)
+
 # Imports inside functions: they hide what a file depends on, so each has a reason.
 LATE: dict[tuple[str, str], str] = {
     ("staged/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
@@ -250,6 +260,40 @@ def violations_of_users(root: Path) -> list[str]:
 def test_every_import_points_up_the_table() -> None:
     found = violations(ROOT)
     assert not found, "\n".join(["", *found])
+
+
+def folders_upwards(root: Path) -> list[str]:
+    """Imports in `frontend` that lead to another folder that is on no lower floor."""
+    floors = {f"staged.frontend.{folder}".rstrip("."): floor for floor, folders in enumerate(FRONT_END) for folder in folders}
+
+    def folder_of(module: str) -> str:
+        folder = ".".join(module.split(".")[:3])
+        return folder if folder in floors else "staged.frontend"
+
+    found = []
+    for module, reached in arrows(root).items():
+        for target, made in reached.items():
+            if module.startswith("staged.frontend") and target.startswith("staged.frontend."):
+                here, there = folder_of(module), folder_of(target)
+                if here != there and floors[there] >= floors[here]:
+                    found.append(f"{made}: `{there}` is not below `{here}`")
+    return found
+
+
+def test_folders_of_the_front_end_point_one_way() -> None:
+    found = folders_upwards(ROOT)
+    assert not found, "\n".join(["", *found])
+
+
+def test_planted_import_of_a_higher_folder_is_found(tmp_path: Path) -> None:
+    tree(tmp_path, "staged/frontend/values/a.py", "from staged.frontend.trace.b import c")
+    tree_with(tmp_path, "staged/frontend/trace/b.py", "")
+    assert folders_upwards(tmp_path) == []
+    tree_with(tmp_path, "staged/frontend/trace/b.py", "from staged.frontend.values import a")
+    assert folders_upwards(tmp_path) == [
+        "staged/frontend/trace/b.py:1: from staged.frontend.values import a: "
+        "`staged.frontend.values` is not below `staged.frontend.trace`"
+    ]
 
 
 def test_no_circle_of_files() -> None:

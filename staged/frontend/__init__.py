@@ -1,1 +1,1 @@
-"""Python becomes IR: AST virtualisation (one file per construct) and tracing."""
+"""Python becomes IR: `trace_function.py` is the entry, and each construct of Python is a file in `constructs/`."""

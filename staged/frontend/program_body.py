@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from staged.errors import StagingError
-from staged.frontend import trees
-from staged.frontend.attempts import Attempt
-from staged.frontend.iterables import StagedIterable
-from staged.frontend.join import Template
-from staged.frontend.locals import Locals
-from staged.frontend.scope import left_with
-from staged.frontend.signals import ENDED, Again, BlockEndedError, Body, Signal
-from staged.frontend.strings import StagedString
-from staged.frontend.targets import StateTarget
-from staged.frontend.tracing import TraceContext
-from staged.frontend.variable import Variable
+from staged.frontend.constructs.iterables import StagedIterable
+from staged.frontend.constructs.strings import StagedString
+from staged.frontend.exits.scope import left_with
+from staged.frontend.exits.targets import StateTarget
+from staged.frontend.trace.attempts import Attempt
+from staged.frontend.trace.context import TraceContext
+from staged.frontend.trace.locals import Locals
+from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, Signal
+from staged.frontend.values import trees
+from staged.frontend.values.join import Template
+from staged.frontend.values.variable import Variable
 from staged.ops.array import StagedArray
 from staged.source import Position, here
 

@@ -8,9 +8,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from staged.errors import StagingError
-from staged.frontend.convert import syntax_of
-from staged.frontend.sources import has_source
-from staged.frontend.user_code import is_user_code
+from staged.frontend.calls.convert import syntax_of
+from staged.frontend.syntax.sources import has_source
+from staged.frontend.syntax.user_code import is_user_code
 
 _names: dict[CodeType, list[str]] = {}
 

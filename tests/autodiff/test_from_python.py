@@ -13,7 +13,7 @@ import optree
 import pytest
 
 import staged as st
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from staged.ir.nodes import Function
 from staged.ir.verifier import verify
 from staged.pipeline import PASSES

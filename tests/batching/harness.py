@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import staged as st
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.verifier import verify
 from staged.pipeline import PASSES

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from staged.ir.nodes import walk_ops
 from staged.ir.types import f64
 from staged.ops.composite import COMPOSITES, Composite

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.frontend import trees
-from staged.frontend.arguments import flatten_arguments
-from staged.frontend.convert import converted
-from staged.frontend.generator import numbers_again
-from staged.frontend.trace import TracedFunction, trace
+from staged.frontend.calls.arguments import flatten_arguments
+from staged.frontend.calls.convert import converted
+from staged.frontend.trace_function import TracedFunction, trace
+from staged.frontend.values import trees
+from staged.frontend.values.generator import numbers_again
 from staged.ir.printer import print_function
 from staged.ops.array import Array
 from staged.testing import (

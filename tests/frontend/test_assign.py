@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from staged.errors import ShapeError, StagingError, UnboundNameError
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import agree, interpret, ir
 
 X = np.arange(1, 4, dtype=np.float32)

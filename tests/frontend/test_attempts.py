@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.frontend.attempts import Attempt
-from staged.frontend.bodies import OpenBody
-from staged.frontend.lifetimes import Held, OfAttempt, OfBody, OfTrace
-from staged.frontend.locals import Locals
-from staged.frontend.mutation import record_contents
-from staged.frontend.signals import Again, Target
-from staged.frontend.tracing import TraceContext
+from staged.frontend.trace.attempts import Attempt
+from staged.frontend.trace.bodies import OpenBody
+from staged.frontend.trace.context import TraceContext
+from staged.frontend.trace.lifetimes import Held, OfAttempt, OfBody, OfTrace
+from staged.frontend.trace.locals import Locals
+from staged.frontend.trace.signals import Again, Target
+from staged.frontend.values.mutation import record_contents
 from staged.ir.builder import Builder
 from staged.ir.types import Dim
 from staged.ops.context import use_context

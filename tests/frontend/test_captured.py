@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged.frontend import captured
-from staged.frontend.trace import trace
+from staged.frontend.trace import captured
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import agree
 
 X = np.arange(100, dtype=np.float32).reshape(10, 10)

@@ -9,7 +9,7 @@ import pytest
 
 import staged as st
 from staged.errors import StaticStateError
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import interpret
 
 

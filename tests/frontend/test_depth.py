@@ -16,7 +16,7 @@ import pytest
 import staged as st
 from staged.depth import deep_recursion
 from staged.errors import StagingError
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import interpret
 
 X = np.array([0.5, 1.5, 2.5])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import interpret
 
 

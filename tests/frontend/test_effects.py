@@ -36,8 +36,8 @@ import pytest
 
 import staged as st
 from staged.errors import StagingError, StaticStateError
-from staged.frontend.known_calls import KNOWN
-from staged.frontend.trace import trace
+from staged.frontend.calls.known_calls import KNOWN
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import interpret
 
 X = np.ones(3, np.float32)

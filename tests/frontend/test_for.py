@@ -14,7 +14,7 @@ from staged.errors import (
     StaticStateError,
     UnboundNameError,
 )
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import agree, ir, ops
 
 X = np.arange(3, dtype=np.float32)

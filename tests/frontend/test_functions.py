@@ -13,7 +13,7 @@ import pytest
 
 import staged as st
 from staged.errors import LeakError, StagingError, StaticStateError
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import agree, interpret, ir, ops
 
 X = np.arange(1, 4, dtype=np.float32)

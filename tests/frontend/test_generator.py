@@ -12,7 +12,7 @@ import pytest
 
 import staged as st
 from staged import nn, optim
-from staged.frontend.generator import numbers_again
+from staged.frontend.values.generator import numbers_again
 
 X = np.arange(1.0, 5.0, dtype=np.float32)
 

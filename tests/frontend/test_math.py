@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.frontend import math_
+from staged.frontend.constructs import math_
 from tests.frontend.harness import Case, check_gradient, check_program, each
 
 CONSTANTS = {"e", "pi", "tau", "inf", "nan"}

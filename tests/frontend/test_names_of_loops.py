@@ -9,7 +9,7 @@ import pytest
 import staged as st
 from staged import nn
 from staged.errors import StaticStateError, UnboundNameError
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import agree
 
 X = np.array([1.0, 2.0], np.float32)

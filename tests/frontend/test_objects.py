@@ -11,7 +11,7 @@ import pytest
 
 import staged as st
 from staged.errors import CarriedValueError, StaticStateError, UnboundNameError
-from staged.frontend.objects import contents_of
+from staged.frontend.values.objects import contents_of
 from tests.frontend.harness import Case, check_refusal, checks_of
 
 X = np.array([1.0, 2.0, 3.0])

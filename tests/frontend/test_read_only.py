@@ -11,7 +11,7 @@ import pytest
 import staged as st
 from staged import CPU, GPU, with_backend
 from staged.errors import StagingError
-from staged.frontend.resident import ambient_device
+from staged.frontend.devices.resident import ambient_device
 
 
 def test_a_named_array_is_read_only_until_the_region_ends() -> None:

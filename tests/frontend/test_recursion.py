@@ -11,9 +11,9 @@ import pytest
 
 import staged as st
 from staged.errors import GradientError, ProgramRecursionError, StagingError, StaticStateError
-from staged.frontend import trees
-from staged.frontend.generator import numbers_again
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
+from staged.frontend.values import trees
+from staged.frontend.values.generator import numbers_again
 from tests.frontend.harness import interpret, ir
 
 X = np.arange(1, 4, dtype=np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 
 X = np.arange(3.0)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from staged.frontend.signatures import bound_arguments, signature_of
+from staged.frontend.calls.signatures import bound_arguments, signature_of
 
 
 def plain(x: Any, y: Any) -> None: ...

@@ -15,7 +15,7 @@ import pytest
 
 import staged as st
 from staged.errors import ShapeError
-from staged.frontend.convert import syntax_of
+from staged.frontend.calls.convert import syntax_of
 from staged.testing import load_snippet
 
 FIRST = '''"""Main."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.frontend.generator import numbers_again
+from staged.frontend.values.generator import numbers_again
 
 
 @st.function

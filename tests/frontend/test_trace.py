@@ -13,8 +13,8 @@ import pytest
 
 import staged as st
 from staged.errors import DTypeError, StagedError
-from staged.frontend.arguments import flatten_arguments
-from staged.frontend.trace import trace
+from staged.frontend.calls.arguments import flatten_arguments
+from staged.frontend.trace_function import trace
 from staged.ir.types import TensorType, f32, f64, i64
 from tests.frontend.harness import agree, ir
 
@@ -158,7 +158,7 @@ def test_positions_are_the_users() -> None:
 PROGRAM = """
 import numpy as np
 import staged as st
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from staged.ir.printer import print_function
 
 def f(x, n):

@@ -8,7 +8,7 @@ import pytest
 
 import staged as st
 from staged.errors import GradientError
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import ir, ops
 
 X = np.arange(1, 4, dtype=np.float32)

@@ -10,7 +10,7 @@ import pytest
 
 import staged as st
 from staged.errors import GradientError, StagedError
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from staged.ir.nodes import Op, free_values, walk_ops
 from staged.ir.verifier import verify
 

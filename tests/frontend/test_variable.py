@@ -8,7 +8,7 @@ import pytest
 
 import staged as st
 from staged.errors import DTypeError, LeakError, ShapeError, StagingError
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import interpret, ir, ops
 
 X = np.arange(3, dtype=np.float32)

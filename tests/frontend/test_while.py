@@ -10,7 +10,7 @@ import pytest
 
 import staged as st
 from staged.errors import CarriedValueError
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from tests.frontend.harness import Case, agree, checks_of, interpret, ir, ops
 
 X = np.arange(1, 4, dtype=np.float32)

@@ -23,8 +23,8 @@ import numpy as np
 
 import staged as st
 from staged.errors import StagedError
-from staged.frontend.generator import numbers_again
-from staged.frontend.trees import flatten
+from staged.frontend.values.generator import numbers_again
+from staged.frontend.values.trees import flatten
 from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda import DeviceCounts

@@ -23,8 +23,8 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.frontend.generator import numbers_again
-from staged.frontend.names import bindings_of
+from staged.frontend.syntax.names import bindings_of
+from staged.frontend.values.generator import numbers_again
 from staged.testing import load_snippet
 from tests.guards.generated import generate
 from tests.guards.interpreted import interpret

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from staged.backends.c_family import scalars
-from staged.frontend import try_
+from staged.frontend.constructs import try_
 from staged.ir.builder import Builder
 from staged.ir.declaration import DECLARED, Declaration, declare, prims
 from staged.ir.nodes import IO, Block, End, Function, Label, Op, Value

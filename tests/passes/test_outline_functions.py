@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.frontend.trace import TracedFunction, trace
+from staged.frontend.trace_function import TracedFunction, trace
 from staged.ir.functions import callees, every_function
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.verifier import verify

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 import staged as st
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from staged.ir.nodes import walk_ops
 from staged.passes.simplify import simplify
 

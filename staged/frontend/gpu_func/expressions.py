@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, StaticIndexError, UnboundNameError, article
-from staged.frontend import math_
+from staged.frontend.constructs import math_
 from staged.frontend.gpu_func import names
 from staged.frontend.gpu_func.arithmetic import apply, as_expression, is_expression, is_number
 from staged.frontend.gpu_func.ranges import Facts

@@ -13,8 +13,8 @@ from staged.errors import StagedValueError, StagingError, article
 from staged.frontend.gpu_func.ranges import MOST_BLOCK, MOST_GRID, MOST_THREADS
 from staged.frontend.gpu_func.source import Source
 from staged.frontend.gpu_func.statements import translate
-from staged.frontend.strict import Named, Strict
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.trace.context import TraceContext, current_trace
+from staged.frontend.trace.strict import Named, Strict
 from staged.frontend.transforms.custom_vjp import custom_vjp
 from staged.ir.thread_kernel import AXES, Parameter, ThreadKernel
 from staged.ir.types import CPU, TensorType

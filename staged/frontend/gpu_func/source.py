@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from staged.errors import StagingError, UnboundNameError
-from staged.frontend.convert import syntax_of
+from staged.frontend.calls.convert import syntax_of
 from staged.source import Position
 
 

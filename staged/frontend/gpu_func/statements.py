@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from staged.errors import CarriedValueError, StagedError, StagingError
+from staged.frontend.constructs.iterables import range_
 from staged.frontend.gpu_func import names
 from staged.frontend.gpu_func.arithmetic import as_expression, is_expression, is_number
 from staged.frontend.gpu_func.expressions import Expressions, static_dtype
 from staged.frontend.gpu_func.ranges import Facts
 from staged.frontend.gpu_func.source import Source, assignments, loop_bindings
-from staged.frontend.iterables import range_
 from staged.ir.numbers import limits
 from staged.ir.ranges import Range
 from staged.ir.thread_kernel import (

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from staged.frontend import trees
-from staged.frontend.calls import call
-from staged.frontend.tracing import current_trace
+from staged.frontend.calls.call import call
+from staged.frontend.trace.context import current_trace
 from staged.frontend.transforms.leaves import Outputs, name_of, plain
 from staged.frontend.transforms.recording import record
+from staged.frontend.values import trees
 from staged.ir.nodes import Op
 from staged.ir.structure import CHECKPOINT
 from staged.ops.array import StagedArray

@@ -9,13 +9,13 @@ from contextvars import ContextVar
 from typing import Any
 
 from staged.errors import GradientError, article
-from staged.frontend import trees
-from staged.frontend.calls import call
-from staged.frontend.effects import Refusal, refusing
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.calls.call import call
+from staged.frontend.trace.context import TraceContext, current_trace
+from staged.frontend.trace.effects import Refusal, refusing
 from staged.frontend.transforms.leaves import Outputs, is_array, name_of
 from staged.frontend.transforms.recording import Recording, close, record
-from staged.frontend.variable import Variable
+from staged.frontend.values import trees
+from staged.frontend.values.variable import Variable
 from staged.ir.nodes import Block, End, Op, Value, free_values
 from staged.ir.structure import CUSTOM_VJP
 from staged.ir.types import TensorType

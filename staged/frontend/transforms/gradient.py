@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from staged.errors import GradientError, article
-from staged.frontend import trees
-from staged.frontend.calls import call
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.calls.call import call
+from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.transforms.leaves import Outputs, is_array, name_of, plain, split_aux
 from staged.frontend.transforms.plain_runs import counted
 from staged.frontend.transforms.recording import name_results, record
-from staged.frontend.variable import Variable
+from staged.frontend.values import trees
+from staged.frontend.values.variable import Variable
 from staged.ir.nodes import Op
 from staged.ir.structure import VJP
 from staged.ops.array import METHODS, Array

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from staged.errors import GradientError
-from staged.frontend import trees
-from staged.frontend.calls import call
+from staged.frontend.calls.call import call
 from staged.frontend.transforms.jvp import jvp
 from staged.frontend.transforms.leaves import Outputs, Primals, name_of, plain, split_aux
 from staged.frontend.transforms.vjp import vjp
 from staged.frontend.transforms.vmap import batched
+from staged.frontend.values import trees
 from staged.ops.array import METHODS, Array
 from staged.source import Position, here
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from staged.errors import GradientError, article
-from staged.frontend import trees
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.transforms.leaves import Primals, matching, name_of
 from staged.frontend.transforms.primal_call import PrimalCall
+from staged.frontend.values import trees
 from staged.ir.nodes import Op
 from staged.ir.structure import JVP
 from staged.ir.types import TensorType

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from staged.errors import GradientError, article
-from staged.frontend import trees
-from staged.frontend.join import number_type
-from staged.frontend.resident import DeviceArray
-from staged.frontend.variable import Variable
+from staged.frontend.devices.resident import DeviceArray
+from staged.frontend.values import trees
+from staged.frontend.values.join import number_type
+from staged.frontend.values.variable import Variable
 from staged.ops.array import Array, StagedArray
 from staged.ops.promote import as_array, cast
 from staged.source import Position

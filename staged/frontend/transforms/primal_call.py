@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from staged.frontend.calls import call
-from staged.frontend.tracing import TraceContext
+from staged.frontend.calls.call import call
+from staged.frontend.trace.context import TraceContext
 from staged.frontend.transforms.leaves import Outputs, Primals, split_aux
 from staged.frontend.transforms.recording import Recording, record
 from staged.ops.array import Array

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from staged.errors import GradientError
-from staged.frontend.attempts import OpenTransform
-from staged.frontend.locals import VariableStates
-from staged.frontend.open_calls import awaits_result
-from staged.frontend.signals import BlockEndedError
-from staged.frontend.tracing import TraceContext
-from staged.frontend.variable import Variable, key_of, variables_by_key, write_variable
+from staged.frontend.calls.open_calls import awaits_result
+from staged.frontend.trace.attempts import OpenTransform
+from staged.frontend.trace.context import TraceContext
+from staged.frontend.trace.locals import VariableStates
+from staged.frontend.trace.signals import BlockEndedError
+from staged.frontend.values.variable import Variable, key_of, variables_by_key, write_variable
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Op, Value, free_values, walk_ops
 from staged.ir.rewrite import Copier

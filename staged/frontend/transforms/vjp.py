@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.transforms.leaves import Outputs, Primals, matching, name_of, plain
 from staged.frontend.transforms.primal_call import PrimalCall
 from staged.frontend.transforms.recording import Recording, inline, name_results, without_effects

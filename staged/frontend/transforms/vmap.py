@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ShapeError, StagingError
-from staged.frontend import trees
-from staged.frontend.calls import call
-from staged.frontend.effects import Refusal, refusing
-from staged.frontend.tracing import TraceContext, current_trace
+from staged.frontend.calls.call import call
+from staged.frontend.trace.context import TraceContext, current_trace
+from staged.frontend.trace.effects import Refusal, refusing
 from staged.frontend.transforms.leaves import Outputs, is_array, name_of, plain
 from staged.frontend.transforms.recording import effects_in, record
-from staged.frontend.variable import Variable
+from staged.frontend.values import trees
+from staged.frontend.values.variable import Variable
 from staged.ir.nodes import Op
 from staged.ir.structure import VMAP
 from staged.ir.types import Extent, TensorType

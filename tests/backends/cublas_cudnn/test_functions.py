@@ -11,7 +11,7 @@ import pytest
 import staged as st
 from staged import CPU, GPU, with_backend
 from staged.errors import ProgramError
-from staged.frontend import trees
+from staged.frontend.values import trees
 from staged.runtime import cuda
 from tests.frontend.harness import gradient_of
 from tests.gradients.harness import PROGRAMS

@@ -9,7 +9,7 @@ import pytest
 
 import staged as st
 from staged import CPU, GPU, with_backend
-from staged.frontend import trees
+from staged.frontend.values import trees
 
 pytestmark = pytest.mark.usefixtures("emulated_device")
 

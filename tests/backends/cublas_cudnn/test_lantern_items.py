@@ -18,7 +18,7 @@ import pytest
 
 import staged as st
 from staged import CPU, GPU, optim, with_backend
-from staged.frontend import trees
+from staged.frontend.values import trees
 from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import on_gpu
 

@@ -12,7 +12,7 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
-from staged.frontend import trees
+from staged.frontend.values import trees
 from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import on_gpu
 

@@ -11,7 +11,7 @@ import pytest
 
 import staged as st
 from staged import GPU, nn, optim, with_backend
-from staged.frontend import trees
+from staged.frontend.values import trees
 from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu, trains_as_on_the_host
 

@@ -381,7 +381,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "eager mode counts without end",
-        "staged/frontend/for_.py",
+        "staged/frontend/constructs/for_.py",
         "                count_on(scope, numbers)",
         "                pass",
         ("tests/eager/test_counters.py", "-k", "wrap_around"),

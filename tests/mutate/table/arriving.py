@@ -150,14 +150,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a region takes a loaded array to the host to know it again",
-        "staged/frontend/resident.py",
+        "staged/frontend/devices/resident.py",
         "                if leaf.origin is not None:\n                    self.arrays[id(leaf.origin)] = leaf",
         "                self.arrays[id(leaf.host)] = leaf",
         case("used_as_any"),
     ),
     Mutant(
         "a loaded array cannot be copied",
-        "staged/frontend/resident.py",
+        "staged/frontend/devices/resident.py",
         "        return DeviceArray, (self.host, self.device)",
         "        return object.__reduce__(self)",
         case("used_as_any"),

@@ -3,7 +3,7 @@
 from tests.mutate.mutant import Mutant
 
 BORROWED = "staged/runtime/cuda/borrowed.py"
-RESIDENT = "staged/frontend/resident.py"
+RESIDENT = "staged/frontend/devices/resident.py"
 
 
 def case(words: str) -> tuple[str, ...]:

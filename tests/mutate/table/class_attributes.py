@@ -2,7 +2,7 @@
 
 from tests.mutate.mutant import Mutant
 
-MUTATION, TESTS = "staged/frontend/mutation.py", "tests/frontend/test_class_attributes.py"
+MUTATION, TESTS = "staged/frontend/values/mutation.py", "tests/frontend/test_class_attributes.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(

@@ -147,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what `or` may not reach writes state twice",
-        "staged/frontend/boolean.py",
+        "staged/frontend/constructs/boolean.py",
         "with trace.attempt(tracked(trace, scope)) as attempt:",
         "with trace.attempt([scope]) as attempt:",
         (_STATE,),

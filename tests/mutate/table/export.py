@@ -71,14 +71,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a transposed view is read in the order of the array behind it",
-        "staged/frontend/captured.py",
+        "staged/frontend/trace/captured.py",
         "tuple(order.index(axis) for axis in range(array.ndim))",
         "tuple(range(array.ndim))",
         ("tests/frontend/test_captured.py",),
     ),
     Mutant(
         "a part of a longer array is taken for the whole",
-        "staged/frontend/captured.py",
+        "staged/frontend/trace/captured.py",
         " or owner.size != array.size",
         "",
         ("tests/frontend/test_captured.py",),
@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an array that something else holds too becomes a constant of the exported program",
-        "staged/frontend/captured.py",
+        "staged/frontend/trace/captured.py",
         "sys.getrefcount(known[key]) - 2 > holders[key]",
         "sys.getrefcount(known[key]) - 9 > holders[key]",
         (

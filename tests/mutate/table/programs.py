@@ -61,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "the copy of a parameter is a Variable",
-        "staged/frontend/variable.py",
+        "staged/frontend/values/variable.py",
         "return type(self)(self.value, name=self._name)",
         "return Variable(self.value, name=self._name)",
         ("tests/frontend/test_copies.py::test_copy_of_a_parameter_is_a_parameter",),
@@ -96,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         "collections of other lengths are told alike",
-        "staged/frontend/join.py",
+        "staged/frontend/values/join.py",
         'return f"{describe(value)} of {len(value)}" if type(value) in _COLLECTIONS else describe(value)',
         "return describe(value)",
         ("tests/errors/test_hints.py::test_trees_that_change_are_told_by_their_lengths",),
@@ -117,21 +117,21 @@ MUTANTS = (
     ),
     Mutant(
         "comprehensions count in the program's integers in eager mode",
-        "staged/frontend/iterables.py",
+        "staged/frontend/constructs/iterables.py",
         "return carried(number) if _counts.get() else number",
         "return carried(number)",
         ("tests/eager/test_counters.py::test_comprehensions_and_calls_count_in_pythons_integers_everywhere",),
     ),
     Mutant(
         "a list of staged numbers is handed to NumPy",
-        "staged/frontend/builtins_.py",
+        "staged/frontend/constructs/builtins_.py",
         "    if not _holds_staged(value):\n        return np.array(",
         "    if True:\n        return np.array(",
         ("tests/ops/test_numpy_map.py::test_numpys_makers_take_staged_numbers",),
     ),
     Mutant(
         "a class is watched as an object",
-        "staged/frontend/objects.py",
+        "staged/frontend/values/objects.py",
         "isinstance(owner, list | dict | type) and hasattr",
         "isinstance(owner, list | dict) and hasattr",
         ("tests/frontend/test_class_attributes.py::test_a_class_that_is_put_back_in_a_loop_is_what_it_was",),

@@ -8,23 +8,23 @@ EXPORTS = "tests/backends/native/test_export_seed.py"
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a program does not count what it draws",
-        "staged/frontend/generator.py",
+        "staged/frontend/values/generator.py",
         "    source.counter.value = following\n",
         "",
         (GENERATORS, "-k", "calls_go_on"),
     ),
     Mutant(
         "all threads draw from one default generator",
-        "staged/frontend/generator.py",
+        "staged/frontend/values/generator.py",
         "class _Defaults(threading.local):",
         "class _Defaults:",
         (GENERATORS, "-k", "threads_have_numbers"),
     ),
     Mutant(
         "a program draws from the generator of the thread that traced it",
-        "staged/frontend/trace.py",
+        "staged/frontend/trace_function.py",
         "context.put(RandomNumbers(generator, draw))",
-        "from staged.frontend.generator import default_of_thread as own; "
+        "from staged.frontend.values.generator import default_of_thread as own; "
         "context.put(RandomNumbers(own() if generator is OF_THREAD else generator, draw))",
         (GENERATORS, "-k", "threads_have_numbers"),
     ),
@@ -32,7 +32,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the default generator that is named is that of one thread",
         "staged/eager.py",
         "return _random.get() or OF_THREAD",
-        'return _random.get() or __import__("staged.frontend.generator", fromlist=["any"]).default_of_thread()',
+        'return _random.get() or __import__("staged.frontend.values.generator", fromlist=["any"]).default_of_thread()',
         (GENERATORS, "-k", "threads_have_numbers"),
     ),
     Mutant(
@@ -58,14 +58,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a seed leaves the counter where it was",
-        "staged/frontend/generator.py",
+        "staged/frontend/values/generator.py",
         "        self._counter.value = as_array(0)\n",
         "",
         (GENERATORS, "-k", "a_seed_in_a_program"),
     ),
     Mutant(
         "a seed that is no integer is rounded",
-        "staged/frontend/generator.py",
+        "staged/frontend/values/generator.py",
         "number = operator.index(value)",
         "number = int(value)",
         (GENERATORS, "-k", "no_seed"),
@@ -121,14 +121,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a pickled generator begins anew",
-        "staged/frontend/generator.py",
+        "staged/frontend/values/generator.py",
         "made._set(Seed(seed, seed_name), Counter(counter, counter_name))",
         "made._set(Seed(seed, seed_name), Counter(0, counter_name))",
         (GENERATORS, "-k", "copies_and_pickles"),
     ),
     Mutant(
         "batches are shuffled by the default generator",
-        "staged/frontend/batches.py",
+        "staged/frontend/constructs/batches.py",
         "(self.rows, generator=self.generator)",
         "(self.rows)",
         (GENERATORS, "-k", "batches_are_shuffled"),

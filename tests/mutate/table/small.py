@@ -40,7 +40,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a handler of ValueError is passed over by an extreme of no elements",
-        "staged/frontend/try_.py",
+        "staged/frontend/constructs/try_.py",
         'if op.declared is prims.INDEX_CHECK and "of" in op.attrs:',
         'if op.declared is prims.INDEX_CHECK and "of" in op.name:',
         ("tests/frontend/test_dimensions.py", "-k", "handler_waits_for"),
@@ -82,14 +82,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a number bound on two lines is said to be of the first",
-        "staged/frontend/locals.py",
+        "staged/frontend/trace/locals.py",
         "return lines[0] if len(lines) == 1 else None",
         "return lines[0] if lines else None",
         ("tests/frontend/test_lines_of_bindings.py",),
     ),
     Mutant(
         "a name whose values do not join is said to be unbound",
-        "staged/frontend/targets.py",
+        "staged/frontend/exits/targets.py",
         "if reason is not None and reason.error is CarriedValueError:",
         "if reason is not None and reason.error is StagingError:",
         ("tests/frontend/test_lines_of_bindings.py",),

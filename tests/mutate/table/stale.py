@@ -3,8 +3,9 @@
 from tests.mutate.mutant import Mutant
 
 READS, CHECK, EXPECTED = "staged/guards/reads.py", "staged/guards/check.py", "staged/guards/expected.py"
-ATTRIBUTES, CALLS, NOTED = "staged/frontend/attributes.py", "staged/frontend/calls.py", "staged/frontend/noted_calls.py"
-PROMOTE, STORES, OPERANDS = "staged/ops/promote.py", "staged/frontend/stores.py", "staged/frontend/operands.py"
+ATTRIBUTES, STORES = "staged/frontend/constructs/attributes.py", "staged/frontend/constructs/stores.py"
+CALLS, NOTED = "staged/frontend/calls/call.py", "staged/frontend/calls/noted_calls.py"
+PROMOTE, OPERANDS = "staged/ops/promote.py", "staged/frontend/values/operands.py"
 DISPATCH = "staged/dispatch.py"
 ARGUMENTS = ("tests/guards/test_arguments.py", "-m", "not live")
 BUILTINS = ("tests/frontend/test_builtins.py", "-k", "frame or method_orders")
@@ -255,7 +256,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an array that goes into the program may have another shape",
-        "staged/frontend/tracing.py",
+        "staged/frontend/trace/context.py",
         "            self.reads.array_type(array)\n",
         "",
         stale("lifted or shape"),

@@ -5,7 +5,7 @@ from tests.mutate.mutant import Mutant
 SIGNATURE = "staged/ir/signature.py"
 VIEWS = "staged/ir/views.py"
 VERIFIER = "staged/ir/verifier.py"
-MATCH = "staged/frontend/match_.py"
+MATCH = "staged/frontend/constructs/match_.py"
 STRUCTURE = "tests/ir/test_structure.py"
 IR = "tests/ir/test_ir.py"
 PROGRAMS = "tests/frontend/test_match.py"

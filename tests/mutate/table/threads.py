@@ -5,7 +5,7 @@ from tests.mutate.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "two threads parse at one time",
-        "staged/frontend/convert.py",
+        "staged/frontend/calls/convert.py",
         "    with _parses:\n",
         "    if True:\n",
         ("tests/frontend/test_sources.py", "-k", "threads_parse"),

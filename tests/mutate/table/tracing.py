@@ -10,14 +10,14 @@ CALLS = "tests/guards/test_calls.py"
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "A kept signature does not know how many parameters have defaults",
-        "staged/frontend/signatures.py",
+        "staged/frontend/calls/signatures.py",
         "key = id(code), len(function.__defaults__ or ()), keywords",
         "key = id(code), 0, keywords",
         ("tests/frontend/test_signatures.py",),
     ),
     Mutant(
         "A kept signature gives placeholders for defaults",
-        "staged/frontend/signatures.py",
+        "staged/frontend/calls/signatures.py",
         "                bound.arguments[name] = own[name]",
         "                bound.arguments[name] = value",
         ("tests/frontend/test_signatures.py",),
@@ -73,14 +73,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "A file that was imported anew is not looked at again",
-        "staged/frontend/sources.py",
+        "staged/frontend/syntax/sources.py",
         "    if lines and _lines.get(file) is lines:",
         "    if lines and file in _lines:",
         ("tests/frontend/test_sources.py",),
     ),
     Mutant(
         "What a class that is made while staging inherits is not looked at",
-        "staged/frontend/function.py",
+        "staged/frontend/calls/definitions.py",
         "            trace.reads.methods(base)\n",
         "            pass\n",
         ("tests/guards/test_never_stale.py",),
@@ -122,7 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "The search for the user's line begins above it",
-        "staged/frontend/tracing.py",
+        "staged/frontend/trace/context.py",
         "self.fixed_position or here(2)))",
         "self.fixed_position or here(12)))",
         (COSTS, "-k", "composite"),

@@ -11,7 +11,7 @@ import pytest
 import staged as st
 from staged import CPU, GPU, with_backend
 from staged.errors import UnsupportedError
-from staged.frontend.trace import trace
+from staged.frontend.trace_function import trace
 from staged.ir.builder import Builder
 from staged.ir.declaration import Declaration
 from staged.ir.devices import value_devices

@@ -1,0 +1,154 @@
+"""`st.batches`: a loop over rows of arrays, some at a time, in order or in an order drawn anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from staged.errors import ShapeError, StagedValueError, StagingError
+from staged.frontend.constructs.iterables import Reversed, StagedIterable
+from staged.frontend.trace.context import current_trace
+from staged.frontend.trace.notes import Notes
+from staged.ir.types import i64
+from staged.ops.array import METHODS, Array, StagedArray, static_hint
+from staged.ops.context import bind, current_context
+from staged.ops.primitive import PRIMITIVES
+from staged.ops.promote import as_array
+from staged.source import here
+
+
+class Batches(StagedIterable):
+    """`st.batches(*arrays, size=, shuffle=False, drop_last=True, seed=None)`: consecutive rows of arrays, `size` at a
+    time.
+
+    Gives one array per argument (a single array for a single argument). With `shuffle`, the rows are taken in an order
+    drawn anew each time the loop starts. With `drop_last=False` the rows left over come last, as a smaller batch.
+    """
+
+    index_hint = "batch"
+
+    def __init__(
+        self,
+        *arrays: Any,
+        size: Any,
+        shuffle: bool = False,
+        drop_last: bool = True,
+        seed: Any = None,
+        generator: Any = None,
+    ) -> None:
+        if not arrays:
+            raise StagingError("batches needs at least one array", where=here())
+        if isinstance(size, Array):
+            raise StagedValueError(
+                "the batch size must be static: it is a shape",
+                where=here(),
+                hint=f"{static_hint(size)}, or write the number",
+            )
+        if size < 1:
+            raise StagingError(f"the batch size must be at least 1, got {size}", where=here())
+        self.arrays = [_as_array(array) for array in arrays]
+        rows = {array.shape[0] if array.shape else None for array in self.arrays}
+        first = rows.pop() if len(rows) == 1 else None
+        if first is None:
+            shapes = ", ".join(str(tuple(array.shape)) for array in self.arrays)
+            raise ShapeError(
+                f"batches needs arrays with equal first dimensions, got {shapes}",
+                where=here(),
+                hint="pass arrays with one row per sample each",
+            )
+        self.rows: Any = first
+        self.size = int(size)
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+        self.seed = seed
+        self.generator = generator
+        self.order: Any = None
+        left = self.rows % self.size
+        trace = current_trace()
+        if trace is not None and left and drop_last:
+            trace.of(Notes).texts.append(f"batches of {size} drop the last {left} of {self.rows} rows (drop_last=True)")
+
+    @property
+    def length(self) -> Any:
+        return self.rows // self.size
+
+    def __len__(self) -> int:
+        """The number of batches."""
+        return int(self.rows // self.size) + (1 if self.rows % self.size and not self.drop_last else 0)
+
+    def begin(self) -> None:
+        if self.shuffle:
+            if self.seed is None:
+                self.order = METHODS["random.permutation"](self.rows, generator=self.generator)
+            else:
+                self.order = self._own_order()
+
+    def _own_order(self) -> Any:
+        """Rows in the order of a seed of their own; the generator's counter makes each epoch's order new."""
+        _, stream, counter = current_context().next_random(self.generator)
+        key = [METHODS["astype"](as_array(part), i64) for part in (self.seed, stream, counter)]
+        return bind(PRIMITIVES["permutation"], key, n=self.rows)
+
+    def element(self, index: Any) -> Any:
+        return self._rows(index * self.size, self.size)
+
+    @property
+    def has_tail(self) -> bool:
+        return not self.drop_last and bool(self.rows % self.size)
+
+    def reverse(self) -> StagedIterable:
+        if self.has_tail:
+            raise StagingError(
+                "`reversed` of batches with `drop_last=False` cannot be staged: the smaller batch would come first",
+                where=here(),
+                hint="use `drop_last=True`, or reverse the arrays (`x[::-1]`)",
+            )
+        return Reversed(self)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(self.reverse())
+
+    def tail(self) -> list[Any]:
+        left = self.rows % self.size
+        return [self._rows(self.rows - left, left)] if self.has_tail else []
+
+    def _rows(self, start: Any, count: int) -> Any:
+        if self.shuffle:
+            chosen = _window(self.order, start, count)
+            parts = [METHODS["take"](array, chosen, axis=0) for array in self.arrays]
+        else:
+            parts = [_window(array, start, count) for array in self.arrays]
+        return parts[0] if len(parts) == 1 else tuple(parts)
+
+
+def _as_array(array: Any) -> Any:
+    if hasattr(array, "shape"):
+        return array
+    return np.asarray(array)
+
+
+def _window(array: Any, start: Any, count: int) -> Any:
+    """`array[start:start + count]`, in range by construction, so nothing needs checking."""
+    if isinstance(start, StagedArray):
+        array = as_array(array)
+        start = as_array(start)
+        zero = as_array(0)
+        starts = [start, *[zero] * (len(array.shape) - 1)]
+        return bind(PRIMITIVES["dynamic_slice"], [array, *starts], sizes=(count, *array.shape[1:]))
+    return METHODS["get_item"](array, slice(int(start), int(start) + count))
+
+
+def batches(
+    *arrays: Any, size: int, shuffle: bool = False, drop_last: bool = True, seed: Any = None, generator: Any = None
+) -> Batches:
+    """Rows of `arrays`, `size` at a time: `for x, y in batches(images, labels, size=100): ...` is one loop.
+
+    Shapes: arrays with equal first dimensions (N, ...); gives (size, ...) of each, or the array itself for one
+    argument. With `shuffle`, the rows come in an order drawn anew each time the loop starts, from `generator` or the
+    default one, with `seed` in place of its seed. The N % size rows left over are dropped (with a note), or with
+    `drop_last=False` come last as a smaller batch. Raises: ShapeError for different first dimensions; StagingError for
+    a size below 1.
+    """
+    return Batches(*arrays, size=size, shuffle=shuffle, drop_last=drop_last, seed=seed, generator=generator)

@@ -1,0 +1,170 @@
+"""`and`, `or`, `not`, comparisons (chained, `in`), and the truth of a value."""
+
+from __future__ import annotations
+
+import ast
+import operator as py
+from collections.abc import Callable
+from typing import Any
+
+from staged.frontend.constructs.if_ import choose
+from staged.frontend.exits.targets import tracked
+from staged.frontend.syntax.converter import Converter, expression, operator, text
+from staged.frontend.trace.bodies import OpenBody
+from staged.frontend.trace.context import current_trace
+from staged.frontend.trace.locals import Locals
+from staged.frontend.trace.signals import Again, BlockEndedError
+from staged.frontend.values.join import is_staged
+from staged.frontend.values.operands import binary_call, note_operand
+from staged.frontend.values.truth import truth
+from staged.ir.types import bool_
+from staged.ops.array import METHODS, Array, StagedArray
+
+
+@expression(ast.BoolOp)
+def convert_bool_op(converter: Converter, node: ast.BoolOp) -> ast.expr:
+    name = "and_" if isinstance(node.op, ast.And) else "or_"
+    result = converter.expr(node.values[0])
+    for value in node.values[1:]:
+        result = converter.call(name, converter.locals(), result, converter.lambda_(value))
+        ast.copy_location(result, node)
+    return result
+
+
+@expression(ast.UnaryOp)
+def convert_unary(converter: Converter, node: ast.UnaryOp) -> ast.expr:
+    if isinstance(node.op, ast.Not):
+        return converter.call("not_", converter.expr(node.operand))
+    return converter.call("unary", text(type(node.op).__name__), converter.expr(node.operand))
+
+
+@expression(ast.Compare)
+def convert_compare(converter: Converter, node: ast.Compare) -> ast.expr:
+    if len(node.ops) == 1:
+        if isinstance(node.ops[0], ast.In | ast.NotIn):
+            found = converter.call("contains", converter.expr(node.left), converter.expr(node.comparators[0]))
+            return found if isinstance(node.ops[0], ast.In) else converter.call("not_", found)
+        if isinstance(node.ops[0], ast.Is | ast.IsNot):
+            unchanged: ast.expr = converter.children(node)
+            return unchanged
+        left, right = converter.expr(node.left), converter.expr(node.comparators[0])
+        return binary_call(converter, type(node.ops[0]).__name__, left, right)
+    # a < b < c: each operand once, the later ones only where the earlier comparisons hold
+    left = converter.expr(node.left)
+    links = []
+    for op, right in zip(node.ops, node.comparators, strict=True):
+        links.append(ast.Tuple([text(type(op).__name__), converter.lambda_(right)], ast.Load()))
+    return converter.call("chain", converter.locals(), left, *links)
+
+
+# ---- what the calls do --------------------------------------------------------------------------
+
+
+@operator
+def and_(scope: Locals, left: Any, right: Callable[[], Any]) -> Any:
+    """`left and right()`."""
+    condition = truth(left)
+    if not is_staged(condition):
+        return right() if condition else left
+    return _connect(scope, condition, left, right, "logical_and")
+
+
+@operator
+def or_(scope: Locals, left: Any, right: Callable[[], Any]) -> Any:
+    """`left or right()`."""
+    condition = truth(left)
+    if not is_staged(condition):
+        return left if condition else right()
+    return _connect(scope, condition, left, right, "logical_or")
+
+
+def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[], Any], name: str) -> Any:
+    """One op where the right side may as well be computed always; else a branch, since it must not run."""
+    trace = current_trace()
+    assert trace is not None
+    with trace.attempt(tracked(trace, scope)) as attempt:
+        # The program decides whether it runs.
+        trace.conditional += (
+            OpenBody(f"the right side of `{name.removeprefix('logical_')}`", len(trace.log), is_loop=False),
+        )
+        try:
+            value = right()
+        except BlockEndedError:
+            raise Again(attempt) from None
+        recorded = trace.block.ops[attempt.ops :]
+        if len(recorded) > 8 or any(op.effects or op.blocks for op in recorded) or len(trace.log) > attempt.log:
+            raise Again(attempt)
+    if attempt.is_taken_back:
+        if name == "logical_and":
+            return choose(trace, scope, condition, right, lambda: False if _is_bool(left) else left)
+        return choose(trace, scope, condition, lambda: True if _is_bool(left) else left, right)
+    other = truth(value)
+    if not is_staged(other):
+        # `staged and True` is the left side, `staged and False` is False.
+        decided = (not other) if name == "logical_and" else other
+        if not isinstance(value, bool):
+            return METHODS["where"](condition, *((value, left) if name == "logical_and" else (left, value)))
+        return value if decided else left
+    if other.type.dtype is bool_ and getattr(value, "dtype", None) is bool_ and _is_bool(left):
+        return METHODS[name](condition, other)
+    if name == "logical_and":
+        return METHODS["where"](condition, value, left)
+    return METHODS["where"](condition, left, value)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, Array) and value.dtype is bool_)
+
+
+@operator
+def not_(value: Any) -> Any:
+    """`not value`."""
+    condition = truth(value)
+    return METHODS["logical_not"](condition) if is_staged(condition) else not condition
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": py.eq,
+    "NotEq": py.ne,
+    "Lt": py.lt,
+    "LtE": py.le,
+    "Gt": py.gt,
+    "GtE": py.ge,
+    "Is": py.is_,
+    "IsNot": py.is_not,
+    "In": lambda a, b: contains(a, b),
+    "NotIn": lambda a, b: not_(contains(a, b)),
+}
+
+
+@operator
+def chain(scope: Locals, left: Any, *links: tuple[str, Callable[[], Any]]) -> Any:
+    """`a < b() < c()`."""
+    (name, right), *rest = links
+    middle = right()
+    if not name.startswith("Is") and not (isinstance(left, Array) or isinstance(middle, Array)):
+        note_operand(left)
+        note_operand(middle)
+    first = _COMPARISONS[name](left, middle)
+    if not rest:
+        return first
+    return and_(scope, first, lambda: chain(scope, middle, *rest))
+
+
+@operator
+def contains(item: Any, container: Any) -> Any:
+    """`item in container`: with staged items, whether any element is equal."""
+    if not isinstance(container, StagedArray):
+        note_operand(container)
+        note_operand(item)
+    if isinstance(container, StagedArray):
+        return METHODS["any"](METHODS["equal"](container, item))
+    if isinstance(container, dict | str) or not isinstance(container, list | tuple | set | frozenset | range):
+        return item in container
+    if not is_staged(item) and not any(is_staged(element) for element in container):
+        return item in container
+    found: Any = False
+    for element in container:
+        equal = element is item or METHODS["equal"](item, element)
+        found = METHODS["logical_or"](found, equal) if is_staged(found) else (found or equal)
+    return found

@@ -1,0 +1,206 @@
+"""`for`: over what exists while staging it unrolls, over staged iterables it is one loop of the program."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Callable, Iterator
+from types import GeneratorType
+from typing import Any
+
+from staged.frontend.constructs.iterables import SeesLocals, StagedIterable, as_staged_iterable, count_on, counted
+from staged.frontend.constructs.loops import LoopNames, LoopTarget, StagedLoop, finish, run_static, run_turns, with_else
+from staged.frontend.syntax.assign import assign
+from staged.frontend.syntax.converter import Converter, operator, statement, text
+from staged.frontend.syntax.names import Bindings, bindings_of, breaks_out
+from staged.frontend.trace.context import TraceContext, current_trace
+from staged.frontend.trace.locals import Locals
+from staged.frontend.trace.notes import Notes
+from staged.frontend.trace.signals import Body, Signal
+from staged.frontend.values.join import WEAK_INT, materialise
+from staged.frontend.values.operands import note_operand
+from staged.ir.builder import OpenBlock
+from staged.ir.nodes import Op, Value
+from staged.ir.structure import FOR
+from staged.ops.array import Array, StagedArray
+from staged.ops.context import context_or_none
+from staged.source import Position, here
+
+LONG_UNROLLING = 200
+"""Iterations that record ops, from which on an unrolled loop is worth a warning."""
+
+
+@statement(ast.For)
+def convert_for(converter: Converter, node: ast.For) -> list[ast.stmt]:
+    iterable = converter.expr(node.iter)
+    found = bindings_of([node.target, *node.body])
+    item = converter.fresh("item")
+    stores = assign(converter, node.target, ast.Name(item, ast.Load()), node.target)
+    target_definition, target = converter.raw_function(stores, [], node.target)
+    assert isinstance(target_definition[0], ast.FunctionDef)
+    target_definition[0].args.args.append(ast.copy_location(ast.arg(item), node.target))
+    body_definition, body = converter.body_function(node.body, node)
+    else_definition, orelse = converter.body_function(node.orelse, node)
+    word = node.target.id if isinstance(node.target, ast.Name) else "loop"
+    names = names_of(found, node.body)
+    call = converter.call("for_", converter.locals(), iterable, target, body, orelse, text(word), *names)
+    return [
+        *target_definition,
+        *body_definition,
+        *else_definition,
+        *converter.propagate(call, node.iter),
+    ]
+
+
+def names_of(found: Bindings, body: list[ast.stmt]) -> list[ast.expr]:
+    """The contents of `LoopNames`, as literals in a fixed order."""
+    assigned, augmented = sorted(found.bound | found.stored), sorted(found.augmented)
+    return [text(tuple(assigned)), text(tuple(augmented)), text(breaks_out(body))]
+
+
+@operator
+def for_(
+    scope: Locals,
+    iterable: Any,
+    assign_item: Callable[[Any], None],
+    body: Body,
+    orelse: Body | None,
+    word: str,
+    assigned: tuple[str, ...],
+    augmented: tuple[str, ...],
+    breaks: bool,
+) -> Signal | None:
+    """Runs the loop now, or records it."""
+    if isinstance(iterable, SeesLocals):
+        iterable.scope = scope
+    trace = current_trace()
+    staged = as_staged_iterable(iterable) if trace is not None else None
+    if staged is None or trace is None:
+        return _run_now(trace, scope, iterable, assign_item, body, orelse)
+    names = LoopNames(assigned, augmented, breaks)
+    return record_for(trace, scope, staged, assign_item, body, orelse, word, names)
+
+
+def _run_now(
+    trace: TraceContext | None,
+    scope: Locals,
+    iterable: Any,
+    assign_item: Callable[[Any], None],
+    body: Body,
+    orelse: Body | None,
+) -> Signal | None:
+    note_operand(iterable)
+    where = here()
+    line = where.line if where else 0
+    # A generator gives its items once; keep them, for the loop may be traced a second time.
+    items: Any = list(iterable) if trace is not None and isinstance(iterable, Iterator) else iterable
+
+    def turns() -> Iterator[Body]:
+        before = len(trace.block.ops) if trace is not None else 0
+        is_eager = trace is None and context_or_none() is not None
+        is_loop = is_eager and isinstance(items, StagedIterable | Array)  # what would be one loop of the program
+        is_counted = is_eager and not isinstance(items, GeneratorType)  # the user's, which counts by itself
+        for count, item in enumerate(counted(items) if is_counted else items):
+            numbers = dict(scope.__dict__) if is_loop else {}
+            if count == LONG_UNROLLING and trace is not None and len(trace.block.ops) - before >= count:
+                _warn_of_unrolling(trace, where)
+
+            def turn(item: Any = item) -> Signal | None:
+                assign_item(item)
+                return body()
+
+            try:
+                yield turn
+            finally:
+                count_on(scope, numbers)
+
+    return run_static(trace, scope, turns, f"the loop at line {line}", orelse)
+
+
+def _warn_of_unrolling(trace: TraceContext, where: Position | None) -> None:
+    line = where.line if where else 0
+    note = (
+        f"the loop at line {line} is unrolled, more than {LONG_UNROLLING} times; "
+        "`st.range(...)` makes it one loop of the program"
+    )
+    notes = trace.of(Notes).texts
+    if note not in notes:
+        notes.append(note)
+        warnings.warn_explicit(note, UserWarning, where.file if where else "<staged>", line)
+
+
+def record_for(
+    trace: TraceContext,
+    scope: Locals,
+    staged: StagedIterable,
+    assign_item: Callable[[Any], None],
+    body: Body,
+    orelse: Body | None,
+    word: str,
+    names: LoopNames,
+) -> Signal | None:
+    """One loop of the program over `staged`, then the elements that differ in shape from those in it, then `orelse`."""
+    where = here()
+    what = f"the loop at line {where.line if where else 0}"
+    given = staged.bounds()
+    is_known = all(isinstance(bound, int) for bound in given)
+    is_empty = is_known and not range(*given)
+    # After a loop that is certain to run, a name is bound where every turn binds it.
+    ends = frozenset({"yield", "continue", "break"} if is_known else ())
+    bounds = [materialise(trace, bound, WEAK_INT) for bound in given]
+    staged.begin()
+    breaks_further = names.breaks and (orelse is not None or staged.has_tail)
+    hint = staged.index_hint or (word if word != "loop" else "index")
+
+    def one_turn(indices: list[StagedArray]) -> Signal | None:
+        assign_item(staged.element(indices[0]))
+        signal = body()
+        if signal is None:
+            staged.end_turn(indices[0], scope.__dict__)
+        return signal
+
+    def build(target: LoopTarget, block: OpenBlock, initial: list[Value]) -> Op:
+        return Op(
+            FOR,
+            [*bounds, *initial],
+            target.types,
+            attrs={"label": target.label},
+            blocks=[block.block],
+            device=trace.builder.device,
+            where=where,
+        )
+
+    def tail() -> Iterator[Body]:
+        for item in staged.tail():
+
+            def turn(item: Any = item) -> Signal | None:
+                assign_item(item)
+                return body()
+
+            yield turn
+
+    def loop() -> Signal | None:
+        catches = frozenset({"continue"} if breaks_further else {"continue", "break"})
+        if not is_empty:
+            StagedLoop(
+                trace,
+                scope,
+                names,
+                word,
+                one_turn,
+                build,
+                index_types=(WEAK_INT,),
+                index_hints=(hint,),
+                catches=catches,
+                ends=ends,
+            ).run()
+        return run_turns(trace, scope, tail(), what)
+
+    if breaks_further:
+        signal = with_else(trace, scope, loop, orelse, what)
+        staged.end()
+        return signal
+    signal = loop()
+    if not trace.block.ended:
+        staged.end()
+    return finish(signal, orelse)

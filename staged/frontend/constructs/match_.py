@@ -1,0 +1,89 @@
+"""`match` with values, `None`, `True`, `False`, alternatives, captures and guards: `if`s over the subject.
+
+match x:                          if x == 1 or x == 2:
+    case 1 | 2: a                     a
+    case n if n > 5: b     ->     else:
+    case _: c                         n = x
+                                      if n > 5: b
+                                      else: c
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from staged.frontend.syntax.assign import assign
+from staged.frontend.syntax.converter import Converter, arguments_of, operator, place, statement, text
+from staged.frontend.values.operands import binary_call
+from staged.ir.types import bool_
+from staged.ops.array import METHODS, Array
+
+
+@statement(ast.Match)
+def convert_match(converter: Converter, node: ast.Match) -> list[ast.stmt]:
+    subject = ast.Name(converter.fresh("subject"), ast.Load())
+    made: list[ast.stmt] = [ast.Assign([ast.Name(subject.id, ast.Store())], converter.expr(node.subject))]
+    steps: list[ast.stmt] = []
+    rest: ast.expr = text(None)
+    for case in reversed(node.cases):
+        if steps:  # of the cases after this one
+            definition, rest = converter.raw_function(steps, [], case.pattern)
+            made += definition
+        test, names = _test(converter, case.pattern, subject), _captured(case.pattern)
+        guard = None if case.guard is None else converter.expr(case.guard)
+        if test is not None and guard is not None and not names:  # one question, so that the rest is there once
+            test, guard = place(_connected(converter, "and_", test, guard), case.pattern), None
+        steps = [each for name in names for each in assign(converter, name, subject, case.pattern)]
+        if guard is None:
+            steps += converter.block(case.body)
+        else:
+            definition, body = converter.body_function(case.body, guard)
+            steps += [*definition, *converter.propagate(_if(converter, guard, body, rest), guard)]
+        if test is not None:
+            definition, then = converter.raw_function(steps, [], case.pattern)
+            steps = [*definition, *converter.propagate(_if(converter, test, then, rest), case.pattern)]
+    return [*made, *steps]
+
+
+def _if(converter: Converter, test: ast.expr, then: ast.expr, orelse: ast.expr) -> ast.expr:
+    return converter.call("if_", converter.locals(), test, then, orelse)
+
+
+def _connected(converter: Converter, name: str, left: ast.expr, right: ast.expr) -> ast.expr:
+    return converter.call(name, converter.locals(), left, ast.Lambda(arguments_of([]), right))
+
+
+def _test(converter: Converter, pattern: ast.pattern, subject: ast.expr) -> ast.expr | None:
+    """Return whether the subject fits; None where it always does."""
+    match pattern:
+        case ast.MatchAs(pattern=inner):
+            return None if inner is None else _test(converter, inner, subject)
+        case ast.MatchValue(value=value):
+            return place(binary_call(converter, "Eq", subject, converter.expr(value)), pattern)
+        case ast.MatchSingleton(value=value):
+            return place(converter.call("is_constant", subject, text(value)), pattern)
+        case ast.MatchOr(patterns=patterns):
+            found = [_test(converter, each, subject) for each in patterns]
+            test = found[0]
+            for other in found[1:]:
+                if test is None or other is None:
+                    return None
+                test = place(_connected(converter, "or_", test, other), pattern)
+            return test
+    hint = "match values, and take them apart by names"
+    raise converter.refuse(pattern, "this pattern of a `match` cannot be staged", hint)
+
+
+def _captured(pattern: ast.pattern) -> list[ast.Name]:
+    """The names that the subject gets."""
+    names = {each.name: None for each in ast.walk(pattern) if isinstance(each, ast.MatchAs) and each.name is not None}
+    return [place(ast.Name(name, ast.Store()), pattern) for name in names]
+
+
+@operator
+def is_constant(value: Any, constant: bool | None) -> Any:
+    """`case None`, `case True` and `case False`: an array of bools is asked for its value."""
+    if constant is None or not isinstance(value, Array):
+        return value is constant
+    return METHODS["equal"](value, constant) if value.dtype is bool_ else False

@@ -1,0 +1,1 @@
+"""Arrays of Python that live on a device, and the options of regions."""

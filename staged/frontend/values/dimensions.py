@@ -1,0 +1,78 @@
+"""`st.dim`: a dimension whose size is known when the program runs, with a bound that is known while staging."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, ShapeError, StagedValueError
+from staged.frontend.trace.context import TraceContext, current_trace
+from staged.ir.types import Dim
+from staged.ops.array import Array, static_hint
+from staged.ops.dimension import check_size, dim_op
+from staged.ops.promote import as_array, read
+from staged.source import here
+
+
+def dim(name: str, value: Any = None, *, max: int | None = None) -> Any:
+    """A dimension called `name`, of `value` elements and at most `max`.
+
+    Arrays of that size are made with it (`st.zeros((n, 3))`, `x[start : start + n]`, `h[ids]` for `ids` of `n`
+    indices), as the first axis; memory has room for `max`, loops run over `value`. It is an integer too: `total / n`. A
+    value below 0 or above `max` stops the program with the line. What depends on it stays where it was made: the value
+    may differ in every iteration of a loop, so nothing of that size leaves the loop.
+
+    Without a value: a symbol for types, with a bound if there is one. In eager mode: the value, checked.
+
+    Raises: ShapeError without a bound, or for one below 1; DTypeError for a value that is no integer.
+    """
+    if value is None:
+        return Dim(name, max)
+    if max is None:
+        raise ShapeError(
+            f"dimension `{name}` needs a bound: memory is planned while staging",
+            where=here(),
+            hint=f'say how large it may be: `st.dim("{name}", n, max=64)`',
+        )
+    if not isinstance(max, int | np.integer):
+        raise ShapeError(
+            f"the bound of dimension `{name}` must be an int that is known while staging, got {max!r}",
+            where=here(),
+            hint=f"memory is planned while staging; {static_hint(max)}",
+        )
+    if max < 1:
+        raise ShapeError(
+            f"dimension `{name}` has room for {max} elements", where=here(), hint="give `max` of at least 1"
+        )
+    count = read(value)
+    if (
+        isinstance(count, bool | float | str)
+        or isinstance(count, Array)
+        and (count.shape or not count.dtype.is_integer)
+    ):
+        given = count.type if isinstance(count, Array) else repr(count)
+        raise DTypeError(
+            f"the size of dimension `{name}` is an integer scalar, got {given}",
+            where=here(),
+            hint="cast it: `st.astype(n, st.i64)`",
+        )
+    trace = current_trace()
+    if trace is None:
+        if isinstance(count, Dim):
+            raise StagedValueError(f"dimension `{count.name}` has no value here", where=here())
+        number = int(count)
+        check_size(name, number, int(max))
+        return number
+    return _bound(trace, name, as_array(count), int(max))
+
+
+def _bound(trace: TraceContext, name: str, count: Array, most: int) -> Array:
+    taken = {str(known) for known, _ in trace.dims}
+    numbered = (Dim(name, most, number) for number in itertools.count())
+    fresh = next(known for known in numbered if str(known) not in taken)
+    assert trace.builder.current is not None
+    (size,) = trace.bind(dim_op, [count], {"dim": fresh, "most": most})
+    trace.dims += ((fresh, trace.builder.current),)
+    return size

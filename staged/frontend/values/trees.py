@@ -1,0 +1,139 @@
+"""Trees of arrays: lists, tuples, dicts, named tuples and dataclasses, with anything else as a leaf."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import optree
+
+from staged.frontend.trace.context import current_trace, note_made
+from staged.ops.array import StagedArray
+
+_NAMESPACE = "staged"
+_registered: set[type] = set()
+
+
+def _register_dataclass(node: Any) -> bool:
+    """As optree's `is_leaf`: makes each dataclass it meets known as a node; says of nothing that it is a leaf."""
+    cls = type(node)
+    if dataclasses.is_dataclass(cls) and cls not in _registered and not hasattr(cls, "__staged_leaf__"):
+        names = tuple(field.name for field in dataclasses.fields(cls))
+
+        def flatten(value: Any) -> tuple[list[Any], None, tuple[str, ...]]:
+            return [getattr(value, name) for name in names], None, names
+
+        def unflatten(_: None, leaves: Sequence[Any]) -> Any:
+            # Past __init__ and __post_init__: these ran when the user made the object.
+            made = object.__new__(cls)
+            for name, leaf in zip(names, leaves, strict=True):
+                object.__setattr__(made, name, leaf)
+            return made
+
+        register: Any = optree.register_pytree_node
+        register(cls, flatten, unflatten, namespace=_NAMESPACE)
+        _registered.add(cls)
+    elif isinstance(node, list) and cls is not list and cls not in _registered and hasattr(cls, "__staged_node__"):
+        # A list with more to it: rebuilt with other leaves it is a list.
+        register_list: Any = optree.register_pytree_node
+        register_list(cls, lambda items: (list(items), None), lambda _, leaves: list(leaves), namespace=_NAMESPACE)
+        _registered.add(cls)
+    return False
+
+
+Tree = Any
+Spec = Any  # optree.PyTreeSpec
+_LEAVES = frozenset((StagedArray, bool, int, float, str, type(None), np.ndarray, FunctionType))
+_structure: Any = optree.tree_structure
+_LEAF: Spec = _structure(0, none_is_leaf=True, namespace=_NAMESPACE)
+
+
+def flatten(tree: Tree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Spec]:
+    """The leaves of `tree` in order, and its structure (comparable with ==); `is_leaf` may stop at further nodes."""
+
+    if type(tree) in _LEAVES:
+        return [tree], _LEAF
+
+    def stop(node: Any) -> bool:
+        return _register_dataclass(node) or (is_leaf is not None and is_leaf(node))
+
+    leaves, spec = optree.tree_flatten(
+        tree, is_leaf=_register_dataclass if is_leaf is None else stop, none_is_leaf=True, namespace=_NAMESPACE
+    )
+    return leaves, spec
+
+
+def unflatten(spec: Spec, leaves: Sequence[Any]) -> Tree:
+    """The tree of structure `spec` with these leaves."""
+    if spec.is_leaf() and len(leaves) == 1:
+        return leaves[0]
+    made = optree.tree_unflatten(spec, leaves)
+    if not spec.is_leaf():
+        note_tree(made)
+    return made
+
+
+def note_tree(tree: object) -> None:
+    """Note the mutable nodes of a tree that was made while tracing."""
+    if current_trace() is not None:
+        for node in mutable_nodes(tree):
+            note_made(node)
+
+
+def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
+    """`tree` with `function` applied to every leaf."""
+    leaves, spec = flatten(tree)
+    return unflatten(spec, [function(leaf) for leaf in leaves])
+
+
+def paths(spec: Spec, root: str) -> list[str]:
+    """A readable name per leaf: `model.0.weight`."""
+    return [root] if spec.is_leaf() else [".".join([root, *map(str, path)]) for path in spec.paths()]
+
+
+def prefix(axes: Tree, tree: Tree) -> list[Any] | None:
+    """For each leaf of `tree`, the entry of `axes`, which may stop above the leaves; None if they do not fit."""
+    flatten(tree)  # makes the dataclasses in it known
+    try:
+        return optree.broadcast_prefix(axes, tree, none_is_leaf=True, namespace=_NAMESPACE)
+    except ValueError:
+        return None
+
+
+_MUTABLE, _SEQUENCES = (list, dict), (list, tuple)
+
+
+def mutable_nodes(tree: object) -> list[object]:
+    """The lists, dicts and mutable dataclasses of a tree, in its order."""
+    found: list[object] = []
+    if type(tree) not in _LEAVES:
+        _add_mutable_nodes(tree, found)
+    return found
+
+
+def _add_mutable_nodes(node: Any, found: list[object]) -> None:
+    is_fielded = is_dataclass(node)
+    if isinstance(node, _MUTABLE) or (is_fielded and not _is_frozen(node)):
+        found.append(node)
+    parts: Iterable[object] = ()
+    if isinstance(node, _SEQUENCES):
+        parts = node
+    elif isinstance(node, dict):
+        parts = [node[key] for key in sorted(node, key=repr)] if len(node) > 1 else node.values()
+    elif is_fielded:
+        parts = [getattr(node, field.name, None) for field in dataclasses.fields(node)]
+    for part in parts:
+        if type(part) not in _LEAVES:
+            _add_mutable_nodes(part, found)
+
+
+def is_dataclass(node: object) -> bool:
+    """Return whether an object is of a dataclass."""
+    return hasattr(type(node), "__dataclass_fields__")
+
+
+def _is_frozen(node: object) -> bool:
+    return bool(type(node).__dataclass_params__.frozen)  # type: ignore[attr-defined]
