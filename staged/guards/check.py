@@ -300,8 +300,9 @@ def holds(value: Any, wanted: Expected) -> bool:
         case Members(type=cls, members=members, identity=identity):
             return (
                 type(value) is cls
+                and len(found) == len(members)
                 and (identity is None or id(value) == identity)
-                and {(type(member), member) for member in found} == {(type(member), member) for member in members}
+                and all(map(same, found, members))
             )
 
 

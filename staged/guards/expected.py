@@ -77,10 +77,10 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A set of this type with these members."""
+    """A set of this type with these members, in the order in which it gives them."""
 
     type: type
-    members: frozenset[Any]
+    members: tuple[Any, ...]
     identity: int | None
 
 
@@ -133,7 +133,7 @@ def _visit(value: Any, found: Callable[[Any], None], left: list[int], depth: int
     if cls not in _SETS:
         return Items(cls, tuple([_visit(item, found, left, depth + 1) for item in value]), identity)
     if _EQUAL.issuperset(map(type, value)):
-        return Members(cls, frozenset(value), identity)
+        return Members(cls, tuple(value), identity)
     raise TooLargeError
 
 
@@ -207,6 +207,8 @@ def same(found: Any, value: Any) -> bool:
         return struct.pack("<dd", found.real, found.imag) == struct.pack("<dd", value.real, value.imag)
     if isinstance(value, np.generic):
         return bool(found.dtype == value.dtype and found.tobytes() == value.tobytes())
+    if isinstance(value, range):  # equal ones may have different bounds: range(0, 3, 2) == range(0, 4, 2)
+        return (found.start, found.stop, found.step) == (value.start, value.stop, value.step)
     if isinstance(value, slice):
         pairs = ((found.start, value.start), (found.stop, value.stop), (found.step, value.step))
         return all(same(a, b) for a, b in pairs)

@@ -69,12 +69,12 @@ def kind(v):
         which = 0.5 if isinstance(v, D) else 0.25 if isinstance(v, collections.OrderedDict) else 0.0
         return 80.0 + weighed(v.keys()) + weighed(v.values()) + which
     if isinstance(v, Plain): return 90.0 + kind(v.v)
-    if isinstance(v, (set, frozenset)): return 95.0 + len(v)
+    if isinstance(v, (set, frozenset)): return 95.0 + len(v) + weighed(v)
     if isinstance(v, type): return 100.0 + len(v.__name__)
     if isinstance(v, functools.partial): return 110.0 + len(v.args)
     if isinstance(v, (int, float)): return v * 1.5
     if callable(v): return v(7.0)
-    if isinstance(v, range): return 120.0 + len(v)
+    if isinstance(v, range): return 120.0 + v.start + v.stop * 4.0 + v.step * 16.0
     if isinstance(v, slice): return 130.0 + v.stop
     if isinstance(v, np.dtype): return 140.0 + v.itemsize
     if isinstance(v, bytes): return 150.0 + len(v)
@@ -107,6 +107,7 @@ def values(m: Any) -> list[Any]:
                m.F(1.0), m.F(1), m.F(a), m.F("s"), m.F("t"), m.F(True), m.F(m.F("s")), m.F((1, 2)), m.F((1.0, 2)), m.F([1]),
                m.G(1.0), m.G("s"), m.E.A, m.E.B, m.I.A, m.I.B, m.Plain(1.0), m.Plain("s"), m.Plain(a)]  # fmt: skip
     others = [m.g, m.h, functools.partial(m.g), functools.partial(m.g, 1.0), int, float, m.E, m.P, range(3), range(4),
+              range(0, 3, 2), range(0, 4, 2), frozenset((8, 0)), frozenset((0, 8)),
               slice(0, 2), slice(0, 3), np.dtype("f8"), np.dtype("f4"), st.f32, st.f64, {1, 2}, {1, 2, 3}, frozenset({1}),
               frozenset({1.0}), frozenset({True})]  # fmt: skip
     return [*numbers, *arrays, *lists, *dicts, *objects, *others]
