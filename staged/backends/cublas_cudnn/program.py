@@ -200,7 +200,9 @@ class CudaProgram(ProgramEmitter):
         assert isinstance(structure, CudaStructureEmitter)
         for buffer in plan.buffers:
             if buffer.device != CPU and buffer in structure.places:
-                structure.places[buffer] = Place(structure.places[buffer], buffer.device)
+                place = structure.places[buffer]
+                structure.places[buffer] = on_device = Place(place, buffer.device)
+                structure.results = [on_device if result == place else result for result in structure.results]
         if plan.local_bytes:
             name = structure.function.name
             structure.locals_on_device = self.device_locals[name] = self.names.fresh(f"{name}_on_device")

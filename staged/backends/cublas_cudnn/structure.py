@@ -286,12 +286,12 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             self.check(op, f"cudaMemcpyAsync({target}, {source}, {size}, cudaMemcpy{direction}, gpu->stream)")
 
     def copy(self, target: Expr, source: Expr, type: TensorType) -> None:
+        assert device_of(source) == device_of(target), "placement makes every crossing a copy of its own"
         if not self.is_on_device(target):
             super().copy(target, source, type)
             return
         if not type.size:
             return
-        assert device_of(source) == device_of(target), "placement makes every crossing a copy of its own"
         if self.steps is not None and not dims_of(type):
             self.note_copy(self.steps, target, source, type)
             return

@@ -20,6 +20,7 @@ LAUNCH_WORDS = frozenset("gpu grid block blocks values copied cleared".split())
 
 _SAME_IN_C = """acos asin atan atan2 ceil cos cosh erf erfc exp expm1 floor log log10 log1p log2 pow rsqrt sin sinh
     sqrt tan tanh trunc""".split()
+"""Ops whose function C and the languages of kernels call by the op's own name."""
 DEVICE_MATHS = {
     **{name: name for name in _SAME_IN_C},
     "abs": "fabs",
