@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from staged import nn
 from staged.pipeline import PASSES
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "staged").rglob("*.py"))
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+GUIDE = (ROOT / "docs" / "guide.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 # Files of more lines than CONTRIBUTING.md allows, each with what it is a table or list of.
@@ -52,6 +54,12 @@ def test_the_table_of_folders_names_every_place() -> None:
     for path in (ROOT / "staged").iterdir():
         if path.name not in ("__pycache__", "py.typed", "__main__.py", "backends"):
             assert f"`{path.name}{'/' if path.is_dir() else ''}`" in said, path.name
+
+
+def test_the_guide_lists_every_layer() -> None:
+    told = " ".join(row[1] for row in columns(GUIDE, "| layers of `nn` | |"))
+    layers = [name for name in nn.__all__ if name not in ("Module", "Parameter", "init")]
+    assert sorted(re.findall(r"`(\w+)`", told)) == sorted(layers)
 
 
 def test_changes_that_the_page_shows_have_been_made() -> None:

@@ -283,4 +283,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "",
         ("tests/optim/test_groups.py",),
     ),
+    Mutant(
+        "a product that others use is computed a second time, transposed",
+        "staged/passes/transposes.py",
+        "len(self.users[product.result]) > 1",
+        "len(self.users[product.result]) > 2",
+        ("tests/passes/test_transposes.py",),
+    ),
 )
