@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 from typing import Any, NamedTuple
@@ -465,7 +466,22 @@ def lists_that_arise_in_expressions(x: Any, n: Any) -> Any:
 
 TREE = {"a": np.array([1.0, 2.0]), "b": [np.array(3.0), (np.array([4.0, 5.0]), 2)]}
 
+def new_ones_on_each_path(x: Any, n: Any) -> Any:
+    """Lists that are made on the path itself can be changed after it, though they hold the same on all paths."""
+    rows, total = [0.0, 1.0], x
+    for _ in st.range(n):
+        rows = [0.0, 1.0]
+        rows[0] = rows[0] + 2.0
+        total = total + rows[0]
+    rows[1] = 4.0
+    pair = [x, 1.0] if n > 3 else [x, 1.0]
+    pair.append(3.0)
+    pair[0] = pair[0] * total
+    return rows[0], rows[1], pair[0], len(pair)
+
+
 CASES = [
+    Case(new_ones_on_each_path, [(X, 4), (X, 0)], (0,)),
     Case(fields_in_a_loop, [(X, 4), (X, 0)], (0,)),
     Case(methods_in_nested_control, [(X, 6), (X, 0)], (0,)),
     Case(two_objects, [(X, 5)], (0,)),
@@ -561,6 +577,78 @@ def _either_of_two(x: Any, n: Any) -> Any:
     chosen = a if n > 3 else b
     chosen[0] = x * 5
     return a, b
+
+
+def _either_of_two_equal(x: Any, n: Any) -> Any:
+    a, b = [x], [x]
+    chosen = a if n > 3 else b
+    chosen[0] = x * 5
+    return a, b
+
+
+def _bound_in_one_branch_to_an_equal_one(x: Any, n: Any) -> Any:
+    body, a = Body(x, x), collections.deque([1.0])
+    rows = a
+    if n > 3:
+        rows, body.position = collections.deque([1.0]), x * 2
+    rows.append(2.0)
+    return body.position * len(a)
+
+
+def _an_attribute_becomes_an_equal_list(x: Any, n: Any) -> Any:
+    running, rows = Running(x), [1.0]
+    running.rows = [1.0]
+    if n > 3:
+        running.rows = rows
+    running.rows[0] = 2.0
+    return x * rows[0]
+
+
+def _bound_in_a_loop_to_an_equal_one(x: Any, n: Any) -> Any:
+    a = [1.0, 2.0]
+    b = a
+    for _ in st.range(n):
+        b = [1.0, 2.0]
+    b[0] = 5.0
+    return x * a[0]
+
+
+def _returned_from_a_loop(x: Any, n: Any) -> Any:
+    def first(rows: Any) -> Any:
+        for i in st.range(n):
+            if x[i] > 1:
+                return rows
+        return [2.0]
+
+    a = [1.0]
+    found = first(a)
+    found[0] = 4.0
+    return x * a[0]
+
+
+OLDER = [1.0], [2.0]
+
+
+def _either_of_two_older(x: Any, n: Any) -> Any:
+    chosen = OLDER[0]
+    if n > 3:
+        chosen = OLDER[1]
+    chosen.append(3.0)
+    return x * len(OLDER[0])
+
+
+def _keys_in_two_orders(x: Any, n: Any) -> Any:
+    t = {"a": x, "b": x * 2}
+    if n > 3:
+        t = {"b": x, "a": x * 2}
+    return list(t.values())
+
+
+def _keys_in_another_order_after_an_iteration(x: Any, n: Any) -> Any:
+    t = [{"a": x, "b": x * 2}]
+    for _ in st.range(n):
+        t = [{"b": t[0]["a"], "a": x * 2}]
+    return list(t[0].values())
 
 
 def _seen_by_another_name(x: Any, n: Any) -> Any:
@@ -676,6 +764,14 @@ def _argument_of_a_recursive_function(x: Any, n: Any) -> Any:
             "`state` changes in place, and `seen` may be the same",
             "change a copy",
         ),
+        (_either_of_two_equal, StaticStateError, "`chosen` changes in place, and `a` may be", "change a copy"),
+        (_bound_in_one_branch_to_an_equal_one, StaticStateError, "`rows` changes in place, and `a` may be", "a copy"),
+        (_an_attribute_becomes_an_equal_list, StaticStateError, "`running.rows` changes in place, and `rows`", "a copy"),
+        (_bound_in_a_loop_to_an_equal_one, StaticStateError, "`b` changes in place, and `a` may be", "change a copy"),
+        (_returned_from_a_loop, StaticStateError, "`found` changes in place, and `a` may be", "change a copy"),
+        (_either_of_two_older, StaticStateError, "may be an object that is older than the call", "change a copy"),
+        (_keys_in_two_orders, CarriedValueError, "the order of the keys differs", "in one order"),
+        (_keys_in_another_order_after_an_iteration, CarriedValueError, "the order of the keys differs", "in one order"),
     ],
 )
 def test_refusals(program: Any, error: Any, message: str, hint: str) -> None:

@@ -16,7 +16,7 @@ from staged.frontend.trace.signals import ENDED, BlockEndedError, Body, Signal
 from staged.frontend.values import trees
 from staged.frontend.values.join import MismatchError, Template, is_staged, join, materialise, mismatch, same_tree
 from staged.frontend.values.mutation import check_body
-from staged.frontend.values.objects import note_joined, replace_leaves, with_objects
+from staged.frontend.values.objects import either_of, note_joined, replace_leaves, with_objects
 from staged.frontend.values.truth import truth
 from staged.frontend.values.variable import Variable
 from staged.ir.builder import OpenBlock
@@ -254,8 +254,10 @@ class StagedIf:
             left = [branch.states[joined.scope][0].get(joined.name) for branch in branches]
             note_joined(trace, value, *left)
             scope._staged_poison.pop(joined.name, None)
-        if result is None or first is None or second is None:
+        if first is None or second is None or first.kind not in ("return", "value"):
             return first
+        if result is None:
+            return Signal(first.kind, either_of(trace, first.value, second.value), first.where)
         made = result.template.rebuild(rest)
         note_joined(trace, made, *result.values)
         return Signal(first.kind, made, second.where or first.where)
@@ -272,7 +274,7 @@ class StagedIf:
             if before is NOTHING or after is NOTHING:
                 poison(scope, name, self.missing(name, number, (before, after), branches))
             elif same_tree(before, after):
-                scope.__dict__[name] = before
+                scope.__dict__[name] = either_of(self.trace, before, after)
                 scope._staged_poison.pop(name, None)
             elif number == 0 and first is not None and first.kind == "return":
                 # The call is over; only a `finally` could still read the name.

@@ -193,7 +193,7 @@ class _LoopAttempts:
             return value is not NOTHING
         leaves, spec = trees.flatten(value)
         # The same place may be tracked for another object by now: one of a call that has ended, whose values are gone.
-        return bool(spec == kept.spec) and fits(leaves, kept) and all(map(self.trace.is_visible, leaves))
+        return trees.same_structure(spec, kept.spec) and fits(leaves, kept) and all(map(self.trace.is_visible, leaves))
 
     def first_guess(self) -> Carry:
         """Carry what the body assigns: staged values, and numbers that it counts or sums up.

@@ -12,7 +12,7 @@ from staged.frontend.trace.locals import Locals, snapshot
 from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, Signal
 from staged.frontend.values.join import Template
 from staged.frontend.values.mutation import check_body
-from staged.frontend.values.objects import with_objects
+from staged.frontend.values.objects import note_joined, with_objects
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Label, Op
 from staged.ir.structure import SCOPE
@@ -104,7 +104,9 @@ class _ScopeAttempts:
             trace.builder.end("raise", (), None, self.where)
             raise BlockEndedError
         if self.is_function and target.result is not None:
-            return target.result.rebuild(handles)
+            value = target.result.rebuild(handles)
+            note_joined(trace, value, *target.returned)
+            return value
         return None
 
     def trace_body(self, target: ScopeTarget, block: OpenBlock) -> list[dict[str, Any]]:

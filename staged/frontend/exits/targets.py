@@ -21,12 +21,12 @@ from staged.frontend.values.join import (
     Static,
     Template,
     describe,
+    is_one,
     join,
     join_leaf,
     materialise,
     mismatch,
     same,
-    same_tree,
     template_of,
 )
 from staged.frontend.values.objects import note_joined
@@ -73,6 +73,8 @@ class StateTarget(Target):
     result: Template | None = None
     """The template of the value that the exits return (function targets)."""
     has_result: bool = False
+    returned: list[Any] = field(default_factory=list)
+    """What the exits return."""
     result_where: Position | None = None
     """The position of the first return."""
     exits: int = 0
@@ -141,7 +143,7 @@ class StateTarget(Target):
             if key in self.late and kind in self.ends and _can_be_late(now):
                 self._demand(key, NOTHING, now)
             return  # else made in the body: its own
-        if before is not NOTHING and now is not NOTHING and same_tree(before, now):
+        if before is not NOTHING and now is not NOTHING and is_one(before, now):
             return
         self._demand(key, before if self.joins_entry else NOTHING, now)
 
@@ -178,7 +180,7 @@ class StateTarget(Target):
             self.stale = True
             return []
         leaves, spec = trees.flatten(now)
-        if spec != template.spec or not fits(leaves, template):
+        if not trees.same_structure(spec, template.spec) or not fits(leaves, template):
             self._demand(key, template, now)
             return []
         self.passed_trees.setdefault(key, []).append(now)
@@ -196,8 +198,9 @@ class StateTarget(Target):
         if self.result is None:
             self.result = template_of(value)
             self.result_where = where
+        self.returned.append(value)
         leaves, spec = trees.flatten(value)
-        if spec != self.result.spec or not fits(leaves, self.result):
+        if not trees.same_structure(spec, self.result.spec) or not fits(leaves, self.result):
             self.result = join_results(self.result, value, self.what, self.result_where or where)
             self.stale = True
             return []

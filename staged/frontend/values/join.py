@@ -29,6 +29,9 @@ WEAK_FLOAT = TensorType(f64, (), True)
 WEAK_BOOL = TensorType(bool_, (), True)
 
 
+_ORDER_OF_KEYS = "the order of the keys differs"
+
+
 class MismatchError(Exception):
     """Two values that do not join; the words say why."""
 
@@ -162,6 +165,8 @@ def join(a: Any, b: Any) -> Template:
     right_leaves, right_spec = _leaves(b)
     if left_spec != right_spec:
         raise MismatchError("the structure differs")
+    if not trees.same_structure(left_spec, right_spec):
+        raise MismatchError(_ORDER_OF_KEYS)
     return Template(left_spec, tuple(join_leaf(x, y) for x, y in zip(left_leaves, right_leaves, strict=True)))
 
 
@@ -177,7 +182,16 @@ def same_tree(a: Any, b: Any) -> bool:
         return True
     left, left_spec = trees.flatten(a)
     right, right_spec = trees.flatten(b)
-    return bool(left_spec == right_spec) and all(same(x, y) for x, y in zip(left, right, strict=True))
+    return trees.same_structure(left_spec, right_spec) and all(same(x, y) for x, y in zip(left, right, strict=True))
+
+
+def is_one(a: Any, b: Any) -> bool:
+    """Return whether two trees are one: the same values in the same lists, dicts and dataclasses, so that a change of one
+    changes the other.
+    """
+    if a is b:
+        return True
+    return same_tree(a, b) and all(x is y for x, y in zip(trees.mutable_nodes(a), trees.mutable_nodes(b), strict=True))
 
 
 def materialise(trace: TraceContext, leaf: Any, type_: TensorType) -> Value:
@@ -280,6 +294,8 @@ def mismatch(
     hint = f"give `{name}` one dtype and shape on all paths (`st.astype(...)`, `st.reshape(...)`), or use another name"
     if why.startswith(("it is not", "the structure")):
         hint = f"give `{name}` the same structure on all paths; only numbers and arrays can differ"
+    if why == _ORDER_OF_KEYS:
+        hint = f"give `{name}` its keys in one order on all paths"
     alike = describe(a) == describe(b)
     if why.startswith("it is not") and any(isinstance(_only(value), str) for value in (a, b)):
         hint = f"strings cannot differ by path: give `{name}` a number, and print in the branches"

@@ -11,7 +11,7 @@ Only objects made while tracing can be changed so: others outlive the program, w
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -23,8 +23,8 @@ from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.lifetimes import OfBody, OfTrace
 from staged.frontend.trace.locals import Locals, Poison
 from staged.frontend.trace.signals import Again
-from staged.frontend.values.join import describe
-from staged.frontend.values.trees import is_dataclass, mutable_nodes
+from staged.frontend.values.join import describe, is_one
+from staged.frontend.values.trees import is_dataclass, map_leaves, mutable_nodes
 from staged.ops.array import Array
 from staged.source import here
 
@@ -342,10 +342,27 @@ def note_joined(trace: TraceContext, joined: object, *sources: object) -> None:
             known[id(node)] = origins
 
 
+def either_of(trace: TraceContext, first: Any, second: Any) -> Any:
+    """One tree for two that hold the same values on the paths that meet: a new one where they are not one."""
+    if is_one(first, second):
+        return first
+    made = map_leaves(lambda leaf: leaf, first)
+    note_joined(trace, made, first, second)
+    return made
+
+
 def _check_aliases(trace: TraceContext, owner: object, label: str) -> None:
     """Refuse a change of an object that may be another one that is still in use: only the program would know."""
     origins = trace.of(Origins).by_id
-    mine = {id(owner), *origins.get(id(owner), {})}
+    own = origins.get(id(owner), {})
+    if any(not trace.is_made(other) for other in own.values()):
+        raise StaticStateError(
+            f"`{label or describe(owner)}` changes in place, and may be an object that is older than the call: which path "
+            "was taken is known only when the program runs",
+            where=here(),
+            hint="change a copy (`dict(t)`, `list(xs)`, `dataclasses.replace(p)`)",
+        )
+    mine = {id(owner), *own}
     seen: dict[int, object] = {}
     for scope in [*trace.running_locals, *trace.shared]:
         for name, value in list(scope.__dict__.items()):
@@ -365,11 +382,11 @@ def _reachable(trace: TraceContext, value: object, seen: dict[int, object]) -> I
     """The mutable nodes of a tree and of the attributes of objects in it, each once."""
     if id(value) in seen:
         return
-    if isinstance(value, list | dict | tuple) or id(value) in trace.made:
+    if isinstance(value, list | dict | tuple | deque) or id(value) in trace.made:
         seen[id(value)] = value
         if not isinstance(value, tuple):
             yield value
-        items: Any = value if isinstance(value, list | tuple) else (contents_of(value) or {}).values()
+        items: Any = value if isinstance(value, list | tuple | deque) else (contents_of(value) or {}).values()
         for item in list(items):
             yield from _reachable(trace, item, seen)
 

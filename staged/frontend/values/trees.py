@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
@@ -103,11 +104,11 @@ def prefix(axes: Tree, tree: Tree) -> list[Any] | None:
         return None
 
 
-_MUTABLE, _SEQUENCES = (list, dict), (list, tuple)
+_MUTABLE, _SEQUENCES = (list, dict, deque), (list, tuple, deque)
 
 
 def mutable_nodes(tree: object) -> list[object]:
-    """The lists, dicts and mutable dataclasses of a tree, in its order."""
+    """The lists, dicts, deques and mutable dataclasses of a tree, in its order."""
     found: list[object] = []
     if type(tree) not in _LEAVES:
         _add_mutable_nodes(tree, found)
@@ -128,6 +129,28 @@ def _add_mutable_nodes(node: Any, found: list[object]) -> None:
     for part in parts:
         if type(part) not in _LEAVES:
             _add_mutable_nodes(part, found)
+
+
+def same_structure(a: Spec, b: Spec) -> bool:
+    """Return whether two structures are equal, and the keys of their dicts in one order, which code can see."""
+    if a != b:
+        return False
+    return (
+        a is b
+        or a.is_leaf()
+        or _in_one_order(*(optree.tree_unflatten(each, [None] * each.num_leaves) for each in (a, b)))
+    )
+
+
+def _in_one_order(a: Any, b: Any) -> bool:
+    """Return whether the dicts in two trees of equal structures have their keys in one order."""
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(_in_one_order(part, b[key]) for key, part in a.items())
+    if isinstance(a, _SEQUENCES):
+        return all(map(_in_one_order, a, b))
+    if is_dataclass(a):
+        return all(_in_one_order(getattr(a, field.name), getattr(b, field.name)) for field in dataclasses.fields(a))
+    return True
 
 
 def is_dataclass(node: object) -> bool:

@@ -9,12 +9,20 @@ _COPIES = "tests/frontend/test_copies.py"
 _DYNAMIC = "tests/frontend/test_dynamic_attributes.py"
 _EFFECTS = "tests/frontend/test_effects.py"
 _LOOP_NAMES = "tests/frontend/test_names_of_loops.py"
+_OBJECTS = "tests/frontend/test_objects.py"
 _SOURCES = "tests/frontend/test_sources.py"
 _TRACEBACKS = "tests/errors/test_tracebacks.py"
 _TRY = "tests/frontend/test_try.py"
 _ENDS = "tests/frontend/test_math.py::test_values_at_the_ends_of_the_numbers"
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "two equal lists of a function are one",
+        "staged/frontend/values/join.py",
+        "return same_tree(a, b) and all(x is y for x, y in zip(trees.mutable_nodes(a), trees.mutable_nodes(b), strict=True))",
+        "return same_tree(a, b)",
+        (_OBJECTS,),
+    ),
     Mutant(
         "a copy of a dtype is another object",
         "staged/ir/types.py",
