@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
+import numpy as np
 import pytest
 
+import staged as st
 from staged import nn
 from staged.pipeline import PASSES
 
@@ -60,6 +66,37 @@ def test_the_guide_lists_every_layer() -> None:
     told = " ".join(row[1] for row in columns(GUIDE, "| layers of `nn` | |"))
     layers = [name for name in nn.__all__ if name not in ("Module", "Parameter", "init")]
     assert sorted(re.findall(r"`(\w+)`", told)) == sorted(layers)
+
+
+def test_a_value_goes_the_way_that_the_page_says() -> None:
+    """`x @ w` of the page's first section calls the functions of its table, and first calls them in its order."""
+    rows = columns(ARCHITECTURE, "| function | what becomes of `x @ w` there |")
+    told = [row[0].strip("`").split(": ") for row in rows]
+    w = st.Variable(np.full((3, 2), 0.1, np.float32), name="w")
+
+    @st.function(target="portable")
+    def step(x: Any) -> Any:
+        return st.tanh(x @ w)
+
+    seen: dict[tuple[str, str], None] = {}
+    package = str(ROOT / "staged") + os.sep
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(package):
+            path = Path(frame.f_code.co_filename).relative_to(package).as_posix()
+            seen.setdefault((path, frame.f_code.co_qualname))
+
+    sys.setprofile(note)
+    try:
+        program = step.stage(np.ones((4, 3), np.float32))
+        assert program.source
+        program(np.ones((4, 3), np.float32))
+    finally:
+        sys.setprofile(None)
+    order = list(seen)
+    passed = [(path, name) for path, name in told if (path, name) in seen]
+    assert [[path, name] for path, name in passed] == told
+    assert sorted(passed, key=order.index) == passed
 
 
 def test_changes_that_the_page_shows_have_been_made() -> None:
