@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from staged.errors import StagedValueError
+from staged.errors import StagedValueError, UnboundNameError
 from tests.frontend.harness import agree, ir, ops
 
 X = np.arange(1, 4, dtype=np.float32)
@@ -83,3 +83,35 @@ def test_bool_outside_the_front_ends_reach_is_refused() -> None:
 
     with pytest.raises(StagedValueError, match=r"cannot take bool\(\) of"):
         ir(f, X)
+
+
+def test_a_name_bound_behind_and_is_bound_where_python_binds_it() -> None:
+    def bound_before(n):
+        y, k = 7, 0
+        if n > 0 and (y := n) > 1:
+            k = y * 10
+        return y, k, n > 0 and (y := n + 1) > 1, n > 3 or (y := y + 1) > 1, y
+
+    def bound_in_the_body(n):
+        if n > 0 and n < 9 and (y := n) > 1:
+            return y * 10
+        return n
+
+    def with_an_else(n):
+        y = 1
+        if n > 0 and (y := n * n) > 1:
+            n = n + y
+        else:
+            n = n - y
+        return n, y
+
+    def unbound_after(n):
+        if n > 0 and (y := n) > 1:
+            n = n + y
+        return y
+
+    for n in (-1, 0, 1, 2, 5, 11):
+        for f in (bound_before, bound_in_the_body, with_an_else):
+            agree(f, n)
+    with pytest.raises(UnboundNameError, match="`y` is not bound on every path through the `if`"):
+        ir(unbound_after, 3)

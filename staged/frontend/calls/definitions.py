@@ -22,7 +22,7 @@ from staged.frontend.syntax.converter import (
     statement,
     text,
 )
-from staged.frontend.syntax.names import Bindings, always_leaves, bindings_of, parameters_of
+from staged.frontend.syntax.names import Bindings, always_leaves, binding_tests, bindings_of, parameters_of
 from staged.frontend.trace.context import TraceContext, current_trace, note_made
 from staged.frontend.trace.locals import Locals
 from staged.frontend.trace.signals import ENDED, BlockEndedError, Body, Target
@@ -86,6 +86,8 @@ def nest_rest(statements: list[ast.stmt]) -> list[ast.stmt]:
     """
     for index, node in enumerate(statements):
         if isinstance(node, ast.If) and always_leaves(node.body) and not always_leaves(node.orelse):
+            if binding_tests(node):
+                continue  # two `if`s, one in the other
             rest = statements[index + 1 :]
             if rest:
                 moved = ast.If(node.test, node.body, nest_rest([*node.orelse, *rest]))

@@ -94,6 +94,8 @@ def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[
         recorded = trace.block.ops[attempt.ops :]
         if len(recorded) > 8 or any(op.effects or op.blocks for op in recorded) or len(trace.log) > attempt.log:
             raise Again(attempt)
+        if attempt.has_bound():
+            raise Again(attempt)  # `a and (y := b)` binds `y` only where `a` holds
     if attempt.is_taken_back:
         if name == "logical_and":
             return choose(trace, scope, condition, right, lambda: False if _is_bool(left) else left)

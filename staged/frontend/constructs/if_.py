@@ -8,7 +8,8 @@ from typing import Any
 
 from staged.frontend.exits.cleanup import note_exit
 from staged.frontend.exits.targets import join_results, restore_all, target_of, tracked, unbound
-from staged.frontend.syntax.converter import Converter, expression, operator, statement
+from staged.frontend.syntax.converter import Converter, expression, operator, place, statement
+from staged.frontend.syntax.names import binding_tests
 from staged.frontend.trace.bodies import OpenBody
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.locals import NOTHING, Locals, Poison, Snapshot, all_names, default, poison, snapshot
@@ -29,6 +30,12 @@ from staged.source import Position, here
 
 @statement(ast.If)
 def convert_if(converter: Converter, node: ast.If) -> list[ast.stmt]:
+    if tests := binding_tests(node):
+        # `if a and (y := b): ...` is `if a: if y := b: ...`: where the body runs, `y` is bound
+        body = node.body
+        for each in reversed(tests[1:]):
+            body = [place(ast.If(each, body, []), node)]
+        node = place(ast.If(tests[0], body, []), node)
     test = converter.expr(node.test)
     then_definition, then = converter.body_function(node.body, node)
     else_definition, orelse = converter.body_function(node.orelse, node)

@@ -32,9 +32,11 @@ def convert_match(converter: Converter, node: ast.Match) -> list[ast.stmt]:
             made += definition
         test, names = _test(converter, case.pattern, subject), _captured(case.pattern)
         guard = None if case.guard is None else converter.expr(case.guard)
-        if test is not None and guard is not None and not names:  # one question, so that the rest is there once
-            test, guard = place(_connected(converter, "and_", test, guard), case.pattern), None
         steps = [each for name in names for each in assign(converter, name, subject, case.pattern)]
+        if test is not None and guard is not None:  # one question, so that the rest is there once
+            bound = [place(_bound(converter, name, subject), case.pattern) for name in names]
+            asked = place(ast.Subscript(ast.Tuple([*bound, guard], ast.Load()), text(-1), ast.Load()), guard)
+            test, guard = place(_connected(converter, "and_", test, asked if bound else guard), case.pattern), None
         if guard is None:
             steps += converter.block(case.body)
         else:
@@ -52,6 +54,11 @@ def _if(converter: Converter, test: ast.expr, then: ast.expr, orelse: ast.expr) 
 
 def _connected(converter: Converter, name: str, left: ast.expr, right: ast.expr) -> ast.expr:
     return converter.call(name, converter.locals(), left, ast.Lambda(arguments_of([]), right))
+
+
+def _bound(converter: Converter, name: ast.Name, subject: ast.expr) -> ast.expr:
+    """`(name := subject)`: what the guard reads."""
+    return converter.expr(ast.NamedExpr(name, subject))
 
 
 def _test(converter: Converter, pattern: ast.pattern, subject: ast.expr) -> ast.expr | None:

@@ -125,3 +125,14 @@ def always_leaves(statements: Sequence[ast.stmt]) -> bool:
     if isinstance(last, ast.If):
         return always_leaves(last.body) and always_leaves(last.orelse)
     return isinstance(last, ast.With) and always_leaves(last.body)
+
+
+def binding_tests(node: ast.If) -> list[ast.expr]:
+    """The parts of the test of an `if a and b and ...` without `else` of which a later one binds a name (`:=`); none
+    for other `if`s.
+    """
+    match node:
+        case ast.If(test=ast.BoolOp(op=ast.And(), values=[_, *later] as tests), orelse=[]):
+            if any(isinstance(each, ast.NamedExpr) for test in later for each in ast.walk(test)):
+                return tests
+    return []

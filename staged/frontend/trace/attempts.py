@@ -232,6 +232,13 @@ class Attempt(Inside):
         self.reason = error.reason
         return True
 
+    def has_bound(self) -> bool:
+        """Return whether a name has been bound, or bound to another value, since the attempt began."""
+        return any(
+            scope.__dict__.keys() != before.keys() or any(scope.__dict__[name] is not before[name] for name in before)
+            for scope, before, _ in self.scopes
+        )
+
     def take_back(self) -> None:
         """Undo everything that has been recorded and changed since the attempt began."""
         trace, block = self.trace, self.block
