@@ -168,8 +168,8 @@ class Progress(StagedIterable):
         self.inner.begin()
         self.bar.start(self.inner.length if self.total is None else self.total)
 
-    def end_turn(self, index: Any, names: Mapping[str, Any]) -> None:
-        self.inner.end_turn(index, names)
+    def end_iteration(self, index: Any, names: Mapping[str, Any]) -> None:
+        self.inner.end_iteration(index, names)
         self.bar.update(index + 1, names)
 
     def end(self) -> None:

@@ -5,9 +5,9 @@
 
 One f32 total of n numbers has up to n roundings in the end: 33 million ones come to 16777216. Here the totals of short
 pieces are f32, and what adds these up is f64, which becomes f32 once, at the end. Nothing is wider than f64: its long
-sums are totals of totals of totals, with as many roundings as there are turns on the levels together. Sums that wait in
-a row of workspace (one for each column) go the same way. Pieces follow from sizes and from the width of vectors alone,
-never from the number of threads.
+sums are totals of totals of totals, with as many roundings as there are iterations on the levels together. Sums that
+wait in a row of workspace (one for each column) go the same way. Pieces follow from sizes and from the width of vectors
+alone, never from the number of threads.
 
 Exact for every size, one found when the program runs included: pieces are of the loop's range, whatever it is. Only
 sums of floats are cut: those of integers have no roundings, and a product rounds as often in any order. Source: Higham,
@@ -52,20 +52,20 @@ FEWEST_BESIDE = 8
 """Totals side by side from which on that holds."""
 
 
-def levels(turns: int, longest: int, piece: int) -> tuple[int, ...]:
+def levels(iterations: int, longest: int, piece: int) -> tuple[int, ...]:
     """The numbers of iterations after which totals are passed on, from the innermost level out; empty if one level is
     enough.
 
     The outer levels divide the rest evenly, since their roundings dominate.
     """
-    if turns <= longest:
+    if iterations <= longest:
         return ()
-    pieces = -(-turns // piece)
+    pieces = -(-iterations // piece)
     outer = 1 if pieces <= 8 else 2 if pieces <= 256 else 3 if pieces <= 4096 else 4
     each = 2
     while each**outer < pieces:
         each *= 2
-    return (piece, *(size for level in range(1, outer) if (size := piece * each**level) < turns))
+    return (piece, *(size for level in range(1, outer) if (size := piece * each**level) < iterations))
 
 
 def cascade_sums(nest: Nest, schedule: Schedule) -> tuple[Nest, Schedule]:
@@ -91,7 +91,7 @@ def sums_in_pieces(
     return cascade.body(body), (*scratch, *cascade.rows)
 
 
-def turn_in_pieces(
+def iteration_in_pieces(
     body: tuple[Statement, ...], reductions: Sequence[Reduction], scratch: tuple[ArrayRef, ...]
 ) -> tuple[tuple[Statement, ...], tuple[ArrayRef, ...]]:
     """The same for one iteration of a loop: none of its `reductions` adds more than `PIECE` numbers directly."""
@@ -175,7 +175,7 @@ class _Cascade:
         """The number of totals that a loop has for each of its sums."""
         if loop not in self.vectorised:
             return 1
-        return self.schedule.lanes * self.schedule.vectors_per_turn(loop)
+        return self.schedule.lanes * self.schedule.vectors_per_iteration(loop)
 
     def additions(self, body: Sequence[Statement], reduction: Reduction) -> int:
         """The number of terms that one total of a reduction adds."""
@@ -214,13 +214,13 @@ class _Cascade:
         return (*self.in_pieces(loop, wide, (*wide.values(), *rest), {}), *narrowed)
 
     def in_pieces(
-        self, loop: Loop, wide: dict[Reduction, Reduction], kept: tuple[Reduction, ...], turns: dict[Axis, int]
+        self, loop: Loop, wide: dict[Reduction, Reduction], kept: tuple[Reduction, ...], iterations: dict[Axis, int]
     ) -> tuple[Statement, ...]:
         """A loop that adds the totals of its pieces, or of those of inner loops, to f64 totals. `kept` start before all
         of it.
 
-        `turns` has the sizes of the pieces around it: an inner loop whose own sum is in pieces already may add to this
-        one.
+        `iterations` has the sizes of the pieces around it: an inner loop whose own sum is in pieces already may add to
+        this one.
         """
         own = [r for r in wide if self.additions((loop,), r)]
         if not own:
@@ -229,28 +229,30 @@ class _Cascade:
         longest, piece = min(longest for longest, _ in limits), min(piece for _, piece in limits)
         each, width = max(self.additions(loop.body, r) for r in own), self.beside(loop)
         if each > piece:
-            return (self.rebuilt(loop, self.loops_in_pieces(loop.body, wide, turns), kept),)
+            return (self.rebuilt(loop, self.loops_in_pieces(loop.body, wide, iterations), kept),)
         partial = {r: _partial(r) for r in own}
         body = self.redirected(loop.body, partial)
         joins = [s for r, p in partial.items() for s in self.taken_in(p.target, wide[r])]
-        if -(-turns.get(loop.axis, loop.axis.extent) // width) * each <= longest:
+        if -(-iterations.get(loop.axis, loop.axis.extent) // width) * each <= longest:
             return (self.rebuilt(loop, body, (*kept, *partial.values())), *joins)
         summed = self.rebuilt(loop, body, tuple(partial.values()))
         return (Tile(loop.axis, max(1, piece // each) * width, (summed, *joins), kept),)
 
     def loops_in_pieces(
-        self, body: tuple[Statement, ...], wide: dict[Reduction, Reduction], turns: dict[Axis, int]
+        self, body: tuple[Statement, ...], wide: dict[Reduction, Reduction], iterations: dict[Axis, int]
     ) -> tuple[Statement, ...]:
         """Statements whose loops add the totals of pieces to f64 totals."""
         found: list[Statement] = []
         for s in body:
             match s:
                 case Loop():
-                    found += self.in_pieces(s, wide, s.reductions, turns)
+                    found += self.in_pieces(s, wide, s.reductions, iterations)
                 case Tile(axis, size, inner, reductions):
-                    found.append(Tile(axis, size, self.loops_in_pieces(inner, wide, {**turns, axis: size}), reductions))
+                    found.append(
+                        Tile(axis, size, self.loops_in_pieces(inner, wide, {**iterations, axis: size}), reductions)
+                    )
                 case Guarded(bounds, inner):
-                    found.append(Guarded(bounds, self.loops_in_pieces(inner, wide, turns)))
+                    found.append(Guarded(bounds, self.loops_in_pieces(inner, wide, iterations)))
                 case Accumulate(r, value) if r in wide:
                     found += self.taken_in(value, wide[r])
                 case _:
@@ -269,7 +271,7 @@ class _Cascade:
             return loop
         each = max(self.additions(loop.body, r) for r in sums)
         longest, piece = min(self.limits((loop,), r) for r in sums)
-        if each > piece:  # a total for each turn
+        if each > piece:  # a total for each iteration
             loop = self.rebuilt(loop, self.with_own_totals(loop.body, sums), loop.reductions)
             each, longest, piece = max(self.additions(loop.body, r) for r in sums), LONGEST, PIECE
         width = self.beside(loop)

@@ -28,7 +28,7 @@ class Ranges:
         """The range of the index of a `for` with these start, stop and step.
 
         Exact: an index that the body sees is never before the start nor at the stop, so that it cannot wrap around; of
-        a loop of no turns there is no index, and any range will do.
+        a loop of no iterations there is no index, and any range will do.
         """
         start, stop, step = (self.of(value) for value in bounds[:3])
         if start is None or stop is None or step is None:

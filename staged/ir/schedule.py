@@ -215,12 +215,12 @@ class Schedule:
         """Vectors per iteration of a vectorised loop with totals."""
         return next((d.times for d in self.directives if isinstance(d, Unroll)), 1)
 
-    def vectors_per_turn(self, loop: Loop) -> int:
+    def vectors_per_iteration(self, loop: Loop) -> int:
         """Vectors per iteration of a vectorised loop with totals: at most `unroll`; one if it has inner loops."""
         if any(isinstance(s, Loop) for s in loop.body):
             return 1
         count = max(1, min(self.unroll, loop.axis.extent // self.lanes))
-        # Where whole turns end is found by masking when the program counts them: a power of two.
+        # Where whole iterations end is found by masking when the program counts them: a power of two.
         return count if loop.axis.dim is None else 1 << (count.bit_length() - 1)
 
     @cached_property
@@ -230,7 +230,9 @@ class Schedule:
 
     @cached_property
     def chunk(self) -> int:
-        """Iterations of the outermost loop per thread and turn; 0 if threads do not pay, or are not allowed."""
+        """Iterations of the outermost loop that a thread takes at a time; 0 if threads do not pay, or are not
+        allowed.
+        """
         return next((d.each for d in self.directives if isinstance(d, Bind) and d.level is Level.CORES), 0)
 
     # ---- what a GPU's text asks ----

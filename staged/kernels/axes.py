@@ -302,9 +302,9 @@ class Analysis:
         """
         seen: list[Op] = []
         for op in self.reduced:
-            size = _turns(self.reduced[op])
+            size = _iterations(self.reduced[op])
             for other in seen:
-                if _turns(self.reduced[other]) == size:
+                if _iterations(self.reduced[other]) == size:
                     self.space.unify(self.reduced[other], self.reduced[op])
                     break
             else:
@@ -407,7 +407,7 @@ class Structure:
         return _size(self.domain)
 
 
-def _turns(run: Run) -> tuple[int, tuple[Dim, ...]]:
+def _iterations(run: Run) -> tuple[int, tuple[Dim, ...]]:
     """The number of iterations of loops over a run: a number, and the dimensions in it."""
     return prod(axis.extent for axis in run), tuple(axis.dim for axis in run if axis.dim is not None)
 

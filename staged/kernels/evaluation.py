@@ -104,7 +104,7 @@ class Evaluation:
             outermost = len(self.scopes) == depth
             self.scopes[-1].statements.append(Loop(axis, tuple(done.statements), reductions if outermost else ()))
         if not axes and reductions:
-            # Nothing to walk: a loop of one turn still starts and ends the totals.
+            # Nothing to walk: a loop of one iteration still starts and ends the totals.
             scope = self.scopes[-1]
             own = {id(r) for r in reductions}
             inner = [s for s in scope.statements if isinstance(s, Accumulate) and id(s.reduction) in own]

@@ -49,8 +49,8 @@ def scan(
     values = [context.value_of(array) for array in initial]
     types = [value.type for value in values]
     with builder.block([_INDEX, *types], ["t", *hints]) as opened:
-        turn, *arrays = (context.handle(param) for param in opened.params)
-        index: Array = turn
+        number, *arrays = (context.handle(param) for param in opened.params)
+        index: Array = number
         if backwards:
             index = constant(count - 1, _INDEX) - index
         made = [context.value_of(array) for array in body(index, *arrays)]

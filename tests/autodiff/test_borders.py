@@ -1,7 +1,7 @@
-"""Derivatives at the borders of what the rewrites say of themselves: loops of no turns, one value in two places, zeros, NaN.
+"""Derivatives at the borders of what the rewrites say of themselves: loops of no iterations, one value in two places, zeros, NaN.
 
 One program takes the gradient (reverse mode), the tangent (forward mode) and the second derivative of each function; the number of
-turns and the conditions are its arguments. What is right is a closed form.
+iterations and the conditions are its arguments. What is right is a closed form.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def derivatives(x, n, choice):
 
 
 @pytest.mark.parametrize("mode", ["compiled", "eager"])
-def test_derivatives_of_loops_of_no_turns_and_of_values_in_two_places(mode) -> None:
+def test_derivatives_of_loops_of_no_iterations_and_of_values_in_two_places(mode) -> None:
     for n in (0, 1, 2):
         for c in (False, True):
             if mode == "compiled":

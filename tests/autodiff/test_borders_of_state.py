@@ -107,7 +107,7 @@ def in_numpy(x):
 
 
 def early_exits(x):
-    """A history of turns that are left early, and of a loop of no turns inside."""
+    """A history of iterations that are left early, and of a loop of no iterations inside."""
 
     def f(x):
         y = x

@@ -32,7 +32,7 @@ BOUNDS = [
 
 @st.function
 def turns(a: int, b: int, c: int) -> Any:
-    """How often a loop with staged bounds turns, up to 9, and the sum of its indices."""
+    """The iterations of a loop with staged bounds, up to 9, and the sum of its indices."""
     count, total = 0, 0
     for i in st.range(a, b, c):
         count += 1

@@ -233,7 +233,7 @@ def write_random(g: Generator, depth: int) -> None:
 
 
 def write_steps(g: Generator, depth: int) -> None:
-    """A loop with several products a turn and nothing that the host must wait for: what becomes a graph."""
+    """A loop with several products an iteration and nothing that the host must wait for: what becomes a graph."""
     dtype = float_dtype(g)
     size = g.chance.choice((2, 3))
     x = local(g, made(g, (size, size), dtype))

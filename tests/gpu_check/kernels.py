@@ -1,6 +1,6 @@
 """Memory-bound kernels: one op on a large array that is on the device, repeated in a loop there.
 
-What a turn takes is the slope between a short and a long loop, so that the call itself does not count. PyTorch is timed in
+What an iteration takes is the slope between a short and a long loop, so that the call itself does not count. PyTorch is timed in
 the same way, and a copy on the device, whose bandwidth is what such kernels can have at best. Each kernel has a process of
 its own, in which all of that is measured: what goes wrong there is one line of the table.
 """
@@ -29,7 +29,7 @@ from tests.gpu_check.setting import ROOT, Setting
 
 @dataclass(frozen=True)
 class Size:
-    """Elements of the array, bytes of a copy, and turns of the two loops."""
+    """Elements of the array, bytes of a copy, and iterations of the two loops."""
 
     rows: int
     columns: int
@@ -84,8 +84,8 @@ def array(size: Size) -> Any:
     return np.random.default_rng(1).standard_normal((size.rows, size.columns), np.float32)
 
 
-def seconds_per_turn(kernel: Kernel, size: Size) -> float:
-    """Seconds that one turn of a kernel takes on the device."""
+def seconds_per_iteration(kernel: Kernel, size: Size) -> float:
+    """Seconds that one iteration of a kernel takes on the device."""
 
     @st.function
     def repeat(x: Any, n: Any) -> Any:
@@ -152,7 +152,7 @@ def copy_bandwidth(size: Size) -> float:
 
 
 def _slope(run: Callable[[int], object], size: Size) -> float:
-    """Seconds per turn: the best of seven long loops less the best of seven short ones."""
+    """Seconds per iteration: the best of seven long loops less the best of seven short ones."""
 
     def best(turns: int) -> float:
         times = []
@@ -167,7 +167,7 @@ def _slope(run: Callable[[int], object], size: Size) -> float:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one kernel: seconds of a turn, ours and PyTorch's, or why there are none, and bytes per second of a copy."""
+    """Of one kernel: seconds of an iteration, ours and PyTorch's, or why there are none, and bytes per second of a copy."""
 
     ours: float
     copied: float
@@ -178,7 +178,7 @@ class Figures:
 def figures_of(kernel: Kernel, size: Size) -> Figures:
     """Measures everything about a kernel, in this process."""
     copied = copy_bandwidth(size)
-    ours = statistics.median(seconds_per_turn(kernel, size) for _ in range(3))
+    ours = statistics.median(seconds_per_iteration(kernel, size) for _ in range(3))
     return Figures(ours, copied, *(torch_seconds(kernel, compiled, size) for compiled in (False, True)))
 
 

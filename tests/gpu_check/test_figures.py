@@ -27,7 +27,7 @@ def test_what_is_timed_computes_the_same_in_pytorch(kernel: kernels.Kernel, torc
 @pytest.mark.usefixtures("emulated_device")
 def test_kernels_are_timed_on_the_device() -> None:
     assert kernels.copy_bandwidth(kernels.SMALL) > 0
-    assert kernels.seconds_per_turn(kernels.KERNELS[0], kernels.SMALL) > 0
+    assert kernels.seconds_per_iteration(kernels.KERNELS[0], kernels.SMALL) > 0
 
 
 def test_kernels_are_compared_with_a_copy_and_with_pytorch() -> None:

@@ -172,7 +172,7 @@ def _stop_one_turn_early(reverse: Reverse, made: Op) -> None:
     made.operands = (made.operands[0], zero, *made.operands[2:])
 
 
-def _read_the_first_turn(reverse: Reverse, made: Op) -> None:
+def _read_the_first_iteration(reverse: Reverse, made: Op) -> None:
     zero = _insert(reverse, made, "constant", [], {"value": 0})
     index = made.blocks[0].params[0]
     for op in made.blocks[0].ops:
@@ -192,11 +192,11 @@ def _forget_what_came_before(reverse: Reverse, made: Op) -> None:
         _start_from_zeros(reverse, made, -1)
 
 
-last_turn_left_out = _fault(_after_loops(_begin_one_turn_later))
+last_iteration_left_out = _fault(_after_loops(_begin_one_turn_later))
 """A reverse loop begins one iteration too late."""
 first_turn_left_out = _fault(_after_loops(_stop_one_turn_early))
 """A reverse loop stops one iteration too early."""
-residuals_of_the_first_turn = _fault(_after_loops(_read_the_first_turn))
+residuals_of_the_first_iteration = _fault(_after_loops(_read_the_first_iteration))
 """A reverse loop reads in every iteration what the primal kept in its first."""
 loop_sum_forgotten = _fault(_after_loops(_forget_last_carried))
 """A reverse loop does not carry its last cotangent on: a sum over iterations, if it has one."""

@@ -43,7 +43,7 @@ PROGRAMS: dict[str, Program] = {}
 
 
 def program(*points: tuple[Any, ...], fault: Fault, wrt: tuple[int, ...] = (0,)) -> Callable[[Function], Function]:
-    """Enter the function below into the table: `@program((X, 3), fault=last_turn_left_out)`."""
+    """Enter the function below into the table: `@program((X, 3), fault=last_iteration_left_out)`."""
 
     def enter(function: Function) -> Function:
         assert function.__name__ not in PROGRAMS, f"two programs are called {function.__name__}"

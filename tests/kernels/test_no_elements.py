@@ -1,4 +1,4 @@
-"""Kernels for arrays without elements: loops of no turns give what each op means of nothing, and nothing else is touched."""
+"""Kernels for arrays without elements: loops of no iterations give what each op means of nothing, and nothing else is touched."""
 
 from __future__ import annotations
 

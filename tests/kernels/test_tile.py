@@ -1,4 +1,4 @@
-"""Tiles around loops that walk some array crosswise: only where each turn is on its own; results against NumPy."""
+"""Tiles around loops that walk some array crosswise: only where each iteration is on its own; results against NumPy."""
 
 from __future__ import annotations
 

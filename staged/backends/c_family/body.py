@@ -401,7 +401,7 @@ class BodyEmitter:
         self.w.line(f"memcpy({target}, {source}, {self.count(type)} * sizeof({type.dtype.c_name}));")
 
     def settled(self, expression: Expr, hint: str) -> Expr:
-        """A name or literal, so that C reading it on every turn repeats neither work nor effects."""
+        """A name or literal, so that C reading it on every iteration repeats neither work nor effects."""
         if isinstance(expression, Name | Literal) or literal_int(expression) is not None:
             return expression
         name = self.name(hint)

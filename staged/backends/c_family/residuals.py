@@ -1,4 +1,4 @@
-"""Residuals: what a loop keeps per turn for its backward pass, in an array or on a growable stack.
+"""Residuals: what a loop keeps per iteration for its backward pass, in an array or on a growable stack.
 
 Tested by `tests/backends/native/test_histories.py`.
 """
@@ -66,8 +66,8 @@ class ResidualEmitter(BodyEmitter):
         base = self.bases[outer_result]
         return offset if str(base) == "0" else Infix("+", base, offset)
 
-    def begin_turn(self, op: Op) -> None:
-        """At the start of a turn: the slots in which it makes what it keeps."""
+    def begin_iteration(self, op: Op) -> None:
+        """At the start of an iteration: the slots in which it makes what it keeps."""
         for result in Loop(op).collected:
             buffer = self.plan.kept.get(result)
             if buffer is not None:
@@ -116,7 +116,7 @@ class ResidualEmitter(BodyEmitter):
             self.w.line(f"{Index(self.field(storage), position)} = {self.scalar(value)};")
 
     def keep(self, op: Op, result: Value, value: Value) -> None:
-        """Copy an array into this turn's slot, unless it was made there."""
+        """Copy an array into this iteration's slot, unless it was made there."""
         place = self.plan.kept.get(result)
         slot = self.slot(op, result, value.tensor) if place is None else self.places[place]
         origin = self.pointer(value)

@@ -161,13 +161,13 @@ class StructureEmitter(CallEmitter):
         else:
             advance = f"{index} += {step}"
         trip = self.begin_trips(op, index if (literal_int(start), step_literal) == (0, 1) else "")
-        mark = self.mark_turns(op)
+        mark = self.mark_iterations(op)
         frame = self.enter(op, carried, trip)
         with self.w.block(f"for (int64_t {index} = {start}; {condition}; {advance})"):
             self.poll(op)
             if mark:
                 self.release_store(mark)
-            self.begin_turn(op)
+            self.begin_iteration(op)
             self.block(body)
             self.end(body, op)
             self.finish_body(op, frame, trip != index)
@@ -192,7 +192,7 @@ class StructureEmitter(CallEmitter):
             else:
                 self.scalars[seen] = self.scalars[param]
         trip = self.begin_trips(op, "")
-        mark = self.mark_turns(op)
+        mark = self.mark_iterations(op)
         frame = self.enter(op, carried, trip)
         # The condition is an expression of the `while` itself where that is all there is to it.
         outer, self.text.body = self.text.body, Writer()
@@ -210,7 +210,7 @@ class StructureEmitter(CallEmitter):
                 with self.w.block(f"if ({Prefix('!', test)})"):
                     self.w.line("break;")
             self.poll(op)
-            self.begin_turn(op)
+            self.begin_iteration(op)
             self.block(body)
             self.end(body, op)
             self.finish_body(op, frame, bool(trip))
@@ -228,9 +228,9 @@ class StructureEmitter(CallEmitter):
                 self.w.line(f"{self.variable(param, name)} = {given};")
                 self.scalars[param] = Name(name)
 
-    def mark_turns(self, op: Op) -> str:
-        """For a loop whose turns leave nothing of what they take from the store: the mark to which each turn gives
-        back.
+    def mark_iterations(self, op: Op) -> str:
+        """For a loop whose iterations leave nothing of what they take from the store: the mark to which each iteration
+        gives back.
         """
         passed = [value for _, end in Loop(op).ends() for value in end.operands]
         if self.plan.handles.refer(passed) or not any(self.takes_store(block) for block in op.blocks):
@@ -253,7 +253,7 @@ class StructureEmitter(CallEmitter):
             self.w.line(f"++{self.loop_trip[op]};")
 
     def poll(self, op: Op) -> None:
-        """Ctrl-C is noticed where loops turn, so that no optimiser step is left half done.
+        """Ctrl-C is noticed between iterations, so that no optimiser step is left half done.
 
         Every loop does it, however short: the text must not depend on trip counts.
         """
@@ -305,7 +305,7 @@ class StructureEmitter(CallEmitter):
             if owner.declared.is_loop:
                 frame = self.frames[owner.attrs["label"]]
                 count = len(frame.carried)
-                # First what this turn leaves behind: the carried values are about to be overwritten.
+                # First what this iteration leaves behind: the carried values are about to be overwritten.
                 self.collect(owner, end.operands[count:])
                 self.pass_on(end, frame.carried, end.operands[:count])
             else:

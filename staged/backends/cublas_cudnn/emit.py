@@ -286,7 +286,7 @@ class CudaFile(ProgramFile):
                 w.line()
                 w.text(call.text)
         self.write_functions(w)
-        if self.program.graphs.turns:
+        if self.program.graphs.iterations:
             w.section("turns of loops")
             for text in self.program.graphs.functions():
                 w.line()
@@ -320,7 +320,7 @@ class CudaFile(ProgramFile):
         w.line("#define KERNEL(name) ((const void *)name)")
         w.line("#endif")
         w.line()
-        for text in (*([GRAPH] if self.program.graphs.turns else []), *self.program.stagings.types()):
+        for text in (*([GRAPH] if self.program.graphs.iterations else []), *self.program.stagings.types()):
             w.text(text)
             w.line()
         write_struct(w, self.program.every_part())

@@ -80,7 +80,7 @@ _LAUNCH_FINITE = """\
 // A thread for each element, up to {most} blocks, whose threads then take further ones
 static cudaError_t launch_{name}(Device *gpu, const {c_type} *x, int64_t count, int check) {{
     unsigned int turn = gpu->finite_checks;
-    gpu->finite_checks += turn < {most_turns};
+    gpu->finite_checks += turn < {most_checks};
     const int64_t blocks = (count + {last}) / {threads};
     void *values[] = {{&x, &count, &check, &turn, (void *)&gpu->failed}};
     const dim3 grid = st_dim3(blocks < {most} ? (unsigned int)blocks : {most});
@@ -109,7 +109,7 @@ def finite_check_launcher(dtype: DType) -> str:
         threads=_FINITE_THREADS,
         last=_FINITE_THREADS - 1,
         most=_FINITE_BLOCKS,
-        most_turns=(1 << 24) - 1,
+        most_checks=(1 << 24) - 1,
     )
 
 

@@ -1,5 +1,5 @@
-"""The text of graphs: their types, the kernels that bring a turn's values to the device, and the function that repeats
-a turn.
+"""The text of graphs: their types, the kernels that bring an iteration's values to the device, and the function that
+repeats an iteration.
 
 Tested by `tests/backends/cublas_cudnn/test_graphs.py`.
 """
@@ -26,7 +26,7 @@ def _size(c_type: str) -> int:
 
 
 @dataclass(slots=True)
-class Turn:
+class Iteration:
     """The differences between the iterations of one run."""
 
     name: str
@@ -73,7 +73,7 @@ class Turn:
         return [*((declaration, value) for _, declaration, value in found), *filler]
 
     def address(self, c_type: str, expression: Expr, hint: str) -> Expr:
-        """The address of the field on the device that has the value of a host's expression in each turn."""
+        """The address of the field on the device that has the value of a host's expression in each iteration."""
         key = (c_type, str(expression))
         if key not in self.fields:
             own = bare(expression)
@@ -143,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(1) {name}_kernel({type} *turn, {typ
 _LAUNCH_SET = """\
 // one thread
 static cudaError_t launch_{name}(const Device *gpu, {type} now) {{
-    void *values[] = {{(void *)&gpu->{turn}, &now}};
+    void *values[] = {{(void *)&gpu->{field}, &now}};
     return cudaLaunchKernel(KERNEL({name}_kernel), st_dim3(1), st_dim3(1), values, 0, gpu->stream);
 }}
 """
@@ -175,9 +175,9 @@ static cudaError_t launch_{name}(const Device *gpu, const {c_type} *const *from,
 # ---- kernels ------------------------------------------------------------------------------------
 
 
-def set_name(turn: Turn) -> str:
-    """The kernel that brings a turn's values to the device, without its suffix."""
-    return f"set_{turn.name}"
+def set_name(iteration: Iteration) -> str:
+    """The kernel that brings an iteration's values to the device, without its suffix."""
+    return f"set_{iteration.name}"
 
 
 def copy_name(dtype: DType) -> str:
@@ -185,37 +185,41 @@ def copy_name(dtype: DType) -> str:
     return f"copy_of_turn_{dtype}"
 
 
-def kernel_names(turns: Sequence[Turn], copied: Sequence[DType]) -> list[str]:
+def kernel_names(iterations: Sequence[Iteration], copied: Sequence[DType]) -> list[str]:
     """The kernels that graphs need beside those of the program."""
-    names = [*(set_name(turn) for turn in turns if turn.fields), *map(copy_name, copied)]
+    names = [*(set_name(iteration) for iteration in iterations if iteration.fields), *map(copy_name, copied)]
     return [f"{name}_kernel" for name in names]
 
 
-def kernel_texts(turns: Sequence[Turn], copied: Sequence[DType]) -> list[str]:
+def kernel_texts(iterations: Sequence[Iteration], copied: Sequence[DType]) -> list[str]:
     """Their text."""
-    sets = [_SET.format(name=set_name(turn), type=turn.type) for turn in turns if turn.fields]
+    sets = [_SET.format(name=set_name(iteration), type=iteration.type) for iteration in iterations if iteration.fields]
     return [*sets, *(_COPY.format(name=copy_name(dtype), c_type=dtype.c_name) for dtype in copied)]
 
 
-def launchers(turns: Sequence[Turn], copied: Sequence[DType]) -> list[str]:
+def launchers(iterations: Sequence[Iteration], copied: Sequence[DType]) -> list[str]:
     """The host functions that start them."""
-    sets = [_LAUNCH_SET.format(name=set_name(turn), type=turn.type, turn=turn.name) for turn in turns if turn.fields]
+    sets = [
+        _LAUNCH_SET.format(name=set_name(iteration), type=iteration.type, field=iteration.name)
+        for iteration in iterations
+        if iteration.fields
+    ]
     return [*sets, *(_LAUNCH_COPY.format(name=copy_name(dtype), c_type=dtype.c_name) for dtype in copied)]
 
 
 # ---- the host's part ----------------------------------------------------------------------------
 
 
-def types(turns: Sequence[Turn]) -> list[str]:
+def types(iterations: Sequence[Iteration]) -> list[str]:
     """The structs of what changes, for kernels and host alike."""
     texts = []
-    for turn in turns:
-        if not turn.fields:
+    for iteration in iterations:
+        if not iteration.fields:
             continue
         w = Writer()
-        w.comment(f"What differs between the turns of a loop{turn.lines}, as the kernels of its graph read it.")
-        with w.block("typedef struct", f" {turn.type};"):
-            for declaration, _ in turn.members():
+        w.comment(f"What differs between the turns of a loop{iteration.lines}, as the kernels of its graph read it.")
+        with w.block("typedef struct", f" {iteration.type};"):
+            for declaration, _ in iteration.members():
                 w.line(f"{declaration};")
         texts.append(str(w))
     return texts
@@ -231,7 +235,7 @@ def repeat_text(parameters: Sequence[str], names: Sequence[str]) -> str:
     )
 
 
-def parts(turns: Sequence[Turn], arguments: int, offset: int) -> list[DevicePart]:
+def parts(iterations: Sequence[Iteration], arguments: int, offset: int) -> list[DevicePart]:
     """The parts that are created once: places in the arena from `offset` on. Graphs are created when they are first
     used.
 
@@ -241,23 +245,23 @@ def parts(turns: Sequence[Turn], arguments: int, offset: int) -> list[DevicePart
     if arguments:
         declaration = f"const void *graph_arguments[{arguments}];"
         found.append(DevicePart((Field(declaration, "addresses that graphs know", WORD * arguments),), (), ()))
-    for turn in turns:
-        fields, opens = [Field(f"Graph {turn.graph};", "", 2 * WORD)], []
-        if turn.fields:
-            fields.append(Field(f"{turn.type} *{turn.name};", "what its kernels read of a turn"))
-            opens.append(f"gpu->{turn.name} = ({turn.type} *)(void *)(gpu->memory + {offset});")
-            offset += aligned(turn.nbytes, DEVICE_ALIGNMENT)
-        found.append(DevicePart(tuple(fields), tuple(opens), (f"forget_graph(&gpu->{turn.graph});",)))
+    for iteration in iterations:
+        fields, opens = [Field(f"Graph {iteration.graph};", "", 2 * WORD)], []
+        if iteration.fields:
+            fields.append(Field(f"{iteration.type} *{iteration.name};", "what its kernels read of a turn"))
+            opens.append(f"gpu->{iteration.name} = ({iteration.type} *)(void *)(gpu->memory + {offset});")
+            offset += aligned(iteration.nbytes, DEVICE_ALIGNMENT)
+        found.append(DevicePart(tuple(fields), tuple(opens), (f"forget_graph(&gpu->{iteration.graph});",)))
     return found
 
 
-def write_check_of_arguments(w: Writer, turns: Sequence[Turn], arguments: Sequence[str]) -> None:
+def write_check_of_arguments(w: Writer, iterations: Sequence[Iteration], arguments: Sequence[str]) -> None:
     """At the entry: graphs that know other addresses than this call's are made anew."""
     if not arguments:
         return
     w.comment("Graphs know these addresses: where one has changed they are made anew.")
     w.statement(f"const void *const known[] = {{{', '.join(f'args->{name}' for name in arguments)}}};")
     with w.block("if (memcmp(gpu->graph_arguments, known, sizeof known) != 0)"):
-        for turn in turns:
-            w.line(f"forget_graph(&gpu->{turn.graph});")
+        for iteration in iterations:
+            w.line(f"forget_graph(&gpu->{iteration.graph});")
         w.line("memcpy(gpu->graph_arguments, known, sizeof known);")

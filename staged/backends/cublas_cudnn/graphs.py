@@ -1,4 +1,4 @@
-"""Turns of loops as CUDA graphs: what a run gives to the device is captured once and then launched as one.
+"""Iterations of loops as CUDA graphs: what a run gives to the device is captured once and then launched as one.
 
     const train_turn_values turn = {x, t_4};                  // the host's part is done: what kernels read of this turn
     CUDA_CHECK(3, launch_set_train_turn(gpu, turn));          // goes to the device as the arguments of a launch
@@ -6,11 +6,11 @@
         return host->error_kind;
     }
 
-A graph keeps the arguments that its kernels were captured with. So what differs between the turns stands in a struct on
-the device, one per run, and kernels are given the addresses of its fields (`GpuKernel.reading`). The host computes
-these values, as it does without graphs, so they are the same bits. What a library reads or writes at a changing address
-goes through a place that stays. The first time a run is done as it stands: libraries load what they need at the first
-call.
+A graph keeps the arguments that its kernels were captured with. So what differs between the iterations stands in a
+struct on the device, one per run, and kernels are given the addresses of its fields (`GpuKernel.reading`). The host
+computes these values, as it does without graphs, so they are the same bits. What a library reads or writes at a
+changing address goes through a place that stays. The first time a run is done as it stands: libraries load what they
+need at the first call.
 
 Addresses of the caller's arrays on the device stay, call after call, or the graphs are made anew (`graph_arguments`).
 """
@@ -30,7 +30,7 @@ from staged.backends.c_family.writer import Names, Writer
 from staged.backends.cublas_cudnn import graph_text
 from staged.backends.cublas_cudnn.device import DevicePart
 from staged.backends.cublas_cudnn.dialect import CUDA
-from staged.backends.cublas_cudnn.graph_text import Turn
+from staged.backends.cublas_cudnn.graph_text import Iteration
 from staged.backends.cublas_cudnn.library.call import LibraryCall, factor_name
 from staged.backends.gpu_family.addresses import bare, field_of
 from staged.backends.gpu_family.kernel_text import GpuKernel
@@ -42,7 +42,7 @@ from staged.ir.types import Device, DType, TensorType
 from staged.source import Position
 
 MOST_VALUES = 400
-"""Of one turn: they are a kernel's arguments, for which CUDA has 4096 bytes."""
+"""Of one iteration: they are a kernel's arguments, for which CUDA has 4096 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ class Program(Protocol):
 
 
 class Graphs:
-    """The graphs of a program: their functions, what changes between turns, and where that is on the device."""
+    """The graphs of a program: their functions, what changes between iterations, and where that is on the device."""
 
     def __init__(self, program: Program, device: Device) -> None:
         self.program = program
         self.device = device
-        self.turns: list[Turn] = []
+        self.iterations: list[Iteration] = []
         self.work: list[str] = []
         self.buffers: list[Buffer] = []
         """Places for what libraries read and write at changing addresses."""
@@ -127,26 +127,31 @@ class Graphs:
             return
         w = structure.w
         where = steps[0].where
-        turn = Turn(self.program.names.fresh(f"{self.program.name}_turn"), where, lines_of(steps))
-        self.program.names.used |= {turn.type, f"{turn.graph}", f"do_{turn.name}", f"launch_set_{turn.name}"}
-        self.turns.append(turn)
+        iteration = Iteration(self.program.names.fresh(f"{self.program.name}_turn"), where, lines_of(steps))
+        self.program.names.used |= {
+            iteration.type,
+            f"{iteration.graph}",
+            f"do_{iteration.name}",
+            f"launch_set_{iteration.name}",
+        }
+        self.iterations.append(iteration)
         outer, structure.text.body = structure.text.body, Writer()
         structure.w.depth, structure.last_where = 1, None
         for step in steps:
-            self.write_step(structure, step, turn)
+            self.write_step(structure, step, iteration)
         inner, structure.text.body = structure.text.body, outer
         structure.last_where = None
-        self.work.append(self.function(turn, inner, len(steps)))
+        self.work.append(self.function(iteration, inner, len(steps)))
         site = structure.site_of(where)
         structure.where(where)
         w.comment(f"the device's part of the turn: {len(steps)} calls, one graph from the second time on")
-        if turn.fields:
+        if iteration.fields:
             local = structure.name("turn")
-            values = ", ".join(value for _, value in turn.members())
-            w.statement(f"const {turn.type} {local} = {{{values}}};")
-            w.line(f"CUDA_CHECK({site}, launch_set_{turn.name}(gpu, {local}));")
+            values = ", ".join(value for _, value in iteration.members())
+            w.statement(f"const {iteration.type} {local} = {{{values}}};")
+            w.line(f"CUDA_CHECK({site}, launch_set_{iteration.name}(gpu, {local}));")
         more = "".join(f", {name}" for name in self.shared())
-        call = f"repeat(gpu, host, {site}, &gpu->{turn.graph}, do_{turn.name}{more})"
+        call = f"repeat(gpu, host, {site}, &gpu->{iteration.graph}, do_{iteration.name}{more})"
         with w.block(f"if ({call} != ST_OK)"):
             w.line("return host->error_kind;")
 
@@ -154,7 +159,7 @@ class Graphs:
         """Return whether a run can be a graph: its kernels can read what changes, and that is not too much for one
         launch.
 
-        Exact: a value that many calls read is one field of the turn's struct, as `Turn.address` has it.
+        Exact: a value that many calls read is one field of the iteration's struct, as `Iteration.address` has it.
         """
         changing: set[tuple[object, str]] = set()
         for step in steps:
@@ -194,11 +199,11 @@ class Graphs:
         buffers = ["const DeviceBuffers *d"] if self.has_device_buffers else []
         return ["const Device *gpu", "st_host *host", f"const {self.program.name}_args *args", *buffers]
 
-    def function(self, turn: Turn, body: Writer, calls: int) -> str:
+    def function(self, iteration: Iteration, body: Writer, calls: int) -> str:
         """The function whose calls are captured: those noted since the last one."""
         w = Writer()
-        w.comment(f"{calls} calls of a loop's turn{turn.lines}, captured as a graph")
-        with w.block(f"static int do_{turn.name}({', '.join(self.parameters())})"):
+        w.comment(f"{calls} calls of a loop's turn{iteration.lines}, captured as a graph")
+        with w.block(f"static int do_{iteration.name}({', '.join(self.parameters())})"):
             for name in self.shared():
                 if name not in self.named:
                     w.line(f"(void){name};")
@@ -209,28 +214,28 @@ class Graphs:
 
     # ---- one call ----
 
-    def write_step(self, structure: StructureEmitter, step: Step, turn: Turn | None) -> None:
-        """The lines of one call; with a `turn`, such that it can be captured."""
+    def write_step(self, structure: StructureEmitter, step: Step, iteration: Iteration | None) -> None:
+        """The lines of one call; with an `iteration`, such that it can be captured."""
         structure.where(step.where)
         if isinstance(step, CopyStep):
-            self.copy(structure, turn, step.target, step.source, step.type, step.where)
+            self.copy(structure, iteration, step.target, step.source, step.type, step.where)
             return
         kernel = self.program.kernels[step.op]
-        if turn is None:
+        if iteration is None:
             self.program.call_kernel(structure, step.op, step.inputs, step.outputs)
         elif isinstance(kernel, GpuKernel):
-            self.launch(structure, turn, step, kernel)
+            self.launch(structure, iteration, step, kernel)
         else:
             assert isinstance(kernel, LibraryCall)
-            self.library(structure, turn, step, kernel)
+            self.library(structure, iteration, step, kernel)
 
-    def launch(self, structure: StructureEmitter, turn: Turn, step: CallStep, kernel: GpuKernel) -> None:
-        """A kernel that finds what changes in the struct of its turn."""
+    def launch(self, structure: StructureEmitter, iteration: Iteration, step: CallStep, kernel: GpuKernel) -> None:
+        """A kernel that finds what changes in the struct of its iteration."""
         arguments = [*step.inputs, *step.outputs]
         changing = changing_arguments(kernel, arguments)
         for number in changing:
             c_type, hint = kernel.parameters[number]
-            arguments[number] = turn.address(c_type, arguments[number], hint)
+            arguments[number] = iteration.address(c_type, arguments[number], hint)
         if changing:
             key = (kernel.name, changing)
             if key not in self.reading:
@@ -241,14 +246,14 @@ class Graphs:
         count = len(step.inputs)
         self.program.call_kernel(structure, step.op, arguments[:count], arguments[count:])
 
-    def library(self, structure: StructureEmitter, turn: Turn, step: CallStep, kernel: LibraryCall) -> None:
+    def library(self, structure: StructureEmitter, iteration: Iteration, step: CallStep, kernel: LibraryCall) -> None:
         """A library's call: what is at a changing address is copied to a place that stays, and from there."""
         op, inputs, outputs = step.op, list(step.inputs), list(step.outputs)
         back: list[tuple[Expr, Expr, TensorType]] = []
         moved: dict[str, Expr] = {}
         for number, result in enumerate(op.results):
             if not is_fixed(outputs[number]):
-                place = self.place(structure, turn, result)
+                place = self.place(structure, iteration, result)
                 moved[str(outputs[number])] = place
                 back.append((outputs[number], place, result.tensor))
                 outputs[number] = place
@@ -258,26 +263,26 @@ class Graphs:
             if number in begins:
                 target = outputs[begins[number]]
                 if str(source) != str(target):
-                    self.copy(structure, turn, target, source, operand.tensor, op.where)
+                    self.copy(structure, iteration, target, source, operand.tensor, op.where)
                 inputs[number] = target
             elif is_tensor(operand) and str(source) in moved:
                 inputs[number] = moved[str(source)]
-                self.copy(structure, turn, inputs[number], source, operand.tensor, op.where)
+                self.copy(structure, iteration, inputs[number], source, operand.tensor, op.where)
             elif is_tensor(operand) and not is_fixed(source):
-                if operand not in turn.slices:
-                    inputs[number] = self.place(structure, turn, operand)
-                    self.copy(structure, turn, inputs[number], source, operand.tensor, op.where)
+                if operand not in iteration.slices:
+                    inputs[number] = self.place(structure, iteration, operand)
+                    self.copy(structure, iteration, inputs[number], source, operand.tensor, op.where)
                 else:
-                    inputs[number] = structure.field(turn.slices[operand])
+                    inputs[number] = structure.field(iteration.slices[operand])
         if kernel.factors is not None and kernel.reading is not None:
-            inputs = self.read_factors(turn, op, kernel, inputs)
+            inputs = self.read_factors(iteration, op, kernel, inputs)
         self.note([*inputs, *outputs])
         self.program.call_kernel(structure, op, inputs, outputs)
         for target, place, type in back:
-            self.copy(structure, turn, target, place, type, op.where)
+            self.copy(structure, iteration, target, place, type, op.where)
 
-    def read_factors(self, turn: Turn, op: Op, kernel: LibraryCall, inputs: list[Expr]) -> list[Expr]:
-        """The inputs of the call that finds its factors in the struct of its turn, which `op` then becomes."""
+    def read_factors(self, iteration: Iteration, op: Op, kernel: LibraryCall, inputs: list[Expr]) -> list[Expr]:
+        """The inputs of the call that finds its factors in the struct of its iteration, which `op` then becomes."""
         assert kernel.factors is not None and kernel.reading is not None
         if kernel.name not in self.calls:
             made = kernel.reading(self.program.names.fresh(f"{kernel.name}_of_turn"))
@@ -297,19 +302,25 @@ class Graphs:
         values = [substituted(factor, numbers) for factor in kernel.factors]
         return [
             *arrays,
-            *(turn.address(c_type, value, hint) for value, hint in zip(values, ("alpha", "beta"), strict=True)),
+            *(iteration.address(c_type, value, hint) for value, hint in zip(values, ("alpha", "beta"), strict=True)),
         ]
 
-    def place(self, structure: StructureEmitter, turn: Turn, value: Value) -> Expr:
+    def place(self, structure: StructureEmitter, iteration: Iteration, value: Value) -> Expr:
         """The fixed place, in every iteration, of an array at a changing address, for libraries."""
         type = value.tensor
         name = self.program.state_names.fresh(f"{name_of(value) or 'array'}_of_turn")
         buffer = Buffer(
-            name, type, "arena", type.nbytes, self.device, where=turn.where, role="an array of this turn, for a library"
+            name,
+            type,
+            "arena",
+            type.nbytes,
+            self.device,
+            where=iteration.where,
+            role="an array of this turn, for a library",
         )
-        buffer.offset = turn.slice_bytes
-        turn.slice_bytes += aligned(type.nbytes, DEVICE_ALIGNMENT)
-        turn.slices[value] = buffer
+        buffer.offset = iteration.slice_bytes
+        iteration.slice_bytes += aligned(type.nbytes, DEVICE_ALIGNMENT)
+        iteration.slices[value] = buffer
         self.buffers.append(buffer)
         structure.fields[buffer] = name
         return structure.field(buffer)
@@ -317,7 +328,7 @@ class Graphs:
     def copy(
         self,
         structure: StructureEmitter,
-        turn: Turn | None,
+        iteration: Iteration | None,
         target: Expr,
         source: Expr,
         type: TensorType,
@@ -327,7 +338,7 @@ class Graphs:
         if not type.size:
             return
         site, c_type = structure.site_of(where), type.dtype.c_name
-        if turn is None or is_fixed(target) and is_fixed(source):
+        if iteration is None or is_fixed(target) and is_fixed(source):
             self.note([target, source])
             count = f"{type.size} * " if type.size != 1 else ""
             call = (
@@ -336,7 +347,10 @@ class Graphs:
         else:
             if type.dtype not in self.copied:
                 self.copied.append(type.dtype)
-            given = turn.address(f"const {c_type} *", source, "source"), turn.address(f"{c_type} *", target, "target")
+            given = (
+                iteration.address(f"const {c_type} *", source, "source"),
+                iteration.address(f"{c_type} *", target, "target"),
+            )
             call = f"launch_copy_of_turn_{type.dtype}(gpu, {given[0]}, {given[1]}, {type.size})"
         structure.w.line(f"CUDA_CHECK({site}, {call});")
 
@@ -353,55 +367,55 @@ class Graphs:
     @property
     def nbytes(self) -> int:
         """Of the device's arena: the structs, then what libraries read; one run's at a time."""
-        return self.turn_bytes + max((turn.slice_bytes for turn in self.turns), default=0)
+        return self.iteration_bytes + max((iteration.slice_bytes for iteration in self.iterations), default=0)
 
     @property
-    def turn_bytes(self) -> int:
+    def iteration_bytes(self) -> int:
         """Of that, the structs."""
-        return sum(aligned(turn.nbytes, DEVICE_ALIGNMENT) for turn in self.turns)
+        return sum(aligned(iteration.nbytes, DEVICE_ALIGNMENT) for iteration in self.iterations)
 
     def settle(self, offset: int) -> None:
         """Give the places of arrays their offsets, once it is known where the part of the arena for graphs begins."""
         for buffer in self.buffers:
-            buffer.offset += offset + self.turn_bytes
+            buffer.offset += offset + self.iteration_bytes
 
     # ---- the file ----
 
     def types(self) -> list[str]:
         """The types that kernels and host share."""
-        return graph_text.types(self.turns)
+        return graph_text.types(self.iterations)
 
     def kernel_names(self) -> list[str]:
         """Kernels beside those of the program."""
-        return graph_text.kernel_names(self.turns, self.copied)
+        return graph_text.kernel_names(self.iterations, self.copied)
 
     def kernel_texts(self) -> list[str]:
         """Their text."""
-        return graph_text.kernel_texts(self.turns, self.copied)
+        return graph_text.kernel_texts(self.iterations, self.copied)
 
     def functions(self) -> list[str]:
         """The functions of the host's part, in order."""
-        if not self.turns:
+        if not self.iterations:
             return []
         names = ["gpu", "host", *self.shared()]
         return [
-            *graph_text.launchers(self.turns, self.copied),
+            *graph_text.launchers(self.iterations, self.copied),
             *self.work,
             graph_text.repeat_text(self.parameters(), names),
         ]
 
     def parts(self, offset: int) -> list[DevicePart]:
         """The parts that are created once, with the part of the arena for graphs at `offset`."""
-        return graph_text.parts(self.turns, len(self.arguments), offset)
+        return graph_text.parts(self.iterations, len(self.arguments), offset)
 
     def write_check_of_arguments(self, w: Writer) -> None:
         """At the entry: graphs that know other addresses than this call's are made anew."""
-        graph_text.write_check_of_arguments(w, self.turns, list(self.arguments))
+        graph_text.write_check_of_arguments(w, self.iterations, list(self.arguments))
 
 
 def is_fixed(argument: Expr) -> bool:
-    """Return whether an address is the same in every turn: a fixed place in an array of the device or of the caller
-    there.
+    """Return whether an address is the same in every iteration: a fixed place in an array of the device or of the
+    caller there.
     """
     match bare(argument):
         case Infix("+", base, Literal()):
@@ -417,7 +431,7 @@ def is_written_out(argument: Expr) -> bool:
 
 
 def changing_arguments(kernel: GpuKernel, arguments: Sequence[Expr]) -> tuple[int, ...]:
-    """The positions of a launch's arguments that may differ between turns, or between calls of the program.
+    """The positions of a launch's arguments that may differ between iterations, or between calls of the program.
 
     Exact: whatever is not a fixed place or a number in the text counts as changing.
     """

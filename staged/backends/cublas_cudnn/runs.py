@@ -1,4 +1,4 @@
-"""Runs: the work of a loop's turn that goes to the device without a decision of the host in between.
+"""Runs: the work of a loop's iteration that goes to the device without a decision of the host in between.
 
     for i in range(n):
         x = xs[i]                    # the host: which rows
@@ -10,7 +10,8 @@
 
 What the host computes meanwhile (offsets, an optimiser's factors) it can as well compute before: nothing of it depends
 on the device, or there would be a copy, which ends a run. So a run is first all of the host's part, then all of the
-device's, and that is the same from turn to turn but for some numbers and addresses: a CUDA graph (`graphs.py`).
+device's, and that is the same from iteration to iteration but for some numbers and addresses: a CUDA graph
+(`graphs.py`).
 
 Tested by `tests/backends/cublas_cudnn/test_graphs.py`.
 """
@@ -84,7 +85,7 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
         kernel = kernels.get(op)
         if isinstance(kernel, LibraryCall):
             return not op.attrs.get("dims") and (kernel.reading is not None or _takes_fixed_numbers(op))
-        # Not one of the user's own, and none whose grid changes from turn to turn.
+        # Not one of the user's own, and none whose grid changes from iteration to iteration.
         return op.device == CPU or type(kernel) is GpuKernel and kernel.launch is not None and not kernel.launch.grid
     if op.blocks or any(effect.kind == "io" for effect in op.effects):
         return False

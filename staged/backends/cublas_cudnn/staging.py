@@ -1,16 +1,16 @@
 """Copies of a loop's next batch to the device while it works on the batch before.
 
     for x, y in batches:                  # on the host
-        with with_backend(GPU, x, y):     # a copy each, in every turn
+        with with_backend(GPU, x, y):     # a copy each, in every iteration
             ...
 
 Memory that is not pinned is copied when the driver sees fit, which may be after all work before it. So in a loop an
 array goes by way of two pieces of pinned memory, on a stream of its own, to two places on the device; the program's
 stream waits for its arrival alone, and takes it from there to where the program has it. The host waits only where it is
-two turns ahead.
+two iterations ahead.
 
-    turn i       host: memcpy   copies: ==to the device==>             program: wait, take, work on turn i ......
-    turn i + 1 host: memcpy copies: ==to the device==> wait, take, ...
+    iteration i      host: memcpy   copies: ==to the device==>             program: wait, take, work on it ......
+    iteration i + 1  host: memcpy   copies: ==to the device==> wait, take, ...
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class Stagings:
     def call(self, site: int, hint: str, target: Expr, source: Expr, nbytes: int, size: str) -> str:
         """The call that copies an array of `nbytes`, which are `size` in C.
 
-        Exact: bytes are copied, in the order of the turns: the host's array may change when the call is over; a piece
-        of pinned memory is written again when the copy of two turns ago has read it, a place when the program has taken
-        what was there.
+        Exact: bytes are copied, in the order of the iterations: the host's array may change when the call is over; a
+        piece of pinned memory is written again when the copy of two iterations ago has read it, a place when the
+        program has taken what was there.
         """
         name = self.names.fresh(f"{hint or 'array'}_staging")
         self.arrays.append(_Staged(name, nbytes))
@@ -119,8 +119,8 @@ class Stagings:
     def parts(self, site: int, offset: int) -> list[DevicePart]:
         """The second stream and the memory, with places in the device's arena from `offset` on.
 
-        Exact: no two places overlap, those of one array's two turns neither; the stream ends before its memory is given
-        back.
+        Exact: no two places overlap, those of one array's two iterations neither; the stream ends before its memory is
+        given back.
         """
         if not self.arrays:
             return []

@@ -119,7 +119,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         if op.declared is not COPY:
             self.is_idle = False  # it may have waited on one of its ways only
 
-    # ---- runs of a loop's turn ----
+    # ---- runs of a loop's iteration ----
 
     def block(self, block: Block) -> None:
         """The ops of a block. A run that reaches its end takes what the end copies, too."""
@@ -181,8 +181,8 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         if isinstance(pointer, Name) and op.device != CPU:
             self.pointers[op.result] = Place(pointer, op.device)
 
-    def begin_turn(self, op: Op) -> None:
-        super().begin_turn(op)
+    def begin_iteration(self, op: Op) -> None:
+        super().begin_iteration(op)
         for buffer in filter(None, map(self.plan.kept.get, op.results)):
             if buffer.device != CPU:
                 self.places[buffer] = Place(self.places[buffer], buffer.device)

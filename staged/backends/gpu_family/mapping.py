@@ -1,7 +1,8 @@
 """The choice of a nest's loops that become threads.
 
-A loop can be threads if each of its turns writes elements of its own, reads nothing that another turn writes, and no
-total runs through it. Which loops surround it does not matter: where they stay loops, each thread runs them in order.
+A loop can be threads if each of its iterations writes elements of its own, reads nothing that another iteration writes,
+and no total runs through it. Which loops surround it does not matter: where they stay loops, each thread runs them in
+order.
 
     for i: for j: (index = indices[j]; for k: y[i, index, k] += x[i, j, k]) -> a thread for each (i, k), a loop over j
 
@@ -77,11 +78,11 @@ class Spread:
 def map_nest(nest: Nest) -> Spread:
     """The distribution of a nest over threads.
 
-    Exact: only loops whose turns write elements of their own, read none that another writes, and carry no total
+    Exact: only loops whose iterations write elements of their own, read none that another writes, and carry no total
     become threads.
     """
     copies = tuple(s for s in nest.body if isinstance(s, Copy))
-    body = without_single_turns(tuple(s for s in nest.body if not isinstance(s, Copy)))
+    body = without_single_iterations(tuple(s for s in nest.body if not isinstance(s, Copy)))
     body, scratch = without_unread_rows(body, nest.scratch)
     trusted = next((s.axis for s in body if isinstance(s, Loop | Tile)), None) if nest.items != 1 else None
     extents: dict[Local, int] = {source: 1 for source in nest.inputs if isinstance(source, Local)}
@@ -91,7 +92,7 @@ def map_nest(nest: Nest) -> Spread:
 
 
 class _Parts:
-    """Takes a nest apart. `trusted`: the axis whose turns the nest calls independent; `extents`: of the locals in
+    """Takes a nest apart. `trusted`: the axis whose iterations the nest calls independent; `extents`: of the locals in
     indices, of which all items have the `given` ones in common.
     """
 
@@ -114,19 +115,20 @@ class _Parts:
             yield from self.of(axes, piece, ())
 
     def next_axis(self, body: tuple[Statement, ...], chosen: tuple[Axis, ...]) -> Axis | None:
-        """The outermost axis whose turns can be threads, given those that are already."""
+        """The outermost axis whose iterations can be threads, given those that are already."""
         for axis in dict.fromkeys(s.axis for s in walk(body) if isinstance(s, Loop | Tile)):
             if axis.extent > 1 and _holds_all_effects(body, axis) and self.has_own_elements(body, chosen, axis):
                 return axis
         return None
 
     def has_own_elements(self, body: tuple[Statement, ...], chosen: tuple[Axis, ...], axis: Axis) -> bool:
-        """Return whether each turn of the axis (with each of those chosen before) touches elements that no other turn
-        writes.
+        """Return whether each iteration of the axis (with each of those chosen before) touches elements that no other
+        iteration writes.
         """
         for array, accesses in _accesses_of_written(body).items():
             if array.role == "scratch":
-                # One thread's own. What lives from one loop over the axis to the next must be an element of the turn.
+                # One thread's own. What lives from one loop over the axis to the next must be an element of the
+                # iteration.
                 own = [bool(s.index.stride(axis)) for s in accesses]
                 if not all(own) and (any(own) or _instances(body, axis) > 1):
                     return False
@@ -183,7 +185,7 @@ def _holds_all_effects(body: tuple[Statement, ...], axis: Axis) -> bool:
                     if over is axis and reductions:
                         return False
                     within = inside or over is axis
-                    # Totals from outside of the first loop over the axis would run through its turns.
+                    # Totals from outside of the first loop over the axis would run through its iterations.
                     known = frozenset() if over is axis and not inside else started | frozenset(reductions)
                     if not visit(inner, within, known):
                         return False
@@ -231,8 +233,8 @@ def _instances(body: Sequence[Statement], axis: Axis) -> int:
 # ---- the statements of one item -----------------------------------------------------------------
 
 
-def without_single_turns(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
-    """`body` without the loops that have one turn (and keep no totals): what is in them stands for itself."""
+def without_single_iterations(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """`body` without the loops that have one iteration (and keep no totals): what is in them stands for itself."""
     gone = {s.axis for s in walk(body) if isinstance(s, Loop) and s.axis.extent == 1 and s.axis.dim is None}
     gone -= {s.axis for s in walk(body) if isinstance(s, Loop) and s.reductions}
     if not gone:
@@ -329,8 +331,8 @@ def totals_as_reductions(
 
     Why: a reduction can be shared by the threads of a block, and needs no memory.
 
-    Exact: the workspace begins as the identity of the reduction, and is read once after the loop; a loop of no turns
-    gives the identity.
+    Exact: the workspace begins as the identity of the reduction, and is read once after the loop; a loop of no
+    iterations gives the identity.
     """
     kept = []
     for array in scratch:

@@ -74,7 +74,7 @@ def packed(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> tuple[int
 def packed_loop(
     body: Sequence[Statement], axis: Axis, threads: int, alignment: Mapping[ArrayRef, int], gpu: Gpu
 ) -> tuple[int, frozenset[Access]]:
-    """The same for the turns of a loop over `axis` that `threads` threads share.
+    """The same for the iterations of a loop over `axis` that `threads` threads share.
 
     Exact: as in `packed`; which thread adds which elements follows from the width, which sizes and the memory plan's
     addresses decide, so that it is the same in every run.

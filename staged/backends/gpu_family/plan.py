@@ -116,8 +116,8 @@ class KernelPlan:
                 return (
                     f"{launch}; for an item{names} {looking}, then each does every {ordinal(self.team.threads)} column"
                 )
-            turns = f"every {ordinal(self.team.threads)} turn, or pack of neighbouring turns, of its loops"
-            return f"{launch}; of an item{names} each thread takes {turns}"
+            steps = f"every {ordinal(self.team.threads)} turn, or pack of neighbouring turns, of its loops"
+            return f"{launch}; of an item{names} each thread takes {steps}"
         if self.tiles is not None:
             return f"{launch}, which turns the tile around in shared memory"
         if launch.items <= 1:

@@ -1,7 +1,7 @@
 """Scatters as gathers: each element of the result looks for what is meant for it. Or, where a program allows it, by
 atomics.
 
-    for j: index = check(indices[j]); y[index] += x[j] turns that may meet in an element: only one thread can do it
+    for j: index = check(indices[j]); y[index] += x[j] iterations that may meet in an element: only one thread can do it
 
     a thread, or a team, for each `row`:
         for j: index = check(indices[j]); if (index == row) total += x[j]
@@ -126,7 +126,7 @@ def scatter_by_search(part: Part, copies: Sequence[Copy], gpu: Gpu) -> tuple[Par
     made = {s.target for s in head if isinstance(s, Load | Compute | CheckIndex | PositionOf)}
     varies = any(index.stride(columns) for s in head for index in indices_of(s))
     if varies or scatter.update in made or made & _locals_in(tail):
-        return None  # each lane looks at a turn of its own, and then all of them do that of one
+        return None  # each lane looks at an iteration of its own, and then all of them do that of one
     row = Axis("row", check.extent)
     place = _at(store.index, check.target, row)
     begin: tuple[Statement, ...]
@@ -229,8 +229,8 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
     else:
         total = Reduction(Local("last", i64), "max")  # of several, the last one stands
         totals = [total]
-        turn, found = Local("turn", i64), Local("found", bool_)
-        inner = (PositionOf(turn, Affine.of(loop.axis)), Accumulate(total, turn))
+        iteration, found = Local("turn", i64), Local("found", bool_)
+        inner = (PositionOf(iteration, Affine.of(loop.axis)), Accumulate(total, iteration))
         end = [Compute(found, "greater_equal", (total.target, Constant(0, i64)), {})]
         chosen: Statement
         for s in tail:

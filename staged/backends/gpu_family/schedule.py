@@ -12,7 +12,7 @@ from dataclasses import replace
 from staged.backends.gpu_family.geometry import threads_for
 from staged.backends.gpu_family.mapping import Part
 from staged.backends.gpu_family.packs import packed
-from staged.backends.gpu_family.teams import shared_by_teams, turns_in_pieces
+from staged.backends.gpu_family.teams import iterations_in_pieces, shared_by_teams
 from staged.backends.gpu_family.tiles import in_tiles
 from staged.ir.cascade import sums_in_pieces
 from staged.ir.loops import ArrayRef
@@ -28,7 +28,7 @@ def schedule_part(
     `alignment`: bytes that the address of each array is a multiple of.
     """
     if may_share:
-        shareable = turns_in_pieces(part)
+        shareable = iterations_in_pieces(part)
         shared = shared_by_teams(shareable, alignment, gpu)
         if shared is not None:
             return shareable, shared

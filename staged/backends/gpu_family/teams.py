@@ -15,7 +15,7 @@ from math import prod
 
 from staged.backends.gpu_family.mapping import Part
 from staged.backends.gpu_family.packs import packed_loop
-from staged.ir.cascade import LONGEST, PIECE, additions, is_float_sum, turn_in_pieces
+from staged.ir.cascade import LONGEST, PIECE, additions, is_float_sum, iteration_in_pieces
 from staged.ir.loops import (
     Accumulate,
     ArrayRef,
@@ -36,7 +36,7 @@ from staged.ir.schedule import Bind, Directive, Level, Memory, Place, Schedule, 
 from staged.ir.types import f64
 
 SHORTEST = 32
-"""Turns of a loop from which on threads share it."""
+"""Iterations of a loop from which on threads share it."""
 SHORT_ROW = 128
 """The longest row that is always one warp's."""
 WARP_ROW = 1024
@@ -46,7 +46,7 @@ WARP_ROW = 1024
 def shared_by_teams(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> Schedule | None:
     """The threads that share the items of a part; None if each thread has its own items.
 
-    Exact: no turn reads what another writes; the order of additions follows from sizes alone, and integers wrap.
+    Exact: no iteration reads what another writes; the order of additions follows from sizes alone, and integers wrap.
     """
     loops = [s for s in part.body if isinstance(s, Loop)]
     if not gpu.has_warps or not any(loop.reductions for loop in loops) or not is_shareable(part.body):
@@ -85,41 +85,43 @@ def shared_by_teams(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> 
 def _dealt_out(
     loop: Loop, level: Level, count: int, alignment: Mapping[ArrayRef, int], gpu: Gpu
 ) -> Iterator[Directive]:
-    """The turns of a loop among `count` threads: of the innermost axis where it is long enough,
+    """The iterations of a loop among `count` threads: of the innermost axis where it is long enough,
     else of all together."""
     axes, body = chain_of(loop)
     shared = axes[-1:] if axes[-1].extent >= 2 * count else axes
     outer = prod(axis.extent for axis in axes[: len(axes) - len(shared)])
-    turns = outer * -(-prod(axis.extent for axis in shared) // count)
-    yield Share(loop, shared, level, count, _piece(loop, body, turns))
+    iterations = outer * -(-prod(axis.extent for axis in shared) // count)
+    yield Share(loop, shared, level, count, _piece(loop, body, iterations))
     if len(shared) == 1:
         width, packs = packed_loop(body, shared[0], count, alignment, gpu)
         if width > 1:
             yield Vectorise(shared, width, frozenset((loop,)), packs=packs)
 
 
-def _piece(loop: Loop, body: Sequence[Statement], turns: int) -> int:
-    """The turns after which a thread that does so many of them passes its sums on; 0 where they are short.
+def _piece(loop: Loop, body: Sequence[Statement], iterations: int) -> int:
+    """The iterations after which a thread that does so many of them passes its sums on; 0 where they are short.
 
     Exact for all: f64 totals of short f32 sums round less than one long f32 sum; of f64 sums the two levels share the
-    turns.
+    iterations.
     """
     each = {r: additions(body, r) for r in loop.reductions if is_float_sum(r)}
-    if not each or turns * max(each.values()) <= LONGEST:
+    if not each or iterations * max(each.values()) <= LONGEST:
         return 0
     if all(r.target.dtype is f64 for r in each):
-        return 1 << (turns.bit_length() + 1) // 2
+        return 1 << (iterations.bit_length() + 1) // 2
     return max(1, PIECE // max(each.values()))
 
 
-def turns_in_pieces(part: Part) -> Part:
-    """A part in which a turn of its outer loops, which threads may share, adds little to the loops' sums directly."""
+def iterations_in_pieces(part: Part) -> Part:
+    """A part in which an iteration of its outer loops, which threads may share, adds little to the loops' sums
+    directly.
+    """
     found: list[Statement] = []
     scratch = part.scratch
     for s in part.body:
         if isinstance(s, Loop):
             axes, inner = chain_of(s)
-            changed, scratch = turn_in_pieces(inner, s.reductions, scratch)
+            changed, scratch = iteration_in_pieces(inner, s.reductions, scratch)
             if changed != inner:
                 for axis in reversed(axes[1:]):
                     changed = (Loop(axis, changed),)
@@ -159,7 +161,7 @@ def _computes(s: Statement) -> bool:
 
 
 def is_shareable(body: Sequence[Statement]) -> bool:
-    """Return whether threads may share the loops of an item: no turn of one reads what another turn writes.
+    """Return whether threads may share the loops of an item: no iteration of one reads what another iteration writes.
 
     Exact: loops one after another may read results of earlier ones from workspace alone, behind a barrier.
     """
@@ -181,21 +183,23 @@ def is_shareable(body: Sequence[Statement]) -> bool:
 
 
 def _is_own(s: Statement, axes: Sequence[Axis], written: set[ArrayRef]) -> bool:
-    """Return whether a statement inside a shared loop stays within its turn, or takes part in a total."""
+    """Return whether a statement inside a shared loop stays within its iteration, or takes part in a total."""
     match s:
         case Store(_, index):
             return all(index.stride(axis) for axis in axes if axis.extent > 1)
         case Load(_, array):
             return array.role != "output" or array not in written
         case CheckIndex(extent=extent):
-            return isinstance(extent, int) and extent > 0  # a turn that fails goes on with element 0
+            return isinstance(extent, int) and extent > 0  # an iteration that fails goes on with element 0
         case Compute() | PositionOf() | Loop() | Tile() | Guarded() | Accumulate():
             return True
     return False
 
 
 def _is_across(part: Part, loops: Sequence[Loop]) -> bool:
-    """Return whether neighbouring items, rather than neighbouring turns of their loops, are neighbours in memory."""
+    """Return whether neighbouring items, rather than neighbouring iterations of their loops, are neighbours in
+    memory.
+    """
     if not part.axes:
         return False
     votes = 0
@@ -217,8 +221,8 @@ def may_overwrite(part: Part, source: ArrayRef, target: ArrayRef) -> bool:
     """Return whether the result `target` may lie where an operand does, though an item's threads do not keep step: each
     element is only read by the thread that writes it.
 
-    Exact: the pair is one of the nest's in-place pairs, so that reads come first in each turn; here is only who reads
-    when.
+    Exact: the pair is one of the nest's in-place pairs, so that reads come first in each iteration; here is only who
+    reads when.
     """
     reading = [s for s in part.body if any(isinstance(t, Load) and t.array is source for t in walk((s,)))]
     last = last_of(part.body)

@@ -61,13 +61,13 @@ class _Side:
         self.element = _along(self.step, stride) + _along(self.phase) + (first * stride - padding)
         """The position along the axis."""
         over = -(-kernel // stride)
-        self.turn = Axis(f"{name}_window", over)
-        self.window = _along(self.step) + _along(self.turn) + (first + 1 - over)
+        self.nth_window = Axis(f"{name}_window", over)
+        self.window = _along(self.step) + _along(self.nth_window) + (first + 1 - over)
         """The window, of all along the axis."""
         self.bounds = _bounds(self.element, self.element.offset, self.step.extent * stride, extent)
         self.window_bounds = _bounds(self.window, self.window.offset, self.step.extent + over - 1, windows)
-        # The window begins `(over - 1 - turn) * stride` rows before the step's first.
-        inside = _along(self.phase) + _along(self.turn, -stride) + (over - 1) * stride
+        # The window begins `(over - 1 - nth_window) * stride` rows before the step's first.
+        inside = _along(self.phase) + _along(self.nth_window, -stride) + (over - 1) * stride
         self.kernel_bounds = _bounds(inside, 0, over * stride, kernel)
 
 
@@ -90,7 +90,7 @@ def pooling_as_gather(op: Op) -> Part | None:
     window = _along(plane, rows * columns) + y.window * columns + x.window
     is_mean = pooling.declared is prims.AVG_POOL2D_BACKWARD
     bounds = (*y.window_bounds, *x.window_bounds, *((*y.kernel_bounds, *x.kernel_bounds) if is_mean else ()))
-    several = y.turn.extent * x.turn.extent > 1
+    several = y.nth_window.extent * x.nth_window.extent > 1
     guards = () if several else bounds
     if is_mean:
         body, part = _of_mean(nest, window, guards, ky * kx)
@@ -100,7 +100,7 @@ def pooling_as_gather(op: Op) -> Part | None:
         total = Reduction(Local("total", nest.outputs[0].dtype), "sum")
         inner: tuple[Statement, ...] = (*body, Accumulate(total, part))
         inner = (Guarded(bounds, inner),) if bounds else inner
-        for axis in (x.turn, y.turn):
+        for axis in (x.nth_window, y.nth_window):
             inner = (Loop(axis, inner),) if axis.extent > 1 else inner
         (outermost,) = inner
         assert isinstance(outermost, Loop)

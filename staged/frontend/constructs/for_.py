@@ -9,7 +9,15 @@ from types import GeneratorType
 from typing import Any
 
 from staged.frontend.constructs.iterables import SeesLocals, StagedIterable, as_staged_iterable, count_on, counted
-from staged.frontend.constructs.loops import LoopNames, LoopTarget, StagedLoop, finish, run_static, run_turns, with_else
+from staged.frontend.constructs.loops import (
+    LoopNames,
+    LoopTarget,
+    StagedLoop,
+    finish,
+    run_iterations,
+    run_static,
+    with_else,
+)
 from staged.frontend.syntax.assign import assign
 from staged.frontend.syntax.converter import Converter, operator, statement, text
 from staged.frontend.syntax.names import Bindings, bindings_of, breaks_out
@@ -95,7 +103,7 @@ def _run_now(
     # A generator gives its items once; keep them, for the loop may be traced a second time.
     items: Any = list(iterable) if trace is not None and isinstance(iterable, Iterator) else iterable
 
-    def turns() -> Iterator[Body]:
+    def iterations() -> Iterator[Body]:
         before = len(trace.block.ops) if trace is not None else 0
         is_eager = trace is None and context_or_none() is not None
         is_loop = is_eager and isinstance(items, StagedIterable | Array)  # what would be one loop of the program
@@ -105,16 +113,16 @@ def _run_now(
             if count == LONG_UNROLLING and trace is not None and len(trace.block.ops) - before >= count:
                 _warn_of_unrolling(trace, where)
 
-            def turn(item: Any = item) -> Signal | None:
+            def run(item: Any = item) -> Signal | None:
                 assign_item(item)
                 return body()
 
             try:
-                yield turn
+                yield run
             finally:
                 count_on(scope, numbers)
 
-    return run_static(trace, scope, turns, f"the loop at line {line}", orelse)
+    return run_static(trace, scope, iterations, f"the loop at line {line}", orelse)
 
 
 def _warn_of_unrolling(trace: TraceContext, where: Position | None) -> None:
@@ -145,18 +153,18 @@ def record_for(
     given = staged.bounds()
     is_known = all(isinstance(bound, int) for bound in given)
     is_empty = is_known and not range(*given)
-    # After a loop that is certain to run, a name is bound where every turn binds it.
+    # After a loop that is certain to run, a name is bound where every iteration binds it.
     ends = frozenset({"yield", "continue", "break"} if is_known else ())
     bounds = [materialise(trace, bound, WEAK_INT) for bound in given]
     staged.begin()
     breaks_further = names.breaks and (orelse is not None or staged.has_tail)
     hint = staged.index_hint or (word if word != "loop" else "index")
 
-    def one_turn(indices: list[StagedArray]) -> Signal | None:
+    def one_iteration(indices: list[StagedArray]) -> Signal | None:
         assign_item(staged.element(indices[0]))
         signal = body()
         if signal is None:
-            staged.end_turn(indices[0], scope.__dict__)
+            staged.end_iteration(indices[0], scope.__dict__)
         return signal
 
     def build(target: LoopTarget, block: OpenBlock, initial: list[Value]) -> Op:
@@ -173,11 +181,11 @@ def record_for(
     def tail() -> Iterator[Body]:
         for item in staged.tail():
 
-            def turn(item: Any = item) -> Signal | None:
+            def run(item: Any = item) -> Signal | None:
                 assign_item(item)
                 return body()
 
-            yield turn
+            yield run
 
     def loop() -> Signal | None:
         catches = frozenset({"continue"} if breaks_further else {"continue", "break"})
@@ -187,14 +195,14 @@ def record_for(
                 scope,
                 names,
                 word,
-                one_turn,
+                one_iteration,
                 build,
                 index_types=(WEAK_INT,),
                 index_hints=(hint,),
                 catches=catches,
                 ends=ends,
             ).run()
-        return run_turns(trace, scope, tail(), what)
+        return run_iterations(trace, scope, tail(), what)
 
     if breaks_further:
         signal = with_else(trace, scope, loop, orelse, what)

@@ -51,7 +51,7 @@ class StagedIterable(SeesLocals):
     def begin(self) -> None:
         """Recorded before the loop."""
 
-    def end_turn(self, index: Any, names: Mapping[str, Any]) -> None:
+    def end_iteration(self, index: Any, names: Mapping[str, Any]) -> None:
         """Recorded at the end of an iteration that gets there; `names` are the locals."""
 
     def end(self) -> None:
@@ -87,7 +87,7 @@ class StagedIterable(SeesLocals):
                 yield self.element(index)
                 if not is_traced:
                     # In plain Python the locals are those of the frame that asks for the next element.
-                    self.end_turn(index, sys._getframe(1).f_locals if self.scope is None else self.scope.__dict__)
+                    self.end_iteration(index, sys._getframe(1).f_locals if self.scope is None else self.scope.__dict__)
         finally:
             if not is_traced:
                 self.end()
@@ -137,9 +137,9 @@ class Range(StagedIterable):
     def __reversed__(self) -> Iterator[Any]:
         return iter(self.reverse())
 
-    def at(self, turn: Any) -> Any:
-        """The element of a turn, counted from 0."""
-        distance = turn if _is(self.step, 1) else turn * self.step
+    def at(self, iteration: Any) -> Any:
+        """The element of an iteration, counted from 0."""
+        distance = iteration if _is(self.step, 1) else iteration * self.step
         return counter(distance if _is(self.start, 0) else self.start + distance)
 
 
@@ -202,8 +202,8 @@ def _check_integer(value: Any) -> None:
 
 
 def count_on(scope: Locals, before: Mapping[str, Any]) -> None:
-    """In eager mode: Python integers that a turn has changed are carried by the program's loop, and wrap around from
-    here on.
+    """In eager mode: Python integers that an iteration has changed are carried by the program's loop, and wrap around
+    from here on.
     """
     for name, old in before.items():
         new = scope.__dict__.get(name)
@@ -257,8 +257,8 @@ class Enumerate(StagedIterable):
     def begin(self) -> None:
         self.inner.begin()
 
-    def end_turn(self, index: Any, names: Mapping[str, Any]) -> None:
-        self.inner.end_turn(index, names)
+    def end_iteration(self, index: Any, names: Mapping[str, Any]) -> None:
+        self.inner.end_iteration(index, names)
 
     def end(self) -> None:
         self.inner.end()
@@ -303,19 +303,19 @@ class Zip(StagedIterable):
         tails = [inner.tail() for inner in self.inners]
         return [
             tuple(
-                nth(inner, turn) if turn < inner.length else tail[turn - inner.length]
+                nth(inner, iteration) if iteration < inner.length else tail[iteration - inner.length]
                 for inner, tail in zip(self.inners, tails, strict=True)
             )
-            for turn in range(self.length, min(map(_count, self.inners)))
+            for iteration in range(self.length, min(map(_count, self.inners)))
         ]
 
     def begin(self) -> None:
         for inner in self.inners:
             inner.begin()
 
-    def end_turn(self, index: Any, names: Mapping[str, Any]) -> None:
+    def end_iteration(self, index: Any, names: Mapping[str, Any]) -> None:
         for inner in self.inners:
-            inner.end_turn(index, names)
+            inner.end_iteration(index, names)
 
     def end(self) -> None:
         for inner in self.inners:
@@ -371,9 +371,9 @@ def _irreversible(iterable: StagedIterable) -> StagingError:
     )
 
 
-def nth(iterable: StagedIterable, turn: Any) -> Any:
-    """The element of a turn, counted from 0."""
-    return iterable.at(turn) if isinstance(iterable, Range) else iterable.element(turn)
+def nth(iterable: StagedIterable, iteration: Any) -> Any:
+    """The element of an iteration, counted from 0."""
+    return iterable.at(iteration) if isinstance(iterable, Range) else iterable.element(iteration)
 
 
 def as_staged_iterable(value: Any) -> StagedIterable | None:

@@ -276,21 +276,21 @@ class _LoopAttempts:
 def run_static(
     trace: TraceContext | None,
     scope: Locals,
-    turns: Callable[[], Iterable[Body]],
+    iterations: Callable[[], Iterable[Body]],
     what: str,
     orelse: Body | None = None,
 ) -> Signal | None:
-    """Run a loop while staging, then its `else`: `turns()` gives the body of each iteration.
+    """Run a loop while staging, then its `else`: `iterations()` gives the body of each iteration.
 
     A staged `break` makes it a scope. Gives the signal that leads on outwards.
     """
     if trace is None:
-        return finish(_turn(turns()), orelse)
+        return finish(_first_signal(iterations()), orelse)
     with trace.attempt(tracked(trace, scope)) as attempt:
         trace.targets += (Target("loop", what, _BREAK, attempt),)
-        signal = run_turns(trace, scope, turns(), what)
+        signal = run_iterations(trace, scope, iterations(), what)
     if attempt.is_taken_back:
-        return with_else(trace, scope, lambda: run_turns(trace, scope, turns(), what), orelse, what)
+        return with_else(trace, scope, lambda: run_iterations(trace, scope, iterations(), what), orelse, what)
     return finish(signal, orelse)
 
 
@@ -312,7 +312,7 @@ def with_else(
 
 
 def finish(signal: Signal | None, orelse: Body | None) -> Signal | None:
-    """After the turns of a loop that ended with `signal`: its `else`, unless a `break` has left it."""
+    """After the iterations of a loop that ended with `signal`: its `else`, unless a `break` has left it."""
     if signal is not None and signal.kind == "break":
         return None
     if signal is None and orelse is not None:
@@ -320,13 +320,13 @@ def finish(signal: Signal | None, orelse: Body | None) -> Signal | None:
     return signal
 
 
-def run_turns(trace: TraceContext, scope: Locals, turns: Iterable[Body], what: str) -> Signal | None:
+def run_iterations(trace: TraceContext, scope: Locals, iterations: Iterable[Body], what: str) -> Signal | None:
     """The iterations of a loop one after the other; the `break` where one of them says so while staging."""
-    return _turn(_iteration(trace, scope, body, what, number) for number, body in enumerate(turns))
+    return _first_signal(_iteration(trace, scope, body, what, number) for number, body in enumerate(iterations))
 
 
-def _turn(turns: Iterable[Body]) -> Signal | None:
-    for body in turns:
+def _first_signal(iterations: Iterable[Body]) -> Signal | None:
+    for body in iterations:
         signal = body()
         if signal is not None and signal.kind != "continue":
             return signal  # a `break` is seen by the caller, who runs or skips `else`
@@ -334,9 +334,9 @@ def _turn(turns: Iterable[Body]) -> Signal | None:
 
 
 def _iteration(trace: TraceContext, scope: Locals, body: Body, what: str, number: int) -> Body:
-    """One turn; a staged `continue` makes it a scope."""
+    """The body of one iteration; a staged `continue` makes it a scope."""
 
-    def turn() -> Signal | None:
+    def run() -> Signal | None:
         with trace.attempt(tracked(trace, scope)) as attempt:
             trace.targets += (Target("loop", what, _CONTINUE, attempt),)
             trace.path += (number,)
@@ -344,4 +344,4 @@ def _iteration(trace: TraceContext, scope: Locals, body: Body, what: str, number
         traced_in_scope(trace, "continue", scope, body, what)
         return None
 
-    return turn
+    return run

@@ -39,9 +39,9 @@ class with_backend:
     Options of a GPU's region hold for all of the program: `tf32=True` lets libraries round the factors of f32 products
     to 10 bits; `deterministic=False` lets scatters add by atomics, and convolutions use algorithms that add up in
     another order every time; `algorithms="timed"` measures, once, which algorithm of a convolution is fastest, instead
-    of asking the library's "heuristic"; `graphs=False` gives each launch of a loop's turn to the device by itself, and
-    none as part of a CUDA graph; `using` names the back end that writes the program. An unset option takes its value
-    from the program's other regions.
+    of asking the library's "heuristic"; `graphs=False` gives each launch of a loop's iteration to the device by itself,
+    and none as part of a CUDA graph; `using` names the back end that writes the program. An unset option takes its
+    value from the program's other regions.
 
     Raises: StagingError for what is no device, for inputs that have no arrays, for options of the host's regions, and
     where two regions of a program disagree; with `strict`, at the first use of an array or Variable from outside that

@@ -60,19 +60,22 @@ def while_(
     where = here()
     what = f"the loop at line {where.line if where else 0}"
     if trace is None:
-        return run_static(None, scope, lambda: _eager_turns(scope, test, body, kind), what, orelse)
+        return run_static(None, scope, lambda: _eager_iterations(scope, test, body, kind), what, orelse)
     names = LoopNames(assigned, augmented, breaks)
     with trace.attempt(tracked(trace, scope)) as attempt:
         first = True if kind == "forever" else truth(test())
         attempt.take_back()  # the first question is asked again
         if kind != "forever" and not is_staged(first):
-            # Taken back where it runs for some turns with values known while staging, and then depends on a staged one.
-            return run_static(trace, scope, lambda: _turns(test, body, attempt), what, orelse)
+            # Taken back where it runs for some iterations with values known while staging, and then depends on a staged
+            # one.
+            return run_static(trace, scope, lambda: _iterations(test, body, attempt), what, orelse)
     return _record(trace, scope, test, body, orelse, names, kind)
 
 
-def _eager_turns(scope: Locals, test: Callable[[], Any], body: Body, kind: str) -> Iterator[Body]:
-    """The turns in eager mode and in plain Python; what would be a loop of the program carries numbers as that does."""
+def _eager_iterations(scope: Locals, test: Callable[[], Any], body: Body, kind: str) -> Iterator[Body]:
+    """The iterations in eager mode and in plain Python; what would be a loop of the program carries numbers as that
+    does.
+    """
     while True:
         asked = test()
         if not truth(asked):
@@ -85,7 +88,7 @@ def _eager_turns(scope: Locals, test: Callable[[], Any], body: Body, kind: str) 
             count_on(scope, numbers)
 
 
-def _turns(test: Callable[[], Any], body: Body, attempt: Attempt) -> Iterator[Body]:
+def _iterations(test: Callable[[], Any], body: Body, attempt: Attempt) -> Iterator[Body]:
     while True:
         condition = truth(test())
         if is_staged(condition):
@@ -125,7 +128,7 @@ def _record(
             trace.builder.end("yield", [materialise(trace, condition, _condition_type(condition))], None, where)
         conditions[:] = [block.block]
 
-    def one_turn(_: list[StagedArray]) -> Signal | None:
+    def one_iteration(_: list[StagedArray]) -> Signal | None:
         if kind == "binds":
             # The body sees what the condition binds: so the question is part of the body.
             signal = if_(scope, not_(test()), lambda: EXHAUSTED, None)
@@ -148,7 +151,9 @@ def _record(
         catches = {"continue"} if kind == "binds" or breaks_further else {"continue", "break"}
         # After `while True` a name is bound where every `break` has bound it.
         ends = frozenset({"break"} if kind == "forever" else ())
-        staged = StagedLoop(trace, scope, names, "while", one_turn, build, ask, catches=frozenset(catches), ends=ends)
+        staged = StagedLoop(
+            trace, scope, names, "while", one_iteration, build, ask, catches=frozenset(catches), ends=ends
+        )
         target = staged.run()
         if kind and not target.breaks:
             # It is left by other ways only: nothing comes after it.

@@ -518,7 +518,7 @@ class _Statements(Expressions):
         assert first is not None and last is not None, "the bounds of a loop are integers"
         span = (last[0] + 1, first[1]) if down else (first[0], last[1] - 1)
         if span[0] > span[1]:
-            span = first  # no turn at all
+            span = first  # no iteration at all
         self.ranges[name] = span if owns else self.assumed.hold(name, span, type.dtype)
         counter = Local(name, type)
         if type == INDEX:

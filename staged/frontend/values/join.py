@@ -186,8 +186,8 @@ def same_tree(a: Any, b: Any) -> bool:
 
 
 def is_one(a: Any, b: Any) -> bool:
-    """Return whether two trees are one: the same values in the same lists, dicts and dataclasses, so that a change of one
-    changes the other.
+    """Return whether two trees are one: the same values in the same lists, dicts and dataclasses, so that a change of
+    one changes the other.
     """
     if a is b:
         return True

@@ -357,8 +357,8 @@ def _check_aliases(trace: TraceContext, owner: object, label: str) -> None:
     own = origins.get(id(owner), {})
     if any(not trace.is_made(other) for other in own.values()):
         raise StaticStateError(
-            f"`{label or describe(owner)}` changes in place, and may be an object that is older than the call: which path "
-            "was taken is known only when the program runs",
+            f"`{label or describe(owner)}` changes in place, and may be an object that is older than the call: which "
+            "path was taken is known only when the program runs",
             where=here(),
             hint="change a copy (`dict(t)`, `list(xs)`, `dataclasses.replace(p)`)",
         )

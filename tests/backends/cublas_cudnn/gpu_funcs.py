@@ -374,7 +374,7 @@ def small_types(flags: Any, numbers: Any) -> Any:
 
 
 def beside_graphs(x: Any, steps: Any) -> Any:
-    """A launch between runs that become graphs, with a number that changes from turn to turn."""
+    """A launch between runs that become graphs, with a number that changes from iteration to iteration."""
     with with_backend(GPU, x):
         for step in st.range(steps):
             for _ in range(4):

@@ -154,7 +154,7 @@ def test_a_kernel_of_constants_needs_no_derivative_in_eager_mode_either(device: 
 
 
 def kept_in_one_branch(x: Any, n: Any) -> Any:
-    """The number that a turn keeps is the device's; the other branch keeps none."""
+    """The number that an iteration keeps is the device's; the other branch keeps none."""
     if n > 1:
         for _ in st.range(n):
             x = x * st.sin(st.sum(x * x))

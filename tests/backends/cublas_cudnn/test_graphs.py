@@ -1,4 +1,4 @@
-"""Turns of loops as CUDA graphs: the numbers of the same program without them, few calls from the host, errors as ever."""
+"""Iterations of loops as CUDA graphs: the numbers of the same program without them, few calls from the host, errors as ever."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def slices_and_adam(backend: Any) -> Callable[..., Any]:
 
 
 def gradient_through_a_loop(grows: bool, backend: Any) -> Callable[..., Any]:
-    """The reverse loop reads what each turn kept, at an address that depends on the turn (and on how far its storage has grown)."""
+    """The reverse loop reads what each iteration kept, at an address that depends on it (and on how far its storage has grown)."""
 
     @st.function
     def gradient(x: Any, w: Any, n: Any) -> Any:
@@ -75,7 +75,7 @@ def gradient_through_a_loop(grows: bool, backend: Any) -> Callable[..., Any]:
 
 
 def nested(backend: Any) -> Callable[..., Any]:
-    """The inner loop's turns are graphs; the outer loop changes what they read."""
+    """The inner loop's iterations are graphs; the outer loop changes what they read."""
 
     @st.function
     def power(x: Any, w: Any, n: Any) -> Any:
@@ -92,7 +92,7 @@ def nested(backend: Any) -> Callable[..., Any]:
 
 
 def dropout(backend: Any) -> Callable[..., Any]:
-    """Every turn draws numbers of its own."""
+    """Each iteration draws numbers of its own."""
 
     @st.function
     def drop(x: Any, w: Any, n: Any) -> Any:
@@ -106,7 +106,7 @@ def dropout(backend: Any) -> Callable[..., Any]:
 
 
 def while_with_exits(backend: Any) -> Callable[..., Any]:
-    """A decision on the device's numbers between the runs of a turn."""
+    """A decision on the device's numbers between the runs of an iteration."""
 
     @st.function
     def descend(x: Any, w: Any, n: Any) -> Any:
@@ -128,7 +128,7 @@ def while_with_exits(backend: Any) -> Callable[..., Any]:
 
 
 def swapped(backend: Any) -> Callable[..., Any]:
-    """Carried arrays that change places are copied where the turn ends."""
+    """Carried arrays that change places are copied where the iteration ends."""
 
     @st.function
     def swap(x: Any, w: Any, n: Any) -> Any:
@@ -211,7 +211,7 @@ def test_a_turn_is_two_calls_of_the_host(device: cuda.Emulator) -> None:
         train(n)
         return (device.counts() - before).enqueued
 
-    # 40 turns more: what has changed and the graph, and 10 losses that are printed.
+    # 40 iterations more: what has changed and the graph, and 10 losses that are printed.
     assert calls(81) - calls(41) == 40 * 2 + 10
 
 

@@ -117,7 +117,7 @@ def test_a_stack_in_both_directions_trains_as_on_the_host(device: cuda.Emulator)
 
 
 def unrolled(layer: Callable[..., Any], states: int) -> Callable[..., Any]:
-    """The gradients of a layer that goes on from its last states, in the turns of two loops."""
+    """The gradients of a layer that goes on from its last states, in the iterations of two loops."""
 
     def gradients(x: Any, *rest: Any) -> Any:
         def loss(x: Any, *rest: Any) -> Any:
@@ -174,7 +174,7 @@ def test_two_reverses_do_not_share_what_is_kept(device: cuda.Emulator) -> None:
     assert routines(text).count("RNNBackwardData_v8") == text.count("// what a call of cuDNN keeps for its reverse") == 2
 
 
-def test_a_layer_in_the_body_of_a_loop_keeps_for_the_reverse_of_the_same_turn(device: cuda.Emulator) -> None:
+def test_a_layer_in_the_body_of_a_loop_keeps_for_the_reverse_of_the_same_iteration(device: cuda.Emulator) -> None:
     def steps(x: Any, h: Any, c: Any, *weights: Any) -> Any:
         first, *rest = weights
         for _ in st.range(3):

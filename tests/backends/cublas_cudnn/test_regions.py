@@ -191,7 +191,7 @@ def pieces_of_a_result(x: Any) -> Any:
 
 
 def pieces_in_turns(x: Any, n: Any) -> Any:
-    """The turns look at one element each: that the host takes all in the end is no reason to copy all in every turn."""
+    """The iterations look at one element each: that the host takes all in the end is no reason to copy all in every iteration."""
     with with_backend(GPU, x):
         y = x * 2.0
     for i in st.range(n):
@@ -420,7 +420,7 @@ def test_what_the_host_computes_anew_in_each_turn_is_copied_before_that(device: 
     def f(x: Any) -> Any:
         total = st.zeros(x.shape)
         for step in st.range(4):
-            h = st.sin(x * step)  # in one place of the host's memory in every turn
+            h = st.sin(x * step)  # in one place of the host's memory in every iteration
             with with_backend(GPU, h):
                 total = total + h * h
         return total

@@ -154,7 +154,7 @@ def test_what_158_convolutions_need_is_made_once_and_given_back(emulated_device:
     first = device.counts() - before
     program(images, labels, STEPS)
     seen = device.counts() - before
-    assert seen.library_calls >= 158  # turns that are replayed as a graph make none
+    assert seen.library_calls >= 158  # iterations that are replayed as a graph make none
     assert (seen.descriptors_created, seen.allocations) == (first.descriptors_created, first.allocations)
     assert 0 < first.descriptors_created == first.live_descriptors < 120
     del train, program

@@ -68,7 +68,7 @@ def test_what_nothing_is_added_to_keeps_the_sign_of_its_zero(shape, emulated_dev
 
 
 def test_one_index_of_a_later_axis_is_no_loop_over_indices(emulated_device):
-    """The loop that is left goes over the result, of which each turn changes an element of its own."""
+    """The loop that is left goes over the result, of which each iteration changes an element of its own."""
     random = np.random.default_rng(5)
     shapes = [(rows, columns) for rows in (0, 1, 2, 33) for columns in (1, 2, 33)]
     arrays = [random.integers(-9, 9, shape).astype(dtype) for shape in shapes for dtype in (np.uint32, np.float32)]

@@ -32,7 +32,7 @@ def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
 
 
 def training(backend: Any) -> Callable[..., Any]:
-    """The host makes each batch in the same memory, and asks for the loss of the last turn alone."""
+    """The host makes each batch in the same memory, and asks for the loss of the last iteration alone."""
     w = st.Variable(W, name="w")
 
     @st.function
@@ -51,7 +51,7 @@ def training(backend: Any) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("words", ["", *(f"lazy shuffled seed={seed}" for seed in range(6))])
-def test_every_turn_has_its_batch(device: cuda.Emulator, words: str) -> None:
+def test_every_iteration_has_its_batch(device: cuda.Emulator, words: str) -> None:
     on_gpu, on_cpu = training(GPU), training(CPU)
     device.configure(words)
     for n in (1, 2, 3, 17):

@@ -66,7 +66,7 @@ def test_turns_that_read_what_others_write_are_not_shared() -> None:
     shifted = Loop(J, (Load(value, row, Affine.of(J) + 1), Store(row, Affine.of(J), value)))
     assert not is_shareable((shifted,))  # of the workspace, within one loop
     constant = Loop(J, (Load(value, X, at(J)), Store(Y, Affine.of(ROW), value)))
-    assert not is_shareable((constant,))  # one element, by every turn
+    assert not is_shareable((constant,))  # one element, by every iteration
 
 
 def test_an_index_is_checked_by_each_thread_where_an_element_stands_for_a_wrong_one() -> None:

@@ -70,7 +70,7 @@ def what_does_not_change(x: Any, w: Any, n: Any) -> Any:
 
 
 def both_write_while_the_other_reads(x: Any, n: Any) -> Any:
-    """Buffers are used again in every turn on either side: what is copied must not be overwritten before."""
+    """Buffers are used again in every iteration on either side: what is copied must not be overwritten before."""
     with with_backend(FIRST, x):
         y = x + 0.0
         with with_backend(SECOND):
@@ -142,7 +142,7 @@ def gradient_of_a_loop_across(x: Any, w: Any, n: Any) -> Any:
 
 
 def ends_its_turns_on_either(x: Any, n: Any) -> Any:
-    """What the loop carries comes from one device where a turn ends early, from the other where it does not."""
+    """What the loop carries comes from one device where an iteration ends early, from the other where it does not."""
     with with_backend(FIRST, x):
         y = x * 2.0
         for i in st.range(n):

@@ -131,7 +131,7 @@ def test_a_turn_that_threads_share_has_its_own_long_sums_in_pieces() -> None:
     (share,) = schedule.shares
     shared = found.body[0]
     assert share.loop is shared
-    # Eight turns of two numbers each, since the loop over k has a total of its own.
+    # Eight iterations of two numbers each, since the loop over k has a total of its own.
     assert (share.count, share.piece) == (128, 0)
     assert isinstance(shared, Loop) and any(isinstance(s, Tile) for s in shared.body)
 
@@ -145,7 +145,7 @@ def test_the_machine_is_what_is_described() -> None:
 
 
 def units(schedule: Schedule, part: Part) -> Counter[tuple[int, ...]]:
-    """How often each item (with each turn of a shared loop) is done, as the directives say, by all units of the launch."""
+    """How often each item (with each iteration of a shared loop) is done, as the directives say, by all units of the launch."""
     launch = launch_of(schedule, part.items, part.workspace_bytes, CUDA_GPU)
     done: Counter[tuple[int, ...]] = Counter()
     bound = [d for d in schedule.directives if isinstance(d, Bind)]

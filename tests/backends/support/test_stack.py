@@ -77,7 +77,7 @@ def test_stack(tmp_path: Path) -> None:
     ran = subprocess.run([tmp_path / "stack"], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
-    # 240,000 bytes: 4096 doubled six times; later turns allocate nothing
+    # 240,000 bytes: 4096 doubled six times; later iterations allocate nothing
     assert lines[:3] == [f"{turn}: 10000 items, 262144 bytes, 7 allocations" for turn in range(3)]
     assert lines[3] == f"sum {sum(3.0 * i - 1.0 for i in range(10000)):.1f}"
     assert lines[4] == "empty items: 0 1"

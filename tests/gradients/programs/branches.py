@@ -9,9 +9,9 @@ import staged as st
 from tests.gradients.faults import (
     earlier_uses_forgotten,
     first_result_of_branches_inactive,
-    last_turn_left_out,
+    last_iteration_left_out,
     other_branch_taken,
-    residuals_of_the_first_turn,
+    residuals_of_the_first_iteration,
     wrong_rule,
 )
 from tests.gradients.harness import program
@@ -77,7 +77,7 @@ def branch_in_a_loop(x, n):
     return a
 
 
-@program((X, 5), fault=residuals_of_the_first_turn)
+@program((X, 5), fault=residuals_of_the_first_iteration)
 def branch_on_the_carried_value(x, n):
     a = x[0]
     for i in st.range(n):
@@ -88,7 +88,7 @@ def branch_on_the_carried_value(x, n):
     return a
 
 
-@program((X, 3), (X, -1), fault=last_turn_left_out)
+@program((X, 3), (X, -1), fault=last_iteration_left_out)
 def loop_in_a_branch(x, n):
     shared = x[0] * x[1]
     if n > 0:

@@ -9,10 +9,10 @@ import staged as st
 from tests.gradients.faults import (
     earlier_uses_forgotten,
     first_result_of_branches_inactive,
-    last_turn_left_out,
+    last_iteration_left_out,
     loop_sum_forgotten,
     other_branch_taken,
-    residuals_of_the_first_turn,
+    residuals_of_the_first_iteration,
     results_of_loops_inactive,
 )
 from tests.gradients.harness import program
@@ -21,7 +21,7 @@ X = np.array([0.5, 1.25, -0.75, 2.0])
 M = np.linspace(-1.0, 1.4, 12).reshape(4, 3)
 
 
-@program((X, 0.6), (X, 3.1), (X, 100.0), fault=last_turn_left_out)
+@program((X, 0.6), (X, 3.1), (X, 100.0), fault=last_iteration_left_out)
 def break_out_of_a_loop(x, limit):
     a = x[0]
     for i in st.range(6):
@@ -42,7 +42,7 @@ def continue_past_the_rest(x):
     return total
 
 
-@program((X, 1.4), (X, 4.1), fault=residuals_of_the_first_turn)
+@program((X, 1.4), (X, 4.1), fault=residuals_of_the_first_iteration)
 def break_and_continue(x, limit):
     a = x[0]
     for i in st.range(9):
@@ -65,7 +65,7 @@ def return_out_of_a_loop(x, limit):
     return st.sin(a)
 
 
-@program((M, 0.2), (M, 1.1), (M, 50.0), fault=residuals_of_the_first_turn)
+@program((M, 0.2), (M, 1.1), (M, 50.0), fault=residuals_of_the_first_iteration)
 def return_out_of_nested_loops(m, limit):
     total = 0.0
     for i in st.range(4):
@@ -115,7 +115,7 @@ def else_on_a_while(x, n, limit):
     return a
 
 
-@program((M, 0.1), (M, 0.5), (M, 50.0), fault=last_turn_left_out)
+@program((M, 0.1), (M, 0.5), (M, 50.0), fault=last_iteration_left_out)
 def else_that_continues_the_outer_loop(m, limit):
     total = m[0, 0]
     for i in st.range(4):
@@ -130,7 +130,7 @@ def else_that_continues_the_outer_loop(m, limit):
     return total
 
 
-@program((X, 3.1), (X, 0.2), fault=last_turn_left_out)
+@program((X, 3.1), (X, 0.2), fault=last_iteration_left_out)
 def while_true_with_several_exits(x, limit):
     a = x[0]
     i = 0
@@ -146,7 +146,7 @@ def while_true_with_several_exits(x, limit):
     return a * a
 
 
-@program((X, 1.4), (X, 40.0), fault=residuals_of_the_first_turn)
+@program((X, 1.4), (X, 40.0), fault=residuals_of_the_first_iteration)
 def exits_of_unrolled_loops(x, limit):
     a = x[0]
     for k in range(4):
@@ -162,7 +162,7 @@ def exits_of_unrolled_loops(x, limit):
     return a
 
 
-@program((X, 2), (X, 0), (X, 7), fault=last_turn_left_out)
+@program((X, 2), (X, 0), (X, 7), fault=last_iteration_left_out)
 def return_in_both_branches_of_a_loop(x, n):
     a = x[0]
     for i in st.range(4):

@@ -10,10 +10,10 @@ from tests.gradients.faults import (
     cotangent_before_the_loop_forgotten,
     earlier_uses_forgotten,
     first_turn_left_out,
-    last_turn_left_out,
+    last_iteration_left_out,
     loop_sum_forgotten,
     lost_operand,
-    residuals_of_the_first_turn,
+    residuals_of_the_first_iteration,
     results_of_loops_inactive,
     wrong_rule,
 )
@@ -23,7 +23,7 @@ X = np.array([0.5, 1.25, -0.75, 2.0])
 M = np.linspace(-1.0, 1.4, 12).reshape(4, 3)
 
 
-@program((X, 0), (X, 1), (X, 5), fault=residuals_of_the_first_turn)
+@program((X, 0), (X, 1), (X, 5), fault=residuals_of_the_first_iteration)
 def nonlinear_recurrence(x, n):
     a = x[0]
     for i in st.range(n):
@@ -48,7 +48,7 @@ def loop_invariant_used_in_each_turn(x, n):
     return a * scale
 
 
-@program((X, 5), fault=residuals_of_the_first_turn)
+@program((X, 5), fault=residuals_of_the_first_iteration)
 def counting_down_in_steps(x, n):
     a = x[0]
     for i in st.range(n, -1, -2):
@@ -56,7 +56,7 @@ def counting_down_in_steps(x, n):
     return a
 
 
-@program((X, 1, 6, 2), (X, 6, 1, -2), (X, 3, 3, 1), fault=residuals_of_the_first_turn)
+@program((X, 1, 6, 2), (X, 6, 1, -2), (X, 3, 3, 1), fault=residuals_of_the_first_iteration)
 def bounds_and_step_of_the_run(x, start, stop, step):
     a = x[0]
     for i in st.range(start, stop, step):
@@ -64,7 +64,7 @@ def bounds_and_step_of_the_run(x, start, stop, step):
     return a
 
 
-@program((X, 3), (X, 0), fault=last_turn_left_out)
+@program((X, 3), (X, 0), fault=last_iteration_left_out)
 def nested_counted_loops(x, n):
     a = x[0]
     for i in st.range(n):
@@ -85,7 +85,7 @@ def three_loops_deep(x, n):
     return a
 
 
-@program((X, 3.0), (X, 0.1), (X, 40.0), fault=last_turn_left_out)
+@program((X, 3.0), (X, 0.1), (X, 40.0), fault=last_iteration_left_out)
 def while_until_a_limit(x, limit):
     a = x[0]
     while a < limit:
@@ -101,7 +101,7 @@ def newton_iteration_to_convergence(x):
     return root * x[2]
 
 
-@program((X, 4), (X, 1), fault=residuals_of_the_first_turn)
+@program((X, 4), (X, 1), fault=residuals_of_the_first_iteration)
 def while_with_a_compound_condition(x, n):
     a = x[0] + 1.0
     i = 0
@@ -111,7 +111,7 @@ def while_with_a_compound_condition(x, n):
     return a
 
 
-@program((X, 3), fault=last_turn_left_out)
+@program((X, 3), fault=last_iteration_left_out)
 def while_in_for(x, n):
     a = x[0]
     for i in st.range(n):
@@ -122,7 +122,7 @@ def while_in_for(x, n):
     return a
 
 
-@program((X, 6.0), fault=last_turn_left_out)
+@program((X, 6.0), fault=last_iteration_left_out)
 def for_in_while(x, limit):
     a = x[0]
     while a < limit:
@@ -147,7 +147,7 @@ def enumerate_and_zip(x, m):
     return total
 
 
-@program((X,), fault=residuals_of_the_first_turn)
+@program((X,), fault=residuals_of_the_first_iteration)
 def reversed_elements(x):
     a = 0.5
     for value in reversed(x):
@@ -155,7 +155,7 @@ def reversed_elements(x):
     return a
 
 
-@program((X, 4), fault=residuals_of_the_first_turn)
+@program((X, 4), fault=residuals_of_the_first_iteration)
 def reversed_range_in_a_horner_scheme(x, n):
     a = 0.0
     for i in reversed(st.range(n)):
@@ -199,7 +199,7 @@ def loop_after_loop(x, n):
     return b
 
 
-@program((M, 3), fault=residuals_of_the_first_turn)
+@program((M, 3), fault=residuals_of_the_first_iteration)
 def arrays_carried_through_products(m, n):
     state = m[0:3]
     for i in st.range(n):
@@ -207,7 +207,7 @@ def arrays_carried_through_products(m, n):
     return state
 
 
-@program((X, 12), fault=residuals_of_the_first_turn)
+@program((X, 12), fault=residuals_of_the_first_iteration)
 def integer_counter_decides_the_factor(x, n):
     a = x[0] + 1.0
     k = 1

@@ -10,7 +10,7 @@ from tests.gradients.faults import (
     earlier_uses_forgotten,
     loop_sum_forgotten,
     other_branch_taken,
-    residuals_of_the_first_turn,
+    residuals_of_the_first_iteration,
     results_of_loops_inactive,
     wrong_rule,
 )
@@ -21,7 +21,7 @@ M = np.linspace(-1.0, 1.4, 12).reshape(4, 3)
 K = np.array([3, 0, 2, 3, 1], np.int64)
 
 
-@program((X, 4), (X, 0), fault=residuals_of_the_first_turn)
+@program((X, 4), (X, 0), fault=residuals_of_the_first_iteration)
 def variable_written_in_a_loop(x, n):
     state = st.Variable(x[0:1] * x[1])
     for i in st.range(n):
@@ -74,7 +74,7 @@ def gather_in_a_loop(x, k):
     return total
 
 
-@program((X, K), fault=residuals_of_the_first_turn)
+@program((X, K), fault=residuals_of_the_first_iteration)
 def scatter_in_a_loop(x, k):
     out = x * 0.5
     for i in st.range(5):
@@ -89,7 +89,7 @@ def elements_written_by_an_index_array(x, k):
     return out * out
 
 
-@program((X, 4), fault=residuals_of_the_first_turn)
+@program((X, 4), fault=residuals_of_the_first_iteration)
 def elements_written_and_read_again(x, n):
     y = x * 1.0
     for i in st.range(1, n):
@@ -116,7 +116,7 @@ def elements_written_in_branches(x, n):
     return y * x
 
 
-@program((X, 3), fault=residuals_of_the_first_turn)
+@program((X, 3), fault=residuals_of_the_first_iteration)
 def index_computed_in_the_loop(x, n):
     a = x[0]
     k = 1

@@ -8,9 +8,9 @@ import staged as st
 from tests.gradients.faults import (
     earlier_uses_forgotten,
     frame_of_another_call,
-    last_turn_left_out,
+    last_iteration_left_out,
     lost_operand,
-    residuals_of_the_first_turn,
+    residuals_of_the_first_iteration,
     sums_over_calls_begin_anew,
     wrong_rule,
 )
@@ -101,7 +101,7 @@ def branching(x, depth, width):
     return total
 
 
-@program((0.9, 0, 3), (0.9, 2, 3), (0.9, 3, 0), fault=residuals_of_the_first_turn)
+@program((0.9, 0, 3), (0.9, 2, 3), (0.9, 3, 0), fault=residuals_of_the_first_iteration)
 def calls_from_a_loop(x, depth, width):
     return branching(x, depth, width)
 
@@ -118,7 +118,7 @@ def loop_inside(x, w, n):
     return loop_inside(h * 0.1, w, n - 1) + x
 
 
-@program((X, X * X, 0), (X, X * X, 1), (X, X * X, 3), fault=last_turn_left_out, wrt=(0, 1))
+@program((X, X * X, 0), (X, X * X, 1), (X, X * X, 3), fault=last_iteration_left_out, wrt=(0, 1))
 def loops_inside(x, w, n):
     return (loop_inside(x, w, n) * w).sum()
 
@@ -143,7 +143,7 @@ def early_returns(x, n):
     return leaves_early(x, n).sum()
 
 
-@program((X, 3), fault=last_turn_left_out)
+@program((X, 3), fault=last_iteration_left_out)
 def calls_in_an_outer_loop(x, n):
     total = x.sum() * 0.0
     for i in st.range(n):

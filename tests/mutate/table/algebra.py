@@ -373,7 +373,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/frontend/test_range_ends.py", "-k", "ends_of_i64"),
     ),
     Mutant(
-        "a loop of no turns is counted as one",
+        "a loop of no iterations is counted as one",
         "staged/ir/trips.py",
         "return max(0, -((start - stop) // step))",
         "return max(0, (stop - start) // step + 1)",

@@ -39,14 +39,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ON_TEAMS,
     ),
     Mutant(
-        "threads share turns that read what other turns write",
+        "threads share iterations that read what other iterations write",
         f"{FAMILY}teams.py",
         "if any(isinstance(t, Load) and t.array in stored for t in walk(inner)):",
         "if False:",
         ON_TEAMS,
     ),
     Mutant(
-        "threads share turns that write one element",
+        "threads share iterations that write one element",
         f"{FAMILY}teams.py",
         "return all(index.stride(axis) for axis in axes if axis.extent > 1)",
         "return True",
@@ -165,7 +165,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{TESTS}test_graphs.py", "-k", "many_calls_read"),
     ),
     Mutant(
-        "numbers that change with the turn are frozen in a graph",
+        "numbers that change with the iteration are frozen in a graph",
         f"{GPU}graphs.py",
         'if not (is_fixed(argument) if c_type.endswith("*") else is_written_out(argument))',
         'if not (is_fixed(argument) if c_type.endswith("*") else True)',

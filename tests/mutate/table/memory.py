@@ -83,7 +83,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ON_MEMORY,
     ),
     Mutant(
-        "what a loop reads from outside is dead after its first turn",
+        "what a loop reads from outside is dead after its first iteration",
         LIVENESS,
         "live.setdefault(value, r.finish[op])",
         "live.setdefault(value, r.start[op])",
@@ -104,7 +104,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ON_MEMORY,
     ),
     Mutant(
-        "what is carried out of a turn is made in the turn's slot",
+        "what is carried out of an iteration is made in the iteration's slot",
         "staged/passes/memory/residual_slots.py",
         "if any(start < first or end > last for (start, end), _ in group.members):",
         "if any(start < first and end > last for (start, end), _ in group.members):",
@@ -143,7 +143,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "staged/autodiff/residuals.py",
         "                and not producer.effects\n",
         "",
-        ("tests/autodiff/test_loops_of_no_turns.py",),
+        ("tests/autodiff/test_loops_that_never_run.py",),
     ),
     Mutant(
         "a branch without a region copies its result to the device and back",
@@ -153,7 +153,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/passes/placement/test_place.py", "-k", "branch"),
     ),
     Mutant(
-        "what a loop chooses on a device is copied in every turn",
+        "what a loop chooses on a device is copied in every iteration",
         HOMES,
         "op not in self.run_once or result in self.computed_on_device",
         "result in self.computed_on_device",

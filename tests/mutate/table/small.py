@@ -155,7 +155,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "staged/backends/cublas_cudnn/staging.py",
         "    CUDA_CHECK(site, cudaEventSynchronize(staging->copied[k]));  // of two turns ago\n",
         "",
-        ("tests/backends/cublas_cudnn/test_staging.py", "-k", "every_turn"),
+        ("tests/backends/cublas_cudnn/test_staging.py", "-k", "every_iteration"),
     ),
     Mutant(
         "a copy to another device does not wait for what makes its source",

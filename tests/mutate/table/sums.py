@@ -94,8 +94,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a thread of a team takes in everything",
         "staged/backends/gpu_family/teams.py",
-        "if not each or turns * max(each.values()) <= LONGEST:",
-        "if each or turns * max(each.values()) <= LONGEST:",
+        "if not each or iterations * max(each.values()) <= LONGEST:",
+        "if each or iterations * max(each.values()) <= LONGEST:",
         SCHEDULES,
     ),
     Mutant(
@@ -106,9 +106,9 @@ MUTANTS: tuple[Mutant, ...] = (
         SCHEDULES,
     ),
     Mutant(
-        "a turn that threads share takes in everything",
+        "an iteration that threads share takes in everything",
         "staged/backends/gpu_family/schedule.py",
-        "shareable = turns_in_pieces(part)",
+        "shareable = iterations_in_pieces(part)",
         "shareable = part",
         SCHEDULES,
     ),

@@ -25,7 +25,7 @@ KERNEL = {"name": "kernel", "fused": "kernel"}
 INT = TensorType(i64)
 FLAG = TensorType(bool_)
 TURNS = 3
-"""A loop that collects turns at most so often."""
+"""The most iterations of a loop that collects."""
 
 
 class Generator:
@@ -187,7 +187,7 @@ class Generator:
         return op.results[carried:]
 
     def kept(self, recent: list[Value], ops: list[Op]) -> list[Value]:
-        """What a loop keeps of each turn, of the values made last and of what the ops of its body give."""
+        """What a loop keeps of each iteration, of the values made last and of what the ops of its body give."""
         return []
 
 

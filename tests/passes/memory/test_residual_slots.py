@@ -152,7 +152,7 @@ class HistoryMemory(Memory):
 
 
 def collected_by(op: Op) -> list[tuple[Value, Value]]:
-    """(sequence, what each turn adds to it) of a loop."""
+    """(sequence, what each iteration adds to it) of a loop."""
     count = op.attrs.get("collected", 0)
     return list(zip(op.results[-count:], op.blocks[-1].end.operands[-count:], strict=True)) if count else []
 

@@ -1,4 +1,4 @@
-"""What reverse loops read back, in arrays where the number of turns has a bound and on stacks where it has none: turns by any step,
+"""What reverse loops read back, in arrays where the number of iterations has a bound, else on stacks: by any step,
 none at all, fewer than the bound, loops in loops. What is right is NumPy's complex step."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ X = np.float64([0.5, -0.7, 1.1])
 
 
 def turns(n):
-    """For each function below the numbers that its turns add, in order."""
+    """For each function below the numbers that its iterations add, in order."""
     return {
         "up to a bound": list(range(min(n, 4))),
         "from a number on": list(range(max(n, 2), 8, 2)),

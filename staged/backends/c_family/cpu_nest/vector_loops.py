@@ -92,7 +92,7 @@ class VectorLoops:
     def vector_loop(self, loop: Loop) -> None:
         """Whole iterations of several vectors where totals gain from it, then vectors, then what is left one by one."""
         low, axis, lanes = self.low, loop.axis, self.vectors.lanes
-        count = low.schedule.vectors_per_turn(loop) if self.feeds_vectors(loop) else 1
+        count = low.schedule.vectors_per_iteration(loop) if self.feeds_vectors(loop) else 1
         begin, end = low.range_of(axis)
         first, stop = number_in(begin), number_in(end)
         extent = stop - first if first is not None and stop is not None else None

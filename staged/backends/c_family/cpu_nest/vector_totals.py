@@ -79,7 +79,7 @@ class VectorTotals:
         assert feeding is not None
         number = low.variable(reduction.target.name, scalar(dtype))
         several = low.variable(f"{reduction.target.name}_v", type)
-        count = low.schedule.vectors_per_turn(feeding)
+        count = low.schedule.vectors_per_iteration(feeding)
         first = Items((ZERO,)) if is_zero(start) else Items((splat,) * count)
         low.code.add(Declare(several, first, is_const=False, sizes=(Literal(str(count)),)))
         is_whole = vectors.types.is_native(dtype) and self.is_whole(feeding, loop)
@@ -171,7 +171,7 @@ class VectorTotals:
             return
         feeding = feeding_loop(reduction, loop, low.schedule)
         assert feeding is not None
-        left = low.schedule.vectors_per_turn(feeding)
+        left = low.schedule.vectors_per_iteration(feeding)
         while left > 1:  # pairs, then pairs of pairs: always the same order
             keep = (left + 1) // 2
             for n in range(left - keep):

@@ -1,4 +1,4 @@
-"""Derivatives of loops that never run: nothing of what their turns compute alike may be computed in front of them."""
+"""Derivatives of loops that never run: nothing of what their iterations compute alike may be computed in front of them."""
 
 from __future__ import annotations
 
