@@ -225,10 +225,10 @@ def function(
     """Turn a Python function into a staged one: `@staged.function`, or `@staged.function(static=("name",))`.
 
     `static` names arguments whose values are known while staging (sizes, flags); a single name may be given as a
-    string. `target` names the machine that the program is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'. With
-    `seed` the function has its own generator of random numbers, which continues from call to call; without, it uses the
-    generator of the calling thread. With `check_nan` the program stops with ProgramNanError at the first NaN or
-    infinity that it computes, naming the Python line.
+    string. `target` names the machine that the program is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4', 'c99'.
+    With `seed` the function has its own generator of random numbers, which continues from call to call; without, it
+    uses the generator of the calling thread. With `check_nan` the program stops with ProgramNanError at the first NaN
+    or infinity that it computes, naming the Python line.
     """
     static = (static,) if isinstance(static, str) else static
     if function is None:
