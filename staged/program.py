@@ -19,7 +19,7 @@ from staged.frontend.calls.arguments import Argument, as_argument, flatten_argum
 from staged.frontend.devices.resident import DeviceArray
 from staged.frontend.trace.captured import own_arrays
 from staged.frontend.trace_function import TracedFunction
-from staged.frontend.values.join import Template
+from staged.frontend.values.join import Leaf, Static, Template
 from staged.frontend.values.variable import host_buffers
 from staged.ir.machine import Machine
 from staged.ir.printer import print_function
@@ -70,7 +70,7 @@ class Runnable:
         self.devices = tuple(traced.function.param_devices or ())
         """The device of each input; empty if all are on the host."""
         self.where = traced.function.where
-        self.rebuild: Callable[[Sequence[Any]], Any] = partial(_rebuild, self.result, self.weak)
+        self.rebuild: Callable[[Sequence[Any]], Any] = partial(_rebuild, self.result, self.weak, traced.copied)
         """Build the function's result from the program's arrays. Not a method, which would form a reference cycle."""
         self.is_single = traced.result.spec.is_leaf() and isinstance(traced.result.leaves[0], TensorType)
         """True if the function's result is one array, or one number."""
@@ -147,11 +147,17 @@ class Loaded:
         self.runnable: Runnable | None = None
 
 
-def _rebuild(result: Template, weak: tuple[bool, ...], outputs: Sequence[Any]) -> Any:
+def _rebuild(result: Template, weak: tuple[bool, ...], copied: frozenset[int], outputs: Sequence[Any]) -> Any:
     """The function's result as the user wrote it; a Python number that was computed with comes back as one."""
+    if copied:
+        result = Template(result.spec, tuple(_leaf(leaf, at in copied) for at, leaf in enumerate(result.leaves)))
     if weak:
         outputs = [output.item() if is_weak else output for output, is_weak in zip(outputs, weak, strict=True)]
     return result.rebuild(list(outputs))
+
+
+def _leaf(leaf: Leaf, is_copied: bool) -> Leaf:
+    return Static(leaf.value.copy()) if is_copied and isinstance(leaf, Static) else leaf
 
 
 def _only(outputs: Sequence[Any]) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from staged.depth import goes_deep
-from staged.errors import ShapeError, StagedError, StagingError
+from staged.errors import ShapeError, StagedError, StagingError, article
 from staged.frontend import constructs  # noqa: F401  (they register themselves)
 from staged.frontend.calls.arguments import Argument, Arguments, flatten_arguments
 from staged.frontend.calls.call import call
@@ -33,7 +34,7 @@ from staged.frontend.trace.strict import Named, Strict
 from staged.frontend.values import trees
 from staged.frontend.values.changes import settle_changes
 from staged.frontend.values.generator import OF_THREAD, Generator, draw
-from staged.frontend.values.join import Template, template_of
+from staged.frontend.values.join import Static, Template, template_of
 from staged.frontend.values.trees import mutable_nodes, note_tree
 from staged.frontend.values.variable import Variable
 from staged.guards.expected import is_value
@@ -69,6 +70,8 @@ class TracedFunction:
     notes: tuple[str, ...]
     reads: Reads
     """The reads of the trace from outside."""
+    copied: frozenset[int] = frozenset()
+    """The leaves of the result that the trace has made, and the caller may change: each call returns copies of them."""
 
     def rebuild(self, outputs: Any) -> Any:
         """The function's result as the user wrote it, from one array per result of the program."""
@@ -147,6 +150,7 @@ def _trace_once(
                 found: tuple[object, ...] = context.program.reason
                 return found
     settle_changes(context)
+    copied = _settle_result(context, template)
     ir, hidden = _assemble(context, name, block.block, params, arguments, template, function, where)
     outer = [ref.identity for ref in ir.variables if ref.outer]
     verify_if_asked(ir, "tracing")
@@ -158,6 +162,7 @@ def _trace_once(
         template,
         tuple(context.of(Notes).texts),
         context.reads,
+        copied,
     )
 
 
@@ -259,6 +264,24 @@ def _assemble(
             function = function.replace(param_devices=devices)
         function = function.replace(options=device_options(context.of(RegionOptions).said))
     return function, [array if isinstance(array, DeviceArray) else np.asarray(array) for array, _ in hidden]
+
+
+def _settle_result(context: TraceContext, template: Template) -> frozenset[int]:
+    """Find what the function makes while staging and returns, which is another one in each call: the leaves to copy. Other
+    objects of this kind are a reason to trace at every call.
+    """
+    copied = set()
+    for number, leaf in enumerate(template.leaves):
+        value = leaf.value if isinstance(leaf, Static) else None
+        if isinstance(value, np.ndarray):
+            is_own = context.reads.older(value) is None
+        else:
+            is_own = context.is_made(value) and not isinstance(value, np.generic | FunctionType | type)
+        if is_own and isinstance(value, np.ndarray | set | bytearray):
+            copied.add(number)
+        elif is_own:
+            context.reads.reason(f"the result has {article(type(value).__name__)} that is made while staging")
+    return frozenset(copied)
 
 
 def _refuse_sizes(block: Block, template: Template, paths: Sequence[str]) -> None:

@@ -220,7 +220,7 @@ class Reads:
 
     def base(self, array: Any) -> None:
         """The array whose memory another one shows is as old as that one."""
-        if self._older(array) is not None:
+        if self.older(array) is not None:
             self._met(array.base)
 
     def ambient(self, what: str, read: Callable[[], Any]) -> None:
@@ -237,7 +237,7 @@ class Reads:
 
     def contents(self, array: Any) -> None:
         """The elements of an older array are read while staging."""
-        older = self._older(array)
+        older = self.older(array)
         if older is None or ("elements", id(older)) in self.guards:
             return
         array = older  # a view that the trace has made is gone at the next call
@@ -246,7 +246,7 @@ class Reads:
             return
         self._add("elements", self._owner(array), (array.dtype.str, array.shape, array.tobytes()), None)
 
-    def _older(self, array: Any) -> Any:
+    def older(self, array: Any) -> Any:
         """The older array whose memory `array` shows: itself or a base; None for memory that the trace created."""
         each = whole = array
         while isinstance(each, np.ndarray):

@@ -456,6 +456,47 @@ def test_a_counter_is_traced_each_time() -> None:
     assert "`n`" in count.why_traced()
 
 
+class Made:
+    def __init__(self) -> None:
+        self.rows = [1.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "calls_trace"),
+    [
+        (lambda: np.ones(2), lambda array: array.fill(5.0), False),
+        (lambda: np.zeros(3)[1:], lambda array: array.fill(5.0), False),
+        (lambda: {1, 2}, lambda members: members.add(3), False),
+        (lambda: bytearray(b"ab"), lambda text: text.append(99), False),
+        (lambda: [1.0, {"a": np.ones(2)}], lambda parts: parts[1]["a"].fill(5.0), False),
+        (Made, lambda made: made.rows.append(2.0), True),
+    ],
+)
+def test_what_a_function_makes_and_returns_is_new_in_each_call(make: Any, change: Any, calls_trace: bool) -> None:
+    @st.function
+    def pair(x: Any) -> Any:
+        return make(), x * 2.0
+
+    for _ in range(3):
+        made, doubled = pair(X)
+        assert repr(getattr(made, "rows", made)) == repr(getattr(make(), "rows", make()))
+        assert doubled.tolist() == [2.0, 4.0, 6.0]
+        change(made)
+    assert ("the result has a Made" in pair.why_traced()) == calls_trace
+
+
+def test_an_array_from_outside_that_a_function_returns_is_that_array() -> None:
+    outer = np.ones(3)
+
+    @st.function
+    def same(x: Any) -> Any:
+        return outer, outer[1:], x
+
+    for _ in range(2):
+        found, part, _ = same(X)
+        assert found is outer and np.shares_memory(part, outer)
+
+
 def test_a_gradient_in_plain_python_says_once_that_it_could_be_compiled() -> None:
     def loss(w: Any) -> Any:
         return st.sum(w * w)
