@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 # A cell that takes longer has hung; `torch-max` compiles for a minute or two.
 TIME_LIMIT = 600
 OURS = ("staged", "program")
-"""What runs in this interpreter."""
+"""The rows that run in this interpreter."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.calls` measures: one call from Python's own loop, with the same arrays for every framework.
+"""The rows of `python -m benchmarks.calls`: one call from Python's own loop, with the same arrays for every framework.
 
 A call is a step of training, an op on a small array, or a controller that looks ahead. The steps of `benchmarks.rows` are
 the same here; only the loop around them is Python's.
@@ -88,7 +88,7 @@ def control_parameters() -> dict[str, Floats]:
 
 
 def data_of_call(row: Row) -> Any:
-    """What a row works on."""
+    """The arrays that a row works on."""
     if row.blocks:
         return block_data()
     return add_data() if row.name == "call_add" else control_data()

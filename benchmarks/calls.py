@@ -1,4 +1,4 @@
-"""What a call from Python's own loop costs: staged functions, programs, PyTorch, `torch.compile` and JAX.
+"""The cost of a call from Python's own loop: staged functions, programs, PyTorch, `torch.compile` and JAX.
 
 python -m benchmarks.calls                                all of it; rewrites its tables in docs/benchmarks.md
 python -m benchmarks.calls --rows call_add --quick        a look at one row; writes nothing
@@ -140,7 +140,7 @@ def section(cells: Sequence[Cell], guards: Sequence[dict[str, Any]] | None) -> l
 
 
 def guard_table(guards: Sequence[dict[str, Any]]) -> list[str]:
-    """What the checks of a call add to what its program takes."""
+    """The time that the checks of a call add to that of its program."""
     lines = ["| objects read while staging | `f(x)` | `program(x)` | a guarded call adds |", "|---|---|---|---|"]
     for row in guards:
         call, program = row["call"]["median"], row["program"]["median"]

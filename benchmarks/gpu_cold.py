@@ -1,4 +1,4 @@
-"""How long a program with a GPU region takes from its first line to its first step. Needs NVRTC and no GPU.
+"""The time that a program with a GPU region takes from its first line to its first step. Needs NVRTC and no GPU.
 
 python -m benchmarks.gpu_cold                       the rows below, from an empty cache and from a full one
 python -m benchmarks.gpu_cold --rows cnn_mnist --write   and rewrite the table in docs/benchmarks.md
@@ -52,7 +52,7 @@ class Clock:
 
 
 def processor_seconds() -> float:
-    """What this process and those that it has waited for have used."""
+    """The processor time of this process and of those that it has waited for."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
 
@@ -129,7 +129,7 @@ def measure_cached(row: str) -> dict[str, tuple[float, float]]:
 
 
 def measured(row: str, how: str, cache: str) -> dict[str, tuple[float, float]]:
-    """What one process measures."""
+    """The seconds that one process measures, by name."""
     environment = {**os.environ, "STAGED_CACHE_DIR": cache, "STAGED_CUDA": "emulate"}
     command = [sys.executable, "-m", "benchmarks.gpu_cold", "--measure", how, "--rows", row]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Which machine and which versions a table was measured with."""
+"""The machine and the versions that a table was measured with."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _in_order(cells: Sequence[Cell]) -> list[str]:
 
 
 def absences(cells: Sequence[Cell]) -> list[str]:
-    """What is not in the tables, and why: a framework that is not installed, a cell that failed."""
+    """The cells that are not in the tables, and why: a framework that is not installed, a cell that failed."""
     missing = {(c["framework"], c["absent"]) for c in cells if c.get("absent", "").startswith("not installed")}
     failed = [f"- {c['framework']}, {c['row']}, {c['threads']} threads: {c['failed']}" for c in cells if "failed" in c]
     return sorted(f"- {framework}: {reason}" for framework, reason in missing) + failed

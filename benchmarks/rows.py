@@ -1,4 +1,4 @@
-"""What is measured: sizes, data and initial weights, the same arrays for every framework.
+"""The measured rows: sizes, data and initial weights, the same arrays for every framework.
 
 A *training* row is a whole step (forward, backward, update) of a small network. Step `i` of a run takes batch
 `i % BATCHES`, so that nobody can keep one batch's work. An *op* row is one call from Python on arrays in memory.
@@ -205,7 +205,7 @@ def tree_data() -> Trees:
 
 
 def data_of(row: Row) -> Any:
-    """What a row works on: the operands of an op, or the data of its training."""
+    """The arrays of a row: the operands of an op, or the data of its training."""
     match row.kind:
         case "op":
             return operands(row)

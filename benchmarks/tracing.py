@@ -1,4 +1,4 @@
-"""What tracing costs: calls of Python functions and processor time of a call that traces again to a program it had before.
+"""The cost of tracing: calls of Python functions and processor time of a call that traces again to a program it had before.
 
 python benchmarks/tracing.py                        the table, of the package that is imported
 python benchmarks/tracing.py --against ../before    beside another checkout, in turns: processes of each, one after another
@@ -189,7 +189,7 @@ def again(function: Any, args: tuple[Any, ...]) -> None:
 
 
 def phase(module: str, path: str) -> tuple[Any, str] | None:
-    """What has a function, and its name there; None in a checkout that has it not."""
+    """The owner of a function, and its name there; None in a checkout that has it not."""
     owner: Any = sys.modules.get(module)
     *outer, name = path.split(".")
     for each in outer:

@@ -1,4 +1,4 @@
-"""What a framework gives the worker: something to run, and what the run computed."""
+"""The workload that a framework gives to the worker: something to run, and the results of the run."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def trials_of(results: int) -> int:
 
 @dataclass
 class Exact:
-    """What is right for the arrays of each trial, and what errors are measured against."""
+    """The exact values for the arrays of each trial, which errors are measured against."""
 
     arrays: list[list[np.ndarray[Any, Any]]]
     values: list[np.ndarray[Any, Any]]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ import staged as st
 from staged import cuda, data, nn, optim, system, testing
 from staged.ops.array import Array
 
+ROOT = Path(__file__).parent.parent
 MODULES = {"staged": st, "staged.nn": nn, "staged.optim": optim, "staged.data": data, "staged.testing": testing}
 MODULES["staged.system"] = system
 MODULES["staged.cuda"] = cuda
@@ -85,3 +89,28 @@ def test_absence_is_found() -> None:
 
     assert [name for name, is_there in documented("Base", Base) if not is_there] == ["Base.method"]
     assert [name for name, is_there in documented("Derived", Derived) if not is_there] == ["Derived", "Derived.size"]
+
+
+def headless(source: str) -> list[tuple[int, str]]:
+    """The docstrings of a source, those of attributes too, that begin with a clause instead of a subject or a verb."""
+    bodies = [getattr(node, field, None) for node in ast.walk(ast.parse(source)) for field in ("body", "orelse")]
+    found = [
+        (node.lineno, node.value.value)
+        for body in bodies
+        if isinstance(body, list)
+        for node in body
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    return [(line, text) for line, text in found if re.match(r"(What|Which|Where|When|Who|Whose|How|That|Whatever)\b", text)]
+
+
+@pytest.mark.parametrize("folder", ["staged", "benchmarks", "examples", "docs"])
+def test_docstrings_begin_with_a_subject_or_a_verb(folder: str) -> None:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    found = [f"{path.relative_to(ROOT)}:{line}: {text}" for path in files for line, text in headless(path.read_text())]
+    assert files and not found, "\n".join(["", *found])
+
+
+def test_a_headless_docstring_is_found() -> None:
+    source = '"""Values."""\nclass A:\n    x: int = 0\n    """What it is."""\n    def f(self):\n        """Return x."""\n'
+    assert headless(source) == [(4, "What it is.")]

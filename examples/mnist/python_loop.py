@@ -33,7 +33,7 @@ def step(model, optimizer, x, y, dropout=0.5):
 
 @st.function
 def correct(model, x, y):
-    """How many images get their label."""
+    """The number of images that get their label."""
     return st.sum(st.argmax(model(x), axis=1) == y)
 
 

@@ -28,7 +28,7 @@ def move(ball, drag, time):
 
 
 def contact_time(ball, drag):
-    """When, within its step, a ball reaches the ground: the positive root of y + vy t + ay t^2 / 2."""
+    """The time within its step at which a ball reaches the ground: the positive root of y + vy t + ay t^2 / 2."""
     _, y, vx, vy = ball
     ay = -GRAVITY - drag * st.sqrt(vx * vx + vy * vy) * vy
     return -(vy + st.sqrt(vy * vy - 2.0 * ay * y)) / ay
@@ -50,7 +50,7 @@ def turn(ball, drag, left):
 
 
 def fly(vx, vy, drag, duration):
-    """Where a ball is after `duration`, and how often it has touched the ground: (x, y, contacts)."""
+    """The position of a ball after `duration`, and its contacts with the ground: (x, y, contacts)."""
     ball = (0.0, START, vx, vy)
     time, contacts = 0.0, 0
     while time < duration:

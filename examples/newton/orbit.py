@@ -32,7 +32,7 @@ def kepler(mean_anomaly, eccentricity):
 
 
 def position(time, eccentricity, period, phase):
-    """Where a body with semi-major axis 1 is in the plane of its orbit, its focus at the origin."""
+    """The position of a body with semi-major axis 1 in the plane of its orbit, the focus at the origin."""
     anomaly = kepler(2.0 * math.pi * time / period + phase, eccentricity)
     return st.cos(anomaly) - eccentricity, st.sqrt(1.0 - eccentricity * eccentricity) * st.sin(anomaly)
 

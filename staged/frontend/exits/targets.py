@@ -74,7 +74,7 @@ class StateTarget(Target):
     """The template of the value that the exits return (function targets)."""
     has_result: bool = False
     returned: list[Any] = field(default_factory=list)
-    """What the exits return."""
+    """The values that the exits return, one per exit."""
     result_where: Position | None = None
     """The position of the first return."""
     exits: int = 0
