@@ -121,7 +121,7 @@ def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Sched
 def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
     """A product in vectors of columns, which leave each sum in its order. Sums of integers may have any order.
 
-    Short sums of floats are written out: compilers that are told of a processor where additions to one total had better
+    Short sums of floats are written out: compilers that tune for a processor where additions to one total had better
     not be fused with multiplications (`-mtune=znver4`) fuse them nevertheless, so that the bits are those of tiles.
     """
     column = loops_named(nest, COLUMN)[0]

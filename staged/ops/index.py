@@ -389,8 +389,8 @@ def _last_writers(x: Array, indices: Array, like: Array, axis: int) -> Array:
     numbers = iota(indices.shape, 0)
     for position in range(1, indices.ndim):
         numbers = numbers * indices.shape[position] + iota(indices.shape, position)
-    nobody = full((x.shape[axis],), 0, i64)
-    last = bind(_take_op, [bind(_scatter_op, [nobody, indices, numbers], axis=0), indices], axis=0) == numbers
+    unwritten = full((x.shape[axis],), 0, i64)
+    last = bind(_take_op, [bind(_scatter_op, [unwritten, indices, numbers], axis=0), indices], axis=0) == numbers
     wide = (*[1] * axis, *indices.shape, *[1] * (x.ndim - axis - 1))
     return broadcast(reshape(last, wide), like.shape)
 

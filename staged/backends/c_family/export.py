@@ -37,7 +37,7 @@ def export_files(artifact: Artifact, variants: Mapping[str, Artifact] | None = N
         artifact = with_arena(artifact, max(each.arena_bytes for each in (artifact, *wide.values())))
     files = {f"{name}.c": GUARD + artifact.source, f"{name}.h": artifact.header, **companions(artifact)}
     for target, each in wide.items():
-        assert each.sites == artifact.sites, "errors of all variants are told by one table"
+        assert each.sites == artifact.sites, "errors of all variants are named by one table"
         suffix = VARIANTS[target].suffix
         files[f"{name}_{suffix}.c"] = variant_source(each, VARIANTS[target]).replace(
             f'#include "{name}_support.h"', f'#include "{name}_{suffix}_support.h"'

@@ -1,7 +1,7 @@
 """The functions that a program calls: signatures, buffers, and text.
 
 A recursive function has its buffers in a struct of its own (`own`), one for each call, on the program's stack. The
-buffers of the others are in the program's arena, behind those of whoever calls them.
+buffers of the others are in the program's arena, behind those of their callers.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def has_header_shape(name: str) -> bool:
 def c_identifier(hint: str) -> str:
     """A C identifier as close to `hint` as can be: ASCII letters, digits and `_`, never reserved, never ours (`st_`).
 
-    No macro, type or function of the headers that programs include has such a name: those are told by their shape
+    No macro, type or function of the headers that programs include has such a name: those are known by their shape
     (constants in capitals, families of functions), or are in the list that is made from the headers themselves
     (`header_words.py`).
     """

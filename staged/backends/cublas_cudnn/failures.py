@@ -2,7 +2,7 @@
 
 The host looks at it where it waits for the device anyway, and then raises what the same program on the CPU would have.
 A kernel that has failed, and those behind it, still run to their end, with valid addresses and in place of an index out
-of range with the first one, so that whatever depends on it stays within its bounds; nobody sees what they compute.
+of range with the first one, so that what depends on it stays within its bounds; their results are never used.
 """
 
 from __future__ import annotations

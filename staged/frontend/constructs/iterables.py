@@ -86,7 +86,7 @@ class StagedIterable(SeesLocals):
             for index in range(int(start), int(stop), int(step)):
                 yield self.element(index)
                 if not is_traced:
-                    # In plain Python the locals are those of the frame that asks for the next element.
+                    # In plain Python the locals are those of the frame that takes the next element.
                     self.end_iteration(index, sys._getframe(1).f_locals if self.scope is None else self.scope.__dict__)
         finally:
             if not is_traced:

@@ -52,7 +52,7 @@ def apply(function: Callable[..., Any], values: list[Any], facts: Facts, where: 
     """`function(*values, **named)` as an expression: numbers and expressions become handles, other values are
     unchanged.
 
-    Raises: what the function does, at `where`; StagingError if it asks for more than elementwise ops on numbers.
+    Raises: what the function does, at `where`; StagingError if it needs more than elementwise ops on numbers.
     """
     builder = Builder()
     context = RecordContext(builder, locate=lambda: where)

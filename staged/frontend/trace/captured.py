@@ -124,7 +124,7 @@ def whole_view(array: Any, owner: Any) -> tuple[tuple[int, ...], tuple[int, ...]
 def own_arrays(hidden: Sequence[Any]) -> list[Any]:
     """For each array that a traced function reads, the array itself if only the trace refers to it; else None.
 
-    So it is for an array that the function made itself: nobody can change it, and it may become a constant of the
+    So it is for an array that the function made itself: nothing can change it, and it may become a constant of the
     program.
     """
     gc.collect()

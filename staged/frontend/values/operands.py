@@ -83,7 +83,7 @@ def binary(name: str, left: Any, right: Any) -> Any:
         note_printed(right)
     made = _BINARY[name](left, right)
     if type(made) not in _VALUES and sys.getrefcount(made) <= _HELD_HERE and not isinstance(made, _OF_NUMBERS):
-        note_made(made)  # nobody else holds what an operator of a class has made
+        note_made(made)  # no other name holds what an operator of a class has made
     return made
 
 

@@ -184,8 +184,8 @@ def panel_start(split: Split, index: int) -> int:
 def merged(spec: MatmulSpec) -> MatmulSpec:
     """The same product with batch axes merged into the rows or columns, where one operand does not vary along them.
 
-    A (8, 16, d) batch of rows times one (d, n) matrix is one product of 128 rows. Not with an epilogue: it is told the
-    batch.
+    A (8, 16, d) batch of rows times one (d, n) matrix is one product of 128 rows. Not with an epilogue, which receives
+    the number of the batch.
     """
     batch, a, b, c = spec.batch, spec.a_strides, spec.b_strides, spec.c_strides
     if spec.epilogue is not None or not batch or spec.counted:

@@ -81,7 +81,7 @@ class Ctc:
         def write(context: RecordContext, *operands: Array) -> Sequence[Array]:
             made = _call(context, bool(at_once), *operands)
             self.made |= {reverse: made if reverse in at_once else None for reverse in kept.reverses}
-            return context.handle(made.losses), zeros(paths.tensor.shape, paths.tensor.dtype)  # which nobody reads
+            return context.handle(made.losses), zeros(paths.tensor.shape, paths.tensor.dtype)  # unused
 
         return Way(write)
 

@@ -173,7 +173,7 @@ class Product:
     def gemv(self) -> list[str]:
         """The arguments of (strided batched) gemv: the matrix is the operand that is not a vector."""
         if self.n == 1:
-            # c = A b. A row-major A (m, k) is column-major (k, m): the flag asks for its transpose.
+            # c = A b. A row-major A (m, k) is column-major (k, m): the flag means its transpose.
             flag, rows, columns = not self.transpose_a, "k", "m"
             matrix, vector, out = "a", "b", self.m
             if self.transpose_a:

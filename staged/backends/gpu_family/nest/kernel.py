@@ -130,7 +130,7 @@ class DeviceKernel:
         if all(axis.dim is None for axis in part.axes):
             return launch
         items = combinations(self.low, schedule.items.axes)
-        # Where threads need much workspace a block has fewer than the schedule asks for.
+        # Where threads need much workspace a block has fewer than the schedule says.
         each = launch.threads if schedule.items.level is Level.THREADS else schedule.items.count
         grid = items if each == 1 else Infix("/", Infix("+", items, Literal(str(each - 1))), Literal(str(each)))
         return counted(launch, items if self.plan.tiles is None else combinations(self.low, part.axes), grid)
