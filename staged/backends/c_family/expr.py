@@ -45,8 +45,6 @@ class Name(Expr):
 
     text: str
 
-    __str__ = Expr.__str__
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variable(Name):
@@ -54,7 +52,6 @@ class Variable(Name):
 
     type: CType
 
-    __str__ = Expr.__str__
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -65,8 +62,6 @@ class Literal(Expr):
 
     text: str
 
-    __str__ = Expr.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class Infix(Expr):
@@ -76,8 +71,6 @@ class Infix(Expr):
     left: Expr
     right: Expr
 
-    __str__ = Expr.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class Prefix(Expr):
@@ -85,8 +78,6 @@ class Prefix(Expr):
 
     op: str
     operand: Expr
-
-    __str__ = Expr.__str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +87,6 @@ class Call(Expr):
     function: str
     arguments: tuple[Expr, ...]
 
-    __str__ = Expr.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class Index(Expr):
@@ -105,8 +94,6 @@ class Index(Expr):
 
     base: Expr
     index: Expr
-
-    __str__ = Expr.__str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +104,6 @@ class Member(Expr):
     field: str
     arrow: bool = True
 
-    __str__ = Expr.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class Cast(Expr):
@@ -126,8 +111,6 @@ class Cast(Expr):
 
     type: str | CType
     operand: Expr
-
-    __str__ = Expr.__str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +121,6 @@ class Conditional(Expr):
     yes: Expr
     no: Expr
 
-    __str__ = Expr.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class Junction(Expr):
@@ -148,16 +129,12 @@ class Junction(Expr):
     op: str
     terms: tuple[Expr, ...]
 
-    __str__ = Expr.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class Group(Expr):
     """An operand in parentheses that are always written."""
 
     operand: Expr
-
-    __str__ = Expr.__str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +144,6 @@ class Items(Expr):
     items: tuple[Expr, ...]
     type: str = ""
 
-    __str__ = Expr.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class Scaled(Expr):
@@ -177,8 +152,6 @@ class Scaled(Expr):
     size: Expr
     factor: int
 
-    __str__ = Expr.__str__
-
 
 @dataclass(frozen=True, slots=True)
 class Place(Expr):
@@ -186,8 +159,6 @@ class Place(Expr):
 
     expr: Expr
     device: Device
-
-    __str__ = Expr.__str__
 
 
 class Words:
