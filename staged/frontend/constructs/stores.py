@@ -17,7 +17,7 @@ from staged.frontend.trace.context import TraceContext, current_trace, note_made
 from staged.frontend.trace.locals import Locals
 from staged.frontend.values.mutation import record_attribute, record_contents
 from staged.frontend.values.number_tables import element_of
-from staged.frontend.values.operands import note_operand, note_view
+from staged.frontend.values.operands import BINARY, note_operand, note_view
 from staged.guards.check import lookup
 from staged.guards.expected import is_library
 from staged.ops.array import METHODS, Array, StagedArray
@@ -39,21 +39,6 @@ _IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
     "LShift": py.ilshift,
     "RShift": py.irshift,
 }
-_PLAIN: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": py.add,
-    "Sub": py.sub,
-    "Mult": py.mul,
-    "MatMult": py.matmul,
-    "Div": py.truediv,
-    "FloorDiv": py.floordiv,
-    "Mod": py.mod,
-    "Pow": py.pow,
-    "BitAnd": py.and_,
-    "BitOr": py.or_,
-    "BitXor": py.xor,
-    "LShift": py.lshift,
-    "RShift": py.rshift,
-}
 
 
 @operator
@@ -70,7 +55,7 @@ def augmented(value: Any, name: str, other: Any) -> Any:
             note_operand(value)
     if not isinstance(value, Array):
         note_operand(other)
-    return _PLAIN[name](value, other)
+    return BINARY[name](value, other)
 
 
 @operator

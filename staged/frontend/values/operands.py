@@ -17,7 +17,7 @@ from staged.frontend.syntax.converter import Converter, expression, operator, te
 from staged.frontend.trace.context import current_trace, note_made
 from staged.ops.array import Array, StagedArray
 
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": py.add,
     "Sub": py.sub,
     "Mult": py.mul,
@@ -81,7 +81,7 @@ def binary(name: str, left: Any, right: Any) -> Any:
         note_operand(right)
     if name == "Mod" and type(left) is str:
         note_printed(right)
-    made = _BINARY[name](left, right)
+    made = BINARY[name](left, right)
     if type(made) not in _VALUES and sys.getrefcount(made) <= _HELD_HERE and not isinstance(made, _OF_NUMBERS):
         note_made(made)  # no other name holds what an operator of a class has made
     return made
