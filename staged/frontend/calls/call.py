@@ -235,13 +235,7 @@ def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: d
     handler = BUILTINS.get(function) if context_or_none() is not None else None
     _refuse_frames(function, args, kwargs)
     if handler is not None:
-        trace = current_trace()
-        if trace is not None:
-            note_handled(trace, function, args, kwargs)
-            made = handler(*args, **kwargs)
-            note_new_iterator(made, *args)
-            return made
-        return handler(*args, **kwargs)
+        return _handled(handler, function, args, kwargs)
     if not tracing:
         return function(*args, **kwargs)
     owner = getattr(function, "__self__", None)
@@ -261,6 +255,16 @@ def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: d
     return result
 
 
+def _handled(handler: Handler, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a builtin function or class that has a handler."""
+    trace = current_trace()
+    if trace is not None:
+        note_handled(trace, function, args, kwargs)
+    made = handler(*args, **kwargs)
+    note_new_iterator(made, *args)
+    return made
+
+
 def _refuse_frames(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """In eager mode too: there the frame is ours as well."""
     found = OF_FRAME.get(function) if type(function) is BuiltinFunctionType else None
@@ -277,12 +281,7 @@ def _make(cls: type, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any
     if context_or_none() is not None:
         handler = BUILTINS.get(cls)
         if handler is not None:
-            trace = current_trace()
-            if trace is not None:
-                note_handled(trace, cls, args, kwargs)
-            made = handler(*args, **kwargs)
-            note_new_iterator(made, *args)
-            return made
+            return _handled(handler, cls, args, kwargs)
         if tracing and cls in (np.random.RandomState, random.Random):
             _refuse_random(cls.__name__)
     initialise = cls.__init__ if type(cls) is type else None  # type: ignore[misc]
