@@ -267,8 +267,8 @@ def _assemble(
 
 
 def _settle_result(context: TraceContext, template: Template) -> frozenset[int]:
-    """Find what the function makes while staging and returns, which is another one in each call: the leaves to copy. Other
-    objects of this kind are a reason to trace at every call.
+    """Find what the function makes while staging and returns, which is another one in each call: the leaves to copy.
+    Other objects of this kind are a reason to trace at every call.
     """
     copied = set()
     for number, leaf in enumerate(template.leaves):

@@ -101,9 +101,9 @@ def gpu_func(function: Callable[..., Any] | None = None, /, *, checked: bool = T
             z = saxpy[grid, block](2.0, x, y, out=st.zeros_like(x))
 
     Arrays are values outside of the kernel: a launch gives the new values of the arrays that the kernel writes, alone
-    or as a tuple in the order of the parameters. What it does not write keeps its old value, and an array whose old value
-    is not used again is changed in place. `grid` and `block` are numbers of blocks, and of threads of a block: ints, or
-    tuples of up to three, known while staging.
+    or as a tuple in the order of the parameters. What it does not write keeps its old value, and an array whose old
+    value is not used again is changed in place. `grid` and `block` are numbers of blocks, and of threads of a block:
+    ints, or tuples of up to three, known while staging.
 
     In the kernel: numbers and elements of arrays, with the arithmetic of `staged`'s arrays and the functions of `math`,
     NumPy and `st` on numbers; `if`, `while`, `for i in range(...)`, `break`, `continue`, `return`; and the names of

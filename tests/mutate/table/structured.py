@@ -93,8 +93,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the guard is asked before the pattern",
         MATCH,
-        'place(_connected(converter, "and_", test, guard), case.pattern)',
-        'place(_connected(converter, "and_", guard, test), case.pattern)',
+        '_connected(converter, "and_", test, asked if bound else guard)',
+        '_connected(converter, "and_", asked if bound else guard, test)',
         (PROGRAMS, "-k", "asks_and_stops"),
     ),
     Mutant(
