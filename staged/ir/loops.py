@@ -103,7 +103,7 @@ class Affine:
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayRef:
     """An array the kernel reads or writes. Roles: 'input', 'output', 'scratch' (one per thread, `size` elements),
-    'registers' (the same, but small, and all places in it are known while compiling).
+    'registers' (the same, but small: in registers where all places in it are known while compiling).
 
     With a `dim`, `size` is the room that it has; the elements are those of its first so many rows.
     """

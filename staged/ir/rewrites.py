@@ -97,7 +97,7 @@ class Divide:
                 Loop(second, _with_axis(loop.body, axis, Affine.of(second) + self.at)),
             )
 
-        return _rewritten(nest, _at(self, nest.body, self.loop, change))
+        return replace(nest, body=_at(self, nest.body, self.loop, change))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class StripMine:
             body = _with_axis(loop.body, axis, Affine.of(outer, self.size) + Affine.of(inner))
             return (Loop(outer, (Loop(inner, body),), loop.reductions),)
 
-        return _rewritten(nest, _at(self, nest.body, self.loop, change))
+        return replace(nest, body=_at(self, nest.body, self.loop, change))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,9 @@ class Reorder:
     def apply(self, nest: Nest) -> Nest:
         for name in self.loops:
             _at(self, nest.body, name, lambda loop: (loop,))
-        return _rewritten(
-            nest, _where(self, nest.body, lambda s: s.axis.name in self.loops, lambda loop: (self.chain(loop),))
+        return replace(
+            nest,
+            body=_where(self, nest.body, lambda s: s.axis.name in self.loops, lambda loop: (self.chain(loop),)),
         )
 
     def chain(self, loop: Loop) -> Loop:
@@ -193,14 +194,16 @@ class Keep:
     """Keep the totals of `loop` for all iterations of the loops `over` in registers at once.
 
     The loops `over`, directly around it, move inside; copies of them before it start the totals, and copies after it
-    use them.
+    use them. With `spilled` the totals are then in memory: loops named `r_after` for `r` use them there.
     """
 
     loop: str
     over: tuple[str, ...]
+    spilled: bool = False
 
     def __str__(self) -> str:
-        return f"keep {self.loop}: over {', '.join(self.over)}, in registers"
+        after = ", then in memory" if self.spilled else ""
+        return f"keep {self.loop}: over {', '.join(self.over)}, in registers{after}"
 
     def apply(self, nest: Nest) -> Nest:
         if not self.over:
@@ -220,7 +223,7 @@ class Keep:
             return self.split(axes, body, kept)
 
         body = _at(self, nest.body, self.over[0], change)
-        return _rewritten(replace(nest, scratch=(*nest.scratch, *kept)), body)
+        return replace(nest, body=body, scratch=(*nest.scratch, *kept))
 
     def split(self, axes: Sequence[Axis], body: Body, kept: list[ArrayRef]) -> Body:
         """The statements in the loops over `axes`, in separate loops before, in and after the loop with the totals."""
@@ -254,7 +257,7 @@ class Keep:
             totals[r.target] = ArrayRef(r.target.name, r.target.dtype, size, "registers"), combine
         kept += [array for array, _ in totals.values()]
 
-        def around(inside: Sequence[Statement]) -> Loop:
+        def around(inside: Sequence[Statement], axes: Sequence[Axis] = axes) -> Loop:
             made: Body = tuple(inside)
             for axis in reversed(axes):
                 made = (Loop(axis, made),)
@@ -279,8 +282,22 @@ class Keep:
 
         starts = [Store(totals[r.target][0], index, identity(r.op, r.target.dtype)) for r in loop.reductions]
         terms = (*needed(before, loop.body), *accumulated(loop.body))
-        ends = [Load(target, array, index) for target, (array, _) in totals.items()]
-        return around(starts), Loop(loop.axis, (around(terms),)), around((*needed(before, after), *ends, *after))
+        sums = around(starts), Loop(loop.axis, (around(terms),))
+        if not self.spilled:
+            ends = [Load(target, array, index) for target, (array, _) in totals.items()]
+            return *sums, around((*needed(before, after), *ends, *after))
+        spills: list[Statement] = []
+        ends = []
+        for target, (array, _) in totals.items():
+            place, total = ArrayRef("tile", array.dtype, size, "registers"), Local(array.name, array.dtype)
+            kept.append(place)
+            spills += [Load(total, array, index), Store(place, index, total)]
+            ends.append(Load(target, place, index))
+        copies = [Axis(f"{axis.name}_after", axis.extent) for axis in axes]
+        rest: Body = (*needed(before, after), *ends, *after)
+        for axis, copy in zip(axes, copies, strict=True):
+            rest = _with_axis(rest, axis, Affine.of(copy))
+        return *sums, around(spills), around(rest, copies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +328,7 @@ class Pack:
         in_place = tuple(
             pair for pair in nest.in_place if pair[1] != place
         )  # it is read again after it may have been written
-        return _rewritten(replace(nest, scratch=(*nest.scratch, *panels), in_place=in_place), body)
+        return replace(nest, body=body, scratch=(*nest.scratch, *panels), in_place=in_place)
 
     def packed(self, loop: Loop, array: ArrayRef, panels: list[ArrayRef]) -> Body:
         loads = [(s, bounds) for s, bounds in guarded_loads((loop,)) if s.array is array]
@@ -379,7 +396,7 @@ class Pad:
             bound = Bound(Affine.of(longer), axis.extent)
             return (Loop(longer, self.padded(_with_axis(loop.body, axis, Affine.of(longer)), bound)),)
 
-        return _rewritten(nest, _at(self, nest.body, self.loop, change))
+        return replace(nest, body=_at(self, nest.body, self.loop, change))
 
     def padded(self, body: Body, bound: Bound) -> Body:
         """Loops with totals take in zeros; all else is done where there are elements."""
@@ -427,9 +444,30 @@ Rewriting = Divide | StripMine | Reorder | Keep | Pack | Pad
 
 def rewritten(nest: Nest, rewrites: Sequence[Rewriting]) -> Nest:
     """The nest after the directives, one after the other. Raises: IllegalSchedule, for the first that is none."""
+    made = nest
     for directive in rewrites:
-        nest = directive.apply(nest)
-    return nest
+        made = directive.apply(made)
+    return _with_items(made, nest) if rewrites else nest
+
+
+def without_single_iterations(nest: Nest) -> Nest:
+    """The nest without loops of one iteration: what is inside of them is in their place.
+
+    Of several outermost loops all are kept: their iterations are the nest's items.
+    """
+
+    def flat(body: Body) -> Body:
+        out: list[Statement] = []
+        for s in body:
+            s = _with_body(s, flat)
+            if isinstance(s, Loop) and s.axis.extent == 1 and s.axis.dim is None and not s.reductions:
+                out += _with_axis(s.body, s.axis, Affine())
+            else:
+                out.append(s)
+        return tuple(out)
+
+    body = flat(nest.body) if len(nest.body) == 1 else tuple(_with_body(s, flat) for s in nest.body)
+    return _with_items(replace(nest, body=body), nest)
 
 
 # ---- trees ----
@@ -509,8 +547,11 @@ def _where(
     return made
 
 
-def _rewritten(nest: Nest, body: Body) -> Nest:
-    """The nest with another body. Its items are the iterations of its outermost loops, one loop after the other."""
-    outermost = [s for s in body if isinstance(s, Loop)]
-    apart = nest.items != 1 and len(outermost) == len(body) and are_independent(outermost)
-    return replace(nest, body=body, items=sum(loop.axis.extent for loop in outermost) if apart else 1)
+def _with_items(nest: Nest, before: Nest) -> Nest:
+    """A nest that was made of the one `before`. Its items are the iterations of its outermost loops, one loop after the
+    other.
+    """
+    outermost, others = ([s for s in each.body if isinstance(s, Loop)] for each in (nest, before))
+    is_one_piece = before.items == 1 and sum(loop.axis.extent for loop in others) > 1
+    apart = not is_one_piece and len(outermost) == len(nest.body) and are_independent(outermost)
+    return replace(nest, items=sum(loop.axis.extent for loop in outermost) if apart else 1)

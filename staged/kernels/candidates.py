@@ -7,22 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
-from staged.ir.loops import Loop, Nest, walk
+from staged.ir.loops import Compute, Load, Loop, Nest, Store, walk
 from staged.ir.machine import Machine
 from staged.ir.products import COLUMN, ROW, SUM
-from staged.ir.rewrites import Divide, Keep, Pack, Reorder, Rewriting, StripMine, rewritten
+from staged.ir.rewrites import Divide, Keep, Pack, Reorder, Rewriting, StripMine, rewritten, without_single_iterations
 from staged.ir.schedule import Bind, Directive, Level, Schedule, Vectorise, WriteOut
-from staged.kernels.schedule import best_width, calls_functions, chunk_of, schedule, vector_lanes
+from staged.ir.types import DType
+from staged.kernels.schedule import CHUNK_NANOSECONDS, best_width, calls_functions, chunk_of, schedule, vector_lanes
 
 MOST_VECTORS = 4
+SHORT_EPILOGUE = 3
+"""Ops of an epilogue that is written out for each vector of a tile."""
 SHORT_SUM = 64
 """Terms up to which a sum of floats is written out where it is no tile's."""
 WAIT = 5.5
 """Cycles between two additions to a total. It is four, but eight totals, which would then be enough, take 40 % longer
 than ten.
 """
+TWO_SIZES = 1.02
+"""Tiles with a row less are written out a second time: they must gain that much."""
 LEFT = f"{COLUMN}_tail"
+MULTIPLY_ADD = 0.05
+"""Nanoseconds for a multiply-add of a tile, at a modest rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +39,15 @@ class RegisterTile:
     registers.
 
     The loops `tile` and `panel` count tiles, `r` and `s` are inside of one. With `by_panels`, all tiles of a panel come
-    one after the other; the panel of the right operand can then be copied together before (`packs`).
+    one after the other; the panel of the right operand can then be copied together before (`packs`). Totals that are
+    `spilled` leave their registers before the epilogue, which then is a loop.
     """
 
     rows: int
     columns: int
     by_panels: bool = False
     packs: bool = False
+    spilled: bool = False
 
     def rewrites(self, m: int, n: int) -> tuple[Rewriting, ...]:
         """The directives for a product of m rows and n columns; columns that are left over are in the loop
@@ -57,9 +67,9 @@ class RegisterTile:
         if left:
             whole = f"{COLUMN}_head"
             inside = ("tile", "r", LEFT) if self.by_panels else ("r", LEFT)
-            found += [Divide(COLUMN, n - left), Reorder(inside), Keep(SUM, ("r", LEFT))]
+            found += [Divide(COLUMN, n - left), Reorder(inside), Keep(SUM, ("r", LEFT), self.spilled)]
         tiles = ("panel", "tile", "r", "s") if self.by_panels else ("panel", "r", "s")
-        found += [StripMine(whole, self.columns, "panel", "s"), Reorder(tiles), Keep(SUM, ("r", "s"))]
+        found += [StripMine(whole, self.columns, "panel", "s"), Reorder(tiles), Keep(SUM, ("r", "s"), self.spilled)]
         if self.packs:
             found.append(Pack("b", "tile", (SUM, "s")))
         return tuple(found)
@@ -73,9 +83,9 @@ class RegisterTile:
         found = tiles * panels * (k * step + 12 + rows * vectors)
         found += tiles * rows * k * (left // lanes + left % lanes)  # what is left over is not in registers
         found += 0.1 * k * n * self.packs
-        if not self.by_panels:
-            found = found / min(machine.cores, tiles) if tiles > 1 else found
-        return found
+        found *= 1.0 if m % tiles == 0 else TWO_SIZES
+        items = panels if self.by_panels else tiles
+        return found * -(-items // machine.cores) / items if items > 1 else found
 
 
 def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
@@ -88,12 +98,24 @@ def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
     m, n, k = (loops[0].axis.extent for loops in (rows, columns, sums))
     lanes = lanes_of(columns[0], machine)
     if m > 1 and lanes > 1:
-        tiles = sorted(tiles_of(m, n, lanes, machine), key=lambda tile: tile.cycles(m, n, k, lanes, machine))
+        spilled = is_long(columns[0], nest.inputs[0].dtype)
+        tiles = sorted(tiles_of(m, n, lanes, machine, spilled), key=lambda tile: tile.cycles(m, n, k, lanes, machine))
         yield from (tiled(nest, tile, machine) for tile in tiles)
     yield in_vectors(nest, machine)
 
 
-def tiles_of(m: int, n: int, lanes: int, machine: Machine) -> Iterator[RegisterTile]:
+def is_long(column: Loop, dtype: DType) -> bool:
+    """Return whether the epilogue of a product is too long to be written out for each vector of a tile.
+
+    Elements of another width are many instructions: compilers convert them one by one.
+    """
+    ops = [s for s in column.body if isinstance(s, Compute)]
+    widths = {s.array.dtype.size for s in column.body if isinstance(s, Load | Store)}
+    calls = any(s.declared.expensive or s.declared.kind == "random" for s in ops)
+    return calls or len(ops) > SHORT_EPILOGUE or not widths <= {dtype.size}
+
+
+def tiles_of(m: int, n: int, lanes: int, machine: Machine, spilled: bool = False) -> Iterator[RegisterTile]:
     """The tiles that fit in registers: one for each total, for each vector of the right operand, for the left one and a
     product.
     """
@@ -102,7 +124,7 @@ def tiles_of(m: int, n: int, lanes: int, machine: Machine) -> Iterator[RegisterT
         counts = {-(-m // rows) for rows in range(max(1, most // 2), most + 1)}
         for rows in sorted({-(-m // count) for count in counts}):
             for by_panels, packs in ((False, False), (True, False), (True, True)):
-                yield RegisterTile(rows, vectors * lanes, by_panels, packs)
+                yield RegisterTile(rows, vectors * lanes, by_panels, packs, spilled)
 
 
 def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Schedule]:
@@ -110,12 +132,14 @@ def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Sched
     (rows,), (columns,) = loops_named(nest, ROW), loops_named(nest, COLUMN)
     rewrites = tile.rewrites(rows.axis.extent, columns.axis.extent)
     lanes, most = lanes_of(columns, machine), vector_lanes(columns, machine)
-    made = rewritten(nest, rewrites)
-    loops = [loop for name in ("s", LEFT) for loop in loops_named(made, name) if loop.axis.extent >= lanes]
+    made = without_single_iterations(rewritten(nest, rewrites))
+    columns_of = ("s", LEFT, "s_after", f"{LEFT}_after")
+    loops = [loop for name in columns_of for loop in loops_named(made, name) if loop.axis.extent >= lanes]
     axes = tuple(dict.fromkeys(loop.axis for loop in loops))
     inside = tuple(dict.fromkeys(loop.axis for name in ("r", "s") for loop in loops_named(made, name)))
     vectors = Vectorise(axes, lanes, frozenset(loops), machine.vector_bytes // most)
-    return made, on_cores(made, machine, (vectors, WriteOut(inside)), rewrites)
+    work = MULTIPLY_ADD * nest_size(nest)
+    return made, on_cores(made, machine, (vectors, WriteOut(inside)), rewrites, work)
 
 
 def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
@@ -148,13 +172,33 @@ def lanes_of(column: Loop, machine: Machine) -> int:
 
 
 def on_cores(
-    nest: Nest, machine: Machine, directives: Sequence[Directive], rewrites: tuple[Rewriting, ...] = ()
+    nest: Nest,
+    machine: Machine,
+    directives: Sequence[Directive],
+    rewrites: tuple[Rewriting, ...] = (),
+    nanoseconds: float = 0.0,
 ) -> Schedule:
-    """The schedule with its items on the cores, where that pays."""
-    chunk = chunk_of(nest, machine, Schedule(tuple(directives)).lanes)
+    """The schedule with its items on the cores, where that pays; `nanoseconds` of one thread, where they are known."""
+    if nanoseconds:
+        chunk = pieces_of(nest.items, nanoseconds, machine)
+    else:
+        chunk = chunk_of(nest, machine, Schedule(tuple(directives)).lanes)
     outermost = tuple(s.axis for s in nest.body if isinstance(s, Loop))
     shared = (Bind(outermost, Level.CORES, machine.cores, chunk),) if chunk else ()
     return Schedule((*directives, *shared), rewrites)
+
+
+def pieces_of(items: int, nanoseconds: float, machine: Machine) -> int:
+    """Items per claim of a thread, of those that take so long together; 0 for one thread."""
+    if items <= 1 or machine.cores <= 1 or nanoseconds <= 2 * CHUNK_NANOSECONDS:
+        return 0
+    return max(1, min(items // 2, int(items * CHUNK_NANOSECONDS / nanoseconds)))
+
+
+def nest_size(nest: Nest) -> int:
+    """The multiply-adds of a product."""
+    axes = {s.axis for s in walk(nest.body) if isinstance(s, Loop)}
+    return prod(axis.extent for axis in axes)
 
 
 def loops_named(nest: Nest, name: str) -> list[Loop]:

@@ -25,7 +25,7 @@ from staged.kernels.groups import FusionLog, Groups, Node, TakesEpilogue, is_vie
 from staged.kernels.kinds import is_inlined, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.lower_alone import has_own_kernel
-from staged.kernels.products import is_plain_loops, product_kernel, scheduled_product
+from staged.kernels.products import is_nest, product_kernel, scheduled_product, tiles_of
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.tile import tile_transposes
@@ -233,10 +233,13 @@ class _BlockFuser:
         attrs: dict[str, object] = {"name": _name(node.ops, results), "fused": _fused(node.ops)}
         epilogue = lower_epilogue(root, body) if len(node.ops) > 1 else None
         declared = CONTRACTION
-        if is_plain_loops(root, self.machine):
+        if is_nest(root, epilogue, self.machine):
             declared = KERNEL
             body, nest = product_kernel(root, node.ops, inputs, results, epilogue, sizes)
-            attrs["nest"], attrs["schedule"] = scheduled_product(nest, self.machine)
+            nest, way = scheduled_product(nest, self.machine)
+            attrs |= {"nest": nest, "schedule": way}
+            if tiles := tiles_of(root, nest):
+                attrs["tiles"] = tiles
         else:
             attrs |= {**root.attrs, "kind": root.name}
             if dims:

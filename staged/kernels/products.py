@@ -1,5 +1,10 @@
-"""Contractions that run as plain loops: of integers, empty sums, products too small for anything else, and all without
-vectors.
+"""Contractions that run as nests with a schedule. The others are functions of the back end's.
+
+| a product | runs |
+|---|---|
+| of integers, an empty or a tiny one, any contraction without vectors | as a nest |
+| of floats whose columns fill vectors | as a nest in register tiles |
+| any other one of floats: transposed right operands, few rows, long sums | as a function of the back end's |
 """
 
 from __future__ import annotations
@@ -10,35 +15,63 @@ from math import prod
 
 from staged.ir.convolutions import convolution_nest
 from staged.ir.declaration import prims
-from staged.ir.loops import Nest
+from staged.ir.loops import Compute, Load, Loop, Nest, PositionOf, Store, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.products import COLUMN, ROW, SUM, product_nest
 from staged.ir.schedule import Schedule
-from staged.ir.types import CPU
+from staged.ir.types import CPU, Dim
 from staged.kernels.candidates import candidates, in_vectors, loops_named
 from staged.kernels.clone import Clone
 from staged.kernels.epilogue import matrix_shape
 from staged.kernels.kinds import extents
-from staged.kernels.schedule import schedule
+from staged.kernels.schedule import schedule, vector_lanes
 
 TINY = 64
 """Multiply-adds up to which a product is plain loops."""
 TILED = 10_000
 """Multiply-adds from which on a product of integers is done in tiles."""
+LONGEST_CHAIN = 384
+"""Terms that the sum of a tile takes in before it joins what came before: what makes long sums round little."""
 
 
-def is_plain_loops(root: Op, machine: Machine) -> bool:
-    """Return whether a contraction of the host runs as a nest of loops, and not as a kernel of the back end's, which
-    has vectors.
-    """
+LEAST_ROWS = 5
+"""Rows from which on a product of floats is done in register tiles: fewer use each element so little that reading the
+right operand in order is all that counts.
+"""
+
+
+def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
+    """Return whether a contraction of the host runs as a nest of loops, and not as a function of the back end's."""
     if root.device != CPU:
         return False
     if root.declared is not prims.MATMUL or machine.is_iso_c:
         return machine.is_iso_c
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
     _, m, n = matrix_shape(root)
-    return not root.operands[0].tensor.dtype.is_float or m * n * k <= TINY
+    return not root.operands[0].tensor.dtype.is_float or m * n * k <= TINY or is_tiled(root, epilogue, machine)
+
+
+def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
+    """Return whether a product of floats runs in register tiles.
+
+    Exact: a sum takes in its terms in the order in which the back end's function does, and rounds as often.
+    """
+    shape, dtype = root.operands[0].tensor.shape, root.operands[0].tensor.dtype
+    if root.attrs.get("transpose_b", False) or any(isinstance(extent, Dim) for extent in shape):
+        return False
+    _, m, n = matrix_shape(root)
+    k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
+    if m < LEAST_ROWS or n % machine.lanes(dtype.size) or not 0 < k <= LONGEST_CHAIN:
+        return False
+    return epilogue is None or is_elementwise(epilogue, machine.lanes(dtype.size), machine)
+
+
+def is_elementwise(epilogue: Nest, lanes: int, machine: Machine) -> bool:
+    """Return whether an epilogue does all that it does on vectors of so many lanes."""
+    (columns,) = (s for s in walk(epilogue.body) if isinstance(s, Loop) and s.axis.name == "col")
+    simple = all(isinstance(s, Load | Store | Compute | PositionOf | Loop) for s in walk(epilogue.body))
+    return simple and vector_lanes(columns, machine) == lanes
 
 
 def product_kernel(
@@ -71,6 +104,21 @@ def scheduled_product(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
     if not loops_named(nest, COLUMN):
         return nest, schedule(nest, machine)
     sizes = [loop.axis.extent for name in (ROW, COLUMN, SUM) for loop in loops_named(nest, name)]
-    if prod(sizes) < TILED or any(loop.axis.dim for name in (ROW, SUM) for loop in loops_named(nest, name)):
+    small = prod(sizes) < TILED and not (nest.inputs[0].dtype.is_float and prod(sizes) > TINY)
+    if small or any(loop.axis.dim for name in (ROW, SUM) for loop in loops_named(nest, name)):
         return in_vectors(nest, machine)
     return next(candidates(nest, machine))
+
+
+def tiles_of(root: Op, nest: Nest) -> str:
+    """The sizes of a product and of its largest tiles, for readers; nothing if it has no tiles.
+
+    (64, 10) @ (10, 128), f32; tiles of 13 x 32 sums in registers
+    """
+    sizes = [max((loop.axis.extent for loop in loops_named(nest, name)), default=0) for name in ("r", "s")]
+    if not all(sizes):
+        return ""
+    batch, m, n = matrix_shape(root)
+    k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
+    many = f"{batch} times " if batch > 1 else ""
+    return f"{many}({m}, {k}) @ ({k}, {n}), {nest.inputs[0].dtype}; tiles of {sizes[0]} x {sizes[1]} sums in registers"

@@ -1,12 +1,13 @@
-"""Products that run as plain loops: of integers, tiny ones, empty sums, with what happens to their elements."""
+"""Products that run as nests: of integers, tiny ones, empty sums, those of floats in tiles, with what happens to their elements."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import check, fused, kernels, tensor
+from harness import Program, check, fused, kernels, sample, tensor
 
-from staged.ir.machine import PORTABLE, X86_64_V4
+from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4
+from staged.kernels import products
 from staged.ops import contraction as D
 from staged.ops import elementwise as E
 
@@ -72,3 +73,70 @@ def test_a_result_lies_where_an_addend_does_unless_the_product_reads_that_too(tw
     assert program.kernels[-1].may_alias == ()
     program = check(lambda x, y, z: D.matmul(x, y) + z, *[tensor("i32", 12, 12)] * 3)
     assert program.kernels[-1].may_alias == ((0, 2),)
+
+
+def layer(x, w, b):
+    return E.maximum(D.matmul(x, w) + b, 0.0)
+
+
+def update(w, x, d):
+    return w - 0.1 * D.matrix_product(x, d, True, False)
+
+
+def two_results(x, w, y):
+    z = D.matmul(x, w) * 0.5 - y
+    return z, E.greater(z, 0.0)
+
+
+TILED = {
+    "layer": (layer, ("f32", 21, 30), ("f32", 30, 96), ("f32", 96)),
+    "one tile": (layer, ("f32", 5, 9), ("f32", 9, 16), ("f32", 16)),
+    "rows of two sizes": (layer, ("f32", 64, 20), ("f32", 20, 16), ("f32", 16)),
+    "panels of two sizes": (layer, ("f32", 7, 40), ("f32", 40, 176), ("f32", 176)),
+    "update": (update, ("f32", 24, 64), ("f32", 40, 24), ("f32", 40, 64)),
+    "two results": (two_results, ("f32", 12, 50), ("f32", 50, 48), ("f32", 12, 48)),
+    "functions": (lambda x, w, b: E.tanh(D.matmul(x, w) + b), ("f32", 20, 30), ("f32", 30, 96), ("f32", 96)),
+    "long": (lambda x, w, y: (D.matmul(x, w) * 0.9 + y) * y - y * 0.5, ("f64", 9, 33), ("f64", 33, 40), ("f64", 9, 40)),
+    "f64": (layer, ("f64", 9, 33), ("f64", 33, 40), ("f64", 40)),
+    "batch": (lambda a, b: D.matmul(a, b) * 0.5, ("f32", 3, 2, 8, 20), ("f32", 3, 2, 20, 32)),
+    "shared by threads": (layer, ("f32", 90, 100), ("f32", 100, 64), ("f32", 64)),
+    "panels shared by threads": (layer, ("f32", 5, 100), ("f32", 100, 1024), ("f32", 1024)),
+}
+
+
+@pytest.mark.parametrize("machine", [PORTABLE, X86_64_V3, X86_64_V4.with_cores(2)], ids=lambda m: m.name)
+def test_tiles_of_floats_have_the_bits_of_the_function_that_other_products_have(machine, monkeypatch):
+    types = {name: [tensor(*type) for type in types] for name, (_, *types) in TILED.items()}
+    functions = [fused(f, *types[name], machine=machine) for name, (f, *_) in TILED.items()]
+    for function in functions:
+        (kernel,) = kernels(function)
+        assert kernel.name == "kernel" and "keep k: over r, s" in str(kernel.attrs["schedule"])
+    with monkeypatch.context() as patch:
+        patch.setattr(products, "is_tiled", lambda *_: False)
+        others = [fused(f, *types[name], machine=machine) for name, (f, *_) in TILED.items()]
+        assert {kernels(other)[0].name for other in others} == {"contraction"}
+    programs = Program.many([*functions, *others], machine)
+    rng = np.random.default_rng(3)
+    for name, tiles, whole in zip(TILED, programs, programs[len(functions) :], strict=False):
+        given = [sample(type, rng) for type in types[name]]
+        expected = [result.tobytes() for result in whole(*given)]
+        for pieces, in_place in ((1, False), (3, False), (1, True)):
+            tiles.pieces, tiles.in_place = pieces, in_place
+            assert [result.tobytes() for result in tiles(*given)] == expected, (name, pieces, in_place)
+        if "threads" in name and machine.cores > 1:
+            assert tiles.kernels[0].items > 1 and tiles.kernels[0].chunk > 0, name
+
+
+@pytest.mark.parametrize(
+    "f, types",
+    [
+        (lambda x, w: D.matrix_product(x, w, False, True), [(8, 20), (32, 20)]),
+        (D.matmul, [(4, 20), (20, 32)]),
+        (D.matmul, [(8, 400), (400, 32)]),
+        (D.matmul, [(8, 20), (20, 33)]),
+    ],
+    ids=["turned", "few rows", "long sums", "columns that do not fill vectors"],
+)
+def test_other_products_of_floats_are_no_nests(f, types):
+    (kernel,) = kernels(fused(f, *(tensor("f32", *shape) for shape in types)))
+    assert kernel.name == "contraction"

@@ -82,6 +82,8 @@ ROWS: dict[str, tuple[Rewriting, ...]] = {
     "columns outside": (Reorder(("column", "row")),),
     "tiles": TILES,
     "totals of a row": (Keep("k", ("column",)),),
+    "totals of a row in memory": (Keep("k", ("column",), spilled=True),),
+    "tiles in memory": (*TILES, Keep("k", ("r", "s"), spilled=True)),
     "totals of all": (Keep("k", ("row", "column")),),
     "a register tile": KEPT,
     "a panel of the right operand": (*KEPT, Pack("b", "tiles", ("k", "s"))),

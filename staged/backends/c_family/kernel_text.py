@@ -72,8 +72,9 @@ def kernel_comments(op: Op) -> list[str]:
                 lines.append(text)
     if len(lines) > 6:
         lines = [*lines[:5], f"... and {len(lines) - 5} more lines"]
-    fused = op.attrs.get("fused")
-    return [*lines, f"fused: {fused}"] if fused else lines
+    if fused := op.attrs.get("fused"):
+        lines.append(f"fused: {fused}")
+    return [*lines, op.attrs["tiles"]] if "tiles" in op.attrs else lines
 
 
 def _is_number(op: Op) -> bool:

@@ -112,7 +112,8 @@ class VectorLoops:
             start = whole
         if left is None or left >= lanes:
             left, whole = self.whole_iterations(begin, end, left, lanes)
-            unroll = axis.extent // lanes * (axis in low.schedule.written_out)
+            vectors = axis.extent // lanes
+            unroll = vectors * (vectors > 1 and axis in low.schedule.written_out)
             with low.loop(i, start, whole, Literal(str(lanes)), unroll):
                 self.body(loop)
             start = whole

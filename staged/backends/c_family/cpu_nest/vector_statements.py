@@ -86,7 +86,7 @@ class VectorStatements:
         if self.axis is None or not s.index.stride(self.axis) or guards is None:
             self.scalars.load(s)
             return
-        self.load_from(s, address(low.arrays[s.array], low.index(s.index)), guards)
+        self.load_from(s, address(*low.place(s.array, s.index)), guards)
 
     def load_from(self, s: Load, place: Expr, guards: Sequence[Bound] = ()) -> None:
         """The vector at an address."""
@@ -108,7 +108,7 @@ class VectorStatements:
             self.scalars.store(s)
             return
         value = low.operand(s.value)
-        self.write(s.array.dtype, address(low.arrays[s.array], low.index(s.index)), value)
+        self.write(s.array.dtype, address(*low.place(s.array, s.index)), value)
 
     def write(self, dtype: DType, place: Expr, value: Value) -> None:
         """A vector to an address."""

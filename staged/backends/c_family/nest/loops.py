@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from staged.backends.c_family.code.tree import Declare
-from staged.backends.c_family.expr import Conditional, Expr, Infix, Literal, Variable
-from staged.backends.c_family.nest.lowering import ZERO, Lowering
-from staged.ir.loops import Loop, Reduction, Tile
+from staged.backends.c_family.expr import Conditional, Expr, Infix, Literal, Variable, address
+from staged.backends.c_family.nest.lowering import ZERO, Base, Lowering, base_of, global_pointer
+from staged.ir.loops import Load, Loop, Reduction, Store, Tile, walk
 
 
 class LoopTotals(Protocol):
@@ -47,10 +47,35 @@ class Loops:
                 low.body(loop.body)
             return
         start, stop = low.range_of(axis)
+        bases = low.bases
+        if axis in low.schedule.written_out and not bases:
+            low.bases = dict(self.bases_in(loop))
         i = low.scoped(axis)
         with low.loop(i, start, stop, unroll=axis.extent * (axis in low.schedule.written_out)):
             low.body(loop.body)
         low.leave(i)
+        low.bases = bases
+
+    def bases_in(self, loop: Loop) -> Iterator[tuple[Base, Variable]]:
+        """Declare pointers to where the elements of a tile begin, in each array that it reads or writes.
+
+        Why: the compiler would keep a pointer for each row of a tile, more than there are registers.
+        """
+        low, out = self.low, self.low.schedule.written_out
+        if not (len(loop.body) == 1 and isinstance(loop.body[0], Loop) and loop.body[0].axis in out):
+            return
+        known: set[Base] = set()
+        for s in walk(loop.body):
+            if not isinstance(s, Load | Store) or s.array.role == "registers" or isinstance(s, Load) and s.guards:
+                continue
+            fixed, rest = low.parts(s.index)
+            base = base_of(s.array, fixed)
+            if base in known or not rest.terms or not any(isinstance(low.axes[axis], Variable) for axis in fixed.axes):
+                continue
+            known.add(base)
+            start = address(low.arrays[s.array], low.index(fixed))
+            type = global_pointer(s.array.dtype, is_const=isinstance(s, Load))
+            yield base, low.constant(f"{s.array.name}_{low.loop_names[-1]}", type, start)
 
     def tile(self, tile: Tile) -> None:
         low, axis = self.low, tile.axis

@@ -28,6 +28,7 @@ _INLINE_WIDTH = 60
 """Expressions longer than this get a name."""
 ZERO = Literal("0")
 Range = tuple[Expr, Expr]
+Base = tuple[ArrayRef, frozenset[tuple[Axis | Local, int]], int]
 
 
 class Lowering:
@@ -52,6 +53,8 @@ class Lowering:
         """From where to where loops go that do not go over all of their axis."""
         self.origins: dict[Axis, Expr] = {}
         """The first position on its axis of a loop that counts from 0: the columns of a tile."""
+        self.bases: dict[Base, Variable] = {}
+        """The places in arrays from which elements are counted inside of the loops that are written out."""
         self.segments: dict[Axis, tuple[int, int]] = {}
         """The piece of an axis that is being written, where guards say different things of different pieces."""
         self.uses: dict[Local, tuple[int, int]] = {}
@@ -222,6 +225,18 @@ class Lowering:
             terms.append(Literal(str(index.offset)))
         return infix_sum(terms)
 
+    def place(self, array: ArrayRef, index: Affine) -> tuple[Expr, Expr]:
+        """A pointer into an array, and the index of an element from there."""
+        fixed, rest = self.parts(index)
+        base = self.bases.get(base_of(array, fixed))
+        return (self.arrays[array], self.index(index)) if base is None else (base, self.index(rest))
+
+    def parts(self, index: Affine) -> tuple[Affine, Affine]:
+        """The part of an index that does not change in loops that are written out, and the other one."""
+        out = self.schedule.written_out
+        rest = tuple(term for term in index.terms if isinstance(term[0], Axis) and term[0] in out)
+        return Affine(tuple(term for term in index.terms if term not in rest), index.offset), Affine(rest)
+
     def open_guards(self, guards: Sequence[Bound]) -> list[Bound] | None:
         """The guards that the piece of a loop that is being written does not decide; None:
         one of them fails in all of it."""
@@ -247,6 +262,11 @@ class Lowering:
         for part in parts[1:]:
             condition = Infix("&&", condition, part)
         return condition
+
+
+def base_of(array: ArrayRef, fixed: Affine) -> Base:
+    """The key of a place in an array in `Lowering.bases`."""
+    return array, frozenset(fixed.terms), fixed.offset
 
 
 def global_pointer(dtype: DType, is_const: bool = False) -> CType:

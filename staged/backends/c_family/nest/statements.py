@@ -83,7 +83,7 @@ class Statements:
             assert s.fill is not None
             low.values[s.target] = Value(low.number(s.fill), s.array.dtype)
             return
-        element: Expr = Index(low.arrays[s.array], low.index(s.index))
+        element: Expr = Index(*low.place(s.array, s.index))
         if guards:
             assert s.fill is not None
             element = Conditional(low.condition(guards), element, low.number(s.fill))
@@ -91,7 +91,7 @@ class Statements:
 
     def store(self, s: Store) -> None:
         low = self.low
-        low.code.add(Assign(Index(low.arrays[s.array], low.index(s.index)), low.operand(s.value).expr))
+        low.code.add(Assign(Index(*low.place(s.array, s.index)), low.operand(s.value).expr))
 
     def load_pair(self, s: LoadPair) -> None:
         low = self.low

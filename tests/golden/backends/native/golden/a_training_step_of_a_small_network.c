@@ -239,69 +239,46 @@ static void d_y(const float *add, const int32_t *y, float *sum, float *d_y, st_h
     sum[0] = sum_2;
 }
 
-static inline __attribute__((always_inline)) void d_y_2_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, const bool *less_equal_1, float *d_y_out) {
-    (void)batch;
-    for (int64_t r = 0; r < rows; ++r) {
-        const int64_t whole_8 = cols & -8;
-        for (int64_t s = 0; s < whole_8; s += 8) {
-            const i32v less_equal = __builtin_convertvector(*(const u8x8_u *)(less_equal_1 + (row + r) * 8 + (col + s)), i32v) != 0;
-            const f32v d_y = (f32v)(~less_equal & (i32v)*(const f32v_u *)(tile + r * ld + s));
-            *(f32v_u *)(d_y_out + (row + r) * 8 + (col + s)) = d_y;
-        }
-        for (int64_t s = whole_8; s < cols; ++s) {
-            const float d_y = less_equal_1[(row + r) * 8 + (col + s)] ? 0.0f : tile[r * ld + s];
-            d_y_out[(row + r) * 8 + (col + s)] = d_y;
-        }
-    }
-}
-
-// 8 rows x 1 vectors of 8, kept in registers over all 4 steps
-static __attribute__((noinline)) void d_y_2_product_tile_8x1(const float *restrict a, const float *restrict b,
-        int64_t batch, int64_t row, int64_t col, const bool *less_equal_1, float *d_y_out) {
-    f32v acc[8][1];
-    #pragma GCC unroll 8
-    for (int64_t r = 0; r < 8; ++r) {
-        acc[r][0] = (f32v){0};
-    }
-    for (int64_t k = 0; k < 4; ++k) {
-        const f32v y0 = *(const f32v_u *)b;
+// test_golden.py:41  return st.cross_entropy(out(h), y)
+// test_golden.py:40  h = st.relu(hidden(x))
+// fused: matmul, select
+// (16, 4) @ (4, 8), f32; tiles of 8 x 8 sums in registers
+static void d_y_2(const float *a, const float *b, const bool *less_equal, float *d_y, int64_t begin, int64_t end) {
+    float total[64];
+    float tile[64];
+    for (int64_t tile_2 = begin; tile_2 < end; ++tile_2) {
         #pragma GCC unroll 8
         for (int64_t r = 0; r < 8; ++r) {
-            const float x = a[r * 4];
-            acc[r][0] += x * y0;
+            for (int64_t s = 0; s < 8; s += 8) {
+                *(f32v_u *)(total + r * 8 + s) = (f32v){0};
+            }
         }
-        a += 1;
-        b += 8;
-    }
-    float tile[64] __attribute__((aligned(32)));
-    #pragma GCC unroll 8
-    for (int64_t r = 0; r < 8; ++r) {
-        *(f32v_u *)(tile + r * 8) = acc[r][0];
-    }
-    d_y_2_epilogue(batch, row, col, 8, 8, tile, 8, less_equal_1, d_y_out);
-}
-
-// (16, 4) @ (4, 8), f32
-static void d_y_2_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const bool *less_equal_1, float *d_y_out) {
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t batch = 0;
-        const float *const left = a;
-        const float *const right = b;
-        for (int64_t col = 0; col < 8; col += 8) {
-            for (int64_t row = 0; row < 16; row += 8) {
-                d_y_2_product_tile_8x1(left + row * 4, right + col, batch, row, col, less_equal_1, d_y_out);
+        for (int64_t k = 0; k < 4; ++k) {
+            const float *const a_k = a + tile_2 * 32 + k;
+            const float *const b_k = b + k * 8;
+            #pragma GCC unroll 8
+            for (int64_t r = 0; r < 8; ++r) {
+                for (int64_t s = 0; s < 8; s += 8) {
+                    const f32v term = a_k[r * 4] * *(const f32v_u *)(b_k + s);
+                    const f32v total_2 = *(const f32v_u *)(total + r * 8 + s) + term;
+                    *(f32v_u *)(total + r * 8 + s) = total_2;
+                }
+            }
+        }
+        #pragma GCC unroll 8
+        for (int64_t r = 0; r < 8; ++r) {
+            for (int64_t s = 0; s < 8; s += 8) {
+                *(f32v_u *)(tile + r * 8 + s) = *(const f32v_u *)(total + r * 8 + s);
+            }
+        }
+        for (int64_t r_after = 0; r_after < 8; ++r_after) {
+            for (int64_t s_after = 0; s_after < 8; s_after += 8) {
+                const i32v less_equal_s_after = __builtin_convertvector(*(const u8x8_u *)(less_equal + tile_2 * 64 + r_after * 8 + s_after), i32v) != 0;
+                const f32v d_y_s_after = (f32v)(~less_equal_s_after & (i32v)*(const f32v_u *)(tile + r_after * 8 + s_after));
+                *(f32v_u *)(d_y + tile_2 * 64 + r_after * 8 + s_after) = d_y_s_after;
             }
         }
     }
-}
-
-// test_golden.py:40  h = st.relu(hidden(x))
-// fused: matmul, select
-static void d_y_2(const float *a, const float *b, const bool *less_equal_1, float *d_y_out, int64_t begin,
-        int64_t end) {
-    d_y_2_product(a, b, begin, end, less_equal_1, d_y_out);
 }
 
 // ---- update ----------------------------------------------------------------------------------
@@ -573,7 +550,7 @@ int train(const train_args *args, void *arena, st_host *host) {
             }
             const float loss = sum * 0.0625f;
             // test_golden.py:40  h = st.relu(hidden(x))
-            d_y_2(m->d_y, m->weight_2, m->less_equal, m->d_y_2, 0, 1);
+            d_y_2(m->d_y, m->weight_2, m->less_equal, m->d_y_2, 0, 2);
             // test_golden.py:47  opt.step(grads)
             d_weight(m->d_y_2, x, m->weight, m->weight, 0, 1);
             d_bias(m->d_y_2, m->bias, m->bias, m->scratch, 0, 8);
