@@ -16,7 +16,7 @@ The accuracy of floating point summation, 1993, section 3, for sums in blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from staged.ir.loops import (
@@ -313,19 +313,28 @@ class _Cascade:
 
     def redirected(self, body: tuple[Statement, ...], to: dict[Reduction, Reduction]) -> tuple[Statement, ...]:
         """Statements that add to other totals."""
+
+        def change(s: Statement) -> Statement:
+            match s:
+                case Accumulate(reduction, value, position) if reduction in to:
+                    return Accumulate(to[reduction], value, position)
+            return s
+
+        return self.changed(body, change)
+
+    def changed(self, body: tuple[Statement, ...], change: Callable[[Statement], Statement]) -> tuple[Statement, ...]:
+        """The same loops around what `change` makes of the statements in them."""
         found: list[Statement] = []
         for s in body:
             match s:
-                case Accumulate(reduction, value, position) if reduction in to:
-                    found.append(Accumulate(to[reduction], value, position))
                 case Loop(_, inner, reductions):
-                    found.append(self.rebuilt(s, self.redirected(inner, to), reductions))
+                    found.append(self.rebuilt(s, self.changed(inner, change), reductions))
                 case Tile(axis, size, inner, reductions):
-                    found.append(Tile(axis, size, self.redirected(inner, to), reductions))
+                    found.append(Tile(axis, size, self.changed(inner, change), reductions))
                 case Guarded(bounds, inner):
-                    found.append(Guarded(bounds, self.redirected(inner, to)))
+                    found.append(Guarded(bounds, self.changed(inner, change)))
                 case _:
-                    found.append(s)
+                    found.append(change(s))
         return tuple(found)
 
     # ---- totals in rows of workspace ----
@@ -436,22 +445,16 @@ class _Cascade:
 
     def with_arrays(self, body: tuple[Statement, ...], to: dict[ArrayRef, ArrayRef]) -> tuple[Statement, ...]:
         """Statements whose sums wait in other rows."""
-        found: list[Statement] = []
-        for s in body:
+
+        def change(s: Statement) -> Statement:
             match s:
                 case Load(target, array, index) if array in to:
-                    found.append(Load(target, to[array], index))
+                    return Load(target, to[array], index)
                 case Store(array, index, value) if array in to:
-                    found.append(Store(to[array], index, value))
-                case Loop(_, inner, reductions):
-                    found.append(self.rebuilt(s, self.with_arrays(inner, to), reductions))
-                case Tile(axis, size, inner, reductions):
-                    found.append(Tile(axis, size, self.with_arrays(inner, to), reductions))
-                case Guarded(bounds, inner):
-                    found.append(Guarded(bounds, self.with_arrays(inner, to)))
-                case _:
-                    found.append(s)
-        return tuple(found)
+                    return Store(to[array], index, value)
+            return s
+
+        return self.changed(body, change)
 
 
 def _zero(row: _Row) -> Constant:
