@@ -33,7 +33,7 @@ from staged.ir.loops import (
     walk,
 )
 from staged.ir.nodes import Op
-from staged.ir.products import finished
+from staged.ir.products import finished, product_nest
 from staged.ir.types import DType, bound, row_major
 
 
@@ -83,15 +83,20 @@ def convolution_of(op: Op) -> Convolution:
     return Convolution(n, c, oc, (h, w), (kh, kw), **pairs, groups=op.attrs.get("groups", 1))
 
 
+def contraction_nest(op: Op, name: str) -> Nest:
+    """The loops of a `contraction` op without an epilogue."""
+    return product_nest(op, name) if op.attrs["kind"] == prims.MATMUL.name else convolution_nest(op)
+
+
 def convolution_nest(op: Op, epilogue: Nest | None = None) -> Nest:
     """The loops of a convolution, which may have an epilogue, or of one of its gradients."""
     nests = {
-        prims.CONV2D: forward_nest,
-        prims.CONV2D_BACKWARD_INPUT: input_gradient_nest,
-        prims.CONV2D_BACKWARD_WEIGHT: weight_gradient_nest,
+        prims.CONV2D.name: forward_nest,
+        prims.CONV2D_BACKWARD_INPUT.name: input_gradient_nest,
+        prims.CONV2D_BACKWARD_WEIGHT.name: weight_gradient_nest,
     }
     conv = convolution_of(op)
-    nest = nests[op.declared](conv, op.operands[0].tensor.dtype)
+    nest = nests[op.attrs.get("kind", op.name)](conv, op.operands[0].tensor.dtype)
     return nest if epilogue is None else _with_epilogue(nest, conv, epilogue)
 
 

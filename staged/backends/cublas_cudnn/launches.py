@@ -5,15 +5,9 @@ Tested by `tests/backends/cublas_cudnn/test_kernels.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.writer import Writer
 from staged.backends.gpu_family.failures import RECORD
 from staged.backends.gpu_family.kernel_text import GpuKernel
-from staged.ir.nodes import Op
-from staged.ir.thread_kernel import Parameter, ThreadKernel
-from staged.ir.types import Extent, Shape
 
 DIM3 = """\
 static dim3 st_dim3(unsigned int x) {
@@ -84,23 +78,3 @@ def thread_launcher(made: GpuKernel, name: str) -> str:
         w.statement(f"void *values[] = {{{addresses(made)}}};")
         w.line(f"return cudaLaunchKernel(KERNEL({made.name}), grid, block, values, 0, gpu->stream);")
     return str(w)
-
-
-def launch_arguments(
-    op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr], size: Callable[[Extent], Expr]
-) -> list[str]:
-    """The arguments of a launch: grid, block, what the kernel takes with results in the place of what it writes, sizes,
-    which `size` gives for an extent of a shape.
-    """
-    kernel: ThreadKernel = op.attrs["kernel"]
-    given = list(map(str, inputs))
-    for number, output in zip(kernel.written, outputs, strict=True):
-        given[number] = str(output)
-    sizes = [str(size(extent)) for extent in kernel.extent_values([_shape(op, number) for number in range(len(given))])]
-    dims = [f"st_dim3_of({', '.join(map(str, size))})" for size in (op.attrs["grid"], kernel.block)]
-    return [*dims, *given, *sizes]
-
-
-def _shape(op: Op, number: int) -> Shape:
-    parameter: Parameter = op.attrs["kernel"].parameters[number]
-    return op.operands[number].tensor.shape if parameter.is_array else ()

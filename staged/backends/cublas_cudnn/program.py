@@ -36,7 +36,6 @@ from staged.backends.cublas_cudnn.functions import (
 )
 from staged.backends.cublas_cudnn.graphs import Graphs
 from staged.backends.cublas_cudnn.kernels import CudaLibrary
-from staged.backends.cublas_cudnn.launches import launch_arguments
 from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
 from staged.backends.cublas_cudnn.peers import (
     DEVICES,
@@ -52,7 +51,7 @@ from staged.backends.cublas_cudnn.stacks import stacks_part
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
 from staged.backends.gpu_family.kernel_text import GpuKernel
-from staged.backends.gpu_family.thread_kernels import ThreadKernelText
+from staged.backends.gpu_family.thread_kernels import ThreadKernelText, begin_launch
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine
@@ -142,15 +141,13 @@ class CudaProgram(ProgramEmitter):
         self, structure: CudaStructureEmitter, op: Op, kernel: ThreadKernelText, inputs: list[Expr], outputs: list[Expr]
     ) -> None:
         """A launch of the user's, after what it writes has been put in its place with its old value."""
-        for number, output in zip(op.attrs["kernel"].written, outputs, strict=True):
-            if str(output) != str(inputs[number]):
-                structure.copy(output, inputs[number], op.operands[number].tensor)
+        arguments = begin_launch(structure, op, inputs, outputs)
         if 0 in op.attrs["grid"]:
             return
         if kernel.name not in self.launchers:
             self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
-        arguments = ", ".join(["gpu", *launch_arguments(op, inputs, outputs, structure.extent)])
-        structure.check(op, f"{self.launchers[kernel.name]}({arguments})")
+        sizes = [f"st_dim3_of({', '.join(map(str, size))})" for size in (op.attrs["grid"], op.attrs["kernel"].block)]
+        structure.check(op, f"{self.launchers[kernel.name]}({', '.join(['gpu', *sizes, *arguments])})")
 
     def call_library(
         self, structure: CudaStructureEmitter, op: Op, kernel: LibraryCall, inputs: list[Expr], outputs: list[Expr]

@@ -6,9 +6,9 @@ Tested by `tests/backends/gpu_family/test_kernel_text.py` and `tests/backends/cu
 from __future__ import annotations
 
 from staged.backends.cublas_cudnn import permutation_text
+from staged.backends.cublas_cudnn.atomics import atomic_function
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
-from staged.backends.cublas_cudnn.thread_support import thread_function
 from staged.backends.gpu_family.dialect import DEVICE_MATHS
 from staged.backends.gpu_family.packs import pack_type
 from staged.backends.gpu_family.permutations import SNIPPET
@@ -30,4 +30,4 @@ def find_function(name: str) -> tuple[tuple[str, ...], str] | None:
         return _OWN[name]
     if (text_of_type := pack_type(name) or wins_function(name)) is not None:
         return (), text_of_type
-    return reduction_function(name) or thread_function(name)
+    return reduction_function(name) or atomic_function(name)

@@ -40,11 +40,17 @@ class DeviceWords(Words):
 class GpuDialect(Dialect):
     """A language of kernels. A row that says nothing is for what schedules do not ask of its devices."""
 
+    back_end: str = ""
+    """The name that refusals mention."""
     words: Words = field(default_factory=DeviceWords)
     places: Mapping[tuple[str, str], Expr] = field(default_factory=dict)
     """By name ("thread_index", "block_index", "block_size", "grid_size") and axis: where a thread is."""
     function_head: str = "static inline "
     """The head of a function of a device, up to its result's type."""
+    overloaded: str = ""
+    """What a function of this head has besides where there are several of its name."""
+    array_spaces: tuple[str, ...] = ("",)
+    """The memories in which arrays of the user's kernels are, where a pointer must say in which."""
     atomics: Mapping[str, str] = field(default_factory=dict)
     """By op ("add", "min", "max"): the function that changes what an address holds, one thread after the other."""
     all_lanes: tuple[Expr, ...] = ()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from staged.backends.c_family.support.library import snippets
 from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.nest.statements import FAILED
+from staged.backends.gpu_family.thread_support import thread_function
 from staged.ir.types import DTYPES
 
 FindFunction = Callable[[str], tuple[tuple[str, ...], str] | None]
@@ -48,7 +49,7 @@ def device_functions(names: Iterable[str], kernels: Sequence[str], dialect: GpuD
     def add(name: str) -> None:
         if name in texts or name in dialect.own_functions:
             return
-        found = checked_function(name, dialect) or find(name)
+        found = checked_function(name, dialect) or thread_function(name, dialect) or find(name)
         if found is None:
             snippet = snippets()[name]
             found = snippet.needs, _for_device(snippet.text, dialect)

@@ -23,6 +23,7 @@ from staged.backends.c_family.writer import Names
 from staged.backends.gpu_family.dialect import LAUNCH_WORDS, GpuDialect
 from staged.backends.gpu_family.failures import RECORD
 from staged.backends.gpu_family.nest.statements import FAILED
+from staged.errors import UnsupportedError
 from staged.ir.thread_kernel import (
     AXES,
     Argument,
@@ -94,6 +95,9 @@ class ThreadExpressions:
             case Element():
                 return self.element(e)
             case Shuffle():
+                if e.kind not in self.dialect.shuffles:
+                    words = f"the back end '{self.dialect.back_end}' cannot write a shuffle: its devices have no warps"
+                    raise UnsupportedError(words, where=e.where)
                 lane = self.expr(e.lane)
                 c_type = "int" if e.kind in ("idx", "xor") else "unsigned int"
                 given = lane if isinstance(lane, Literal) else Cast(c_type, lane)
@@ -126,7 +130,7 @@ class ThreadExpressions:
     def atomic(self, e: Atomic) -> Expr:
         array, dtype = self.arrays[e.target.array], e.type.dtype
         value = self.expr(e.value)
-        if any(e.target.checked) or dtype.name == "i64":
+        if any(e.target.checked) or dtype.name == "i64" or e.op not in self.dialect.atomics:
             self.need(f"thread_atomic_{e.op}_{dtype}")
             return Call(f"st_thread_atomic_{e.op}_{dtype}", (array, self.place(e.target), value))
         return Call(self.dialect.atomics[e.op], (Prefix("&", Index(array, self.place(e.target))), value))

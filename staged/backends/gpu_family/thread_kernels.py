@@ -28,6 +28,7 @@ from staged.backends.c_family.code.types import INDEX, Space, pointer, scalar
 from staged.backends.c_family.code.uses import mentioned
 from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Literal, Variable
 from staged.backends.c_family.kernel_text import Site
+from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names
 from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.kernel_text import GpuKernel
@@ -99,6 +100,23 @@ class ThreadKernels:
         return replace(made, may_alias=tuple(enumerate(kernel.written)))
 
 
+def begin_launch(structure: StructureEmitter, op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> list[str]:
+    """Put what a launch of the user's writes in its place with its old value. The arguments of the kernel: what it
+    takes with results in the place of what it writes, then sizes.
+    """
+    kernel: ThreadKernel = op.attrs["kernel"]
+    given = list(map(str, inputs))
+    for number, output in zip(kernel.written, outputs, strict=True):
+        if str(output) != given[number]:
+            structure.copy(output, inputs[number], op.operands[number].tensor)
+        given[number] = str(output)
+    shapes = [
+        operand.tensor.shape if parameter.is_array else ()
+        for operand, parameter in zip(op.operands, kernel.parameters, strict=True)
+    ]
+    return [*given, *(str(structure.extent(extent)) for extent in kernel.extent_values(shapes))]
+
+
 class _Lowering:
     """One kernel on its way to code: its parameters, and its statements under their Python lines."""
 
@@ -138,6 +156,7 @@ class _Lowering:
             (*declared, *unused, *self.code.body),
             tuple(self.comments()),
             kernel.threads,
+            kernel.block,
             breaks_lines=True,
         )
         return ThreadKernelText(

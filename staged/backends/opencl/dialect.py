@@ -11,7 +11,7 @@ from staged.backends.c_family.support.library import snippets
 from staged.backends.gpu_family.dialect import DEVICE_MATHS, DeviceWords, GpuDialect
 from staged.backends.opencl.failures import FAIL
 from staged.ir.machine import Gpu
-from staged.ir.types import f32, f64
+from staged.ir.types import DTYPES, f32, f64
 
 OPENCL_GPU = Gpu(
     "opencl",
@@ -44,12 +44,15 @@ class OpenClWords(DeviceWords):
 
 
 OPENCL = GpuDialect(
+    back_end="opencl",
     words=OpenClWords(),
     unroll="__attribute__((opencl_unroll_hint({})))",
-    kernel_head="__kernel __attribute__((reqd_work_group_size({}, 1, 1))) void",
+    kernel_head="__kernel __attribute__((reqd_work_group_size({1}, {2}, {3}))) void",
     storage={Space.SHARED: "__local "},
     block_barrier=_BARRIER,
     warp_barrier=_BARRIER,
+    overloaded="__attribute__((overloadable)) ",
+    array_spaces=("__global ", "__local ", ""),
     places={
         (name, axis): Call(f"get_{function}", (Literal(str(number)),))
         for name, function in _PLACES.items()
@@ -60,6 +63,26 @@ OPENCL = GpuDialect(
 )
 
 
+_ATOMIC = """\
+// Gives what was there before; 0 where there is no such place.
+{head}{t} st_{name}({space}{t} *array, int64_t place, {t} value) {{
+    union {{
+        {bits} bits;
+        {t} value;
+    }} was = {{0}}, now;
+    if (place >= 0) {{
+        volatile {space}{bits} *const at = (volatile {space}{bits} *)(array + place);
+        for ({bits} seen = *at, before = ~seen; seen != before; seen = {prefix}_cmpxchg(at, before, now.bits)) {{
+            before = was.bits = seen;
+            now.value = {new};
+        }}
+    }}
+    return was.value;
+}}
+"""
+_ATOMICS = {f"thread_atomic_{op}_{dtype}": (op, dtype) for op in ("add", "min", "max") for dtype in DTYPES.values()}
+
+
 def find_function(name: str) -> tuple[tuple[str, ...], str] | None:
     """(names of functions that it calls, text) of a function that is not the host's; None for the others."""
     if name == "fail":
@@ -67,11 +90,22 @@ def find_function(name: str) -> tuple[tuple[str, ...], str] | None:
     if name == "st_permutation":  # the host's, but for where the array is
         found = snippets()[name]
         return found.needs, found.text.replace("(int64_t *order", "(__global int64_t *order")
+    if name in _ATOMICS:
+        op, dtype = _ATOMICS[name]
+        bits, prefix = ("uint", "atomic") if dtype.itemsize == 4 else ("ulong", "atom")
+        head, values = OPENCL.function_head + OPENCL.overloaded, {"t": dtype.c_name, "bits": bits, "prefix": prefix}
+        new = (
+            "was.value + value" if op == "add" else f"was.value {'<' if op == 'min' else '>'} value ? was.value : value"
+        )
+        return (), "\n".join(
+            _ATOMIC.format(head=head, name=name, space=space, new=new, **values) for space in OPENCL.array_spaces[:2]
+        )
     return None
 
 
 PRELUDE = """\
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 typedef char int8_t;
 typedef uchar uint8_t;
 typedef int int32_t;

@@ -41,8 +41,8 @@ extern int st_ocl_finish(st_ocl *gpu);
 extern void *st_ocl_build(st_ocl *gpu, const char *text);
 extern void *st_ocl_kernel(void *program, const char *name);
 extern void st_ocl_forget(void *program, void *const *kernels, int count);
-extern int st_ocl_launch(st_ocl *gpu, void *kernel, size_t blocks, size_t threads, int count, const void *const *values,
-                         const size_t *sizes);
+extern int st_ocl_launch(st_ocl *gpu, void *kernel, const size_t *grid, const size_t *block, int count,
+                         const void *const *values, const size_t *sizes);
 extern const char *st_ocl_words(void);
 
 // Every such call goes through this: a failure stops the program, with the call and the number `site` of its line in
@@ -170,12 +170,13 @@ class OpenClFile(ProgramFile):
 
     def launcher(self, kernel: GpuKernel, number: int) -> str:
         """The host function that starts a kernel."""
-        assert kernel.launch is not None
         w = Writer()
-        w.comment(f"{kernel.launch}")
+        if kernel.launch is not None:
+            w.comment(f"{kernel.launch}")
         given = [*kernel.parameters, *([("unsigned char *", "scratch")] if kernel.workspace_bytes else [])]
         given += [("st_device_failure *", "gpu->failed")] if kernel.can_fail else []
-        parameters = ", ".join(["const Device *gpu", *(f"{type}{name}" for type, name in kernel.parameters)])
+        head = ["const Device *gpu", *(["const size_t *grid"] if kernel.launch is None else [])]
+        parameters = ", ".join([*head, *(f"{type}{name}" for type, name in kernel.parameters)])
         with w.block(f"static int {self.program.launcher_name(kernel)}({parameters})"):
             for copy in kernel.copies:
                 source = str(copy.source)
@@ -186,19 +187,24 @@ class OpenClFile(ProgramFile):
                     w.line("return 1;")
             if kernel.workspace_bytes:
                 w.line(f"unsigned char *const scratch = gpu->memory + {self.program.values_bytes};")
-            blocks = str(kernel.launch.blocks)
-            if kernel.launch.grid is not None:
-                w.statement(f"const int64_t blocks = {kernel.launch.grid};")
-                with w.block("if (blocks == 0)"):
-                    w.line("return 0;  // of no elements")
-                blocks = "(size_t)blocks"
+            block = kernel.code.block if kernel.code is not None else None
+            if kernel.launch is not None:
+                blocks, block = str(kernel.launch.blocks), (kernel.launch.threads, 1, 1)
+                if kernel.launch.grid is not None:
+                    w.statement(f"const int64_t blocks = {kernel.launch.grid};")
+                    with w.block("if (blocks == 0)"):
+                        w.line("return 0;  // of no elements")
+                    blocks = "(size_t)blocks"
+                w.line(f"const size_t grid[] = {{{blocks}, 1, 1}};")
+            assert block is not None
+            w.line(f"const size_t block[] = {{{', '.join(map(str, block))}}};")
             pointers = [type.endswith("*") for type, _ in given]
             values = [name if is_pointer else f"&{name}" for is_pointer, (_, name) in zip(pointers, given, strict=True)]
             sizes = [
                 "0" if is_pointer else f"sizeof {name}" for is_pointer, (_, name) in zip(pointers, given, strict=True)
             ]
             w.statement(f"const void *const values[] = {{{', '.join(values)}}};")
-            w.statement(f"const size_t sizes[] = {{{', '.join(sizes)}}};  // 0: an address of the device")
-            size = f"{blocks}, {kernel.launch.threads}, {len(given)}"
-            w.statement(f"return st_ocl_launch(gpu->device, gpu->kernels[{number}], {size}, values, sizes);")
+            w.statement(f"const size_t st_sizes[] = {{{', '.join(sizes)}}};  // 0: an address of the device")
+            size = f"grid, block, {len(given)}"
+            w.statement(f"return st_ocl_launch(gpu->device, gpu->kernels[{number}], {size}, values, st_sizes);")
         return str(w)

@@ -8,7 +8,7 @@ Tested by `tests/backends/opencl/test_programs.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from staged.backends.c_family.expr import Expr
@@ -19,14 +19,15 @@ from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.kernels import NestKernels
+from staged.backends.gpu_family.thread_kernels import ThreadKernels, begin_launch
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU
 from staged.backends.opencl.structure import OpenClStructure
-from staged.errors import UnsupportedError
 from staged.ir.buffers import DEVICE_ALIGNMENT, Plan, aligned
+from staged.ir.convolutions import contraction_nest
+from staged.ir.declaration import prims
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.options import DeviceOptions
-from staged.ir.products import product_nest
 from staged.ir.structure import CONTRACTION
 from staged.ir.types import CPU, Device
 from staged.source import Position
@@ -41,18 +42,17 @@ class OpenClKernels:
         names.used |= OPENCL.reserved
         self.host = KernelLibrary(machine, names, site)
         self.nests = NestKernels(names, OPENCL, OPENCL_GPU, site, options)
+        self.thread_kernels = ThreadKernels(names, OPENCL, site)
 
     def kernel(self, op: Op) -> KernelText:
         """The text for an op that is one step. Raises UnsupportedError, with the Python line, for what has none."""
         if op.device == CPU:
             return self.host.kernel(op)
+        if op.declared is prims.GPU_FUNC:
+            return self.thread_kernels.kernel(op)
         name = str(op.attrs.get("name") or "kernel")
-        if op.declared is CONTRACTION and op.attrs["kind"] == "matmul":
-            op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
-        if "nest" not in op.attrs:
-            raise UnsupportedError(
-                f"the back end 'opencl' cannot write {op.attrs.get('kind', op.name)}", where=op.where
-            )
+        if op.declared is CONTRACTION:
+            op = op.replace(attrs={**op.attrs, "nest": contraction_nest(op, name)})
         return self.nests.kernel(op, name)
 
 
@@ -82,13 +82,16 @@ class OpenClProgram(ProgramEmitter):
         if not isinstance(kernel, GpuKernel):
             super().call_kernel(structure, op, inputs, outputs)
             return
-        assert kernel.launch is not None and isinstance(structure, OpenClStructure)
-        if kernel.launch.items == 0:
+        assert isinstance(structure, OpenClStructure)
+        arguments: Sequence[object] = [*inputs, *outputs]
+        if kernel.launch is None:  # the user's
+            given = begin_launch(structure, op, inputs, outputs)
+            arguments = [f"(const size_t[]){{{', '.join(map(str, op.attrs['grid']))}}}", *given]
+        if 0 in op.attrs["grid"] if kernel.launch is None else kernel.launch.items == 0:
             return  # of no elements
         if kernel.name not in {each.name for each in self.on_device}:
             self.on_device.append(kernel)
-        arguments = ", ".join(map(str, ["gpu", *inputs, *outputs]))
-        structure.check(op, f"{self.launcher_name(kernel)}({arguments})")
+        structure.check(op, f"{self.launcher_name(kernel)}({', '.join(map(str, ['gpu', *arguments]))})")
 
     @staticmethod
     def launcher_name(kernel: GpuKernel) -> str:

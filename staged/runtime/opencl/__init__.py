@@ -6,6 +6,7 @@ The extra `opencl` brings OpenCL's loader with pyopencl, and PoCL, which runs ke
 from __future__ import annotations
 
 import ctypes.util
+import importlib.util
 import os
 import weakref
 from functools import cache
@@ -69,22 +70,26 @@ def devices() -> Devices:
 
 def _opencl() -> Path:
     """OpenCL's loader: that of pyopencl, else the system's."""
-    try:
-        import pyopencl  # prepares its loader to find the drivers that wheels bring
-    except ImportError:
-        system = ctypes.util.find_library("OpenCL")
-        if system is None:
-            raise DependencyError("OpenCL is not installed", hint="pip install 'staged[opencl]'") from None
-        return Path(system)
-    folder = Path(pyopencl.__file__).parent
-    own = sorted([*folder.glob(".libs/libOpenCL*"), *folder.parent.glob("pyopencl.libs/libOpenCL*")])
-    return own[0] if own else Path(ctypes.util.find_library("OpenCL") or "libOpenCL.so.1")
+    wheel = importlib.util.find_spec("pyopencl")
+    if wheel is not None and wheel.origin is not None:
+        folder = Path(wheel.origin).parent
+        own = sorted([*folder.glob(".libs/libOpenCL*"), *folder.parent.glob("pyopencl.libs/libOpenCL*")])
+        if own:
+            # Where its loader looks for the drivers that wheels bring, as `import pyopencl` says too.
+            os.environ.setdefault("PYOPENCL_HOME", str(folder))
+            return own[0]
+    system = ctypes.util.find_library("OpenCL")
+    if system is None:
+        raise DependencyError("OpenCL is not installed", hint="pip install 'staged[opencl]'")
+    return Path(system)
 
 
 def _built() -> Path:
     """The library, from the cache or compiled now. Raises: CompilerError, CacheError, DependencyError."""
     opencl = _opencl()
-    link = (str(opencl), f"-Wl,-rpath,{opencl.parent}") if opencl.is_absolute() else ("-lOpenCL",)
+    # The loader opens drivers by their bare names: only an rpath of the old kind holds for what a library loads, too.
+    rpath = f"-Wl,--disable-new-dtags,-rpath,{opencl.parent}"
+    link = (str(opencl), rpath) if opencl.is_absolute() else ("-lOpenCL",)
     try:
         return compile_text("staged_opencl", (Path(__file__).parent / "device.c").read_text(), link=link)
     except CompileFailure as failure:

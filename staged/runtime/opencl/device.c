@@ -181,12 +181,12 @@ void st_ocl_forget(void *program, void *const *kernels, int count) {
     (void)clReleaseProgram(program);
 }
 
-// Start a kernel: `sizes` are the bytes of what `values` point to, 0 for an address of the device, which is the value
+// Start a kernel in a grid of blocks, each with three sides: `sizes` are the bytes of what `values` point to, 0 for an address of the device, which is the value
 // itself.
-int st_ocl_launch(st_ocl *gpu, void *kernel, size_t blocks, size_t threads, int count, const void *const *values,
-                  const size_t *sizes);
-int st_ocl_launch(st_ocl *gpu, void *kernel, size_t blocks, size_t threads, int count, const void *const *values,
-                  const size_t *sizes) {
+int st_ocl_launch(st_ocl *gpu, void *kernel, const size_t *grid, const size_t *block, int count,
+                  const void *const *values, const size_t *sizes);
+int st_ocl_launch(st_ocl *gpu, void *kernel, const size_t *grid, const size_t *block, int count,
+                  const void *const *values, const size_t *sizes) {
     for (int k = 0; k < count; ++k) {
         const cl_int status = sizes[k] == 0 ? clSetKernelArgSVMPointer(kernel, (cl_uint)k, values[k])
                                             : clSetKernelArg(kernel, (cl_uint)k, sizes[k], values[k]);
@@ -194,7 +194,7 @@ int st_ocl_launch(st_ocl *gpu, void *kernel, size_t blocks, size_t threads, int 
             return answer("clSetKernelArg", status);
         }
     }
-    const size_t all = blocks * threads;
+    const size_t all[3] = {grid[0] * block[0], grid[1] * block[1], grid[2] * block[2]};
     return answer("clEnqueueNDRangeKernel",
-                  clEnqueueNDRangeKernel(gpu->queue, kernel, 1, NULL, &all, &threads, 0, NULL, NULL));
+                  clEnqueueNDRangeKernel(gpu->queue, kernel, 3, NULL, all, block, 0, NULL, NULL));
 }

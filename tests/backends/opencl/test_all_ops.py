@@ -6,12 +6,12 @@ import pytest
 
 import staged as st
 from staged.testing import compare_trees
-from tests.backends.cublas_cudnn.test_all_ops import LIBRARY, samples_of
+from tests.backends.cublas_cudnn.test_all_ops import samples_of
 from tests.backends.native.test_all_ops import KINDS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (LIBRARY, "size")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "size"])
 def test_ops_between_neighbours(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
     monkeypatch.setenv("STAGED_BACKEND", "opencl")

@@ -13,6 +13,7 @@ from staged import GPU, optim, with_backend
 
 RNG = np.random.default_rng(0)
 X, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((37, 19), (19, 5)))
+IMAGES, TAPS = (RNG.normal(size=shape).astype(np.float32) for shape in ((4, 3, 9, 11), (6, 3, 3, 2)))
 
 
 @pytest.fixture
@@ -56,6 +57,13 @@ def train(x: Any, y: Any, w: Any) -> Any:
     return loss, weight.value
 
 
+def gradients_of_convolution(x: Any, w: Any) -> Any:
+    def loss(x: Any, w: Any) -> Any:
+        return st.sum(st.tanh(st.conv2d(x, w, stride=(2, 1), padding=(1, 2))) ** 2)
+
+    return st.grad(loss, argnums=(0, 1))(x, w)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "elementwise": (lambda x, y: st.tanh(x) * 2.0 + y, (X, X[0])),
     "softmax": (lambda x: st.softmax(x, axis=1), (X,)),
@@ -76,6 +84,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a gradient of a gather": (lambda x, i: st.grad(lambda x: st.sum(x[i] ** 2))(x), (X, np.array([1, 1, 36]))),
     "divisions": (lambda x, n: (x * 9.0).astype(st.i32) // n + (x * 9.0).astype(st.i32) % n, (X, 3)),
     "no elements": (lambda x: x[:0] * 2.0, (X,)),
+    "a convolution": (lambda x, w: st.relu(st.conv2d(x, w, stride=2, padding=1)), (IMAGES, TAPS)),
+    "a convolution of groups": (lambda x, w: st.conv2d(x, w, dilation=2, groups=3), (IMAGES, TAPS[:, :1])),
+    "a convolution's gradients": (gradients_of_convolution, (IMAGES, TAPS)),
+    "pooling": (lambda x: st.grad(lambda x: st.sum(st.max_pool2d(x, 3, 2) ** 2))(x), (IMAGES,)),
 }
 
 
@@ -152,7 +164,6 @@ def _unbounded(x: Any, n: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
-    "a convolution": (lambda x: st.conv2d(x.reshape(1, 1, 37, 19), np.ones((2, 1, 3, 3), np.float32)), (X,), "conv2d"),
     "a loop without a bound": (_unbounded, (X, 3), "a loop without a bound that keeps arrays"),
 }
 

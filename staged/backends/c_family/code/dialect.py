@@ -25,7 +25,7 @@ class Dialect:
     head: str = "static void"
     inline_head: str = "static inline __attribute__((always_inline)) void"
     kernel_head: str = ""
-    """The head of a kernel in blocks of so many threads, up to its name."""
+    """The head of a kernel in blocks of so many threads, and of such sides, up to its name."""
     storage: dict[Space, str] = field(default_factory=dict)
     """The word before arrays that are not a thread's own."""
     block_barrier: str = ""

@@ -79,7 +79,7 @@ class Printer:
     def head(self, function: Function) -> str:
         """The text before the name of a function."""
         if function.threads:
-            return self.dialect.kernel_head.format(function.threads)
+            return self.dialect.kernel_head.format(function.threads, *(function.block or (function.threads, 1, 1)))
         return self.dialect.inline_head if function.is_inline else self.dialect.head
 
     def parameters(self, parameters: Iterable[Parameter]) -> str:

@@ -143,6 +143,8 @@ class Function:
     body: tuple[Statement, ...]
     comments: tuple[str, ...] = ()
     threads: int = 0
+    block: tuple[int, int, int] | None = None
+    """The sides of its blocks, unless these are rows of threads."""
     is_inline: bool = False
     breaks_lines: bool = False
     """True if long statements are broken after commas, as long heads are."""
