@@ -32,7 +32,6 @@ LONG = {
     "staged/ops/index.py": "declarations of ops",
     "staged/ops/shape.py": "declarations of ops",
     "staged/kernels/groups.py": "what fuses with what, one question after another",
-    "staged/runtime/native.py": "the call of a program, and the interface that it has in C",
 }
 
 

@@ -6,7 +6,6 @@ turns what the program reports into Python exceptions that name the Python line.
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import signal
@@ -14,16 +13,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from staged.artifact import Artifact, ErrorKind, Parameter, arrivals_field
+from staged.artifact import Artifact, ErrorKind
 from staged.errors import (
-    CompilerError,
-    DTypeError,
     ProgramAssertionError,
     ProgramError,
     ProgramFileError,
@@ -39,9 +35,21 @@ from staged.errors import (
     StagedError,
 )
 from staged.ir.types import DTYPES
+from staged.runtime.arguments import (
+    POINTER,
+    READABLE,
+    WRITABLE,
+    ArgumentPlan,
+    bytes_of,
+    fitting,
+    is_by_value,
+    lay_out,
+    scalar_of,
+)
 from staged.runtime.compiler import position_of_site
-from staged.runtime.guard import PLAIN_MODE, ffi, guard, loader
+from staged.runtime.guard import PLAIN_MODE, ffi, guard
 from staged.runtime.layout import layout
+from staged.runtime.library import Library
 from staged.runtime.machine import default_threads
 from staged.runtime.prepared import is_simple, prepare, speaks
 from staged.runtime.printing import Printer, is_live, write
@@ -70,117 +78,7 @@ _HINTS: dict[int, str] = {
     "such as 4GiB",
 }
 
-# NumPy's flag bits: an array whose memory a program can read as it is, and one that it can write too.
-_READABLE = 0x0101  # C-contiguous and aligned
-_WRITABLE = 0x0501  # and writable
-_POINTER = ffi.sizeof("void *")
 _IDLE_SLOTS_KEPT = 8
-
-
-# ---- plans: what a call does for each parameter -------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """One parameter, prepared: `index` is its word of the argument struct (arrays) or its cell (scalars)."""
-
-    parameter: Parameter
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...] | None  # None where a dimension is symbolic
-    index: int
-    is_scalar: bool
-    is_variable: bool
-    needed_flags: int
-    is_remote: bool
-    """True if it is on a device: the value is an object with its `address` there."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """The argument struct as C lays it out, in bytes; the offsets are in parameter order."""
-
-    size: int
-    offsets: tuple[int, ...]
-    arrivals: int | None
-    """The word of the events that the program waits for, where it has inputs on a device."""
-
-
-def _bytes_of(plan: _Plan) -> int:
-    assert plan.shape is not None
-    return plan.dtype.itemsize * math.prod(plan.shape)
-
-
-def _lay_out(parameters: Sequence[Parameter]) -> _Layout:
-    offsets, end = [], 0
-    for parameter in parameters:
-        size = DTYPES[parameter.dtype].size if _by_value(parameter) else _POINTER
-        end = -(-end // size) * size
-        offsets.append(end)
-        end += size
-    end = -(-end // _POINTER) * _POINTER
-    arrivals = end // _POINTER if arrivals_field(parameters) else None
-    return _Layout(max(end + _POINTER * (arrivals is not None), _POINTER), tuple(offsets), arrivals)
-
-
-def _by_value(parameter: Parameter) -> bool:
-    return parameter.scalar and parameter.role == "input"
-
-
-# ---- the loaded library -------------------------------------------------------------------------
-
-
-class _Library:
-    """A loaded shared library; unloaded when nothing of it is used any more."""
-
-    def __init__(self, path: Path, name: str, mode: int) -> None:
-        dl = loader()
-        handle = dl.dlopen(os.fsencode(path), mode)
-        if handle == ffi.NULL:
-            words = ffi.string(dl.dlerror()).decode(errors="replace")
-            raise CompilerError(f"the compiled program `{name}` cannot be loaded: {words}")
-        self._handle = handle
-        finalizer = weakref.finalize(self, dl.dlclose, handle)
-        finalizer.atexit = False  # helper threads may still run its code while the process ends
-        entry = self.symbol(name)
-        if entry == ffi.NULL:
-            raise CompilerError(f"the compiled program has no function `{name}`")
-        self.entry = ffi.cast("st_entry *", entry)
-        create, destroy = self.symbol(f"{name}_team_create"), self.symbol(f"{name}_team_destroy")
-        self.has_team = create != ffi.NULL and destroy != ffi.NULL
-        self._release = ffi.cast("void (*)(void *)", self.symbol(f"{name}_release"))
-        self._create_team = ffi.cast("st_team_create *", create)
-        self._destroy_team = ffi.cast("st_team_destroy *", destroy)
-
-    def symbol(self, name: str) -> Any:
-        """The address of a name of the library, NULL where it has none."""
-        return loader().dlsym(self._handle, name.encode())
-
-    def team_for(self, owner: Any, threads: int) -> Any:
-        """A thread team that ends when `owner` dies, or NULL."""
-        if not self.has_team or threads <= 1:
-            return ffi.NULL
-        team = self._create_team(threads)
-        if team != ffi.NULL:
-            # The finalizer holds the library: in a cycle of garbage it would else be unloaded before the team has
-            # ended.
-            weakref.finalize(owner, _end_team, self, os.getpid(), team).atexit = False
-        return team
-
-    def release_with(self, owner: Any, memory: mmap.mmap) -> None:
-        """Free the memory that the program has allocated in its arena when `owner` dies."""
-        if self._release != ffi.NULL:
-            weakref.finalize(owner, _release_arena, self, memory, os.getpid()).atexit = False
-
-
-def _release_arena(library: _Library, memory: mmap.mmap, process: int) -> None:
-    if os.getpid() == process:
-        library._release(ffi.from_buffer(memory))
-
-
-def _end_team(library: _Library, process: int, team: Any) -> None:
-    # After a fork the helpers exist in the parent only.
-    if os.getpid() == process:
-        library._destroy_team(team)
 
 
 # ---- one call's memory --------------------------------------------------------------------------
@@ -196,12 +94,12 @@ class _Slot:
         self.cells = [
             ffi.cast(f"{DTYPES[parameter.dtype].c_name} *", self.args + offset)
             for parameter, offset in zip(artifact.parameters, layout.offsets, strict=True)
-            if _by_value(parameter)
+            if is_by_value(parameter)
         ]
         self.sizes = ffi.new("int64_t[]", [0] * len(program._array_plans))
         for position, plan in enumerate(program._array_plans):
             if plan.shape is not None:
-                self.sizes[position] = _bytes_of(plan)
+                self.sizes[position] = bytes_of(plan)
         self.memory = _anonymous_memory(artifact)
         self.arena: Any = ffi.from_buffer(self.memory)
         program._library.release_with(self, self.memory)
@@ -284,23 +182,23 @@ class NativeProgram:
         self.artifact = artifact
         self.path = path
         self._poison = poison
-        self._library = _Library(path, artifact.name, self.load_mode)
-        self._layout = _lay_out(artifact.parameters)
+        self._library = Library(path, artifact.name, self.load_mode)
+        self._layout = lay_out(artifact.parameters)
         self._entry = self._library.entry
         self._call = guard().st_call
         plans, cells = [], 0
         for parameter, offset in zip(artifact.parameters, self._layout.offsets, strict=True):
-            by_value = _by_value(parameter)
+            by_value = is_by_value(parameter)
             extents = tuple(extent for extent in parameter.shape if isinstance(extent, int))
             plans.append(
-                _Plan(
+                ArgumentPlan(
                     parameter,
                     DTYPES[parameter.dtype].numpy,
                     extents if len(extents) == len(parameter.shape) else None,
-                    cells if by_value else offset // _POINTER,
+                    cells if by_value else offset // POINTER,
                     by_value,
                     parameter.role == "variable",
-                    _WRITABLE if parameter.role == "variable" else _READABLE,
+                    WRITABLE if parameter.role == "variable" else READABLE,
                     parameter.device != "cpu",
                 )
             )
@@ -309,7 +207,7 @@ class NativeProgram:
         self._outputs = [plan for plan in plans if plan.parameter.role == "output"]
         self._array_plans = [plan for plan in self._given if not plan.is_scalar and not plan.is_remote]
         self._variable_positions = [i for i, plan in enumerate(self._array_plans) if plan.is_variable]
-        self._offsets = ffi.new("int32_t[]", [plan.index * _POINTER for plan in self._array_plans])
+        self._offsets = ffi.new("int32_t[]", [plan.index * POINTER for plan in self._array_plans])
         self._variables = ffi.new("int32_t[]", self._variable_positions)
         self._everything = ffi.new("int32_t[]", list(range(len(self._array_plans))))
         inputs = [i for i, plan in enumerate(self._array_plans) if not plan.is_variable]
@@ -340,7 +238,7 @@ class NativeProgram:
                 try:
                     slot.cells[plan.index][0] = value
                 except (TypeError, OverflowError):
-                    slot.cells[plan.index][0] = _scalar(plan.parameter, value)
+                    slot.cells[plan.index][0] = scalar_of(plan.parameter, value)
                 continue
             if plan.is_remote:
                 words[plan.index] = value.address
@@ -355,7 +253,7 @@ class NativeProgram:
                 or value.shape != plan.shape
                 or value.flags.num & plan.needed_flags != plan.needed_flags
             ):
-                given_value, value = value, _fitting(plan, value)
+                given_value, value = value, fitting(plan, value)
                 if plan.is_variable and value is not given_value:
                     write_back.append((given_value, value))
             buffer = ffi.from_buffer(value)
@@ -446,7 +344,7 @@ class NativeProgram:
         plans = [plan for plan in self._given if not plan.is_scalar and not plan.is_variable] + self._outputs
         self._dtypes = [plan.dtype for plan in plans]  # the text has their addresses
         self._arrays = ffi.new("st_array[]", [(id(plan.dtype), plan.needed_flags, plan.index) for plan in plans])
-        self._sizes = ffi.new("int64_t[]", [_bytes_of(plan) for plan in self._array_plans])
+        self._sizes = ffi.new("int64_t[]", [bytes_of(plan) for plan in self._array_plans])
         return ffi.new(
             "st_binding *",
             {
@@ -602,45 +500,6 @@ class NativeProgram:
             hint = self.hint_of(status, message)
             raise ERRORS.get(status, ProgramError)(message, where=position, details=details, hint=hint)
         raise ERRORS.get(status, ProgramError)(message or f"the program `{self.artifact.name}` stopped ({status})")
-
-
-# ---- arguments off the fast path ----------------------------------------------------------------
-
-
-def _fitting(plan: _Plan, value: Any) -> Array:
-    """`value` as memory that the program can use: itself where it fits, else a copy."""
-    parameter = plan.parameter
-    if plan.is_variable and not isinstance(value, np.ndarray):
-        raise DTypeError(f"the variable `{parameter.label}` must be a NumPy array, got {type(value).__name__}")
-    array: Array = np.asanyarray(value)
-    if array.dtype != plan.dtype and array.dtype.newbyteorder("=") != plan.dtype:
-        raise DTypeError(f"`{parameter.label}` must be {parameter.dtype}, got {array.dtype}")
-    shape = parameter.shape
-    if len(shape) != array.ndim or any(
-        isinstance(wanted, int) and wanted != extent for wanted, extent in zip(shape, array.shape, strict=True)
-    ):
-        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
-        raise ShapeError(f"`{parameter.label}` must have shape ({wanted}), got {array.shape}")
-    if plan.is_variable and not array.flags.writeable:
-        raise StagedError(
-            f"the variable `{parameter.label}` is read-only memory", hint="make it with a copy of the array"
-        )
-    if array.dtype.isnative and array.flags.num & plan.needed_flags == plan.needed_flags:
-        return array
-    copy: Array = np.array(array, dtype=plan.dtype, order="C", copy=True, subok=False)
-    return copy
-
-
-def _scalar(parameter: Parameter, value: Any) -> Any:
-    """A number of the parameter's dtype from a NumPy scalar or 0-d array; one whose value would change is refused."""
-    dtype = DTYPES[parameter.dtype].numpy
-    array = np.asarray(value)
-    if array.shape != () or not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise DTypeError(f"`{parameter.label}` must be one {parameter.dtype} number, got {value!r}")
-    item = array.item()
-    if dtype.kind in "iu" and not np.iinfo(dtype).min <= item <= np.iinfo(dtype).max:
-        raise ProgramOverflowError(f"`{parameter.label}` must fit {parameter.dtype}, got {item}")
-    return item
 
 
 def _poison(memory: mmap.mmap, size: int) -> None:

@@ -40,7 +40,7 @@ _SPEAKS = ("st_stop_requested(", "st_text_begin(", "st_progress_start(")
 
 
 class Plan(Protocol):
-    """The description of one parameter; see `native._Plan`."""
+    """The description of one parameter; see `arguments.ArgumentPlan`."""
 
     @property
     def dtype(self) -> np.dtype[Any]: ...

@@ -1,0 +1,106 @@
+"""The arguments of a program: how C lays them out, and what of Python's fits them.
+
+A call that finds nothing to convert goes past this (`native.py`, `prepared.py`). Tested by
+`tests/runtime/test_native.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from staged.artifact import Parameter, arrivals_field
+from staged.errors import DTypeError, ProgramOverflowError, ShapeError, StagedError
+from staged.ir.types import DTYPES
+from staged.runtime.guard import ffi
+
+# NumPy's flag bits: an array whose memory a program can read as it is, and one that it can write too.
+READABLE = 0x0101  # C-contiguous and aligned
+WRITABLE = 0x0501  # and writable
+POINTER = ffi.sizeof("void *")
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentPlan:
+    """One parameter, prepared: `index` is its word of the argument struct (arrays) or its cell (scalars)."""
+
+    parameter: Parameter
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] | None  # None where a dimension is symbolic
+    index: int
+    is_scalar: bool
+    is_variable: bool
+    needed_flags: int
+    is_remote: bool
+    """True if it is on a device: the value is an object with its `address` there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentLayout:
+    """The argument struct as C lays it out, in bytes; the offsets are in parameter order."""
+
+    size: int
+    offsets: tuple[int, ...]
+    arrivals: int | None
+    """The word of the events that the program waits for, where it has inputs on a device."""
+
+
+def bytes_of(plan: ArgumentPlan) -> int:
+    assert plan.shape is not None
+    return plan.dtype.itemsize * math.prod(plan.shape)
+
+
+def lay_out(parameters: Sequence[Parameter]) -> ArgumentLayout:
+    offsets, end = [], 0
+    for parameter in parameters:
+        size = DTYPES[parameter.dtype].size if is_by_value(parameter) else POINTER
+        end = -(-end // size) * size
+        offsets.append(end)
+        end += size
+    end = -(-end // POINTER) * POINTER
+    arrivals = end // POINTER if arrivals_field(parameters) else None
+    return ArgumentLayout(max(end + POINTER * (arrivals is not None), POINTER), tuple(offsets), arrivals)
+
+
+def is_by_value(parameter: Parameter) -> bool:
+    return parameter.scalar and parameter.role == "input"
+
+
+def fitting(plan: ArgumentPlan, value: Any) -> np.ndarray[Any, Any]:
+    """`value` as memory that the program can use: itself where it fits, else a copy."""
+    parameter = plan.parameter
+    if plan.is_variable and not isinstance(value, np.ndarray):
+        raise DTypeError(f"the variable `{parameter.label}` must be a NumPy array, got {type(value).__name__}")
+    array: np.ndarray[Any, Any] = np.asanyarray(value)
+    if array.dtype != plan.dtype and array.dtype.newbyteorder("=") != plan.dtype:
+        raise DTypeError(f"`{parameter.label}` must be {parameter.dtype}, got {array.dtype}")
+    shape = parameter.shape
+    if len(shape) != array.ndim or any(
+        isinstance(wanted, int) and wanted != extent for wanted, extent in zip(shape, array.shape, strict=True)
+    ):
+        wanted = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        raise ShapeError(f"`{parameter.label}` must have shape ({wanted}), got {array.shape}")
+    if plan.is_variable and not array.flags.writeable:
+        raise StagedError(
+            f"the variable `{parameter.label}` is read-only memory", hint="make it with a copy of the array"
+        )
+    if array.dtype.isnative and array.flags.num & plan.needed_flags == plan.needed_flags:
+        return array
+    copy: np.ndarray[Any, Any] = np.array(array, dtype=plan.dtype, order="C", copy=True, subok=False)
+    return copy
+
+
+def scalar_of(parameter: Parameter, value: Any) -> Any:
+    """A number of the parameter's dtype from a NumPy scalar or 0-d array; one whose value would change is refused."""
+    dtype = DTYPES[parameter.dtype].numpy
+    array = np.asarray(value)
+    if array.shape != () or not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise DTypeError(f"`{parameter.label}` must be one {parameter.dtype} number, got {value!r}")
+    item = array.item()
+    if dtype.kind in "iu" and not np.iinfo(dtype).min <= item <= np.iinfo(dtype).max:
+        raise ProgramOverflowError(f"`{parameter.label}` must fit {parameter.dtype}, got {item}")
+    return item
