@@ -19,7 +19,7 @@ from staged.ir.structure import VMAP
 from staged.ir.types import CPU
 from staged.ir.verifier import verify_if_asked
 from staged.kernels.fuse import fuse
-from staged.kernels.groups import FusionLog
+from staged.kernels.fusion_log import FusionLog
 from staged.passes.call_libraries import call_libraries
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.defer_products import defer_products

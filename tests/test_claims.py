@@ -31,7 +31,6 @@ LONG = {
     "staged/ops/elementwise.py": "declarations of ops",
     "staged/ops/index.py": "declarations of ops",
     "staged/ops/shape.py": "declarations of ops",
-    "staged/kernels/groups.py": "what fuses with what, one question after another",
 }
 
 

@@ -14,7 +14,7 @@ from staged.ir.nest_printer import print_nest
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.printer import print_function
 from staged.ir.types import CPU
-from staged.kernels.groups import FusionLog
+from staged.kernels.fusion_log import FusionLog
 from staged.memory import MemoryReport
 from staged.passes.placement.place import transfers
 from staged.pipeline import Watch, build

@@ -21,13 +21,15 @@ from staged.kernels.axes import AxisConflict
 from staged.kernels.clone import Clone
 from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
-from staged.kernels.groups import FusionLog, Groups, Node, TakesEpilogue, is_view, kind_of, root_of_contraction
+from staged.kernels.fusion_log import FusionLog
+from staged.kernels.groups import Groups, TakesEpilogue, is_view
 from staged.kernels.kinds import is_inlined, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.lower_alone import has_own_kernel
 from staged.kernels.products import is_nest, product_kernel, scheduled_product, tiles_of
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
+from staged.kernels.steps import Node, kind_of, root_of_contraction
 from staged.kernels.tile import tile_transposes
 from staged.ops.thread_kernel import LAUNCH
 from staged.source import Position, line_at
@@ -81,7 +83,7 @@ class _BlockFuser:
         self.out: list[Op] = []
 
     def run(self) -> Block:
-        for node in self.groups.in_order():
+        for node in self.groups.steps.in_order():
             self.emit(node)
         end = self.block.end
         operands = [self.value(operand) for operand in end.operands]

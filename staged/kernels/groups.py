@@ -1,159 +1,74 @@
-"""Fusion: which ops of a block share a kernel, and the order of kernels and other steps.
+"""Fusion: which ops of a block share a kernel.
 
 Greedy, in program order: an op joins the groups of its producers if they can share loops, then groups that read the
 same arrays. Two groups may merge if no other step must run between them. Ops that only rename or repeat elements
 (`kinds.is_inlined`) belong to no group: every kernel that uses them gets its own copy, so broadcasts and casts of
-constants never exist in memory. Effects keep their order; Variables are read before they are written.
+constants never exist in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from staged.ir.declaration import prims
-from staged.ir.nodes import FAIL, Block, Op, Value, free_values, walk_ops
+from staged.ir.nodes import Block, Op, Value
 from staged.ir.storage import changed_operands
-from staged.ir.types import CPU, Dim, Extent, TensorType, dims_of
+from staged.ir.types import CPU, Dim, Extent
 from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.clone import Clone
 from staged.kernels.epilogue import lower_epilogue
-from staged.kernels.kinds import (
-    extents,
-    is_elementwise,
-    is_inlined,
-    is_scalar,
-    may_fail,
-    shape_of,
-)
-from staged.kernels.lower_alone import has_own_kernel
+from staged.kernels.kinds import is_elementwise, is_inlined, is_scalar, may_fail, shape_of
+from staged.kernels.steps import Node, Steps, root_of_contraction
 
 MAX_OPS = 64
 """Ops in one kernel: more would only make it hard to read."""
 SMALL = 1 << 16
 """Elements up to which one thread reduces rows and then their results in one kernel."""
 
-
-class Node:
-    """A step of one block: a plain op, or a group of ops on its way to a kernel."""
-
-    __slots__ = ("number", "kind", "ops", "before", "direct", "followed", "position", "_largest")
-
-    def __init__(self, number: int, kind: str, op: Op, position: int) -> None:
-        self.number = number
-        self.kind = kind  # 'plain', 'kernel', 'alone', 'contraction'
-        self.ops = [op]
-        self.before = 0  # bit set of the nodes that must run earlier
-        self.direct = 0  # of those, at least the ones with no other node between
-        self.followed = False  # whether another node must run later
-        self.position = position
-        self._largest = 0  # 0: to be found
-
-    @property
-    def largest(self) -> int:
-        """The elements of the largest array that its ops work on, found once: siblings that join are as large as one
-        another.
-        """
-        if not self._largest:
-            values = [value for op in self.ops for value in (*op.operands, *op.results)]
-            self._largest = max(prod(extents(value)) for value in values)
-        return self._largest
-
-
-def kind_of(op: Op) -> str:
-    """The kind of the node that an op begins as."""
-    if op.declared.kind == "contraction":
-        return "contraction"
-    if has_own_kernel(op):
-        return "alone"
-    if any(not isinstance(value.type, TensorType) for value in (*op.operands, *op.results)):
-        return "plain"
-    if op.declared.kind == "reduction" and not is_scalar(op.operands[0]) or op.declared.elements == "gathered":
-        return "kernel"
-    if is_elementwise(op) and not is_scalar(op.results[0]):
-        return "kernel"
-    return "plain"
-
-
 TakesEpilogue = Callable[[Op, Block], bool]
 """True if a back end makes a contraction op (first argument) with this epilogue block as one piece."""
 
 
 class Groups:
-    """The steps of a block, grouped and ordered. `sizes` are those of the dimensions that are bound in and around it.
+    """The steps of a block, grouped. `sizes` are those of the dimensions that are bound in and around it.
 
     `takes_epilogue` limits what joins a contraction.
     """
 
     def __init__(self, block: Block, sizes: Mapping[Dim, Value], takes_epilogue: TakesEpilogue) -> None:
         self.block = block
-        self.sizes = sizes
         self.takes_epilogue = takes_epilogue
-        self.nodes: list[Node | None] = []
-        self.node_of: dict[Op, Node] = {}
-        self.users: dict[Value, list[Op | None]] = {}
-        self.positions = {op: number for number, op in enumerate(block.ops)}
-        self.effects: dict[tuple[object, ...], list[Op]] = {}
-        """The ops that what comes next may have to wait for, by what they do."""
-        self.reads: dict[object, list[Value]] = {}
-        """The values read of each Variable."""
-        self.find_users()
+        self.steps = Steps(block, sizes)
         for position, op in enumerate(block.ops):
             if not is_inlined(op):
                 self.add_node(op, position)
         self.join_siblings()
         self.updates_last()
 
-    def in_order(self) -> list[Node]:
-        """The steps, each after all that must run earlier, else as in the program."""
-        ordered: list[Node] = []
-        begun = 0
-
-        def visit(node: Node) -> None:
-            nonlocal begun
-            if begun >> node.number & 1:
-                return
-            begun |= 1 << node.number
-            for earlier in sorted(self.bits(node.before & ~begun), key=lambda n: n.position):
-                visit(earlier)
-            ordered.append(node)
-
-        for node in sorted((node for node in self.nodes if node is not None), key=lambda node: node.position):
-            visit(node)
-        return ordered
-
-    def find_users(self) -> None:
-        for op in self.block.ops:
-            for operand in inputs_of(op):
-                self.users.setdefault(operand, []).append(op)
-        for operand in self.block.end.operands:
-            self.users.setdefault(operand, []).append(None)
-
-    # ---- order ----
-
     def add_node(self, op: Op, position: int) -> None:
-        node = Node(len(self.nodes), kind_of(op), op, position)
-        self.nodes.append(node)
-        self.node_of[op] = node
-        for producer in self.producers(op):
-            self.order(producer, node)
-        self.order_effects(op, node)
+        node = self.steps.add(op, position)
         if node.kind == "kernel":
-            for producer in sorted(self.producers(op), key=lambda n: -n.position):
-                current = self.node_of[op]
-                if producer is not current and self.nodes[producer.number] is producer:
+            for producer in sorted(self.steps.producers(op), key=lambda n: -n.position):
+                current = self.steps.node_of[op]
+                if producer is not current and self.steps.nodes[producer.number] is producer:
                     self.try_merge(producer, current)
             if op.device != CPU:
                 self.join_contraction(op)
-            elif self.node_of[op].kind == "contraction":
-                self.join_inputs(self.node_of[op])
+            elif self.steps.node_of[op].kind == "contraction":
+                self.join_inputs(self.steps.node_of[op])
 
     def join_contraction(self, op: Op) -> None:
         """Libraries take an epilogue whole or not at all:
         a group that was too little for them may be all of it by now."""
-        feeding = {node for each in self.node_of[op].ops for node in self.producers(each) if node.kind == "contraction"}
+        feeding = {
+            node
+            for each in self.steps.node_of[op].ops
+            for node in self.steps.producers(each)
+            if node.kind == "contraction"
+        }
         for producer in sorted(feeding, key=lambda node: -node.position):
-            current = self.node_of[op]
+            current = self.steps.node_of[op]
             if producer is not current and current.kind == "kernel":
                 self.try_merge(producer, current)
 
@@ -165,114 +80,21 @@ class Groups:
         before it.
         """
         root = root_of_contraction(node)
-        found = dict.fromkeys(each for op in node.ops for each in self.producers(op) if each.kind == "kernel")
+        found = dict.fromkeys(each for op in node.ops for each in self.steps.producers(op) if each.kind == "kernel")
         for feeding in sorted(found, key=lambda each: each.position):
-            needed = any(each is feeding or each.before >> feeding.number & 1 for each in self.producers(root))
+            needed = any(each is feeding or each.before >> feeding.number & 1 for each in self.steps.producers(root))
             if needed or feeding.ops[0].device != root.device or len(node.ops) + len(feeding.ops) > MAX_OPS:
                 continue
             ops = self.joined(node, feeding)
             inside = set(ops)
             if any(self.used_outside(result, inside) for op in feeding.ops for result in op.results):
                 continue
-            if any(may_fail(op) for op in feeding.ops) or not self.may_run_together(node, feeding):
+            if any(may_fail(op) for op in feeding.ops) or not self.steps.may_run_together(node, feeding):
                 continue
             if self.is_epilogue(root, ops):
                 node.ops = ops
                 node.position = max(node.position, feeding.position)
-                self.absorb(node, feeding)
-
-    def producers(self, op: Op) -> list[Node]:
-        """The nodes of this block whose results `op` needs, seen through ops that belong to no group."""
-        found: dict[Node, None] = {}
-        seen: set[Value] = set()
-
-        def visit(value: Value) -> None:
-            if value in seen:
-                return
-            seen.add(value)
-            for dim in dims_of(value.type):
-                if dim in self.sizes:
-                    visit(self.sizes[dim])
-            producer = value.producer
-            if producer is None:
-                return
-            if producer in self.node_of:
-                found[self.node_of[producer]] = None
-            elif is_inlined(producer):
-                for operand in producer.operands:
-                    visit(operand)
-
-        for operand in (*inputs_of(op), *op.results):
-            visit(operand)
-        if self.sizes:
-            for result in (result for block in op.blocks for inner in walk_ops(block) for result in inner.results):
-                for dim in dims_of(result.type):
-                    if dim in self.sizes:
-                        visit(self.sizes[dim])
-        return [node for node in found if op not in node.ops]
-
-    def order(self, first: Node, second: Node) -> None:
-        """`first` runs before `second`."""
-        if first is second or second.before >> first.number & 1:
-            return
-        earlier = first.before | 1 << first.number
-        second.before |= earlier
-        second.direct |= 1 << first.number
-        first.followed = True
-        if second.followed:
-            for node in self.nodes:
-                if node is not None and node.before >> second.number & 1:
-                    node.before |= earlier
-
-    def bits(self, mask: int) -> Iterable[Node]:
-        while mask:
-            low = mask & -mask
-            node = self.nodes[low.bit_length() - 1]
-            if node is not None:
-                yield node
-            mask ^= low
-
-    def order_effects(self, op: Op, node: Node) -> None:
-        effects = list(op.effects)
-        for inner in op.blocks:
-            effects += [effect for nested in walk_ops(inner) for effect in nested.effects]
-            if _leaves(inner):
-                effects += list(FAIL)
-        for effect in effects:
-            if effect.kind in ("io", "fail", "write"):
-                for earlier in self.effectful("stop"):
-                    self.order(earlier, node)
-                self.remember("stop", node, replace=True)
-            if effect.kind == "read":
-                for earlier in self.effectful(effect.target, "write"):
-                    self.order(earlier, node)
-                self.remember(effect.target, node, "read")
-                for result in op.results:
-                    self.reads.setdefault(effect.target, []).append(result)
-            if effect.kind == "write":
-                for earlier in (*self.effectful(effect.target, "write"), *self.effectful(effect.target, "read")):
-                    self.order(earlier, node)
-                # What uses the old value runs first: else the read would have to copy.
-                for value in self.reads.get(effect.target, ()):
-                    for user in self.users_through(value):
-                        if user in self.node_of and user is not op:
-                            self.order(self.node_of[user], node)
-                self.remember(effect.target, node, "write")
-
-    def effectful(self, *key: object) -> list[Node]:
-        return [self.node_of[op] for op in self.effects.get(key, ())]
-
-    def remember(self, target: object, node: Node, kind: str | None = None, replace: bool = False) -> None:
-        key = (target,) if kind is None else (target, kind)
-        known = [] if replace else self.effects.get(key, [])
-        self.effects[key] = [*known, node.ops[0]]
-
-    def users_through(self, value: Value) -> list[Op]:
-        found: list[Op] = []
-        for user in self.users.get(value, ()):
-            if user is not None:
-                found += self.users_through(user.results[0]) if is_inlined(user) else [user]
-        return found
+                self.steps.absorb(node, feeding)
 
     # ---- joining ----
 
@@ -283,12 +105,12 @@ class Groups:
         a.kind = "contraction" if "contraction" in (a.kind, b.kind) else "kernel"
         a.ops = self.joined(a, b)
         a.position = max(a.position, b.position)
-        self.absorb(a, b)
+        self.steps.absorb(a, b)
         return True
 
     def joined(self, a: Node, b: Node) -> list[Op]:
         """The ops of both, in the order of the program."""
-        return sorted([*a.ops, *b.ops], key=self.positions.__getitem__)
+        return sorted([*a.ops, *b.ops], key=self.steps.positions.__getitem__)
 
     def obstacle(self, a: Node, b: Node) -> str:
         """Why `a` and `b` are not made one kernel; empty where they can be."""
@@ -301,7 +123,7 @@ class Groups:
             return "each is a product or a convolution"
         if len(a.ops) + len(b.ops) > MAX_OPS:
             return f"together they have more than {MAX_OPS} ops"
-        if not self.may_run_together(a, b):
+        if not self.steps.may_run_together(a, b):
             return "another step runs between them"
         ops = self.joined(a, b)
         if "contraction" in kinds:
@@ -317,34 +139,6 @@ class Groups:
         if not apart and self.feeds_itself(ops):
             return "one reads a slice that begins where the other says"
         return apart
-
-    def may_run_together(self, a: Node, b: Node) -> bool:
-        """Return whether no other node must run between the two.
-
-        Exact: whatever other step needs one of the two and is needed by the other stands between them; `absorb` keeps
-        that order.
-        """
-        return not any(
-            between is not first and between.before >> first.number & 1
-            for first, second in ((a, b), (b, a))
-            if second.before >> first.number & 1
-            for between in self.bits(second.direct)
-        )
-
-    def absorb(self, a: Node, b: Node) -> None:
-        bit_a, bit_b = 1 << a.number, 1 << b.number
-        for op in b.ops:
-            self.node_of[op] = a
-        self.nodes[b.number] = None
-        before = (a.before | b.before) & ~(bit_a | bit_b)
-        a.direct = (a.direct | b.direct) & ~(bit_a | bit_b)
-        a.followed |= b.followed
-        for node in self.nodes:
-            if node is not None and node.before & (bit_a | bit_b):
-                node.before = node.before & ~bit_b | bit_a | before
-                if node.direct & bit_b:
-                    node.direct = node.direct & ~bit_b | bit_a
-        a.before = before
 
     def loops_apart(self, ops: Sequence[Op]) -> str:
         """Why the ops should not share one set of loops; empty where they should."""
@@ -437,11 +231,11 @@ class Groups:
             result
             for op in ops
             for result in op.results
-            if self.used_outside(result, inside) or (may_fail(op) and not self.users.get(result))
+            if self.used_outside(result, inside) or (may_fail(op) and not self.steps.users.get(result))
         ]
 
     def used_outside(self, value: Value, inside: set[Op]) -> bool:
-        for user in self.users.get(value, ()):
+        for user in self.steps.users.get(value, ()):
             if user is None:
                 return True
             if is_inlined(user):
@@ -454,7 +248,7 @@ class Groups:
     def join_siblings(self) -> None:
         """Kernels that read the same array with the same loops become one: it is read once."""
         readers: dict[Value, list[Node]] = {}
-        for node in self.nodes:
+        for node in self.steps.nodes:
             if node is not None and node.kind == "kernel":
                 for value in self.boundaries(node.ops):
                     if not is_scalar(value):
@@ -462,7 +256,7 @@ class Groups:
         for value, nodes in readers.items():
             for index, first in enumerate(nodes):
                 for second in nodes[index + 1 :]:
-                    a, b = self.node_of[first.ops[0]], self.node_of[second.ops[0]]
+                    a, b = self.steps.node_of[first.ops[0]], self.steps.node_of[second.ops[0]]
                     if a is not b and self.same_domain(a, b, value):
                         self.try_merge(a, b)
 
@@ -473,15 +267,15 @@ class Groups:
         Exact: order alone: each reader has the old array by its operand, so a reader that cannot come first only costs
         a copy.
         """
-        for node in self.nodes:
+        for node in self.steps.nodes:
             if node is None:
                 continue
             changing = node.ops[0]
             for number in changed_operands(changing):
-                for user in self.users_through(changing.operands[number]):
-                    other = self.node_of.get(user)
+                for user in self.steps.users_through(changing.operands[number]):
+                    other = self.steps.node_of.get(user)
                     if other is not None and other is not node and not other.before >> node.number & 1:
-                        self.order(other, node)
+                        self.steps.order(other, node)
 
     def same_domain(self, a: Node, b: Node, shared: Value) -> bool:
         """Return whether joining saves a pass over memory: both walk exactly the shared array's elements."""
@@ -533,19 +327,6 @@ def _is_constant(op: Op) -> bool:
     return is_inlined(op) and all(each is not None and _is_constant(each) for each in made)
 
 
-def root_of_contraction(node: Node) -> Op:
-    """The product or convolution of a group: what its epilogue reads may stand before it in the program."""
-    return next(op for op in node.ops if op.declared.kind == "contraction")
-
-
-def inputs_of(op: Op) -> list[Value]:
-    """Operands, and what the op's blocks use from outside."""
-    found = list(op.operands)
-    for inner in op.blocks:
-        found += [value for value in free_values(inner) if value not in found]
-    return found
-
-
 def squeezed(value: Value) -> list[Extent]:
     """The extents of an array but those of 1."""
     return [extent for extent in value.tensor.shape if extent != 1]
@@ -569,42 +350,3 @@ def is_view(op: Op) -> bool:
     while leading < len(after) and after[leading] == 1:
         leading += 1
     return after[leading + 1 :] == before[leading + 1 :]
-
-
-def _leaves(block: Block) -> bool:
-    if block.end.kind in ("return", "raise", "break", "continue"):
-        return True
-    return any(_leaves(inner) for op in block.ops for inner in op.blocks)
-
-
-class FusionLog:
-    """The origin of each kernel of a program, to explain why two of them were not fused."""
-
-    def __init__(self) -> None:
-        self.origins: dict[object, tuple[Groups, Op]] = {}
-        """The groups of the block that a `kernel` or `contraction` op stands in, and the first op in it."""
-
-    def enter(self, kernel: Op, groups: Groups, first: Op) -> None:
-        self.origins[_identity_of(kernel)] = (groups, first)
-
-    def apart(self, a: Op, b: Op) -> str:
-        """Why the kernels `a` and `b`, of which `b` reads what `a` makes, are not one. They may be copies of those
-        entered.
-        """
-        keys = _identity_of(a), _identity_of(b)
-        if not all(key in self.origins for key in keys):
-            return "one of them was made after fusion"
-        (groups, first), (others, second) = (self.origins[key] for key in keys)
-        if groups is not others:
-            return "they stand in different blocks of the program"
-        if first not in groups.node_of or second not in groups.node_of:
-            return "one of them makes an array of a view"
-        return (
-            groups.obstacle(groups.node_of[first], groups.node_of[second])
-            or "they were not tried: each joined others first"
-        )
-
-
-def _identity_of(kernel: Op) -> object:
-    """The identity that a kernel op and its copies share."""
-    return kernel.attrs.get("nest") or (kernel.name, kernel.attrs.get("name"), kernel.where)

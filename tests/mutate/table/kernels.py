@@ -70,7 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "two groups become one though another step must run between them",
         GROUPS,
-        "if not self.may_run_together(a, b):",
+        "if not self.steps.may_run_together(a, b):",
         "if False:",
         ON_FUSION,
     ),
@@ -91,7 +91,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what may fail is dropped where its result is unused",
         GROUPS,
-        "if self.used_outside(result, inside) or (may_fail(op) and not self.users.get(result))",
+        "if self.used_outside(result, inside) or (may_fail(op) and not self.steps.users.get(result))",
         "if self.used_outside(result, inside)",
         ON_FUSION,
     ),

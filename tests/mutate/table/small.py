@@ -250,7 +250,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the largest array of a group is looked for again for each reader of an array",
-        "staged/kernels/groups.py",
+        "staged/kernels/steps.py",
         "if not self._largest:",
         "if self._largest >= 0:",
         ("tests/kernels/test_growth.py",),
