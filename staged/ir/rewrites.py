@@ -16,7 +16,7 @@ is checked: what would change a result, or the order in which a sum takes in its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from staged.errors import article
@@ -56,16 +56,15 @@ from staged.ir.loops import (
     map_indices,
     walk,
 )
-
-
-class IllegalSchedule(ValueError):
-    """A directive refers to a missing loop or array, or would change the result of a nest."""
-
-
-class _Elsewhere(IllegalSchedule):
-    """The loops around or inside of one are others than a directive speaks of: it may speak of another of the same
-    name.
-    """
+from staged.ir.named_loops import (
+    at_chosen_loops,
+    at_loops,
+    illegal,
+    refused_here,
+    require_static,
+    with_axis,
+    with_body,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +82,21 @@ class Divide:
 
         def change(loop: Loop) -> Body:
             axis = loop.axis
-            _is_static(self, axis)
+            require_static(self, axis)
             if not 0 < self.at < axis.extent:
-                raise _illegal(self, f"it has {axis.extent} iterations")
+                raise illegal(self, f"it has {axis.extent} iterations")
             if loop.reductions:
-                raise _illegal(
+                raise illegal(
                     self, f"the total {loop.reductions[0].target.name} goes on from its first iterations to the others"
                 )
             halves = (Axis(f"{axis.name}_head", self.at), Axis(f"{axis.name}_tail", axis.extent - self.at))
             first, second = axes.setdefault(axis, halves)
             return (
-                Loop(first, _with_axis(loop.body, axis, Affine.of(first))),
-                Loop(second, _with_axis(loop.body, axis, Affine.of(second) + self.at)),
+                Loop(first, with_axis(loop.body, axis, Affine.of(first))),
+                Loop(second, with_axis(loop.body, axis, Affine.of(second) + self.at)),
             )
 
-        return replace(nest, body=_at(self, nest.body, self.loop, change))
+        return replace(nest, body=at_loops(self, nest.body, self.loop, change))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +116,15 @@ class StripMine:
 
         def change(loop: Loop) -> Body:
             axis = loop.axis
-            _is_static(self, axis)
+            require_static(self, axis)
             if axis.extent % self.size:
-                raise _illegal(self, f"{axis.extent} iterations are no multiple of {self.size}: divide or pad it first")
+                raise illegal(self, f"{axis.extent} iterations are no multiple of {self.size}: divide or pad it first")
             both = (Axis(self.outer, axis.extent // self.size), Axis(self.inner, self.size))
             outer, inner = axes.setdefault(axis, both)
-            body = _with_axis(loop.body, axis, Affine.of(outer, self.size) + Affine.of(inner))
+            body = with_axis(loop.body, axis, Affine.of(outer, self.size) + Affine.of(inner))
             return (Loop(outer, (Loop(inner, body),), loop.reductions),)
 
-        return replace(nest, body=_at(self, nest.body, self.loop, change))
+        return replace(nest, body=at_loops(self, nest.body, self.loop, change))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,23 +138,25 @@ class Reorder:
 
     def apply(self, nest: Nest) -> Nest:
         for name in self.loops:
-            _at(self, nest.body, name, lambda loop: (loop,))
+            at_loops(self, nest.body, name, lambda loop: (loop,))
         return replace(
             nest,
-            body=_where(self, nest.body, lambda s: s.axis.name in self.loops, lambda loop: (self.chain(loop),)),
+            body=at_chosen_loops(
+                self, nest.body, lambda s: s.axis.name in self.loops, lambda loop: (self.chain(loop),)
+            ),
         )
 
     def chain(self, loop: Loop) -> Loop:
         """The loop and those inside of it, in their new order."""
         axes, body = [loop.axis], loop.body
         if loop.reductions:
-            raise _elsewhere(self, f"{loop.axis.name} keeps a total")
+            raise refused_here(self, f"{loop.axis.name} keeps a total")
         while len(axes) < len(self.loops):
             inner = body[0] if len(body) == 1 else None
             if not isinstance(inner, Loop) or inner.axis.name not in self.loops:
-                raise _elsewhere(self, f"{axes[-1].name} has more in it than another of these loops")
+                raise refused_here(self, f"{axes[-1].name} has more in it than another of these loops")
             if inner.reductions:
-                raise _illegal(self, f"{inner.axis.name} keeps a total")
+                raise illegal(self, f"{inner.axis.name} keeps a total")
             axes.append(inner.axis)
             body = inner.body
         self.check(axes, body)
@@ -177,16 +178,16 @@ class Reorder:
         inside = {r for s in walk(body) if isinstance(s, Loop | Tile) for r in s.reductions}
         for s in walk(body):
             if isinstance(s, Accumulate) and s.reduction not in inside and not keeps(axes):
-                raise _illegal(self, f"{s.reduction.target.name} would take in its terms in another order")
+                raise illegal(self, f"{s.reduction.target.name} would take in its terms in another order")
             if not is_movable(s):
-                raise _illegal(self, f"{article(type(s).__name__)} keeps its place")
+                raise illegal(self, f"{article(type(s).__name__)} keeps its place")
         for array, index in written(body):
             if any(not same(index, other) for other in accesses(body, array)):
-                raise _illegal(self, f"{array.name} is read or written at several places")
+                raise illegal(self, f"{array.name} is read or written at several places")
             if not is_injective(index, bounds_around(body, index)) or not keeps(
                 [axis for axis in axes if not index.stride(axis)]
             ):
-                raise _illegal(self, f"elements of {array.name} would be written in another order")
+                raise illegal(self, f"elements of {array.name} would be written in another order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,45 +208,45 @@ class Keep:
 
     def apply(self, nest: Nest) -> Nest:
         if not self.over:
-            raise _illegal(self, "there are no loops to keep totals over")
+            raise illegal(self, "there are no loops to keep totals over")
         kept: list[ArrayRef] = []
 
         def change(outer: Loop) -> Body:
             axes, body = [outer.axis], outer.body
             if outer.reductions:
-                raise _illegal(self, f"{outer.axis.name} keeps a total itself")
+                raise illegal(self, f"{outer.axis.name} keeps a total itself")
             for name in self.over[1:]:
                 inner = body[0] if len(body) == 1 else None
                 if not isinstance(inner, Loop) or inner.axis.name != name or inner.reductions:
-                    raise _elsewhere(self, f"{axes[-1].name} has more in it than the loop {name}")
+                    raise refused_here(self, f"{axes[-1].name} has more in it than the loop {name}")
                 axes.append(inner.axis)
                 body = inner.body
             return self.split(axes, body, kept)
 
-        body = _at(self, nest.body, self.over[0], change)
+        body = at_loops(self, nest.body, self.over[0], change)
         return replace(nest, body=body, scratch=(*nest.scratch, *kept))
 
     def split(self, axes: Sequence[Axis], body: Body, kept: list[ArrayRef]) -> Body:
         """The statements in the loops over `axes`, in separate loops before, in and after the loop with the totals."""
         places = [n for n, s in enumerate(body) if isinstance(s, Loop) and s.axis.name == self.loop]
         if len(places) != 1:
-            raise _elsewhere(self, f"{axes[-1].name} has {len(places)} loops of this name in it")
+            raise refused_here(self, f"{axes[-1].name} has {len(places)} loops of this name in it")
         loop = body[places[0]]
         assert isinstance(loop, Loop)
         for axis in (*axes, loop.axis):
-            _is_static(self, axis)
+            require_static(self, axis)
         before, after = body[: places[0]], body[places[0] + 1 :]
         if not loop.reductions:
-            raise _illegal(self, "it has no totals")
+            raise illegal(self, "it has no totals")
         inner = {r for s in walk(loop.body) if isinstance(s, Loop | Tile) for r in s.reductions}
         for s in (*before, *walk(loop.body)):
             own = isinstance(s, Accumulate) and (s.reduction in loop.reductions or s.reduction in inner)
             if not (own or isinstance(s, Load | LoadPair | PositionOf | Loop) or is_pure(s)):
-                raise _illegal(self, f"{article(type(s).__name__)} keeps its place")
+                raise illegal(self, f"{article(type(s).__name__)} keeps its place")
         read = {s.array for s in (*before, *walk(loop.body)) if isinstance(s, Load | LoadPair)}
         for array, _ in written(after):
             if array in read:
-                raise _illegal(self, f"{array.name} is read for later totals than those after which it is written")
+                raise illegal(self, f"{array.name} is read for later totals than those after which it is written")
         index, size = Affine(), 1
         for axis in reversed(axes):
             index, size = Affine.of(axis, size) + index, size * axis.extent
@@ -253,7 +254,7 @@ class Keep:
         for r in loop.reductions:
             combine = DECLARED[r.op].combine
             if not combine:
-                raise _illegal(self, f"{r.target.name} is an {r.op}, which is not made of two partial ones")
+                raise illegal(self, f"{r.target.name} is an {r.op}, which is not made of two partial ones")
             totals[r.target] = ArrayRef(r.target.name, r.target.dtype, size, "registers"), combine
         kept += [array for array, _ in totals.values()]
 
@@ -277,7 +278,7 @@ class Keep:
                         Store(array, index, new),
                     ]
                 else:
-                    out.append(_with_body(s, accumulated))
+                    out.append(with_body(s, accumulated))
             return tuple(out)
 
         starts = [Store(totals[r.target][0], index, identity(r.op, r.target.dtype)) for r in loop.reductions]
@@ -296,7 +297,7 @@ class Keep:
         copies = [Axis(f"{axis.name}_after", axis.extent) for axis in axes]
         rest: Body = (*needed(before, after), *ends, *after)
         for axis, copy in zip(axes, copies, strict=True):
-            rest = _with_axis(rest, axis, Affine.of(copy))
+            rest = with_axis(rest, axis, Affine.of(copy))
         return *sums, around(spills), around(rest, copies)
 
 
@@ -318,12 +319,12 @@ class Pack:
         arrays = [each for each in nest.inputs if isinstance(each, ArrayRef) and each.name == self.array]
         if len(arrays) != 1:
             names = ", ".join(each.name for each in nest.inputs if isinstance(each, ArrayRef))
-            raise _illegal(self, f"there are the inputs {names}")
+            raise illegal(self, f"there are the inputs {names}")
         (array,) = arrays
         if any(array is nest.outputs[o] for o, _ in nest.in_place):
-            raise _illegal(self, "it is written")
+            raise illegal(self, "it is written")
         panels: list[ArrayRef] = []
-        body = _at(self, nest.body, self.loop, lambda loop: self.packed(loop, array, panels))
+        body = at_loops(self, nest.body, self.loop, lambda loop: self.packed(loop, array, panels))
         place = nest.inputs.index(array)
         in_place = tuple(
             pair for pair in nest.in_place if pair[1] != place
@@ -333,22 +334,22 @@ class Pack:
     def packed(self, loop: Loop, array: ArrayRef, panels: list[ArrayRef]) -> Body:
         loads = [(s, bounds) for s, bounds in guarded_loads((loop,)) if s.array is array]
         if not loads:
-            raise _elsewhere(self, f"the loop {self.loop} does not read it")
+            raise refused_here(self, f"the loop {self.loop} does not read it")
         first, around = loads[0]
         if any(not same(s.index, first.index) or s.guards != first.guards or bounds != around for s, bounds in loads):
-            raise _illegal(self, "it is read at several places")
+            raise illegal(self, "it is read at several places")
         guards, fill = (*first.guards, *around), first.fill
         if guards and fill is None:
             fill = zero(array.dtype)
         inside = {s.axis for s in walk((loop,)) if isinstance(s, Loop)}
         read = {axis for index in (first.index, *(g.index for g in guards)) for axis in index.axes if axis in inside}
         if any(isinstance(n, Local) for index in (first.index, *(g.index for g in guards)) for n, _ in index.terms):
-            raise _illegal(self, "its index is found in the loop")
+            raise illegal(self, "its index is found in the loop")
         if {axis.name for axis in read} != set(self.axes) or len(read) != len(self.axes):
-            raise _elsewhere(self, f"it is read along {', '.join(sorted(axis.name for axis in read))}")
+            raise refused_here(self, f"it is read along {', '.join(sorted(axis.name for axis in read))}")
         ordered = [next(axis for axis in read if axis.name == name) for name in self.axes]
         for axis in ordered:
-            _is_static(self, axis)
+            require_static(self, axis)
         at, size = Affine(), 1
         for axis in reversed(ordered):
             at, size = Affine.of(axis, size) + at, size * axis.extent
@@ -367,7 +368,7 @@ class Pack:
 
         def reading(body: Body) -> Body:
             return tuple(
-                Load(s.target, panel, at) if isinstance(s, Load) and s.array is array else _with_body(s, reading)
+                Load(s.target, panel, at) if isinstance(s, Load) and s.array is array else with_body(s, reading)
                 for s in body
             )
 
@@ -391,12 +392,12 @@ class Pad:
 
         def change(loop: Loop) -> Body:
             axis = loop.axis
-            _is_static(self, axis)
+            require_static(self, axis)
             longer = axes.setdefault(axis, Axis(axis.name, -(-axis.extent // self.multiple) * self.multiple))
             bound = Bound(Affine.of(longer), axis.extent)
-            return (Loop(longer, self.padded(_with_axis(loop.body, axis, Affine.of(longer)), bound)),)
+            return (Loop(longer, self.padded(with_axis(loop.body, axis, Affine.of(longer)), bound)),)
 
-        return replace(nest, body=_at(self, nest.body, self.loop, change))
+        return replace(nest, body=at_loops(self, nest.body, self.loop, change))
 
     def padded(self, body: Body, bound: Bound) -> Body:
         """Loops with totals take in zeros; all else is done where there are elements."""
@@ -412,7 +413,7 @@ class Pad:
         inside = {r for s in walk(tuple(rest)) if isinstance(s, Loop | Tile) for r in s.reductions}
         for s in walk(tuple(rest)):
             if isinstance(s, Accumulate) and s.reduction not in inside:
-                raise _illegal(self, f"{s.reduction.target.name} would take in more terms")
+                raise illegal(self, f"{s.reduction.target.name} would take in more terms")
         if rest:
             out.append(Guarded((bound,), tuple(rest)))
         return tuple(out)
@@ -433,7 +434,7 @@ class Pad:
                     out.append(s)
                 else:
                     what = s.op if isinstance(s, Compute) else type(s).__name__
-                    raise _illegal(self, f"what is not there is not for a {what}")
+                    raise illegal(self, f"what is not there is not for a {what}")
             return tuple(out)
 
         return Loop(loop.axis, fill(loop.body), loop.reductions)
@@ -459,92 +460,15 @@ def without_single_iterations(nest: Nest) -> Nest:
     def flat(body: Body) -> Body:
         out: list[Statement] = []
         for s in body:
-            s = _with_body(s, flat)
+            s = with_body(s, flat)
             if isinstance(s, Loop) and s.axis.extent == 1 and s.axis.dim is None and not s.reductions:
-                out += _with_axis(s.body, s.axis, Affine())
+                out += with_axis(s.body, s.axis, Affine())
             else:
                 out.append(s)
         return tuple(out)
 
-    body = flat(nest.body) if len(nest.body) == 1 else tuple(_with_body(s, flat) for s in nest.body)
+    body = flat(nest.body) if len(nest.body) == 1 else tuple(with_body(s, flat) for s in nest.body)
     return _with_items(replace(nest, body=body), nest)
-
-
-# ---- trees ----
-
-
-def _illegal(directive: Rewriting, why: str) -> IllegalSchedule:
-    return IllegalSchedule(f"`{directive}` is not possible: {why}")
-
-
-def _elsewhere(directive: Rewriting, why: str) -> IllegalSchedule:
-    return _Elsewhere(f"`{directive}` is not possible: {why}")
-
-
-def _is_static(directive: Rewriting, axis: Axis) -> None:
-    if axis.dim is not None:
-        raise _illegal(directive, f"how many iterations {axis.name} has is found when the program runs")
-
-
-def _with_axis(body: Body, axis: Axis, place: Affine) -> Body:
-    """The body where an axis is at `place`."""
-
-    def change(index: Affine) -> Affine:
-        step = index.stride(axis)
-        rest = Affine(tuple(term for term in index.terms if term[0] is not axis), index.offset)
-        return rest + place * step if step else index
-
-    return map_indices(body, change)
-
-
-def _with_body(s: Statement, change: Callable[[Body], Body]) -> Statement:
-    """A statement with another body, if it has one."""
-    match s:
-        case Loop(axis, body, reductions):
-            return Loop(axis, change(body), reductions)
-        case Tile(axis, size, body, reductions):
-            return Tile(axis, size, change(body), reductions)
-        case Guarded(bounds, body):
-            return Guarded(bounds, change(body))
-    return s
-
-
-def _at(directive: Rewriting, body: Body, name: str, change: Callable[[Loop], Body]) -> Body:
-    """The tree with every loop of a name changed."""
-    return _where(directive, body, lambda loop: loop.axis.name == name, change, name)
-
-
-def _where(
-    directive: Rewriting, body: Body, chosen: Callable[[Loop], bool], change: Callable[[Loop], Body], name: str = ""
-) -> Body:
-    """The tree with the chosen loops changed.
-
-    Loops in other places are left. Raises: IllegalSchedule if none is changed.
-    """
-    found = False
-    elsewhere: list[IllegalSchedule] = []
-
-    def changed(body: Body) -> Body:
-        nonlocal found
-        out: list[Statement] = []
-        for s in body:
-            if isinstance(s, Loop) and chosen(s):
-                try:
-                    out += change(s)
-                    found = True
-                    continue
-                except _Elsewhere as refusal:
-                    elsewhere.append(refusal)
-            out.append(_with_body(s, changed))
-        return tuple(out)
-
-    made = changed(body)
-    if not found and elsewhere:
-        raise elsewhere[0]
-    if not found:
-        names = dict.fromkeys(s.axis.name for s in walk(body) if isinstance(s, Loop))
-        raise _illegal(directive, f"no loop is called {name}; there are {', '.join(names) or 'none'}")
-    return made
 
 
 def _with_items(nest: Nest, before: Nest) -> Nest:

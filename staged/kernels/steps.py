@@ -1,7 +1,7 @@
 """The steps of a block: its ops, and groups of them on their way to kernels, in an order that keeps what they mean.
 
-A step runs after those whose results it needs, and after those whose effects it must not pass: effects keep their order;
-Variables are read before they are written. What joins what is decided in `groups.py`.
+A step runs after those whose results it needs, and after those whose effects it must not pass: effects keep their
+order; Variables are read before they are written. What joins what is decided in `groups.py`.
 
 Tested by `tests/kernels/test_groups.py`.
 """

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.kernels import fuse, groups
+from staged.kernels import fuse, steps
 from staged.passes import simplify
 
 
@@ -45,8 +45,8 @@ class Counter:
 
 def test_what_is_asked_of_ops_grows_with_the_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = Counter()
-    kind_of = counter.counting(groups.kind_of)
-    for module in (fuse, groups):
+    kind_of = counter.counting(steps.kind_of)
+    for module in (fuse, steps):
         monkeypatch.setattr(module, "kind_of", kind_of)
     monkeypatch.setattr(simplify, "_frozen", counter.counting(simplify._frozen))
     counts = []
@@ -59,7 +59,7 @@ def test_what_is_asked_of_ops_grows_with_the_chain(tmp_path: Path, monkeypatch: 
 
 def test_what_is_asked_of_the_readers_of_an_array_grows_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = Counter()
-    monkeypatch.setattr(groups, "extents", counter.counting(groups.extents))
+    monkeypatch.setattr(steps, "extents", counter.counting(steps.extents))
     counts = []
     for count in (70, 140):
         counter.calls = 0

@@ -11,11 +11,11 @@ from nest_interpreter import run_nest
 
 from staged.ir.dependences import is_independent
 from staged.ir.loops import Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Store, walk
+from staged.ir.named_loops import IllegalSchedule
 from staged.ir.nest_printer import print_nest
 from staged.ir.products import product_nest
 from staged.ir.rewrites import (
     Divide,
-    IllegalSchedule,
     Keep,
     Pack,
     Pad,

@@ -168,8 +168,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a total goes on in another loop",
         "staged/ir/rewrites.py",
-        '            if loop.reductions:\n                raise _illegal(\n                    self, f"the total',
-        '            if False:\n                raise _illegal(\n                    self, f"the total',
+        '            if loop.reductions:\n                raise illegal(\n                    self, f"the total',
+        '            if False:\n                raise illegal(\n                    self, f"the total',
         ON_REWRITES,
     ),
     Mutant(
