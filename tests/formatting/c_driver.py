@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from cffi import FFI
 
-from staged.backends.c_family.support.format import SNIPPETS, spec_text
+from staged.backends.c_family.messages import spec_text
+from staged.backends.c_family.support.format import SNIPPETS
 from staged.backends.c_family.support.library import render
 from staged.ir.types import DTYPES, dtype_of
 from staged.ops.formatting import FormatSpec, parse_spec

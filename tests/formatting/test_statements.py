@@ -7,32 +7,39 @@ from pathlib import Path
 
 import numpy as np
 
-from staged.backends.c_family.support.format import Printed, put_parts
+from staged.backends.c_family.code.printer import print_body
+from staged.backends.c_family.expr import Name
+from staged.backends.c_family.messages import Printed, put_parts
 from staged.backends.c_family.support.library import render
 from staged.ir.types import bool_, f32, f64, i32
 from staged.ops.formatting import format_value, parse_spec
 from tests.formatting.c_driver import build
 
-VALUES = [Printed("epoch", i32), Printed("loss", f32), Printed("w", f64, (2, 2)), Printed("done", bool_)]
+VALUES = [
+    Printed(Name("epoch"), i32),
+    Printed(Name("loss"), f32),
+    Printed(Name("w"), f64, (2, 2)),
+    Printed(Name("done"), bool_),
+]
 PARTS = ["epoch ", "", (0, "3d", ""), ': loss "', (1, ".4f", ""), '"? ', (1, "", ""), " ", (3, "", ""), "\n"]
 PARTS += [(2, "", ""), "\n", (1, ">12", "r"), "é", (3, "d", ""), (0, parse_spec("+", "i"), ""), "\n"]
 
 
 def test_statements_read_like_the_print() -> None:
     made = put_parts(PARTS[:5], VALUES)
-    assert made.lines == (
+    assert [line.strip() for line in print_body(made.body)] == [
         'ST_PUT(&text, "epoch ");',
         "st_put_i64(&text, epoch, (st_spec){.width = 3, .precision = -1, .type = 'd'});",
         'ST_PUT(&text, ": loss \\"");',
         "st_put_f32(&text, loss, (st_spec){.precision = 4, .type = 'f'});",
-    )
+    ]
     assert made.needs == ("text", "format_integer", "format_float")
 
 
 def test_a_compiled_program_prints_what_python_prints(tmp_path: Path) -> None:
     made = put_parts(PARTS, VALUES)
     top, text = render(made.needs)
-    lines = "\n".join("    " + line for line in made.lines)
+    lines = "\n".join(print_body(made.body))
     source = (
         "\n".join(top)
         + f"""

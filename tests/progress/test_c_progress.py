@@ -8,10 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from staged.backends.c_family.expr import Name
+from staged.backends.c_family.code.printer import print_body
+from staged.backends.c_family.code.tree import CodeBuilder, Declare
+from staged.backends.c_family.code.types import INDEX, scalar
+from staged.backends.c_family.expr import Cast, Infix, Literal, Name, Prefix, Variable
 from staged.backends.c_family.progress import emit_progress
 from staged.backends.c_family.support.library import render
-from staged.backends.c_family.writer import Writer, c_string
+from staged.backends.c_family.writer import c_string
 from staged.ir.nodes import IO, Op, Value
 from staged.ir.types import TensorType, f32, i64
 from staged.progress import WIDTH, progress_line
@@ -59,18 +62,20 @@ def emitted(live: int, *, leave: bool, turns: int = 3, prints: bool = False) -> 
     )
     names = {total: Name("total"), done: Name("done"), loss: Name("loss"), epoch: Name("epoch")}
     text = SimpleNamespace(operand=names.__getitem__, extent=str)
-    w = Writer()
+    code = CodeBuilder()
     parts = {"id": 1, "parts": ("epoch ", (0, "", ""))}
-    needs = emit_progress(w, Op("progress_start", [total, epoch], [], attrs=parts, effects=IO), text)
+    needs = emit_progress(code, Op("progress_start", [total, epoch], [], attrs=parts, effects=IO), text)
     assert "progress" in needs
-    with w.block("for (int64_t done = 1; done <= total; ++done)"):
-        w.line("const float loss = 0.5f * (float)done;")
+    with code.loop(Variable("done", INDEX), Literal("1"), Infix("+", Name("total"), Literal("1"))):
+        code.add(Declare(Variable("loss", scalar(f32)), Infix("*", Literal("0.5f"), Cast("float", Name("done")))))
         if prints:
-            w.line('ST_PUT(&line, "hello\\n");')
-            w.line("st_text_end(&line);")
+            line = Prefix("&", Name("line"))
+            code.do("ST_PUT", line, Literal(c_string("hello\n")))
+            code.do("st_text_end", line)
         shown = {"id": 1, "parts": ("loss ", (0, ".3f", ""))}
-        emit_progress(w, Op("progress_update", [done, loss], [], attrs=shown, effects=IO), text)
-    emit_progress(w, Op("progress_end", [], [], attrs={"id": 1, "leave": leave}, effects=IO), text)
+        emit_progress(code, Op("progress_update", [done, loss], [], attrs=shown, effects=IO), text)
+    emit_progress(code, Op("progress_end", [], [], attrs={"id": 1, "leave": leave}, effects=IO), text)
+    written = "\n".join(print_body(code.body))
     return f"""
     static st_host program;
     st_host *host = &program;
@@ -78,7 +83,7 @@ def emitted(live: int, *, leave: bool, turns: int = 3, prints: bool = False) -> 
     st_text line;
     st_text_begin(&line, host);
     const int64_t total = {turns}, epoch = 4;
-{w}
+{written}
 """
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.backends.c_family.unused import drop_unused_locals
 from staged.testing import assert_backends_agree
 
 X = np.array([1.5, 2.0, 3.0, 0.5])
@@ -108,28 +107,6 @@ def test_locals_that_nothing_reads_leave_the_text() -> None:
     assert "st_check_index" in text and not re.search(r"= st_check_index", text)
     with pytest.raises(IndexError):
         assert_backends_agree(program, X, 7)
-
-
-def test_unused_locals_are_told_from_members_and_comments() -> None:
-    lines = [
-        "int f(void) {",
-        "    double t;",
-        "    const int64_t a = st_check_index(host, 1, i, 4);",
-        "    const double b = 2.0;",
-        "    const double c = b + m->a;",
-        "    t = m->b;  // a",
-        "    return ST_OK;",
-        "}",
-    ]
-    assert drop_unused_locals(lines) == [
-        "int f(void) {",
-        "    double t;",
-        "    (void)t;",
-        "    st_check_index(host, 1, i, 4);",
-        "    t = m->b;  // a",
-        "    return ST_OK;",
-        "}",
-    ]
 
 
 def test_locals_called_like_those_of_the_entry_point() -> None:

@@ -12,15 +12,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from staged.backends.c_family.code.tree import Assign, CodeBuilder, Declare, If, Jump
+from staged.backends.c_family.code.types import INDEX, CType, Space, constants, pointer, scalar, word
 from staged.backends.c_family.expr import (
     Call,
+    Cast,
     Expr,
+    Group,
     Index,
     Infix,
+    Junction,
     Literal,
     Member,
     Name,
     Prefix,
+    Sizeof,
+    Variable,
+    call,
     infix_sum,
     literal,
     scaled,
@@ -32,7 +40,7 @@ from staged.backends.c_family.scalars import ARITHMETIC, COMPARISONS, OPPOSITES,
 from staged.backends.c_family.short_kernels import MOST_BYTES, element_write, is_zero_fill
 from staged.backends.c_family.support.clock import CLOCK_NAMES
 from staged.backends.c_family.value_uses import collected_into, count_uses, only_uses
-from staged.backends.c_family.writer import Names, Writer, c_string
+from staged.backends.c_family.writer import Names, c_string
 from staged.ir.buffers import Buffer, Plan, Stack
 from staged.ir.declaration import prims
 from staged.ir.names import name_of
@@ -42,17 +50,20 @@ from staged.ir.storage import is_tensor, structural_ops
 from staged.ir.types import CPU, Dim, Extent, FrameType, SequenceType, Shape, TensorType, bound, dims_of
 from staged.source import Position
 
+OK = Name("ST_OK")
+ERROR_KIND = Member(Name("host"), "error_kind")
+LEAVE = Jump("return", value=ERROR_KIND)
+"""Leaves a function with the error that `host` describes."""
+SEQUENCE = word("st_sequence")
+
 
 @dataclass
 class ProgramText:
     """The structure emitter's result for the program writer."""
 
-    body: Writer
+    body: CodeBuilder = field(default_factory=CodeBuilder)
     snippets: set[str] = field(default_factory=set)
     called: list[Op] = field(default_factory=list)
-    parallel: list[Op] = field(default_factory=list)
-    sites: list[Position | None] = field(default_factory=list)
-    constants: list[tuple[str, Value]] = field(default_factory=list)
 
 
 class BodyEmitter:
@@ -77,7 +88,7 @@ class BodyEmitter:
         self.call_kernel = call_kernel
         self.site_of = site_of
         self.check_nan = check_nan
-        self.text = ProgramText(Writer())
+        self.text = ProgramText()
         self.scalars: dict[Value, Expr] = {}
         self.pointers: dict[Value, Expr] = {}
         self.bases: dict[Value, Expr] = {}
@@ -91,13 +102,14 @@ class BodyEmitter:
         self.has_loops = any(op.declared.is_loop for op in structural_ops(function.block))
         self.last_where: Position | None = None
         self.collected_into = collected_into(function)
-        self.loop_trip: dict[Op, str] = {}
+        self.loop_trip: dict[Op, Name] = {}
         self.scalar_variables: dict[VariableRef, Expr] = {}
         self.sizes: dict[Dim, Expr] = {}
         """The sizes of dimensions, in the blocks that are open."""
 
     @property
-    def w(self) -> Writer:
+    def code(self) -> CodeBuilder:
+        """The statements, to which more are added."""
         return self.text.body
 
     # ---- names and places ----
@@ -110,24 +122,48 @@ class BodyEmitter:
         """Ask for support snippets by name."""
         self.text.snippets.update(snippets)
 
-    def c_type(self, value: Value) -> str:
+    def c_type(self, value: Value) -> CType:
+        """The type of a number or a handle, or of the elements of an array."""
         if isinstance(value.type, SequenceType):
-            return "st_sequence" if value in self.plan.handles.values else "int64_t"
-        return self.frame_type(value.type) if isinstance(value.type, FrameType) else value.tensor.dtype.c_name
+            return SEQUENCE if value in self.plan.handles.values else INDEX
+        return self.frame_type(value.type) if isinstance(value.type, FrameType) else scalar(value.tensor.dtype)
 
-    def variable(self, value: Value, name: str) -> str:
-        """The declaration of a C variable for a scalar, up to its value."""
-        c_type = self.c_type(value)
-        return f"{c_type}{name}" if c_type.endswith("*") else f"{c_type} {name}"
-
-    def constant(self, value: Value, name: str) -> str:
-        """The same for one that does not change."""
-        c_type = self.c_type(value)
-        return f"{c_type}const {name}" if c_type.endswith("*") else f"const {c_type} {name}"
-
-    def frame_type(self, type: FrameType) -> str:
+    def frame_type(self, type: FrameType) -> CType:
         """The C type of a frame: a pointer to its record."""
-        return f"const {self.frame_names[type.name]} *"
+        return pointer(word(self.frame_names[type.name]), Space.GLOBAL, is_const=True)
+
+    # ---- statements ----
+
+    def local(self, hint: str, type: CType, value: Expr | None = None, has_effects: bool = False) -> Name:
+        """Declare a local that does not change, under a fresh name."""
+        return self.declared(self.name(hint), type, value, has_effects=has_effects)
+
+    def changing(self, hint: str, type: CType, value: Expr | None = None) -> Name:
+        """Declare a local that may change, under a fresh name."""
+        return self.declared(self.name(hint), type, value, is_const=False)
+
+    def declared(
+        self, name: str, type: CType, value: Expr | None = None, is_const: bool = True, has_effects: bool = False
+    ) -> Name:
+        """Declare a local."""
+        variable = Variable(name, type)
+        self.code.add(Declare(variable, value, is_const, has_effects=has_effects))
+        return variable
+
+    def assign(self, target: Expr, value: Expr, op: str = "") -> None:
+        self.code.add(Assign(target, value, op))
+
+    def leave_with_error(self) -> None:
+        """Return the kind of the error that `host` describes."""
+        self.code.add(LEAVE)
+
+    def leave_if(self, condition: Expr, aligns: bool = False) -> None:
+        """Where a condition holds, return the kind of the error that `host` describes."""
+        self.code.add(If(condition, (LEAVE,), aligns=aligns))
+
+    def try_(self, call: Expr, aligns: bool = False) -> None:
+        """A call of a function that may fail."""
+        self.leave_if(Infix("!=", call, OK), aligns)
 
     def scalar(self, value: Value) -> Expr:
         """The C expression for a scalar or a handle; for another sequence, where it starts in its storage."""
@@ -162,12 +198,11 @@ class BodyEmitter:
         ):
             return
         self.last_where = position
-        self.w.comment(f"{position.short}  {position.text}")
+        self.code.comment(f"{position.short}  {position.text}")
 
     def fail_check(self) -> None:
         """After something that may have failed: stop the program."""
-        with self.w.block("if (host->error_kind != ST_OK)"):
-            self.w.line("return host->error_kind;")
+        self.leave_if(Infix("!=", ERROR_KIND, OK))
 
     # ---- scalars ----
 
@@ -186,7 +221,7 @@ class BodyEmitter:
             self.scalars[value] = expression
             return
         self.where(op.where)
-        self.declare(value, expression)
+        self.declare(value, expression, has_effects=bool(op.effects))
         if op.effects:
             self.fail_check()
 
@@ -209,10 +244,8 @@ class BodyEmitter:
             return False
         return not value.hint or use[1]
 
-    def declare(self, value: Value, expression: Expr) -> None:
-        name = self.name(name_of(value))
-        self.w.line(f"{self.constant(value, name)} = {expression};")
-        self.scalars[value] = Name(name)
+    def declare(self, value: Value, expression: Expr, has_effects: bool = False) -> None:
+        self.scalars[value] = self.local(name_of(value), self.c_type(value), expression, has_effects)
 
     # ---- dimensions ----
 
@@ -221,32 +254,38 @@ class BodyEmitter:
         dim: Dim = op.attrs["dim"]
         value = op.result
         self.where(op.where)
-        name = self.name(value.hint or dim.name)
-        self.w.line(f"const int64_t {name} = {self.scalar(op.operands[0])};")
-        self.scalars[value] = self.sizes[dim] = Name(name)
+        size = self.local(value.hint or dim.name, INDEX, self.scalar(op.operands[0]))
+        self.scalars[value] = self.sizes[dim] = size
         if not op.effects:
             return
         self.need("fail")
-        with self.w.block(f"if ({name} < 0 || {name} > {op.attrs['most']})"):
-            message = f"dimension `{dim.name}` is %lld, it may be 0 to {op.attrs['most']}"
+        most = op.attrs["most"]
+        ends = Infix("<", size, Literal("0")), Infix(">", size, Literal(str(most)))
+        with self.code.branch(Junction("||", ends)):
+            message = Literal(c_string(f"dimension `{dim.name}` is %lld, it may be 0 to {most}"))
             site = self.site_of(op.where)
-            self.w.line(f"st_fail(host, ST_VALUE_ERROR, {site}, {c_string(message)}, (long long){name});")
-            self.w.line("return host->error_kind;")
+            self.code.do("st_fail", "host", "ST_VALUE_ERROR", site, message, Cast("long long", size))
+            self.leave_with_error()
 
     def extent(self, extent: Extent) -> Expr:
         """The size of an axis: a number, or the name of what holds it."""
         return self.sizes[extent] if isinstance(extent, Dim) else Literal(str(extent))
 
-    def count(self, type: TensorType) -> str:
-        """The number of elements that a value of this type has, as C of type size_t or a literal.
+    def count(self, type: TensorType) -> Expr:
+        """The number of elements that a value of this type has, of type size_t or a literal.
 
         Where its dimension has no size (it is only passed on), the room that it has.
         """
         (dim,) = dims_of(type) or (None,)
         if dim is None or dim not in self.sizes:
-            return str(type.size)
+            return Literal(str(type.size))
         row = type.size // bound(dim)
-        return f"(size_t){self.sizes[dim]}" + (f" * {row}" if row != 1 else "")
+        size = Cast("size_t", self.sizes[dim])
+        return size if row == 1 else Infix("*", size, Literal(str(row)))
+
+    def nbytes(self, type: TensorType) -> Expr:
+        """The number of bytes that they have."""
+        return Infix("*", self.count(type), Sizeof(type.dtype.c_name))
 
     # ---- views ----
 
@@ -258,9 +297,7 @@ class BodyEmitter:
             self.pointers[value] = base
             return
         self.where(op.where)
-        name = self.name(name_of(value))
-        self.w.line(f"const {self.c_type(value)} *const {name} = {Infix('+', base, offset)};")
-        self.pointers[value] = Name(name)
+        self.pointers[value] = self.local(name_of(value), constants(value.tensor.dtype), Infix("+", base, offset))
 
     def emit_element(self, op: Op) -> None:
         """An array of one element as the number it holds."""
@@ -299,12 +336,10 @@ class BodyEmitter:
             if is_tensor(result):
                 outputs.append(self.pointer(result))
             else:
-                name = self.name(name_of(result))
                 # A kernel that may fail can leave before it has a result, and compilers see that.
-                begun = f" = {literal(0, result.tensor.dtype)}" if op.effects or may_fail else ""
-                self.w.line(f"{self.c_type(result)} {name}{begun};")
-                self.scalars[result] = Name(name)
-                outputs.append(Prefix("&", Name(name)))
+                begun = literal(0, result.tensor.dtype) if op.effects or may_fail else None
+                name = self.scalars[result] = self.changing(name_of(result), self.c_type(result), begun)
+                outputs.append(Prefix("&", name))
         inputs = [self.operand(operand) for operand in op.operands]
         self.text.called.append(op)
         self.call_kernel(self, op, inputs, outputs)
@@ -321,7 +356,7 @@ class BodyEmitter:
             return False
         if is_zero_fill(op) and op.result.tensor.nbytes <= MOST_BYTES:
             type = op.result.tensor
-            self.w.statement(f"memset({self.pointer(op.result)}, 0, {self.count(type)} * sizeof({type.dtype.c_name}));")
+            self.code.do("memset", self.pointer(op.result), 0, self.nbytes(type), breaks_lines=True)
             return True
         write = element_write(op)
         if write is None or str(self.pointer(op.result)) != str(self.pointer(op.operands[write.array])):
@@ -329,7 +364,7 @@ class BodyEmitter:
         terms = [scaled(self.scalar(op.operands[start]), stride) for start, stride in write.starts]
         place = infix_sum([term for term in terms if term is not None and str(term) != "0"])
         value = self.scalar(op.operands[write.value])
-        self.w.line(f"{Index(self.pointer(op.result), place)} = {value};")
+        self.assign(Index(self.pointer(op.result), place), value)
         if self.check_nan:
             self.emit_finite_check(op.result, op.blocks[0].end.operands[0], self.pointer(op.result))
         return True
@@ -341,11 +376,10 @@ class BodyEmitter:
             return
         self.need(f"check_finite_{dtype}")
         where = made.producer.where if made.producer is not None else None
-        name = c_string(result.hint or made.hint or (made.producer.name if made.producer else "a value"))
-        site = self.site_of(where)
-        count = self.count(result.tensor).replace("(size_t)", "")
-        with self.w.block(f"if (!st_check_finite_{dtype}(host, {site}, {name}, {pointer}, {count}))"):
-            self.w.line("return host->error_kind;")
+        name = Literal(c_string(result.hint or made.hint or (made.producer.name if made.producer else "a value")))
+        count = without_cast(self.count(result.tensor))
+        check = call(f"st_check_finite_{dtype}", "host", self.site_of(where), name, pointer, count)
+        self.leave_if(Prefix("!", check))
 
     # ---- Variables ----
 
@@ -355,7 +389,7 @@ class BodyEmitter:
         if not is_tensor(value):
             self.where(op.where)
             if "note" in op.attrs:
-                self.w.comment(op.attrs["note"])
+                self.code.comment(op.attrs["note"])
             self.declare(value, self.variable_scalar(variable))
         elif op in self.plan.copied_reads:
             self.where(op.where)
@@ -366,7 +400,7 @@ class BodyEmitter:
         (value,) = op.operands
         if not is_tensor(value):
             self.where(op.where)
-            self.assign(self.variable_scalar(variable), self.scalar(value))
+            self.update(self.variable_scalar(variable), self.scalar(value))
             return
         target = self.variable_pointer(variable)
         if str(target) != str(self.pointer(value)):
@@ -389,50 +423,48 @@ class BodyEmitter:
                 return self.field(buffer)
         raise AssertionError(f"variable {variable.name} has no buffer")
 
-    def assign(self, target: Expr, source: Expr) -> None:
+    def update(self, target: Expr, source: Expr) -> None:
+        """Assign a value, as `target += value` where it is one."""
         match source:
             case Infix(op, left, right) if op in "+-*/" and str(left) == str(target):
-                self.w.line(f"{target} {op}= {right};")
+                self.assign(target, right, op)
             case _:
-                self.w.line(f"{target} = {source};")
+                self.assign(target, source)
 
     def copy(self, target: Expr, source: Expr, type: TensorType) -> None:
         self.need("memcpy")
-        self.w.line(f"memcpy({target}, {source}, {self.count(type)} * sizeof({type.dtype.c_name}));")
+        self.code.do("memcpy", target, source, self.nbytes(type))
 
     def settled(self, expression: Expr, hint: str) -> Expr:
         """A name or literal, so that C reading it on every iteration repeats neither work nor effects."""
         if isinstance(expression, Name | Literal) or literal_int(expression) is not None:
             return expression
-        name = self.name(hint)
-        self.w.line(f"const int64_t {name} = {expression};")
-        return Name(name)
+        return self.local(hint, INDEX, expression)
 
     # ---- results, effects ----
 
     def emit_print(self, op: Op) -> None:
         self.where(op.where)
         if op.attrs.get("file") == "file":
-            self.need(*emit_file_print(self.w, op, self, self.site_of(op.where)))
+            self.need(*emit_file_print(self.code, op, self, self.site_of(op.where)))
         else:
-            self.need(*emit_print(self.w, op, self))
+            self.need(*emit_print(self.code, op, self))
 
     def emit_file_open(self, op: Op) -> None:
         self.where(op.where)
         name = self.name(name_of(op.result))
-        self.need(*emit_file_open(self.w, op, self, self.site_of(op.where), name))
+        self.need(*emit_file_open(self.code, op, self, self.site_of(op.where), name))
         self.fail_check()
         self.scalars[op.result] = Name(name)
 
     def emit_file_close(self, op: Op) -> None:
         self.where(op.where)
         self.need("files")
-        with self.w.block(f"if (!st_file_close(host, {self.site_of(op.where)}, {self.scalar(op.operands[0])}))"):
-            self.w.line("return host->error_kind;")
+        self.leave_if(Prefix("!", call("st_file_close", "host", self.site_of(op.where), self.scalar(op.operands[0]))))
 
     def emit_progress(self, op: Op) -> None:
         self.where(op.where)
-        self.need(*emit_progress(self.w, op, self))
+        self.need(*emit_progress(self.code, op, self))
 
     emit_progress_start = emit_progress_update = emit_progress_end = emit_progress
 
@@ -445,10 +477,10 @@ class BodyEmitter:
 
     def emit_assert(self, op: Op) -> None:
         self.where(op.where)
-        with self.w.block(f"if ({self.negated(op.operands[0])})"):
+        with self.code.branch(self.negated(op.operands[0])):
             kind = op.attrs.get("kind", "assertion")
             self.fail(op, kind, op.operands[1:], "assertion failed" if kind == "assertion" else "")
-            self.w.line("return host->error_kind;")
+            self.leave_with_error()
 
     def negated(self, condition: Value) -> Expr:
         """The negation of a condition. `!(a < b)` is not `a >= b`, since one may be NaN, unless they are integers."""
@@ -465,7 +497,7 @@ class BodyEmitter:
 
     def emit_raise(self, op: Op) -> None:
         self.where(op.where)
-        with self.w.block(""):
+        with self.code.block():
             self.fail(op, op.attrs["kind"], op.operands, "")
 
     def fail(self, op: Op, kind: str, values: tuple[Value, ...], what: str) -> None:
@@ -475,7 +507,7 @@ class BodyEmitter:
         parts = op.attrs.get("parts", ())
         if what:
             parts = (f"{what}: ", *parts) if parts else (what,)
-        self.need(*emit_failure(self.w, kind, parts, values, self.site_of(op.where), self))
+        self.need(*emit_failure(self.code, kind, parts, values, self.site_of(op.where), self))
 
 
 # ---- small questions ----------------------------------------------------------------------------
@@ -487,6 +519,21 @@ def _strides(shape: Shape) -> list[int]:
         strides.append(stride)
         stride *= bound(extent)
     return strides[::-1]
+
+
+def signed(count: Expr) -> Expr:
+    """A number of elements of type size_t as one of type int64_t."""
+    return count if isinstance(count, Literal) else Cast("int64_t", Group(count))
+
+
+def without_cast(count: Expr) -> Expr:
+    """A number of elements as a signed number."""
+    match count:
+        case Cast(_, size):
+            return size
+        case Infix(op, Cast(_, size), row):
+            return Infix(op, size, row)
+    return count
 
 
 def literal_int(expression: Expr) -> int | None:

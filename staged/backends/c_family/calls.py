@@ -5,19 +5,17 @@ Tested by `tests/backends/native/test_functions.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from staged.backends.c_family.expr import Expr, Name, Prefix, literal
-from staged.backends.c_family.frames import FrameEmitter
-from staged.backends.c_family.writer import INDENT
+from staged.backends.c_family.body import OK
+from staged.backends.c_family.code.tree import Jump
+from staged.backends.c_family.expr import Expr, Name, Prefix, call, literal
+from staged.backends.c_family.frames import NOTHING, FrameEmitter
 from staged.ir.nodes import End, Function, Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.types import FrameType, TensorType
 from staged.ir.views import Call
-
-WIDTH = 116
-"""Columns of a line of generated text, where it can be broken."""
 
 
 @dataclass(frozen=True)
@@ -47,28 +45,13 @@ class Signature:
         return [*self.state, ("st_host *", "host"), *self.params, *own]
 
 
-def broken(head: str, parts: Sequence[str], tail: str, width: int) -> list[str]:
-    """`head part, part, ... tail` in lines of at most `width` columns, where that can be; later ones stand below the
-    first part.
-    """
-    indent = " " * len(head)
-    lines, line = [], head
-    for number, part in enumerate(parts):
-        piece = part + (tail if number == len(parts) - 1 else ", ")
-        if number and len(line) + len(piece.rstrip()) > width:
-            lines.append(line.rstrip())
-            line = indent
-        line += piece
-    return [*lines, line if parts else line + tail]
-
-
 class CallEmitter(FrameEmitter):
     """Emits calls and returns. `results` are the places of the function's results, as pointers."""
 
     signatures: Mapping[str, Signature]
     results: list[Expr]
-    mark: str = ""
-    """The name of the mark in the store at the function's entry, to which it is reset; empty if it is not."""
+    mark: Name | None = None
+    """The mark in the store at the function's entry, to which it is reset; None if it is not."""
 
     def emit_call(self, op: Op) -> None:
         """`if (f(m, host, arguments, results) != ST_OK) return`, with what is made in place brought there before."""
@@ -92,23 +75,15 @@ class CallEmitter(FrameEmitter):
         ]
         own = [place for result, place in enumerate(places) if result not in callee.in_place]
         state = [Name(name) for _, name in callee.state]
-        values = list(map(str, [*state, Name("host"), *arguments, *own]))
-        indent = len(INDENT) * self.w.depth
-        lines = broken(f"if ({callee.name}(", values, ") != ST_OK)", WIDTH - indent)
-        for line in lines[:-1]:
-            self.w.line(line)
-        with self.w.block(lines[-1]):
-            self.w.line("return host->error_kind;")
+        self.try_(call(callee.name, *state, "host", *arguments, *own), aligns=True)
 
     def declare_scalar_result(self, value: Value) -> None:
         """A C variable for a number that a call gives."""
-        name = self.name(value.hint)
         # A call that fails leaves before it has a result, and compilers see that.
-        begun: object = "NULL" if isinstance(value.type, FrameType) else "{NULL, 0}"
+        begun: Expr = Name("NULL") if isinstance(value.type, FrameType) else NOTHING
         if isinstance(value.type, TensorType):
             begun = literal(0, value.type.dtype)
-        self.w.line(f"{self.variable(value, name)} = {begun};")
-        self.scalars[value] = Name(name)
+        self.scalars[value] = self.changing(value.hint, self.c_type(value), begun)
 
     def emit_return(self, end: End) -> None:
         """Every result to its place, then leave."""
@@ -123,15 +98,15 @@ class CallEmitter(FrameEmitter):
             if (end, index) in self.plan.staging:
                 continue
             if not is_tensor(value):
-                self.w.line(f"*{target} = {self.scalar(value)};")
+                self.assign(Prefix("*", target), self.scalar(value))
             elif str(self.pointer(value)) != str(target):
                 self.copy(target, self.pointer(value), value.tensor)
         for index, temporary, type in late:
             self.copy(self.results[index], self.field(temporary), type)
-        if self.mark:
+        if self.mark is not None:
             self.release_store(self.mark)
         self.before_return(end)
-        self.w.line("return ST_OK;")
+        self.code.add(Jump("return", value=OK))
 
     def begin_function(self) -> None:
         """Code at the beginning of a back end's functions: none here."""

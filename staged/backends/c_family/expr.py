@@ -161,6 +161,48 @@ class Place(Expr):
     device: Device
 
 
+@dataclass(frozen=True, slots=True)
+class Field(Expr):
+    """`.name = value`, an item of a struct's value."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Sizeof(Expr):
+    """`sizeof(type)`."""
+
+    type: str
+
+
+Argument = Expr | str | int
+"""An argument as a call takes it: an expression, a name, or a number."""
+
+
+def argument(given: Argument) -> Expr:
+    """The expression of an argument."""
+    return given if isinstance(given, Expr) else Name(given) if isinstance(given, str) else Literal(str(given))
+
+
+def call(function: str, *arguments: Argument) -> Call:
+    """`function(arguments)`."""
+    return Call(function, tuple(map(argument, arguments)))
+
+
+def member(base: str, *names: str) -> Expr:
+    """`base->a->b`."""
+    found: Expr = Name(base)
+    for name in names:
+        found = Member(found, name)
+    return found
+
+
+def size_of(count: int, type: str) -> Expr:
+    """The bytes of so many elements of a type."""
+    return Sizeof(type) if count == 1 else Infix("*", Literal(str(count)), Sizeof(type))
+
+
 class Words:
     """The spelling of names: unchanged in C."""
 
@@ -250,6 +292,8 @@ _PRINTED: dict[type[Expr], Callable[[Any, Words], tuple[str, int]]] = {
     Conditional: _print_conditional,
     Junction: _print_junction,
     Place: lambda expr, words: _PRINTED[type(expr.expr)](expr.expr, words),
+    Field: lambda expr, words: (f".{expr.name} = {print_expr(expr.value, 0, words)}", 0),
+    Sizeof: lambda expr, words: (f"sizeof({expr.type})", _POSTFIX),
     Group: lambda expr, words: (f"({print_expr(expr.operand, 0, words)})", _POSTFIX),
     Items: _print_items,
     Scaled: lambda expr, words: (f"{print_expr(expr.size, _BINARY['*'], words)} * {expr.factor}", _BINARY["*"]),
@@ -282,6 +326,7 @@ _PARTS: dict[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
     Cast: lambda expr: (expr.operand,),
     Group: lambda expr: (expr.operand,),
     Place: lambda expr: (expr.expr,),
+    Field: lambda expr: (expr.value,),
     Call: lambda expr: expr.arguments,
     Junction: lambda expr: expr.terms,
     Items: lambda expr: expr.items,

@@ -5,14 +5,28 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from staged.artifact import Parameter
+from staged.backends.c_family.body import ERROR_KIND, OK, literal_int
+from staged.backends.c_family.code.printer import print_body
+from staged.backends.c_family.code.tree import (
+    Assign,
+    CodeBuilder,
+    Comment,
+    Declare,
+    DeclareStruct,
+    Statement,
+    Unused,
+)
+from staged.backends.c_family.code.types import BYTES, Space, pointer, scalar, word
+from staged.backends.c_family.code.unused import drop_unused_locals, names_used
+from staged.backends.c_family.code.uses import functions_called
 from staged.backends.c_family.constants import ConstantInputs, emit_constant_table
-from staged.backends.c_family.frames import field_origins, frame_text
+from staged.backends.c_family.expr import Expr, Literal, Name, Prefix, Variable, member, names_in
+from staged.backends.c_family.frames import FRAMES, field_origins, frame_text
 from staged.backends.c_family.functions import CFunction, prototypes, stack_bytes, write_function, write_locals
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
@@ -21,7 +35,6 @@ from staged.backends.c_family.support.iso_c import iso_c_form
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.team import team_definitions
 from staged.backends.c_family.support.vectors import width_snippet
-from staged.backends.c_family.unused import drop_unused_locals
 from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.ir.buffers import Buffer, Plan, Stack, aligned
 from staged.ir.machine import Machine
@@ -38,7 +51,7 @@ class State:
 
     c_type: str
     name: str
-    value: str
+    value: Expr
     note: str
     device: Device = CPU
 
@@ -107,11 +120,13 @@ class ProgramFile:
         self.write_constants(constants, structure)
         lines = {line for line in includes if line.startswith("#define")}
         lines |= {"#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>"}
-        bodies = [line for made in self.program.functions.values() for line in made.structure.w.lines]
-        texts = [*constants.lines, *bodies, *structure.w.lines, *(kernel.text for kernel in kernels)]
-        if any("memcpy(" in text or "memset(" in text for text in texts):
+        texts = [*constants.lines, *(kernel.text for kernel in kernels)]
+        structures = [*(made.structure for made in self.program.functions.values()), structure]
+        called = {name for each in structures for name in functions_called(each.code.body)}
+        used = {name for each in structures for name in names_used(each.code.body)}
+        if called & {"memcpy", "memset"} or any("memcpy(" in text or "memset(" in text for text in texts):
             lines.add("#include <string.h>")
-        if any("INFINITY" in text or "NAN" in text for text in texts):
+        if used & {"INFINITY", "NAN"} or any("INFINITY" in text or "NAN" in text for text in texts):
             lines.add("#include <math.h>")
         for line in sorted(lines, key=lambda line: (not line.startswith("#define"), line)):
             w.line(line)
@@ -273,63 +288,62 @@ class ProgramFile:
             for state in self.program.state:
                 w.line(f"{state.declaration:<{width}}  // {safe_comment(state.note)}")
 
-    def write_first_values(
-        self, w: Writer, inner: Sequence[tuple[VariableRef, str]], structure: StructureEmitter
+    def add_first_values(
+        self, code: CodeBuilder, inner: Sequence[tuple[VariableRef, str]], structure: StructureEmitter
     ) -> None:
         """Reset the state of an earlier call, and initialise the program's own numeric Variables."""
         for made in self.program.functions.values():
             for stack in made.plan.stacks:
-                w.line(f"st_stack_reset({made.structure.field(stack)});")
+                code.do("st_stack_reset", made.structure.field(stack))
         for variable, name in inner:
-            w.line(f"{variable.type.dtype.c_name} {name} = {_first_value(structure.w.lines, name) or '0'};")
+            value = _first_value(structure.code.body, name) or Literal("0")
+            code.add(Declare(Variable(name, scalar(variable.type.dtype)), value, is_const=False))
 
-    def write_begin(self, w: Writer) -> None:
-        """Write a back end's code that precedes the setup of buffers: none here."""
+    def add_begin(self, code: CodeBuilder) -> None:
+        """Add a back end's statements that precede the setup of buffers: none here."""
         return
 
+    def entry_body(self, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> list[Statement]:
+        """The statements of the entry: what they find set up, then those of the program's ops."""
+        code = CodeBuilder()
+        if self.program.is_recursive:
+            args = pointer(word(f"{self.program.name}_args"), Space.GLOBAL, is_const=True)
+            code.add(Declare(Variable("args", args), Name("given")))
+        self.add_begin(code)
+        late = add_shared_scalars(code, self.program.state, inner)
+        uses_arena = any("base" in names_in(state.value) for state in self.program.state)
+        if uses_arena:
+            code.add(Declare(Variable("base", BYTES), Name("arena")))
+        else:
+            code.add(Unused((Name("arena"),)))
+        if self.program.state:
+            buffers = Variable("buffers", word("Buffers"))
+            code.add(DeclareStruct(buffers, tuple((state.name, state.value) for state in self.program.state)))
+            struct = pointer(buffers.type, Space.GLOBAL, is_const=True)
+            code.add(Declare(Variable("m", struct), Prefix("&", buffers)))
+        if not self.program.is_recursive:
+            add_no_error(code)
+        if not self.program.parameters:
+            code.add(Unused((Name("args"),)))
+        if self.program.uses_store:
+            code.do("st_frames_release", FRAMES, 0)
+        self.add_first_values(code, late, structure)
+        return [*code.body, *structure.code.body]
+
     def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
-        begin = len(w.lines)
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
         body, own = head, ""
         if self.program.is_recursive:
             own = self.program.names.fresh(f"{self.program.name}_body")
             body = f"static int {own}(const void *given, void *arena, st_host *host)"
             w.comment(f"What `{self.program.name}` does, on the program's own stack.")
-            begin += 1
         around, inside = body, ""
         if "files" in structure.text.snippets:
             inside = self.program.names.fresh(f"{self.program.name}_with_files")
             given = "void *given" if self.program.is_recursive else f"{self.program.name}_args *args"
             body = f"static int {inside}(const {given}, void *arena, st_host *host)"
         with w.block(body):
-            if self.program.is_recursive:
-                w.line(f"const {self.program.name}_args *const args = given;")
-            self.write_begin(w)
-            shared = {state.value for state in self.program.state}
-            early = [(variable, name) for variable, name in inner if f"&{name}" in shared]
-            for variable, name in early:
-                w.line(f"{variable.type.dtype.c_name} {name} = 0;")
-            if self.program.state:
-                if any("base" in state.value for state in self.program.state):
-                    w.line("unsigned char *const base = arena;")
-                else:
-                    w.line("(void)arena;")
-                with w.block("const Buffers buffers =", ";"):
-                    for state in self.program.state:
-                        w.line(f".{state.name} = {state.value},")
-                w.line("const Buffers *const m = &buffers;")
-            else:
-                w.line("(void)arena;")
-            if not self.program.is_recursive:
-                w.line("host->error_kind = ST_OK;")
-                w.line("host->error_claimed = 0;")
-            if not self.program.parameters:
-                w.line("(void)args;")
-            if self.program.uses_store:
-                w.line("st_frames_release(m->frames, 0);")
-            self.write_first_values(w, [pair for pair in inner if pair not in early], structure)
-            w.lines += structure.w.lines
-        w.lines[begin:] = drop_unused_locals(w.lines[begin:])
+            w.lines += print_body(drop_unused_locals(self.entry_body(structure, inner)))
         if inside:
             w.line()
             w.comment("Files that are still open are closed, however the program ends.")
@@ -343,17 +357,39 @@ class ProgramFile:
                 w.line(f"return st_run_on_stack({place}, STACK_RESERVE, {own}, args, arena, host);")
 
 
-def _first_value(lines: list[str], name: str) -> str:
-    """The number that a function's first statement assigns to `name`, which it then need not;
-    nothing if it does not."""
-    for number, line in enumerate(lines):
-        if line.lstrip().startswith("//"):
-            continue
-        found = re.fullmatch(rf" *{name} = (-?\d+);", line)
-        if found:
-            del lines[number]
-        return found[1] if found else ""
-    return ""
+def _first_value(body: list[Statement], name: str) -> Expr | None:
+    """The integer that a function's first statement assigns to `name`, which it then need not;
+    None if it does not."""
+    for number, statement in enumerate(body):
+        match statement:
+            case Comment():
+                continue
+            case Assign(Name(text), value, "") if text == name and literal_int(value) is not None:
+                del body[number]
+                return value
+        return None
+    return None
+
+
+def add_shared_scalars(
+    code: CodeBuilder, state: Sequence[State], inner: list[tuple[VariableRef, str]]
+) -> list[tuple[VariableRef, str]]:
+    """Declare the numeric Variables whose addresses are in the program's state; returns the others."""
+    shared = {
+        each.value.operand.text
+        for each in state
+        if isinstance(each.value, Prefix) and isinstance(each.value.operand, Name)
+    }
+    early = [(variable, name) for variable, name in inner if name in shared]
+    for variable, name in early:
+        code.add(Declare(Variable(name, scalar(variable.type.dtype)), Literal("0"), is_const=False))
+    return [pair for pair in inner if pair not in early]
+
+
+def add_no_error(code: CodeBuilder) -> None:
+    """Add what forgets the errors of an earlier call."""
+    code.add(Assign(ERROR_KIND, OK))
+    code.add(Assign(member("host", "error_claimed"), Literal("0")))
 
 
 def describe(buffer: Buffer) -> str:

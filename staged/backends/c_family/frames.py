@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from staged.backends.c_family.expr import Expr, Index, Infix, Items, Literal, Member, Name, Prefix, scaled
+from staged.backends.c_family.body import SEQUENCE
+from staged.backends.c_family.code.types import INDEX, CType, Space, constants, pointer, scalar, word
+from staged.backends.c_family.expr import (
+    Argument,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Infix,
+    Items,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    Sizeof,
+    call,
+    member,
+    scaled,
+    size_of,
+)
 from staged.backends.c_family.residuals import ResidualEmitter
 from staged.backends.c_family.writer import safe_comment
 from staged.ir.buffers import Plan, Stack
@@ -17,6 +36,11 @@ from staged.ir.types import CPU, FrameType, SequenceType, TensorType, Type, shap
 from staged.ir.views import Call, Loop
 from staged.source import Position
 
+FRAMES = member("m", "frames")
+"""The program's store."""
+NOTHING = Items((Name("NULL"), Literal("0")))
+"""A handle of no elements."""
+
 
 class FrameEmitter(ResidualEmitter):
     """Emits frames and handles. `frame_fields` has, by record, the C names of a frame's fields."""
@@ -27,65 +51,52 @@ class FrameEmitter(ResidualEmitter):
 
     # ---- types ----
 
-    def item_type(self, type: SequenceType) -> str:
+    def item_type(self, type: SequenceType) -> CType:
         """The C type of what an array of elements consists of."""
         element = type.element
         if isinstance(element, SequenceType):
-            return "st_sequence"
-        return self.frame_type(element) if isinstance(element, FrameType) else element.dtype.c_name
+            return SEQUENCE
+        return self.frame_type(element) if isinstance(element, FrameType) else scalar(element.dtype)
 
-    def item_bytes(self, type: SequenceType) -> str:
-        """The size of one element, as C writes it."""
+    def item_bytes(self, type: SequenceType) -> Expr:
+        """The size of one element."""
         element = type.element
-        count = element.size if isinstance(element, TensorType) else 1
-        return f"{'' if count == 1 else f'{count} * '}sizeof({self.item_type(type)})"
+        return size_of(element.size if isinstance(element, TensorType) else 1, self.item_type(type).text)
 
     def is_handle(self, value: Value) -> bool:
         return value in self.plan.handles.values
 
-    def try_(self, call: str) -> None:
-        """A call of a support function that may fail."""
-        with self.w.block(f"if ({call} != ST_OK)"):
-            self.w.line("return host->error_kind;")
-
     def new_handle(self, hint: str) -> Name:
-        name = Name(self.name(hint))
         self.need("sequence")
-        self.w.line(f"st_sequence {name} = {{NULL, 0}};")
-        return name
+        return self.changing(hint, SEQUENCE, NOTHING)
 
-    def items(self, handle: Expr, type: SequenceType, written: bool = False) -> str:
+    def items(self, handle: Expr, type: SequenceType, written: bool = False) -> Expr:
         """The elements of a handle as a C array."""
-        item = self.item_type(type)
-        if written:
-            array = f"{item}*" if item.endswith("*") else f"{item} *"
-        else:
-            array = f"{item}const *" if item.endswith("*") else f"const {item} *"
-        return f"(({array}){Member(handle, 'data', False)})"
+        array = pointer(self.item_type(type), Space.GLOBAL, is_const=not written)
+        return Group(Cast(array, Member(handle, "data", False)))
 
     # ---- sequences ----
 
-    def sequence_call(self, name: str, value: Value, arguments: str) -> str:
+    def sequence_call(self, name: str, value: Value, *arguments: Argument) -> Expr:
         """The call of a support function for sequences (make, zeros, copy, take) that gives one like `value`."""
-        return f"st_sequence_{name}(host, m->frames, {arguments})"
+        return call(f"st_sequence_{name}", "host", FRAMES, *arguments)
 
-    def begin_trips(self, op: Op, index: str) -> str:
+    def begin_trips(self, op: Op, index: Name | None) -> Name | None:
         results = [result for result in Loop(op).collected if self.is_handle(result)]
         if not results:
             return super().begin_trips(op, index)
-        index = super().begin_trips(op, "")  # it is needed after the loop
+        index = super().begin_trips(op, None)  # it is needed after the loop
         for result in results:
             assert isinstance(result.type, SequenceType)
             stack = self.plan.sequences.get(result)
             if isinstance(stack, Stack):
                 self.need("sequence_take")
-                name = self.name("first")
-                self.w.line(f"const int64_t {name} = {self.field(stack)}->length;")
-                self.bases[result] = Name(name)
+                self.bases[result] = self.local("first", INDEX, Member(self.field(stack), "length"))
             else:
                 handle = self.new_handle(result.hint or "history")
                 count, item = result.type.bound, self.item_bytes(result.type)
-                self.try_(self.sequence_call("make", result, f"{count}, {item}, &{handle}"))
+                assert count is not None, "what may be of any length is on a stack"
+                self.try_(self.sequence_call("make", result, count, item, Prefix("&", handle)))
                 self.scalars[result] = handle
         return index
 
@@ -96,8 +107,8 @@ class FrameEmitter(ResidualEmitter):
         if not self.is_handle(result):
             return super().slot(op, result, type)
         assert isinstance(result.type, SequenceType)
-        items = Name(self.items(self.scalars[result], result.type, written=True))
-        return Infix("+", items, scaled(Name(self.loop_trip[op]), type.size) or Literal("0"))
+        items = self.items(self.scalars[result], result.type, written=True)
+        return Infix("+", items, scaled(self.loop_trip[op], type.size) or Literal("0"))
 
     def collect_one(self, op: Op, result: Value, value: Value) -> None:
         if not self.is_handle(result):
@@ -109,16 +120,14 @@ class FrameEmitter(ResidualEmitter):
             if is_tensor(value):
                 source: Expr = self.pointer(value)
             else:
-                name = self.name("kept")
-                self.w.line(f"{self.constant(value, name)} = {self.scalar(value)};")
-                source = Prefix("&", Name(name))
+                source = Prefix("&", self.local("kept", self.c_type(value), self.scalar(value)))
             self.try_(self.pushed(stack, source, self.item_bytes(result.type), stack.element))
             return
         if is_tensor(value):
             self.keep(op, result, value)
         else:
-            trip, items = Name(self.loop_trip[op]), self.items(self.scalars[result], result.type, written=True)
-            self.w.line(f"{Index(Name(items), trip)} = {self.scalar(value)};")
+            items = self.items(self.scalars[result], result.type, written=True)
+            self.assign(Index(items, self.loop_trip[op]), self.scalar(value))
 
     def finish_handles(self, op: Op) -> None:
         """After a loop: how long what it has collected is, and out of the stacks with it."""
@@ -130,10 +139,10 @@ class FrameEmitter(ResidualEmitter):
             if isinstance(stack, Stack):
                 handle = self.new_handle(result.hint or "history")
                 first, item = self.bases[result], self.item_bytes(result.type)
-                self.try_(self.sequence_call("take", result, f"{self.field(stack)}, {first}, {item}, &{handle}"))
+                self.try_(self.sequence_call("take", result, self.field(stack), first, item, Prefix("&", handle)))
                 self.scalars[result] = handle
             else:
-                self.w.line(f"{Member(self.scalars[result], 'length', False)} = {self.loop_trip[op]};")
+                self.assign(Member(self.scalars[result], "length", False), self.loop_trip[op])
 
     def emit_sequence_empty(self, op: Op) -> None:
         if self.is_handle(op.result):
@@ -150,15 +159,12 @@ class FrameEmitter(ResidualEmitter):
         assert isinstance(sequence.type, SequenceType)
         self.where(op.where)
         value = op.result
-        items, trip = Name(self.items(self.scalar(sequence), sequence.type)), self.scalar(index)
-        name = self.name(value.hint)
+        items, trip = self.items(self.scalar(sequence), sequence.type), self.scalar(index)
         if is_tensor(value):
             offset = scaled(trip, value.tensor.size) or Literal("0")
-            self.w.line(f"const {value.tensor.dtype.c_name} *const {name} = {Infix('+', items, offset)};")
-            self.pointers[value] = Name(name)
+            self.pointers[value] = self.local(value.hint, constants(value.tensor.dtype), Infix("+", items, offset))
         else:
-            self.w.line(f"{self.constant(value, name)} = {Index(items, trip)};")
-            self.scalars[value] = Name(name)
+            self.scalars[value] = self.local(value.hint, self.c_type(value), Index(items, trip))
 
     def emit_sequence_zeros(self, op: Op) -> None:
         """Zeros of the same lengths."""
@@ -166,7 +172,7 @@ class FrameEmitter(ResidualEmitter):
         handle = self.new_handle(op.result.hint or "zeros")
         self.where(op.where)
         like = self.scalar(op.operands[0])
-        self.try_(self.sequence_call("zeros", op.result, f"{like}, {depth}, {item}, &{handle}"))
+        self.try_(self.sequence_call("zeros", op.result, like, depth, item, Prefix("&", handle)))
         self.scalars[op.result] = handle
 
     def emit_sequence_add(self, op: Op) -> None:
@@ -175,20 +181,20 @@ class FrameEmitter(ResidualEmitter):
         self.where(op.where)
         handle = self.taken(op, 0, sequence)
         assert isinstance(sequence.type, SequenceType)
-        place = Index(Name(self.items(handle, sequence.type, written=True)), self.scalar(index))
+        place = Index(self.items(handle, sequence.type, written=True), self.scalar(index))
         if isinstance(element.type, SequenceType):
             self.add_sequences(op, place, self.scalar(element), element.type)
         elif isinstance(element.type, FrameType):
             # A frame has one maker: what is there is NULL, or what is added is.
-            with self.w.block(f"if ({self.scalar(element)} != NULL)"):
-                self.w.line(f"{place} = {self.scalar(element)};")
+            with self.code.branch(Infix("!=", self.scalar(element), Name("NULL"))):
+                self.assign(place, self.scalar(element))
         elif is_tensor(element):
             type = element.tensor
             offset = scaled(self.scalar(index), type.size) or Literal("0")
-            target = Infix("+", Name(self.items(handle, sequence.type, written=True)), offset)
+            target = Infix("+", self.items(handle, sequence.type, written=True), offset)
             self.add_numbers(op, target, self.pointer(element), type)
         else:
-            self.w.line(f"{place} += {self.scalar(element)};")
+            self.assign(place, self.scalar(element), "+")
         self.scalars[op.result] = handle
 
     def emit_sequence_sum(self, op: Op) -> None:
@@ -203,17 +209,17 @@ class FrameEmitter(ResidualEmitter):
     def add_numbers(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
         """Add an array to one element of a sequence."""
         self.need(f"sequence_add_{type.dtype}")
-        self.w.line(f"st_add_{type.dtype}({target}, {source}, {self.count(type)});")
+        self.code.do(f"st_add_{type.dtype}", target, source, self.count(type))
 
     def add_sequences(self, op: Op, target: Expr, source: Expr, type: SequenceType) -> None:
         """Add the elements of one sequence to those of another."""
         depth, _, element = self.innermost(type)
         if isinstance(element, FrameType):
             self.need("sequence_join")
-            self.w.line(f"st_sequence_join({target}, {source}, {depth});")
+            self.code.do("st_sequence_join", target, source, depth)
         else:
             self.need(f"sequence_add_{element.dtype}")
-            self.w.line(f"st_sequence_add_{element.dtype}({target}, {source}, {depth}, {element.size});")
+            self.code.do(f"st_sequence_add_{element.dtype}", target, source, depth, element.size)
 
     def taken(self, site: object, index: int, value: Value) -> Expr:
         """A handle that may be added to: a copy of its own where the plan says so."""
@@ -222,10 +228,10 @@ class FrameEmitter(ResidualEmitter):
             return given
         depth, item, _ = self.innermost(value.type)
         handle = self.new_handle(value.hint or "copy")
-        self.try_(self.sequence_call("copy", value, f"{given}, {depth}, {item}, &{handle}"))
+        self.try_(self.sequence_call("copy", value, given, depth, item, Prefix("&", handle)))
         return handle
 
-    def innermost(self, type: Type) -> tuple[int, str, TensorType | FrameType]:
+    def innermost(self, type: Type) -> tuple[int, Expr, TensorType | FrameType]:
         """(number of enclosing sequences of the innermost ones, size of their elements in C,
         type of their elements)."""
         depth = 0
@@ -250,13 +256,16 @@ class FrameEmitter(ResidualEmitter):
         self.need("frames")
         type = op.result.type
         assert isinstance(type, FrameType)
-        record = self.frame_names[type.name]
-        name = self.name(op.result.hint or "frame")
-        self.w.line(f"{record} *const {name} = st_frames_push(host, m->frames, sizeof({record}));")
-        with self.w.block(f"if ({name} == NULL)"):
-            self.w.line("return host->error_kind;")
-        self.scalars[op.result] = Name(name)
-        return self.scalars[op.result]
+        return self.new_frame(op, call("st_frames_push", "host", FRAMES, Sizeof(self.frame_names[type.name])))
+
+    def new_frame(self, op: Op, made: Expr) -> Expr:
+        """Declare a record, which a call makes or fails to."""
+        type = op.result.type
+        assert isinstance(type, FrameType)
+        record = pointer(word(self.frame_names[type.name]), Space.GLOBAL)
+        name = self.scalars[op.result] = self.local(op.result.hint or "frame", record, made)
+        self.leave_if(Infix("==", name, Name("NULL")))
+        return name
 
     def saved_field(self, op: Op, number: int, frame: Expr) -> Expr:
         """The field of a saved frame for the operand of a number."""
@@ -275,7 +284,7 @@ class FrameEmitter(ResidualEmitter):
             if is_tensor(value):
                 self.copy(place, self.pointer(value), value.tensor)
             else:
-                self.w.line(f"{place} = {self.scalar(value)};")
+                self.assign(place, self.scalar(value))
 
     def emit_frame_load(self, op: Op) -> None:
         """The fields are read where they are needed."""
@@ -302,15 +311,13 @@ class FrameEmitter(ResidualEmitter):
             for op in structural_ops(block)
         )
 
-    def keep_store(self, hint: str) -> str:
-        """Note how much of the store is in use; returns the C name of the mark."""
+    def keep_store(self, hint: str) -> Name:
+        """Note how much of the store is in use; returns the mark."""
         self.need("frames")
-        name = self.name(hint)
-        self.w.line(f"const int64_t {name} = st_frames_mark(m->frames);")
-        return name
+        return self.local(hint, INDEX, call("st_frames_mark", FRAMES))
 
-    def release_store(self, mark: str) -> None:
-        self.w.line(f"st_frames_release(m->frames, {mark});")
+    def release_store(self, mark: Name) -> None:
+        self.code.do("st_frames_release", FRAMES, mark)
 
 
 def storing_functions(program: Function, plans: Mapping[str, Plan]) -> frozenset[str]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from staged.backends.c_family.calls import WIDTH, Signature, broken
-from staged.backends.c_family.expr import Expr, Member, Name
+from staged.backends.c_family.calls import Signature
+from staged.backends.c_family.code.printer import print_body
+from staged.backends.c_family.code.tree import Declare, If, Jump, Statement, Unused
+from staged.backends.c_family.code.types import word
+from staged.backends.c_family.code.unused import drop_unused_locals, names_used
+from staged.backends.c_family.expr import Expr, Literal, Member, Name, Prefix, Variable, call, member
 from staged.backends.c_family.structure import StructureEmitter
-from staged.backends.c_family.unused import drop_unused_locals, mentions
-from staged.backends.c_family.writer import Names, Writer, c_string, safe_comment
+from staged.backends.c_family.writer import WIDTH, Names, Writer, broken, c_string, safe_comment
 from staged.ir.buffers import Buffer, Called, Plan
 from staged.ir.functions import callees, components, every_function, function_table, recursive_functions, result_types
 from staged.ir.nodes import Function, Value
@@ -184,7 +187,7 @@ def _member(made: CFunction, buffer: Buffer, align: str) -> str:
 
 
 def write_function(w: Writer, made: CFunction, site: int) -> None:
-    """The C function, after a comment that says where it comes from and what it takes."""
+    """Write the C function, after a comment that says where it comes from and what it takes."""
     signature, function = made.signature, made.signature.function
     where = function.where
     if where is not None:
@@ -194,21 +197,25 @@ def write_function(w: Writer, made: CFunction, site: int) -> None:
     lines = declaration(signature).split("\n")
     for line in lines[:-1]:
         w.line(line)
-    begin = len(w.lines)
     with w.block(lines[-1]):
-        if signature.recursive:
-            with w.block("if (!st_may_recurse(host, m->stack))"):
-                # By the user's name: what a derivative made of a function recurses as deep as the function.
-                name = c_string(where.function if where is not None and where.function else signature.name)
-                w.line(f"return st_recursion_ends(host, m->stack, {site}, {name});")
-        if made.locals_type:
-            w.line(f"{made.locals_type} {OWN};")
-        body = made.structure.w.lines
-        for _, name in signature.declared():
-            if not mentions(body, name) and not (signature.recursive and name in ("m", "host")):
-                w.line(f"(void){name};")
-        w.lines += body
-    w.lines[begin:] = drop_unused_locals(w.lines[begin:])
+        w.lines += print_body(drop_unused_locals(_body(made, site)))
+
+
+def _body(made: CFunction, site: int) -> list[Statement]:
+    """The statements of a function, after those that no op makes."""
+    signature, where = made.signature, made.signature.function.where
+    begin: list[Statement] = []
+    if signature.recursive:
+        # By the user's name: what a derivative made of a function recurses as deep as the function.
+        name = Literal(c_string(where.function if where is not None and where.function else signature.name))
+        stack = member("m", "stack")
+        ends = Jump("return", value=call("st_recursion_ends", "host", stack, site, name))
+        begin.append(If(Prefix("!", call("st_may_recurse", "host", stack)), (ends,)))
+    if made.locals_type:
+        begin.append(Declare(Variable(OWN, word(made.locals_type)), is_const=False))
+    used = names_used([*begin, *made.structure.code.body])
+    unused = [Unused((Name(name),)) for _, name in signature.declared() if name not in used]
+    return [*begin, *unused, *made.structure.code.body]
 
 
 def _described(signature: Signature) -> list[str]:
@@ -224,11 +231,11 @@ def _described(signature: Signature) -> list[str]:
     words = [f"{part}{',' if part is not taken[-1] else ''}" for part in taken]
     words += ["->", *(f"{part}{',' if part is not given[-1] else ''}" for part in given)] if given else []
     lines, line = [], ""
-    for word in words:
-        if len(line) + len(word) > WIDTH - 4:
+    for each in words:
+        if len(line) + len(each) > WIDTH - 4:
             lines.append(line)
             line = "    "
-        line += word if not line.strip() else f" {word}"
+        line += each if not line.strip() else f" {each}"
     return [*lines, line] if line.strip() else lines
 
 

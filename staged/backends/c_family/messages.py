@@ -6,13 +6,29 @@ Tested by `tests/formatting/test_statements.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from staged.backends.c_family.expr import Expr
-from staged.backends.c_family.support.format import Printed, Statements, put_parts
-from staged.backends.c_family.writer import Writer, c_string
+from staged.backends.c_family.code.tree import Assign, CodeBuilder, Declare, Do, Jump, Statement
+from staged.backends.c_family.code.types import INDEX, word
+from staged.backends.c_family.expr import (
+    Expr,
+    Items,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    Variable,
+    argument,
+    call,
+)
+from staged.backends.c_family.writer import c_string
 from staged.ir.nodes import Op, Value
-from staged.ir.types import Extent
+from staged.ir.types import DType, Extent
+from staged.ops.formatting import FormatSpec, parse_spec
+
+TEXT = Prefix("&", Name("text"))
+"""The `st_text` that a message is put into."""
 
 KINDS = {
     "assertion": "ST_ASSERTION_ERROR",
@@ -39,80 +55,182 @@ class Values(Protocol):
         """The size of an axis."""
 
 
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A value to print: its C expression (of an array: a pointer to its first element) and type.
+
+    `shape` is empty for a scalar; extents are numbers or C expressions.
+    """
+
+    expr: Expr
+    dtype: DType
+    shape: tuple[int | Expr, ...] = ()
+
+
+Part = str | tuple[int, str | FormatSpec, str]
+"""Text, or (which value, its format spec, its conversion '', 'r' or 's')."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """C statements, and the support snippets that they call."""
+
+    body: tuple[Statement, ...]
+    needs: tuple[str, ...]
+
+
+def put_parts(parts: Sequence[Part], values: Sequence[Printed]) -> Statements:
+    """The statements that put a message into the `st_text` named `text`; adjacent pieces of text become one."""
+    body: list[Statement] = []
+    needs: dict[str, None] = {"text": None}
+    pending = ""
+    for part in (*parts, ""):
+        if isinstance(part, str):
+            pending += part
+            continue
+        if pending:
+            body.append(_put_text(pending))
+            pending = ""
+        index, spec, conversion = part
+        value = values[index]
+        if isinstance(spec, str):
+            spec = parse_spec(spec, value.dtype.kind, conversion)
+        extents = Items(tuple(map(argument, value.shape)))
+        shape: Expr = replace(extents, type="const int64_t[]")
+        if not all(isinstance(extent, Literal) for extent in extents.items):
+            # A compound literal of what is not constant is no C++.
+            shape = Variable(f"st_shape_{len(body)}", INDEX)
+            body.append(Declare(shape, extents, sizes=(Literal(""),)))
+        put, needed = _put_value(value, spec, shape)
+        body.append(Do(put))
+        needs[needed] = None
+    if pending:
+        body.append(_put_text(pending))
+    return Statements(tuple(body), tuple(needs))
+
+
+def _put_text(text: str) -> Statement:
+    return Do(call("ST_PUT", TEXT, Literal(c_string(text))))
+
+
+def _put_value(value: Printed, spec: FormatSpec, shape: Expr) -> tuple[Expr, str]:
+    dtype = value.dtype
+    as_integer = dtype.is_bool and not spec.is_plain and not spec.conversion
+    given = Literal(spec_text(spec))
+    if value.shape:
+        name = "bool_as_integer" if as_integer else dtype.name
+        element, rank = f"st_element_{name}", len(value.shape)
+        return call("st_put_array", TEXT, value.expr, element, rank, shape, given), f"format_elements_{name}"
+    if dtype.is_float:
+        return call(f"st_put_{dtype.name}", TEXT, value.expr, given), "format_float"
+    if dtype.is_bool and not as_integer:
+        return call("st_put_bool", TEXT, value.expr, given), "format_bool"
+    return call("st_put_i64", TEXT, value.expr, given), "format_integer"
+
+
+def spec_text(spec: FormatSpec) -> str:
+    """A spec as C: `st_plain`, or `(st_spec){.precision = 4, .type = 'f'}`."""
+    if spec.is_plain and not spec.conversion:
+        return "st_plain"
+    fields = []
+    if spec.fill != " ":
+        fields.append(f".fill = {c_string(spec.fill)}")
+    if spec.width:
+        fields.append(f".width = {spec.width}")
+    fields.append(f".precision = {-1 if spec.precision is None else spec.precision}")
+    characters = {
+        "align": spec.align,
+        "sign": "" if spec.sign == "-" else spec.sign,
+        "group": spec.grouping,
+        "type": spec.type if not spec.conversion else "",
+        "conversion": spec.conversion,
+    }
+    fields += [f".{name} = '{character}'" for name, character in characters.items() if character]
+    if spec.alternate:
+        fields.append(".alternate = true")
+    if spec.coerce_zero:
+        fields.append(".coerce_zero = true")
+    return f"(st_spec){{{', '.join(fields)}}}"
+
+
+# ---- ops ----
+
+
 def statements(parts: Sequence[Any], values: Sequence[Value], text: Values) -> Statements:
     """The C statements that put `parts` into `text`; their values are written by `text`."""
     printed = [
         Printed(
-            str(text.operand(value)),
+            text.operand(value),
             value.tensor.dtype,
-            tuple(extent if isinstance(extent, int) else str(text.extent(extent)) for extent in value.tensor.shape),
+            tuple(extent if isinstance(extent, int) else text.extent(extent) for extent in value.tensor.shape),
         )
         for value in values
     ]
     return put_parts(parts, printed)
 
 
-def emit_file_open(w: Writer, op: Op, text: Values, site: int, name: str) -> tuple[str, ...]:
+def declare_text(code: CodeBuilder, note: str = "") -> None:
+    """Add the `st_text` that a message is put into."""
+    code.add(Declare(Variable("text", word("st_text")), is_const=False, note=note))
+
+
+def emit_file_open(code: CodeBuilder, op: Op, text: Values, site: int, name: str) -> tuple[str, ...]:
     """Write the opening of a file, whose number becomes `name`; returns the support snippets that it needs."""
-    mode = c_string(op.attrs["mode"])
+    number, mode = Variable(name, INDEX), Literal(c_string(op.attrs["mode"]))
     if not op.operands:
-        path = c_string("".join(op.attrs["parts"]))
-        w.line(f"const int64_t {name} = st_file_open(host, {site}, {path}, {mode});")
+        path = Literal(c_string("".join(op.attrs["parts"])))
+        code.add(Declare(number, call("st_file_open", "host", site, path, mode), has_effects=True))
         return ("files",)
     made = statements(op.attrs["parts"], op.operands, text)
-    w.line(f"int64_t {name};")
-    with w.block(""):
-        w.line("st_text text;")
-        w.line("st_text_begin(&text, NULL);")
-        for line in made.lines:
-            w.line(line)
-        w.line(f"{name} = st_file_open(host, {site}, st_text_message(&text), {mode});")
+    code.add(Declare(number, is_const=False))
+    with code.block():
+        declare_text(code)
+        code.do("st_text_begin", TEXT, "NULL")
+        code.body += made.body
+        code.add(Assign(number, call("st_file_open", "host", site, call("st_text_message", TEXT), mode)))
     return (*made.needs, "files")
 
 
-def emit_file_print(w: Writer, op: Op, text: Values, site: int) -> tuple[str, ...]:
+def emit_file_print(code: CodeBuilder, op: Op, text: Values, site: int) -> tuple[str, ...]:
     """Write a `print` to a file, which stops the program where it fails; returns the support snippets that it needs."""
     *values, file = op.operands
     made = statements((*op.attrs["parts"], op.attrs["end"]), values, text)
     number = text.operand(file)
-    with w.block(""):
-        w.line("st_text text;")
-        w.line(f"st_file_begin(&text, host, {site}, {number});")
-        for line in made.lines:
-            w.line(line)
-        with w.block(f"if (!st_file_end(&text, host, {site}, {number}))"):
-            w.line("return host->error_kind;")
+    with code.block():
+        declare_text(code)
+        code.do("st_file_begin", TEXT, "host", site, number)
+        code.body += made.body
+        with code.branch(Prefix("!", call("st_file_end", TEXT, "host", site, number))):
+            code.add(Jump("return", value=Member(Name("host"), "error_kind")))
     return (*made.needs, "files")
 
 
-def emit_print(w: Writer, op: Op, text: Values) -> tuple[str, ...]:
+def emit_print(code: CodeBuilder, op: Op, text: Values) -> tuple[str, ...]:
     """Write a `print`; returns the support snippets that it needs."""
     made = statements((*op.attrs["parts"], op.attrs["end"]), op.operands, text)
-    if len(made.lines) == 1 and not op.operands:
+    if len(made.body) == 1 and not op.operands:
         words = "".join((*op.attrs["parts"], op.attrs["end"]))
-        w.line(f"st_write(host, {c_string(words)}, {len(words.encode())});")
+        code.do("st_write", "host", Literal(c_string(words)), len(words.encode()))
         return ("write",)
-    with w.block(""):
-        w.line("st_text text;")
-        w.line("st_text_begin(&text, host);")
-        for line in made.lines:
-            w.line(line)
-        w.line("st_text_end(&text);")
+    with code.block():
+        declare_text(code)
+        code.do("st_text_begin", TEXT, "host")
+        code.body += made.body
+        code.do("st_text_end", TEXT)
     return made.needs
 
 
 def emit_failure(
-    w: Writer, kind: str, parts: Sequence[Any], values: Sequence[Value], site: int, text: Values
+    code: CodeBuilder, kind: str, parts: Sequence[Any], values: Sequence[Value], site: int, text: Values
 ) -> tuple[str, ...]:
     """Write what stops the program with an error of `kind`; returns the support snippets that it needs."""
     made = statements(parts, values, text)
     if not values:
         words = "".join(part for part in parts if isinstance(part, str))
-        w.line(f'st_fail(host, {KINDS[kind]}, {site}, "%s", {c_string(words)});')
+        code.do("st_fail", "host", KINDS[kind], site, Literal('"%s"'), Literal(c_string(words)))
         return ("fail",)
-    w.line("st_text text;")
-    w.line("st_text_begin(&text, NULL);")
-    for line in made.lines:
-        w.line(line)
-    w.line(f'st_fail(host, {KINDS[kind]}, {site}, "%s", st_text_message(&text));')
+    declare_text(code)
+    code.do("st_text_begin", TEXT, "NULL")
+    code.body += made.body
+    code.do("st_fail", "host", KINDS[kind], site, Literal('"%s"'), call("st_text_message", TEXT))
     return (*made.needs, "fail")

@@ -11,7 +11,7 @@ from typing import Protocol, Self
 
 from staged.artifact import Artifact, Parameter, Site
 from staged.backends.c_family.constants import ConstantInputs
-from staged.backends.c_family.expr import Cast, Expr, Literal, Member, Name, Prefix
+from staged.backends.c_family.expr import Cast, Expr, Field, Infix, Items, Literal, Member, Name, Prefix, member
 from staged.backends.c_family.file import ProgramFile, State, describe, note_of
 from staged.backends.c_family.frames import storing_functions
 from staged.backends.c_family.functions import (
@@ -255,7 +255,6 @@ class ProgramEmitter:
         structure.frame_names = self.frame_names
         structure.frame_fields = self.frame_fields
         structure.storing = self.storing
-        structure.w.depth = 1
         return structure
 
     def make_functions(
@@ -302,13 +301,12 @@ class ProgramEmitter:
         c_type = buffer.type.dtype.c_name
         offset = buffer.offset + self.offsets[buffer.device].get(function, 0)
         start = self.arena_start(buffer.device)
-        value = f"({c_type} *)(void *)({start} + {offset})" if offset else f"({c_type} *)(void *){start}"
-        return State(f"{c_type} *", name, value, describe(buffer), buffer.device)
+        return State(f"{c_type} *", name, place_in(start, c_type, offset or None), describe(buffer), buffer.device)
 
-    def arena_start(self, device: Device) -> str:
+    def arena_start(self, device: Device) -> Expr:
         """The start of a device's arena."""
         assert device == CPU
-        return "base"
+        return BASE
 
     def variable_place(self, variable: VariableRef, entry: StructureEmitter) -> Expr:
         """The expression by which a function accesses an array Variable of the program."""
@@ -329,9 +327,6 @@ class ProgramEmitter:
             self.state_fields[key] = self.state_names.fresh(hint)
             return self.state_fields[key]
 
-        def place(c_type: str, offset: int) -> str:
-            return f"({c_type} *)(void *)(base + {offset})"
-
         for buffer in self.plan.arena_buffers():
             self.state.append(self.buffer_state(buffer, entry.fields[buffer]))
         for name, plan in plans.items():
@@ -342,26 +337,28 @@ class ProgramEmitter:
         for stack in self.stacks:
             made = entry.fields[stack] if stack in entry.fields else field(stack, stack.name)
             note = f"grows: {stack.element} per turn of a loop"
-            self.state.append(State("st_stack *", made, place("st_stack", heads + HEAD * stack.index), note))
+            self.state.append(State("st_stack *", made, place_in(BASE, "st_stack", heads + HEAD * stack.index), note))
         touched = {variable for function in self.function.functions for variable in function.variables}
         if any(variable.outer for variable in touched):
-            self.state.append(State(f"const {self.name}_args *", "args", "args", "what the caller gave"))
+            self.state.append(State(f"const {self.name}_args *", "args", Name("args"), "what the caller gave"))
         for variable, expression in entry.scalar_variables.items():
             if variable in touched:
                 made = field(variable, variable.name)
                 note = note_of(str(variable.type.dtype), variable.role, variable.where)
-                self.state.append(State(f"{variable.type.dtype.c_name} *", made, f"&{expression}", note))
+                self.state.append(State(f"{variable.type.dtype.c_name} *", made, Prefix("&", expression), note))
         if self.is_recursive:
             entry.need("own_stack", "stop")
-            head = place("st_own_stack", self.own_stack_offset())
+            head = place_in(BASE, "st_own_stack", self.own_stack_offset())
             self.state.append(State("const st_own_stack *", "stack", head, "what recursive functions run on"))
         if self.uses_store:
             entry.need("frames")
-            head = place("st_frames", self.frames_offset())
+            head = place_in(BASE, "st_frames", self.frames_offset())
             self.state.append(State("st_frames *", "frames", head, "grows: what is kept for gradients of calls"))
         if self.scratch_bytes:
             note = "workspace, one part per thread"
-            self.state.append(State("unsigned char *", "scratch", f"base + {self.buffers_bytes}", note))
+            self.state.append(
+                State("unsigned char *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note)
+            )
 
     def site(self, position: Position | None) -> int:
         """The number of a Python position in the program's table."""
@@ -441,33 +438,31 @@ class ProgramEmitter:
     def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
         kernel: KernelText = self.kernels[op]
         arguments = [*inputs, *outputs]
-        w = structure.w
         structure.need(*kernel.snippets)
         if kernel.chunk and self.machine.cores > 1 and kernel.items > kernel.chunk:
             structure.need("team")
             fields = self.wrapper(kernel)
-            values = ", ".join(f".{field} = {value}" for field, value in zip(fields, map(str, arguments), strict=False))
-            extra = ""
+            values = [Field(name, value) for name, value in zip(fields, arguments, strict=False)]
             if kernel.scratch_bytes:
-                extra += ", .scratch = m->scratch"
+                values.append(Field("scratch", SCRATCH))
             if kernel.can_fail:
-                extra += ", .host = host"
-            w.statement(
-                f"st_parallel(host->team, {kernel.items_of(arguments)}, {kernel.chunk}, {kernel.name}_part, "
-                f"&({kernel.name}_args){{{values}{extra}}});"
-            )
+                values.append(Field("host", Name("host")))
+            given = Prefix("&", Items(tuple(values), f"{kernel.name}_args"))
+            items = Literal(kernel.items_of(arguments))
+            team = member("host", "team")
+            call = "st_parallel", team, items, kernel.chunk, f"{kernel.name}_part", given
+            structure.code.do(*call, breaks_lines=True)
         else:
             extras: list[Expr] = []
             types = [type for type, _ in kernel.parameters]
             position = len(arguments)
             if kernel.scratch_bytes:
-                scratch = Member(Name("m"), "scratch")
                 c_type = types[position].strip()
-                extras.append(scratch if c_type == "unsigned char *" else Cast(c_type, scratch))
+                extras.append(SCRATCH if c_type == "unsigned char *" else Cast(c_type, SCRATCH))
             if kernel.can_fail:
                 extras.append(Name("host"))
-            call = ", ".join(map(str, [*arguments, *extras, Literal("0"), kernel.items_of(arguments)]))
-            w.statement(f"{kernel.name}({call});")
+            items = Literal(kernel.items_of(arguments))
+            structure.code.do(kernel.name, *arguments, *extras, 0, items, breaks_lines=True)
         if kernel.can_fail:
             structure.fail_check()
 
@@ -503,6 +498,17 @@ class ProgramEmitter:
             w.statement(f"{kernel.name}({', '.join([*values, begin, end])});")
         self.wrappers[kernel.name] = str(w)
         return names
+
+
+BASE = Name("base")
+"""The start of the program's arena."""
+SCRATCH = member("m", "scratch")
+
+
+def place_in(start: Expr, c_type: str, offset: int | None) -> Expr:
+    """The address of something at an offset, or at the very start."""
+    place = start if offset is None else Infix("+", start, Literal(str(offset)))
+    return Cast(f"{c_type} *", Cast("void *", place))
 
 
 def field_names(record: FrameRecord, taken: Iterable[str] = ()) -> tuple[str, ...]:

@@ -5,34 +5,37 @@ Tested by `tests/progress/test_c_progress.py`.
 
 from __future__ import annotations
 
-from staged.backends.c_family.messages import Values, statements
-from staged.backends.c_family.writer import Writer
+from staged.backends.c_family.code.tree import CodeBuilder, Declare
+from staged.backends.c_family.code.types import word
+from staged.backends.c_family.expr import Expr, Items, Literal, Prefix, Variable, call
+from staged.backends.c_family.messages import TEXT, Values, declare_text, statements
 from staged.ir.nodes import Op
 from staged.ir.structure import PROGRESS_END, PROGRESS_START
 
 
-def emit_progress(w: Writer, op: Op, text: Values) -> tuple[str, ...]:
+def emit_progress(code: CodeBuilder, op: Op, text: Values) -> tuple[str, ...]:
     """Write `progress_start`, `progress_update` or `progress_end`; returns the support snippets that it needs.
 
     The bar is a C local of the block that starts it: its loop and its end stand in the same block.
     """
-    bar = f"progress_{op.attrs['id']}"
+    bar = Variable(f"progress_{op.attrs['id']}", word("st_progress"))
+    place = Prefix("&", bar)
     if op.declared is PROGRESS_END:
-        w.line(f"st_progress_end(host, &{bar}, {'true' if op.attrs['leave'] else 'false'});")
+        code.do("st_progress_end", "host", place, "true" if op.attrs["leave"] else "false")
         return ("progress",)
     # The first operand counts; the others are for the text.
     count = text.operand(op.operands[0])
+    given: tuple[Expr, ...] = (TEXT,)
     made = statements(op.attrs["parts"], op.operands[1:], text)
     if op.declared is PROGRESS_START:
-        w.line(f"st_progress {bar} = {{0}};")
-        header, name, call = "", "label", f"st_progress_start(host, &{bar}, {count}, &text);"
+        code.add(Declare(bar, Items((Literal("0"),)), is_const=False))
+        inside, name = code.block(), "label"
+        given = (count, TEXT)
     else:
-        header, name = f"if (st_progress_due(host, &{bar}, {count}))", "values"
-        call = f"st_progress_update(host, &{bar}, &text);"
-    with w.block(header):
-        w.line(f"st_text text;  // the {name}")
-        w.line("st_text_begin(&text, NULL);")
-        for line in made.lines:
-            w.line(line)
-        w.line(call)
+        inside, name = code.branch(call("st_progress_due", "host", place, count)), "values"
+    with inside:
+        declare_text(code, f"the {name}")
+        code.do("st_text_begin", TEXT, "NULL")
+        code.body += made.body
+        code.do(f"st_{op.name}", "host", place, *given)
     return (*made.needs, "progress")

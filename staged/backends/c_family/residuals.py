@@ -6,6 +6,7 @@ Tested by `tests/backends/native/test_histories.py`.
 from __future__ import annotations
 
 from staged.backends.c_family.body import BodyEmitter
+from staged.backends.c_family.code.types import INDEX, Space, constants, pointer, scalar
 from staged.backends.c_family.expr import (
     Cast,
     Expr,
@@ -16,7 +17,9 @@ from staged.backends.c_family.expr import (
     Member,
     Name,
     Prefix,
+    call,
     scaled,
+    size_of,
 )
 from staged.ir.buffers import Buffer, Stack, sequence_storage
 from staged.ir.nodes import Op, Value
@@ -28,14 +31,13 @@ from staged.ir.views import Loop
 class ResidualEmitter(BodyEmitter):
     """Emits collected sequences and their reads."""
 
-    def begin_trips(self, op: Op, index: str) -> str:
-        """The name of the trip counter where residuals are collected: the index itself if it counts from 0 by 1."""
+    def begin_trips(self, op: Op, index: Name | None) -> Name | None:
+        """The trip counter where residuals are collected: the `index` itself, if it counts from 0 by 1."""
         collected = Loop(op).collected
         if not collected:
-            return ""
-        if not index:
-            index = self.name("trip")
-            self.w.line(f"int64_t {index} = 0;")
+            return None
+        if index is None:
+            index = self.changing("trip", INDEX, Literal("0"))
         self.loop_trip[op] = index
         for result in collected:
             self.bases[result] = self.sequence_base(result)
@@ -50,19 +52,17 @@ class ResidualEmitter(BodyEmitter):
             if outer is None:
                 stack: Stack | None = storage
                 while stack is not None:
-                    self.w.line(f"st_stack_reset({self.field(stack)});")
+                    self.code.do("st_stack_reset", self.field(stack))
                     stack = stack.inner
                 return Literal("0")
-            name = self.name("first")
-            self.w.line(f"const int64_t {name} = {self.field(storage)}->length;")
-            return Name(name)
+            return self.local("first", INDEX, Member(self.field(storage), "length"))
         if outer is None:
             return Literal("0")
         outer_loop, outer_result = outer
         assert isinstance(result.type, SequenceType)
         _, count = sequence_storage(result.type)
         assert count is not None
-        offset = scaled(Name(self.loop_trip[outer_loop]), count) or Literal("0")
+        offset = scaled(self.loop_trip[outer_loop], count) or Literal("0")
         base = self.bases[outer_result]
         return offset if str(base) == "0" else Infix("+", base, offset)
 
@@ -73,12 +73,11 @@ class ResidualEmitter(BodyEmitter):
             if buffer is not None:
                 name = self.name(buffer.name)
                 slot = self.slot(op, result, buffer.type)
-                self.w.line(f"{buffer.type.dtype.c_name} *const {name} = {slot};")
-                self.places[buffer] = Name(name)
+                self.places[buffer] = self.declared(name, pointer(scalar(buffer.type.dtype), Space.GLOBAL), slot)
 
     def slot(self, op: Op, result: Value, type: TensorType) -> Expr:
         """The slot of this iteration's array in the sequence that is the loop's `result`."""
-        base, trip = self.bases[result], Name(self.loop_trip[op])
+        base, trip = self.bases[result], self.loop_trip[op]
         position = trip if str(base) == "0" else Infix("+", base, trip)
         return Infix("+", self.field(self.plan.sequences[result]), scaled(position, type.size) or Literal("0"))
 
@@ -91,7 +90,7 @@ class ResidualEmitter(BodyEmitter):
 
     def collect_one(self, op: Op, result: Value, value: Value) -> None:
         """Keep one value, in the sequence that is the loop's `result`."""
-        trip = Name(self.loop_trip[op])
+        trip = self.loop_trip[op]
         storage = self.plan.sequences[result]
         if isinstance(value.type, SequenceType) and isinstance(storage, Buffer):
             return  # the inner loop has written into its range of the same storage
@@ -101,19 +100,14 @@ class ResidualEmitter(BodyEmitter):
             self.need("stack")
             source = self.pointer(value) if is_tensor(value) else None
             if source is None:
-                name = self.name("kept")
-                self.w.line(f"const {type.dtype.c_name} {name} = {self.scalar(value)};")
-                source = Prefix("&", Name(name))
-            count = f"{type.size} * " if type.size != 1 else ""
-            push = self.pushed(storage, source, f"{count}sizeof({type.dtype.c_name})", type)
-            with self.w.block(f"if ({push} != ST_OK)"):
-                self.w.line("return host->error_kind;")
+                source = Prefix("&", self.local("kept", scalar(type.dtype), self.scalar(value)))
+            self.try_(self.pushed(storage, source, size_of(type.size, type.dtype.c_name), type))
             return
         if is_tensor(value):
             self.keep(op, result, value)
         else:
             position = trip if str(base) == "0" else Infix("+", base, trip)
-            self.w.line(f"{Index(self.field(storage), position)} = {self.scalar(value)};")
+            self.assign(Index(self.field(storage), position), self.scalar(value))
 
     def keep(self, op: Op, result: Value, value: Value) -> None:
         """Copy an array into this iteration's slot, unless it was made there."""
@@ -123,13 +117,13 @@ class ResidualEmitter(BodyEmitter):
         if str(slot) != str(origin):
             self.copy(slot, origin, value.tensor)
 
-    def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
+    def pushed(self, stack: Stack, source: Expr, item_bytes: Expr, type: TensorType) -> Expr:
         """The call that puts an item onto a stack: of an array with fewer rows than it may have,
         those that there are."""
-        item = f"host, {self.field(stack)}, {source}, {item_bytes}"
-        if self.count(type) == str(type.size):
-            return f"st_stack_push({item})"
-        return f"st_stack_push_part({item}, {self.count(type)} * sizeof({type.dtype.c_name}))"
+        item = "host", self.field(stack), source, item_bytes
+        if isinstance(self.count(type), Literal):
+            return call("st_stack_push", *item)
+        return call("st_stack_push_part", *item, self.nbytes(type))
 
     def emit_absent(self, op: Op) -> None:
         """Write nothing: the value is unused."""
@@ -161,14 +155,11 @@ class ResidualEmitter(BodyEmitter):
         self.where(op.where)
         element = value.tensor
         name = self.name(value.hint or sequence.hint.removesuffix("_history"))
-        c_type = element.dtype.c_name
         data: Expr = self.field(storage)
         if isinstance(storage, Stack):
-            data = Group(Cast(f"const {c_type} *", Member(data, "data")))
+            data = Group(Cast(constants(element.dtype), Member(data, "data")))
         if is_tensor(value):
             offset = scaled(position, element.size) or Literal("0")
-            self.w.line(f"const {c_type} *const {name} = {Infix('+', data, offset)};")
-            self.pointers[value] = Name(name)
+            self.pointers[value] = self.declared(name, constants(element.dtype), Infix("+", data, offset))
         else:
-            self.w.line(f"const {c_type} {name} = {Index(data, position)};")
-            self.scalars[value] = Name(name)
+            self.scalars[value] = self.declared(name, scalar(element.dtype), Index(data, position))

@@ -13,14 +13,20 @@ from typing import Any
 
 from staged.backends.c_family.body import literal_int
 from staged.backends.c_family.calls import CallEmitter
+from staged.backends.c_family.code.tree import Assign, Comment, Do, ForAny, If, Jump, While
+from staged.backends.c_family.code.tree import Label as Target
+from staged.backends.c_family.code.types import INDEX
 from staged.backends.c_family.expr import (
+    Conditional,
     Expr,
+    Infix,
     Literal,
     Name,
     Prefix,
+    Variable,
+    call,
     names_in,
 )
-from staged.backends.c_family.writer import Writer
 from staged.errors import UnsupportedError, located
 from staged.ir.buffers import Buffer
 from staged.ir.declaration import prims
@@ -41,7 +47,7 @@ class LoopFrame:
     carried: tuple[Value, ...]
     depth: int
     """Number of C loops around it, its own included."""
-    trip: str = ""
+    trip: Name | None = None
     exit_label: str = ""
     next_label: str = ""
     is_scope: bool = False
@@ -107,17 +113,15 @@ class StructureEmitter(CallEmitter):
         then, other = op.blocks
         condition = self.scalar(op.operands[0])
         with_else = not _is_empty(other, op, self)
-        with self.w.block(f"if ({condition})"):
+        with self.code.nested() as first:
             self.block(then)
             self.end(then, op)
-        if with_else:
-            self.w.lines[-1] += " else {"
-            self.w.depth += 1
-            self.last_where = None
-            self.block(other)
-            self.end(other, op)
-            self.w.depth -= 1
-            self.w.line("}")
+        with self.code.nested() as second:
+            if with_else:
+                self.last_where = None
+                self.block(other)
+                self.end(other, op)
+        self.code.add(If(condition, tuple(first), tuple(second)))
         self.last_where = None
 
     def declare_result(self, result: Value) -> None:
@@ -125,11 +129,9 @@ class StructureEmitter(CallEmitter):
         if is_tensor(result):
             return
         is_place = isinstance(result.type, SequenceType) and not self.is_handle(result)
-        name = self.name("first" if is_place else name_of(result))
-        self.w.line(f"{self.variable(result, name)};")
-        self.scalars[result] = Name(name)
+        self.scalars[result] = self.changing("first" if is_place else name_of(result), self.c_type(result))
         if is_place:
-            self.bases[result] = Name(name)
+            self.bases[result] = self.scalars[result]
 
     # ---- loops ----
 
@@ -139,38 +141,41 @@ class StructureEmitter(CallEmitter):
         start, stop, step = map(self.scalar, loop.bounds)
         self.where(op.where)
         self.begin_carried(loop)
-        index = self.name(loop.index.hint or "i")
+        index = Variable(self.name(loop.index.hint or "i"), INDEX)
         span = self.ranges.of_index(loop.bounds)
         if span is not None:
             self.ranges.known[loop.index] = span
-        self.scalars[loop.index] = Name(index)
+        self.scalars[loop.index] = index
         stop = self.settled(stop, "stop")
         step_literal = literal_int(step)
         if step_literal is None:
             step = self.settled(step, "step")  # not 0: the program has checked
-            condition = f"{step} > 0 ? {index} < {stop} : {index} > {stop}"
+            is_up = Infix(">", step, Literal("0"))
+            condition: Expr = Conditional(is_up, Infix("<", index, stop), Infix(">", index, stop))
         else:
-            condition = f"{index} < {stop}" if step_literal > 0 else f"{index} > {stop}"
+            condition = Infix("<" if step_literal > 0 else ">", index, stop)
+        onwards: Assign | Do
         if step_literal in (1, -1):
-            advance = f"{'++' if step_literal == 1 else '--'}{index}"
+            onwards = Do(Prefix("++" if step_literal == 1 else "--", index))
         elif self.may_pass_end(*loop.bounds[1:]):
             self.need("advance")
-            advance = f"{index} = st_advance({index}, {step})"
+            onwards = Assign(index, call("st_advance", index, step))
         elif step_literal is not None and step_literal < 0:
-            advance = f"{index} -= {-step_literal}"
+            onwards = Assign(index, Literal(str(-step_literal)), "-")
         else:
-            advance = f"{index} += {step}"
-        trip = self.begin_trips(op, index if (literal_int(start), step_literal) == (0, 1) else "")
+            onwards = Assign(index, step, "+")
+        trip = self.begin_trips(op, index if (literal_int(start), step_literal) == (0, 1) else None)
         mark = self.mark_iterations(op)
         frame = self.enter(op, carried, trip)
-        with self.w.block(f"for (int64_t {index} = {start}; {condition}; {advance})"):
+        with self.code.nested() as inner:
             self.poll(op)
-            if mark:
+            if mark is not None:
                 self.release_store(mark)
             self.begin_iteration(op)
             self.block(body)
             self.end(body, op)
-            self.finish_body(op, frame, trip != index)
+            self.finish_body(op, frame, trip is not index)
+        self.code.add(ForAny(index, start, condition, onwards, tuple(inner)))
         self.leave(op, frame)
         self.bind_results(op, carried)
 
@@ -191,29 +196,27 @@ class StructureEmitter(CallEmitter):
                 self.pointers[seen] = self.pointer(param)
             else:
                 self.scalars[seen] = self.scalars[param]
-        trip = self.begin_trips(op, "")
+        trip = self.begin_trips(op, None)
         mark = self.mark_iterations(op)
         frame = self.enter(op, carried, trip)
         # The condition is an expression of the `while` itself where that is all there is to it.
-        outer, self.text.body = self.text.body, Writer()
-        self.w.depth = outer.depth + 1
-        self.block(condition)
-        self.settle()
-        inner, self.text.body = self.text.body, outer
+        with self.code.nested() as before:
+            self.block(condition)
+            self.settle()
         test = self.scalar(condition.end.operands[0])
-        simple = not any(line.strip() and not line.strip().startswith("//") for line in inner.lines)
-        with self.w.block(f"while ({test})" if simple else "for (;;)"):
-            if mark:
+        simple = all(isinstance(statement, Comment) for statement in before)
+        with self.code.nested() as inner:
+            if mark is not None:
                 self.release_store(mark)
             if not simple:
-                self.w.lines += inner.lines
-                with self.w.block(f"if ({Prefix('!', test)})"):
-                    self.w.line("break;")
+                self.code.body += before
+                self.code.add(If(Prefix("!", test), (Jump("break"),)))
             self.poll(op)
             self.begin_iteration(op)
             self.block(body)
             self.end(body, op)
-            self.finish_body(op, frame, bool(trip))
+            self.finish_body(op, frame, trip is not None)
+        self.code.add(While(test if simple else None, tuple(inner)))
         self.leave(op, frame)
         self.bind_results(op, carried)
 
@@ -224,17 +227,15 @@ class StructureEmitter(CallEmitter):
                 self.move(param, value)
             else:
                 given = self.taken(loop.op, index, value)
-                name = self.name(param.hint or name_of(value))
-                self.w.line(f"{self.variable(param, name)} = {given};")
-                self.scalars[param] = Name(name)
+                self.scalars[param] = self.changing(param.hint or name_of(value), self.c_type(param), given)
 
-    def mark_iterations(self, op: Op) -> str:
+    def mark_iterations(self, op: Op) -> Name | None:
         """For a loop whose iterations leave nothing of what they take from the store: the mark to which each iteration
         gives back.
         """
         passed = [value for _, end in Loop(op).ends() for value in end.operands]
         if self.plan.handles.refer(passed) or not any(self.takes_store(block) for block in op.blocks):
-            return ""
+            return None
         return self.keep_store("kept")
 
     def move(self, target: Value, source: Value) -> None:
@@ -248,9 +249,9 @@ class StructureEmitter(CallEmitter):
 
     def finish_body(self, op: Op, frame: LoopFrame, count_trips: bool) -> None:
         if frame.used_next:
-            self.w.line(f"{frame.next_label}:;")
+            self.code.add(Target(frame.next_label))
         if count_trips and op in self.loop_trip:
-            self.w.line(f"++{self.loop_trip[op]};")
+            self.code.add(Do(Prefix("++", self.loop_trip[op])))
 
     def poll(self, op: Op) -> None:
         """Ctrl-C is noticed between iterations, so that no optimiser step is left half done.
@@ -258,10 +259,10 @@ class StructureEmitter(CallEmitter):
         Every loop does it, however short: the text must not depend on trip counts.
         """
         self.need("stop")
-        with self.w.block("if (st_stop_requested(host))"):
-            self.w.line(f"return st_interrupted(host, {self.site_of(op.where)});")
+        with self.code.branch(call("st_stop_requested", "host")):
+            self.code.add(Jump("return", value=call("st_interrupted", "host", self.site_of(op.where))))
 
-    def enter(self, op: Op, carried: tuple[Value, ...], trip: str) -> LoopFrame:
+    def enter(self, op: Op, carried: tuple[Value, ...], trip: Name | None) -> LoopFrame:
         self.c_loops += 1
         frame = LoopFrame(op, carried, self.c_loops, trip)
         self.frames[op.attrs["label"]] = frame
@@ -271,7 +272,7 @@ class StructureEmitter(CallEmitter):
     def leave(self, op: Op, frame: LoopFrame) -> None:
         self.c_loops -= 1
         if frame.used_exit:
-            self.w.line(f"{frame.exit_label}:;")
+            self.code.add(Target(frame.exit_label))
         self.last_where = None
 
     def bind_results(self, op: Op, carried: tuple[Value, ...]) -> None:
@@ -290,11 +291,11 @@ class StructureEmitter(CallEmitter):
         frame = LoopFrame(op, op.results, self.c_loops, is_scope=True)
         self.frames[op.attrs["label"]] = frame
         (body,) = op.blocks
-        with self.w.block(""):
+        with self.code.block():
             self.block(body)
             self.end(body, op)
         if frame.used_exit:
-            self.w.line(f"{frame.exit_label}:;")
+            self.code.add(Target(frame.exit_label))
 
     # ---- ends ----
 
@@ -323,22 +324,22 @@ class StructureEmitter(CallEmitter):
             self.where(end.where)
             self.emit_return(end)
         else:
-            self.w.line("return host->error_kind;")
+            self.leave_with_error()
 
     def jump(self, kind: str, frame: LoopFrame) -> None:
         if kind == "break":
             if not frame.is_scope and frame.depth == self.c_loops:
-                self.w.line("break;")
+                self.code.add(Jump("break"))
                 return
             frame.exit_label = frame.exit_label or self.name(f"end_{frame.op.attrs['label'].name}")
             frame.used_exit = True
-            self.w.line(f"goto {frame.exit_label};")
+            self.code.add(Jump(f"goto {frame.exit_label}"))
         elif frame.depth == self.c_loops and frame.op not in self.loop_trip:
-            self.w.line("continue;")
+            self.code.add(Jump("continue"))
         else:
             frame.next_label = frame.next_label or self.name(f"next_{frame.op.attrs['label'].name}")
             frame.used_next = True
-            self.w.line(f"goto {frame.next_label};")
+            self.code.add(Jump(f"goto {frame.next_label}"))
 
     def pass_on(self, end: End, targets: tuple[Value, ...], sources: tuple[Value, ...]) -> None:
         """Assign all targets from all sources at once: what a later assignment reads is settled first."""
@@ -365,14 +366,12 @@ class StructureEmitter(CallEmitter):
         settled = []
         for name, expression, target, source in scalars:
             if len(scalars) > 1 and names_in(expression) & (written - {str(name)}):
-                next_name = self.name(f"{target.hint or 't'}_next")
-                self.w.line(f"{self.constant(target, next_name)} = {expression};")
-                expression = Name(next_name)
+                expression = self.local(f"{target.hint or 't'}_next", self.c_type(target), expression)
             settled.append((name, expression, source))
         for name, expression, source in settled:
             if source.producer is not None and self.only_use.get(source, (None, False))[1]:
                 self.where(source.producer.where)
-            self.assign(name, expression)
+            self.update(name, expression)
 
 
 # ---- small questions ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ and a second one becomes `h_2`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from staged.backends.c_family.header_words import WORDS
@@ -193,6 +193,21 @@ def c_string(text: str) -> str:
         else:
             out.append(f"\\{byte:03o}")
     return '"' + "".join(out) + '"'
+
+
+def broken(head: str, parts: Sequence[str], tail: str, width: int) -> list[str]:
+    """`head part, part, ... tail` in lines of at most `width` columns, where that can be; later ones stand below the
+    first part.
+    """
+    indent = " " * len(head)
+    lines, line = [], head
+    for number, part in enumerate(parts):
+        piece = part + (tail if number == len(parts) - 1 else ", ")
+        if number and len(line) + len(piece.rstrip()) > width:
+            lines.append(line.rstrip())
+            line = indent
+        line += piece
+    return [*lines, line if parts else line + tail]
 
 
 def wrapped(signature: str, width: int = WIDTH, like: str = "") -> str:

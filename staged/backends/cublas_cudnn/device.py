@@ -23,12 +23,17 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from staged.backends.c_family.expr import literal
+from staged.backends.c_family.code.types import Space, pointer, word
+from staged.backends.c_family.expr import literal, member
 from staged.backends.c_family.writer import Writer, c_string
 from staged.ir.types import DType
 
 Item = TypeVar("Item", bound=Hashable)
 
+DEVICE = pointer(word("Device"), Space.GLOBAL)
+"""The type of the address of what a program has on a device."""
+STREAM = member("gpu", "stream")
+"""The stream that all work is on."""
 WORD = 8
 """Bytes of the host's arena for each field's items: no item of the struct is larger unless its part says so."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staged.backends.c_family.code.uses import is_unrolled
+from staged.backends.c_family.code.uses import functions_called, is_unrolled
 from staged.backends.c_family.file import ProgramFile, State
 from staged.backends.c_family.functions import CFunction, write_locals
 from staged.backends.c_family.kernel_text import KernelText
@@ -325,9 +325,7 @@ class CudaFile(ProgramFile):
             w.line()
         write_struct(w, self.program.every_part())
         if len(self.program.devices) > 1:
-            copies = any(
-                "copy_from_peer(" in line for structure in self.program.structures for line in structure.w.lines
-            )
+            copies = any("copy_from_peer" in functions_called(each.code.body) for each in self.program.structures)
             for text in (USE, COPY) if copies else (USE,):
                 w.line()
                 w.text(text)

@@ -6,15 +6,42 @@ Tested by `tests/backends/cublas_cudnn/test_text.py` and `tests/backends/cublas_
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from staged.artifact import arrivals_field
-from staged.backends.c_family.file import ProgramFile, State, describe
+from staged.backends.c_family.body import LEAVE, OK
+from staged.backends.c_family.code.printer import print_body
+from staged.backends.c_family.code.tree import (
+    Assign,
+    Blank,
+    CodeBuilder,
+    Declare,
+    Do,
+    ForAny,
+    Jump,
+    Statement,
+    Unused,
+)
+from staged.backends.c_family.code.types import BYTES, CType, Space, pointer, word
+from staged.backends.c_family.code.unused import drop_unused_locals, names_used
+from staged.backends.c_family.expr import (
+    Cast,
+    Infix,
+    Junction,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    Variable,
+    call,
+    member,
+)
+from staged.backends.c_family.file import ProgramFile, State, add_no_error, add_shared_scalars, describe
+from staged.backends.c_family.frames import FRAMES as STORE
+from staged.backends.c_family.program import BASE, place_in
 from staged.backends.c_family.structure import StructureEmitter
-from staged.backends.c_family.unused import drop_unused_locals, mentions
-from staged.backends.c_family.writer import INDENT, Writer
+from staged.backends.c_family.writer import Writer
+from staged.backends.cublas_cudnn.device import DEVICE, STREAM
 from staged.backends.cublas_cudnn.functions import (
     CALLS,
     FRAMES,
@@ -22,7 +49,8 @@ from staged.backends.cublas_cudnn.functions import (
 )
 from staged.backends.cublas_cudnn.peers import (
     DEVICES,
-    write_opening,
+    add_opening,
+    device_field,
 )
 from staged.backends.cublas_cudnn.program import CudaProgram
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS
@@ -39,112 +67,120 @@ class CudaEntry:
 
     def write(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
+        base = Declare(Variable("base", BYTES), Cast(BYTES, Name("arena")))
         if not self.program.is_recursive:
-            begin = len(w.lines)
+            body = [*self.begin(), *self.body(structure, inner)]
+            # There may be none, or none that has an element.
+            unused = [] if "args" in names_used(body) else [Unused((Name("args"),))]
             with w.block(head):
-                w.line("unsigned char *const base = (unsigned char *)arena;")
-                start = len(w.lines)
-                self.write_begin(w)
-                self.write_body(w, structure, inner)
-                if not any(re.search(r"^[^/]*\bargs\b", line) for line in w.lines[start:]):
-                    w.lines.insert(start, f"{INDENT}(void)args;")  # there are none, or none has an element
-            w.lines[begin:] = drop_unused_locals(_with_unread_pointers(w.lines[begin:]))
+                w.lines += print_body(drop_unused_locals([base, *unused, *body]))
             return
-        body = self.program.names.fresh(f"{self.program.name}_body")
+        own = self.program.names.fresh(f"{self.program.name}_body")
+        args = pointer(word(f"{self.program.name}_args"), Space.GLOBAL, is_const=True)
+        given: list[Statement] = [Declare(Variable("args", args), Cast(args, Name("given")))]
+        if not self.program.parameters:
+            given.append(Unused((Name("args"),)))
         w.comment(f"What `{self.program.name}` does, on the program's own stack.")
-        begin = len(w.lines)
-        with w.block(f"static int {body}(const void *given, void *arena, st_host *host)"):
-            w.line(f"const {self.program.name}_args *const args = (const {self.program.name}_args *)given;")
-            if not self.program.parameters:
-                w.line("(void)args;")
-            w.line("unsigned char *const base = (unsigned char *)arena;")
-            self.write_device(w)
-            self.write_body(w, structure, inner)
-        w.lines[begin:] = drop_unused_locals(_with_unread_pointers(w.lines[begin:]))
+        with w.block(f"static int {own}(const void *given, void *arena, st_host *host)"):
+            code = CodeBuilder([*given, base])
+            self.add_device(code)
+            w.lines += print_body(drop_unused_locals([*code.body, *self.body(structure, inner)]))
         w.line()
         with w.block(head):
-            w.line("unsigned char *const base = (unsigned char *)arena;")
-            self.write_begin(w)
-            w.line(f"st_own_stack *const stack = (st_own_stack *)(void *)(base + {self.program.own_stack_offset()});")
-            w.line(f"return st_run_on_stack(stack, STACK_RESERVE, {body}, args, arena, host);")
+            stack = pointer(word("st_own_stack"), Space.GLOBAL)
+            place = place_in(BASE, "st_own_stack", self.program.own_stack_offset())
+            run = call("st_run_on_stack", "stack", "STACK_RESERVE", own, "args", "arena", "host")
+            end = Declare(Variable("stack", stack), place), Jump("return", value=run)
+            w.lines += print_body([base, *self.begin(), *end])
 
-    def write_begin(self, w: Writer) -> None:
+    def begin(self) -> list[Statement]:
         """No error yet, and the device, or devices, open."""
-        w.line("host->error_kind = ST_OK;")
-        w.line("host->error_claimed = 0;")
-        if len(self.program.devices) > 1:
-            w.line(f"Device *const {DEVICES} = (Device *)(void *)(base + {self.program.device_offset()});")
+        code, several = CodeBuilder(), len(self.program.devices) > 1
+        add_no_error(code)
+        if several:
+            self.add_devices(code)
             if not self.program.is_recursive:
-                w.line(f"Device *gpu = {DEVICES};")
+                code.add(Declare(Variable("gpu", DEVICE), Name(DEVICES), is_const=False))
             site, checks = self.program.site(self.program.function.where), bool(self.program.finite_checks.dtypes)
-            write_opening(w, self.program.name, site, self.program.devices, self.program.kernels_may_fail, checks)
+            add_opening(code, self.program.name, site, self.program.devices, self.program.kernels_may_fail, checks)
         else:
-            self.write_device(w)
-            with w.block("if (!gpu->is_open && open_device(gpu, host) != ST_OK)"):
-                w.line(f"{self.program.name}_release(arena);")
-                w.line("return host->error_kind;")
-        self.write_wait_for_arrivals(w)
+            self.add_device(code)
+            is_new = Prefix("!", member("gpu", "is_open")), Infix("!=", call("open_device", "gpu", "host"), OK)
+            with code.branch(Junction("&&", is_new)):
+                code.do(f"{self.program.name}_release", "arena")
+                code.add(LEAVE)
+        self.add_wait_for_arrivals(code)
+        return code.body
 
-    def write_wait_for_arrivals(self, w: Writer) -> None:
+    def add_wait_for_arrivals(self, code: CodeBuilder) -> None:
         """Inputs on a device may be on their way there: the streams wait for them, the host does not.
 
         Exact: all that the program does on a device comes later on one of the streams.
         """
-        field, site = arrivals_field(self.program.parameters), self.program.site(self.program.function.where)
-        if not field:
+        name, site = arrivals_field(self.program.parameters), self.program.site(self.program.function.where)
+        if not name:
             return
-        with w.block(f"for (void *const *event = args->{field}; event != NULL && *event != NULL; ++event)"):
-            for device in self.program.devices:
-                stream = f"{self.program.device_name(device)}stream"
-                w.line(
-                    f"CUDA_CHECK({site}, cudaStreamWaitEvent({stream}, (cudaEvent_t)*event, 0));  // they are on their "
-                    "way"
-                )
+        event = Variable("event", CType("void *const *", is_pointer=True))
+        known = tuple(Infix("!=", each, Name("NULL")) for each in (event, Prefix("*", event)))
+        waits = []
+        for device in self.program.devices:
+            stream = device_field(device, self.program.devices, "stream")
+            wait = call("cudaStreamWaitEvent", stream, Cast("cudaEvent_t", Prefix("*", event)), 0)
+            waits.append(Do(call("CUDA_CHECK", site, wait), note="they are on their way"))
+        code.add(ForAny(event, member("args", name), Junction("&&", known), Do(Prefix("++", event)), tuple(waits)))
 
-    def write_device(self, w: Writer) -> None:
-        """The program's device, or the first of several, on this thread."""
-        site, number = self.program.site(self.program.function.where), self.program.devices[0].index
+    def add_devices(self, code: CodeBuilder) -> None:
+        """Add the structs of several devices."""
+        place = place_in(BASE, "Device", self.program.device_offset())
+        code.add(Declare(Variable(DEVICES, DEVICE), place))
+
+    def add_device(self, code: CodeBuilder) -> None:
+        """Add the program's device, or the first of several, on this thread."""
+        site, note = self.program.site(self.program.function.where), "this thread may have used another one"
         if len(self.program.devices) > 1:
-            w.line(f"Device *const {DEVICES} = (Device *)(void *)(base + {self.program.device_offset()});")
-            w.line(f"Device *gpu = {DEVICES};")
-            w.line(f"CUDA_CHECK({site}, use_device(&gpu, {DEVICES}));  // this thread may have used another one")
+            self.add_devices(code)
+            code.add(Declare(Variable("gpu", DEVICE), Name(DEVICES), is_const=False))
+            use = call("use_device", Prefix("&", Name("gpu")), DEVICES)
+            code.add(Do(call("CUDA_CHECK", site, use), note))
             return
-        w.line(f"CUDA_CHECK({site}, cudaSetDevice({number}));  // this thread may have used another one")
-        w.line(f"Device *const gpu = (Device *)(void *)(base + {self.program.device_offset()});")
+        code.add(Do(call("CUDA_CHECK", site, call("cudaSetDevice", self.program.devices[0].index)), note))
+        code.add(Declare(Variable("gpu", DEVICE), place_in(BASE, "Device", self.program.device_offset())))
 
-    def write_body(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+    def body(self, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> list[Statement]:
         """The buffers, what an earlier call may have left, and what the program does."""
-        shared = {state.value for state in self.program.state}
-        early = [(variable, name) for variable, name in inner if f"&{name}" in shared]
-        for variable, name in early:
-            w.line(f"{variable.type.dtype.c_name} {name} = 0;")
+        code = CodeBuilder()
+        late = add_shared_scalars(code, self.program.state, inner)
         on_host = [state for state in self.program.state if state.device == CPU]
-        for struct, name, pointer, states in (
+        for struct, name, short, states in (
             ("Buffers", "buffers", "m", on_host),
             ("DeviceBuffers", "device_buffers", DEVICE_BUFFERS, device_state(self.program)),
         ):
             if states:
-                w.line(f"{struct} {name};")
+                buffers = Variable(name, word(struct))
+                code.add(Declare(buffers, is_const=False))
                 for state in states:
-                    w.line(f"{name}.{state.name} = {state.value};")
-                w.line(f"const {struct} *const {pointer} = &{name};")
-        self.program.graphs.write_check_of_arguments(w)
+                    code.add(Assign(Member(buffers, state.name, arrow=False), state.value))
+                # Where all arrays are empty, it is unused.
+                all_of_it = pointer(buffers.type, Space.GLOBAL, is_const=True)
+                code.add(Declare(Variable(short, all_of_it), Prefix("&", buffers), is_kept=True))
+        self.program.graphs.add_check_of_arguments(code)
         if self.program.kernels_may_fail and len(self.program.devices) == 1:
-            forget = "cudaMemsetAsync(gpu->failed, 0, sizeof *gpu->failed, gpu->stream)"
-            w.line(f"CUDA_CHECK({self.program.site(self.program.function.where)}, {forget});")
+            failed = member("gpu", "failed")
+            forget = call("cudaMemsetAsync", failed, 0, Prefix("sizeof *", failed), STREAM)
+            code.do("CUDA_CHECK", self.program.site(self.program.function.where), forget)
             if self.program.finite_checks.dtypes:
-                w.line("gpu->finite_checks = 0;")
+                code.add(Assign(member("gpu", "finite_checks"), Literal("0")))
         if self.program.uses_store:
-            w.line("st_frames_release(m->frames, 0);")
+            code.do("st_frames_release", STORE, 0)
         stores = [
             *([CALLS] if self.program.device_locals else []),
             *([FRAMES] if self.program.has_device_store else []),
         ]
         for store in (each for name in stores for each in stores_in_use(name, self.program.devices)):
-            w.line(f"st_frames_release(&{store}, 0);")
-        self.file.write_first_values(w, [pair for pair in inner if pair not in early], structure)
-        w.line()
-        w.lines += structure.w.lines
+            code.do("st_frames_release", store, 0)
+        self.file.add_first_values(code, late, structure)
+        code.add(Blank())
+        return [*code.body, *structure.code.body]
 
 
 def device_state(program: CudaProgram) -> list[State]:
@@ -152,21 +188,9 @@ def device_state(program: CudaProgram) -> list[State]:
     found = [state for state in program.state if state.device != CPU]
     for buffer in program.graphs.buffers:
         c_type = f"{buffer.type.dtype.c_name} *"
-        place = f"({c_type})(void *)(gpu->memory + {buffer.offset})"
+        offset = Infix("+", member("gpu", "memory"), Literal(str(buffer.offset)))
+        place = Cast(c_type, Cast("void *", offset))
         found.append(State(c_type, buffer.name, place, describe(buffer), buffer.device))
     if len(program.devices) > 1:
         found = [replace(state, note=f"{state.device}: {state.note}") for state in found]
     return sorted(found, key=lambda state: program.devices.index(state.device))
-
-
-def _with_unread_pointers(lines: Sequence[str]) -> list[str]:
-    """The lines of the entry function, in which a struct of buffers that nothing reads is marked: its arrays are all
-    empty.
-    """
-    found: list[str] = []
-    for line in lines:
-        found.append(line)
-        declared = re.fullmatch(rf" *const (?:Device)?Buffers \*const (m|{DEVICE_BUFFERS}) = &\w+;", line)
-        if declared and not mentions([other for other in lines if other is not line], declared[1]):
-            found.append(f"{INDENT}(void){declared[1]};")
-    return found

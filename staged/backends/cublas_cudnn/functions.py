@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from staged.backends.c_family.expr import Expr, Prefix
 from staged.backends.c_family.functions import OWN_ON_DEVICE, CFunction
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import DevicePart, Field
-from staged.backends.cublas_cudnn.peers import DEVICES, device_name
+from staged.backends.cublas_cudnn.peers import DEVICES, device_field
 from staged.ir.buffers import aligned
 from staged.ir.nodes import FrameRecord
 from staged.ir.types import CPU, Device, TensorType, shape_text
@@ -177,6 +178,6 @@ def frame_makers(
     return [frame_maker(record, names[record.name], fields[record.name], site, devices) for record in records]
 
 
-def stores_in_use(store: str, devices: Sequence[Device]) -> list[str]:
-    """One of the stores on each of a program's devices, as C."""
-    return [f"{device_name(device, devices)}{store}" for device in devices]
+def stores_in_use(store: str, devices: Sequence[Device]) -> list[Expr]:
+    """The address of one of the stores on each of a program's devices."""
+    return [Prefix("&", device_field(device, devices, store)) for device in devices]

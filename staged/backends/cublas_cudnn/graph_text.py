@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from staged.backends.c_family.expr import Expr, Member, Name, Prefix
+from staged.backends.c_family.code.tree import CodeBuilder, Declare
+from staged.backends.c_family.code.types import CType
+from staged.backends.c_family.expr import Expr, Infix, Items, Literal, Member, Name, Prefix, Variable, call, member
 from staged.backends.c_family.writer import Names, Writer, wrapped
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
 from staged.backends.gpu_family.addresses import bare
@@ -58,18 +60,18 @@ class Iteration:
         """The most bytes of the struct."""
         return WORD * len(self.fields)
 
-    def members(self) -> list[tuple[str, str]]:
+    def members(self) -> list[tuple[str, Expr]]:
         """The struct's declarations with their values, the largest first, up to whole words:
         no byte is left to chance."""
         found = sorted(
             (
-                (_size(c_type), f"{c_type}{name}", str(value))
+                (_size(c_type), f"{c_type}{name}", value)
                 for ((c_type, _), name), value in zip(self.fields.items(), self.values, strict=True)
             ),
             key=lambda member: -member[0],
         )
         rest = -sum(size for size, _, _ in found) % WORD
-        filler = [(f"unsigned char {'rest_of_word'}[{rest}]", "{0}")] if rest else []
+        filler = [(f"unsigned char {'rest_of_word'}[{rest}]", Items((Literal("0"),)))] if rest else []
         return [*((declaration, value) for _, declaration, value in found), *filler]
 
     def address(self, c_type: str, expression: Expr, hint: str) -> Expr:
@@ -255,13 +257,16 @@ def parts(iterations: Sequence[Iteration], arguments: int, offset: int) -> list[
     return found
 
 
-def write_check_of_arguments(w: Writer, iterations: Sequence[Iteration], arguments: Sequence[str]) -> None:
-    """At the entry: graphs that know other addresses than this call's are made anew."""
+def add_check_of_arguments(code: CodeBuilder, iterations: Sequence[Iteration], arguments: Sequence[str]) -> None:
+    """Add a check to the entry: graphs that know other addresses than this call's are made anew."""
     if not arguments:
         return
-    w.comment("Graphs know these addresses: where one has changed they are made anew.")
-    w.statement(f"const void *const known[] = {{{', '.join(f'args->{name}' for name in arguments)}}};")
-    with w.block("if (memcmp(gpu->graph_arguments, known, sizeof known) != 0)"):
+    code.comment("Graphs know these addresses: where one has changed they are made anew.")
+    known = Variable("known", CType("const void *const"))
+    values = Items(tuple(member("args", name) for name in arguments))
+    code.add(Declare(known, values, is_const=False, sizes=(Literal(""),), breaks_lines=True))
+    copied = member("gpu", "graph_arguments"), known, Prefix("sizeof ", known)
+    with code.branch(Infix("!=", call("memcmp", *copied), Literal("0"))):
         for iteration in iterations:
-            w.line(f"forget_graph(&gpu->{iteration.graph});")
-        w.line("memcpy(gpu->graph_arguments, known, sizeof known);")
+            code.do("forget_graph", Prefix("&", member("gpu", iteration.graph)))
+        code.do("memcpy", *copied)

@@ -23,12 +23,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from staged.backends.c_family.expr import Expr, Group, Infix, Literal, Member, Name, Prefix, names_in, substituted
+from staged.backends.c_family.code.printer import print_body
+from staged.backends.c_family.code.tree import CodeBuilder, Declare, Statement
+from staged.backends.c_family.code.types import word
+from staged.backends.c_family.code.unused import names_used
+from staged.backends.c_family.expr import (
+    Expr,
+    Group,
+    Infix,
+    Items,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    Variable,
+    call,
+    member,
+    size_of,
+    substituted,
+)
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer
 from staged.backends.cublas_cudnn import graph_text
-from staged.backends.cublas_cudnn.device import DevicePart
+from staged.backends.cublas_cudnn.device import STREAM, DevicePart
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.graph_text import Iteration
 from staged.backends.cublas_cudnn.library.call import LibraryCall, factor_name
@@ -108,8 +126,6 @@ class Graphs:
         """Places for what libraries read and write at changing addresses."""
         self.copied: list[DType] = []
         self.arguments: dict[str, None] = {}
-        self.named: set[str] = set()
-        """The names in the arguments of the calls of the run that is being written."""
         self.calls: dict[str, LibraryCall] = {}
         self.reading: dict[tuple[str, tuple[int, ...]], GpuKernel] = {}
         self.has_device_buffers = True
@@ -119,13 +135,12 @@ class Graphs:
     def write(self, structure: StructureEmitter, steps: Sequence[Step]) -> None:
         """A run: `steps` are its calls, whose host's part has been written."""
         if not self.fit(steps):
-            structure.w.comment(
+            structure.code.comment(
                 f"no graph of these {len(steps)} calls: too much of what they read differs between turns"
             )
             for step in steps:
                 self.write_step(structure, step, None)
             return
-        w = structure.w
         where = steps[0].where
         iteration = Iteration(self.program.names.fresh(f"{self.program.name}_turn"), where, lines_of(steps))
         self.program.names.used |= {
@@ -135,25 +150,22 @@ class Graphs:
             f"launch_set_{iteration.name}",
         }
         self.iterations.append(iteration)
-        outer, structure.text.body = structure.text.body, Writer()
-        structure.w.depth, structure.last_where = 1, None
-        for step in steps:
-            self.write_step(structure, step, iteration)
-        inner, structure.text.body = structure.text.body, outer
+        structure.last_where = None
+        with structure.code.nested() as inner:
+            for step in steps:
+                self.write_step(structure, step, iteration)
         structure.last_where = None
         self.work.append(self.function(iteration, inner, len(steps)))
         site = structure.site_of(where)
         structure.where(where)
-        w.comment(f"the device's part of the turn: {len(steps)} calls, one graph from the second time on")
+        structure.code.comment(f"the device's part of the turn: {len(steps)} calls, one graph from the second time on")
         if iteration.fields:
-            local = structure.name("turn")
-            values = ", ".join(value for _, value in iteration.members())
-            w.statement(f"const {iteration.type} {local} = {{{values}}};")
-            w.line(f"CUDA_CHECK({site}, launch_set_{iteration.name}(gpu, {local}));")
-        more = "".join(f", {name}" for name in self.shared())
-        call = f"repeat(gpu, host, {site}, &gpu->{iteration.graph}, do_{iteration.name}{more})"
-        with w.block(f"if ({call} != ST_OK)"):
-            w.line("return host->error_kind;")
+            local = Variable(structure.name("turn"), word(iteration.type))
+            values = Items(tuple(value for _, value in iteration.members()))
+            structure.code.add(Declare(local, values, breaks_lines=True))
+            structure.code.do("CUDA_CHECK", site, call(f"launch_set_{iteration.name}", "gpu", local))
+        graph = Prefix("&", member("gpu", iteration.graph))
+        structure.try_(call("repeat", "gpu", "host", site, graph, f"do_{iteration.name}", *self.shared()))
 
     def fit(self, steps: Sequence[Step]) -> bool:
         """Return whether a run can be a graph: its kernels can read what changes, and that is not too much for one
@@ -199,16 +211,16 @@ class Graphs:
         buffers = ["const DeviceBuffers *d"] if self.has_device_buffers else []
         return ["const Device *gpu", "st_host *host", f"const {self.program.name}_args *args", *buffers]
 
-    def function(self, iteration: Iteration, body: Writer, calls: int) -> str:
+    def function(self, iteration: Iteration, body: Sequence[Statement], calls: int) -> str:
         """The function whose calls are captured: those noted since the last one."""
         w = Writer()
+        named = names_used(body)
         w.comment(f"{calls} calls of a loop's turn{iteration.lines}, captured as a graph")
         with w.block(f"static int do_{iteration.name}({', '.join(self.parameters())})"):
             for name in self.shared():
-                if name not in self.named:
+                if name not in named:
                     w.line(f"(void){name};")
-            self.named.clear()
-            w.lines += body.lines
+            w.lines += print_body(body)
             w.line("return ST_OK;")
         return str(w)
 
@@ -340,9 +352,8 @@ class Graphs:
         site, c_type = structure.site_of(where), type.dtype.c_name
         if iteration is None or is_fixed(target) and is_fixed(source):
             self.note([target, source])
-            count = f"{type.size} * " if type.size != 1 else ""
-            call = (
-                f"cudaMemcpyAsync({target}, {source}, {count}sizeof({c_type}), cudaMemcpyDeviceToDevice, gpu->stream)"
+            copy = call(
+                "cudaMemcpyAsync", target, source, size_of(type.size, c_type), "cudaMemcpyDeviceToDevice", STREAM
             )
         else:
             if type.dtype not in self.copied:
@@ -351,13 +362,12 @@ class Graphs:
                 iteration.address(f"const {c_type} *", source, "source"),
                 iteration.address(f"{c_type} *", target, "target"),
             )
-            call = f"launch_copy_of_turn_{type.dtype}(gpu, {given[0]}, {given[1]}, {type.size})"
-        structure.w.line(f"CUDA_CHECK({site}, {call});")
+            copy = call(f"launch_copy_of_turn_{type.dtype}", "gpu", *given, type.size)
+        structure.code.do("CUDA_CHECK", site, copy)
 
     def note(self, arguments: Sequence[Expr]) -> None:
         """Remember which of the caller's addresses graphs know."""
         for argument in arguments:
-            self.named |= names_in(argument)
             field = field_of(argument)
             if field is not None and field.base == Name("args"):
                 self.arguments[field.field] = None
@@ -408,9 +418,9 @@ class Graphs:
         """The parts that are created once, with the part of the arena for graphs at `offset`."""
         return graph_text.parts(self.iterations, len(self.arguments), offset)
 
-    def write_check_of_arguments(self, w: Writer) -> None:
-        """At the entry: graphs that know other addresses than this call's are made anew."""
-        graph_text.write_check_of_arguments(w, self.iterations, list(self.arguments))
+    def add_check_of_arguments(self, code: CodeBuilder) -> None:
+        """Add a check to the entry: graphs that know other addresses than this call's are made anew."""
+        graph_text.add_check_of_arguments(code, self.iterations, list(self.arguments))
 
 
 def is_fixed(argument: Expr) -> bool:

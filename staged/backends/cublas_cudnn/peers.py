@@ -14,6 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staged.backends.c_family.body import LEAVE, OK
+from staged.backends.c_family.code.tree import Assign, CodeBuilder
+from staged.backends.c_family.code.types import SHORT_INDEX
+from staged.backends.c_family.expr import (
+    Expr,
+    Index,
+    Infix,
+    Junction,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    Sizeof,
+    Variable,
+    call,
+    member,
+)
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy, write_closes
 from staged.ir.functions import every_function
@@ -78,9 +95,11 @@ def devices_of(function: Function) -> tuple[Device, ...]:
     return tuple(sorted(found, key=lambda device: (device.kind, device.index)))
 
 
-def device_name(device: Device, devices: Sequence[Device]) -> str:
-    """The prefix of the fields of a device's struct."""
-    return "gpu->" if len(devices) == 1 else f"{DEVICES}[{devices.index(device)}]."
+def device_field(device: Device, devices: Sequence[Device], name: str) -> Expr:
+    """A field of a device's struct."""
+    if len(devices) == 1:
+        return member("gpu", name)
+    return Member(Index(Name(DEVICES), Literal(str(devices.index(device)))), name, arrow=False)
 
 
 def peer_part(site: int, device: Device, devices: Sequence[Device]) -> DevicePart:
@@ -120,28 +139,36 @@ def opener(device: Device) -> str:
     return f"open_device_{device.index}"
 
 
-def write_opening(
-    w: Writer, name: str, site: int, devices: Sequence[Device], kernels_may_fail: bool, finite_checks: bool
+def add_opening(
+    code: CodeBuilder, name: str, site: int, devices: Sequence[Device], kernels_may_fail: bool, finite_checks: bool
 ) -> None:
-    """Lines of the entry point, after `devices`: each is opened by the first call.
+    """Add statements of the entry point, after `devices`: each is opened by the first call.
 
     Exact: what an earlier call has reported is forgotten on each of the devices, before any work.
     """
     # The last one first: if there are fewer, nothing has been made yet.
     for place in reversed(range(len(devices))):
-        w.line(check("CUDA_CHECK", site, f"cudaSetDevice({devices[place].index})"))
-        with w.block(f"if (!devices[{place}].is_open && {opener(devices[place])}(&devices[{place}], host) != ST_OK)"):
-            w.line(f"{name}_release(arena);")
-            w.line("return host->error_kind;")
+        struct = Index(Name(DEVICES), Literal(str(place)))
+        code.do("CUDA_CHECK", site, call("cudaSetDevice", devices[place].index))
+        fails = Infix("!=", call(opener(devices[place]), Prefix("&", struct), "host"), OK)
+        with code.branch(Junction("&&", (Prefix("!", Member(struct, "is_open", arrow=False)), fails))):
+            code.do(f"{name}_release", "arena")
+            code.add(LEAVE)
     if kernels_may_fail:
-        with w.block(f"for (int each = 0; each < {len(devices)}; ++each)"):
+        each = Variable("each", SHORT_INDEX)
+
+        def of(index: Expr, name: str) -> Expr:
+            return Member(Index(Name(DEVICES), index), name, arrow=False)
+
+        with code.loop(each, Literal("0"), Literal(str(len(devices)))):
             for place in range(len(devices)):
-                w.line(f"devices[each].records[{place}] = devices[{place}].failed;")
-            w.line(check("CUDA_CHECK", site, "cudaSetDevice(devices[each].number)"))
-            forget = "cudaMemsetAsync(devices[each].failed, 0, sizeof(st_device_failure), devices[each].stream)"
-            w.line(check("CUDA_CHECK", site, forget))
+                number = Literal(str(place))
+                code.add(Assign(Index(of(each, "records"), number), of(number, "failed")))
+            code.do("CUDA_CHECK", site, call("cudaSetDevice", of(each, "number")))
+            forget = of(each, "failed"), 0, Sizeof("st_device_failure"), of(each, "stream")
+            code.do("CUDA_CHECK", site, call("cudaMemsetAsync", *forget))
             if finite_checks:
-                w.line("devices[each].finite_checks = 0;")
+                code.add(Assign(of(each, "finite_checks"), Literal("0")))
 
 
 def write_release_of_all(

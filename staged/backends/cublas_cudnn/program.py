@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from staged.backends.c_family.expr import Expr, Place
+from staged.backends.c_family.expr import Expr, Place, call
 from staged.backends.c_family.file import ProgramFile
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import HEAD, ProgramEmitter, field_names
@@ -18,6 +18,7 @@ from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.contract import Emitted, Planner
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.device import (
+    STREAM,
     DevicePart,
     all_parts,
     distinct,
@@ -39,7 +40,7 @@ from staged.backends.cublas_cudnn.kernels import CudaLibrary
 from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
 from staged.backends.cublas_cudnn.peers import (
     DEVICES,
-    device_name,
+    device_field,
     devices_of,
     opener,
     peer_part,
@@ -129,13 +130,12 @@ class CudaProgram(ProgramEmitter):
         if kernel.launch.items == 0:
             return  # of no elements
         if kernel.zeroes:
-            size = f"{structure.count(op.result.tensor)} * sizeof({op.result.tensor.dtype.c_name})"
-            structure.check(op, f"cudaMemsetAsync({outputs[0]}, 0, {size}, gpu->stream)")
+            size = structure.nbytes(op.result.tensor)
+            structure.check(op.where, call("cudaMemsetAsync", outputs[0], 0, size, STREAM))
             return
         if kernel.name not in self.launchers:
             self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
-        arguments = ", ".join(map(str, ["gpu", *inputs, *outputs]))
-        structure.check(op, f"{self.launchers[kernel.name]}({arguments})")
+        structure.check(op.where, call(self.launchers[kernel.name], "gpu", *inputs, *outputs))
 
     def call_thread_kernel(
         self, structure: CudaStructureEmitter, op: Op, kernel: ThreadKernelText, inputs: list[Expr], outputs: list[Expr]
@@ -146,8 +146,8 @@ class CudaProgram(ProgramEmitter):
             return
         if kernel.name not in self.launchers:
             self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
-        sizes = [f"st_dim3_of({', '.join(map(str, size))})" for size in (op.attrs["grid"], op.attrs["kernel"].block)]
-        structure.check(op, f"{self.launchers[kernel.name]}({', '.join(['gpu', *sizes, *arguments])})")
+        sizes = [call("st_dim3_of", *size) for size in (op.attrs["grid"], op.attrs["kernel"].block)]
+        structure.check(op.where, call(self.launchers[kernel.name], "gpu", *sizes, *arguments))
 
     def call_library(
         self, structure: CudaStructureEmitter, op: Op, kernel: LibraryCall, inputs: list[Expr], outputs: list[Expr]
@@ -158,9 +158,7 @@ class CudaProgram(ProgramEmitter):
                 structure.copy(outputs[result], inputs[operand], op.results[result].tensor)
         begun = [operand for _, operand in kernel.begins_as]
         inputs = [text for number, text in enumerate(inputs) if number not in begun]
-        arguments = ", ".join(map(str, ["gpu", "host", self.site(op.where), *inputs, *outputs]))
-        with structure.w.block(f"if ({kernel.name}({arguments}) != ST_OK)"):
-            structure.w.line("return host->error_kind;")
+        structure.try_(call(kernel.name, "gpu", "host", self.site(op.where), *inputs, *outputs))
 
     def use_kernel(self, op: Op, kernel: KernelText) -> None:
         """Let an op be done by another kernel."""
@@ -220,8 +218,8 @@ class CudaProgram(ProgramEmitter):
             kept_on_devices={name: found for name, found in kept.items() if found},
         )
 
-    def arena_start(self, device: Device) -> str:
-        return "base" if device == CPU else f"{self.device_name(device)}memory"
+    def arena_start(self, device: Device) -> Expr:
+        return super().arena_start(device) if device == CPU else device_field(device, self.devices, "memory")
 
     @property
     def kernels_may_fail(self) -> bool:
@@ -328,7 +326,3 @@ class CudaProgram(ProgramEmitter):
         made = {op.result.type.name for op in saved if isinstance(op.result.type, FrameType)}
         records = [record for record in self.function.frames if record.name in made]
         return frame_makers(records, self.frame_names, self.frame_fields, self.site(self.function.where), self.devices)
-
-    def device_name(self, device: Device) -> str:
-        """The prefix of the fields of a device's struct."""
-        return device_name(device, self.devices)

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from staged.backends.c_family.expr import Expr, Place
+from staged.backends.c_family.body import signed
+from staged.backends.c_family.expr import Argument, Expr, Place, call
+from staged.backends.c_family.frames import FRAMES as STORE
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.cublas_cudnn.functions import FRAMES
 from staged.ir.devices import value_devices
@@ -228,17 +230,18 @@ class DeviceSequenceEmitter(StructureEmitter):
         """Return whether any handle has its elements on a device."""
         return any(self.home_of_elements(value) != CPU for value in self.plan.handles.values)
 
-    def sequence_call(self, name: str, value: Value, arguments: str) -> str:
+    def sequence_call(self, name: str, value: Value, *arguments: Argument) -> Expr:
         device = self.home_of_elements(value)
         assert isinstance(value.type, SequenceType)
         is_outer = isinstance(value.type.element, SequenceType)
         if device == CPU or (is_outer and name in ("make", "take")):
-            return super().sequence_call(name, value, arguments)
+            return super().sequence_call(name, value, *arguments)
         self.need("sequence", "frames")
         self.use(device)
         self.sequence_texts.calls.add(name)
-        frames = "m->frames, " if name in ("zeros", "copy") else ""
-        return f"st_device_sequence_{name}(gpu, host, {self.site_of(self.last_where)}, {frames}{arguments})"
+        frames = (STORE,) if name in ("zeros", "copy") else ()
+        site = self.site_of(self.last_where)
+        return call(f"st_device_sequence_{name}", "gpu", "host", site, *frames, *arguments)
 
     def slot(self, op: Op, result: Value, type: TensorType) -> Expr:
         slot = super().slot(op, result, type)
@@ -253,10 +256,8 @@ class DeviceSequenceEmitter(StructureEmitter):
             return
         self.use(device)
         self.sequence_texts.adds(type.dtype, nested=False)
-        count = self.count(type)
-        count = count if count.isdigit() else f"(int64_t)({count})"
-        call = f"launch_{adder(type.dtype)}(gpu, {target}, {source}, {count})"
-        self.w.line(f"CUDA_CHECK({self.site_of(op.where)}, {call});")
+        add = call(f"launch_{adder(type.dtype)}", "gpu", target, source, signed(self.count(type)))
+        self.code.do("CUDA_CHECK", self.site_of(op.where), add)
 
     def add_sequences(self, op: Op, target: Expr, source: Expr, type: SequenceType) -> None:
         device = self.home_of_elements(op.result)
@@ -267,5 +268,5 @@ class DeviceSequenceEmitter(StructureEmitter):
         assert isinstance(element, TensorType)
         self.use(device)
         self.sequence_texts.adds(element.dtype, nested=True)
-        given = f"gpu, host, {self.site_of(op.where)}, {target}, {source}, {depth}, {element.size}"
-        self.try_(f"st_device_sequence_add_{element.dtype}({given})")
+        given = "gpu", "host", self.site_of(op.where), target, source, depth, element.size
+        self.try_(call(f"st_device_sequence_add_{element.dtype}", *given))

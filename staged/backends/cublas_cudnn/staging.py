@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from staged.backends.c_family.expr import Expr
+from staged.backends.c_family.expr import Expr, Prefix, call, member
 from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check
 from staged.ir.buffers import DEVICE_ALIGNMENT, aligned
@@ -96,7 +96,7 @@ class Stagings:
     names: Names = field(default_factory=Names)
     arrays: list[_Staged] = field(default_factory=list)
 
-    def call(self, site: int, hint: str, target: Expr, source: Expr, nbytes: int, size: str) -> str:
+    def call(self, site: int, hint: str, target: Expr, source: Expr, nbytes: int, size: Expr) -> Expr:
         """The call that copies an array of `nbytes`, which are `size` in C.
 
         Exact: bytes are copied, in the order of the iterations: the host's array may change when the call is over; a
@@ -105,7 +105,7 @@ class Stagings:
         """
         name = self.names.fresh(f"{hint or 'array'}_staging")
         self.arrays.append(_Staged(name, nbytes))
-        return f"copy_beside(gpu, host, {site}, &gpu->{name}, {target}, {source}, {size})"
+        return call("copy_beside", "gpu", "host", site, Prefix("&", member("gpu", name)), target, source, size)
 
     @property
     def nbytes(self) -> int:

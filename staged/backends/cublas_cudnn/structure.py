@@ -9,8 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from staged.backends.c_family.expr import Expr, Member, Name, Place
+from staged.backends.c_family.body import signed
+from staged.backends.c_family.code.tree import Comment
+from staged.backends.c_family.code.types import BYTES, INDEX, word
+from staged.backends.c_family.expr import (
+    Cast,
+    Expr,
+    Index,
+    Infix,
+    Literal,
+    Member,
+    Name,
+    Place,
+    Prefix,
+    Sizeof,
+    call,
+    member,
+)
 from staged.backends.c_family.functions import OWN_ON_DEVICE
+from staged.backends.cublas_cudnn.device import DEVICE, STREAM
 from staged.backends.cublas_cudnn.failures import finite_check_name
 from staged.backends.cublas_cudnn.functions import (
     CALLS,
@@ -21,7 +38,7 @@ from staged.backends.cublas_cudnn.functions import (
     stores_in_use,
 )
 from staged.backends.cublas_cudnn.graphs import CallStep, CopyStep, Graphs, Step
-from staged.backends.cublas_cudnn.peers import DEVICES, device_name
+from staged.backends.cublas_cudnn.peers import DEVICES, device_field
 from staged.backends.cublas_cudnn.runs import is_call, runs_of
 from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter
 from staged.backends.cublas_cudnn.staging import Stagings
@@ -66,7 +83,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         """The program's GPUs."""
         self.current: Device | None = None
         """The one that the calls of CUDA that are written next are for, where that is known."""
-        self.device_marks: dict[str, list[tuple[str, str]]] = {}
+        self.device_marks: dict[Name, list[tuple[Expr, Name]]] = {}
         """By mark of the program's store, each store of a device and its mark."""
         self.is_entry = True
         self.locals_on_device = ""
@@ -74,7 +91,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         self.structures: Sequence[CudaStructureEmitter] = ()
         """Those of all functions of the program."""
         self.records: Mapping[str, FrameRecord] = {}
-        self.calls_marks: dict[Device, str] = {}
+        self.calls_marks: dict[Device, Name] = {}
         """The mark in each device's store of open calls at the function's entry."""
         self.finite_checks = FiniteChecks()
         self.waits_later: set[Op] = set()
@@ -107,9 +124,13 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     def use(self, device: Device) -> None:
         """The calls of CUDA that follow are for `device`."""
         if len(self.devices) > 1 and device in self.devices and device != self.current:
-            place = self.devices.index(device)
-            self.w.line(f"CUDA_CHECK({self.site_of(self.last_where)}, use_device(&gpu, &devices[{place}]));")
+            use = call("use_device", Prefix("&", Name("gpu")), self.struct_of(device))
+            self.code.do("CUDA_CHECK", self.site_of(self.last_where), use)
             self.current = device
+
+    def struct_of(self, device: Device) -> Expr:
+        """The address of the struct of one of several devices."""
+        return Prefix("&", Index(Name(DEVICES), Literal(str(self.devices.index(device)))))
 
     def op(self, op: Op, block: Block) -> None:
         self.is_idle = False
@@ -161,13 +182,13 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     def note_copy(self, steps: list[Step], target: Expr, source: Expr, type: TensorType) -> None:
         """A copy on the device is a call of the run, too, and its line is named there."""
         steps.append(CopyStep(target, source, type, self.last_where))
-        if self.w.lines and self.w.lines[-1].lstrip().startswith("//"):
-            self.w.lines.pop()
+        if self.code.body and isinstance(self.code.body[-1], Comment):
+            self.code.body.pop()
             self.last_where = None
 
-    def check(self, op: Op | End, call: str) -> None:
+    def check(self, where: Position | None, checked: Expr) -> None:
         """A checked CUDA call."""
-        self.w.statement(f"CUDA_CHECK({self.site_of(op.where)}, {call});")
+        self.code.do("CUDA_CHECK", self.site_of(where), checked, breaks_lines=True)
 
     def emit_view(self, op: Op) -> None:
         super().emit_view(op)
@@ -187,26 +208,25 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             if buffer.device != CPU:
                 self.places[buffer] = Place(self.places[buffer], buffer.device)
 
-    def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
+    def pushed(self, stack: Stack, source: Expr, item_bytes: Expr, type: TensorType) -> Expr:
         if stack.device == CPU:
             return super().pushed(stack, source, item_bytes, type)
         assert device_of(source) == stack.device, "placement makes every crossing a copy of its own"
         self.settle()
         self.use(stack.device)
-        item = f"gpu, host, {self.site_of(stack.where)}, {self.field(stack)}, {source}, {item_bytes}"
-        if self.count(type) == str(type.size):
-            return f"st_device_stack_push({item})"
-        return f"st_device_stack_push_part({item}, {self.count(type)} * sizeof({type.dtype.c_name}))"
+        item = "gpu", "host", self.site_of(stack.where), self.field(stack), source, item_bytes
+        if isinstance(self.count(type), Literal):
+            return call("st_device_stack_push", *item)
+        return call("st_device_stack_push_part", *item, self.nbytes(type))
 
     def wait(self, op: Op | End) -> None:
         """Let the device finish what it has been given; the program stops if a kernel must not go on."""
         self.is_idle = True
         if not self.kernels_may_fail:
-            self.check(op, "cudaStreamSynchronize(gpu->stream)")
+            self.check(op.where, call("cudaStreamSynchronize", STREAM))
         else:
             self.need("fail")
-            with self.w.block(f"if (wait_for_device(gpu, host, {self.site_of(op.where)}) != ST_OK)"):
-                self.w.line("return host->error_kind;")
+            self.try_(call("wait_for_device", "gpu", "host", self.site_of(op.where)))
 
     def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
         if not self.is_on_device(pointer):
@@ -220,15 +240,12 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         number = self.finite_checks.number(self.site_of(where), name, type.dtype)
         self.use(device_of(pointer))
         count = self.count(type)
-        if count.isdigit():
-            self.write_finite_check(where, type.dtype, pointer, count, number)
+        check = f"launch_{finite_check_name(type.dtype)}"
+        if isinstance(count, Literal):
+            self.check(where, call(check, "gpu", pointer, count, number))
             return
-        with self.w.block(f"if ({count} > 0)"):
-            self.write_finite_check(where, type.dtype, pointer, f"(int64_t)({count})", number)
-
-    def write_finite_check(self, where: Position | None, dtype: DType, pointer: Expr, count: str, number: int) -> None:
-        call = f"launch_{finite_check_name(dtype)}(gpu, {pointer}, {count}, {number})"
-        self.w.statement(f"CUDA_CHECK({self.site_of(where)}, {call});")
+        with self.code.branch(Infix(">", count, Literal("0"))):
+            self.check(where, call(check, "gpu", pointer, signed(count), number))
 
     # ---- copies ----
 
@@ -243,11 +260,8 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
             self.copy_from_peer(op, target, source, value.tensor)
             return
         if not to_host and self.stagings is not None and self.c_loops and value.tensor.size:
-            size = f"{self.count(value.tensor)} * sizeof({value.tensor.dtype.c_name})"
-            hint = name_of(op.result)
-            call = self.stagings.call(self.site_of(op.where), hint, target, source, value.tensor.nbytes, size)
-            with self.w.block(f"if ({call} != ST_OK)"):
-                self.w.line("return host->error_kind;")
+            place = name_of(op.result), target, source, value.tensor.nbytes, self.nbytes(value.tensor)
+            self.try_(self.stagings.call(self.site_of(op.where), *place))
             return
         self.copy_between(op, target, source, value.tensor, "DeviceToHost" if to_host else "HostToDevice")
         if value.tensor.size and (op not in self.waits_later if to_host else self.is_written_again(value)):
@@ -269,21 +283,18 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         """
         if not type.size:
             return
-        numbers = f"{op.device.index}, {source}, {op.attrs['source'].index}"
-        size = f"{self.count(type)} * sizeof({type.dtype.c_name})"
-        if op.attrs["source"] in self.devices:
-            peer = f"&devices[{self.devices.index(op.attrs['source'])}]"
-            call = f"copy_from_peer(gpu, {peer}, host, {self.site_of(op.where)}, {target}, {source}, {size})"
-            with self.w.block(f"if ({call} != ST_OK)"):
-                self.w.line("return host->error_kind;")
+        origin: Device = op.attrs["source"]
+        if origin in self.devices:
+            peer, site = self.struct_of(origin), self.site_of(op.where)
+            self.try_(call("copy_from_peer", "gpu", peer, "host", site, target, source, self.nbytes(type)))
         else:
-            self.check(op, f"cudaMemcpyPeerAsync({target}, {numbers}, {size}, gpu->stream)")
+            ends = target, op.device.index, source, origin.index
+            self.check(op.where, call("cudaMemcpyPeerAsync", *ends, self.nbytes(type), STREAM))
 
     def copy_between(self, op: Op | End, target: Expr, source: Expr, type: TensorType, direction: str) -> None:
         if type.size:
-            count = f"{self.count(type)} * " if type.size != 1 else ""
-            size = f"{count}sizeof({type.dtype.c_name})"
-            self.check(op, f"cudaMemcpyAsync({target}, {source}, {size}, cudaMemcpy{direction}, gpu->stream)")
+            size = self.nbytes(type) if type.size != 1 else Sizeof(type.dtype.c_name)
+            self.check(op.where, call("cudaMemcpyAsync", target, source, size, f"cudaMemcpy{direction}", STREAM))
 
     def copy(self, target: Expr, source: Expr, type: TensorType) -> None:
         assert device_of(source) == device_of(target), "placement makes every crossing a copy of its own"
@@ -298,37 +309,32 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         self.settle()
         self.use(device_of(target))
         self.is_idle = False
-        size = f"{self.count(type)} * sizeof({type.dtype.c_name})"
-        self.w.statement(
-            f"CUDA_CHECK({self.site_of(self.last_where)}, "
-            f"cudaMemcpyAsync({target}, {source}, {size}, cudaMemcpyDeviceToDevice, gpu->stream));"
-        )
+        copy = target, source, self.nbytes(type), "cudaMemcpyDeviceToDevice", STREAM
+        self.check(self.last_where, call("cudaMemcpyAsync", *copy))
 
     # ---- functions ----
 
     def begin_function(self) -> None:
         """One piece of memory for the arrays of the call on each device."""
         if len(self.devices) > 1:
-            self.w.line(f"Device *gpu = {DEVICES};")
+            self.declared("gpu", DEVICE, Name(DEVICES), is_const=False)
         if not self.locals_on_device:
             return
         self.need("frames")
         site = self.site_of(self.function.where)
         for device in (device for device in self.devices if device in self.plan.local_bytes):
             nbytes = self.plan.local_bytes[device]
-            mark, memory = self.name("called"), self.name("arrays")
-            self.calls_marks[device] = mark
             self.use(device)
-            self.w.line(f"const int64_t {mark} = st_frames_mark(&gpu->{CALLS});")
-            push = f'st_device_push(host, &gpu->{CALLS}, {site}, {nbytes}, "open calls")'
-            self.w.line(f"unsigned char *const {memory} = {push};")
-            with self.w.block(f"if ({memory} == NULL)"):
-                self.w.line("return host->error_kind;")
+            store = Prefix("&", member("gpu", CALLS))
+            self.calls_marks[device] = self.local("called", INDEX, call("st_frames_mark", store))
+            push = call("st_device_push", "host", store, site, nbytes, Literal('"open calls"'))
+            memory = self.local("arrays", BYTES, push)
+            self.leave_if(Infix("==", memory, Name("NULL")))
             if len(self.calls_marks) == 1:
-                self.w.line(f"{self.locals_on_device} {OWN_ON_DEVICE};")
+                self.declared(OWN_ON_DEVICE, word(self.locals_on_device), is_const=False)
             for buffer in self.plan.local_buffers(device):
-                place = f"({buffer.type.dtype.c_name} *)(void *)({memory} + {buffer.offset})"
-                self.w.line(f"{self.places[buffer]} = {place};")
+                offset = Infix("+", memory, Literal(str(buffer.offset)))
+                self.assign(self.places[buffer], Cast(f"{buffer.type.dtype.c_name} *", Cast("void *", offset)))
 
     def before_return(self, end: End) -> None:
         if self.is_entry and self.is_idle and len(self.devices) == 1:
@@ -338,7 +344,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
                 self.use(device)
                 self.wait(end)
         for device, mark in self.calls_marks.items():
-            self.w.line(f"st_frames_release(&{device_name(device, self.devices)}{CALLS}, {mark});")
+            self.code.do("st_frames_release", Prefix("&", device_field(device, self.devices, CALLS)), mark)
 
     # ---- frames ----
 
@@ -350,17 +356,11 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
 
     def push_frame(self, op: Op) -> Expr:
         self.need("frames")
+        self.current = None
         type = op.result.type
         assert isinstance(type, FrameType)
-        c_name = self.frame_names[type.name]
-        name = self.name(op.result.hint or "frame")
         given = "gpu" if len(self.devices) == 1 else DEVICES
-        self.w.line(f"{c_name} *const {name} = {maker_name(c_name)}(m, {given}, host);")
-        self.current = None
-        with self.w.block(f"if ({name} == NULL)"):
-            self.w.line("return host->error_kind;")
-        self.scalars[op.result] = Name(name)
-        return self.scalars[op.result]
+        return self.new_frame(op, call(maker_name(self.frame_names[type.name]), "m", given, "host"))
 
     def saved_field(self, op: Op, number: int, frame: Expr) -> Expr:
         field, type = super().saved_field(op, number, frame), op.result.type
@@ -379,19 +379,18 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         """Return whether the program keeps arrays of a device for gradients: in frames, or in sequences that travel."""
         return any(map(has_device_fields, self.records.values())) or any(s.has_device_handles for s in self.structures)
 
-    def keep_store(self, hint: str) -> str:
+    def keep_store(self, hint: str) -> Name:
         mark = super().keep_store(hint)
         if self.keeps_on_device:
             for store in stores_in_use(FRAMES, self.devices):
-                name = self.name(f"{hint}_on_device")
-                self.w.line(f"const int64_t {name} = st_frames_mark(&{store});")
-                self.device_marks.setdefault(mark, []).append((store, name))
+                own = self.local(f"{hint}_on_device", INDEX, call("st_frames_mark", store))
+                self.device_marks.setdefault(mark, []).append((store, own))
         return mark
 
-    def release_store(self, mark: str) -> None:
+    def release_store(self, mark: Name) -> None:
         super().release_store(mark)
         for store, name in self.device_marks.get(mark, ()):
-            self.w.line(f"st_frames_release(&{store}, {name});")
+            self.code.do("st_frames_release", store, name)
 
 
 def _comes_from(op: Op) -> Device | None:

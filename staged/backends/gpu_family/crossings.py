@@ -5,7 +5,7 @@ Tested by `tests/backends/cublas_cudnn/test_programs.py` and `tests/backends/ope
 
 from __future__ import annotations
 
-from staged.backends.c_family.expr import Expr, Name, Prefix
+from staged.backends.c_family.expr import Expr, Prefix
 from staged.backends.c_family.structure import StructureEmitter
 from staged.ir.names import name_of
 from staged.ir.nodes import Op
@@ -16,10 +16,8 @@ def begin_copy(structure: StructureEmitter, op: Op, there: str) -> tuple[Expr, E
     """Write why a `copy` op copies, and a local for a number; returns (target, source) as addresses."""
     source = structure.pointer(op.operands[0])
     structure.where(op.where)
-    structure.w.comment(f"{op.attrs['what']}: to {there} ({op.attrs['why']})")
+    structure.code.comment(f"{op.attrs['what']}: to {there} ({op.attrs['why']})")
     if is_tensor(op.result):
         return structure.pointer(op.result), source
-    local = structure.name(name_of(op.result))
-    structure.w.line(f"{structure.c_type(op.result)} {local};")
-    structure.scalars[op.result] = Name(local)
-    return Prefix("&", Name(local)), source
+    local = structure.scalars[op.result] = structure.changing(name_of(op.result), structure.c_type(op.result))
+    return Prefix("&", local), source

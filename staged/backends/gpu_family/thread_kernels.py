@@ -100,21 +100,21 @@ class ThreadKernels:
         return replace(made, may_alias=tuple(enumerate(kernel.written)))
 
 
-def begin_launch(structure: StructureEmitter, op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> list[str]:
+def begin_launch(structure: StructureEmitter, op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> list[Expr]:
     """Put what a launch of the user's writes in its place with its old value. The arguments of the kernel: what it
     takes with results in the place of what it writes, then sizes.
     """
     kernel: ThreadKernel = op.attrs["kernel"]
-    given = list(map(str, inputs))
+    given = list(inputs)
     for number, output in zip(kernel.written, outputs, strict=True):
-        if str(output) != given[number]:
+        if str(output) != str(given[number]):
             structure.copy(output, inputs[number], op.operands[number].tensor)
-        given[number] = str(output)
+        given[number] = output
     shapes = [
         operand.tensor.shape if parameter.is_array else ()
         for operand, parameter in zip(op.operands, kernel.parameters, strict=True)
     ]
-    return [*given, *(str(structure.extent(extent)) for extent in kernel.extent_values(shapes))]
+    return [*given, *(structure.extent(extent) for extent in kernel.extent_values(shapes))]
 
 
 class _Lowering:

@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from staged.backends.c_family.file import ProgramFile
+from staged.backends.c_family.body import LEAVE, OK
+from staged.backends.c_family.code.tree import CodeBuilder, Declare, If
+from staged.backends.c_family.code.types import BYTES, Space, pointer, word
+from staged.backends.c_family.expr import Cast, Infix, Junction, Name, Prefix, Variable, call, member
+from staged.backends.c_family.file import ProgramFile, add_no_error
 from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.program import place_in
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.contract import Emitted, Planner
@@ -22,6 +27,7 @@ from staged.backends.gpu_family.support import device_functions
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE, find_function
 from staged.backends.opencl.failures import DECLARATIONS, WAIT
 from staged.backends.opencl.program import OpenClProgram
+from staged.backends.opencl.structure import DEVICE
 from staged.errors import UnsupportedError
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine
@@ -152,15 +158,15 @@ class OpenClFile(ProgramFile):
             w.text(self.launcher(kernel, number))
         super().write_frames(w)
 
-    def write_begin(self, w: Writer) -> None:
-        w.line("host->error_kind = ST_OK;")
-        w.line("host->error_claimed = 0;")
-        w.line(f"Device *const gpu = (Device *)(void *)((unsigned char *)arena + {self.program.device_offset()});")
-        with w.block("if (gpu->device == NULL && open_device(gpu, host) != ST_OK)"):
-            w.line("return host->error_kind;")
+    def add_begin(self, code: CodeBuilder) -> None:
+        add_no_error(code)
+        place = place_in(Cast(BYTES, Name("arena")), "Device", self.program.device_offset())
+        code.add(Declare(Variable("gpu", pointer(word("Device"), Space.GLOBAL)), place))
+        is_new = Infix("==", DEVICE, Name("NULL")), Infix("!=", call("open_device", "gpu", "host"), OK)
+        code.add(If(Junction("&&", is_new), (LEAVE,)))
         if self.program.kernels_may_fail:
-            site = self.program.site(self.program.function.where)
-            w.line(f"OCL_CHECK({site}, st_ocl_zero(gpu->device, gpu->failed, sizeof *gpu->failed));")
+            site, failed = self.program.site(self.program.function.where), member("gpu", "failed")
+            code.do("OCL_CHECK", site, call("st_ocl_zero", DEVICE, failed, Prefix("sizeof *", failed)))
 
     def write_release(self, w: Writer) -> None:
         with w.block(f"void {self.program.name}_release(void *arena)"):

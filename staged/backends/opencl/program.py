@@ -8,10 +8,10 @@ Tested by `tests/backends/opencl/test_programs.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
-from staged.backends.c_family.expr import Expr
+from staged.backends.c_family.expr import Expr, Items, argument, call, member
 from staged.backends.c_family.kernel_library import KernelLibrary
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import ProgramEmitter
@@ -83,15 +83,15 @@ class OpenClProgram(ProgramEmitter):
             super().call_kernel(structure, op, inputs, outputs)
             return
         assert isinstance(structure, OpenClStructure)
-        arguments: Sequence[object] = [*inputs, *outputs]
+        arguments = [*inputs, *outputs]
         if kernel.launch is None:  # the user's
             given = begin_launch(structure, op, inputs, outputs)
-            arguments = [f"(const size_t[]){{{', '.join(map(str, op.attrs['grid']))}}}", *given]
+            arguments = [Items(tuple(map(argument, op.attrs["grid"])), "const size_t[]"), *given]
         if 0 in op.attrs["grid"] if kernel.launch is None else kernel.launch.items == 0:
             return  # of no elements
         if kernel.name not in {each.name for each in self.on_device}:
             self.on_device.append(kernel)
-        structure.check(op, f"{self.launcher_name(kernel)}({', '.join(map(str, ['gpu', *arguments]))})")
+        structure.check(op.where, call(self.launcher_name(kernel), "gpu", *arguments))
 
     @staticmethod
     def launcher_name(kernel: GpuKernel) -> str:
@@ -126,8 +126,8 @@ class OpenClProgram(ProgramEmitter):
     def memory_bytes(self) -> int:
         return self.failures_offset + (aligned(1) if self.kernels_may_fail else 0)
 
-    def arena_start(self, device: Device) -> str:
-        return "base" if device == CPU else "gpu->memory"
+    def arena_start(self, device: Device) -> Expr:
+        return super().arena_start(device) if device == CPU else member("gpu", "memory")
 
     def device_offset(self) -> int:
         """The offset in the host's arena of the struct of device objects."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from staged.backends.c_family.expr import Expr, Name, Place
+from staged.backends.c_family.expr import Expr, Name, Place, call, member
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.gpu_family.addresses import device_of
 from staged.backends.gpu_family.crossings import begin_copy
@@ -15,6 +15,9 @@ from staged.errors import UnsupportedError
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import End, Op
 from staged.ir.types import CPU, TensorType
+from staged.source import Position
+
+DEVICE = member("gpu", "device")
 
 
 class OpenClStructure(StructureEmitter):
@@ -31,9 +34,9 @@ class OpenClStructure(StructureEmitter):
         found = super().field(buffer)
         return found if buffer.device == CPU or isinstance(found, Place) else Place(found, buffer.device)
 
-    def check(self, op: Op | End, call: str) -> None:
+    def check(self, where: Position | None, checked: Expr) -> None:
         """A checked call of what reaches the device."""
-        self.w.statement(f"OCL_CHECK({self.site_of(op.where)}, {call});")
+        self.code.do("OCL_CHECK", self.site_of(where), checked, breaks_lines=True)
 
     def emit_view(self, op: Op) -> None:
         super().emit_view(op)
@@ -44,26 +47,25 @@ class OpenClStructure(StructureEmitter):
     def emit_copy(self, op: Op) -> None:
         """A value crosses between host and device."""
         target, source = begin_copy(self, op, "the host" if op.device == CPU else "the device")
-        self.check(op, self.copied(target, source, op.operands[0].tensor))
+        self.check(op.where, self.copied(target, source, op.operands[0].tensor))
         if op.device == CPU:
             self.look_for_failures(op)
 
     def look_for_failures(self, op: Op | End) -> None:
         """Stop the program if a kernel has reported something by now."""
         if self.kernels_may_fail:
-            with self.w.block(f"if (wait_for_device(gpu, host, {self.site_of(op.where)}) != ST_OK)"):
-                self.w.line("return host->error_kind;")
+            self.try_(call("wait_for_device", "gpu", "host", self.site_of(op.where)))
 
-    def copied(self, target: Expr, source: Expr, type: TensorType) -> str:
-        return f"st_ocl_copy(gpu->device, {target}, {source}, {self.count(type)} * sizeof({type.dtype.c_name}))"
+    def copied(self, target: Expr, source: Expr, type: TensorType) -> Expr:
+        return call("st_ocl_copy", DEVICE, target, source, self.nbytes(type))
 
     def copy(self, target: Expr, source: Expr, type: TensorType) -> None:
         if device_of(target) == CPU:
             super().copy(target, source, type)
         elif type.size:
-            self.w.statement(f"OCL_CHECK({self.site_of(self.last_where)}, {self.copied(target, source, type)});")
+            self.check(self.last_where, self.copied(target, source, type))
 
-    def pushed(self, stack: Stack, source: Expr, item_bytes: str, type: TensorType) -> str:
+    def pushed(self, stack: Stack, source: Expr, item_bytes: Expr, type: TensorType) -> Expr:
         if stack.device != CPU:
             raise UnsupportedError(
                 "the back end 'opencl' cannot write a loop without a bound that keeps arrays", where=stack.where
@@ -71,5 +73,5 @@ class OpenClStructure(StructureEmitter):
         return super().pushed(stack, source, item_bytes, type)
 
     def before_return(self, end: End) -> None:
-        self.check(end, "st_ocl_finish(gpu->device)")
+        self.check(end.where, call("st_ocl_finish", DEVICE))
         self.look_for_failures(end)

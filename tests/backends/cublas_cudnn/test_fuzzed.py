@@ -10,7 +10,6 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
-from staged.backends.c_family.unused import drop_unused_locals
 from staged.runtime import cuda
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
@@ -217,8 +216,3 @@ def test_devices_with_nothing_for_each_other_have_no_copy_between_them(two: cuda
     assert "copy_from_peer" not in f.stage(X, X).source
     for found, expected in zip(f(X, X), (np.sin(X), np.cos(X)), strict=True):
         np.testing.assert_allclose(found, expected)
-
-
-def test_a_pointer_to_a_struct_that_nothing_reads_is_marked() -> None:
-    lines = ["    Device *gpu = devices;", "    const Buffers *const m = &buffers;", "    return m->frames;"]
-    assert drop_unused_locals(lines) == [lines[0], "    (void)gpu;", *lines[1:]]

@@ -25,8 +25,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "one of two devices alone waits for what arrives",
         ENTRY,
-        "            for device in self.program.devices:\n                stream = ",
-        "            for device in self.program.devices[:1]:\n                stream = ",
+        "        for device in self.program.devices:\n            stream = ",
+        "        for device in self.program.devices[:1]:\n            stream = ",
         case("each_of_two_devices"),
     ),
     Mutant(

@@ -9,9 +9,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a parameter that only a condition reads counts as unused",
         f"{CODE}uses.py",
-        "case Do(expr) | While(expr) | If(expr):",
-        "case Do(expr) | While(expr):",
+        "case Do(expr) | If(expr):",
+        "case Do(expr):",
         (f"{TESTS}test_uses.py",),
+    ),
+    Mutant(
+        "a check goes with its unused result",
+        f"{CODE}unused.py",
+        "elif s.has_effects:",
+        "elif False:",
+        (f"{TESTS}test_unused.py",),
     ),
     Mutant(
         "two kernels that read each other's arrays are one",

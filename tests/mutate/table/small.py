@@ -181,14 +181,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a failure of one device does not stop the other",
         "staged/backends/cublas_cudnn/peers.py",
-        'w.line(f"devices[each].records[{place}] = devices[{place}].failed;")',
-        'w.line(f"devices[each].records[{place}] = devices[each].failed;")',
+        'of(number, "failed")',
+        'of(each, "failed")',
         ("tests/backends/cublas_cudnn/test_two_devices.py", "-k", "failure_on_one"),
     ),
     Mutant(
         "what an earlier call has reported stops the next one",
         "staged/backends/cublas_cudnn/peers.py",
-        '            w.line(check("CUDA_CHECK", site, forget))\n',
+        '            code.do("CUDA_CHECK", site, call("cudaMemsetAsync", *forget))\n',
         "",
         ("tests/backends/cublas_cudnn/test_two_devices.py", "-k", "failure_on_one"),
     ),

@@ -10,23 +10,27 @@ from staged.backends.c_family.code.dialect import C, Dialect
 from staged.backends.c_family.code.tree import (
     Assign,
     Barrier,
+    Blank,
     Block,
     Comment,
     Declare,
+    DeclareStruct,
     Do,
     For,
+    ForAny,
     ForBits,
     Function,
     If,
     Jump,
+    Label,
     Parameter,
     Statement,
     Unused,
     While,
 )
 from staged.backends.c_family.code.types import VOID, CType
-from staged.backends.c_family.expr import PLAIN, Cast, Expr, print_expr
-from staged.backends.c_family.writer import INDENT, Writer, safe_comment, wrapped
+from staged.backends.c_family.expr import PLAIN, Call, Cast, Expr, Infix, print_expr
+from staged.backends.c_family.writer import INDENT, WIDTH, Writer, broken, safe_comment, wrapped
 
 
 def print_function(function: Function, dialect: Dialect = C) -> str:
@@ -48,6 +52,14 @@ def print_function(function: Function, dialect: Dialect = C) -> str:
     return str(w)
 
 
+def print_body(body: Sequence[Statement], dialect: Dialect = C) -> list[str]:
+    """The lines of a function's statements."""
+    printer = Printer(dialect)
+    printer.w.depth = 1
+    printer.body(body)
+    return printer.w.lines
+
+
 class Printer:
     """Writes statements, line by line."""
 
@@ -61,16 +73,20 @@ class Printer:
         self.open_branch: Callable[[str], None] = self.w.line if breaks_lines else self.w.statement
         self.statements: dict[type[Statement], Callable[[Any], None]] = {
             Declare: self.simple,
+            DeclareStruct: self.struct,
             Assign: self.simple,
             Do: self.simple,
             For: self.loop,
+            ForAny: self.loop_with_head,
             ForBits: self.loop_over_bits,
             While: self.loop_on_condition,
             If: self.branch,
             Block: self.block,
-            Jump: lambda s: self.w.line(f"{s.word};{_note(s.note)}"),
+            Jump: self.jump,
+            Label: lambda s: self.w.line(f"{s.name}:;"),
             Barrier: self.barrier,
             Comment: lambda s: self.w.comment(s.text),
+            Blank: lambda s: self.w.line(),
             Unused: self.unused,
         }
 
@@ -104,19 +120,29 @@ class Printer:
 
     def simple(self, s: Declare | Assign | Do) -> None:
         """A statement without others in it."""
-        if self.like is None:
-            self.w.line(self.text(s))
-        else:
+        if self.like is not None:
             self.w.statement(self.text(s), self.like.text(s))
+        elif isinstance(s, Declare | Do) and s.breaks_lines:
+            self.w.statement(self.text(s))
+        else:
+            self.w.line(self.text(s))
 
     def text(self, s: Declare | Assign | Do) -> str:
         match s:
             case Declare():
-                return f"{self.declared(s)};"
-            case Assign(target, value, op):
-                return f"{self.expr(target)} {op}= {self.expr(value)};"
-            case Do(expr):
-                return f"{self.expr(expr)};"
+                return f"{self.declared(s)};{_note(s.note)}"
+            case Assign():
+                return f"{self.assigned(s)};"
+            case Do(expr, note):
+                return f"{self.expr(expr)};{_note(note)}"
+
+    def assigned(self, s: Assign) -> str:
+        return f"{self.expr(s.target)} {s.op}= {self.expr(s.value)}"
+
+    def struct(self, s: DeclareStruct) -> None:
+        with self.w.block(f"const {self.before_name(s.variable.type)}{self.expr(s.variable)} =", ";"):
+            for name, value in s.fields:
+                self.w.line(f".{name} = {self.expr(value)},")
 
     def declared(self, s: Declare) -> str:
         type, sizes = s.variable.type, "".join([f"[{self.expr(size)}]" for size in s.sizes])
@@ -144,6 +170,12 @@ class Printer:
         with self.w.block(f"for ({begin}; {i} {relation} {self.expr(s.stop)}; {onwards})"):
             self.body(s.body)
 
+    def loop_with_head(self, s: ForAny) -> None:
+        onwards = self.assigned(s.onwards) if isinstance(s.onwards, Assign) else self.expr(s.onwards.expr)
+        begin = f"{self.before_name(s.index.type)}{self.expr(s.index)} = {self.expr(s.start)}"
+        with self.w.block(f"for ({begin}; {self.expr(s.condition)}; {onwards})"):
+            self.body(s.body)
+
     def loop_over_bits(self, s: ForBits) -> None:
         rest = self.expr(s.rest)
         head = f"{self.before_name(s.rest.type)}{rest} = {self.expr(s.mask)}; {rest} != 0; {rest} &= {rest} - 1"
@@ -151,12 +183,12 @@ class Printer:
             self.body(s.body)
 
     def loop_on_condition(self, s: While) -> None:
-        with self.w.block(f"while ({self.expr(s.condition)})"):
+        with self.w.block("for (;;)" if s.condition is None else f"while ({self.expr(s.condition)})"):
             self.body(s.body)
 
     def branch(self, s: If) -> None:
         w = self.w
-        self.open_branch(f"if ({self.expr(s.condition)}) {{")
+        self.open_branch(f"{self.opened(s)} {{")
         w.depth += 1
         self.body(s.then)
         if s.other:
@@ -165,9 +197,25 @@ class Printer:
         w.depth -= 1
         w.line("}")
 
+    def opened(self, s: If) -> str:
+        """The head of a branch; all but its last line are written."""
+        if s.aligns and isinstance(s.condition, Infix) and isinstance(s.condition.left, Call):
+            call, tail = s.condition.left, f") {s.condition.op} {self.expr(s.condition.right)})"
+            arguments = [self.expr(each) for each in call.arguments]
+            room = WIDTH - len(INDENT) * self.w.depth
+            *lines, last = broken(f"if ({call.function}(", arguments, tail, room)
+            for line in lines:
+                self.w.line(line)
+            return last
+        return f"if ({self.expr(s.condition)})"
+
     def block(self, s: Block) -> None:
         with self.w.block(""):
             self.body(s.body)
+
+    def jump(self, s: Jump) -> None:
+        value = "" if s.value is None else f" {self.expr(s.value)}"
+        self.w.line(f"{s.word}{value};{_note(s.note)}")
 
     def barrier(self, s: Barrier) -> None:
         word = self.dialect.warp_barrier if s.is_warp else self.dialect.block_barrier

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from staged.backends.c_family.expr import Expr, Name, Variable
+from staged.backends.c_family.expr import Argument, Expr, Name, Variable, call
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +24,20 @@ class Declare:
     is_const: bool = True
     sizes: tuple[Expr, ...] = ()
     also: tuple[tuple[Variable, Expr], ...] = ()
+    note: str = ""
+    breaks_lines: bool = False
+    has_effects: bool = False
+    """True if the value is computed even where the variable is unused."""
+    is_kept: bool = False
+    """True if the variable stays even where it is unused."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeclareStruct:
+    """`const T x = {.a = value, ...};`, a field a line."""
+
+    variable: Variable
+    fields: tuple[tuple[str, Expr], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,9 +51,11 @@ class Assign:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Do:
-    """An expression whose value is not used: a call."""
+    """An expression whose value is not used: a call. One that `breaks_lines` is broken after commas where it is long."""
 
     expr: Expr
+    note: str = ""
+    breaks_lines: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +76,17 @@ class For:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ForAny:
+    """`for (int64_t i = start; condition; onwards)`, where a `For` does not say it."""
+
+    index: Variable
+    start: Expr
+    condition: Expr
+    onwards: Assign | Do
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ForBits:
     """For each bit of `mask` that is set, from the lowest: `rest` holds it and those above."""
 
@@ -70,19 +97,20 @@ class ForBits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class While:
-    """A loop on a condition."""
+    """A loop on a condition; without one, until a jump leaves it."""
 
-    condition: Expr
+    condition: Expr | None
     body: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class If:
-    """A branch."""
+    """A branch. Where it `aligns`, the arguments of a long call in its condition stand below the first one."""
 
     condition: Expr
     then: tuple[Statement, ...]
     other: tuple[Statement, ...] = ()
+    aligns: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,10 +122,18 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Jump:
-    """`return`, `break` or `continue`."""
+    """`return`, `break`, `continue` or `goto label`; `value` is what is returned."""
 
     word: str
     note: str = ""
+    value: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Label:
+    """The place to which `goto name` jumps."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +152,11 @@ class Comment:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Blank:
+    """An empty line."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Unused:
     """Says that these are not used, so that compilers need not."""
 
@@ -123,7 +164,24 @@ class Unused:
     note: str = ""
 
 
-Statement = Declare | Assign | Do | For | ForBits | While | If | Block | Jump | Barrier | Comment | Unused
+Statement = (
+    Declare
+    | DeclareStruct
+    | Assign
+    | Do
+    | For
+    | ForAny
+    | ForBits
+    | While
+    | If
+    | Block
+    | Jump
+    | Label
+    | Barrier
+    | Comment
+    | Blank
+    | Unused
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,6 +217,14 @@ class CodeBuilder:
     def add(self, statement: Statement) -> None:
         self.body.append(statement)
 
+    def do(self, function: str, *arguments: Argument, breaks_lines: bool = False) -> None:
+        """Add the call of a function whose result is not used."""
+        self.add(Do(call(function, *arguments), breaks_lines=breaks_lines))
+
+    def comment(self, text: str) -> None:
+        """Add a line for readers."""
+        self.add(Comment(text))
+
     @contextmanager
     def nested(self) -> Iterator[list[Statement]]:
         """Inside, statements are added to the list that is yielded."""
@@ -169,11 +235,11 @@ class CodeBuilder:
             self.body = outer
 
     @contextmanager
-    def branch(self, condition: Expr) -> Iterator[None]:
+    def branch(self, condition: Expr, aligns: bool = False) -> Iterator[None]:
         """Inside, statements are added to a branch on the condition."""
         with self.nested() as inner:
             yield
-        self.add(If(condition, tuple(inner)))
+        self.add(If(condition, tuple(inner), aligns=aligns))
 
     @contextmanager
     def block(self) -> Iterator[None]:
@@ -197,7 +263,7 @@ def walk(body: Sequence[Statement]) -> Iterator[Statement]:
     for statement in body:
         yield statement
         match statement:
-            case For(body=inner) | ForBits(body=inner) | While(body=inner) | Block(body=inner):
+            case For(body=inner) | ForAny(body=inner) | ForBits(body=inner) | While(body=inner) | Block(body=inner):
                 yield from walk(inner)
             case If(_, then, other):
                 yield from walk(then)

@@ -69,8 +69,15 @@ def pointer(to: CType, space: Space, is_const: bool = False) -> CType:
     return CType(text, to.dtype, to.lanes, True, is_const, space)
 
 
+def constants(dtype: DType) -> CType:
+    """The address of elements that are only read."""
+    return pointer(scalar(dtype), Space.GLOBAL, is_const=True)
+
+
 VOID = pointer(word("void"), Space.GLOBAL)
 """An address in workspace, of whatever will be there."""
+BYTES = pointer(word("unsigned char"), Space.GLOBAL)
+"""The address of memory for anything."""
 INDEX = CType("int64_t")
 """The type of iteration counters and element numbers."""
 SHORT_INDEX = CType("int")

@@ -8,16 +8,19 @@ from staged.backends.c_family.code.tree import (
     Assign,
     Block,
     Declare,
+    DeclareStruct,
     Do,
     For,
+    ForAny,
     ForBits,
     If,
+    Jump,
     Statement,
     Unused,
     While,
     walk,
 )
-from staged.backends.c_family.expr import Expr, Variable, parts_of
+from staged.backends.c_family.expr import Call, Expr, Variable, parts_of
 
 
 def expressions_of(statement: Statement) -> Iterator[Expr]:
@@ -29,16 +32,27 @@ def expressions_of(statement: Statement) -> Iterator[Expr]:
                 yield value
             for _, other in also:
                 yield other
+        case DeclareStruct(_, fields):
+            for _, value in fields:
+                yield value
         case Assign(target, value):
             yield target
             yield value
-        case Do(expr) | While(expr) | If(expr):
+        case Do(expr) | If(expr):
             yield expr
+        case While(condition) if condition is not None:
+            yield condition
         case For(_, start, stop, step=step):
             yield start
             yield stop
             if step is not None:
                 yield step
+        case ForAny(_, start, condition, onwards):
+            yield start
+            yield condition
+            yield from expressions_of(onwards)
+        case Jump(value=value) if value is not None:
+            yield value
         case ForBits(_, mask):
             yield mask
         case Unused(names):
@@ -63,3 +77,15 @@ def mentioned(body: Sequence[Statement]) -> set[Variable]:
 def is_unrolled(body: Sequence[Statement]) -> bool:
     """Return whether some loop is to be unrolled."""
     return any(isinstance(statement, For) and statement.unroll for statement in walk(body))
+
+
+def functions_called(body: Sequence[Statement]) -> set[str]:
+    """The names of the functions that statements call."""
+    found: set[str] = set()
+    left = [expr for statement in walk(body) for expr in expressions_of(statement)]
+    while left:
+        expr = left.pop()
+        if isinstance(expr, Call):
+            found.add(expr.function)
+        left += parts_of(expr)
+    return found

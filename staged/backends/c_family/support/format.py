@@ -1,4 +1,4 @@
-"""The C side of the one formatter (`staged/ops/formatting.py`), and the C statements that print a message.
+"""The C side of the one formatter (`staged/ops/formatting.py`).
 
 Text goes through an `st_text`: a small buffer on the stack that hands itself to the host when it is full, or keeps the
 first bytes of an error's message. Nothing allocates, and nothing depends on the locale: `snprintf` and `strtod` serve
@@ -9,13 +9,7 @@ Tested by `tests/formatting/test_c_formatter.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from staged.backends.c_family.support.library import Snippet
-from staged.backends.c_family.writer import c_string
-from staged.ir.types import DType
-from staged.ops.formatting import FormatSpec, parse_spec
 
 _TEXT = """\
 // ---- printed text ----------------------------------------------------------------------------
@@ -518,105 +512,3 @@ SNIPPETS = (
         for dtype, (c_type, call) in _ELEMENTS.items()
     ),
 )
-
-
-# ---- statements ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """A value to print: its C expression (of an array: a pointer to its first element) and type.
-
-    `shape` is empty for a scalar; extents are ints or C expressions.
-    """
-
-    expr: str
-    dtype: DType
-    shape: tuple[int | str, ...] = ()
-
-
-Part = str | tuple[int, str | FormatSpec, str]
-"""Text, or (which value, its format spec, its conversion '', 'r' or 's')."""
-
-
-@dataclass(frozen=True, slots=True)
-class Statements:
-    """C statements, and the support snippets that they call."""
-
-    lines: tuple[str, ...]
-    needs: tuple[str, ...]
-
-
-def put_parts(parts: Sequence[Part], values: Sequence[Printed], text: str = "text") -> Statements:
-    """The statements that put a message into the `st_text` named `text`; adjacent pieces of text become one."""
-    lines: list[str] = []
-    needs: dict[str, None] = {"text": None}
-    pending = ""
-    for part in (*parts, ""):
-        if isinstance(part, str):
-            pending += part
-            continue
-        if pending:
-            lines.append(_put_text(pending, text))
-            pending = ""
-        index, spec, conversion = part
-        value = values[index]
-        if isinstance(spec, str):
-            spec = parse_spec(spec, value.dtype.kind, conversion)
-        shape = ""
-        if not all(str(extent).isdigit() for extent in value.shape):
-            # A compound literal of what is not constant is no C++.
-            shape = f"st_shape_{len(lines)}"
-            lines.append(f"const int64_t {shape}[] = {{{', '.join(map(str, value.shape))}}};")
-        line, needed = _put_value(value, spec, text, shape)
-        lines.append(line)
-        needs[needed] = None
-    if pending:
-        lines.append(_put_text(pending, text))
-    return Statements(tuple(lines), tuple(needs))
-
-
-def _put_text(literal: str, text: str) -> str:
-    return f"ST_PUT(&{text}, {c_string(literal)});"
-
-
-def _put_value(value: Printed, spec: FormatSpec, text: str, shape: str) -> tuple[str, str]:
-    dtype = value.dtype
-    as_integer = dtype.is_bool and not spec.is_plain and not spec.conversion
-    given = spec_text(spec)
-    if value.shape:
-        name = "bool_as_integer" if as_integer else dtype.name
-        extents = ", ".join(map(str, value.shape))
-        shape = shape or f"(const int64_t[]){{{extents}}}"
-        call = f"st_put_array(&{text}, {value.expr}, st_element_{name}, {len(value.shape)}, {shape}, {given});"
-        return call, f"format_elements_{name}"
-    if dtype.is_float:
-        return f"st_put_{dtype.name}(&{text}, {value.expr}, {given});", "format_float"
-    if dtype.is_bool and not as_integer:
-        return f"st_put_bool(&{text}, {value.expr}, {given});", "format_bool"
-    return f"st_put_i64(&{text}, {value.expr}, {given});", "format_integer"
-
-
-def spec_text(spec: FormatSpec) -> str:
-    """A spec as C: `st_plain`, or `(st_spec){.precision = 4, .type = 'f'}`."""
-    if spec.is_plain and not spec.conversion:
-        return "st_plain"
-    fields = []
-    if spec.fill != " ":
-        fields.append(f".fill = {c_string(spec.fill)}")
-    if spec.width:
-        fields.append(f".width = {spec.width}")
-    fields.append(f".precision = {-1 if spec.precision is None else spec.precision}")
-    characters = {
-        "align": spec.align,
-        "sign": "" if spec.sign == "-" else spec.sign,
-        "group": spec.grouping,
-        "type": spec.type if not spec.conversion else "",
-        "conversion": spec.conversion,
-    }
-    fields += [f".{name} = '{character}'" for name, character in characters.items() if character]
-    if spec.alternate:
-        fields.append(".alternate = true")
-    if spec.coerce_zero:
-        fields.append(".coerce_zero = true")
-    return f"(st_spec){{{', '.join(fields)}}}"

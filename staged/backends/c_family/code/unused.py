@@ -1,0 +1,88 @@
+"""Removal of unused locals: the C compiler would warn, and a reader would wonder.
+
+A value may lose its reader while code is made (the index of a dimension of one element moves nothing), so this looks
+at the finished tree of a function. Locals of the host's functions are known by their names, which are unique in each.
+
+Tested by `tests/backends/c_family/code/test_unused.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from staged.backends.c_family.code.tree import (
+    Assign,
+    Block,
+    Declare,
+    Do,
+    For,
+    ForAny,
+    ForBits,
+    If,
+    Statement,
+    Unused,
+    While,
+    walk,
+)
+from staged.backends.c_family.code.uses import expressions_of
+from staged.backends.c_family.expr import Expr, Name, parts_of
+
+
+def drop_unused_locals(body: Sequence[Statement]) -> tuple[Statement, ...]:
+    """The statements without constants that are unused; of a value with effects only its computation stays.
+
+    A variable that is only ever assigned to is marked as unused, as is a pointer through which others may write.
+    """
+    while True:
+        reads = names_read(body)
+        unused = {id(s) for s in walk(body) if isinstance(s, Declare) and not s.sizes and s.variable.text not in reads}
+        if not unused:
+            return tuple(body)
+        body = tuple(_without(body, unused))
+
+
+def names_read(body: Sequence[Statement]) -> set[str]:
+    """The names that statements read: a variable that is assigned to is not one of them."""
+    return _names(
+        expr
+        for s in walk(body)
+        for expr in (
+            (s.value,) if isinstance(s, Assign) and isinstance(s.target, Name) and not s.op else expressions_of(s)
+        )
+    )
+
+
+def names_used(body: Sequence[Statement]) -> set[str]:
+    """The names that statements read or assign to."""
+    return _names(expr for s in walk(body) for expr in expressions_of(s))
+
+
+def _names(expressions: Iterator[Expr]) -> set[str]:
+    found: set[str] = set()
+    left = list(expressions)
+    while left:
+        expr = left.pop()
+        if isinstance(expr, Name):
+            found.add(expr.text)
+        left += parts_of(expr)
+    return found
+
+
+def _without(body: Sequence[Statement], unused: set[int]) -> Iterator[Statement]:
+    """The statements, in which these declarations are dropped or marked."""
+    for s in body:
+        match s:
+            case Declare() if id(s) in unused:
+                is_constant = s.variable.type.is_const if s.variable.type.is_pointer else s.is_const
+                if not is_constant or s.value is None or s.is_kept:
+                    yield s
+                    yield Unused((s.variable,))
+                elif s.has_effects:
+                    yield Do(s.value)
+            case For() | ForAny() | ForBits() | While() | Block():
+                yield replace(s, body=tuple(_without(s.body, unused)))
+            case If():
+                yield replace(s, then=tuple(_without(s.then, unused)), other=tuple(_without(s.other, unused)))
+            case _:
+                yield s
