@@ -127,7 +127,7 @@ class CompilerError(StagedError):
 
 
 class CacheError(StagedError):
-    """The program cache cannot be trusted (wrong owner or mode) or not be written."""
+    """The program cache cannot be trusted (wrong owner or mode), or cannot be written."""
 
 
 class DataError(StagedError, ValueError):

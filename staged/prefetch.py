@@ -60,10 +60,10 @@ class Loader(Generic[T]):
 def loader(iterable: Iterable[T], ahead: int = 2, device: Device | None = None) -> Loader[T]:
     """Iterate over `iterable` with up to `ahead` items fetched beforehand, in a thread of its own.
 
-    It is for data that Python reads or computes: a torch DataLoader, a generator, memory-mapped files. A program runs
-    without Python's lock, so fetching the next batch overlaps it. Errors of the iterable are raised where the item
-    would have come. Leaving the loop early ends the thread; items fetched from a generator by then are lost. Pieces of
-    a memory-mapped file (`np.load(path, mmap_mode="r")[i:j]`) are read in the thread, and arrive as arrays in memory.
+    Use it for data that Python reads or computes: a torch DataLoader, a generator, memory-mapped files. A program runs
+    without the GIL, so the next batch is fetched meanwhile. Errors of the iterable are raised where the item would have
+    come. Leaving the loop early ends the thread; items fetched from a generator by then are lost. Pieces of a
+    memory-mapped file (`np.load(path, mmap_mode="r")[i:j]`) are read in the thread, and arrive as arrays in memory.
     Other arrays arrive as they are: an iterable that fills one array again and again has to yield copies.
 
     The thread sees the `with` blocks around the loop. Random numbers that the iterable draws by `st.random` come from

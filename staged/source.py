@@ -238,7 +238,7 @@ _files: dict[str, int] = {}
 def here(depth: int = 1) -> Position | None:
     """The innermost position outside this package: the user's expression being evaluated now.
 
-    The frames up to `depth` are known to be of this package: each that is looked at costs a frame object.
+    The frames up to `depth` are known to belong to this package: looking at each would cost a frame object.
     """
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:

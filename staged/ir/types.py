@@ -17,8 +17,8 @@ from staged.source import here
 class DType:
     """An element type. `kind` is 'f' float, 'i' signed, 'u' unsigned, 'b' bool; `size` is in bytes.
 
-    NumPy takes it for its own (`np.zeros(3, dtype=st.f32)`), and it equals NumPy's dtype, scalar type and name with the
-    same bits.
+    NumPy accepts it as a dtype (`np.zeros(3, dtype=st.f32)`), and it equals NumPy's dtype, scalar type and name with
+    the same bits.
     """
 
     name: str
@@ -109,7 +109,9 @@ _FROM_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()
 
 
 def dtype_of(dtype: Any) -> DType | None:
-    """Our dtype for a DType, a name ('f32', 'float32'), a NumPy dtype or a Python number type; None if we have none."""
+    """Our dtype for a DType, a name ('f32', 'float32'), a NumPy dtype or a Python number type; None if there is
+    none.
+    """
     if isinstance(dtype, DType):
         return dtype
     if isinstance(dtype, str) and dtype in DTYPES:

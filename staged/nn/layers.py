@@ -58,7 +58,7 @@ class Flatten(Module):
 class Dropout(Module):
     """In training, zero each element with probability `p` and scale the others by 1 / (1 - p).
 
-    The mask comes from `generator`, without one from the default one of the thread. Source: Srivastava et al., 2014.
+    The mask comes from `generator`, by default that of the thread. Source: Srivastava et al., 2014.
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False, *, generator: Any = None) -> None:

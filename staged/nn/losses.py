@@ -94,7 +94,7 @@ class L1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """Squared differences up to `delta`, straight lines beyond."""
+    """Half the squared differences up to `delta`, linear beyond."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction)

@@ -110,7 +110,7 @@ class _ChannelNorm(Module):
 
 
 class GroupNorm(_ChannelNorm):
-    """Each sample's channels, in groups, brought to mean 0 and variance 1. Source: Wu and He, 2018."""
+    """Each sample's channels, in groups, normalised to mean 0 and variance 1. Source: Wu and He, 2018."""
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: Any = st.f32
@@ -234,7 +234,7 @@ class BatchNorm3d(_BatchNorm):
 
 
 class _InstanceNorm(_ChannelNorm):
-    """Each channel of each sample brought to mean 0 and variance 1; no running statistics, as torch's by default.
+    """Each channel of each sample normalised to mean 0 and variance 1; no running statistics, as torch's by default.
 
     Source: Ulyanov, Vedaldi and Lempitsky, 2016.
     """

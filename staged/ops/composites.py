@@ -235,7 +235,7 @@ def _logsumexp(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 @public("logsumexp", method=True)
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """log(sum(exp(x))) over `axis`, without overflow; -inf of nothing but -inf."""
+    """log(sum(exp(x))) over `axis`, without overflow; -inf if all elements are -inf."""
     array = as_float(x, "logsumexp")
     axes = axes_of(axis, array.ndim, "logsumexp")
     if not axes:
@@ -251,8 +251,8 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
 def dropout(x: Any, p: Any = 0.5, training: Any = True, *, generator: Any = None) -> Array:
     """In training, zero each element with probability `p` and scale the others by 1 / (1 - p); else x as it is.
 
-    `training` may be a staged bool: then both are in the program. The mask comes from
-    `generator`, without one from the default one of the thread. Source: Srivastava et al., Dropout, 2014.
+    `training` may be a staged bool: then both are in the program. The mask comes from `generator`, by default
+    that of the thread. Source: Srivastava et al., Dropout, 2014.
     """
     array = as_float(x, "dropout")
     p = float(p) if isinstance(p, np.generic) else p

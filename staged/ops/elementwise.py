@@ -629,7 +629,7 @@ bitwise_xor: Binary = _bitwise(
 bitwise_left_shift: Binary = _bitwise(
     "bitwise_left_shift",
     np.left_shift,
-    "a << b; bits that leave are lost. 0 <= b < the number of bits.",
+    "a << b; bits shifted out are lost. 0 <= b < the number of bits.",
     None,
     vector="never",
     numpy=("left_shift",),

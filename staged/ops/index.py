@@ -523,7 +523,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Array:
     """Elements of `x` along `axis` at integer indices. Array API `take`, with indices of any shape.
 
     Shapes: x.shape[:axis] + indices.shape + x.shape[axis + 1:]; `axis=None` takes from the flattened array. Negative
-    indices wrap; one out of range stops the program with the line. The gradient adds up where an index comes twice.
+    indices wrap; one out of range stops the program with the line. The gradients of equal indices add up.
     """
     array = as_array(x)
     if axis is None:
@@ -559,8 +559,9 @@ def _with(rest: Shape, axis: int, extent: Extent) -> Shape:
 
 @public("scatter_add")
 def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
-    """`x` with `updates` added at `indices` along `axis`; an index that comes twice gets both.
-    The transpose of `take`."""
+    """`x` with `updates` added at `indices` along `axis`; an index that occurs twice gets both. The transpose of
+    `take`.
+    """
     array = as_array(x)
     positions = _integers(indices, "scatter_add")
     along = axis_of(axis, array.ndim, "scatter_add")

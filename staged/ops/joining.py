@@ -225,10 +225,9 @@ def _times(count: int, extent: Extent, x: Array) -> Extent:
 
 @public("roll", method=True)
 def roll(x: Any, shift: Any, axis: int | tuple[int, ...] | None = None) -> Array:
-    """`x` with elements moved on by `shift` (an integer, also a staged one) along `axis` (None: in the flattened
-    array).
+    """`x` with elements shifted by `shift` (an integer, also a staged one) along `axis` (None: in the flattened array).
 
-    Several axes have a shift each, or one for all. Array API `roll`.
+    Several axes take a shift each, or one for all. Array API `roll`.
     """
     array = as_array(x)
     if isinstance(axis, tuple | list) or isinstance(shift, tuple | list):

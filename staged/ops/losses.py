@@ -137,10 +137,10 @@ def cross_entropy(
 
     Shapes: logits (N, C) float, or (..., C); labels (N,), or (...), integers, 0 <= label < C; weight (C,), a factor for
     each class. Returns () of the logits' dtype, or one loss per row for `reduction="none"`. Rows labelled
-    `ignore_index` count nothing; the mean is over the weights of the others (NaN where there are none).
-    `label_smoothing` gives that share of each label to all classes alike. Numerics: subtracts each row's maximum first,
-    so large finite logits do not overflow. Raises: ShapeError or DTypeError while staging where the two do not belong
-    together; a label out of range stops the program when it runs. Source: Goodfellow, Bengio and Courville, Deep
+    `ignore_index` do not count; the mean is over the weights of the others (NaN where there are none).
+    `label_smoothing` spreads that share of each label evenly over all classes. Numerics: subtracts each row's maximum
+    first, so large finite logits do not overflow. Raises: ShapeError or DTypeError while staging if the operands do not
+    fit together; a label out of range stops the program when it runs. Source: Goodfellow, Bengio and Courville, Deep
     Learning, section 6.2.2.3.
     """
     check_reduction("cross_entropy", reduction)
@@ -246,7 +246,7 @@ def l1_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Array:
 
 @public("huber_loss")
 def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Array:
-    """Squared differences up to `delta`, straight lines beyond. torch `nn.functional.huber_loss`."""
+    """Half the squared differences up to `delta`, linear beyond. torch `nn.functional.huber_loss`."""
     check_reduction("huber_loss", reduction)
     check_argument(not is_number(delta) or delta > 0, f"huber_loss: delta is above 0, got {delta}")
     left, right = _pair_of("huber_loss", prediction, target)

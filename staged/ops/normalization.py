@@ -156,7 +156,7 @@ def _rms_norm(x: Array, *weight: Array, axes: Any, eps: float) -> tuple[Array, .
 def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: float | None = None) -> Array:
     """x / sqrt(mean(x^2) + eps) * weight over the last axes. torch `nn.functional.rms_norm`.
 
-    Shapes as in `layer_norm`; `eps` is the smallest step from 1 of the dtype unless given.
+    Shapes as in `layer_norm`; `eps` defaults to the dtype's machine epsilon.
     Source: Zhang and Sennrich, Root mean square layer normalization, 2019.
     """
     array = as_float(x, "rms_norm")
@@ -246,7 +246,7 @@ def _channels(name: str, x: Array) -> tuple[Any]:
 
 @public("batch_norm")
 def batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5) -> Array:
-    """(x - mean) / sqrt(var + eps) * weight + bias per channel, with statistics that are given: for inference.
+    """(x - mean) / sqrt(var + eps) * weight + bias per channel, with given statistics: for inference.
 
     Shapes: x (N, C, ...); the others (C,). torch `nn.functional.batch_norm` with `training=False`; `nn.BatchNorm2d`
     keeps the statistics. Source: Ioffe and Szegedy, Batch normalization, 2015.
@@ -269,10 +269,10 @@ def _is_single(x: Array, axes: Sequence[int]) -> bool:
 def batch_norm_training(
     x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, correction: float = 0.0
 ) -> tuple[Array, Array, Array]:
-    """Batch norm with the statistics of x itself, and these: (y, mean, var), for training.
+    """Batch norm with the statistics of x, for training: returns (y, mean, var).
 
-    Shapes: x (N, C, ...); weight, bias, mean and var (C,). The variance that y is divided by is over n, the number of
-    elements of a channel; the one that is returned over n - `correction` (torch's running statistics have 1). The
+    Shapes: x (N, C, ...); weight, bias, mean and var (C,). y is normalised by the variance over n, the number of
+    elements of a channel; the returned variance is over n - `correction` (torch's running statistics have 1). The
     gradient goes through the statistics. Raises ShapeError where a channel has one element: it has no variance. Source:
     Ioffe and Szegedy, Batch normalization, 2015.
     """
@@ -300,7 +300,7 @@ def batch_norm_training(
 
 @public("group_norm")
 def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
-    """Each sample's channels, in groups, brought to mean 0 and variance 1. torch `nn.functional.group_norm`.
+    """Each sample's channels, in groups, normalised to mean 0 and variance 1. torch `nn.functional.group_norm`.
 
     Shapes: x (N, C, ...), C a multiple of `num_groups`; weight and bias (C,).
     Source: Wu and He, Group normalization, 2018.
@@ -325,7 +325,7 @@ def _group_norm(name: str, x: Array, groups: int, weight: Any, bias: Any, eps: f
 
 @public("instance_norm")
 def instance_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Array:
-    """Each channel of each sample brought to mean 0 and variance 1. torch `nn.functional.instance_norm`.
+    """Each channel of each sample normalised to mean 0 and variance 1. torch `nn.functional.instance_norm`.
 
     Shapes: x (N, C, ...) with more than one element per channel; weight and bias (C,).
     Source: Ulyanov, Vedaldi and Lempitsky, Instance normalization, 2016.
@@ -360,7 +360,8 @@ def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Ar
     """The `ord`-norm over `axis` (None: all of them, an int or a tuple). NumPy and torch `linalg.norm` of vectors.
 
     1 sums absolute values, 2 is Euclid's, `inf` and `-inf` are the largest and the smallest absolute value, 0 counts
-    what is not 0, any other number p is sum(abs(x)^p)^(1/p). Derivatives follow torch: 0 at 0, ties share evenly.
+    the elements that are not 0, any other number p is sum(abs(x)^p)^(1/p). Derivatives follow torch: 0 at 0, ties share
+    evenly.
     """
     array = as_float(x, "norm")
     if not is_number(ord):

@@ -345,7 +345,8 @@ def _sizes(name: str, x: Array, output_size: Any) -> tuple[Pair, Pair]:
 
 @public("adaptive_avg_pool2d")
 def adaptive_avg_pool2d(x: Any, output_size: Any) -> Array:
-    """Means over windows that share the image out evenly, to a result of `output_size`. torch's function of this name.
+    """Average pooling to a result of `output_size`, with windows spread evenly over the image. torch's function of this
+    name.
 
     Shapes: x (N, C, H, W) or (C, H, W) to (N, C, *output_size); None in a pair keeps that extent. Window i begins at
     floor(i * H / OH) and ends before ceil((i + 1) * H / OH).
@@ -375,10 +376,11 @@ def _shares(extent: int, count: int, like: Array) -> Array:
 
 @public("adaptive_max_pool2d")
 def adaptive_max_pool2d(x: Any, output_size: Any) -> Array:
-    """Maxima over windows that share the image out evenly, to a result of `output_size`. torch's function of this name.
+    """Maximum pooling to a result of `output_size`, with windows spread evenly over the image. torch's function of this
+    name.
 
-    Shapes: as in `adaptive_avg_pool2d`. Raises ShapeError where the windows would overlap: `output_size` divides the
-    image.
+    Shapes: as in `adaptive_avg_pool2d`. Raises ShapeError where the windows would overlap: `output_size` must divide
+    the size of the image.
     """
     array = as_array(x)
     image = _images("adaptive_max_pool2d", array)

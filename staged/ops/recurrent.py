@@ -400,7 +400,7 @@ def rnn(
     nonlinearity: str = "tanh",
     reverse: bool = False,
 ) -> tuple[Array, Array]:
-    """One recurrent layer over a sequence: (ys, h) of h = tanh(x w_ih^T + b_ih + h w_hh^T + b_hh), or relu.
+    """One recurrent layer over a sequence: (ys, h) where h = tanh(x w_ih^T + b_ih + h w_hh^T + b_hh), or with relu.
 
     Shapes: x (T, N, I); state (N, H), or None for zeros; w_ih (H, I); w_hh (H, H); biases (H,); ys (T, N, H).
     Source: Elman, Finding structure in time, 1990.

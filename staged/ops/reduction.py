@@ -460,8 +460,8 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
 def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The variance over `axis`: squared distances to the mean over (n - correction). Array API `var`.
 
-    `correction=0` divides by n (NumPy's default), 1 gives the unbiased estimate (torch's default); n - correction is
-    at least 0, so that too few elements give inf or NaN. Two passes: no cancellation for data far from 0.
+    `correction=0` divides by n (NumPy's default), 1 gives the unbiased estimate (torch's default); n - correction is at
+    least 0, so that too few elements give inf or NaN. Computed in two passes, without cancellation for data far from 0.
     """
     (array,) = promoted(x, name="var", floats=True)
     axes = axes_of(axis, array.ndim, "var")

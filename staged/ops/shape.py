@@ -307,9 +307,7 @@ def permute(x: Any, *axes: Any) -> Array:
 
 @public("transpose", method=True)
 def transpose(x: Any, *axes: Any) -> Array:
-    """`x` with its axes reversed, or in the order of a tuple, as NumPy's; by two numbers these axes are swapped, as
-    torch's.
-    """
+    """`x` with its axes reversed, or in the order of a tuple, as in NumPy; two numbers swap these axes, as in torch."""
     array = as_array(x)
     if len(axes) == 2:
         return swapaxes(array, *axes)

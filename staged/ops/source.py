@@ -198,7 +198,7 @@ def asarray(x: Any, dtype: Any = None) -> Array:
 
 @public("arange")
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Array:
-    """start, start + step, ... up to, without, `stop`; i64 for ints, else f32. Array API `arange`.
+    """start, start + step, ... up to but excluding `stop`; i64 for ints, else f32. Array API `arange`.
 
     Bounds are known while staging (the size follows from them), or the stop is a dimension. Raises ShapeError for
     others.

@@ -355,10 +355,9 @@ def _value_for(x: Array, value: Any, shape: Shape) -> Array:
 
 @public("set_item")
 def set_item(x: Any, key: Any, value: Any) -> Array:
-    """`x` with `x[key] = value` done: a new array. Keys as in `get_item`, and bool masks.
+    """A new array: `x` after `x[key] = value`. Keys as in `get_item`, and bool masks.
 
-    The value broadcasts; its dtype must promote to that of `x`. Of indices that come twice the last one wins, as in
-    NumPy.
+    The value broadcasts; its dtype must promote to that of `x`. Of equal indices the last one wins, as in NumPy.
     """
     array = as_array(x)
     parts = _parts(array, key)
@@ -436,7 +435,7 @@ def _set_arrays(x: Array, plan: _Plan, value: Any) -> Array:
 
 @public("add_item")
 def add_item(x: Any, key: Any, value: Any) -> Array:
-    """`x` with `value` added at `key`; of indices that come twice all are added (NumPy's `np.add.at`)."""
+    """`x` with `value` added at `key`; an index that occurs twice is added to twice (NumPy's `np.add.at`)."""
     array = as_array(x)
     plan = _plan(array, _parts(array, key))
     if not plan.arrays:

@@ -158,7 +158,7 @@ class BodyEmitter:
         self.code.add(LEAVE)
 
     def leave_if(self, condition: Expr, aligns: bool = False) -> None:
-        """Where a condition holds, return the kind of the error that `host` describes."""
+        """Return the kind of the error that `host` describes where a condition holds."""
         self.code.add(If(condition, (LEAVE,), aligns=aligns))
 
     def try_(self, call: Expr, aligns: bool = False) -> None:

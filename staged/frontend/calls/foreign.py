@@ -32,7 +32,7 @@ _pure: dict[object, object] = {}
 
 
 def pure(function: F) -> F:
-    """Declare that calls of `function` have no effects, and give `function` back.
+    """Declare that calls of `function` have no effects, and return `function`.
 
     A staged function can then call it in branches and loops of the program, although it is not converted (it is written
     in C, or installed with pip): it runs while staging, on values that are known then, once for each place.

@@ -145,7 +145,7 @@ def batches(
 ) -> Batches:
     """Rows of `arrays`, `size` at a time: `for x, y in batches(images, labels, size=100): ...` is one loop.
 
-    Shapes: arrays with equal first dimensions (N, ...); gives (size, ...) of each, or the array itself for one
+    Shapes: arrays with equal first dimensions (N, ...); yields (size, ...) of each, or the array itself for one
     argument. With `shuffle`, the rows come in an order drawn anew each time the loop starts, from `generator` or the
     default one, with `seed` in place of its seed. The N % size rows left over are dropped (with a note), or with
     `drop_last=False` come last as a smaller batch. Raises: ShapeError for different first dimensions; StagingError for

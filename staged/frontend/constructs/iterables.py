@@ -418,6 +418,6 @@ def range_(*bounds: Any) -> Range:
     """`range(stop)`, `range(start, stop, step)` as one loop of the program, whatever the bounds are.
 
     Bounds are integers, staged or not; the index is a staged Python integer. In eager mode it counts as Python does.
-    Raises: StagingError for bounds that are no integers; ProgramValueError (a ValueError) for a step of zero.
+    Raises: StagingError for bounds that are not integers; ProgramValueError (a ValueError) for a step of zero.
     """
     return Range(*bounds)

@@ -28,22 +28,23 @@ GPU = Device("gpu")
 
 
 class with_backend:
-    """Decides where code is generated: `with with_backend(GPU, x) as xs: ...`, or `with_backend(GPU, x)(f)`.
+    """Choose the device that code is generated for: `with with_backend(GPU, x) as xs: ...` or `with_backend(GPU,
+    x)(f)`.
 
-    Inside a staged function it sets the device of the ops traced in its extent. In plain Python it is the back end of
-    the staged calls in its extent: the arrays that it names are copied there once, are known again by identity, and are
-    read-only meanwhile. `inputs` are the arrays that the region uses (any tree); what it uses without naming it is
-    found, or refused with `strict=True`. `as` gives the inputs (one alone, or a tuple), in plain Python as arrays on
-    the device. The device is restored on every way out.
+    Inside a staged function it sets the device of the ops traced in its extent. In plain Python it sets the device of
+    the staged calls in its extent: the arrays that it names are copied there once, are recognised by identity, and are
+    read-only meanwhile. `inputs` are the arrays that the region uses (any tree); arrays that it uses without naming
+    them are found, or refused with `strict=True`. `as` binds the inputs (one alone, or a tuple), in plain Python as
+    arrays on the device. The earlier device is restored on every way out.
 
     Options of a GPU's region hold for all of the program: `tf32=True` lets libraries round the factors of f32 products
-    to 10 bits; `deterministic=False` lets scatters add by atomics, and convolutions use algorithms that add up in
-    another order every time; `algorithms="timed"` measures, once, which algorithm of a convolution is fastest, instead
-    of asking the library's "heuristic"; `graphs=False` gives each launch of a loop's iteration to the device by itself,
+    to 10 bits; `deterministic=False` lets scatters add by atomics, and convolutions use algorithms whose order of
+    additions varies; `algorithms="timed"` measures, once, which algorithm of a convolution is fastest, instead of
+    asking the library's "heuristic"; `graphs=False` gives each launch of a loop's iteration to the device by itself,
     and none as part of a CUDA graph; `using` names the back end that writes the program. An unset option takes its
     value from the program's other regions.
 
-    Raises: StagingError for what is no device, for inputs that have no arrays, for options of the host's regions, and
+    Raises: StagingError for a device that is none, for inputs without arrays, for options of the host's regions, and
     where two regions of a program disagree; with `strict`, at the first use of an array or Variable from outside that
     the region does not name.
     """
@@ -126,13 +127,13 @@ class with_backend:
 
 
 def to(x: Any, device: Device) -> Any:
-    """`x`, a tree of arrays, on `device`: an explicit copy where they are elsewhere, none where they are there.
+    """`x`, a tree of arrays, on `device`: arrays that are elsewhere are copied, others are not.
 
     Inside a staged function the copy stands before its first use, outside of the loops in which the array does not
-    change; the gradient comes back to where `x` is. In plain Python an array becomes one that stays on the device, for
-    the staged calls that take it; `to(x, CPU)` gives it back.
+    change; the gradient is copied back to where `x` is. In plain Python the result is an array that stays on the
+    device, for the staged calls that take it; `to(x, CPU)` copies it back.
 
-    Raises: StagingError for what is no device.
+    Raises: StagingError if `device` is not a device.
     """
     checked_device(device, "to")
     trace = current_trace()

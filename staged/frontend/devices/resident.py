@@ -22,7 +22,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array with a copy on a device, made when a program first takes it and kept until this object dies.
 
     NumPy computes with it as with `host`, the array that it was made of, which must not change meanwhile: the region
-    that makes it sees to that. Immutable.
+    that makes it keeps the array read-only. Immutable.
     """
 
     __slots__ = ("__weakref__", "device", "host", "remote")

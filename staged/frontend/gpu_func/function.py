@@ -100,10 +100,10 @@ def gpu_func(function: Callable[..., Any] | None = None, /, *, checked: bool = T
         with st.with_backend(st.GPU, x, y):
             z = saxpy[grid, block](2.0, x, y, out=st.zeros_like(x))
 
-    Arrays are values outside of the kernel: a launch gives the new values of the arrays that the kernel writes, alone
-    or as a tuple in the order of the parameters. What it does not write keeps its old value, and an array whose old
-    value is not used again is changed in place. `grid` and `block` are numbers of blocks, and of threads of a block:
-    ints, or tuples of up to three, known while staging.
+    Outside of the kernel arrays are values: a launch returns the new values of the arrays that the kernel writes, alone
+    or as a tuple in the order of the parameters. Elements that are not written keep their old values, and an array
+    whose old value is not used again is changed in place. `grid` and `block` are numbers of blocks, and of threads of a
+    block: ints, or tuples of up to three, known while staging.
 
     In the kernel: numbers and elements of arrays, with the arithmetic of `staged`'s arrays and the functions of `math`,
     NumPy and `st` on numbers; `if`, `while`, `for i in range(...)`, `break`, `continue`, `return`; and the names of
@@ -113,8 +113,9 @@ def gpu_func(function: Callable[..., Any] | None = None, /, *, checked: bool = T
     `defvjp` gives it a reverse derivative, as `st.custom_vjp`. In eager mode a launch runs thread by thread in Python:
     slow, and the reference for the GPU.
 
-    Raises: StagingError, with the user's line, for what a kernel cannot have, for a launch outside of a GPU region or
-    of an array that is not there and that the region does not name, and for a launch that no GPU takes.
+    Raises: StagingError, with the user's line, for code that a kernel cannot have, for a launch outside of a GPU
+    region, for an array that is not on the device and that the region does not name, and for a launch that exceeds
+    every GPU's limits.
     """
     if function is None:
         return lambda given: GpuFunc(given, checked=checked)

@@ -18,9 +18,9 @@ from staged.source import here
 
 
 def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
-    """f, whose reverse keeps only what goes in and runs f again for the rest: less memory for more time.
+    """f, whose reverse keeps only the inputs of f and recomputes the rest: less memory for more time.
 
-    The values and derivatives are those of f. What f prints, and the Variables that it writes, happen once: only its
+    The values and derivatives are those of f. Prints of f, and its writes of Variables, happen once: only its
     arithmetic is repeated. JAX `checkpoint` (`remat`).
     Source: Griewank and Walther, Evaluating Derivatives, chapter 12.
     """

@@ -43,13 +43,15 @@ class custom_vjp:
         def backward(residuals, cotangent): return d_x, d_y
         f.defvjp(forward, backward)
 
-    `forward` takes the arguments and gives the result and what backward needs (a tree); `backward` takes these and the
-    cotangent of the result (its tree, zeros where there is none and None for what is no float), and gives a tuple with
-    one cotangent per argument, in its tree; None for zero. `nondiff_argnums` are positions of arguments that have no
-    derivative and come first in backward. Higher derivatives are those of the code of the two halves. JAX `custom_vjp`.
+    `forward` takes the arguments and returns the result and the residuals (a tree). `backward` takes the residuals and
+    the cotangent of the result (in its tree; zeros where there is none, None for leaves that are not floats), and
+    returns a tuple with one cotangent per argument, each in the argument's tree; None for zero. `nondiff_argnums` are
+    positions of arguments that have no derivative and come first in backward. Higher derivatives are those of the code
+    of the two halves. JAX `custom_vjp`.
 
-    Raises: GradientError where `defvjp` is missing, backward gives another number of cotangents or other types, in
-    forward mode, and where what is differentiated is read past the arguments; StagingError for a written Variable.
+    Raises: GradientError if `defvjp` is missing, if backward returns another number of cotangents or other types, in
+    forward mode, and if the function reads a differentiated value that is not among its arguments; StagingError for a
+    written Variable.
     """
 
     def __init__(self, f: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:

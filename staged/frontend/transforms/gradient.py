@@ -39,15 +39,15 @@ def grad(
 def value_and_grad(
     f: Callable[..., Any], argnums: int | Sequence[int] | None = None, wrt: Any = None, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives `f(*args)` and its gradient.
+    """A function that returns `f(*args)` and its gradient.
 
     With `argnums` (an int or several; default 0) the gradient is by positional arguments, in their tree. With `wrt` (a
     Variable, a Module, or any tree of these) it is by those, in the same tree (for a Module a dict from name to array).
-    What is named twice has its gradient twice.
-    f returns a float scalar; with `has_aux`, a pair of it and anything else.
-    Variables that f writes are written once, and its prints happen once.
+    An input that is named twice has its gradient twice. f returns a float scalar; with `has_aux`, a pair of it and
+    anything else. Variables that f writes are written once, and its prints happen once.
 
-    Raises: GradientError for a value that is no float scalar, for integer inputs, and for both `argnums` and `wrt`.
+    Raises: GradientError for a value that is not a float scalar, for integer inputs, and if both `argnums` and `wrt`
+    are given.
     """
     if argnums is not None and wrt is not None:
         raise GradientError("`argnums` and `wrt` exclude each other", where=here(), hint="use one of them")

@@ -21,11 +21,11 @@ from staged.source import Position, here
 def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The Jacobian of f by forward mode: one run per element of the arguments, good for few inputs.
 
-    The result has the tree of what f returns (arrays, or trees of arrays; None for what is no float) with, in place of
-    each array, the tree of the arguments by `argnums`; its leaves have the shape of the output, then of the input. With
-    `has_aux` f returns a pair of result and aux, and so does the Jacobian. JAX `jacfwd`.
+    The result has the tree of f's result (None for leaves that are not floats) with the tree of the arguments in
+    `argnums` in place of each array; the shape of each leaf is that of the output followed by that of the input. With
+    `has_aux` f returns a pair of result and aux, and the returned function the pair of Jacobian and aux. JAX `jacfwd`.
 
-    Raises: GradientError for arguments that are no floats and where a derivative does not exist; StagingError for
+    Raises: GradientError for arguments that are not floats and where a derivative does not exist; StagingError for
     prints and writes of Variables inside f.
     """
 
@@ -52,7 +52,9 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
 
 
 def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The Jacobian of f by reverse mode: one run per element of the result, good for few outputs. Else as `jacfwd`."""
+    """The Jacobian of f by reverse mode: one run per element of the result, good for few outputs. Otherwise as
+    `jacfwd`.
+    """
 
     @functools.wraps(f)
     def jacobian(*args: Any, **kwargs: Any) -> Any:

@@ -23,15 +23,15 @@ from staged.tracebacks import trims_traceback
 def jvp(
     f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
 ) -> tuple[Any, ...]:
-    """`(f(*primals), tangent of it)` along `tangents` of the primals: forward mode.
+    """Forward mode: `(f(*primals), tangent)`, where the tangent is the derivative of the result along `tangents`.
 
     `primals` is a tuple of trees of float arrays, `tangents` has the same structure, shapes and dtypes; None stands for
-    zero. The tangent of the result has its structure, with None for what is no float. With `has_aux` f returns a pair
-    of result and aux, and aux is the third of what `jvp` gives. Prints of f, and its writes of Variables, happen once.
-    A Hessian-vector product is forward over reverse: `st.jvp(st.grad(f), (x,), (v,))[1]`. JAX `jvp`.
+    zero. The tangent has the structure of the result, with None for leaves that are not floats. With `has_aux` f
+    returns a pair of result and aux, and `jvp` returns aux third. Prints of f, and its writes of Variables, happen
+    once. A Hessian-vector product is forward over reverse: `st.jvp(st.grad(f), (x,), (v,))[1]`. JAX `jvp`.
 
-    Raises: GradientError for primals that are no floats, for tangents that do not match them, and where a derivative
-    does not exist (through a `custom_vjp`, for one). Source: Griewank and Walther, Evaluating Derivatives, section 3.1.
+    Raises: GradientError for primals that are not floats, for tangents that do not match them, and where a derivative
+    does not exist (such as that of a `custom_vjp`). Source: Griewank and Walther, Evaluating Derivatives, section 3.1.
     """
     where = here()
     name = name_of(f)

@@ -19,14 +19,15 @@ from staged.tracebacks import trims_traceback
 
 @trims_traceback
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """`(f(*primals), pullback)`: the pullback takes cotangents of the result and gives cotangents of `primals`.
+    """Reverse mode: `(f(*primals), pullback)`, where the pullback maps cotangents of the result to cotangents of
+    `primals`.
 
     The primals are trees of float arrays, the result is a tree; its cotangents have the same structure (None for zero;
-    what belongs to integers and bools is not looked at). The pullback gives a tuple with one tree per primal. It may be
-    called several times, also in staged loops and branches. With `has_aux` f returns a pair of result and aux, and aux
-    is the third of what `vjp` gives. Prints of f, and its writes of Variables, happen once. JAX `vjp`.
+    those of integers and bools are ignored). The pullback returns a tuple with one tree per primal. It may be called
+    several times, also in staged loops and branches. With `has_aux` f returns a pair of result and aux, and `vjp`
+    returns aux third. Prints of f, and its writes of Variables, happen once. JAX `vjp`.
 
-    Raises: GradientError for primals that are no floats, for cotangents of another structure or type, and where a
+    Raises: GradientError for primals that are not floats, for cotangents of another structure or type, and where a
     derivative does not exist.
     Source: Griewank and Walther, Evaluating Derivatives, section 3.2.
     """

@@ -35,14 +35,14 @@ def _hints(what: str) -> dict[str, str]:
 
 
 def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
-    """f over a whole axis of its arguments at once, as if called for each element and the results stacked.
+    """f mapped over an axis of its arguments, as if it were called for each element and the results were stacked.
 
     `in_axes` says which axis of each argument is mapped: an int or None (the argument is the same for all) for all of
     them, or a tuple with one per positional argument, each an int, None or a tree of these that fits the argument.
     Keyword arguments are mapped along axis 0. `out_axes` says where the new axis goes, likewise for the result; None
-    keeps a result that does not depend on what is mapped. What is no array (strings, configurations) is passed as it
-    is. Branches on mapped values compute both sides; writes of Variables, prints and random numbers inside are refused.
-    JAX `vmap`.
+    keeps a result that does not depend on a mapped value as it is. Leaves that are not arrays (strings, configurations)
+    are passed unchanged. Branches on mapped values compute both sides; writes of Variables, prints and random numbers
+    inside are refused. JAX `vmap`.
 
     Raises: ShapeError for axes that do not exist or differ in extent; StagingError for effects, and for loops whose
     bounds or conditions depend on mapped values.

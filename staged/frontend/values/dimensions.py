@@ -21,12 +21,12 @@ def dim(name: str, value: Any = None, *, max: int | None = None) -> Any:
 
     Arrays of that size are made with it (`st.zeros((n, 3))`, `x[start : start + n]`, `h[ids]` for `ids` of `n`
     indices), as the first axis; memory has room for `max`, loops run over `value`. It is an integer too: `total / n`. A
-    value below 0 or above `max` stops the program with the line. What depends on it stays where it was made: the value
-    may differ in every iteration of a loop, so nothing of that size leaves the loop.
+    value below 0 or above `max` stops the program with the line. Arrays of that size cannot leave the loop in which the
+    dimension was made: the value may differ in every iteration.
 
     Without a value: a symbol for types, with a bound if there is one. In eager mode: the value, checked.
 
-    Raises: ShapeError without a bound, or for one below 1; DTypeError for a value that is no integer.
+    Raises: ShapeError without a bound, or for one below 1; DTypeError for a value that is not an integer.
     """
     if value is None:
         return Dim(name, max)

@@ -304,7 +304,8 @@ def default_generator() -> Generator:
 def seed(value: Any) -> None:
     """Start the random numbers of this thread again from `value`, an integer.
 
-    In a staged function, where it may be staged, and stand in loops and branches, it does so when the program runs.
+    In a staged function, `value` may be staged, and the call may stand in loops and branches: it takes effect when the
+    program runs.
     """
     default_generator().start(value)
 

@@ -51,7 +51,9 @@ class Assign:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Do:
-    """An expression whose value is not used: a call. One that `breaks_lines` is broken after commas where it is long."""
+    """An expression whose value is not used: a call. One that `breaks_lines` is broken after commas where it is
+    long.
+    """
 
     expr: Expr
     note: str = ""
