@@ -154,7 +154,8 @@ def build(function: Function, machine: Machine, check_nan: bool = False, watch: 
     back_end = back_end_of(lowered)
     if machine.is_iso_c and back_end.devices != (CPU.kind,):
         raise UnsupportedError(
-            f"programs of the back end {back_end.name!r} are no plain C: the target 'c99' is for the CPU alone"
+            f"programs of the back end {back_end.name!r} are no plain C: the target 'c99' is for the CPU alone",
+            where=next((op.where for op in walk_ops(lowered.block) if op.device != CPU), lowered.where),
         )
     emitted = back_end.emit(lowered, machine, plan_buffers, check_nan)
     seconds["emit"] = time.perf_counter() - begin

@@ -62,7 +62,8 @@ class ProgramText:
     """The structure emitter's result for the program writer."""
 
     body: CodeBuilder = field(default_factory=CodeBuilder)
-    snippets: set[str] = field(default_factory=set)
+    snippets: dict[str, Position | None] = field(default_factory=dict)
+    """The support snippets that it uses, and for which Python line first."""
     called: list[Op] = field(default_factory=list)
 
 
@@ -101,6 +102,8 @@ class BodyEmitter:
         self.ranges = Ranges()
         self.has_loops = any(op.declared.is_loop for op in structural_ops(function.block))
         self.last_where: Position | None = None
+        self.asked_at: Position | None = None
+        """The Python line of the op that is being written."""
         self.collected_into = collected_into(function)
         self.loop_trip: dict[Op, Name] = {}
         self.scalar_variables: dict[VariableRef, Expr] = {}
@@ -120,7 +123,8 @@ class BodyEmitter:
 
     def need(self, *snippets: str) -> None:
         """Ask for support snippets by name."""
-        self.text.snippets.update(snippets)
+        for name in snippets:
+            self.text.snippets.setdefault(name, self.asked_at)
 
     def c_type(self, value: Value) -> CType:
         """The type of a number or a handle, or of the elements of an array."""
@@ -192,6 +196,7 @@ class BodyEmitter:
         """A comment with the Python line, once per line."""
         if position is None:
             return
+        self.asked_at = position
         if self.last_where is not None and (position.file, position.line) == (
             self.last_where.file,
             self.last_where.line,

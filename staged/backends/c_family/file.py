@@ -251,11 +251,13 @@ class ProgramFile:
 
     def render_support(self, structure: StructureEmitter, kernels: Sequence[KernelText]) -> tuple[tuple[str, ...], str]:
         """The includes and the text of the support functions that the program and these kernels use."""
-        asked = structure.text.snippets - {"memcpy"}
-        is_iso_c = self.program.machine.is_iso_c
-        if kernels and not is_iso_c:
-            asked.add(width_snippet(self.program.machine.vector_bytes))
-        includes, support = render(asked, iso_c_form) if is_iso_c else render(asked)
+        asked = structure.text.snippets.keys() - {"memcpy"}
+        if self.program.machine.is_iso_c:
+            lines = structure.text.snippets
+            includes, support = render(asked, lambda snippet, user: iso_c_form(snippet, lines[user]))
+        else:
+            width = {width_snippet(self.program.machine.vector_bytes)} if kernels else set()
+            includes, support = render(asked | width)
         support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
         shared = dict.fromkeys(snippet.text for kernel in kernels for snippet in kernel.support)
         return includes, "\n".join([support, *shared])

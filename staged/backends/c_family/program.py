@@ -173,7 +173,7 @@ class ProgramEmitter:
         structure.end(self.function.block, None)
         structures = [*(made.structure for made in self.functions.values()), structure]
         for each in structures:
-            structure.text.snippets |= each.text.snippets
+            structure.text.snippets = each.text.snippets | structure.text.snippets
         used = list(dict.fromkeys(kernels[op].name for each in structures for op in each.text.called))
         texts = {kernel.name: kernel for kernel in kernels.values()}
         ordered = [texts[name] for name in used]
@@ -347,6 +347,7 @@ class ProgramEmitter:
                 note = note_of(str(variable.type.dtype), variable.role, variable.where)
                 self.state.append(State(f"{variable.type.dtype.c_name} *", made, Prefix("&", expression), note))
         if self.is_recursive:
+            entry.asked_at = self.function.functions[0].where
             entry.need("own_stack", "stop")
             head = place_in(BASE, "st_own_stack", self.own_stack_offset())
             self.state.append(State("const st_own_stack *", "stack", head, "what recursive functions run on"))

@@ -146,7 +146,7 @@ class CudaFile(ProgramFile):
         calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
         w = Writer()
         self.write_head(w, kernels)
-        for line in render(structure.text.snippets - {"memcpy"})[0]:
+        for line in render(structure.text.snippets.keys() - {"memcpy"})[0]:
             if line.startswith("#define _"):  # for the system's headers; C++ compilers have some of these
                 w.line(f"#ifndef {line.split()[1]}")
                 w.line(line)

@@ -89,10 +89,33 @@ def test_text_checks_and_draws_are_iso_c(tmp_path: Path) -> None:
     assert run("./program", folder=tmp_path)
 
 
+def recursive(x: Any) -> Any:
+    @st.function
+    def halved(n: Any) -> Any:
+        if n < 1.0:
+            return n
+        return halved(n / 2.0) + 1.0
+
+    return halved(st.sum(x))
+
+
+def on_a_device(x: Any) -> Any:
+    with st.with_backend(st.GPU, x):
+        y = st.tanh(x)
+    return y
+
+
 @pytest.mark.parametrize(
-    ("function", "words"), [(growing, "a loop without a known end"), (progress, "draws a progress bar")]
+    ("function", "words", "line"),
+    [
+        (growing, "a loop without a known end.*the target 'c99' has no way to", "while st.sum(y) < 100.0:"),
+        (progress, "draws a progress bar.*the target 'c99' has no way to", "for _ in st.progress(st.range(COUNT)):"),
+        (recursive, "recurses.*the target 'c99' has no way to", "def halved(n: Any) -> Any:"),
+        (on_a_device, "the target 'c99' is for the CPU alone", "y = st.tanh(x)"),
+    ],
 )
-def test_what_c99_has_no_way_to_is_refused_in_words(function: Any, words: str, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=f"{words}.*the target 'c99' has no way to"):
+def test_what_c99_has_no_way_to_is_refused_in_words(function: Any, words: str, line: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError, match=words) as error:
         st.function(function).stage(np.ones(3, np.float32)).export(tmp_path, target="c99")
+    assert error.value.where is not None and error.value.where.text.strip() == line
     assert not list(tmp_path.iterdir())

@@ -29,7 +29,7 @@ had faults that give wrong numbers.
 #include "{name}.h"
 
 {upper}_STATIC_ARENA(arena);  // {arena_bytes} bytes of working memory
-static st_host host;          // zeros; about {host_bytes} bytes
+static st_host host;          // zeros; about 1600 bytes
 
 {name}_args args = {{...}};  // each field below
 int status = {name}(&args, arena, &host);  // ST_OK, else host.message says why
@@ -59,13 +59,7 @@ def iso_c_files(artifact: Artifact) -> dict[str, str]:
     )
     files["Makefile"] = _makefile(artifact)
     files["README.md"] = _README.format(
-        name=name,
-        upper=name.upper(),
-        files=taken,
-        flags=CFLAGS,
-        arena_bytes=artifact.arena_bytes,
-        host_bytes=1600,
-        rows=rows,
+        name=name, upper=name.upper(), files=taken, flags=CFLAGS, arena_bytes=artifact.arena_bytes, rows=rows
     )
     return files
 

@@ -5,10 +5,12 @@ Tested by `tests/backends/native/test_iso_c_programs.py`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from staged.backends.c_family.support.library import Snippet
 from staged.errors import UnsupportedError
+from staged.source import Position
 
 _FAIL = """\
 // Whether something has gone wrong.
@@ -42,13 +44,9 @@ static inline int64_t st_advance(int64_t index, int64_t step) {
 """
 _TEXTS = {"fail": _FAIL, "advance": _ADVANCE}
 _SPELLINGS = (
-    ("static inline __attribute__((always_inline)) ", "static inline "),
-    ("__attribute__((unused)) static const st_spec ", "static const st_spec "),
-    ("__attribute__((unused)) static inline ", "static inline "),
-    ("__attribute__((unused)) static ", "static inline "),  # unused functions are no warning if they are inline
-    ("__attribute__((unused))\nstatic ", "static inline "),
-    ("__attribute__((unused, cold)) static ", "static inline "),
-    ("__attribute__((unused, cold))\nstatic ", "static inline "),
+    (r"static inline __attribute__\(\(always_inline\)\) ", "static inline "),
+    (r"__attribute__\(\(unused\)\) (?=static const st_spec )", ""),
+    (r"__attribute__\(\(unused(, cold)?\)\)\sstatic (inline )?", "static inline "),  # unused ones: then no warning
     ("__builtin_sqrt", "sqrt"),
 )
 _EXTENSIONS = (
@@ -66,19 +64,22 @@ _WANTED_BY = {
 """For each support function without such a form: what a program does that needs it."""
 
 
-def iso_c_form(snippet: Snippet) -> Snippet:
-    """A support function as C99. Raises UnsupportedError for one that needs more than C99 or static memory have."""
+def iso_c_form(snippet: Snippet, where: Position | None) -> Snippet:
+    """A support function, which the Python line `where` asks for, as C99. Raises UnsupportedError, with the line, for
+    one that needs more than C99 or static memory have.
+    """
     text = _TEXTS.get(snippet.name, snippet.text)
     includes = snippet.includes
     if "__builtin_sqrt" in text:
         includes = (*includes, "#include <math.h>")
     for old, new in _SPELLINGS:
-        text = text.replace(old, new)
+        text = re.sub(old, new, text)
     if any(word in part for word in _EXTENSIONS for part in (text, *includes)):
         does = _WANTED_BY.get(snippet.name, f"uses `{snippet.name}`")
         raise UnsupportedError(
             f"the program {does}, which the target 'c99' has no way to: it has C99 without extensions, and static "
             "memory",
+            where=where,
             hint="export it for 'portable', which every gcc and clang takes",
         )
     return replace(snippet, text=text, includes=includes)

@@ -43,9 +43,10 @@ def snippets() -> dict[str, Snippet]:
 
 
 def render(
-    names: Iterable[str], form: Callable[[Snippet], Snippet] = lambda snippet: snippet
+    names: Iterable[str], form: Callable[[Snippet, str], Snippet] = lambda snippet, user: snippet
 ) -> tuple[tuple[str, ...], str]:
-    """(top lines, text) of the named snippets and all they need, each in the `form` of a dialect.
+    """(top lines, text) of the named snippets and all they need, each in the `form` of a dialect, which is also given
+    the first of `names` that needs it.
 
     The order depends on the registry alone, not on that of `names`: each snippet stands after those it needs. Top lines
     come without duplicates, definitions before includes, since feature macros only work in front of them.
@@ -60,7 +61,7 @@ def render(
             return
         for needed in table[name].needs:
             add(needed, (*users, name))
-        ordered[name] = form(table[name])
+        ordered[name] = form(table[name], (*users, name)[0])
 
     position = {name: index for index, name in enumerate(table)}
     for name in sorted(set(names), key=lambda name: position.get(name, -1)):
