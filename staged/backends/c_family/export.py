@@ -4,7 +4,6 @@ README.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -81,6 +80,6 @@ def companions(artifact: Artifact) -> dict[str, str]:
 def with_arena(artifact: Artifact, arena_bytes: int) -> Artifact:
     """The artifact with room for the largest of its variants."""
     line = f"#define {artifact.name.upper()}_ARENA_BYTES ((size_t)"
-    header, count = re.subn(re.escape(line) + r"\d+\)", f"{line}{arena_bytes})", artifact.header)
-    assert count == 1, "the header names the arena's size once"
-    return replace(artifact, header=header, arena_bytes=arena_bytes)
+    before, now = f"{line}{artifact.arena_bytes})", f"{line}{arena_bytes})"
+    assert artifact.header.count(before) == 1, "the header names the arena's size once"
+    return replace(artifact, header=artifact.header.replace(before, now), arena_bytes=arena_bytes)

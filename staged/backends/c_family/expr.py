@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from staged.ir.types import Device, DType
 
 if TYPE_CHECKING:
-    from staged.backends.c_family.code.types import CType
+    from staged.backends.c_family.code.types import CType, Space
 
 # Precedence levels of C11, higher binds tighter.
 _BINARY = {
@@ -204,11 +205,19 @@ def size_of(count: int, type: str) -> Expr:
 
 
 class Words:
-    """The spelling of names: unchanged in C."""
+    """The spelling of names: unchanged in C.
+
+    `prefix` begins the names of the support library's functions, which are `st_...` on the host; `spaces` has, by
+    memory, the word before the types of pointers into it.
+    """
+
+    def __init__(self, prefix: str = "st_", spaces: Mapping[Space, str] = MappingProxyType({})) -> None:
+        self.prefix = prefix
+        self.spaces = spaces
 
     def function(self, text: str) -> str:
         """The name of what is called."""
-        return text
+        return f"{self.prefix}{text.removeprefix('st_')}" if text.startswith("st_") else text
 
     def variable(self, variable: Variable) -> str:
         """The name of what the code declares."""
@@ -216,7 +225,7 @@ class Words:
 
     def type(self, type: CType) -> str:
         """The name of a type: where pointers say into which memory, with that."""
-        return type.text
+        return self.spaces.get(type.space, "") + type.text if type.is_pointer else type.text
 
 
 PLAIN = Words()

@@ -170,11 +170,16 @@ def safe_comment(text: str) -> str:
 
 def _elements(text: str) -> list[str]:
     """The elements of a list, apart at the commas outside of strings."""
-    return _NEXT.split(text) if '"' in text else text.split(", ")
-
-
-_NEXT = re.compile(r', (?=(?:[^"\\]|\\.|"(?:[^"\\]|\\.)*")*$)')
-"""The separator of a list, outside of strings."""
+    found: list[str] = []
+    in_string = False
+    for piece in text.split(", "):
+        if in_string:
+            found[-1] += f", {piece}"
+        else:
+            found.append(piece)
+        quotes = piece.replace("\\\\", "").replace('\\"', "").count('"')
+        in_string ^= quotes % 2 == 1
+    return found
 
 
 def c_string(text: str) -> str:

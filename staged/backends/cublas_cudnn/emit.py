@@ -63,7 +63,6 @@ from staged.backends.gpu_family.failures import DECLARATIONS
 from staged.backends.gpu_family.joining import join_launches
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.support import device_functions, device_names
-from staged.backends.gpu_family.thread_kernels import ThreadKernelText
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
 from staged.ir.types import CPU
@@ -242,7 +241,7 @@ class CudaFile(ProgramFile):
         for macro in distinct(macro for part in self.program.every_part() for macro in part.checks):
             w.line()
             w.text(macro)
-        of_users = [kernel for kernel in on_device if isinstance(kernel, ThreadKernelText)]
+        of_users = [kernel for kernel in on_device if kernel.launch is None]
         more = [*self.program.sequence_texts.kernels, *self.program.graphs.kernel_names()]
         if len(of_users) < len(on_device) or self.program.finite_checks.dtypes or more:
             w.line()
@@ -269,7 +268,7 @@ class CudaFile(ProgramFile):
             w.section("launches")
             for kernel in on_device:
                 w.line()
-                write = thread_launcher if isinstance(kernel, ThreadKernelText) else launcher
+                write = thread_launcher if kernel.launch is None else launcher
                 w.text(write(kernel, self.program.launchers[kernel.name]))
             for dtype in self.program.finite_checks.dtypes:
                 w.line()

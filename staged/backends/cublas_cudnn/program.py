@@ -52,7 +52,7 @@ from staged.backends.cublas_cudnn.stacks import stacks_part
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
 from staged.backends.gpu_family.kernel_text import GpuKernel
-from staged.backends.gpu_family.thread_kernels import ThreadKernelText, begin_launch
+from staged.backends.gpu_family.thread_kernels import begin_launch
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine
@@ -123,10 +123,9 @@ class CudaProgram(ProgramEmitter):
         if not isinstance(kernel, GpuKernel):
             super().call_kernel(structure, op, inputs, outputs)
             return
-        if isinstance(kernel, ThreadKernelText):
+        if kernel.launch is None:
             self.call_thread_kernel(structure, op, kernel, inputs, outputs)
             return
-        assert kernel.launch is not None
         if kernel.launch.items == 0:
             return  # of no elements
         if kernel.zeroes:
@@ -138,7 +137,7 @@ class CudaProgram(ProgramEmitter):
         structure.check(op.where, call(self.launchers[kernel.name], "gpu", *inputs, *outputs))
 
     def call_thread_kernel(
-        self, structure: CudaStructureEmitter, op: Op, kernel: ThreadKernelText, inputs: list[Expr], outputs: list[Expr]
+        self, structure: CudaStructureEmitter, op: Op, kernel: GpuKernel, inputs: list[Expr], outputs: list[Expr]
     ) -> None:
         """A launch of the user's, after what it writes has been put in its place with its old value."""
         arguments = begin_launch(structure, op, inputs, outputs)

@@ -29,11 +29,8 @@ DEVICE_MATHS = {
 """Functions that languages of kernels have, under C's names: by op."""
 
 
-class DeviceWords(Words):
-    """Functions of the device are called `st_device_...` (names of the user never begin with `st_`)."""
-
-    def function(self, text: str) -> str:
-        return f"st_device_{text.removeprefix('st_')}" if text.startswith("st_") else text
+DEVICE_PREFIX = "st_device_"
+"""The beginning of the names of a device's support functions (names of the user never begin with `st_`)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class GpuDialect(Dialect):
 
     back_end: str = ""
     """The name that refusals mention."""
-    words: Words = field(default_factory=DeviceWords)
+    words: Words = field(default_factory=lambda: Words(DEVICE_PREFIX))
     places: Mapping[tuple[str, str], Expr] = field(default_factory=dict)
     """By name ("thread_index", "block_index", "block_size", "grid_size") and axis: where a thread is."""
     function_head: str = "static inline "

@@ -26,9 +26,10 @@ class WholeCopy:
 
 @dataclass(frozen=True, slots=True)
 class GpuKernel(KernelText):
-    """A kernel on the device, and its launch; kernels of the host have none."""
+    """A kernel on the device, and its launch."""
 
     launch: Launch | None = None
+    """None for a kernel of the user's: each of its launches says how many threads it has."""
     copies: tuple[WholeCopy, ...] = ()
     workspace_bytes: int = 0
     """Memory that its threads share out among them; it then takes it as `scratch`."""
@@ -43,7 +44,7 @@ class GpuKernel(KernelText):
         """Return whether it has such a form: the host must know the addresses of arrays that it copies before the
         launch.
         """
-        if self.code is None:
+        if self.code is None or self.launch is None:
             return False
         given = {self.code.parameters[position].variable for position in positions}
         return not any(copy.target in given or copy.source in given for copy in self.copies)

@@ -18,8 +18,8 @@ Tested by `tests/backends/cublas_cudnn/test_gpu_func.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from staged.backends.c_family.code import tree
 from staged.backends.c_family.code.printer import print_function
@@ -63,18 +63,6 @@ from staged.ir.types import i64
 from staged.source import Position
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadKernelText(GpuKernel):
-    """A kernel of the user's, and how it is called."""
-
-    kernel: ThreadKernel | None = None
-    on_device: frozenset[int] = frozenset()
-    """The numbers of the parameters that are numbers on the device, which it reads there."""
-
-    def can_read(self, positions: Collection[int]) -> bool:
-        return False
-
-
 class ThreadKernels:
     """The user's kernels of a program, each once for all its launches."""
 
@@ -82,9 +70,9 @@ class ThreadKernels:
         self.names = names
         self.dialect = dialect
         self.site = site
-        self.known: dict[object, ThreadKernelText] = {}
+        self.known: dict[object, GpuKernel] = {}
 
-    def kernel(self, op: Op) -> ThreadKernelText:
+    def kernel(self, op: Op) -> GpuKernel:
         """The text for a launch."""
         kernel: ThreadKernel = op.attrs["kernel"]
         on_device = frozenset(
@@ -133,7 +121,7 @@ class _Lowering:
 
     # ---- the function ----
 
-    def made(self, name: str) -> ThreadKernelText:
+    def made(self, name: str) -> GpuKernel:
         """The kernel, called `name`."""
         kernel, names = self.kernel, self.names
         given = [*self.parameters(), *self.sizes()]
@@ -159,7 +147,7 @@ class _Lowering:
             kernel.block,
             breaks_lines=True,
         )
-        return ThreadKernelText(
+        return GpuKernel(
             name,
             print_function(code, self.dialect),
             tuple((variable.type.before_name, variable.text) for variable in given),
@@ -167,8 +155,6 @@ class _Lowering:
             snippets=frozenset(names.snippets),
             can_fail=kernel.can_fail,
             code=code,
-            kernel=kernel,
-            on_device=self.on_device,
         )
 
     def parameters(self) -> Iterator[Variable]:

@@ -5,10 +5,10 @@ Tested by `tests/backends/opencl/test_all_ops.py`.
 
 from __future__ import annotations
 
-from staged.backends.c_family.code.types import CType, Space
-from staged.backends.c_family.expr import Call, Literal
+from staged.backends.c_family.code.types import Space
+from staged.backends.c_family.expr import Call, Literal, Words
 from staged.backends.c_family.support.library import snippets
-from staged.backends.gpu_family.dialect import DEVICE_MATHS, DeviceWords, GpuDialect
+from staged.backends.gpu_family.dialect import DEVICE_MATHS, DEVICE_PREFIX, GpuDialect
 from staged.backends.opencl.failures import FAIL
 from staged.ir.machine import Gpu
 from staged.ir.types import DTYPES, f32, f64
@@ -36,16 +36,9 @@ _BARRIER = "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)"
 _SPACES = {Space.GLOBAL: "__global ", Space.SHARED: "__local "}
 
 
-class OpenClWords(DeviceWords):
-    """Pointers say into which memory they point."""
-
-    def type(self, type: CType) -> str:
-        return _SPACES.get(type.space, "") + type.text if type.is_pointer else type.text
-
-
 OPENCL = GpuDialect(
     back_end="opencl",
-    words=OpenClWords(),
+    words=Words(DEVICE_PREFIX, _SPACES),
     unroll="__attribute__((opencl_unroll_hint({})))",
     kernel_head="__kernel __attribute__((reqd_work_group_size({1}, {2}, {3}))) void",
     storage={Space.SHARED: "__local "},

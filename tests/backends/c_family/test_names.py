@@ -13,7 +13,8 @@ import pytest
 
 import staged as st
 from staged.backends.c_family.header_words import WORDS
-from staged.backends.c_family.standalone.main import words_of_main
+from staged.backends.c_family.standalone import main
+from staged.backends.c_family.standalone.npy import NPY_TEXT
 from staged.backends.c_family.standalone.words import TARGETS, TO_COMPILERS
 from staged.backends.c_family.writer import c_identifier, has_header_shape
 from staged.testing import assert_backends_agree
@@ -113,17 +114,13 @@ def test_a_function_with_a_name_of_the_headers_or_of_main_is_exported(function: 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_words_of_main_are_found_in_its_text() -> None:
-    assert {
-        "give_up",
-        "finish_output",
-        "parse_flags",
-        "real_flag",
-        "npy_read",
-        "npy_problem",
-        "stop",
-        "program",
-    } <= words_of_main()
+def test_the_words_of_main_are_those_of_its_text() -> None:
+    text = "\n".join((main._ENDING, main._FLAGS, main._ARRAYS, main._CORES, NPY_TEXT))
+    functions = re.findall(r"^(?:__attribute__.*)?static [^=;{]*?(\w+)\(", text, re.MULTILINE)
+    variables = re.findall(r"^static [^=;({]*?(\w+)(?:\[.*)?(?: =.*)?;", text, re.MULTILINE)
+    types = re.findall(r"^} (\w+);", text, re.MULTILINE)
+    assert main._AT_THE_TOP == {*functions, *variables, *types, "flag", "flags"}
+    assert main._AT_THE_TOP < main.words_of_main()
 
 
 @st.function

@@ -15,6 +15,7 @@ class Numbered(Words):
     """Variables by the order in which their names appear, that of the function among them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.numbers: dict[str, str] = {}
 
     def number(self, name: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from staged.artifact import Artifact, Parameter
-from staged.backends.c_family.standalone.npy import DESCR, MOST_AXES, NPY_TEXT
+from staged.backends.c_family.standalone.npy import DESCR, MOST_AXES
 from staged.backends.c_family.writer import Writer, c_string
 from staged.ir.types import DTYPES, shape_text
 
@@ -209,6 +209,13 @@ _PARTS = {
 }
 _LOCALS = frozenset("argc argv args host number numbers threads out folder arena error place places".split())
 """The names that `main` itself declares."""
+_AT_THE_TOP = frozenset(
+    """allocate array_flag bool_flag finish_output flag flags give_up given integer_flag needed npy_compare npy_header
+    npy_parse npy_problem npy_read npy_read_from npy_read_header npy_skip_spaces npy_take npy_take_extent npy_take_item
+    npy_take_shape npy_take_string npy_take_word npy_text npy_write on_interrupt parse_flags program real_flag show_help
+    stop usable_cores write_result""".split()
+)
+"""The functions, variables and types of its text."""
 _ON_DEVICES = frozenset("check to_device from_device free_on_device".split())
 """Its additional names for arrays on a device."""
 
@@ -216,11 +223,7 @@ _ON_DEVICES = frozenset("check to_device from_device free_on_device".split())
 @cache
 def words_of_main() -> frozenset[str]:
     """The names that `main.c` has beside the program's: no program may be called so."""
-    text = "\n".join((_ENDING, _FLAGS, _ARRAYS, _CORES, NPY_TEXT))
-    functions = re.findall(r"^(?:__attribute__.*)?static [^=;{]*?(\w+)\(", text, re.MULTILINE)
-    variables = re.findall(r"^static [^=;({]*?(\w+)(?:\[.*)?(?: =.*)?;", text, re.MULTILINE)
-    types = re.findall(r"^} (\w+);", text, re.MULTILINE)
-    return _LOCALS | _ON_DEVICES | {*functions, *variables, *types, "flag", "flags"}
+    return _LOCALS | _ON_DEVICES | _AT_THE_TOP
 
 
 def flag_names(artifact: Artifact) -> dict[str, str]:
