@@ -117,9 +117,9 @@ class StagedFunction:
         return program.run(traced.arguments, traced)
 
     def why_traced(self) -> str:
-        """Why the last call that traced the function did so, and why each call does, if that is so.
+        """The reason why the last traced call was traced, and why every call is, if so.
 
-        Empty where nothing but a first call was the cause.
+        Empty if it was only the first call.
         """
         kept = self._kept
         if kept.reasons:
@@ -128,9 +128,7 @@ class StagedFunction:
 
     @property
     def programs(self) -> list[ProgramUse]:
-        """The programs that later calls may run, the one that ran last first, with their calls, traces, failures and
-        times.
-        """
+        """The programs that later calls may run, most recent first, with their calls, traces, failures and times."""
         return self._kept.uses()
 
     def clear(self) -> None:

@@ -244,7 +244,7 @@ class Program:
         return self._traced.notes
 
     def explain(self) -> str:
-        """The program's whole way as text.
+        """The stages of the program as text.
 
         Traced IR, IR after each pass that changed it, kernels with fusion decisions, loops and schedules, buffers, and
         copies between devices.
@@ -406,12 +406,12 @@ class Program:
     def export(self, folder: str | Path, target: str | None = None) -> list[Path]:
         """Write a standalone folder (C, header, main, Makefile, README) and return its files.
 
-        Without a `target` the program is fast wherever it runs: it uses the widest vectors of the processor, and all
-        its cores. `target` names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'; or 'c99', which is C99
-        without extensions, threads and allocation, for microcontrollers, as a library without a `main`. The folder
-        builds with a C compiler alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and
-        `make emu` for the emulated device, which is in the folder. Captured arrays are written as `.npy` files. A
-        program that draws random numbers takes `--seed N`; the default is the seed at the time of export.
+        Without a `target` the program adapts to the processor: it uses its widest vectors and all its cores. `target`
+        names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'; or 'c99', which is C99 without extensions,
+        threads and allocation, for microcontrollers, as a library without a `main`. The folder builds with a C compiler
+        alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and `make emu` for the emulated
+        device, which is in the folder. Captured arrays are written as `.npy` files. A program that draws random numbers
+        takes `--seed N`; the default is the seed at the time of export.
         """
         constants = own_arrays(self._traced.hidden)
         function = self._traced.function

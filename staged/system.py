@@ -70,11 +70,11 @@ def target(name: str) -> Machine:
 
 
 def cache_summary() -> tuple[Path, int, int]:
-    """(folder, number of programs, bytes) of the program cache."""
+    """The program cache: (folder, number of programs, bytes)."""
     cache = default_cache()
     return cache.root, len(cache.entries()), cache.size()
 
 
 def clear_cache() -> int:
-    """Remove every cached program; returns how many."""
+    """Remove every cached program; returns their number."""
     return default_cache().clear()

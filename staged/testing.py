@@ -1,4 +1,4 @@
-"""For tests of staged code: the same function in eager mode and compiled, gradients against differences, snippets.
+"""Helpers for tests of staged code: comparing eager mode with compiled programs, checking gradients, running snippets.
 
 from staged.testing import assert_backends_agree, check_grads, run_snippet
 
@@ -70,7 +70,7 @@ def captured_prints() -> Iterator[CapturedPrints]:
 
 @dataclass
 class Outcome:
-    """The outcome of one run: result or error, printed text, and the Variables afterwards."""
+    """The outcome of one run: its result or error, the printed text, and the values of Variables afterwards."""
 
     backend: str
     result: Any
@@ -149,11 +149,10 @@ def assert_backends_agree(
 ) -> Any:
     """Check that eager mode and the compiled programs agree on `f(*args, **kwargs)`; returns the eager result.
 
-    Compared are the trees of results (structure, dtypes, shapes, values), the printed text, the Variables in
-    `variables`, and the error where one is raised (its kind and message). Integers and bools agree exactly; floats
-    within `rtol` (default: 2e-5 for f32, 1e-12 for f64) and `atol` (default: rtol times the largest magnitude of the
-    array), also where they are printed. Raises AssertionError with the first difference, and in the end the error that
-    all agree on.
+    It compares the trees of results (structure, dtypes, shapes, values), the printed text, the Variables in
+    `variables`, and errors (kind and message). Integers and bools must agree exactly, floats within `rtol` (default:
+    2e-5 for f32, 1e-12 for f64) and `atol` (default: rtol times the largest magnitude of the array), also where they
+    are printed. Raises AssertionError with the first difference, and in the end the error that all agree on.
     """
     reference, *others = run_everywhere(f, *args, variables=variables, levels=levels, **kwargs)
     for other in others:
@@ -274,7 +273,7 @@ _numbers = itertools.count()
 def load_snippet(text: str, name: str = "snippet") -> ModuleType:
     """A module made of source text, in a file of its own so that its functions can be staged.
 
-    The text may be indented as a whole; `st` and `np` are bound in it. The file goes when the process ends.
+    The text may be indented as a whole; `st` and `np` are bound in it. The file is removed when the process ends.
     """
     global _folder
     if _folder is None:

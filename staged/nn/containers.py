@@ -44,7 +44,7 @@ class _Numbered(Module):
 
 
 class Sequential(_Numbered):
-    """Modules one after the other: `Sequential(first, second)`, or a dict of them by names of one's own."""
+    """Modules one after the other: `Sequential(first, second)`, or a dict of them by name."""
 
     def __init__(self, *modules: Any) -> None:
         if len(modules) == 1 and isinstance(modules[0], Mapping):
@@ -61,7 +61,7 @@ class Sequential(_Numbered):
 
 
 class ModuleList(_Numbered):
-    """Modules in a list, to be used by a `forward` of one's own."""
+    """Modules in a list, for use in a `forward` of your own."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         self.extend(modules)
@@ -79,7 +79,7 @@ class ModuleList(_Numbered):
 
 
 class ModuleDict(Module):
-    """Modules by name, to be used by a `forward` of one's own: `self.heads["policy"](x)`, or `self.heads.policy(x)`."""
+    """Modules by name, for use in a `forward` of your own: `self.heads["policy"](x)`, or `self.heads.policy(x)`."""
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()) -> None:
         self.update(modules)

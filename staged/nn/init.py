@@ -23,7 +23,7 @@ def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0) -> Any:
 
 
 def trunc_normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Any:
-    """Draw from N(mean, std^2), of which only [a, b] is taken: each number is mapped there by the distribution itself.
+    """Draw from N(mean, std^2), truncated to [a, b] by the inverse of the distribution, without rejection.
 
     Numerics: the normal distribution's inverse is found by bisection, to the last bits of the dtype.
     """

@@ -79,8 +79,8 @@ class Dropout(Module):
 class Embedding(Module):
     """Rows of a table, by index; the table starts from N(0, 1) as in torch.
 
-    The row `padding_idx` (one below 0 counts from the end) starts as zeros and is not trained: no gradient reaches it
-    by a look-up. Shapes: indices (...) integer, 0 <= index < num_embeddings; result (..., embedding_dim).
+    The row `padding_idx` (negative counts from the end) starts as zeros and is not trained: look-ups of it pass no
+    gradient. Shapes: indices (...) integer, 0 <= index < num_embeddings; result (..., embedding_dim).
     """
 
     def __init__(

@@ -105,7 +105,9 @@ class Module:
                 object.__setattr__(self, kind, tuple(each for each in names if each != name))
 
     def prefix_names(self, prefix: str, besides: Collection[int] = ()) -> None:
-        """Put `prefix` before the names of Variables, which generated code shows; not where the id is in `besides`."""
+        """Put `prefix` before the names of Variables, which generated code shows, except those with ids in
+        `besides`.
+        """
         done = set(besides)
         for _, module in self._places():
             module._refuse_hidden()
@@ -135,7 +137,7 @@ class Module:
         setattr(self, name, parameter)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Hold a submodule by a name that may be no Python name; None holds the name alone."""
+        """Hold a submodule by a name, which need not be a Python identifier; None holds the name alone."""
         if not name or "." in name:
             raise st.ArgumentError(f"a module's name has a letter and no dot, got {name!r}", where=st.here())
         if module is not None:
@@ -271,13 +273,13 @@ class Module:
     def state_dict(self) -> dict[str, Any]:
         """The present values of parameters and buffers by path, with torch's keys and layouts.
 
-        In plain Python they are NumPy arrays of the caller's own, ready to be saved; in staged and eager code arrays of
-        those.
+        In plain Python they are NumPy arrays that belong to the caller, ready to be saved; in staged and eager code
+        they are arrays of that code.
         """
         return {path: variable.saved() for path, variable in self._saved().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> MatchedKeys:
-        """Set every parameter and buffer from `state_dict`: all of them, or none where one does not fit.
+        """Set every parameter and buffer from `state_dict`: all of them, or none if one does not fit.
 
         Its values are torch tensors, NumPy arrays or lists of any real dtype, which become the parameter's, or arrays
         of ours. Returns (missing_keys, unexpected_keys), both empty unless `strict` is off. Raises: StateDictError (a

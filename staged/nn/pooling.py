@@ -110,7 +110,7 @@ class _Adaptive(Module):
 
 
 class AdaptiveAvgPool2d(_Adaptive):
-    """Means over windows that share (N, C, H, W) out evenly, to a result of `output_size`."""
+    """Average pooling of (N, C, H, W) to `output_size`, with windows spread evenly over the image."""
 
     def forward(self, x: Any) -> Any:
         """(N, C, H, W) to (N, C, *output_size)."""
@@ -118,7 +118,7 @@ class AdaptiveAvgPool2d(_Adaptive):
 
 
 class AdaptiveMaxPool2d(_Adaptive):
-    """Maxima over windows that share (N, C, H, W) out evenly, to an `output_size` that divides it."""
+    """Maximum pooling of (N, C, H, W) to `output_size`, which must divide (H, W)."""
 
     def forward(self, x: Any) -> Any:
         """(N, C, H, W) to (N, C, *output_size)."""

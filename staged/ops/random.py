@@ -269,7 +269,7 @@ def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32
     """Floats from the normal distribution with the given mean and standard deviation, of `shape`, from `generator` or
     the default one.
 
-    Back ends agree within 4 ulp: their logarithms and sines differ.
+    Back ends agree within 4 ulp, since their logarithms and sines differ.
     """
     wanted = check_dtype(dtype)
     check_argument(not is_number(std) or std >= 0, f"random.normal: std is at least 0, got {std}")
@@ -297,7 +297,7 @@ def bernoulli(p: Any = 0.5, shape: Any = (), *, generator: Any = None) -> Array:
 def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, generator: Any = None) -> Array:
     """Integers in [low, high), or [0, low) if `high` is None; the bounds may be staged. NumPy `Generator.integers`.
 
-    The range is at most 2^31; no value is more than range / 2^32 likelier than another.
+    The range is at most 2^31; probabilities of values differ by at most range / 2^32, relatively.
     """
     wanted = check_dtype(dtype)
     if not wanted.is_integer:

@@ -21,9 +21,8 @@ class Optimizer:
     """Base: the parameters, the learning rate, and the loop over both.
 
     All numbers (`lr`, `weight_decay`, ...) are read at every step: setting one changes the steps that follow. Each may
-    be a Python number, or a staged scalar or Variable. Of the parameters in a group, `{"params": ..., "lr": ...}` in
-    place of `params`, the group's own `lr`, `weight_decay` and `eps` go first; they are in `groups`, to read and to
-    set.
+    be a Python number, or a staged scalar or Variable. Instead of parameters, `params` may hold groups, `{"params":
+    ..., "lr": ...}`, whose own `lr`, `weight_decay` and `eps` take precedence; `groups` has them, to read and to set.
     """
 
     options: tuple[str, ...] = ("lr",)
@@ -209,10 +208,9 @@ class Optimizer:
         return {"state": {index: entry for index, entry in state.items() if entry}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where the optimiser went that `state_dict` is of, one of ours or of torch's: all of it is set, or
-        nothing.
+        """Continue from the state of another optimiser, ours or torch's: all of it is set, or nothing.
 
-        Parameters that it has no state for start anew. Raises: StateDictError (a KeyError) where it is of another
+        Parameters without a state in it start anew. Raises: StateDictError (a KeyError) if it is of another kind of
         optimiser or of another number of parameters, ShapeError and DTypeError where an array does not fit.
         """
         groups, state = self._checked(state_dict)

@@ -45,7 +45,7 @@ class GpuDialect(Dialect):
     function_head: str = "static inline "
     """The head of a function of a device, up to its result's type."""
     overloaded: str = ""
-    """The words before this head where several functions have one name."""
+    """The words behind this head where several functions have one name."""
     array_spaces: tuple[str, ...] = ("",)
     """The memories in which arrays of the user's kernels are, where a pointer must say in which."""
     atomics: Mapping[str, str] = field(default_factory=dict)

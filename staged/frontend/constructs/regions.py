@@ -28,8 +28,7 @@ GPU = Device("gpu")
 
 
 class with_backend:
-    """Choose the device that code is generated for: `with with_backend(GPU, x) as xs: ...` or `with_backend(GPU,
-    x)(f)`.
+    """Generate code for a device: `with with_backend(GPU, x) as xs: ...`, or `with_backend(GPU, x)(f)`.
 
     Inside a staged function it sets the device of the ops traced in its extent. In plain Python it sets the device of
     the staged calls in its extent: the arrays that it names are copied there once, are recognised by identity, and are

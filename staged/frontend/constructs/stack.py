@@ -38,7 +38,7 @@ class Stack:
         rows.array(), len(rows)              # (100, *x.shape), zeros from len(rows) on
 
     `like` is an array, a number (a float becomes f32, an int i64) or a tree of them: the elements have its shapes and
-    dtypes. `max` is the most elements it holds, known while staging. `append`, `pop`, `stack[i]` (negative from the
+    dtypes. `max` is the largest number of elements, known while staging. `append`, `pop`, `stack[i]` (negative from the
     end), `stack[i] = v`, `len`, iteration and `while stack:` mean what they do for a list. It is a tree of arrays: it
     can be carried by loops, returned, passed and differentiated through.
 
@@ -71,7 +71,7 @@ class Stack:
 
     @property
     def max(self) -> int:
-        """The most elements it holds."""
+        """The largest number of elements."""
         leaves, _ = trees.flatten(self.rows)
         return int(leaves[0].shape[0])
 
@@ -83,7 +83,7 @@ class Stack:
         set_attribute(self, "length", where + 1)
 
     def pop(self) -> Any:
-        """Take the last element off."""
+        """Remove and return the last element."""
         require(self.length > 0, IndexError, "pop from an empty stack")
         last = self.length - 1
         value = self._read(last)

@@ -55,43 +55,51 @@ def lane_index() -> Any:
 
 
 def shared(shape: Any, dtype: Any) -> Any:
-    """An array that the threads of a block share, of a shape and dtype that are known while staging. It begins with
-    anything.
+    """An array that the threads of a block share, of a shape and dtype that are known while staging; its elements are
+    undefined at first.
     """
     raise _outside("shared")
 
 
 def local(shape: Any, dtype: Any) -> Any:
-    """An array of each thread's own, of a shape and dtype that are known while staging. It begins with anything."""
+    """An array that each thread has for itself, of a shape and dtype that are known while staging; its elements are
+    undefined at first.
+    """
     raise _outside("local")
 
 
 def syncthreads() -> None:
-    """Wait for all threads of the block; what they wrote before is seen after. Every thread must come here."""
+    """Wait for all threads of the block; their earlier writes are visible afterwards. Every thread must reach this
+    call.
+    """
     raise _outside("syncthreads")
 
 
 def atomic_add(array: Any, index: Any, value: Any) -> Any:
-    """`array[index] += value`, which other threads cannot come between; gives what was there before.
+    """`array[index] += value` as one indivisible step; returns the old value.
 
-    i32, i64, u32, f32, f64. Sums of floats depend on the order in which threads come, and so differ in their last bits
-    from run to run.
+    i32, i64, u32, f32, f64. Sums of floats depend on the order of the threads, so their last bits differ from run to
+    run.
     """
     raise _outside("atomic_add")
 
 
 def atomic_min(array: Any, index: Any, value: Any) -> Any:
-    """`array[index] = min(array[index], value)` in one piece, for i32, i64 and u32; gives what was there before."""
+    """`array[index] = min(array[index], value)` as one indivisible step, for i32, i64 and u32; returns the old
+    value.
+    """
     raise _outside("atomic_min")
 
 
 def atomic_max(array: Any, index: Any, value: Any) -> Any:
-    """`array[index] = max(array[index], value)` in one piece, for i32, i64 and u32; gives what was there before."""
+    """`array[index] = max(array[index], value)` as one indivisible step, for i32, i64 and u32; returns the old
+    value.
+    """
     raise _outside("atomic_max")
 
 
 def shuffle(value: Any, lane: Any) -> Any:
-    """The value of `value` in the lane of that number of the warp. All 32 lanes must call this, as any shuffle."""
+    """`value` as it is in another lane of the warp, by its number. All 32 lanes must call this, as any shuffle."""
     raise _outside("shuffle")
 
 

@@ -62,7 +62,9 @@ class custom_vjp:
         self.backward: Callable[..., Any] | None = None
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Say how to differentiate: `fwd(*args) -> (result, residuals)`, `bwd(residuals, cotangent) -> cotangents`."""
+        """Set the two halves of the derivative: `fwd(*args) -> (result, residuals)`, `bwd(residuals, cotangent) ->
+        cotangents`.
+        """
         self.forward, self.backward = fwd, bwd
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:

@@ -95,13 +95,13 @@ class _CounterOfThread(_OfThread, Counter):
 
 
 class Generator:
-    """Random numbers of one's own: those of `seed`, each draw going on where the last one ended.
+    """An independent source of random numbers: those of `seed`, where each draw continues where the last one ended.
 
         noise = st.random.Generator(7)
         x = noise.normal((3,))                          # or st.random.normal((3,), generator=noise)
 
     It is an argument of staged functions, closed over, or an attribute of a module, whose `state_dict` has it; a copy
-    goes on by itself. Its `seed` and `counter` are Variables: a program that stops half way has drawn what it has
+    continues by itself. Its `seed` and `counter` are Variables: a program that stops half way has drawn what it has
     drawn. Calls of several threads that draw from one generator take turns. Made inside a staged function it lives in
     the program.
 
@@ -285,12 +285,11 @@ def numbers_again() -> Iterator[None]:
 
 
 def default_generator() -> Generator:
-    """The generator that random functions draw from unless they are given another one: that of the thread of Python
-    that asks.
+    """The generator that random functions draw from by default: that of the calling thread.
 
-    Its `state_dict()` is what a run needs, beside weights and optimiser, to go on with the same numbers. It is one
-    object for all threads, and stands for the numbers of each: a program draws from those of whatever thread calls it.
-    A copy is a generator of one's own. In a function with a seed it is the function's.
+    Its `state_dict()` is what a run needs, beside weights and optimiser, to continue with the same numbers. It is one
+    object for all threads, and represents the numbers of each: a program draws from those of the thread that calls it.
+    A copy is an independent generator. In a function with a seed it is the function's.
     """
     trace = current_trace()
     if trace is not None:

@@ -179,7 +179,7 @@ class Variable(Array):
     def buffer(self, written: bool = True) -> np.ndarray[Any, Any]:
         """The elements, C-contiguous and writable: the buffer that compiled programs read and write in place.
 
-        A copy of them on a device is out of date then, unless `written` says that the caller only reads.
+        It marks a copy of them on a device as out of date, unless `written` is false: the caller only reads.
         """
         self._check_alive()
         held = self._held
@@ -234,8 +234,8 @@ class Variable(Array):
         return np.array(self._held, dtype=self._type.dtype.numpy)
 
     def saved(self) -> Any:
-        """The value for a `state_dict`: in plain Python a NumPy array of the caller's own, in staged and eager code the
-        value.
+        """The value for a `state_dict`: in plain Python a NumPy array that belongs to the caller, in staged and eager
+        code the value.
         """
         return self.numpy() if current_context().is_plain else self.value
 
