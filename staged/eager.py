@@ -34,7 +34,7 @@ from staged.frontend.trace.effects import check_effect
 from staged.frontend.values.generator import OF_THREAD, Generator
 from staged.ir.declaration import prims
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.array import HASH_HINT, METHODS, Array, StagedArray
 from staged.ops.context import Context, Whole, context_or_none, current_context, set_default_context, use_context
 from staged.ops.formatting import format_value
 from staged.ops.interchange import elements
@@ -61,6 +61,11 @@ class EagerArray(Array):
     @property
     def type(self) -> TensorType:  # type: ignore[override]
         return self._type
+
+    def __hash__(self) -> int:
+        raise StagedValueError(
+            "cannot hash an array: two of them are equal where their elements are", where=here(), hint=HASH_HINT
+        )
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The elements as a NumPy array of the caller's own."""

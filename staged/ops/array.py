@@ -275,6 +275,10 @@ def static_hint(*values: Any) -> str:
     return f"make the argument static: `st.function(static=({listed or '...'}))`"
 
 
+HASH_HINT = (
+    "keys of dicts and members of sets must be known while staging: use an array, with integers as indices: `table[i]`; or "
+    "choose by `if` and `elif`"
+)
 _FAR = 50
 """Ops behind a value that are looked through for arguments: a size is near them."""
 
@@ -328,6 +332,9 @@ class StagedArray(Array):
             where=here(),
             hint=hint,
         )
+
+    def __hash__(self) -> int:
+        self._refuse("hash", HASH_HINT)
 
     def __bool__(self) -> bool:
         self._refuse(

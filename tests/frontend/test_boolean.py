@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import collections
+from contextlib import nullcontext
+from typing import Any
+
 import numpy as np
 import pytest
 
+import staged as st
 from staged.errors import StagedValueError, UnboundNameError
 from tests.frontend.harness import agree, ir, ops
 
@@ -115,3 +120,40 @@ def test_a_name_bound_behind_and_is_bound_where_python_binds_it() -> None:
             agree(f, n)
     with pytest.raises(UnboundNameError, match="`y` is not bound on every path through the `if`"):
         ir(unbound_after, 3)
+
+
+def test_in_compares_elements_whatever_holds_them() -> None:
+    def f(a):
+        inside = a in {2, 3}, a in frozenset((2.0, 5.0)), a in {2: "x", 7: "y"}, a in {1: 2, 2: 1}.values()
+        outside = a not in {2, 3}, a in {"a": 1}, a in ("b", None, 7), a in [[2], (2,)], a in set(), a in collections.deque([7])
+        return inside, outside, None in (a, None)
+
+    for a in (2, 7, 4, 2.0):
+        agree(f, a)
+
+
+def _key(n):
+    return len({n: 1, 2: 5})
+
+
+def _member(n):
+    return len({n, 2})
+
+
+def _changed_set(n):
+    members = {2}
+    members.add(n)
+    return len(members)
+
+
+def _looked_up(n):
+    return {2: 7}.get(n, 0)
+
+
+@pytest.mark.parametrize("function", [_key, _member, _changed_set, _looked_up])
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_keys_and_members_are_known_while_staging(function: Any, is_eager: bool) -> None:
+    with st.eager() if is_eager else nullcontext(), pytest.raises(StagedValueError, match="cannot hash") as caught:
+        st.function(function)(2)
+    assert caught.value.where is not None and caught.value.where.file == __file__
+    assert "keys of dicts and members of sets" in str(caught.value)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import operator as py
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, KeysView, ValuesView
 from typing import Any
+
+import numpy as np
 
 from staged.frontend.constructs.if_ import choose
 from staged.frontend.exits.targets import tracked
@@ -153,20 +156,31 @@ def chain(scope: Locals, left: Any, *links: tuple[str, Callable[[], Any]]) -> An
     return and_(scope, first, lambda: chain(scope, middle, *rest))
 
 
+def _equal(a: Any, b: Any) -> Any:
+    """`a == b`; an array equals no text, no list and no object."""
+    if not isinstance(a, Array) and not isinstance(b, Array):
+        return a == b
+    return METHODS["equal"](a, b) if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) else False
+
+
+_SEARCHED = (list, tuple, set, frozenset, dict, range, deque, KeysView, ValuesView)
+_NUMBERS = (Array, bool, int, float, np.generic, np.ndarray)
+
+
 @operator
 def contains(item: Any, container: Any) -> Any:
-    """`item in container`: with staged items, whether any element is equal."""
+    """`item in container`: with an array on either side, whether any element is equal. Keys are the elements of a dict."""
     if not isinstance(container, StagedArray):
         note_operand(container)
         note_operand(item)
     if isinstance(container, StagedArray):
         return METHODS["any"](METHODS["equal"](container, item))
-    if isinstance(container, dict | str) or not isinstance(container, list | tuple | set | frozenset | range):
+    if not isinstance(container, _SEARCHED):
         return item in container
-    if not is_staged(item) and not any(is_staged(element) for element in container):
+    if not isinstance(item, Array) and not any(isinstance(element, Array) for element in container):
         return item in container
     found: Any = False
     for element in container:
-        equal = element is item or METHODS["equal"](item, element)
+        equal = element is item or _equal(item, element)
         found = METHODS["logical_or"](found, equal) if is_staged(found) else (found or equal)
     return found

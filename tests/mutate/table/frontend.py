@@ -17,6 +17,13 @@ _ENDS = "tests/frontend/test_math.py::test_values_at_the_ends_of_the_numbers"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "a staged number is a key of its own",
+        "staged/ops/array.py",
+        'self._refuse("hash", HASH_HINT)',
+        "return id(self)",
+        ("tests/frontend/test_boolean.py",),
+    ),
+    Mutant(
         "two equal lists of a function are one",
         "staged/frontend/values/join.py",
         "return same_tree(a, b) and all(x is y for x, y in zip(trees.mutable_nodes(a), trees.mutable_nodes(b), strict=True))",
