@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,23 +141,37 @@ def run(*words: str, folder: Path) -> str:
     return done.stdout + done.stderr
 
 
+def build(case: Case, folder: Path, gcc: Sequence[str], put: str, link: Sequence[str] = ()) -> None:
+    """Write the folder of a program, and build `program` there."""
+    sources = write_folder(case, folder, put)
+    run(*gcc, *FLAGS, "-c", *sources, folder=folder)
+    run(*gcc, "-O1", "-c", "put.c", folder=folder)  # a board's is no ISO C
+    objects = [source.replace(".c", ".o") for source in (*sources, "put.c")]
+    run(*gcc, *objects, *link, "-lm", "-o", "program", folder=folder)
+
+
+def on_host(case: Case, folder: Path) -> np.ndarray[Any, Any]:
+    """The results of a program as this machine's compiler builds it."""
+    build(case, folder, ["gcc"], ON_HOST)
+    return numbers(run("./program", folder=folder))
+
+
 def on_cortex_m(case: Case, folder: Path) -> np.ndarray[Any, Any]:
     """The results of a program on the emulated board."""
-    gcc = ("arm-none-eabi-gcc", *CORTEX_M3)
-    sources = write_folder(case, folder, STARTUP)
-    run(*gcc, *FLAGS, "-c", *sources, folder=folder)
-    run(*gcc, "-O1", "-c", "put.c", folder=folder)
-    objects = [source.replace(".c", ".o") for source in (*sources, "put.c")]
     link = ("--specs=nosys.specs", "-nostartfiles", "-Wl,--section-start=.vectors=0", "-Wl,--entry=start")
-    run(*gcc, *objects, *link, "-lm", "-o", "program.elf", folder=folder)
+    build(case, folder, ["arm-none-eabi-gcc", *CORTEX_M3], STARTUP, link)
     board = ("-M", "mps2-an385", "-nographic", "-semihosting-config", "enable=on,target=native")
-    return numbers(run("qemu-system-arm", *board, "-kernel", "program.elf", folder=folder))
+    return numbers(run("qemu-system-arm", *board, "-kernel", "program", folder=folder))
+
+
+def missing() -> list[str]:
+    """The packages of tools that are not installed."""
+    return [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
 
 
 def main() -> None:
-    missing = [package for tool, package in TOOLS.items() if shutil.which(tool) is None]
-    if missing:
-        print(f"skipped, nothing was checked: not installed: {', '.join(missing)}")
+    if missing():
+        print(f"skipped, nothing was checked: not installed: {', '.join(missing())}")
         return
     for name, make in CASES.items():
         case = make()

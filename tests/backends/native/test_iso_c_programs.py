@@ -11,7 +11,8 @@ import pytest
 
 import staged as st
 from staged.errors import UnsupportedError
-from tests.embedded_check import CASES, FLAGS, ON_HOST, numbers, run, write_folder
+from tests import embedded_check
+from tests.embedded_check import CASES, FLAGS, missing, on_cortex_m, on_host, run
 
 FORBIDDEN = re.compile(r"__\w+__\(|__builtin|__atomic|__extension__|#pragma|vector_size|pthread|alloc\(|\bdouble\b|<stdatomic")
 COUNT = 4
@@ -20,14 +21,27 @@ COUNT = 4
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_iso_c_and_gives_what_the_native_program_gives(name: str, tmp_path: Path) -> None:
     case = CASES[name]()
-    sources = write_folder(case, tmp_path, ON_HOST)
+    found = on_host(case, tmp_path)
     for path in tmp_path.glob(f"{case.program.name}*"):
         if path.suffix in (".c", ".h") and not path.name.endswith("_example.c"):
             assert not FORBIDDEN.search(path.read_text()), path
-    run("gcc", *FLAGS, *sources, "put.c", "-lm", "-o", "program", folder=tmp_path)
-    found = numbers(run("./program", folder=tmp_path))
     np.testing.assert_allclose(found, case.expected.reshape(-1), rtol=2e-5, atol=1e-6)
     run("make", "example", f"CFLAGS={' '.join(FLAGS)}", folder=tmp_path)
+
+
+@pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}")
+@pytest.mark.parametrize("name", CASES)
+def test_an_emulated_board_gives_what_the_native_program_gives(name: str, tmp_path: Path) -> None:
+    case = CASES[name]()
+    np.testing.assert_allclose(on_cortex_m(case, tmp_path), case.expected.reshape(-1), rtol=2e-5, atol=1e-6)
+
+
+def test_the_check_of_boards_says_what_it_misses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(embedded_check.shutil, "which", lambda tool: None)
+    embedded_check.main()
+    assert capsys.readouterr().out.startswith("skipped, nothing was checked: not installed: gcc-arm-none-eabi")
 
 
 def strided(x: Any) -> Any:
