@@ -8,7 +8,7 @@ from staged.errors import StagingError
 from staged.frontend.constructs.iterables import StagedIterable
 from staged.frontend.constructs.strings import StagedString
 from staged.frontend.exits.scope import left_with
-from staged.frontend.exits.targets import StateTarget
+from staged.frontend.exits.targets import CarryingTarget
 from staged.frontend.trace.attempts import Attempt
 from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.locals import Locals
@@ -20,7 +20,7 @@ from staged.ops.array import StagedArray
 from staged.source import Position, here
 
 
-class ProgramTarget(StateTarget):
+class ProgramTarget(CarryingTarget):
     """The staged function itself: exits return from the program."""
 
     def exit(self, signal: Signal) -> None:

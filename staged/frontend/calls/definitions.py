@@ -12,7 +12,7 @@ from staged.frontend.exits.scope import traced_in_scope
 from staged.frontend.syntax.assign import assign
 from staged.frontend.syntax.converter import (
     Converter,
-    Scope,
+    NameScope,
     arguments_of,
     class_definition,
     expression,
@@ -52,7 +52,7 @@ def _finish(
     parameters = parameters_of(arguments)
     user_name = node.name if isinstance(node, ast.FunctionDef) else "<lambda>"
     bound = (found.bound | set(parameters)) - found.globals - found.nonlocals
-    scope = Scope(
+    scope = NameScope(
         bound=bound,
         name=converter.fresh("locals"),
         function=user_name.strip("<>"),
@@ -129,7 +129,7 @@ def convert_lambda(converter: Converter, node: ast.Lambda) -> ast.expr:
     """Stays a lambda: its parameters are plain names, its body reads the locals around it."""
     arguments = converter_arguments(converter, node.args)
     function = converter.function.function
-    converter.scopes.append(Scope(set(parameters_of(node.args)), None, function))
+    converter.scopes.append(NameScope(set(parameters_of(node.args)), None, function))
     try:
         body = converter.expr(node.body)
     finally:
@@ -152,7 +152,7 @@ def convert_class(converter: Converter, node: ast.ClassDef) -> list[ast.stmt]:
     bases = [converter.expr(base) for base in node.bases]
     keywords = [converter.children(keyword) for keyword in node.keywords]
     decorators = [converter.expr(decorator) for decorator in node.decorator_list]
-    converter.scopes.append(Scope(set(found.bound), None, node.name, is_class=True))
+    converter.scopes.append(NameScope(set(found.bound), None, node.name, is_class=True))
     outer_class, converter.class_name = converter.class_name, node.name
     body: list[ast.stmt] = []
     try:

@@ -22,7 +22,7 @@ from staged.frontend.calls.open_calls import (
     OpenCalls,
     Specialisation,
 )
-from staged.frontend.exits.targets import Key, StateTarget
+from staged.frontend.exits.targets import CarryingTarget, Key
 from staged.frontend.syntax.user_code import is_user_code
 from staged.frontend.trace.attempts import Attempt, OpenTransform
 from staged.frontend.trace.bodies import OpenBody
@@ -297,7 +297,7 @@ class _FunctionAttempt:
 
 
 @dataclass
-class FunctionTarget(StateTarget):
+class FunctionTarget(CarryingTarget):
     """A function of the program: its exits return a value, and what Variables passed as state hold by then."""
 
     states: int = 0

@@ -24,7 +24,7 @@ from staged.frontend.calls.call_arguments import (
 )
 from staged.frontend.calls.open_calls import Activation, CallsItself, Functions, OpenCalls
 from staged.frontend.calls.recursion import emit_call, plain_call, trace_function
-from staged.frontend.exits.targets import StateTarget
+from staged.frontend.exits.targets import CarryingTarget
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.signals import Again
 from staged.frontend.values.join import is_staged
@@ -117,7 +117,7 @@ def _is_staged_since(trace: TraceContext, activation: Activation) -> bool:
     """Return whether the program decides if what is traced now runs, given that `activation` does."""
     if len(trace.conditional) > activation.conditional:
         return True
-    return any(isinstance(target, StateTarget) and target.exits for target in trace.targets[activation.targets :])
+    return any(isinstance(target, CarryingTarget) and target.exits for target in trace.targets[activation.targets :])
 
 
 def _lifted(alike: list[Activation], given: CallArguments, least: int = SHALLOW) -> tuple[Activation | None, Slots]:

@@ -12,7 +12,7 @@ from staged.frontend.syntax.converter import Converter, expression, operator, pl
 from staged.frontend.syntax.names import binding_tests
 from staged.frontend.trace.bodies import OpenBody
 from staged.frontend.trace.context import TraceContext, current_trace
-from staged.frontend.trace.locals import NOTHING, Locals, Poison, Snapshot, all_names, default, poison, snapshot
+from staged.frontend.trace.locals import NOTHING, Locals, Snapshot, Unbound, all_names, default, snapshot, unbind
 from staged.frontend.trace.signals import ENDED, BlockEndedError, Body, Signal
 from staged.frontend.values import trees
 from staged.frontend.values.join import MismatchError, Template, is_staged, join, materialise, mismatch, same_tree
@@ -260,7 +260,7 @@ class StagedIf:
             value = scope.__dict__[joined.name] = joined.template.rebuild(rest)
             left = [branch.states[joined.scope][0].get(joined.name) for branch in branches]
             note_joined(trace, value, *left)
-            scope._staged_poison.pop(joined.name, None)
+            scope._staged_unbound.pop(joined.name, None)
         if first is None or second is None or first.kind not in ("return", "value"):
             return first
         if result is None:
@@ -279,23 +279,23 @@ class StagedIf:
             found = [branch.value(number, name) for branch in branches]
             before, after = (default(scope, name) if value is NOTHING else value for value in found)
             if before is NOTHING or after is NOTHING:
-                poison(scope, name, self.missing(name, number, (before, after), branches))
+                unbind(scope, name, self.missing(name, number, (before, after), branches))
             elif same_tree(before, after):
                 scope.__dict__[name] = either_of(self.trace, before, after)
-                scope._staged_poison.pop(name, None)
+                scope._staged_unbound.pop(name, None)
             elif number == 0 and first is not None and first.kind == "return":
                 # The call is over; only a `finally` could still read the name.
-                poison(scope, name, unbound(name, f"the `if` at line {self.line}, which returns"))
+                unbind(scope, name, unbound(name, f"the `if` at line {self.line}, which returns"))
             else:
                 try:
                     out.append(Joined((before, after), join(before, after), number, name))
                 except MismatchError as why:
                     labels = ("in the first branch", "in the other")
-                    poison(scope, name, mismatch(scope, name, before, after, labels, str(why), self.where))
+                    unbind(scope, name, mismatch(scope, name, before, after, labels, str(why), self.where))
         for branch in branches:
             for name, reason in branch.states[number][1].items():
-                if name not in scope.__dict__ and name not in scope._staged_poison:
-                    poison(scope, name, reason)
+                if name not in scope.__dict__ and name not in scope._staged_unbound:
+                    unbind(scope, name, reason)
         return out
 
     def join_result(self, first: Signal | None, second: Signal | None) -> Joined | None:
@@ -312,7 +312,7 @@ class StagedIf:
             return "this conditional expression"
         return next(target.what for target in reversed(self.trace.targets) if target.kind == "function")
 
-    def missing(self, name: str, number: int, values: tuple[Any, Any], branches: list[Branch]) -> Poison:
+    def missing(self, name: str, number: int, values: tuple[Any, Any], branches: list[Branch]) -> Unbound:
         """Why a name that only one branch binds cannot be read after the `if`."""
         for branch, value in zip(branches, values, strict=True):
             reason = branch.states[number][1].get(name)

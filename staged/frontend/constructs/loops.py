@@ -13,12 +13,12 @@ from typing import Any
 
 from staged.errors import UnboundNameError
 from staged.frontend.exits.scope import traced_in_scope
-from staged.frontend.exits.targets import Carry, Key, StateTarget, fits, restore_all, target_of, tracked, unbound
+from staged.frontend.exits.targets import Carry, CarryingTarget, Key, fits, restore_all, target_of, tracked, unbound
 from staged.frontend.trace.attempts import MAX_ATTEMPTS, Attempt
 from staged.frontend.trace.bodies import OpenBody
 from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.lifetimes import OfTrace
-from staged.frontend.trace.locals import NOTHING, Locals, Poison, default, snapshot
+from staged.frontend.trace.locals import NOTHING, Locals, Unbound, default, snapshot
 from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, Signal, Target
 from staged.frontend.values import trees
 from staged.frontend.values.join import Static, Template, materialise, number_type, template_of
@@ -60,7 +60,7 @@ class Learned(OfTrace):
     """
 
 
-class LoopTarget(StateTarget):
+class LoopTarget(CarryingTarget):
     """A staged loop."""
 
 
@@ -168,7 +168,7 @@ class _LoopAttempts:
         carry = {key: idle.get(key, kept) for key, kept in self.carry.items()}
         self.carry = {key: kept for key, kept in carry.items() if not (isinstance(kept, Template) and not kept.types)}
 
-    def inner(self, key: Key) -> Poison:
+    def inner(self, key: Key) -> Unbound:
         """Why a name that is bound in the loop alone cannot be read after it."""
         index, name = key
         if self.loop.ends and key in self.late:
@@ -177,19 +177,19 @@ class _LoopAttempts:
         def retry() -> None:
             raise Again(self.trace.program, (self.path, index, name))
 
-        return Poison(
+        return Unbound(
             UnboundNameError,
             f"`{name}` is bound only inside {self.what}, which may run zero times",
             hint=f"bind `{name}` before the loop",
             retry=retry if self.loop.ends and name in self.loop.names.assigned else None,
         )
 
-    def _still_fits(self, key: Key, kept: Template | Poison) -> bool:
+    def _still_fits(self, key: Key, kept: Template | Unbound) -> bool:
         """Return whether what another attempt at this loop carried is an assumption to start this one with."""
         scope = self.scopes[key[0]]
         value = scope.__dict__.get(key[1], NOTHING)
         value = default(scope, key[1]) if value is NOTHING else value
-        if value is NOTHING or isinstance(kept, Poison):
+        if value is NOTHING or isinstance(kept, Unbound):
             return value is not NOTHING
         leaves, spec = trees.flatten(value)
         # The same place may be tracked for another object by now: one of a call that has ended, whose values are gone.

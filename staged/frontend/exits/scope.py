@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from staged.frontend.exits.targets import Carry, StateTarget, restore_all, target_of, tracked, unbound
+from staged.frontend.exits.targets import Carry, CarryingTarget, restore_all, target_of, tracked, unbound
 from staged.frontend.trace.attempts import Attempt
 from staged.frontend.trace.bodies import OpenBody
 from staged.frontend.trace.context import TraceContext
@@ -19,7 +19,7 @@ from staged.ir.structure import SCOPE
 from staged.source import Position, here
 
 
-class ScopeTarget(StateTarget):
+class ScopeTarget(CarryingTarget):
     """A block left by `break`: for an early return (with a value), a `break` or a `continue` of an unrolled loop."""
 
     def exit(self, signal: Signal) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from staged.errors import CarriedValueError, StagingError, UnboundNameError
 from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.lifetimes import OfBody
-from staged.frontend.trace.locals import NOTHING, Locals, Poison, all_names, default, poison, restore
+from staged.frontend.trace.locals import NOTHING, Locals, Unbound, all_names, default, restore, unbind
 from staged.frontend.trace.signals import Signal, Target
 from staged.frontend.values import trees
 from staged.frontend.values.join import (
@@ -39,7 +39,7 @@ from staged.source import Position, here
 Key = tuple[int, str]
 """A tracked name: which of the tracked locals, and the name in it."""
 
-Carry = dict[Key, Template | Poison]
+Carry = dict[Key, Template | Unbound]
 
 
 class Closable(Protocol):
@@ -56,7 +56,7 @@ class Files(OfBody):
 
 
 @dataclass
-class StateTarget(Target):
+class CarryingTarget(Target):
     """A target with a label: all exits pass the carried state.
 
     `scopes` are the locals whose names are tracked and `entry` their values when the construct began.
@@ -151,7 +151,7 @@ class StateTarget(Target):
         name = key[1]
         self.stale = True
         wanted = self.demands.get(key, before)
-        if isinstance(wanted, Poison):
+        if isinstance(wanted, Unbound):
             return
         if now is NOTHING:
             self.demands[key] = self._missing(key)
@@ -164,9 +164,9 @@ class StateTarget(Target):
         except MismatchError as why:
             self.demands[key] = mismatch(self.scopes[key[0]], name, wanted, now, self.by(name), str(why), here())
 
-    def _missing(self, key: Key) -> Poison:
+    def _missing(self, key: Key) -> Unbound:
         """Why a name has no value at this exit; where a loop before it can give it one, the program is traced again."""
-        reason: Poison | None = self.scopes[key[0]]._staged_poison.get(key[1])
+        reason: Unbound | None = self.scopes[key[0]]._staged_unbound.get(key[1])
         if reason is not None and reason.retry is not None:
             reason.retry()
         if reason is not None and reason.error is CarriedValueError:
@@ -244,20 +244,20 @@ class StateTarget(Target):
         """
         for key, template in self.carry.items():
             index, name = key
-            if isinstance(template, Poison):
-                poison(self.scopes[index], name, template)
+            if isinstance(template, Unbound):
+                unbind(self.scopes[index], name, template)
             elif inside and key in self.late:
                 del handles[: len(template.types)]
             else:
                 value = self.scopes[index].__dict__[name] = template.rebuild(handles)
                 note_joined(self.trace, value, self.value_at_entry(key), *self.passed_trees.get(key, ()))
 
-    def forget_inner_names(self, made: list[dict[str, Any]], why: Callable[[Key], Poison]) -> None:
+    def forget_inner_names(self, made: list[dict[str, Any]], why: Callable[[Key], Unbound]) -> None:
         """After the construct: names bound only inside it are unbound, with the reason."""
         for index, names in enumerate(made):
             for name in names:
                 if (index, name) not in self.carry and self.value_at_entry((index, name)) is NOTHING:
-                    poison(self.scopes[index], name, why((index, name)))
+                    unbind(self.scopes[index], name, why((index, name)))
 
 
 def _can_be_late(value: Any) -> bool:
@@ -281,9 +281,9 @@ def fits(leaves: list[Any], template: Template) -> bool:
     return True
 
 
-def unbound(name: str, what: str, why: str = "") -> Poison:
+def unbound(name: str, what: str, why: str = "") -> Unbound:
     """A name that is not bound on every path through `what`."""
-    return Poison(
+    return Unbound(
         UnboundNameError,
         f"`{name}` is not bound on every path through {what}{why}",
         hint=f"bind `{name}` before {what}",

@@ -57,7 +57,7 @@ def expression(*types: type[ast.expr]) -> Callable[[F], F]:
 
 
 @dataclass
-class Scope:
+class NameScope:
     """Names of one function, lambda, comprehension or class.
 
     `name` is the generated variable that holds a function's locals; None where names stay plain Python names.
@@ -81,7 +81,7 @@ class Converter:
         self.class_name = class_name
         """The class around the function, for `__private` names."""
         self.free = set(free)
-        self.scopes: list[Scope] = []
+        self.scopes: list[NameScope] = []
         self.counter = 0
         self.outer_names: dict[str, None] = {}
         """The global and builtin names that the function and those inside it mention, in order."""
@@ -128,7 +128,7 @@ class Converter:
     # ---- names ----
 
     @property
-    def function(self) -> Scope:
+    def function(self) -> NameScope:
         """The innermost function that keeps its names in a Locals object."""
         return next(scope for scope in reversed(self.scopes) if scope.name is not None)
 
@@ -220,7 +220,7 @@ class Converter:
         for generator in node.generators:
             bound |= {name.id for name in ast.walk(generator.target) if isinstance(name, ast.Name)}
         first = self.call("iterated", self.expr(node.generators[0].iter))  # evaluated outside
-        self.scopes.append(Scope(bound, None, self.function.function))
+        self.scopes.append(NameScope(bound, None, self.function.function))
         try:
             for index, generator in enumerate(node.generators):
                 around = generator.iter

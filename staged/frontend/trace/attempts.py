@@ -214,7 +214,7 @@ class Attempt(Inside):
         self.of_attempt = trace.of_attempt
         saved = []
         for scope in scopes:
-            saved.append((scope, {**scope.__dict__}, {**scope._staged_poison}))
+            saved.append((scope, {**scope.__dict__}, {**scope._staged_unbound}))
         self.scopes = saved
         self.is_taken_back = False
         self.reason: Any = None
@@ -262,5 +262,5 @@ class Attempt(Inside):
         trace.dims = self.dims
         trace.of_attempt = self.of_attempt
         trace.retired = list(trace.hidden.values())[self.hidden :]
-        for scope, values, poison in self.scopes:
-            restore(scope, (values, poison))
+        for scope, values, unbound in self.scopes:
+            restore(scope, (values, unbound))

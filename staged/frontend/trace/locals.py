@@ -17,8 +17,8 @@ from staged.source import Position, here
 
 
 @dataclass(frozen=True)
-class Poison:
-    """Why a name cannot be read here; the error is raised by the first read, not where the paths met."""
+class Unbound:
+    """The reason why a name cannot be read here; the error is raised by the first read, not where the paths met."""
 
     error: type[StagedError]
     message: str
@@ -42,23 +42,23 @@ class Poison:
 _PLAIN = frozenset((bool, int, float, str, type(None)))
 """Values without a position of their own, unlike staged values: the line that binds them is kept."""
 
-Snapshot = tuple[dict[str, Any], dict[str, Poison]]
+Snapshot = tuple[dict[str, Any], dict[str, Unbound]]
 
 
 class Locals:
     """Local variables as attributes. The only names of its own are slots that no user's name collides with."""
 
-    __slots__ = ("__dict__", "_staged_function", "_staged_lines", "_staged_poison")
+    __slots__ = ("__dict__", "_staged_function", "_staged_lines", "_staged_unbound")
 
     def __init__(self, function: str) -> None:
         object.__setattr__(self, "_staged_function", function)
-        object.__setattr__(self, "_staged_poison", {})
+        object.__setattr__(self, "_staged_unbound", {})
         object.__setattr__(self, "_staged_lines", {})
 
     def __setattr__(self, name: str, value: Any) -> None:
         self.__dict__[name] = value
-        if self._staged_poison:
-            self._staged_poison.pop(name, None)
+        if self._staged_unbound:
+            self._staged_unbound.pop(name, None)
         if type(value) is StagedArray and not value.value.hint:
             value.value.hint = name  # the program speaks in the user's names
         elif type(value) in _PLAIN:
@@ -71,15 +71,15 @@ class Locals:
         lines = [line for line, bound in self._staged_lines.get(name, {}).items() if bound is value]
         return lines[0] if len(lines) == 1 else None
 
-    def _staged_lose(self, name: str, reason: Poison) -> None:
+    def _staged_unbind(self, name: str, reason: Unbound) -> None:
         """Unbind `name`; a later read says why."""
         self.__dict__.pop(name, None)
-        self._staged_poison[name] = reason
+        self._staged_unbound[name] = reason
 
     def __getattr__(self, name: str) -> Any:
-        poison = self._staged_poison.get(name)
-        if poison is not None:
-            poison.throw()
+        unbound = self._staged_unbound.get(name)
+        if unbound is not None:
+            unbound.throw()
         raise UnboundNameError(f"`{name}` is read before it is bound", where=here())
 
 
@@ -89,20 +89,20 @@ NOTHING = object()
 
 def snapshot(scope: Locals) -> Snapshot:
     """The state of `scope`: a shallow copy, since staged values are immutable."""
-    return dict(scope.__dict__), dict(scope._staged_poison)
+    return dict(scope.__dict__), dict(scope._staged_unbound)
 
 
 def restore(scope: Locals, state: Snapshot) -> None:
     """Put `scope` back to `state`."""
-    values, poison = state
+    values, unbound = state
     scope.__dict__.clear()
     scope.__dict__.update(values)
-    object.__setattr__(scope, "_staged_poison", dict(poison))
+    object.__setattr__(scope, "_staged_unbound", dict(unbound))
 
 
-def poison(scope: Locals, name: str, reason: Poison) -> None:
+def unbind(scope: Locals, name: str, reason: Unbound) -> None:
     """Unbind `name`; a later read says why."""
-    scope._staged_lose(name, reason)
+    scope._staged_unbind(name, reason)
 
 
 def default(scope: Locals, name: str) -> Any:

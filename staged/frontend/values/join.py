@@ -14,7 +14,7 @@ import numpy as np
 
 from staged.errors import CarriedValueError, article
 from staged.frontend.trace.context import TraceContext
-from staged.frontend.trace.locals import Locals, Poison
+from staged.frontend.trace.locals import Locals, Unbound
 from staged.frontend.values import trees
 from staged.ir.nodes import Value
 from staged.ir.types import TensorType, bool_, dtype_of, f64, i64
@@ -288,7 +288,7 @@ def _counted(value: Any) -> str:
 
 def mismatch(
     scope: Locals, name: str, a: Any, b: Any, labels: tuple[str, str], why: str, where: Position | None
-) -> Poison:
+) -> Unbound:
     """A name of `scope` whose values do not join: an error at the next read."""
     difference = f"`{name}` is {_counted(a)} {labels[0]} and {_counted(b)} {labels[1]}: {why}"
     hint = f"give `{name}` one dtype and shape on all paths (`st.astype(...)`, `st.reshape(...)`), or use another name"
@@ -313,7 +313,7 @@ def mismatch(
         hint = wider
     if "a Variable of" in difference:
         hint = f"bind `{name}` to what the Variable holds (`{name} = v.value`)"
-    return Poison(
+    return Unbound(
         CarriedValueError,
         difference,
         details=(

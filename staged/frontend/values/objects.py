@@ -21,7 +21,7 @@ from staged.frontend.trace.attempts import Attempt
 from staged.frontend.trace.bodies import Mutation, OpenBody
 from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.lifetimes import OfBody, OfTrace
-from staged.frontend.trace.locals import Locals, Poison
+from staged.frontend.trace.locals import Locals, Unbound
 from staged.frontend.trace.signals import Again
 from staged.frontend.values.join import describe, is_one
 from staged.frontend.values.trees import is_dataclass, map_leaves, mutable_nodes
@@ -159,7 +159,7 @@ class ObjectState(Locals):
     def __dict__(self) -> Any:  # type: ignore[override]
         return self.contents
 
-    def _staged_lose(self, name: str, reason: Poison) -> None:
+    def _staged_unbind(self, name: str, reason: Unbound) -> None:
         """Contents cannot be missing: refuse now, with the change that led here."""
         where = reason.where
         for mutation in reversed(self.trace.log):
