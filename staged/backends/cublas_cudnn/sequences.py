@@ -9,7 +9,6 @@ Tested by `tests/backends/cublas_cudnn/test_second_derivatives.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,8 +16,8 @@ from typing import Any
 from staged.backends.c_family.body import signed
 from staged.backends.c_family.expr import Argument, Expr, Place, call
 from staged.backends.c_family.frames import FRAMES as STORE
-from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.cublas_cudnn.functions import FRAMES
+from staged.backends.gpu_family.structure import DeviceStructureEmitter
 from staged.ir.devices import value_devices
 from staged.ir.nodes import Op, Value
 from staged.ir.types import CPU, Device, DType, FrameType, SequenceType, TensorType
@@ -204,10 +203,8 @@ def adder(dtype: DType) -> str:
     return f"add_{dtype}_kernel"
 
 
-class DeviceSequenceEmitter(StructureEmitter):
+class DeviceSequenceEmitter(DeviceStructureEmitter):
     """Emits handles whose elements are on a device."""
-
-    use: Callable[[Device], None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

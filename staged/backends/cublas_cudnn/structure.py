@@ -190,35 +190,6 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         """A checked CUDA call."""
         self.code.do("CUDA_CHECK", self.site_of(where), checked, breaks_lines=True)
 
-    def emit_view(self, op: Op) -> None:
-        super().emit_view(op)
-        pointer = self.pointers[op.result]
-        if isinstance(pointer, Name) and op.device != CPU:
-            self.pointers[op.result] = Place(pointer, op.device)
-
-    def emit_sequence_get(self, op: Op) -> None:
-        super().emit_sequence_get(op)
-        pointer = self.pointers.get(op.result)
-        if isinstance(pointer, Name) and op.device != CPU:
-            self.pointers[op.result] = Place(pointer, op.device)
-
-    def begin_iteration(self, op: Op) -> None:
-        super().begin_iteration(op)
-        for buffer in filter(None, map(self.plan.kept.get, op.results)):
-            if buffer.device != CPU:
-                self.places[buffer] = Place(self.places[buffer], buffer.device)
-
-    def pushed(self, stack: Stack, source: Expr, item_bytes: Expr, type: TensorType) -> Expr:
-        if stack.device == CPU:
-            return super().pushed(stack, source, item_bytes, type)
-        assert device_of(source) == stack.device, "placement makes every crossing a copy of its own"
-        self.settle()
-        self.use(stack.device)
-        item = "gpu", "host", self.site_of(stack.where), self.field(stack), source, item_bytes
-        if isinstance(self.count(type), Literal):
-            return call("st_device_stack_push", *item)
-        return call("st_device_stack_push_part", *item, self.nbytes(type))
-
     def wait(self, op: Op | End) -> None:
         """Let the device finish what it has been given; the program stops if a kernel must not go on."""
         self.is_idle = True

@@ -16,19 +16,21 @@ from staged.backends.c_family.code.types import BYTES, Space, pointer, word
 from staged.backends.c_family.expr import Cast, Infix, Junction, Name, Prefix, Variable, call, member
 from staged.backends.c_family.file import ProgramFile, add_no_error
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import place_in
+from staged.backends.c_family.program import HEAD, place_in
 from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.contract import Emitted, Planner
 from staged.backends.gpu_family.failures import DECLARATIONS as HOST_DECLARATIONS
 from staged.backends.gpu_family.joining import join_launches
 from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu_family.stacks import GROWN, PUSH
 from staged.backends.gpu_family.support import device_functions
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE, find_function
 from staged.backends.opencl.failures import DECLARATIONS, WAIT
 from staged.backends.opencl.program import OpenClProgram
 from staged.backends.opencl.structure import DEVICE
 from staged.errors import UnsupportedError
+from staged.ir.buffers import Stack
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef, walk_ops
@@ -62,6 +64,33 @@ extern const char *st_ocl_words(void);
 """
 
 
+_STACKS = f"""\
+{GROWN}        unsigned char *const data = st_ocl_allocate(gpu->device, capacity);
+        if (data == NULL) {{
+            return st_fail(host, ST_MEMORY_ERROR, site, "%s", st_ocl_words());
+        }}
+        if (stack->data != NULL) {{
+            OCL_CHECK(site, st_ocl_copy(gpu->device, data, stack->data, used));
+            st_ocl_free(gpu->device, stack->data);
+        }}
+        stack->data = data;
+        stack->capacity = (int64_t)capacity;
+    }}
+    OCL_CHECK(site, st_ocl_copy(gpu->device, stack->data + used, item, filled));
+    ++stack->length;
+    return ST_OK;
+}}
+{PUSH}
+// Give the storage back; an empty head grows anew.
+static void forget_stack(const Device *gpu, st_stack *stack) {{
+    if (stack->data != NULL) {{
+        st_ocl_free(gpu->device, stack->data);
+    }}
+    memset(stack, 0, sizeof *stack);
+}}
+"""
+
+
 def emit_program(function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
     """The program of a placed and fused function."""
     _check(function, check_nan)
@@ -72,12 +101,16 @@ def emit_program(function: Function, machine: Machine, plan: Planner, check_nan:
 
 def _check(function: Function, check_nan: bool) -> None:
     """Refuse what is not written for OpenCL yet."""
-    devices = {op.device for each in every_function(function) for op in walk_ops(each.block)} - {CPU}
-    what = "looking for NaN" if check_nan else "several devices" if len(devices) > 1 else ""
-    if any(op.device != CPU for each in function.functions for op in walk_ops(each.block)):
-        what = "a recursive function with work on the device"
-    if what:
-        raise UnsupportedError(f"the back end 'opencl' cannot write {what}", where=function.where)
+    there = [op for each in every_function(function) for op in walk_ops(each.block) if op.device != CPU]
+    others = [op for op in there if op.device != there[0].device]
+    inside = [op for each in function.functions for op in walk_ops(each.block) if op.device != CPU]
+    for what, ops in (
+        ("looking for NaN", there if check_nan else []),
+        ("several devices", others),
+        ("a recursive function with work on the device", inside),
+    ):
+        if ops:
+            raise UnsupportedError(f"the back end 'opencl' cannot write {what}", where=ops[0].where)
 
 
 class OpenClFile(ProgramFile):
@@ -93,6 +126,11 @@ class OpenClFile(ProgramFile):
         self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
         return super().assemble(structure, [each for each in kernels if not isinstance(each, GpuKernel)], inner)
+
+    @property
+    def device_stacks(self) -> list[Stack]:
+        """The storage on the device of loops without a known bound."""
+        return [stack for stack in self.program.stacks if stack.device != CPU]
 
     def kernels_text(self) -> str:
         """The text that the device's compiler takes."""
@@ -156,6 +194,9 @@ class OpenClFile(ProgramFile):
         for number, kernel in enumerate(self.program.on_device):
             w.line()
             w.text(self.launcher(kernel, number))
+        if self.device_stacks:
+            w.section("residual storage")
+            w.text(_STACKS)
         super().write_frames(w)
 
     def add_begin(self, code: CodeBuilder) -> None:
@@ -171,7 +212,11 @@ class OpenClFile(ProgramFile):
     def write_release(self, w: Writer) -> None:
         with w.block(f"void {self.program.name}_release(void *arena)"):
             w.line("unsigned char *const base = arena;")
-            w.line(f"close_device((Device *)(void *)(base + {self.program.device_offset()}));")
+            place = f"(Device *)(void *)(base + {self.program.device_offset()})"
+            for stack in self.device_stacks:
+                head = f"(st_stack *)(void *)(base + {self.program.stacks_offset() + HEAD * stack.index})"
+                w.line(f"forget_stack({place}, {head});  // {stack.name}")
+            w.line(f"close_device({place});")
             self.write_release_of_host(w)
 
     def launcher(self, kernel: GpuKernel, number: int) -> str:

@@ -70,6 +70,7 @@ class OpenClProgram(ProgramEmitter):
 
         super().__init__(function, machine, kernels, check_nan)
         self.names.used |= {"Device", "gpu", "open_device", "close_device", "kernels", "OCL_CHECK", "wait_for_device"}
+        self.names.used |= {"forget_stack"}
         self.on_device: list[GpuKernel] = []
         """The kernels of the device, in the order of their first launch."""
         devices = {op.device for op in walk_ops(function.block)} - {CPU}

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from staged.backends.c_family.expr import Expr, Name, Place, call, member
-from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.c_family.expr import Expr, Place, call, member
 from staged.backends.gpu_family.addresses import device_of
 from staged.backends.gpu_family.crossings import begin_copy
-from staged.errors import UnsupportedError
+from staged.backends.gpu_family.structure import DeviceStructureEmitter
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import End, Op
 from staged.ir.types import CPU, TensorType
@@ -20,7 +19,7 @@ from staged.source import Position
 DEVICE = member("gpu", "device")
 
 
-class OpenClStructure(StructureEmitter):
+class OpenClStructure(DeviceStructureEmitter):
     """Emits the body of one function of the host."""
 
     backend = "opencl"
@@ -32,17 +31,12 @@ class OpenClStructure(StructureEmitter):
 
     def field(self, buffer: Buffer | Stack) -> Expr:
         found = super().field(buffer)
-        return found if buffer.device == CPU or isinstance(found, Place) else Place(found, buffer.device)
+        on_host = buffer.device == CPU or isinstance(buffer, Stack)  # whose head is the host's
+        return found if on_host or isinstance(found, Place) else Place(found, buffer.device)
 
     def check(self, where: Position | None, checked: Expr) -> None:
         """A checked call of what reaches the device."""
         self.code.do("OCL_CHECK", self.site_of(where), checked, breaks_lines=True)
-
-    def emit_view(self, op: Op) -> None:
-        super().emit_view(op)
-        pointer = self.pointers[op.result]
-        if isinstance(pointer, Name) and op.device != CPU:
-            self.pointers[op.result] = Place(pointer, op.device)
 
     def emit_copy(self, op: Op) -> None:
         """A value crosses between host and device."""
@@ -64,13 +58,6 @@ class OpenClStructure(StructureEmitter):
             super().copy(target, source, type)
         elif type.size:
             self.check(self.last_where, self.copied(target, source, type))
-
-    def pushed(self, stack: Stack, source: Expr, item_bytes: Expr, type: TensorType) -> Expr:
-        if stack.device != CPU:
-            raise UnsupportedError(
-                "the back end 'opencl' cannot write a loop without a bound that keeps arrays", where=stack.where
-            )
-        return super().pushed(stack, source, item_bytes, type)
 
     def before_return(self, end: End) -> None:
         self.check(end.where, call("st_ocl_finish", DEVICE))
