@@ -1,4 +1,4 @@
-"""What every test folder shares: real data, optional libraries, golden text, the program cache.
+"""Fixtures of every test folder: real data, optional libraries, golden text, the program cache.
 
 A test that lacks its data or a library of the `test` extra skips with the reason, so that a plain checkout can run the
 suite. With `CI=true` in the environment the same absence is a failure: a suite that skipped its way to green proves

@@ -1,4 +1,4 @@
-"""What NVIDIA's and the C compiler say of a program with kernels, without a GPU.
+"""The words of NVIDIA's compiler and of the C compiler on a program with kernels, without a GPU.
 
 Every such program that a test runs on the emulated device goes through `check_for_gpus` first (see `conftest.py`): NVRTC
 compiles its kernels for two kinds of GPU, with nothing to say and without spills, and the C compiler its host part.

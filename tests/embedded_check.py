@@ -133,7 +133,7 @@ def numbers(text: str) -> np.ndarray[Any, Any]:
 
 
 def run(*words: str, folder: Path) -> str:
-    """What a command writes, to its output and its errors."""
+    """The output of a command, its errors included."""
     given = subprocess.DEVNULL
     done = subprocess.run(words, cwd=folder, stdin=given, text=True, capture_output=True, timeout=300, check=False)
     if done.returncode:

@@ -48,7 +48,7 @@ class Interpreter:
         raise AssertionError("the function did not return")
 
     def block(self, block: Block, env: dict[Value, Any]) -> list[Any]:
-        """What the block yields; other ends raise Exit."""
+        """The values that the block yields; other ends raise Exit."""
         for op in block.ops:
             results = self.op(op, env)
             for value, result in zip(op.results, results, strict=True):
@@ -188,7 +188,7 @@ class Interpreter:
         return [sequence[int(index)]]
 
     def op_absent(self, op: Op, operands: list[Any], env: dict[Value, Any]) -> Sequence[Any]:
-        """What would be seen if anybody computed with it: NaN, or the least integer, which is no index."""
+        """A value that would show if it were used: NaN, or the least integer, which is no index."""
         type = op.result.tensor
         dtype = type.dtype.numpy
         value = np.nan if type.dtype.is_float else type.dtype.is_bool or np.iinfo(dtype).min
@@ -212,7 +212,7 @@ class Interpreter:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What a call left; no fields where it did not happen."""
+    """The frame that a call left; no fields where it did not happen."""
 
     name: str
     fields: tuple[Any, ...] | None

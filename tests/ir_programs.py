@@ -27,7 +27,7 @@ FLAG = TensorType(bool_)
 
 @dataclass
 class Leave:
-    """What a block function returns to leave early: `Leave("break", loop, (a, b))`, or `Leave("raise")`."""
+    """The result of a block function that leaves early: `Leave("break", loop, (a, b))`, or `Leave("raise")`."""
 
     kind: str
     label: Label | None = None

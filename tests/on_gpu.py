@@ -38,7 +38,7 @@ class Unknown:
 
 
 class UncountedDevice:
-    """What stands in for the emulated device where the programs of a test run on a GPU."""
+    """The stand-in for the emulated device where the programs of a test run on a GPU."""
 
     def configure(self, words: str = "") -> None:
         """A GPU orders its work as it likes: a test that runs a program again for it sees whether the numbers stay.

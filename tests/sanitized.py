@@ -41,7 +41,7 @@ Call = tuple[Sequence[Any], Sequence[np.ndarray[Any, Any]]]
 
 @dataclass
 class SanitizedOutcome:
-    """What one call did: its results (one per output of the program) or its error, its text, the Variables after it."""
+    """The effects of one call: its results (one per output of the program) or its error, its text, the Variables after it."""
 
     results: tuple[np.ndarray[Any, Any], ...]
     error: Exception | None

@@ -1,4 +1,4 @@
-"""Which tests `make test` leaves to `make test-all` because they take long: a table that was measured, `slow_tests.txt`.
+"""The tests that `make test` leaves to `make test-all` because they take long: a table that was measured, `slow_tests.txt`.
 
 `python -m tests.slow_tests` measures all tests anew and rewrites the table (an hour on one core). A figure is processor time, of the
 test's own process and of those that it starts, so that a busy machine does not change it; all cases of a test function count together.

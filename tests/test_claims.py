@@ -1,4 +1,4 @@
-"""What the documents say of the sources, held against the sources."""
+"""The claims of the documents about the sources, held against the sources."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_value_goes_the_way_that_the_page_says() -> None:
 
 
 def test_changes_that_the_page_shows_have_been_made() -> None:
-    """What a diff of the page adds to a file stands there, hunk after hunk."""
+    """The lines that a diff of the page adds to a file stand there, hunk after hunk."""
     diffs = re.findall(r"```diff\n(.*?)```", ARCHITECTURE, re.DOTALL)
     assert diffs
     for path, lines in re.findall(r"^--- (\S+)\n((?:[+@].*\n)+)", "".join(diffs), re.MULTILINE):

@@ -104,7 +104,7 @@ def headless(source: str) -> list[tuple[int, str]]:
     return [(line, text) for line, text in found if re.match(r"(What|Which|Where|When|Who|Whose|How|That|Whatever)\b", text)]
 
 
-@pytest.mark.parametrize("folder", ["staged", "benchmarks", "examples", "docs"])
+@pytest.mark.parametrize("folder", ["staged", "tests", "benchmarks", "examples", "docs"])
 def test_docstrings_begin_with_a_subject_or_a_verb(folder: str) -> None:
     files = sorted((ROOT / folder).rglob("*.py"))
     found = [f"{path.relative_to(ROOT)}:{line}: {text}" for path in files for line, text in headless(path.read_text())]

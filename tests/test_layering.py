@@ -174,7 +174,7 @@ def arrows(root: Path) -> dict[str, dict[str, Import]]:
 
 
 def circles(root: Path) -> list[str]:
-    """What has to go where files import one another: each circle of imports, as its arrows."""
+    """The imports that have to go where files import one another: each circle of imports, as its arrows."""
     graph = arrows(root)
 
     def reached(start: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""What PyTorch computes for a test: recorded beside the tests, so that `make test` needs no PyTorch.
+"""PyTorch's results for a test: recorded beside the tests, so that `make test` needs no PyTorch.
 
     expected, d_x = reference(lambda torch, x: ..., X)
 
@@ -27,7 +27,7 @@ TESTS = Path(__file__).parent
 RECORDS = TESTS / "references"
 
 AGREES = 1e-6
-"""How far PyTorch may be from its own record, relative to the largest element: processors add up in different orders."""
+"""The largest distance of PyTorch from its own record, relative to the largest element: processors add up in different orders."""
 
 
 class Records:

@@ -1,4 +1,4 @@
-"""What the user decides: `checkpoint` keeps its captures alone, `custom_vjp` brings its own reverse."""
+"""Choices of the user: `checkpoint` keeps its captures alone, `custom_vjp` brings its own reverse."""
 
 from __future__ import annotations
 

@@ -411,7 +411,7 @@ def test_hessian_vector_product_over_a_tree() -> None:
 
 
 def test_frames_whose_fields_get_no_cotangents() -> None:
-    """What the frames keep matters to the slope by x alone, and only the one by w is differentiated again."""
+    """The contents of frames matter to the slope by x alone, and only the one by w is differentiated again."""
 
     def g(p: Program, n: Any, x: Any, w: Any) -> Any:
         def more() -> Any:

@@ -1,4 +1,4 @@
-"""What has no derivative is refused while staging, with the user's line and the way out; and what looks like it, but has one."""
+"""Code without a derivative is refused while staging, with the user's line and the way out; code that only looks like it is not."""
 
 from __future__ import annotations
 

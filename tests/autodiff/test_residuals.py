@@ -1,4 +1,4 @@
-"""What is kept for the reverse, and what is not: memory is the price of reverse mode."""
+"""The values that are kept for the reverse, and those that are not: memory is the price of reverse mode."""
 
 from __future__ import annotations
 

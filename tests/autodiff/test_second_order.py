@@ -1,4 +1,4 @@
-"""What reverse mode writes can be differentiated again: sequences have cotangents."""
+"""The code that reverse mode writes can be differentiated again: sequences have cotangents."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ REFUSING = ("opencl",)
 
 
 def written(one: Primitive, back_end: str) -> list[str]:
-    """What a back end says of the samples of a primitive that it cannot write: one of each dtype, and each with one."""
+    """The refusals of a back end for the samples of a primitive that it cannot write: one of each dtype, and each with one."""
     region = nullcontext() if back_end == "native" else st.with_backend(st.GPU, using=back_end)
     refused = {}
     for number, sample in enumerate(one.samples):

@@ -1,5 +1,5 @@
 # ruff: noqa: B007  (programs of users name their loop variables)
-"""What cannot be mapped is refused while staging, with the line and the way out; in eager mode the effects likewise."""
+"""Code that cannot be mapped is refused while staging, with the line and the way out; in eager mode the effects likewise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the front end's tests share: the IR of a function, its answers traced, converted and as plain Python, and tables
+"""Helpers of the front end's tests: the IR of a function, its answers traced, converted and as plain Python, and tables
 of sample programs that are run in plain Python, in eager mode, at -O3 and at -O0 under sanitizers, and differentiated.
 """
 

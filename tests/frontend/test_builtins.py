@@ -133,7 +133,7 @@ TABLE = np.zeros(3)
 
 
 def test_asarray_of_an_array_of_numpy_is_that_array() -> None:
-    """What `np.asarray` gives is filled with the array, and read anew when the program runs again, as in plain Python."""
+    """The result of `np.asarray` is filled with the array, and read anew when the program runs again, as in plain Python."""
 
     def f(x):
         table = np.zeros(3)

@@ -16,7 +16,7 @@ from staged.source import keep_lines, position_of_frame
 
 
 def calls(run: Callable[[], object]) -> int:
-    """How many functions, of Python and of C, `run` calls."""
+    """The number of functions, of Python and of C, that `run` calls."""
     count = 0
 
     def note(frame: object, event: str, argument: object) -> None:

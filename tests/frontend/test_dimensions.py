@@ -391,7 +391,7 @@ def test_second_derivatives() -> None:
 
 
 def eagerly(function):
-    """What a program means: itself in eager mode, an independent implementation of every op."""
+    """The meaning of a program: itself in eager mode, an independent implementation of every op."""
 
     def run(*args):
         with st.eager():

@@ -1,4 +1,4 @@
-"""What a gradient is by: arguments and Variables that are named twice, Modules in trees, and how the result is laid out."""
+"""The inputs of a gradient: arguments and Variables that are named twice, Modules in trees, and how the result is laid out."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: B007, B905
-"""What loops go over: steps of either sign, staged bounds, rows, `enumerate`, `zip`, `reversed`."""
+"""The iterables of loops: steps of either sign, staged bounds, rows, `enumerate`, `zip`, `reversed`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What results are called: by keys, by the names that `return` lists, else by position."""
+"""The names of results: by keys, by the names that `return` lists, else by position."""
 
 from __future__ import annotations
 

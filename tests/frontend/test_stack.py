@@ -16,7 +16,7 @@ X = np.array([1.0, 2.0, 3.0])
 
 
 class List(list):  # type: ignore[type-arg]
-    """What a Stack means in plain Python."""
+    """The meaning of a Stack in plain Python."""
 
     def __init__(self, like: Any, max: int) -> None:
         super().__init__()

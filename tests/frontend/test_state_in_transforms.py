@@ -74,7 +74,7 @@ def nonlocal_name(x, n):
 
 @st.function
 def seeded(x, k):
-    """What is drawn after the transform goes on from the seed that it has set."""
+    """Draws after the transform continue from the seed that it has set."""
     before = st.random.uniform(())
 
     def f(x):

@@ -1,4 +1,4 @@
-"""What each transform records: operands, attributes and blocks of the op; and what is refused while recording."""
+"""The op that each transform records: operands, attributes and blocks; and code that is refused while recording."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
 }  # fmt: skip
 
 LATE = {"backward's count", "backward's tree", "backward's type"}
-"""What eager mode finds when it goes back."""
+"""The values that eager mode finds when it goes back."""
 
 
 # One of a custom_vjp's function and its forward half runs in eager mode, which has nothing to compare.

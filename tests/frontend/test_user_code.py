@@ -1,4 +1,4 @@
-"""Which functions are converted: the user's, and of this package the methods of layers."""
+"""The functions that are converted: the user's, and of this package the methods of layers."""
 
 from __future__ import annotations
 

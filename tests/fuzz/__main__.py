@@ -36,7 +36,7 @@ from tests.fuzz.on_device import check_on_device, device_case_of
 from tests.fuzz.reduce import Check, reduce_case
 
 SECONDS = 200
-"""What one program may take: more is a failure, of staging or of the program."""
+"""The limits of one program: more is a failure, of staging or of the program."""
 
 LEVELS = (SANITIZED, FAST)
 
@@ -58,7 +58,7 @@ def is_control(seed: int) -> bool:
 
 
 def checked(gpu: bool, seed: int, record: Record | None = None) -> str:
-    """How the check of a seed's program ended that found nothing wrong."""
+    """The outcome of a check of a seed's program that found nothing wrong."""
     if is_control(seed):
         return (
             check_on_device(device_case_of(seed // CONTROL)) if gpu else check(case_of(seed // CONTROL), LEVELS).value
@@ -77,7 +77,7 @@ def cell_seed(seed: int) -> int:
 
 
 def checks(gpu: bool) -> list[Check]:
-    """What finds a failure again: the whole check, then parts of it that are cheaper."""
+    """The checks that find a failure again: the whole check, then parts of it that are cheaper."""
     if gpu:
         return [check_on_device]
     return [partial(check, levels=levels) for levels in (LEVELS, *((level,) for level in LEVELS))]
@@ -150,13 +150,13 @@ def work(gpu: bool, first: int, stop: int, step: int) -> None:
 
 
 def settled(gpu: bool, seed: int, record: Record) -> str:
-    """How the check of a seed ended; once more where it took too long: the machine had other work, or the program hangs again."""
+    """The outcome of the check of a seed; once more where it took too long: the machine had other work, or the program hangs again."""
     word = _outcome(gpu, seed, record)
     return _outcome(gpu, seed, record) if "took longer than" in word else word
 
 
 def _outcome(gpu: bool, seed: int, record: Record) -> str:
-    """How the check of a seed's program ended, within its time."""
+    """The outcome of the check of a seed's program, within its time."""
     signal.alarm(SECONDS)
     try:
         return checked(gpu, seed, record)
@@ -212,7 +212,7 @@ def _command(gpu: bool) -> list[str]:
 
 
 def _environment(gpu: bool, cache: str) -> dict[str, str]:
-    """What a process needs that loads programs; those for the host have the address sanitizer in them."""
+    """The environment of a process that loads programs; those for the host have the address sanitizer in them."""
     prepared = {**os.environ, _PREPARED: "1", "STAGED_CACHE_DIR": cache}
     if gpu:
         return prepared

@@ -1,4 +1,4 @@
-"""What must hold for a random program: the same answers everywhere, and the right derivatives.
+"""The promises that hold for a random program: the same answers everywhere, and the right derivatives.
 
 1. Eager mode, C at -O0 under the address and undefined sanitizers, and C at -O3 with every warning an error agree on values,
    printed text, gradients and forward derivatives: to 1e-9, or 1e-5 where the program rounds to f32, since a last bit that a
@@ -39,7 +39,7 @@ _STEP = 2e-5
 
 
 class Outcome(enum.Enum):
-    """How the check of a program ended that found nothing wrong."""
+    """The outcome of a check of a program that found nothing wrong."""
 
     AGREE = "agree"
     """Central differences say the same as the gradient."""
@@ -78,7 +78,7 @@ class Case:
 
     @property
     def parameters(self) -> str:
-        """What `everything` takes: the arrays, a tangent for each, and `n`."""
+        """The arguments of `everything`: the arrays, a tangent for each, and `n`."""
         numbers = range(len(self.shapes))
         return ", ".join([*(f"a{number}" for number in numbers), *(f"t{number}" for number in numbers), "n"])
 
@@ -239,7 +239,7 @@ def differences(at: Callable[[float], float], found: float) -> Outcome:
 
 
 def _at(stage: str, action: Callable[[], Any]) -> Any:
-    """What `action` gives; what it raises becomes a Failure at this stage."""
+    """The result of `action`; an error that it raises becomes a Failure at this stage."""
     try:
         return action()
     except Exception as error:

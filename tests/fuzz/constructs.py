@@ -208,7 +208,7 @@ CONSTRUCTS: dict[str, tuple[Construct, int]] = {
     "try": (write_try, 1),
     "single": (write_single, 0),
 }
-"""What a statement may be besides those in `generator.py`, with the least depth of blocks that it needs."""
+"""The kinds of statements besides those in `generator.py`, with the least depth of blocks that it needs."""
 
 HEADER = '''\
 from dataclasses import dataclass
@@ -227,7 +227,7 @@ class Couple(NamedTuple):
 
 
 '''
-"""What a program begins with that has objects."""
+"""The first lines of a program that has objects."""
 
 
 def carried_text(text: str, shape: Shape) -> str:

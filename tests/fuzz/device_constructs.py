@@ -372,10 +372,10 @@ def totals_kernel(x, sums):
 
 
 '''
-"""What a program begins with that launches kernels of its own."""
+"""The first lines of a program that launches kernels of its own."""
 
 OPTIM = "from staged import optim\n\n\n"
-"""What a program begins with that has optimisers."""
+"""The first lines of a program that has optimisers."""
 
 PURE: dict[str, tuple[Construct, int]] = {
     "convolution": (write_convolution, 0),
@@ -389,7 +389,7 @@ PURE: dict[str, tuple[Construct, int]] = {
     "whole numbers": (write_whole_numbers, 0),
     "steps": (write_steps, 0),
 }
-"""What may stand in mapped code too."""
+"""The constructs that may stand in mapped code too."""
 
 EFFECTS: dict[str, tuple[Construct, int]] = {
     "random": (write_random, 0),
@@ -399,4 +399,4 @@ EFFECTS: dict[str, tuple[Construct, int]] = {
     "checked": (write_checked, 0),
     "kernel": (write_kernel, 0),
 }
-"""What may not."""
+"""The constructs that may not."""

@@ -19,7 +19,7 @@ from tests.fuzz.constructs import CONSTRUCTS, HEADER, Construct, carried_text
 Shape = tuple[int, ...]
 
 SHAPES: tuple[Shape, ...] = ((), (1,), (3,), (4,), (0,), (2, 3), (3, 1), (1, 4), (4, 3), (0, 3), (2, 1, 3))
-"""What arrays may look like: extents of 0 and 1 on purpose."""
+"""The shapes of arrays: extents of 0 and 1 on purpose."""
 
 
 @dataclass
@@ -52,19 +52,19 @@ class Generator:
     def __init__(self, chance: random.Random, constructs: Mapping[str, tuple[Construct, int]] = CONSTRUCTS) -> None:
         self.chance = chance
         self.constructs = constructs
-        """What a statement may be besides those written here, with the least depth of blocks that it needs."""
+        """The kinds of statements besides those written here, with the least depth of blocks that it needs."""
         self.in_program = False
         """Whether the statements are those of `f` itself."""
         self.unmapped = {"mapped"}
         """Constructs that mapped code cannot have; all but `mapped` because of their effects."""
         self.headers: list[str] = []
-        """What the program begins with, in this order."""
+        """The first lines of the program, in this order."""
         self.lines: list[str] = []
         self.depth = 0
         self.count = 0
         self.scope = Scope()
         self.loops: list[str] = []
-        """What may be left here: 'loop' for each loop around, innermost last."""
+        """The constructs that may be left here: 'loop' for each loop around, innermost last."""
         self.returns: Callable[[], str] = lambda: "0.0"
         self.shapes = SHAPES
         self.pure = False

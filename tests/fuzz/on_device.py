@@ -1,4 +1,4 @@
-"""What must hold for a random program with regions, on the emulated device.
+"""The promises that hold for a random program with regions, on the emulated device.
 
 1. It gives eager mode's values, prints, gradients and forward derivatives, or eager mode's error, whatever the order of the device's
    work: at once, and as late as the program allows with streams, blocks and threads shuffled.
@@ -39,7 +39,7 @@ from tests.fuzz.regions import ONE_GPU, TWO_GPUS, with_regions
 UNOPTIMISED = CompileOptions("0", (), ("-g0", "-w"))
 
 VARIANTS = ("whole", "around", "called", "regions", "regions", "regions", "two")
-"""Which variant a seed has, by its rest.
+"""The variant of a seed, by its rest.
 
 `whole`: a region around the whole of `f`, and derivatives taken through it. `around`: a region around the derivatives. `called`:
 plain Python's region, with arrays that are on the device. `regions`: regions around runs of statements. `two`: the same on two devices.
@@ -117,7 +117,7 @@ def orders(case: DeviceCase) -> tuple[str, ...]:
 
 
 def check_on_device(case: Case) -> str:
-    """How it ended, an `Outcome` or 'refused' and the words. Raises Failure unless all that must hold holds."""
+    """The outcome: an `Outcome` or 'refused' and the words. Raises Failure unless all that must hold holds."""
     assert isinstance(case, DeviceCase)
     device = cuda.emulator()
     gc.collect()
@@ -224,5 +224,5 @@ def _kind(error: Exception) -> type[Exception]:
 
 
 def _words(error: Exception) -> str:
-    """What an error says, without its numbers: of several threads that fail, any may be the first."""
+    """The words of an error, without its numbers: of several threads that fail, any may be the first."""
     return re.sub(r"-?\d+", "#", error.message if isinstance(error, StagedError) else str(error))

@@ -38,7 +38,7 @@ def reduce_case(case: Case, checks: Sequence[Check], seconds: float = 120.0) -> 
 
 
 def failure_key(case: Any, check: Callable[[Any], object]) -> str:
-    """What fails, as `Failure.key` says it; '' where nothing does. Checked in a process of its own, which may die."""
+    """The failure, as `Failure.key` says it; '' where there is none. Checked in a process of its own, which may die."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -101,7 +101,7 @@ def _smaller(text: str) -> Iterator[str]:
 
 
 def _extent(lines: list[str], start: int) -> int:
-    """How many lines the statement at `start` has, with its block."""
+    """The number of lines of the statement at `start`, with its block."""
     indent = len(lines[start]) - len(lines[start].lstrip())
     end = start + 1
     while end < len(lines) and lines[end].strip() and len(lines[end]) - len(lines[end].lstrip()) > indent:

@@ -32,7 +32,7 @@ class _Regions(ast.NodeTransformer):
         self.devices = devices
         self.option = option
         self.arrays: list[str] = []
-        """What a region may name as its inputs here: the parameters of the function around."""
+        """The inputs that a region may name here: the parameters of the function around."""
         self.on_gpu = False
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:

@@ -94,12 +94,12 @@ def main() -> int:
 
 
 def answer_of(name: str, setting: Setting) -> Path:
-    """Where the process of a part leaves its result: what it prints may be of anybody."""
+    """The file in which the process of a part leaves its result: its output may come from any library."""
     return setting.folder / f"{name}.answer.json"
 
 
 def default_page(setting: Setting, results: dict[str, Result]) -> Path:
-    """Where the page goes: that of a rehearsal stays with the results."""
+    """The path of the page: that of a rehearsal stays with the results."""
     if setting.rehearsed:
         return setting.folder / "page.md"
     return ROOT / "docs" / "results" / f"gpu-{device_name(results)}.md"

@@ -39,7 +39,7 @@ class Size:
 
     @property
     def bytes(self) -> int:
-        """What a kernel reads and writes at least: each element once."""
+        """The bytes that a kernel reads and writes at least: each element once."""
         return 2 * self.rows * self.columns * 4
 
 
@@ -80,7 +80,7 @@ KERNELS = (
 
 @cache
 def array(size: Size) -> Any:
-    """What is worked on; nobody writes to it."""
+    """The array that is worked on, and never written."""
     return np.random.default_rng(1).standard_normal((size.rows, size.columns), np.float32)
 
 

@@ -44,7 +44,7 @@ class Part:
 
 
 def machine(setting: Setting) -> Result:
-    """Which GPU, which versions, and where NVIDIA's libraries and headers are."""
+    """The GPU, the versions, and the places of NVIDIA's libraries and headers."""
     found, reason = system.gpus()
     if setting.rehearsed:
         found = ["the emulated device"]

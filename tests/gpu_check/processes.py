@@ -14,7 +14,7 @@ from pathlib import Path
 def run_within(
     command: Sequence[str], limit: float | None, folder: Path, environment: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """What a command said and how it ended; `stderr` is in `stdout`, in the order in which it was said.
+    """The output of a command and its end; `stderr` is in `stdout`, in the order in which it was said.
 
     Raises: subprocess.TimeoutExpired after `limit` seconds, with what was said by then as its output; OSError.
     """

@@ -12,7 +12,7 @@ State = Literal["passed", "failed", "refused"]
 
 @dataclass(frozen=True)
 class Result:
-    """What a part came to. `refused`: a tool of the machine would not do it, which says nothing about our programs."""
+    """The outcome of a part. `refused`: a tool of the machine would not do it, which says nothing about our programs."""
 
     state: State
     summary: str
@@ -20,7 +20,7 @@ class Result:
     table: list[list[str]] = field(default_factory=list)
     """Rows of a table, the heads first."""
     seconds: float = 0.0
-    """How long the part took."""
+    """The duration of the part."""
     unfinished: bool = False
     """Whether the time was over before all was done: run again, the part does what is left."""
 

@@ -82,7 +82,7 @@ class Built:
 
 @dataclass(frozen=True)
 class Run:
-    """What the tool said of a program: reports about kernels of ours, how many about others', what went wrong otherwise."""
+    """The tool's words on a program: reports about kernels of ours, how many about others', what went wrong otherwise."""
 
     ours: list[str]
     others: int
@@ -92,7 +92,7 @@ class Run:
 
 
 class Known:
-    """What a tool has said of programs in which it found nothing: a part that is run again need not ask again."""
+    """A tool's words on programs in which it found nothing: a part that is run again need not ask again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -284,7 +284,7 @@ def sanitized(program: Built, tool: str, setting: Setting, number: int = 0) -> R
 
 
 def reports_of(lines: Sequence[str]) -> list[str]:
-    """What the tool reports, each with the lines that belong to it: these are indented."""
+    """The reports of the tool, each with the lines that belong to it: these are indented."""
     found: list[list[str]] = []
     for line in lines:
         if not line.startswith("========="):

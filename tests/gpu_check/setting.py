@@ -1,4 +1,4 @@
-"""How a part is run: where it leaves things, how long it may take, and whether it is only rehearsed on the emulated device."""
+"""The setting of a part: the folder of its results, its time limit, and whether it is only rehearsed on the emulated device."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def exclusive() -> bool:
 
 
 def side_by_side(most: int) -> int:
-    """How many processes may use the GPU side by side, as many as there are cores and `most` at most."""
+    """The number of processes that may use the GPU side by side, as many as there are cores and `most` at most."""
     return 1 if exclusive() else min(most, os.cpu_count() or 1)

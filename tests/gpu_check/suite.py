@@ -37,7 +37,7 @@ REHEARSED = ("tests/backends/cublas_cudnn/test_programs.py",)
 SLOW = ("test_examples", "test_long_runs", "test_resnet", "test_training", "test_treelstm")
 """Files whose tests take long: a process for each, and these first."""
 ALONE = ("test_calls_do_not_use_up_the_memory",)
-"""What a test finds of the device's free memory is about itself only while no other runs."""
+"""The device's free memory says something about a test only while no other runs."""
 AT_ONCE = 12
 """Processes, each with a CUDA context of its own, if there are as many cores."""
 SHARE = 24
@@ -49,7 +49,7 @@ SOURCES = ("staged", "tests", "examples")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a test came to: passed, skipped, expected to fail; failed, died, hung, lost the GPU."""
+    """The outcome of a test: passed, skipped, expected to fail; failed, died, hung, lost the GPU."""
 
     kind: str
     words: str = ""
@@ -62,7 +62,7 @@ class Outcome:
 
 @dataclass
 class Book:
-    """What all tests came to, in memory and in a file, for the threads of this part."""
+    """The outcomes of all tests, in memory and in a file, for the threads of this part."""
 
     path: Path
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Book:
 
     @staticmethod
     def opened(path: Path, sources: str) -> Book:
-        """That of an earlier run of the same sources, without what did not pass then; else an empty one."""
+        """The journal of an earlier run of the same sources, without the tests that did not pass; else an empty one."""
         book = Book(path)
         lines = lines_of(path)
         if lines[:1] == [{"sources": sources}]:
@@ -140,7 +140,7 @@ def environment() -> dict[str, str]:
 
 
 def digest_of_sources() -> str:
-    """What outcomes are about."""
+    """The sources that outcomes are about."""
     digest = hashlib.sha256()
     for top in SOURCES:
         for path in sorted((ROOT / top).rglob("*")):
@@ -228,7 +228,7 @@ def watch(process: subprocess.Popen[bytes], journal: Path, setting: Setting, lim
 
 
 def outcomes_of(journal: Iterable[dict[str, Any]], status: int, how: str) -> dict[str, Outcome]:
-    """What the tests of a process came to; `how` as `watch` gives it. A test that the end of the time cut short has none."""
+    """The outcomes of the tests of a process; `how` is from `watch`. A test that the end of the time cut short has none."""
     found: dict[str, Outcome] = {}
     running = ""
     for said in journal:
@@ -250,7 +250,7 @@ def outcomes_of(journal: Iterable[dict[str, Any]], status: int, how: str) -> dic
 
 
 def in_words(status: int) -> str:
-    """How a process ended."""
+    """The end of a process."""
     if status == LOST:
         return "the process ended itself"
     if status < 0:
@@ -259,7 +259,7 @@ def in_words(status: int) -> str:
 
 
 def lines_of(journal: Path) -> list[dict[str, Any]]:
-    """What a journal holds; its last line may be cut short."""
+    """The contents of a journal; its last line may be cut short."""
     found = []
     for line in journal.read_text(errors="replace").splitlines() if journal.is_file() else ():
         try:
@@ -273,7 +273,7 @@ def lines_of(journal: Path) -> list[dict[str, Any]]:
 
 
 def result_of(tests: Sequence[str], outcomes: dict[str, Outcome], complaints: Sequence[str]) -> Result:
-    """What all tests came to, by file; the part fails where one did, or was not run."""
+    """The outcomes of all tests, by file; the part fails where one did, or was not run."""
     kinds = ("passed", "failed", "skipped", "not run")
     rows = [["file", *kinds, "seconds of processes"]]
     for file in dict.fromkeys(map(file_of, tests)):

@@ -1,4 +1,4 @@
-"""What is measured on a GPU: that both sides compute the same, and the tables."""
+"""Measurements on a GPU: that both sides compute the same, and the tables."""
 
 from __future__ import annotations
 

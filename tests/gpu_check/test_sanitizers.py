@@ -1,4 +1,4 @@
-"""What NVIDIA's tools say of programs, and the parts that ask them, with stand-ins for the tools."""
+"""The words of NVIDIA's tools on programs, and the parts that run them, with stand-ins for the tools."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ RACECHECK = """\
 
 
 def tool_that_says(words: str, status: int, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """What becomes of a program about which the tool says this."""
+    """The outcome of a program about which the tool says this."""
     done = subprocess.CompletedProcess([], status, words, "")
     right = subprocess.CompletedProcess([], 0, "", "")
     monkeypatch.setattr(sanitizers, "run_within", lambda command, *_: right if command[0] == "./y" else done)

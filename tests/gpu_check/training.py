@@ -48,7 +48,7 @@ def training(row: str) -> Callable[[Setting], Result]:
 
 
 def measured(framework: str, row: str, setting: Setting) -> Cell:
-    """What the worker says of one framework; a rehearsal has PyTorch on the processor."""
+    """The worker's result for one framework; a rehearsal has PyTorch on the processor."""
     if (row, framework) in NOT_WRITTEN:
         return {"framework": framework, "row": row, "absent": NOT_WRITTEN[row, framework]}
     limit = 600.0 if setting.rehearsed else min(WORKER_LIMIT, setting.left())

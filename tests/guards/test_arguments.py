@@ -87,7 +87,7 @@ def f(x, v): return x * kind(v)
 
 
 def values(m: Any) -> list[Any]:
-    """What is passed: numbers, texts, arrays, containers, objects, functions, classes; many differ in type or order alone."""
+    """The arguments: numbers, texts, arrays, containers, objects, functions, classes; many differ in type or order alone."""
     a = np.array([1.0, 2.0])
     fixed = a.copy()
     fixed.flags.writeable = False

@@ -24,7 +24,7 @@ X = np.array([1.0, 2.0, 3.0])
 
 
 def calls(function: Any) -> list[int]:
-    """How often each program ran without a trace."""
+    """The number of runs of each program without a trace."""
     return [use.calls - use.traces for use in function.programs]
 
 

@@ -1,4 +1,4 @@
-"""What a function changes in Python: after each call, traced or not, it is what plain Python leaves behind."""
+"""The changes of a function in Python: after each call, traced or not, it is what plain Python leaves behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program keeps alive: nothing of the user's that could die without it, and itself no longer than it is used."""
+"""The objects that a program keeps alive: nothing of the user's that could die without it, and itself no longer than it is used."""
 
 from __future__ import annotations
 

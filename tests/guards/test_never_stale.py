@@ -32,7 +32,7 @@ from tests.guards.interpreted import interpret
 
 @dataclass(frozen=True)
 class Case:
-    """What is read, how, and the statements that change it."""
+    """The objects that are read, how, and the statements that change them."""
 
     name: str
     setup: str
@@ -110,7 +110,7 @@ def test_no_call_is_stale(case: Case) -> None:
 
 
 def outcome(function: Any, x: Any) -> Any:
-    """What a call gives, or the error that it raises."""
+    """The result of a call, or the error that it raises."""
     try:
         with numbers_again():
             return function(x.copy())

@@ -191,7 +191,7 @@ def test_a_call_the_long_way_lies_between_two_of_another_model() -> None:
 
 
 def test_variables_that_share_memory_with_an_argument() -> None:
-    """What the program writes is not what it reads as the argument."""
+    """The program does not write what it reads as the argument."""
     total = st.Variable(np.array([1, 2, 3, 4], np.float32), name="total")
     add = st.function(lambda x: _add(total, x))
     add(np.zeros(4, np.float32))

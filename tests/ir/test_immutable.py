@@ -17,7 +17,7 @@ from staged.ir.nodes import Block, End, Function, Op, Value, VariableRef
 from staged.ir.types import TensorType, f32
 
 NAMES_OF_PEOPLE: dict[type, set[str]] = {Value: {"hint"}, Op: set(), Block: {"_free"}, Function: set(), VariableRef: {"name"}}
-"""What may be set anew: names, and what a block has found out about itself."""
+"""The attributes that may be set anew: names, and what a block has found out about itself."""
 
 
 @pytest.fixture(autouse=True)

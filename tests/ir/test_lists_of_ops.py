@@ -1,4 +1,4 @@
-"""What is true of an op stands in its declaration: few lists name ops, and each says beside it why it is one."""
+"""The facts about an op stand in its declaration: few lists name ops, and each says beside it why it is one."""
 
 from __future__ import annotations
 

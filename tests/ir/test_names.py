@@ -1,4 +1,4 @@
-"""What values are called where the user has no name for them."""
+"""The names of values for which the user has none."""
 
 from __future__ import annotations
 

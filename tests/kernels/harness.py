@@ -186,7 +186,7 @@ def aligned_buffer(nbytes: int) -> np.ndarray[Any, Any]:
 
 
 def reference(op: Op, operands: Sequence[Any]) -> list[Any]:
-    """What an op means, by its declaration."""
+    """The meaning of an op, by its declaration."""
     if op.name == "constant":
         type = op.results[0].tensor
         return [np.asarray(op.attrs["value"], type.dtype.numpy).reshape(type.shape)]

@@ -43,7 +43,7 @@ class NestInterpreter:
         self.axes: dict[Axis, int] = {}
         self.ranges: dict[Axis, tuple[int, int]] = {}
         self.written: dict[ArrayRef, np.ndarray[Any, Any]] = {}
-        """How often each element of a result was stored."""
+        """The number of stores of each element of a result."""
         for source, value in zip(nest.inputs, inputs, strict=True):
             if isinstance(source, Local):
                 self.locals[source] = source.dtype.numpy.type(value)

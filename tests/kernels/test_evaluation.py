@@ -1,4 +1,4 @@
-"""What elements of values are, compiled and eager against NumPy: frames in frames, quotients, values and their transposes."""
+"""The elements of values, compiled and eager against NumPy: frames in frames, quotients, values and their transposes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ops become one kernel, and in which order kernels run."""
+"""The ops that become one kernel, and the order of kernels."""
 
 from __future__ import annotations
 

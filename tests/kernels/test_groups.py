@@ -1,4 +1,4 @@
-"""What may share a kernel, and in which order: programs that one wrong step of fusion makes wrong, against NumPy."""
+"""The ops that may share a kernel, and their order: programs that one wrong step of fusion makes wrong, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What staging does for a long program grows with its length, not with its square: chains of `elif`, which nest as deep as they
+"""The work of staging a long program grows with its length, not with its square: chains of `elif`, which nest as deep as they
 are long, and many readers of one array."""
 
 from __future__ import annotations

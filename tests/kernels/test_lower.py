@@ -1,4 +1,4 @@
-"""Which operand a result may overwrite, on statements written by hand."""
+"""The operands that a result may overwrite, on statements written by hand."""
 
 from __future__ import annotations
 

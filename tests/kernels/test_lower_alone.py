@@ -13,7 +13,7 @@ X = np.arange(3, dtype=np.float32)
 
 
 def constants_in_constants(x, i):
-    """What is put into zeros is the zero that they are made of; ones, and other places, beside it."""
+    """The zero of which zeros are made, put into them; ones, and other places, beside it."""
     zero = st.zeros((3,))
     zero[1] = 0.0
     found = st.zeros((3,))

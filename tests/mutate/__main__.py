@@ -28,7 +28,7 @@ from tests.mutate.mutant import Mutant
 PROJECT = Path(__file__).parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "out")
 SECONDS = 300
-"""What one test may take: a mutant that makes a program run for ever is noticed by this limit."""
+"""The time limit of one test: a mutant that makes a program run for ever is noticed by this limit."""
 
 
 def mutants(only: str = "") -> list[Mutant]:

@@ -10,12 +10,12 @@ class Mutant:
     """A fault that the tests must notice. `python -m tests.mutate` applies it to a copy of the project and runs `tests`."""
 
     name: str
-    """What goes wrong, in words: the line of the report."""
+    """The fault in words: the line of the report."""
     file: str
     """The file it is in, from the project's root."""
     before: str
     """The text that is replaced; it stands in the file exactly once."""
     after: str
-    """What stands there instead."""
+    """The text that stands there instead."""
     tests: tuple[str, ...]
     """Arguments of pytest: the files or tests one of which must fail (or end by its limit of time). As few as possible."""

@@ -1,4 +1,4 @@
-"""What torch says of itself, recorded, so that tests compare with it where torch is not installed.
+"""The facts that torch reports about itself, recorded, so that tests compare with it where torch is not installed.
 
 python -m tests.nn.record_torch    writes tests/nn/torch_record.json from the torch at hand
 

@@ -14,7 +14,7 @@ RNG = np.random.default_rng(4)
 
 @pytest.fixture(autouse=True)
 def _same_numbers_in_every_order(monkeypatch):
-    """Whatever ran before in this process, a test draws the same."""
+    """A test draws the same numbers, whatever ran before in this process."""
     monkeypatch.setattr(sys.modules[__name__], "RNG", np.random.default_rng(4))
 
 

@@ -1,4 +1,4 @@
-"""What layers, losses and functions are not made with: refused where it is written, as torch refuses it."""
+"""Arguments that layers, losses and functions refuse where they are written, as torch refuses them."""
 
 import numpy as np
 import pytest

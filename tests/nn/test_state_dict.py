@@ -78,7 +78,7 @@ def test_values_of_any_real_dtype_become_the_parameters(kind):
 
 
 class Tensor:
-    """What a torch tensor of bfloat16 that requires grad, on a GPU, lets one do with it."""
+    """The operations that a torch tensor of bfloat16 allows that requires grad, on a GPU."""
 
     def __init__(self, elements, dtype="torch.bfloat16", is_bare=False):
         self.elements, self.dtype, self.is_bare = elements, dtype, is_bare
@@ -127,7 +127,7 @@ def test_a_staged_function_loads_its_arguments():
 
 
 class Sparse:
-    """What refuses to become an array, as torch's sparse tensors do."""
+    """An object that refuses to become an array, as torch's sparse tensors do."""
 
     def __array__(self, dtype=None, copy=None):
         raise TypeError("can't convert Sparse layout tensor to numpy")

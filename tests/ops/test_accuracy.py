@@ -40,7 +40,7 @@ def program_of(cases: Sequence[Case], where: str) -> Any:
 
 
 def excess(case: Case, kind: str, exact: Exact, results: Sequence[Any]) -> str:
-    """What is wrong with the results; nothing where they are exact enough."""
+    """The fault of the results; empty where they are exact enough."""
     recorded = RECORDED[case.label][kind]
     error, limit = exact.error(case, results), allowed(recorded["torch"], exact.floor(case))
     return "" if error <= limit else f"{case.label}, {kind}: {error:.3g} roundings, allowed are {limit:.3g}"

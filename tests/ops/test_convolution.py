@@ -13,7 +13,7 @@ RNG = np.random.default_rng(7)
 
 @pytest.fixture(autouse=True)
 def _same_numbers_in_every_order(monkeypatch):
-    """Whatever ran before in this process, a test draws the same."""
+    """A test draws the same numbers, whatever ran before in this process."""
     monkeypatch.setitem(globals(), "RNG", np.random.default_rng(7))
 
 # input, weight, what conv2d is asked for

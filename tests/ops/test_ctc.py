@@ -20,7 +20,7 @@ INPUTS, LENGTHS = np.array([9, 9, 6, 8, 5]), np.array([4, 3, 2, 0, 1])
 
 
 def spelled(path, blank):
-    """What a path spells: repetitions merged, blanks dropped."""
+    """The labels that a path spells: repetitions merged, blanks dropped."""
     return [label for label, _ in itertools.groupby(path) if label != blank]
 
 

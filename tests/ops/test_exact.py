@@ -1,4 +1,4 @@
-"""What ops mean at the borders of their dtypes: constants, arguments and eager mode give the same bits."""
+"""The meaning of ops at the borders of their dtypes: constants, arguments and eager mode give the same bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = (
 
 
 def whole(x: float, dtype: Any) -> int:
-    """What `astype` says: towards 0; out of range the smallest integer, without a sign the nearer end; NaN as the smallest."""
+    """The rule of `astype`: towards 0; out of range the smallest integer, without a sign the nearer end; NaN as the smallest."""
     bits = 8 * dtype.size
     low, high = (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     if math.isnan(x):

@@ -1,4 +1,4 @@
-"""What a loss says of a label that is no class: the label that is in the data, and what leaves rows out."""
+"""The error of a loss for a label that is no class: the label that is in the data, and what leaves rows out."""
 
 from __future__ import annotations
 

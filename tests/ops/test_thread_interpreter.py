@@ -1,4 +1,4 @@
-"""What a kernel of threads means: memory begins with anything, barriers and shuffles need everybody, arguments stay as they are."""
+"""The meaning of a kernel of threads: memory is undefined at first, barriers and shuffles need all threads, arguments stay."""
 
 from __future__ import annotations
 

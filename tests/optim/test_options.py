@@ -11,7 +11,7 @@ G = np.array([0.5, 1.0])
 
 
 def moved(make, change, steps=3):
-    """Where the parameter goes in steps of one gradient, `change(opt)` before the last one; by a program, and eagerly."""
+    """The values of the parameter in steps of one gradient, `change(opt)` before the last one; by a program, and eagerly."""
     ends = []
     for context in (None, st.eager):
         w = st.Variable(P, name="w")

@@ -177,7 +177,7 @@ class Wrapping:
 
 
 def in_python(program: Callable[[Any, Any], Any], dtype: DType) -> np.ndarray[Any, Any]:
-    """What a program gives for all pairs of border numbers."""
+    """The results of a program for all pairs of border numbers."""
     found = [program(Wrapping(a, dtype), Wrapping(b, dtype)) for a, b in combinations(dtype, dtype)]
     return np.array([one.number if isinstance(one, Wrapping) else one for one in found])
 

@@ -1,4 +1,4 @@
-"""What shows that a generated program keeps its promises: it is exported, built, and run under a counting allocator."""
+"""The proof that a generated program keeps its promises: it is exported, built, and run under a counting allocator."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __attribute__((destructor)) static void report(void) {
 
 @dataclass(frozen=True)
 class Run:
-    """What a run printed, how often it allocated, and its largest resident memory in bytes."""
+    """The output of a run, its number of allocations, and its largest resident memory in bytes."""
 
     output: str
     allocations: int

@@ -47,7 +47,7 @@ def test_the_fit_finds_the_orbit_and_eager_mode_the_same(capsys: pytest.CaptureF
 
 
 def without_air(vx: float, vy: float, duration: float) -> tuple[float, float, int]:
-    """Where the ball is, piece by piece of its path: parabolas between contacts."""
+    """The path of the ball, piece by piece: parabolas between contacts."""
     x, y, contacts = 0.0, ball.START, 0
     while True:
         hop = (vy + math.sqrt(vy * vy + 2.0 * ball.GRAVITY * y)) / ball.GRAVITY

@@ -1,4 +1,4 @@
-"""What the README promises of a generated program, each shown on a real training program."""
+"""The promises of the README on a generated program, each shown on a real training program."""
 
 from __future__ import annotations
 

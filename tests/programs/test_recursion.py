@@ -1,4 +1,4 @@
-"""What is promised of programs that recurse: printing, stopping, memory that is reported, threads."""
+"""The promises on programs that recurse: printing, stopping, memory that is reported, threads."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def emitted(live: int, *, leave: bool, turns: int = 3, prints: bool = False) -> 
 
 
 def screen(text: str) -> list[str]:
-    """What a terminal shows."""
+    """The text that a terminal shows."""
     lines = []
     for line in text.split("\n"):
         cells: list[str] = []

@@ -1,4 +1,4 @@
-"""What the fuzzer found, each as a program of its own: the same in eager mode and compiled, with the right gradient."""
+"""Faults that the fuzzer found, each as a program of its own: the same in eager mode and compiled, with the right gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a review of recursive programs and their derivatives found: errors and texts in the user's names."""
+"""Faults that a review of recursive programs and their derivatives found: errors and texts in the user's names."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 @cache
 def declarations(header: str) -> str:
-    """What a header of the emulator declares, as plain C without macros and includes."""
+    """The declarations of a header of the emulator, as plain C without macros and includes."""
     with TemporaryDirectory() as folder:
         for name in ("stddef.h", "stdint.h"):  # cffi knows their types
             (Path(folder) / name).touch()
@@ -56,7 +56,7 @@ class Buffer:
         assert library.lib.cudaMemcpy(self.pointer, data, array.nbytes, library.lib.cudaMemcpyHostToDevice) == 0
 
     def read(self) -> Array:
-        """What the device has there now."""
+        """The present contents of the device's memory there."""
         array = np.empty(self.shape, self.dtype)
         data = self._library.ffi.cast("void *", array.ctypes.data)
         lib = self._library.lib

@@ -34,7 +34,7 @@ class Driver:
         return subprocess.run([str(self.path), case], capture_output=True, text=True, env=environment, timeout=120)
 
     def lines(self, case: str, words: str = "") -> list[str]:
-        """What a case prints, where nothing is wrong but perhaps a number."""
+        """The output of a case, where nothing is wrong but perhaps a number."""
         done = self(case, words)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""

@@ -191,7 +191,7 @@ int main(void) {
 
 
 def test_the_compiler_computes_what_is_written_at_every_level(tmp_path):
-    """What gcc 12.2 gets wrong at -O3 without our flags: masked loads in a row, and sums of short rows."""
+    """The faults of gcc 12.2 at -O3 without our flags: masked loads in a row, and sums of short rows."""
     source, binary = tmp_path / "loops.c", tmp_path / "loops"
     source.write_text(LOOPS)
     found = find_compiler()

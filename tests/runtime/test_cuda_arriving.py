@@ -1,4 +1,4 @@
-"""What brings arrays to a device beside its work: pinned memory, places on the device, and events that programs wait for."""
+"""The means to bring arrays to a device beside its work: pinned memory, places on the device, and events that programs wait for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
 
 @pytest.fixture
 def arrivals(device: cuda.Emulator) -> Iterator[Arrivals]:
-    """What brings arrays to the first device; nothing of it is left afterwards."""
+    """The means to bring arrays to the first device; nothing of it is left afterwards."""
     gc.collect()
     before = device.counts()
     made = Arrivals("gpu")

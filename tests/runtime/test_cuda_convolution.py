@@ -100,7 +100,7 @@ CASES = [
 
 
 class Algorithm(NamedTuple):
-    """What the heuristics say of one."""
+    """The heuristics' answer for one."""
 
     algo: int
     memory: int
@@ -108,7 +108,7 @@ class Algorithm(NamedTuple):
 
 
 def _algorithms(cudnn: Cudnn, direction: str, *descriptors: Any) -> list[Algorithm]:
-    """What the heuristics offer, best first."""
+    """The heuristics' offers, best first."""
     count = cudnn.asked(f"cudnnGetConvolution{direction}AlgorithmMaxCount", "int", cudnn.handle)
     short = {FORWARD: "Fwd", DATA: "BwdData", FILTER: "BwdFilter"}[direction]
     results, returned = cudnn.ffi.new(f"cudnnConvolution{short}AlgoPerf_t[{count}]"), cudnn.ffi.new("int *")

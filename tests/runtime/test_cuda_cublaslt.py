@@ -41,7 +41,7 @@ class Products:
         return made
 
     def algorithms(self, matmul: Any, layouts: list[Any], memory: int) -> list[Any]:
-        """What the heuristics offer for a workspace of so many bytes."""
+        """The heuristics' offers for a workspace of so many bytes."""
         library, preference = self.library, self._make("MatmulPreference")
         attributes = {"MAX_WORKSPACE_BYTES": library.ffi.new("uint64_t *", memory)}
         self._set("cublasLtMatmulPreferenceSetAttribute", "CUBLASLT_MATMUL_PREF_", preference, attributes)

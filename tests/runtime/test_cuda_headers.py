@@ -28,7 +28,7 @@ BUILT_IN += "typedef unsigned int uint32_t; typedef unsigned long uint64_t;\n"
 
 
 def _folders() -> Iterator[Path]:
-    """Where NVIDIA's headers may be: in the wheels, and in a toolkit."""
+    """The places where NVIDIA's headers may be: in the wheels, and in a toolkit."""
     spec = importlib.util.find_spec("nvidia")
     for root in spec.submodule_search_locations or [] if spec else []:
         yield from sorted(Path(root).glob("*/include"))

@@ -93,7 +93,7 @@ class Layer:
         return described
 
     def packed(self, of: Any) -> Array:
-        """What `of` gives for each of PyTorch's parameters, where cuDNN has it in its weights."""
+        """The result of `of` for each of PyTorch's parameters, where cuDNN has it in its weights."""
         space, base, hidden = np.zeros(self.size // 8), 4096, self.case.hidden
         matrix, bias = self.cudnn.ffi.new("void **"), self.cudnn.ffi.new("void **")
         descs = self.cudnn.descriptor("Tensor"), self.cudnn.descriptor("Tensor")

@@ -1,4 +1,4 @@
-"""Where arrays and tuples have their fields: found in this process, or not taken for granted."""
+"""The offsets of the fields of arrays and tuples: found in this process, or not taken for granted."""
 
 from __future__ import annotations
 

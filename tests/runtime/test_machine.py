@@ -1,4 +1,4 @@
-"""What the runtime finds out about this machine."""
+"""The facts that the runtime finds out about this machine."""
 
 from __future__ import annotations
 

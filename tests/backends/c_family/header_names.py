@@ -70,7 +70,7 @@ def run(language: Language, text: str, *flags: str) -> subprocess.CompletedProce
 
 
 def macros(language: Language) -> set[str]:
-    """What is defined once all headers are read, and before."""
+    """The names that are defined once all headers are read, and before."""
     head = "\n".join(language.includes) + "\n"
     option = ("-E", "-Xcompiler", "-dM") if language.name == "nvcc" else ("-E", "-dM")
     done = run(language, head, *option)

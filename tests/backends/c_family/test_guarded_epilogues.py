@@ -1,4 +1,4 @@
-"""What is added to a product under a guard (padding, joined parts) stands in its own columns, in whatever tile these are."""
+"""Terms added to a product under a guard (padding, joined parts) stand in their own columns, in whatever tile these are."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def numpy_reads(path):
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory):
-    """What the reader says of files, all in one process under AddressSanitizer."""
+    """The reader's words on files, all in one process under AddressSanitizer."""
     folder = tmp_path_factory.mktemp("npy")
     (folder / "t_npy.h").write_text(npy_header("t"))
     (folder / "driver.c").write_text(DRIVER)

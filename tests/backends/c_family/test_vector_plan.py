@@ -1,4 +1,4 @@
-"""What becomes of items that make no whole vector: results of loops whose last vector could cover some items twice."""
+"""Items that make no whole vector: results of loops whose last vector could cover some items twice."""
 
 from __future__ import annotations
 

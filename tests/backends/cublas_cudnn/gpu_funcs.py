@@ -318,7 +318,7 @@ def backwards(x, out):
 
 
 def of_one_array_twice(x: Any) -> Any:
-    """What is read is the array as it was, although the same one is written."""
+    """The array is read as it was, although the same one is written."""
     with with_backend(GPU, x):
         y = x * 1.0
         y = backwards[4, 32](y, y)

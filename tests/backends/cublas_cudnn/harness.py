@@ -1,4 +1,4 @@
-"""What tests of the back end do with a function: put it into a GPU region, and compare what it gives there with eager mode."""
+"""Helpers of the back end's tests: a function is put into a GPU region, and its results are compared with eager mode's."""
 
 from __future__ import annotations
 

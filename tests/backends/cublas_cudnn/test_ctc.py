@@ -42,7 +42,7 @@ def weighted(x: Any, *texts: Any, **options: Any) -> Any:
 
 
 def calls(text: str) -> tuple[int, int]:
-    """How many calls of cuDNN are for losses with their gradient, and for losses alone."""
+    """The numbers of calls of cuDNN for losses with their gradient, and for losses alone."""
     functions = re.findall(r"static int (\w+)\(const Device \*gpu[^{]*\) \{\n([^}]*)\n\}", text)
     made = [(name, body) for name, body in functions if "cudnnCTCLoss_v8" in body]
     sites = {name: len(re.findall(rf"if \({name}\(", text)) for name, _ in made}

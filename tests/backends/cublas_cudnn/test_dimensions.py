@@ -28,7 +28,7 @@ def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
 
 
 def outcome(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, str]:
-    """What a call gives, and what stops it instead."""
+    """The result of a call, or the error that stops it."""
     try:
         return function(*arguments), ""
     except ProgramError as error:

@@ -38,7 +38,7 @@ def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
 
 
 def mnist(folder: Path) -> tuple[Any, ...]:
-    """What `examples/mnist/train.py` takes for 50 steps: images and labels of both parts, epochs, rate and seed."""
+    """The arguments of `examples/mnist/train.py` for 50 steps: images and labels of both parts, epochs, rate and seed."""
     images, labels, test_images, test_labels = data.mnist_split(str(folder))
     rows, test_rows = MNIST_STEPS * MNIST_BATCH, 2 * MNIST_BATCH
     return images[:rows], labels[:rows], test_images[:test_rows], test_labels[:test_rows], EPOCHS, 0.02, 0

@@ -1,4 +1,4 @@
-"""What kernels find wrong stops the program with the CPU's error and line, at the next time the host waits for the device."""
+"""An error in a kernel stops the program with the CPU's error and line, at the next time the host waits for the device."""
 
 from __future__ import annotations
 

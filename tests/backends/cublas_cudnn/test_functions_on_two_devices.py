@@ -45,7 +45,7 @@ def on_one_device(x: Any, n: Any) -> Any:
 
 
 def from_both_devices(x: Any, n: Any) -> Any:
-    """Where the function computes was said by its first caller."""
+    """The first caller says where the function computes."""
     with with_backend(FIRST, x):
         y = halvings(x, n)
     with with_backend(SECOND):

@@ -1,4 +1,4 @@
-"""What the fuzzer found on the emulated device, each as a program of its own: eager mode's values, whatever the order of work."""
+"""Faults that the fuzzer found on the emulated device, each as a program of its own: eager mode's values, in any order of work."""
 
 from __future__ import annotations
 

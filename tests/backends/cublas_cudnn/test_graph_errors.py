@@ -1,4 +1,4 @@
-"""What goes wrong while a graph is captured ends the capture: the error is told, and the stream can be used again."""
+"""An error while a graph is captured ends the capture: it is raised, and the stream can be used again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the host computes in a program with a region: the kernels of the CPU's programs, to the last bit."""
+"""The host's work in a program with a region: the kernels of the CPU's programs, to the last bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How kernels use threads: teams for totals, packs of 16 bytes, tiles for transposes, scatters that gather, shared launches."""
+"""Kernels' use of threads: teams for totals, packs of 16 bytes, tiles for transposes, scatters that gather, shared launches."""
 
 from __future__ import annotations
 

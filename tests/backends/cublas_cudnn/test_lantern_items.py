@@ -1,4 +1,4 @@
-"""What Lantern's GPU back end never finished or had wrong, item by item, against NumPy and PyTorch.
+"""Faults and gaps of Lantern's GPU back end, item by item, against NumPy and PyTorch.
 
 Sizes lie above the 14,336 elements from where Lantern's kernels gave wrong numbers (28 blocks of 512 threads). Each program
 runs with threads in order and streams that work at once, then with shuffled threads and lazy streams. Source of the list:
@@ -38,7 +38,7 @@ def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:
 
 
 def check(device: cuda.Emulator, compute: Any, args: Any, wanted: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
-    """What `compute` gives on the device is `wanted`, however the device behaves."""
+    """The result of `compute` on the device is `wanted`, however the device behaves."""
     program = on_gpu(compute)
     expected = [np.asarray(value) for value in wanted]
     for words in MODES:
@@ -202,7 +202,7 @@ def test_sixty_convolutions_of_sixty_shapes_in_one_program(device: cuda.Emulator
 def test_the_gradient_of_pooling_accumulates(
     kind: str, window: Any, stride: Any, padding: Any, device: cuda.Emulator, torch: Any
 ) -> None:
-    """Where windows overlap, and onto what the array's other uses give."""
+    """Overlapping windows, added onto the gradients of the array's other uses."""
     x = normal(2, 4, 43, 44, dtype="f8")
     weight = normal(2, 4, 43, 44, dtype="f8")
     assert x.size > LANTERNS_LIMIT
@@ -367,7 +367,7 @@ def test_permutations_of_any_rank(rank: int, device: cuda.Emulator) -> None:
 
 
 def test_the_same_seed_gives_the_same_tensor_on_both(device: cuda.Emulator) -> None:
-    """What Lantern drew on the host and copied is made on the device, from the counters of the host."""
+    """Random numbers, which Lantern drew on the host and copied, are made on the device, from the counters of the host."""
 
     def draws(backend: Any) -> Any:
         @st.function

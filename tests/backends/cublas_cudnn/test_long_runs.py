@@ -28,7 +28,7 @@ def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
 
 
 class Heap(ctypes.Structure):
-    """What glibc says of its heap: `struct mallinfo2`, whose fields count bytes or blocks."""
+    """The state of glibc's heap: `struct mallinfo2`, whose fields count bytes or blocks."""
 
     _fields_ = [
         (name, ctypes.c_size_t)

@@ -1,4 +1,4 @@
-"""What the emulated device computes in the other tests, on the GPU of this machine."""
+"""The programs that the other tests run on the emulated device, on the GPU of this machine."""
 
 from __future__ import annotations
 

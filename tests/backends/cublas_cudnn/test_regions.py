@@ -1,4 +1,4 @@
-"""What a region copies, counted by the device: one per distinct input, per result used after it, per printed value, per decision."""
+"""The copies of a region, counted by the device: one per distinct input, per result used after it, per printed value, per decision."""
 
 from __future__ import annotations
 

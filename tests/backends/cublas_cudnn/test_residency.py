@@ -1,4 +1,4 @@
-"""What stays on the device between calls: Variables that programs compute with there, counted copy by copy."""
+"""Arrays that stay on the device between calls: Variables that programs compute with there, counted copy by copy."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def without_names(body: str) -> str:
 
 
 def routines(text: str, bodies: dict[str, str]) -> Counter[str]:
-    """How often a program calls each of cuDNN's routines of convolutions."""
+    """The number of calls of each of cuDNN's routines of convolutions."""
     made: Counter[str] = Counter()
     for name, body in bodies.items():
         routine = re.search(r"CHECK\(site, (cudnnConvolution\w+)\(", body)

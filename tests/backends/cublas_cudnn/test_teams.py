@@ -1,4 +1,4 @@
-"""What threads that share an item may do at once, checked on items written by hand."""
+"""Work that threads which share an item may do at once, checked on items written by hand."""
 
 from __future__ import annotations
 

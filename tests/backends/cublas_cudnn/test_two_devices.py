@@ -142,7 +142,7 @@ def gradient_of_a_loop_across(x: Any, w: Any, n: Any) -> Any:
 
 
 def ends_its_turns_on_either(x: Any, n: Any) -> Any:
-    """What the loop carries comes from one device where an iteration ends early, from the other where it does not."""
+    """The carried value comes from one device where an iteration ends early, from the other where it does not."""
     with with_backend(FIRST, x):
         y = x * 2.0
         for i in st.range(n):

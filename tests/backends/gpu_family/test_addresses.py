@@ -1,4 +1,4 @@
-"""What is known of an address: by what it is made of, and not by its text."""
+"""Facts about an address, from the expression that it is and not from its text."""
 
 from __future__ import annotations
 

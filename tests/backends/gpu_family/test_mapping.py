@@ -1,4 +1,4 @@
-"""Which loops become threads, checked on nests written by hand: every element is written by one item, in the nest's order."""
+"""The loops that become threads, checked on nests written by hand: every element is written by one item, in the nest's order."""
 
 from __future__ import annotations
 

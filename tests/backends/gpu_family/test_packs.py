@@ -1,4 +1,4 @@
-"""Which elements are read and written sixteen bytes at a time: those that are proven to begin at a multiple."""
+"""The elements that are read and written sixteen bytes at a time: those that are proven to begin at a multiple."""
 
 from __future__ import annotations
 

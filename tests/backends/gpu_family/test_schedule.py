@@ -145,7 +145,7 @@ def test_the_machine_is_what_is_described() -> None:
 
 
 def units(schedule: Schedule, part: Part) -> Counter[tuple[int, ...]]:
-    """How often each item (with each iteration of a shared loop) is done, as the directives say, by all units of the launch."""
+    """The runs of each item (with each iteration of a shared loop), as the directives say, by all units of the launch."""
     launch = launch_of(schedule, part.items, part.workspace_bytes, CUDA_GPU)
     done: Counter[tuple[int, ...]] = Counter()
     bound = [d for d in schedule.directives if isinstance(d, Bind)]

@@ -1,4 +1,4 @@
-"""What loops keep for their reverse, compiled: made in its slot of the history, copied only where it must be."""
+"""The residuals of loops, compiled: made in its slot of the history, copied only where it must be."""
 
 from __future__ import annotations
 

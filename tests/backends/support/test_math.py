@@ -60,7 +60,7 @@ void {kind}_{name}_{dtype}({parameters}, {c_type} *y, int64_t n) {{
 
 
 def vector_kinds(dtype: str, machine: Machine) -> dict[str, str]:
-    """What a function exists for: numbers, vectors, and for f32 the half vectors that stand beside 64-bit numbers."""
+    """The types that a function exists for: numbers, vectors, and for f32 the half vectors that stand beside 64-bit numbers."""
     half = {"half": f"f32x{machine.vector_bytes // 8}"} if dtype == "f32" else {}
     return {"scalar": dtype, "vector": f"{dtype}v", **half}
 

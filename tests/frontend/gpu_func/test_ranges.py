@@ -1,4 +1,4 @@
-"""Which indices of a kernel are checked: those that nothing shows to be in range, and no others."""
+"""The indices of a kernel that are checked: those that nothing shows to be in range, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel cannot have, and where it cannot be launched: refused while staging, with the user's line and a way out."""
+"""Code that a kernel cannot have, and places where it cannot be launched: refused while staging, with the user's line and a way out."""
 
 from __future__ import annotations
 

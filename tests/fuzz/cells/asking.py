@@ -1,4 +1,4 @@
-"""What eager mode gives for a piece, and so which dtypes the type rule of a function takes."""
+"""The results of eager mode for a piece, and so the dtypes that the type rule of a function takes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ATTEMPTS = 2
 
 
 def eagerly(piece: Piece, text: str) -> Any:
-    """What eager mode gives for a text of this piece."""
+    """The result of eager mode for a text of this piece."""
     return run_eagerly(load_snippet(piece.module(text), "cell"), "piece", piece)
 
 
 def run_eagerly(module: Any, name: str, piece: Piece) -> Any:
-    """What eager mode gives for one function of a module, with this piece's arguments."""
+    """The result of eager mode for one function of a module, with this piece's arguments."""
     staged = st.function(getattr(module, name))
     with st.eager(), np.errstate(all="ignore"):
         found = with_variables(piece, module, lambda: staged(*(array.copy() for array in piece.arrays.values())))

@@ -1,4 +1,4 @@
-"""How each public function is called: a table from its name to the text of a call with drawn arguments.
+"""The call of each public function: a table from its name to the text of a call with drawn arguments.
 
 Families (functions of one or two arrays element by element, reductions) are taken from the declarations; what has a form of
 its own has a line here. `missing()` names public functions that neither covers: a new function is not forgotten.
@@ -40,7 +40,7 @@ DOMAINS = {
     "silu": "saturating",
     "tanh": "saturating",
 }
-"""Where a function is smooth and moderate: for derivatives, and for integers where zero stops the program."""
+"""The range where a function is smooth and moderate: for derivatives, and for integers where zero stops the program."""
 
 OPERATORS = {
     "add": "+",

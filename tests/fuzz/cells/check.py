@@ -38,7 +38,7 @@ LEVELS = {
 
 
 def level_of(seed: int) -> CompileOptions:
-    """How a seed's program is compiled: mostly lightly."""
+    """The options with which a seed's program is compiled: mostly light ones."""
     rest = seed // 2 % 10
     return LEVELS["fast" if rest == 3 else "sanitized" if rest == 7 else "light"]
 
@@ -127,7 +127,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def difference(have: Any, want: Any, piece: Piece, slack: float = 1.0) -> str:
-    """How two results differ; '' where they agree."""
+    """The difference between two results; '' where they agree."""
     left, right = list(leaves(have)), list(leaves(want))
     if len(left) != len(right):
         return f"{len(left)} results instead of {len(right)}"
@@ -182,7 +182,7 @@ def _read(piece: Piece, found: Any) -> None:
 
 
 def read_by_numpy(piece: Piece) -> Any:
-    """What NumPy reads in a piece's text. Raises Failure where it cannot read it, NotImplementedError where chance decides."""
+    """The result of NumPy for a piece's text. Raises Failure where it cannot read it, NotImplementedError where chance decides."""
     try:
         with np.errstate(all="ignore"):
             names = plain.load(piece.module(piece.text))

@@ -1,4 +1,4 @@
-"""How the layers of `st.nn` are made and called: with their own first values (seeded), or with parameters that are written."""
+"""The layers of `st.nn`, made and called: with their own first values (seeded), or with parameters that are written."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def _recurrent(name: str, gates: int) -> Call:
 
 
 def _states(d: Draw, name: str, shape: Shape) -> list[str]:
-    """What it begins with, where it is given."""
+    """Its first value, where one is given."""
     if d.likely(50):
         return []
     if name.startswith("LSTM"):

@@ -1,4 +1,4 @@
-"""How functions of networks are called: softmax, norms, convolution, pooling, recurrent layers, losses."""
+"""Calls of functions of networks: softmax, norms, convolution, pooling, recurrent layers, losses."""
 
 from __future__ import annotations
 

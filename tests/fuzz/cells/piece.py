@@ -55,7 +55,7 @@ class Piece:
     mapped: str = ""
     """The text of the map of `inner`."""
     heads: list[str] = field(default_factory=list)
-    """What the module begins with."""
+    """The first lines of the module."""
     variables: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
     """Variables of the module, with what they hold before a call."""
     wraps: bool = False
@@ -265,7 +265,7 @@ def module_of(pieces: list[Piece], text: str) -> str:
 
 
 def with_variables(piece: Piece, module: Any, run: Callable[[], Any]) -> Any:
-    """What a call gives, and what the module's Variables then hold."""
+    """The result of a call, and the values of the module's Variables after it."""
     variables = [module[name] if isinstance(module, dict) else getattr(module, name) for name in piece.variables]
     for variable, array in zip(variables, piece.variables.values(), strict=True):
         variable.value = array.copy()
@@ -278,7 +278,7 @@ def wide(x: Any) -> Any:
 
 
 def result_of(text: str, arrays: dict[str, Any]) -> Any:
-    """What NumPy reads in a definition; raises NotACell where it fails."""
+    """The result of NumPy for a definition; raises NotACell where it fails."""
     try:
         with np.errstate(all="ignore"):
             return bare(plain.load(text)["piece"](*(plain.Plain(array) for array in arrays.values())))

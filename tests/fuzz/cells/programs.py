@@ -17,9 +17,9 @@ from tests.fuzz.cells.scenes import SCENES
 from tests.fuzz.cells.training_scene import training
 
 CANDIDATES = 21
-"""How many cells a program goes through: about half of them are none, as no dtype is taken by all functions."""
+"""The number of cells that a program goes through: about half of them are none, as no dtype is taken by all functions."""
 PIECES = 12
-"""How many calls are checked together afterwards."""
+"""The number of calls that are checked together afterwards."""
 
 _STRIDE = 7919
 """Prime, so that seeds one after the other meet all cells, and a program's cells have little in common."""

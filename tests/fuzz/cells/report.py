@@ -1,4 +1,4 @@
-"""Which cells (function, dtype, kind of shape, transform) the programs of a run drew, and which they never did."""
+"""The cells (function, dtype, kind of shape, transform) that the programs of a run drew, and those that they never did."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ATTEMPTS = 6
 
 
 class Record:
-    """What one worker drew: lines of JSON in a file, merged at the end."""
+    """The draws of one worker: lines of JSON in a file, merged at the end."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.file: TextIO = (folder / f"cells.{name}.jsonl").open("a")

@@ -47,7 +47,7 @@ class Trial:
         return name
 
     def value(self, text: str) -> Any:
-        """What an expression gives; raises NotACell where it fails."""
+        """The result of an expression; raises NotACell where it fails."""
         try:
             with np.errstate(all="ignore"):
                 return eval(text, self.names)

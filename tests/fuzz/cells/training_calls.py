@@ -1,4 +1,4 @@
-"""How random numbers, first values, optimisers and clipping are called: seeded, so that what is drawn is the same everywhere."""
+"""Calls of random numbers, first values, optimisers and clipping: seeded, so that what is drawn is the same everywhere."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Precision:
     is_wide = False
     """Whether arrays of float64 stand for ones of f32."""
     equalities: list[Any] | None = None
-    """What each `==` and `!=` of floats came to, while someone wants to know."""
+    """The results of each `==` and `!=` of floats, while they are noted."""
 
 
 class Plain:
@@ -139,7 +139,7 @@ def plain(x: Any) -> Plain:
 
 
 def bare(x: Any) -> Any:
-    """What NumPy takes: the array of a `Plain`; the same inside of tuples, lists and slices."""
+    """The argument for NumPy: the array of a `Plain`; the same inside of tuples, lists and slices."""
     if isinstance(x, Plain):
         return x.a if x.a.ndim else x.a[()]
     if isinstance(x, tuple):

@@ -19,7 +19,7 @@ F32 = np.dtype(np.float32)
 
 
 class Layer:
-    """What layers share."""
+    """The base of layers."""
 
     training = True
 
@@ -362,7 +362,7 @@ FIRST_VALUES: dict[str, Callable[..., Any]] = {
 
 @cache
 def layers() -> SimpleNamespace:
-    """What `st.nn` stands for."""
+    """The stand-in for `st.nn`."""
     pooling = ("kernel_size", "stride", "padding", "ceil_mode")
     found: dict[str, Any] = {
         "init": SimpleNamespace(**FIRST_VALUES),

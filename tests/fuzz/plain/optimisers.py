@@ -143,7 +143,7 @@ def clip_grad_value(grads: Any, clip_value: Any) -> Any:
 
 
 def optimisers() -> SimpleNamespace:
-    """What `st.optim` stands for."""
+    """The stand-in for `st.optim`."""
     return SimpleNamespace(
         SGD=SGD,
         Adagrad=Adagrad,

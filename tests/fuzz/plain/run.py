@@ -57,7 +57,7 @@ def _stacked(rows: list[Any], axis: int) -> Any:
 
 
 def _set(container: Any, key: Any, value: Any) -> Any:
-    """What `container[key] = value` leaves in `container`."""
+    """The contents of `container` after `container[key] = value`."""
     if isinstance(container, dict | list):
         container[bare(key) if isinstance(key, Plain) else key] = value
         return container
@@ -130,7 +130,7 @@ RANDOM = ("uniform", "normal", "bits", "bernoulli", "integers", "permutation")
 
 
 def namespace() -> SimpleNamespace:
-    """What `st` stands for in a program that NumPy runs."""
+    """The stand-in for `st` in a program that NumPy runs."""
     return SimpleNamespace(
         **(FUNCTIONS | {"dropout": chance.from_generator(FUNCTIONS["dropout"])}),
         f32=np.dtype(np.float32),

@@ -1,4 +1,4 @@
-"""What a trace keeps of earlier ones: signatures, positions, keys of programs, tables."""
+"""The things that a trace keeps of earlier ones: signatures, positions, keys of programs, tables."""
 
 from __future__ import annotations
 

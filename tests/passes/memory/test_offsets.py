@@ -1,4 +1,4 @@
-"""Where buffers lie, at the border of their lives: one position in common, none, no bytes."""
+"""The places of buffers, at the border of their lives: one position in common, none, no bytes."""
 
 from __future__ import annotations
 

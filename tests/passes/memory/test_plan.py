@@ -187,7 +187,7 @@ class Generator:
         return op.results[carried:]
 
     def kept(self, recent: list[Value], ops: list[Op]) -> list[Value]:
-        """What a loop keeps of each iteration, of the values made last and of what the ops of its body give."""
+        """The residuals of each iteration of a loop: of the values made last and of what the ops of its body give."""
         return []
 
 

@@ -51,7 +51,7 @@ class HistoryMemory(Memory):
         self.storage = dict(plan.sequences)
         self.slots: dict[object, tuple[object, int]] = {}
         self.seen: dict[Value, tuple[object, int] | None] = {}
-        """Where what is read from a sequence stands; None where nothing has been collected."""
+        """The place in a sequence that is read; None where nothing has been collected."""
         self.expected: dict[object, dict[int, object]] = {}
         self.collectors = {}
         for op in structural_ops(function.block):

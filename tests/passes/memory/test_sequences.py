@@ -1,4 +1,4 @@
-"""What reverse loops read back, in arrays where the number of iterations has a bound, else on stacks: by any step,
+"""The residuals that reverse loops read back, in arrays where the number of iterations has a bound, else on stacks: by any step,
 none at all, fewer than the bound, loops in loops. What is right is NumPy's complex step."""
 
 from __future__ import annotations

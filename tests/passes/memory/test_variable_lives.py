@@ -1,4 +1,4 @@
-"""What Variables hold, read at the border of their lives: in branches, loops of no iterations, calls that write, and where a program
+"""Variables, read at the border of their lives: in branches, loops of no iterations, calls that write, and where a program
 stops. What is right is plain Python on NumPy arrays."""
 
 from __future__ import annotations

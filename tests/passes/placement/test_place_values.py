@@ -1,4 +1,4 @@
-"""What crosses between the host and a device, bit by bit: NaN and zeros of both signs, no elements, numbers in their own dtype,
+"""Values that cross between the host and a device, bit by bit: NaN and zeros of both signs, no elements, numbers in their own dtype,
 loops of no iterations, branches of which one stays on the host."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What trees of code mention, wherever it stands."""
+"""The things that trees of code mention, wherever they stand."""
 
 from __future__ import annotations
 
