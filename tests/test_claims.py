@@ -26,7 +26,6 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 LONG = {
     "staged/backends/c_family/support/format.py": "one formatter in C",
     "staged/backends/c_family/support/math.py": "functions of C by name",
-    "staged/frontend/gpu_func/statements.py": "statements of a kernel by kind",
     "staged/ir/loops.py": "statements of the loop-nest IR by kind",
     "staged/ops/elementwise.py": "declarations of ops",
     "staged/ops/index.py": "declarations of ops",

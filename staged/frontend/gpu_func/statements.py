@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from staged.errors import CarriedValueError, StagedError, StagingError
+from staged.errors import StagedError, StagingError
 from staged.frontend.constructs.iterables import range_
 from staged.frontend.gpu_func import names
 from staged.frontend.gpu_func.arithmetic import as_expression, is_expression, is_number
+from staged.frontend.gpu_func.assumptions import Assumptions, RefutedError
 from staged.frontend.gpu_func.expressions import Expressions, static_dtype
 from staged.frontend.gpu_func.ranges import Facts
 from staged.frontend.gpu_func.source import Source, assignments, loop_bindings
-from staged.ir.numbers import limits
 from staged.ir.ranges import Range
 from staged.ir.thread_kernel import (
     INDEX,
@@ -40,8 +39,6 @@ from staged.ir.thread_kernel import (
     nodes_of,
     walk,
 )
-from staged.ir.types import DType, TensorType
-from staged.ops.promote import promote_dtypes, result_dtype
 from staged.source import position_of_function
 
 SHARED_BYTES = 48 << 10
@@ -65,39 +62,6 @@ _HINTS: dict[type[ast.stmt], str] = {
 }
 
 
-_STEPS = 3
-"""The number of times that the range of a variable may grow before it is taken to be unbounded on that side."""
-
-
-class _AgainError(Exception):
-    """Something was assumed of a variable that does not hold;
-    the kernel is translated again with what is known by now."""
-
-
-class _Assumptions:
-    """Facts of earlier attempts about variables: the join of all assigned values."""
-
-    def __init__(self) -> None:
-        self.types: dict[str, TensorType] = {}
-        self.spans: dict[str, Range] = {}
-        """The numbers that integers may be which are assigned several times."""
-        self.grown: Counter[str] = Counter()
-
-    def hold(self, name: str, span: Range, dtype: DType) -> Range:
-        """The numbers that a variable may be, these among them. Raises _AgainError where that is news."""
-        known = self.spans.setdefault(name, span)
-        low, high = min(known[0], span[0]), max(known[1], span[1])
-        if (low, high) == known:
-            return known
-        self.grown[name] += 1
-        if self.grown[name] > _STEPS:
-            least, most = limits(dtype)
-            low = low if low == known[0] else 0 if low >= 0 else least
-            high = high if high == known[1] else most
-        self.spans[name] = low, high
-        raise _AgainError
-
-
 def translate(
     source: Source,
     parameters: Sequence[Parameter],
@@ -110,11 +74,11 @@ def translate(
 
     Raises: StagingError and its kind, at the user's line, for what a kernel cannot have; errors of types as for arrays.
     """
-    assumed = _Assumptions()
+    assumed = Assumptions()
     while True:
         try:
             return _Statements(source, parameters, block, assumed, checked).kernel(extents)
-        except _AgainError:
+        except RefutedError:
             continue
 
 
@@ -124,7 +88,7 @@ class _Statements(Expressions):
         source: Source,
         parameters: Sequence[Parameter],
         block: tuple[int, int, int],
-        assumed: _Assumptions,
+        assumed: Assumptions,
         checked: bool,
     ) -> None:
         super().__init__(source, parameters, block, checked)
@@ -290,7 +254,7 @@ class _Statements(Expressions):
             return
         self.check_number(target, value)
         given = as_expression(value)
-        type = self.joined(target, given.type)
+        type = self.assumed.joined(target.id, given.type, self.source.where(target))
         if given.type != type:
             given = self.convert(target, given, type.dtype, type.weak)
         self.append(Assign(Local(name, type), given, self.source.where(target)))
@@ -309,32 +273,6 @@ class _Statements(Expressions):
                 self.facts.aliases[name] = value
         elif span is not None:
             self.ranges[name] = self.assumed.hold(name, span, type.dtype)
-
-    def joined(self, node: ast.Name, type: TensorType) -> TensorType:
-        """The type of a variable with one more value: Python's numbers adopt that of the others."""
-        name = node.id
-        before = self.types.get(name)
-        if before is None:
-            # Nobody has read it: it is bound here for the first time.
-            self.types[name] = type
-            return type
-        if before == type:
-            return type
-        if before.weak and type.weak:
-            made = TensorType(promote_dtypes(before.dtype, type.dtype), (), True)
-        elif before.weak or type.weak:
-            dtype, _ = result_dtype([before, type])
-            made = TensorType(dtype)
-        else:
-            raise CarriedValueError(
-                f"`{name}` is {before.dtype} elsewhere, and {type.dtype} here",
-                where=self.source.where(node),
-                hint=f"a variable keeps its dtype: cast the value, `st.astype(..., st.{before.dtype})`",
-            )
-        if made != before:
-            self.types[name] = made
-            raise _AgainError
-        return made
 
     def unpack(self, targets: Sequence[ast.expr], value: ast.expr) -> None:
         given = self.evaluate(value)
@@ -512,7 +450,7 @@ class _Statements(Expressions):
         owns = name in self.own_loops
         before, mark = set(self.assigned or ()), self.facts.mark()
         self.enter_loop(node)
-        type = self.joined(target, INDEX)
+        type = self.assumed.joined(name, INDEX, self.source.where(target))
         assert self.assigned is not None
         self.assigned.add(name)
         assert first is not None and last is not None, "the bounds of a loop are integers"
