@@ -104,6 +104,19 @@ def test_tensors_of_the_device_are_read_in_place(emulated_device: Any) -> None:
         np.testing.assert_allclose(program(tensor, 1.0), (X + 3) * 2 + 1, rtol=1e-6)
 
 
+def test_work_on_the_stream_of_a_tensor_is_over_before_it_is_read(emulated_device: Any) -> None:
+    """Here a copy that the legacy stream has still to do: the program's stream is none that it waits for by itself."""
+    double = st.function(lambda x: x * 2.0)
+    copy = emulated_device.function("cudaMemcpyAsync", "int (*)(void *, void *, size_t, int, void *)")
+    device_to_device, legacy = 3, ffi.NULL
+    emulated_device.configure("lazy")
+    with st.with_backend(st.GPU):
+        for number in range(1, 4):
+            tensor, later = Tensor(X, emulated_device, stream=1), Tensor(X + np.float32(number), emulated_device)
+            assert copy(tensor.place.address, later.place.address, X.nbytes, device_to_device, legacy) == 0
+            np.testing.assert_array_equal(double(tensor), (X + np.float32(number)) * 2)
+
+
 def test_tensors_of_the_device_that_cannot_be_read_are_refused(emulated_device: Any) -> None:
     double = st.function(lambda x: x * 2.0)
     with st.with_backend(st.GPU):

@@ -23,13 +23,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (STEP, "-k", "given_back"),
     ),
     Mutant(
-        "the long way leaves a slot's variables as they were noted",
-        "staged/runtime/native.py",
-        "            slot.bound = self.unbound\n            self._separate(",
-        "            self._separate(",
-        (STEP, "-k", "long_way"),
-    ),
-    Mutant(
         "the host takes its own elements of a Variable that a device has written since",
         "staged/frontend/values/variable.py",
         "if variable._remote is None and variable._trace",
@@ -41,7 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "staged/frontend/devices/resident.py",
         'self.stream = interface.get("stream")',
         "self.stream = None",
-        (DEVICE, "-k", "in_place"),
+        (DEVICE, "-k", "work_on_the_stream"),
     ),
     Mutant(
         "a Variable keeps Fortran's order",
