@@ -376,15 +376,17 @@ class BodyEmitter:
 
     def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
         """Asked for by `check_nan=True`: name the first NaN or infinity, and the Python line that made it."""
+        if result.tensor.dtype.is_float:
+            self.leave_if(Prefix("!", self.finite_check(result, made, pointer)))
+
+    def finite_check(self, result: Value, made: Value, pointer: Expr) -> Expr:
+        """The call that answers whether the elements are numbers, and else notes what is wrong."""
         dtype = result.tensor.dtype
-        if not dtype.is_float:
-            return
         self.need(f"check_finite_{dtype}")
         where = made.producer.where if made.producer is not None else None
         name = Literal(c_string(result.hint or made.hint or (made.producer.name if made.producer else "a value")))
         count = without_cast(self.count(result.tensor))
-        check = call(f"st_check_finite_{dtype}", "host", self.site_of(where), name, pointer, count)
-        self.leave_if(Prefix("!", check))
+        return call(f"st_check_finite_{dtype}", "host", self.site_of(where), name, pointer, count)
 
     # ---- Variables ----
 

@@ -23,10 +23,16 @@ from staged.backends.c_family.standalone.npy import npy_header
 from staged.backends.c_family.support.team import no_team_definitions
 
 
-def export_files(artifact: Artifact, variants: Mapping[str, Artifact] | None = None) -> dict[str, str]:
+def export_files(
+    artifact: Artifact,
+    variants: Mapping[str, Artifact] | None = None,
+    beside: Mapping[str, str] | None = None,
+    device_text: str = "",
+) -> dict[str, str]:
     """Every file of the folder, by name.
 
-    `variants` are the same program for other targets (those of `VARIANTS`), to choose from when it runs.
+    `variants` are the same program for other targets (those of `VARIANTS`), to choose from when it runs; `beside` are
+    more files, of which those in C belong to the program; `device_text` is that of `main_source`.
     """
     name = artifact.name
     wide = dict(variants or {})
@@ -45,8 +51,9 @@ def export_files(artifact: Artifact, variants: Mapping[str, Artifact] | None = N
             files[f"{name}_{suffix}_support.h"] = each.support
     if wide:
         files[f"{name}_dispatch.c"] = dispatch_source(artifact)
-    files["main.c"] = main_source(artifact, many_threads=bool(wide))
-    files["Makefile"] = makefile(artifact, list(wide))
+    files |= beside or {}
+    files["main.c"] = main_source(artifact, device_text, many_threads=bool(wide))
+    files["Makefile"] = makefile(artifact, list(wide), [name for name in beside or {} if name.endswith(".c")])
     files["README.md"] = readme(artifact, targets=list(wide))
     return files
 

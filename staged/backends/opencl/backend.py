@@ -5,6 +5,10 @@ Tested by `tests/backends/opencl/test_programs.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from staged.artifact import Artifact
 from staged.backends.contract import BackEnd, Emitted, Planner
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op
@@ -29,6 +33,14 @@ class OpenCl(BackEnd):
     def takes_epilogue(self, op: Op, body: Block) -> bool:
         """Return whether a contraction takes an elementwise op along: on the host, tile by tile."""
         return op.device == CPU
+
+    def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:
+        """The folder that builds with a C compiler and OpenCL's loader."""
+        from staged.backends.c_family.export import export_files
+
+        has_device_arrays = any(parameter.device != CPU.kind for parameter in artifact.parameters)
+        device_text = '\n#include "staged_opencl_arrays.h"\n' if has_device_arrays else ""
+        return export_files(replace(artifact, link=(*artifact.link, "-lOpenCL")), None, beside, device_text)
 
 
 BACK_END = OpenCl()

@@ -46,6 +46,8 @@ extern void st_ocl_free(st_ocl *gpu, void *memory);
 extern int st_ocl_copy(st_ocl *gpu, void *to, const void *from, size_t bytes);
 extern int st_ocl_zero(st_ocl *gpu, void *to, size_t bytes);
 extern int st_ocl_finish(st_ocl *gpu);
+extern int st_ocl_map(st_ocl *gpu, void *memory, size_t bytes);
+extern int st_ocl_unmap(st_ocl *gpu, void *memory);
 extern void *st_ocl_build(st_ocl *gpu, const char *text);
 extern void *st_ocl_kernel(void *program, const char *name);
 extern void st_ocl_forget(void *program, void *const *kernels, int count);
@@ -93,22 +95,18 @@ static void forget_stack(const Device *gpu, st_stack *stack) {{
 
 def emit_program(function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
     """The program of a placed and fused function."""
-    _check(function, check_nan)
+    _check(function)
     program = OpenClProgram(join_launches(function, OPENCL_GPU), machine, check_nan)
     emitted = program.run(plan, OpenClFile)
     return replace(emitted, artifact=replace(emitted.artifact, gpus=(program.device.index,)))
 
 
-def _check(function: Function, check_nan: bool) -> None:
+def _check(function: Function) -> None:
     """Refuse what is not written for OpenCL yet."""
     there = [op for each in every_function(function) for op in walk_ops(each.block) if op.device != CPU]
     others = [op for op in there if op.device != there[0].device]
     inside = [op for each in function.functions for op in walk_ops(each.block) if op.device != CPU]
-    for what, ops in (
-        ("looking for NaN", there if check_nan else []),
-        ("several devices", others),
-        ("a recursive function with work on the device", inside),
-    ):
+    for what, ops in (("several devices", others), ("a recursive function with work on the device", inside)):
         if ops:
             raise UnsupportedError(f"the back end 'opencl' cannot write {what}", where=ops[0].where)
 

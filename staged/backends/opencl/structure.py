@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from staged.backends.c_family.expr import Expr, Place, call, member
+from staged.backends.c_family.code.types import word
+from staged.backends.c_family.expr import Expr, Place, Prefix, call, member
 from staged.backends.gpu_family.addresses import device_of
 from staged.backends.gpu_family.crossings import begin_copy
 from staged.backends.gpu_family.structure import DeviceStructureEmitter
 from staged.ir.buffers import Buffer, Stack
-from staged.ir.nodes import End, Op
+from staged.ir.nodes import End, Op, Value
 from staged.ir.types import CPU, TensorType
 from staged.source import Position
 
@@ -58,6 +59,16 @@ class OpenClStructure(DeviceStructureEmitter):
             super().copy(target, source, type)
         elif type.size:
             self.check(self.last_where, self.copied(target, source, type))
+
+    def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
+        """The host reads an array of the device in its place."""
+        if device_of(pointer) == CPU:
+            super().emit_finite_check(result, made, pointer)
+        elif result.tensor.dtype.is_float and result.tensor.size:
+            self.check(self.last_where, call("st_ocl_map", DEVICE, pointer, self.nbytes(result.tensor)))
+            is_finite = self.local("is_finite", word("bool"), self.finite_check(result, made, pointer))
+            self.check(self.last_where, call("st_ocl_unmap", DEVICE, pointer))
+            self.leave_if(Prefix("!", is_finite))
 
     def before_return(self, end: End) -> None:
         self.check(end.where, call("st_ocl_finish", DEVICE))

@@ -186,4 +186,6 @@ def load(artifact: Artifact, options: CompileOptions | None = None) -> OpenClPro
 
 def files_beside(artifact: Artifact) -> dict[str, str]:
     """The files that an exported folder needs besides its back end's own: those of the device's library."""
-    return {"staged_opencl.c": (Path(__file__).parent / "device.c").read_text()}
+    folder = Path(__file__).parent
+    files = {"device.c": "staged_opencl.c", "arrays.h": "staged_opencl_arrays.h"}
+    return {name: (folder / own).read_text() for own, name in files.items()}

@@ -16,7 +16,7 @@ typedef uint32_t cl_uint;
 typedef uint64_t cl_bits;
 enum { CL_SUCCESS = 0, CL_PLATFORMS = 8, CL_DEVICES = 16, CL_PROGRAM_BUILD_LOG = 0x1183,
         CL_DEVICE_SVM_CAPABILITIES = 0x1053 };
-enum { CL_DEVICE_TYPE_CPU = 2, CL_DEVICE_TYPE_GPU = 4, CL_MEM_READ_WRITE = 1, CL_SVM_COARSE = 1,
+enum { CL_DEVICE_TYPE_CPU = 2, CL_DEVICE_TYPE_GPU = 4, CL_MEM_READ_WRITE = 1, CL_MAP_READ = 1, CL_SVM_COARSE = 1,
         CL_DEVICE_NOT_FOUND = -1 };
 extern cl_int clGetPlatformIDs(cl_uint, void **, cl_uint *);
 extern cl_int clGetDeviceIDs(void *, cl_bits, cl_uint, void **, cl_uint *);
@@ -27,6 +27,8 @@ extern void *clSVMAlloc(void *, cl_bits, size_t, cl_uint);
 extern void clSVMFree(void *, void *);
 extern cl_int clEnqueueSVMMemcpy(void *, cl_uint, void *, const void *, size_t, cl_uint, void *const *, void **);
 extern cl_int clEnqueueSVMMemFill(void *, void *, const void *, size_t, size_t, cl_uint, void *const *, void **);
+extern cl_int clEnqueueSVMMap(void *, cl_uint, cl_bits, void *, size_t, cl_uint, void *const *, void **);
+extern cl_int clEnqueueSVMUnmap(void *, void *, cl_uint, void *const *, void **);
 extern void *clCreateProgramWithSource(void *, cl_uint, const char **, const size_t *, cl_int *);
 extern cl_int clBuildProgram(void *, cl_uint, void *const *, const char *, void *, void *);
 extern cl_int clGetProgramBuildInfo(void *, void *, cl_uint, size_t, void *, size_t *);
@@ -134,6 +136,17 @@ int st_ocl_copy(st_ocl *gpu, void *to, const void *from, size_t bytes);
 int st_ocl_copy(st_ocl *gpu, void *to, const void *from, size_t bytes) {
     const int status = bytes == 0 ? 0 : clEnqueueSVMMemcpy(gpu->queue, 1, to, from, bytes, 0, NULL, NULL);
     return answer("clEnqueueSVMMemcpy", status);
+}
+
+// Let the host read memory of the device in its place, until it gives it back.
+int st_ocl_map(st_ocl *gpu, void *memory, size_t bytes);
+int st_ocl_map(st_ocl *gpu, void *memory, size_t bytes) {
+    return answer("clEnqueueSVMMap", clEnqueueSVMMap(gpu->queue, 1, CL_MAP_READ, memory, bytes, 0, NULL, NULL));
+}
+
+int st_ocl_unmap(st_ocl *gpu, void *memory);
+int st_ocl_unmap(st_ocl *gpu, void *memory) {
+    return answer("clEnqueueSVMUnmap", clEnqueueSVMUnmap(gpu->queue, memory, 0, NULL, NULL));
 }
 
 int st_ocl_zero(st_ocl *gpu, void *to, size_t bytes);

@@ -16,15 +16,16 @@ CFLAGS = "-std=c11 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wa
 """The flags of an exported Makefile: plain `-std=c11` would switch fused multiply-add off."""
 
 
-def makefile(artifact: Artifact, targets: Sequence[str] = ()) -> str:
+def makefile(artifact: Artifact, targets: Sequence[str] = (), more: Sequence[str] = ()) -> str:
     """Builds with a C compiler alone; `CFLAGS`, `CC` and `AR` can be given. `targets` are those of `VARIANTS` that are
-    there.
+    there, `more` the names of more files in C.
     """
     name = artifact.name
     flags = " ".join([CFLAGS, *artifact.flags])
     link = " ".join(["-lm", "-pthread", *artifact.link])
     variants = [VARIANTS[target] for target in targets]
     data = f" {name}_data.o" if artifact.data else ""
+    data += "".join(f" {file.removesuffix('.c')}.o" for file in more)
     if variants:
         wide = " ".join(f"{name}_{variant.suffix}.o" for variant in variants)
         program = (
