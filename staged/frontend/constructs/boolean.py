@@ -169,7 +169,9 @@ _NUMBERS = (Array, bool, int, float, np.generic, np.ndarray)
 
 @operator
 def contains(item: Any, container: Any) -> Any:
-    """`item in container`: with an array on either side, whether any element is equal. Keys are the elements of a dict."""
+    """`item in container`: with an array on either side, whether any element is equal. Keys are the elements of a
+    dict.
+    """
     if not isinstance(container, StagedArray):
         note_operand(container)
         note_operand(item)
