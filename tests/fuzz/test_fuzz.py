@@ -91,13 +91,13 @@ def f(a0, n):
 
 
 def test_what_a_device_does_wrong_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, emulated_device: cuda.Emulator) -> None:
-    from staged.backends.cublas_cudnn.structure import CudaStructureEmitter
+    from staged.backends.cublas_cudnn.structure import CudaBody
 
     case = DeviceCase(ON_DEVICE, ((3,),), 1, variant="regions")
     assert check_on_device(case) == "agree"
     monkeypatch.setenv("STAGED_CACHE_DIR", str(tmp_path))  # else the right program is found there
     # The host goes on without waiting for what it copies: late work shows it.
-    monkeypatch.setattr(CudaStructureEmitter, "wait", lambda *_: None)
+    monkeypatch.setattr(CudaBody, "wait", lambda *_: None)
     with pytest.raises(Failure, match="lazy|print"):
         check_on_device(case)
 

@@ -1,7 +1,9 @@
-"""The body of a function in C: scalars, views, Variables, prints, calls of kernels.
+"""The body of a function in C: the names, places and statements that the emitters of its ops share, Variables and calls
+of kernels.
 
-One `emit_<op>` per kind of op. Tensor work is in kernels, which are functions of their own; control flow is in
-`structure.py`, which builds on this.
+A back end with memories of its own derives its `BodyEmitter` from this one. The other emitters are beside it and work on
+it: numbers and views (`values.py`), what loops collect (`sequences.py`), frames, calls, prints and checks
+(`effects.py`), and control flow, which puts all of them together (`structure.py`).
 
 Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test_functions.py`.
 """
@@ -13,41 +15,40 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from staged.backends.c_family.code.tree import Assign, CodeBuilder, Declare, If, Jump
-from staged.backends.c_family.code.types import INDEX, CType, Space, constants, pointer, scalar, word
+from staged.backends.c_family.code.types import INDEX, CType, Space, pointer, scalar, word
 from staged.backends.c_family.expr import (
-    Call,
     Cast,
     Expr,
     Group,
     Index,
     Infix,
-    Junction,
+    Items,
     Literal,
     Member,
     Name,
+    Place,
     Prefix,
     Sizeof,
     Variable,
     call,
     infix_sum,
     literal,
+    member,
     scaled,
 )
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.messages import emit_failure, emit_file_open, emit_file_print, emit_print
-from staged.backends.c_family.progress import emit_progress
-from staged.backends.c_family.scalars import ARITHMETIC, COMPARISONS, OPPOSITES, scalar_expression
 from staged.backends.c_family.short_kernels import MOST_BYTES, element_write, is_zero_fill
-from staged.backends.c_family.support.clock import CLOCK_NAMES
 from staged.backends.c_family.value_uses import collected_into, count_uses, only_uses
 from staged.backends.c_family.writer import Names, c_string
 from staged.ir.buffers import Buffer, Plan, Stack
-from staged.ir.declaration import prims
 from staged.ir.names import name_of
-from staged.ir.nodes import Block, Function, Op, Value, VariableRef
+from staged.ir.nodes import Block, End, FrameRecord, Function, Op, Value, VariableRef
 from staged.ir.ranges import Ranges
+from staged.ir.sequences import takes_store
 from staged.ir.storage import is_tensor, structural_ops
-from staged.ir.types import CPU, Dim, Extent, FrameType, SequenceType, Shape, TensorType, bound, dims_of
+from staged.ir.structure import CALL
+from staged.ir.types import CPU, Device, Dim, Extent, FrameType, SequenceType, TensorType, bound, dims_of
+from staged.ir.views import Call as CallView
 from staged.source import Position
 
 OK = Name("ST_OK")
@@ -55,6 +56,10 @@ ERROR_KIND = Member(Name("host"), "error_kind")
 LEAVE = Jump("return", value=ERROR_KIND)
 """Leaves a function with the error that `host` describes."""
 SEQUENCE = word("st_sequence")
+FRAMES = member("m", "frames")
+"""The program's store."""
+NOTHING = Items((Name("NULL"), Literal("0")))
+"""A handle of no elements."""
 
 
 @dataclass
@@ -67,8 +72,13 @@ class ProgramText:
     called: list[Op] = field(default_factory=list)
 
 
+def placed(address: Expr, device: Device) -> Expr:
+    """An address, which knows the device into whose memory it points."""
+    return address if device == CPU else Place(address, device)
+
+
 class BodyEmitter:
-    """Emits everything but control flow, with the names and places that the program's text uses."""
+    """Emits Variables and calls of kernels, with the names and places that the program's text uses."""
 
     backend = "native"
 
@@ -107,6 +117,17 @@ class BodyEmitter:
         self.collected_into = collected_into(function)
         self.loop_trip: dict[Op, Name] = {}
         self.scalar_variables: dict[VariableRef, Expr] = {}
+        self.results: list[Expr] = []
+        """The places of the function's results, as pointers."""
+        self.mark: Name | None = None
+        """The mark in the store at the function's entry, to which it is reset; None if it is not."""
+        self.c_loops = 0
+        """The number of C loops around the present position."""
+        self.records: Mapping[str, FrameRecord] = {}
+        self.frame_fields: Mapping[str, tuple[str, ...]] = {}
+        """By record, the C names of a frame's fields."""
+        self.storing: frozenset[str] = frozenset()
+        """The functions of the program that take memory of its store."""
         self.sizes: dict[Dim, Expr] = {}
         """The sizes of dimensions, in the blocks that are open."""
 
@@ -211,66 +232,10 @@ class BodyEmitter:
 
     # ---- scalars ----
 
-    def emit_constant(self, op: Op) -> None:
-        value = op.result
-        if is_tensor(value):
-            return  # a table of the file, placed by the plan
-        self.scalars[value] = literal(op.attrs["value"], value.tensor.dtype)
-
-    def emit_scalar(self, op: Op) -> None:
-        """A scalar op: a C expression, written in place where it is used once, else a local."""
-        operands = [self.scalar(operand) for operand in op.operands]
-        value = op.result
-        expression = self.index_arithmetic(op, operands) or scalar_expression(op, operands, self)
-        if not op.effects and self.use_count.get(value, 0) == 1 and self.may_wait(op):
-            self.scalars[value] = expression
-            return
-        self.where(op.where)
-        self.declare(value, expression, has_effects=bool(op.effects))
-        if op.effects:
-            self.fail_check()
-
-    def index_arithmetic(self, op: Op, operands: list[Expr]) -> Expr | None:
-        """`batch * 100` as it stands, where the ranges of loop indices show that nothing can overflow."""
-        if op.name not in ARITHMETIC or op.result.tensor.dtype.kind != "i" or self.ranges.of(op.result) is None:
-            return None
-        return Infix(ARITHMETIC[op.name], *operands)
-
-    def may_wait(self, op: Op) -> bool:
-        """Return whether the expression can stand where it is used: in the same block, and the user gave it no name of
-        its own.
-
-        Carried scalars change only where a block ends (and `pass_on` settles what it reads before it writes), so inside
-        a block an expression keeps its meaning. A named value goes into an end (`total += loss`), else it is a local.
-        """
-        value = op.result
-        use = self.only_use.get(value)
-        if use is None or use[0] is not self.home[value]:
-            return False
-        return not value.hint or use[1]
-
     def declare(self, value: Value, expression: Expr, has_effects: bool = False) -> None:
         self.scalars[value] = self.local(name_of(value), self.c_type(value), expression, has_effects)
 
-    # ---- dimensions ----
-
-    def emit_dim(self, op: Op) -> None:
-        """The size of a dimension, checked unless that has been done: what its arrays have room for is known."""
-        dim: Dim = op.attrs["dim"]
-        value = op.result
-        self.where(op.where)
-        size = self.local(value.hint or dim.name, INDEX, self.scalar(op.operands[0]))
-        self.scalars[value] = self.sizes[dim] = size
-        if not op.effects:
-            return
-        self.need("fail")
-        most = op.attrs["most"]
-        ends = Infix("<", size, Literal("0")), Infix(">", size, Literal(str(most)))
-        with self.code.branch(Junction("||", ends)):
-            message = Literal(c_string(f"dimension `{dim.name}` is %lld, it may be 0 to {most}"))
-            site = self.site_of(op.where)
-            self.code.do("st_fail", "host", "ST_VALUE_ERROR", site, message, Cast("long long", size))
-            self.leave_with_error()
+    # ---- sizes ----
 
     def extent(self, extent: Extent) -> Expr:
         """The size of an axis: a number, or the name of what holds it."""
@@ -291,42 +256,6 @@ class BodyEmitter:
     def nbytes(self, type: TensorType) -> Expr:
         """The number of bytes that they have."""
         return Infix("*", self.count(type), Sizeof(type.dtype.c_name))
-
-    # ---- views ----
-
-    def emit_view(self, op: Op) -> None:
-        value, source = op.result, op.operands[0]
-        base = self.pointer(source)
-        offset = self.view_offset(op, source)
-        if offset is None:
-            self.pointers[value] = base
-            return
-        self.where(op.where)
-        self.pointers[value] = self.local(name_of(value), constants(value.tensor.dtype), Infix("+", base, offset))
-
-    def emit_element(self, op: Op) -> None:
-        """An array of one element as the number it holds."""
-        self.where(op.where)
-        self.declare(op.result, Index(self.pointer(op.operands[0]), Literal("0")))
-
-    def view_offset(self, op: Op, source: Value) -> Expr | None:
-        """Elements from the start of what is viewed, None for the very start."""
-        if op.declared in (prims.RESHAPE, prims.STOP_GRADIENT):
-            return None
-        strides = _strides(source.tensor.shape)
-        if op.declared is prims.SLICE:
-            offset = sum(start * stride for start, stride in zip(op.attrs["start"], strides, strict=True))
-            return Literal(str(offset)) if offset else None
-        terms = []
-        for start, stride, extent, size in zip(
-            op.operands[1:], strides, source.tensor.shape, op.attrs["sizes"], strict=True
-        ):
-            if size == extent or str(self.scalar(start)) == "0":
-                continue
-            term = scaled(self.scalar(start), stride)
-            if term is not None and not (isinstance(term, Literal) and term.text == "0"):
-                terms.append(term)
-        return infix_sum(terms) if terms else None
 
     # ---- kernels ----
 
@@ -448,84 +377,59 @@ class BodyEmitter:
             return expression
         return self.local(hint, INDEX, expression)
 
-    # ---- results, effects ----
+    # ---- the program's store ----
 
-    def emit_print(self, op: Op) -> None:
-        self.where(op.where)
-        if op.attrs.get("file") == "file":
-            self.need(*emit_file_print(self.code, op, self, self.site_of(op.where)))
-        else:
-            self.need(*emit_print(self.code, op, self))
+    def is_handle(self, value: Value) -> bool:
+        return value in self.plan.handles.values
 
-    def emit_file_open(self, op: Op) -> None:
-        self.where(op.where)
-        name = self.name(name_of(op.result))
-        self.need(*emit_file_open(self.code, op, self, self.site_of(op.where), name))
-        self.fail_check()
-        self.scalars[op.result] = Name(name)
+    def takes_store(self, block: Block) -> bool:
+        """Return whether anything in `block` takes memory of the store."""
+        return any(
+            takes_store(op, self.plan.handles) or (op.declared is CALL and CallView(op).function in self.storing)
+            for op in structural_ops(block)
+        )
 
-    def emit_file_close(self, op: Op) -> None:
-        self.where(op.where)
-        self.need("files")
-        self.leave_if(Prefix("!", call("st_file_close", "host", self.site_of(op.where), self.scalar(op.operands[0]))))
+    def keep_store(self, hint: str) -> Name:
+        """Note how much of the store is in use; returns the mark."""
+        self.need("frames")
+        return self.local(hint, INDEX, call("st_frames_mark", FRAMES))
 
-    def emit_progress(self, op: Op) -> None:
-        self.where(op.where)
-        self.need(*emit_progress(self.code, op, self))
+    def release_store(self, mark: Name) -> None:
+        self.code.do("st_frames_release", FRAMES, mark)
 
-    emit_progress_start = emit_progress_update = emit_progress_end = emit_progress
+    def new_frame(self, record: str) -> Expr:
+        """The call that takes a record from the store."""
+        return call("st_frames_push", "host", FRAMES, Sizeof(record))
 
-    def emit_clock(self, op: Op) -> None:
-        """`time.perf_counter()` and the like: read here, once, whatever the expression around it."""
-        self.need("clocks")
-        self.where(op.where)
-        read = "st_seconds" if op.result.tensor.dtype.is_float else "st_nanoseconds"
-        self.declare(op.result, Call(read, (Name(CLOCK_NAMES[op.attrs["clock"]]),)))
+    def keep(self, slot: Expr, result: Value, value: Value) -> None:
+        """Copy an array into this iteration's slot of what the loop collects, unless it was made there."""
+        place = self.plan.kept.get(result)
+        target = slot if place is None else self.places[place]
+        origin = self.pointer(value)
+        if str(target) != str(origin):
+            self.copy(target, origin, value.tensor)
 
-    def emit_assert(self, op: Op) -> None:
-        self.where(op.where)
-        with self.code.branch(self.negated(op.operands[0])):
-            kind = op.attrs.get("kind", "assertion")
-            self.fail(op, kind, op.operands[1:], "assertion failed" if kind == "assertion" else "")
-            self.leave_with_error()
+    def pushed(self, stack: Stack, source: Expr, item_bytes: Expr, type: TensorType) -> Expr:
+        """The call that puts an item onto a stack: of an array with fewer rows than it may have,
+        those that there are."""
+        item = "host", self.field(stack), source, item_bytes
+        if isinstance(self.count(type), Literal):
+            return call("st_stack_push", *item)
+        return call("st_stack_push_part", *item, self.nbytes(type))
 
-    def negated(self, condition: Value) -> Expr:
-        """The negation of a condition. `!(a < b)` is not `a >= b`, since one may be NaN, unless they are integers."""
-        expression, test = self.scalar(condition), condition.producer
-        if (
-            isinstance(expression, Infix)
-            and expression.op in OPPOSITES
-            and test is not None
-            and test.name in COMPARISONS
-        ):
-            if not test.operands[0].tensor.dtype.is_float or expression.op in ("==", "!="):
-                return Infix(OPPOSITES[expression.op], expression.left, expression.right)
-        return Prefix("!", expression)
+    # ---- what a back end may do at other points ----
 
-    def emit_raise(self, op: Op) -> None:
-        self.where(op.where)
-        with self.code.block():
-            self.fail(op, op.attrs["kind"], op.operands, "")
+    def settle(self) -> None:
+        """Before a decision, or before numbers change: a back end that holds back what it is to write writes it now."""
 
-    def fail(self, op: Op, kind: str, values: tuple[Value, ...], what: str) -> None:
-        """Say what went wrong: `what`, then the user's message (whose operand numbers count from the first of
-        `values`).
-        """
-        parts = op.attrs.get("parts", ())
-        if what:
-            parts = (f"{what}: ", *parts) if parts else (what,)
-        self.need(*emit_failure(self.code, kind, parts, values, self.site_of(op.where), self))
+    def begin_function(self) -> None:
+        """Code at the beginning of a back end's functions: none here."""
+
+    def before_return(self, end: End) -> None:
+        """Code of a back end before the caller may read the results: none here."""
 
 
 # ---- small questions ----------------------------------------------------------------------------
-
-
-def _strides(shape: Shape) -> list[int]:
-    strides, stride = [], 1
-    for extent in reversed(shape):
-        strides.append(stride)
-        stride *= bound(extent)
-    return strides[::-1]
 
 
 def signed(count: Expr) -> Expr:

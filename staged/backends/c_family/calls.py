@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from staged.backends.c_family.body import OK
+from staged.backends.c_family.body import NOTHING, OK, BodyEmitter
 from staged.backends.c_family.code.tree import Jump
 from staged.backends.c_family.expr import Expr, Name, Prefix, call, literal
-from staged.backends.c_family.frames import NOTHING, FrameEmitter
 from staged.ir.nodes import End, Function, Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.types import FrameType, TensorType
@@ -45,37 +44,36 @@ class Signature:
         return [*self.state, ("st_host *", "host"), *self.params, *own]
 
 
-class CallEmitter(FrameEmitter):
-    """Emits calls and returns. `results` are the places of the function's results, as pointers."""
+class Calls:
+    """Emits calls of the program's functions, whose `signatures` it is given, and returns."""
 
-    signatures: Mapping[str, Signature]
-    results: list[Expr]
-    mark: Name | None = None
-    """The mark in the store at the function's entry, to which it is reset; None if it is not."""
+    def __init__(self, body: BodyEmitter, signatures: Mapping[str, Signature]) -> None:
+        self.body = body
+        self.signatures = signatures
 
     def emit_call(self, op: Op) -> None:
         """`if (f(m, host, arguments, results) != ST_OK) return`, with what is made in place brought there before."""
         callee = self.signatures[Call(op).function]
-        self.where(op.where)
+        self.body.where(op.where)
         places: list[Expr] = []
         for result, value in enumerate(op.results):
             if is_tensor(value):
-                places.append(self.pointer(value))
+                places.append(self.body.pointer(value))
                 if result in callee.in_place:
-                    argument = self.pointer(op.operands[callee.in_place[result]])
+                    argument = self.body.pointer(op.operands[callee.in_place[result]])
                     if str(argument) != str(places[-1]):
-                        self.copy(places[-1], argument, value.tensor)
+                        self.body.copy(places[-1], argument, value.tensor)
             else:
                 self.declare_scalar_result(value)
-                places.append(Prefix("&", self.scalars[value]))
+                places.append(Prefix("&", self.body.scalars[value]))
         in_place = {param: result for result, param in callee.in_place.items()}
         arguments = [
-            places[in_place[number]] if number in in_place else self.operand(operand)
+            places[in_place[number]] if number in in_place else self.body.operand(operand)
             for number, operand in enumerate(op.operands)
         ]
         own = [place for result, place in enumerate(places) if result not in callee.in_place]
         state = [Name(name) for _, name in callee.state]
-        self.try_(call(callee.name, *state, "host", *arguments, *own), aligns=True)
+        self.body.try_(call(callee.name, *state, "host", *arguments, *own), aligns=True)
 
     def declare_scalar_result(self, value: Value) -> None:
         """A C variable for a number that a call gives."""
@@ -83,33 +81,27 @@ class CallEmitter(FrameEmitter):
         begun: Expr = Name("NULL") if isinstance(value.type, FrameType) else NOTHING
         if isinstance(value.type, TensorType):
             begun = literal(0, value.type.dtype)
-        self.scalars[value] = self.changing(value.hint, self.c_type(value), begun)
+        self.body.scalars[value] = self.body.changing(value.hint, self.body.c_type(value), begun)
 
     def emit_return(self, end: End) -> None:
         """Every result to its place, then leave."""
         late = []
         for index, value in enumerate(end.operands):
-            temporary = self.plan.staging.get((end, index))
+            temporary = self.body.plan.staging.get((end, index))
             if temporary is not None:
-                self.copy(self.field(temporary), self.pointer(value), value.tensor)
+                self.body.copy(self.body.field(temporary), self.body.pointer(value), value.tensor)
                 late.append((index, temporary, value.tensor))
         for index, value in enumerate(end.operands):
-            target = self.results[index]
-            if (end, index) in self.plan.staging:
+            target = self.body.results[index]
+            if (end, index) in self.body.plan.staging:
                 continue
             if not is_tensor(value):
-                self.assign(Prefix("*", target), self.scalar(value))
-            elif str(self.pointer(value)) != str(target):
-                self.copy(target, self.pointer(value), value.tensor)
+                self.body.assign(Prefix("*", target), self.body.scalar(value))
+            elif str(self.body.pointer(value)) != str(target):
+                self.body.copy(target, self.body.pointer(value), value.tensor)
         for index, temporary, type in late:
-            self.copy(self.results[index], self.field(temporary), type)
-        if self.mark is not None:
-            self.release_store(self.mark)
-        self.before_return(end)
-        self.code.add(Jump("return", value=OK))
-
-    def begin_function(self) -> None:
-        """Code at the beginning of a back end's functions: none here."""
-
-    def before_return(self, end: End) -> None:
-        """Code of a back end before the caller may read the results: none here."""
+            self.body.copy(self.body.results[index], self.body.field(temporary), type)
+        if self.body.mark is not None:
+            self.body.release_store(self.body.mark)
+        self.body.before_return(end)
+        self.body.code.add(Jump("return", value=OK))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from staged.artifact import Parameter
-from staged.backends.c_family.body import ERROR_KIND, OK, literal_int
+from staged.backends.c_family.body import ERROR_KIND, FRAMES, OK, BodyEmitter, literal_int
 from staged.backends.c_family.code.printer import print_body
 from staged.backends.c_family.code.tree import (
     Assign,
@@ -26,10 +26,9 @@ from staged.backends.c_family.code.unused import drop_unused_locals, names_used
 from staged.backends.c_family.code.uses import functions_called
 from staged.backends.c_family.constants import ConstantInputs, emit_constant_table
 from staged.backends.c_family.expr import Expr, Literal, Name, Prefix, Variable, member, names_in
-from staged.backends.c_family.frames import FRAMES, field_origins, frame_text
+from staged.backends.c_family.frames import field_origins, frame_text
 from staged.backends.c_family.functions import CFunction, prototypes, stack_bytes, write_function, write_locals
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.iso_c import iso_c_form
 from staged.backends.c_family.support.library import render
@@ -110,7 +109,7 @@ class ProgramFile:
         self.support = ""
 
     def assemble(
-        self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
+        self, structure: BodyEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
         structure.need("host", "fail", "stop")
         includes, support = self.render_support(structure, kernels)
@@ -164,7 +163,7 @@ class ProgramFile:
             self.write_release(w)
         return str(w)
 
-    def write_constants(self, w: Writer, structure: StructureEmitter) -> None:
+    def write_constants(self, w: Writer, structure: BodyEmitter) -> None:
         rows = [
             (str(each.field(buffer)), buffer)
             for each in (*(made.structure for made in self.program.functions.values()), structure)
@@ -249,7 +248,7 @@ class ProgramFile:
             w.line()
         return str(w)
 
-    def render_support(self, structure: StructureEmitter, kernels: Sequence[KernelText]) -> tuple[tuple[str, ...], str]:
+    def render_support(self, structure: BodyEmitter, kernels: Sequence[KernelText]) -> tuple[tuple[str, ...], str]:
         """The includes and the text of the support functions that the program and these kernels use."""
         asked = structure.text.snippets.keys() - {"memcpy"}
         if self.program.machine.is_iso_c:
@@ -277,7 +276,7 @@ class ProgramFile:
             w.comment(f"{self.overview} `{self.program.name}`, near the end, calls them in the order of the program.")
         w.line()
 
-    def write_buffers(self, w: Writer, structure: StructureEmitter) -> None:
+    def write_buffers(self, w: Writer, structure: BodyEmitter) -> None:
         if not self.program.state:
             return
         w.section("sizes and buffers")
@@ -291,7 +290,7 @@ class ProgramFile:
                 w.line(f"{state.declaration:<{width}}  // {safe_comment(state.note)}")
 
     def add_first_values(
-        self, code: CodeBuilder, inner: Sequence[tuple[VariableRef, str]], structure: StructureEmitter
+        self, code: CodeBuilder, inner: Sequence[tuple[VariableRef, str]], structure: BodyEmitter
     ) -> None:
         """Reset the state of an earlier call, and initialise the program's own numeric Variables."""
         for made in self.program.functions.values():
@@ -305,7 +304,7 @@ class ProgramFile:
         """Add a back end's statements that precede the setup of buffers: none here."""
         return
 
-    def entry_body(self, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> list[Statement]:
+    def entry_body(self, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> list[Statement]:
         """The statements of the entry: what they find set up, then those of the program's ops."""
         code = CodeBuilder()
         if self.program.is_recursive:
@@ -332,7 +331,7 @@ class ProgramFile:
         self.add_first_values(code, late, structure)
         return [*code.body, *structure.code.body]
 
-    def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+    def write_entry(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
         body, own = head, ""
         if self.program.is_recursive:
@@ -403,9 +402,7 @@ def note_of(type: str, role: str, where: Position | None) -> str:
     return type + (f"  {role}" if role else "") + (f"  {where.short}  {where.text}" if where else "")
 
 
-def _sections(
-    kernels: Sequence[KernelText], structures: Sequence[StructureEmitter]
-) -> list[tuple[str, list[KernelText]]]:
+def _sections(kernels: Sequence[KernelText], structures: Sequence[BodyEmitter]) -> list[tuple[str, list[KernelText]]]:
     """Kernels by what they are for, in the order of first call within each section."""
     initial: set[str] = set()
     updates: set[str] = set()

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.calls import Signature
 from staged.backends.c_family.code.printer import print_body
 from staged.backends.c_family.code.tree import Declare, If, Jump, Statement, Unused
 from staged.backends.c_family.code.types import word
 from staged.backends.c_family.code.unused import drop_unused_locals, names_used
 from staged.backends.c_family.expr import Expr, Literal, Member, Name, Prefix, Variable, call, member
-from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import WIDTH, Names, Writer, broken, c_string, safe_comment
 from staged.ir.buffers import Buffer, Called, Plan
 from staged.ir.functions import callees, components, every_function, function_table, recursive_functions, result_types
@@ -37,7 +37,7 @@ class CFunction:
 
     signature: Signature
     plan: Plan
-    structure: StructureEmitter
+    structure: BodyEmitter
     offset: int
     """The offset of its buffers in the arena."""
     locals_type: str
@@ -137,7 +137,7 @@ def arena_offsets(
 # ---- text ---------------------------------------------------------------------------------------
 
 
-def place_values(structure: StructureEmitter, signature: Signature, plan: Plan) -> None:
+def place_values(structure: BodyEmitter, signature: Signature, plan: Plan) -> None:
     """Set the expressions by which the body accesses its parameters, results and locals."""
     for param, (_, name) in zip(signature.function.params, signature.params, strict=True):
         if not is_tensor(param):

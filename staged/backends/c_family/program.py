@@ -5,11 +5,13 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol, Self
 
 from staged.artifact import Artifact, Parameter, Site
+from staged.backends.c_family.body import BodyEmitter
+from staged.backends.c_family.calls import Signature
 from staged.backends.c_family.constants import ConstantInputs
 from staged.backends.c_family.expr import Cast, Expr, Field, Infix, Items, Literal, Member, Name, Prefix, member
 from staged.backends.c_family.file import ProgramFile, State, describe, note_of
@@ -32,7 +34,7 @@ from staged.backends.c_family.interface import (
 )
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.standalone.words import words_of_folder
-from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.c_family.structure import ControlFlow
 from staged.backends.c_family.writer import Names, Writer, c_identifier
 from staged.backends.contract import Emitted, Planner
 from staged.errors import located
@@ -64,7 +66,7 @@ class ProgramEmitter:
 
     backend = "native"
     language = "c"
-    structure_class: type[StructureEmitter] = StructureEmitter
+    body_class: type[BodyEmitter] = BodyEmitter
     reserve = RESERVE
     release_comment = "Gives back what loops without a bound have grown; call it before the arena goes."
 
@@ -159,18 +161,13 @@ class ProgramEmitter:
         self.name_buffers(structure)
         inner = self.declare_inner_scalars(structure)
         self.make_functions(called, table, plans, structure)
-        structure.signatures = {name: made.signature for name, made in self.functions.items()}
+        signatures = {name: made.signature for name, made in self.functions.items()}
         for name_, made in self.functions.items():
-            made.structure.signatures = structure.signatures
             if name_ in self.storing and not made.plan.handles.refer(returned_values(made.signature.function)):
                 made.structure.mark = made.structure.keep_store("kept")
             made.structure.begin_function()
-            made.structure.begin_frames(made.signature.function.block)
-            made.structure.block(made.signature.function.block)
-            made.structure.end(made.signature.function.block, None)
-        structure.begin_frames(self.function.block)
-        structure.block(self.function.block)
-        structure.end(self.function.block, None)
+            self.control_flow(made.structure, signatures).emit(made.signature.function)
+        self.control_flow(structure, signatures).emit(self.function)
         structures = [*(made.structure for made in self.functions.values()), structure]
         for each in structures:
             structure.text.snippets = each.text.snippets | structure.text.snippets
@@ -248,17 +245,22 @@ class ProgramEmitter:
         """The (result, operand) pairs of an op that may share a buffer."""
         return self.kernels[op].may_alias if op in self.kernels else ()
 
-    def new_structure(self, function: Function, plan: Plan) -> StructureEmitter:
-        structure = self.structure_class(
+    def new_structure(self, function: Function, plan: Plan) -> BodyEmitter:
+        structure = self.body_class(
             function, plan, self.kernels, self.names, self.call_kernel, self.site, self.check_nan
         )
         structure.frame_names = self.frame_names
         structure.frame_fields = self.frame_fields
         structure.storing = self.storing
+        structure.records = {record.name: record for record in self.function.frames}
         return structure
 
+    def control_flow(self, structure: BodyEmitter, signatures: Mapping[str, Signature]) -> ControlFlow:
+        """The emitter of the ops in a function's blocks."""
+        return ControlFlow(structure, signatures)
+
     def make_functions(
-        self, called: dict[str, Called], table: dict[str, Function], plans: dict[str, Plan], entry: StructureEmitter
+        self, called: dict[str, Called], table: dict[str, Function], plans: dict[str, Plan], entry: BodyEmitter
     ) -> None:
         """Signatures and emitters of the program's functions; `state` then has the fields they share with the entry."""
         self.offsets[CPU], self.buffers_bytes = arena_offsets(self.function, plans, self.plan)
@@ -293,7 +295,7 @@ class ProgramEmitter:
         """(C type, name) of what each function of the program takes first."""
         return (("const Buffers *", "m"),) if self.state else ()
 
-    def place_of_function(self, structure: StructureEmitter, plan: Plan) -> None:
+    def place_of_function(self, structure: BodyEmitter, plan: Plan) -> None:
         """Note the places of a function's values, for a back end, once each has one."""
 
     def buffer_state(self, buffer: Buffer, name: str, function: str = "") -> State:
@@ -308,19 +310,19 @@ class ProgramEmitter:
         assert device == CPU
         return BASE
 
-    def variable_place(self, variable: VariableRef, entry: StructureEmitter) -> Expr:
+    def variable_place(self, variable: VariableRef, entry: BodyEmitter) -> Expr:
         """The expression by which a function accesses an array Variable of the program."""
         if variable.outer:
             return Member(Member(Name("m"), "args"), entry.variable_fields[variable])
         return entry.variable_pointer(variable)
 
-    def scalar_place(self, variable: VariableRef, entry: StructureEmitter) -> Expr:
+    def scalar_place(self, variable: VariableRef, entry: BodyEmitter) -> Expr:
         """The expression by which a function accesses a number that is a Variable of the program."""
         if variable.outer:
             return Prefix("*", Member(Member(Name("m"), "args"), entry.variable_fields[variable]))
         return Prefix("*", Member(Name("m"), self.state_fields[variable]))
 
-    def add_state(self, entry: StructureEmitter, called: dict[str, Called], plans: dict[str, Plan]) -> None:
+    def add_state(self, entry: BodyEmitter, called: dict[str, Called], plans: dict[str, Plan]) -> None:
         """The fields of `Buffers`, with the values that the entry gives them."""
 
         def field(key: object, hint: str) -> str:
@@ -371,7 +373,7 @@ class ProgramEmitter:
 
     # ---- parameters ----
 
-    def declare_parameters(self, structure: StructureEmitter) -> dict[Value, str]:
+    def declare_parameters(self, structure: BodyEmitter) -> dict[Value, str]:
         function = self.function
         fields: dict[Value, str] = {}
         for index, param in enumerate(function.params):
@@ -400,7 +402,7 @@ class ProgramEmitter:
         self.input_fields = fields
         return fields
 
-    def name_buffers(self, structure: StructureEmitter) -> None:
+    def name_buffers(self, structure: BodyEmitter) -> None:
         """A field for every buffer: of `Buffers` for the arena's, of the arguments for the caller's."""
         names = self.state_names
         own = {"stack": self.is_recursive, "frames": self.uses_store, "scratch": self.scratch_bytes}
@@ -424,7 +426,7 @@ class ProgramEmitter:
         for stack in self.plan.stacks:
             structure.fields[stack] = names.fresh(stack.name)
 
-    def declare_inner_scalars(self, structure: StructureEmitter) -> list[tuple[VariableRef, str]]:
+    def declare_inner_scalars(self, structure: BodyEmitter) -> list[tuple[VariableRef, str]]:
         """Scalar Variables made in the program are C locals of its function."""
         inner = []
         for variable in self.function.variables:
@@ -436,7 +438,7 @@ class ProgramEmitter:
 
     # ---- calls of kernels ----
 
-    def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
+    def call_kernel(self, structure: BodyEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
         kernel: KernelText = self.kernels[op]
         arguments = [*inputs, *outputs]
         structure.need(*kernel.snippets)

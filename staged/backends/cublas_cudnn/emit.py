@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.code.uses import functions_called, is_unrolled
 from staged.backends.c_family.file import ProgramFile, State
 from staged.backends.c_family.functions import CFunction, write_locals
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.contract import Emitted, Planner
@@ -130,11 +130,11 @@ class CudaFile(ProgramFile):
         super().__init__(program)
         self.program: CudaProgram = program
 
-    def write_entry(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+    def write_entry(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         CudaEntry(self, self.program).write(w, structure, inner)
 
     def assemble(
-        self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
+        self, structure: BodyEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
         structure.need("host", "fail", "stop", *(("stack",) if self.program.stacks else ()))
         self.program.graphs.settle(self.program.graphs_offset(self.program.devices[0]))
@@ -201,7 +201,7 @@ class CudaFile(ProgramFile):
     def write_host_part(
         self,
         w: Writer,
-        structure: StructureEmitter,
+        structure: BodyEmitter,
         on_device: Sequence[GpuKernel],
         on_host: Sequence[KernelText],
         calls: Sequence[LibraryCall],
@@ -329,7 +329,7 @@ class CudaFile(ProgramFile):
                 w.line()
                 w.text(text)
 
-    def write_buffers(self, w: Writer, structure: StructureEmitter) -> None:
+    def write_buffers(self, w: Writer, structure: BodyEmitter) -> None:
         w.section("sizes and buffers")
         if self.program.scratch_bytes:
             w.line(f"enum {{ SCRATCH_BYTES = {self.program.scratch_bytes} }};  // workspace of the host's kernels")

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from staged.artifact import arrivals_field
-from staged.backends.c_family.body import LEAVE, OK
+from staged.backends.c_family.body import FRAMES as STORE
+from staged.backends.c_family.body import LEAVE, OK, BodyEmitter
 from staged.backends.c_family.code.printer import print_body
 from staged.backends.c_family.code.tree import (
     Assign,
@@ -37,9 +38,7 @@ from staged.backends.c_family.expr import (
     member,
 )
 from staged.backends.c_family.file import ProgramFile, State, add_no_error, add_shared_scalars, describe
-from staged.backends.c_family.frames import FRAMES as STORE
 from staged.backends.c_family.program import BASE, place_in
-from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DEVICE, STREAM
 from staged.backends.cublas_cudnn.functions import (
@@ -65,7 +64,7 @@ class CudaEntry:
         self.file = file
         self.program = program
 
-    def write(self, w: Writer, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+    def write(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
         base = Declare(Variable("base", BYTES), Cast(BYTES, Name("arena")))
         if not self.program.is_recursive:
@@ -146,7 +145,7 @@ class CudaEntry:
         code.add(Do(call("CUDA_CHECK", site, call("cudaSetDevice", self.program.devices[0].index)), note))
         code.add(Declare(Variable("gpu", DEVICE), place_in(BASE, "Device", self.program.device_offset())))
 
-    def body(self, structure: StructureEmitter, inner: list[tuple[VariableRef, str]]) -> list[Statement]:
+    def body(self, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> list[Statement]:
         """The buffers, what an earlier call may have left, and what the program does."""
         code = CodeBuilder()
         late = add_shared_scalars(code, self.program.state, inner)

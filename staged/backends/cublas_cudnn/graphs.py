@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.code.printer import print_body
 from staged.backends.c_family.code.tree import CodeBuilder, Declare, Statement
 from staged.backends.c_family.code.types import word
@@ -43,7 +44,6 @@ from staged.backends.c_family.expr import (
     substituted,
 )
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names, Writer
 from staged.backends.cublas_cudnn import graph_text
 from staged.backends.cublas_cudnn.device import STREAM, DevicePart
@@ -111,7 +111,7 @@ class Program(Protocol):
     def use_kernel(self, op: Op, kernel: KernelText) -> None:
         """Let an op be done by another kernel."""
 
-    def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None: ...
+    def call_kernel(self, structure: BodyEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None: ...
 
 
 class Graphs:
@@ -132,7 +132,7 @@ class Graphs:
 
     # ---- the loop ----
 
-    def write(self, structure: StructureEmitter, steps: Sequence[Step]) -> None:
+    def write(self, structure: BodyEmitter, steps: Sequence[Step]) -> None:
         """A run: `steps` are its calls, whose host's part has been written."""
         if not self.fit(steps):
             structure.code.comment(
@@ -226,7 +226,7 @@ class Graphs:
 
     # ---- one call ----
 
-    def write_step(self, structure: StructureEmitter, step: Step, iteration: Iteration | None) -> None:
+    def write_step(self, structure: BodyEmitter, step: Step, iteration: Iteration | None) -> None:
         """The lines of one call; with an `iteration`, such that it can be captured."""
         structure.where(step.where)
         if isinstance(step, CopyStep):
@@ -241,7 +241,7 @@ class Graphs:
             assert isinstance(kernel, LibraryCall)
             self.library(structure, iteration, step, kernel)
 
-    def launch(self, structure: StructureEmitter, iteration: Iteration, step: CallStep, kernel: GpuKernel) -> None:
+    def launch(self, structure: BodyEmitter, iteration: Iteration, step: CallStep, kernel: GpuKernel) -> None:
         """A kernel that finds what changes in the struct of its iteration."""
         arguments = [*step.inputs, *step.outputs]
         changing = changing_arguments(kernel, arguments)
@@ -258,7 +258,7 @@ class Graphs:
         count = len(step.inputs)
         self.program.call_kernel(structure, step.op, arguments[:count], arguments[count:])
 
-    def library(self, structure: StructureEmitter, iteration: Iteration, step: CallStep, kernel: LibraryCall) -> None:
+    def library(self, structure: BodyEmitter, iteration: Iteration, step: CallStep, kernel: LibraryCall) -> None:
         """A library's call: what is at a changing address is copied to a place that stays, and from there."""
         op, inputs, outputs = step.op, list(step.inputs), list(step.outputs)
         back: list[tuple[Expr, Expr, TensorType]] = []
@@ -317,7 +317,7 @@ class Graphs:
             *(iteration.address(c_type, value, hint) for value, hint in zip(values, ("alpha", "beta"), strict=True)),
         ]
 
-    def place(self, structure: StructureEmitter, iteration: Iteration, value: Value) -> Expr:
+    def place(self, structure: BodyEmitter, iteration: Iteration, value: Value) -> Expr:
         """The fixed place, in every iteration, of an array at a changing address, for libraries."""
         type = value.tensor
         name = self.program.state_names.fresh(f"{name_of(value) or 'array'}_of_turn")
@@ -339,7 +339,7 @@ class Graphs:
 
     def copy(
         self,
-        structure: StructureEmitter,
+        structure: BodyEmitter,
         iteration: Iteration | None,
         target: Expr,
         source: Expr,

@@ -5,17 +5,20 @@ Tested by `tests/backends/cublas_cudnn/test_programs.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Self
 
+from staged.backends.c_family.body import BodyEmitter
+from staged.backends.c_family.calls import Signature
 from staged.backends.c_family.expr import Expr, Place, call
 from staged.backends.c_family.file import ProgramFile
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import HEAD, ProgramEmitter, field_names
-from staged.backends.c_family.structure import StructureEmitter
+from staged.backends.c_family.structure import ControlFlow
 from staged.backends.contract import Emitted, Planner
+from staged.backends.cublas_cudnn.control_flow import CudaControlFlow
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.device import (
     STREAM,
@@ -50,7 +53,7 @@ from staged.backends.cublas_cudnn.peers import WORDS as PEER_WORDS
 from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.stacks import stacks_part
 from staged.backends.cublas_cudnn.staging import Stagings
-from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaStructureEmitter, FiniteChecks
+from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaBody, FiniteChecks
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.thread_kernels import begin_launch
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
@@ -66,7 +69,7 @@ class CudaProgram(ProgramEmitter):
 
     backend = "cublas_cudnn"
     language = "cuda"
-    structure_class = CudaStructureEmitter
+    body_class = CudaBody
     reserve = 8 << 20
     """CUDA and its libraries take more of the stack than kernels of the host."""
     release_comment = "Gives back what the program has on the device; call it before the arena goes."
@@ -98,8 +101,7 @@ class CudaProgram(ProgramEmitter):
         # In C++ a member may not have the name of a type that the struct uses.
         taken = set(self.frame_names.values())
         self.frame_fields = {record.name: field_names(record, taken) for record in function.frames}
-        self.records = {record.name: record for record in function.frames}
-        self.structures: list[CudaStructureEmitter] = []
+        self.structures: list[CudaBody] = []
         """The emitters of the program's functions, the entry's first."""
         self.sequence_texts = SequenceTexts()
         self.device_locals: dict[str, str] = {}
@@ -113,9 +115,9 @@ class CudaProgram(ProgramEmitter):
 
     # ---- launches ----
 
-    def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
+    def call_kernel(self, structure: BodyEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
         kernel = self.kernels[op]
-        assert isinstance(structure, CudaStructureEmitter)
+        assert isinstance(structure, CudaBody)
         structure.use(op.device)
         if isinstance(kernel, LibraryCall):
             self.call_library(structure, op, kernel, inputs, outputs)
@@ -137,7 +139,7 @@ class CudaProgram(ProgramEmitter):
         structure.check(op.where, call(self.launchers[kernel.name], "gpu", *inputs, *outputs))
 
     def call_thread_kernel(
-        self, structure: CudaStructureEmitter, op: Op, kernel: GpuKernel, inputs: list[Expr], outputs: list[Expr]
+        self, structure: CudaBody, op: Op, kernel: GpuKernel, inputs: list[Expr], outputs: list[Expr]
     ) -> None:
         """A launch of the user's, after what it writes has been put in its place with its old value."""
         arguments = begin_launch(structure, op, inputs, outputs)
@@ -149,7 +151,7 @@ class CudaProgram(ProgramEmitter):
         structure.check(op.where, call(self.launchers[kernel.name], "gpu", *sizes, *arguments))
 
     def call_library(
-        self, structure: CudaStructureEmitter, op: Op, kernel: LibraryCall, inputs: list[Expr], outputs: list[Expr]
+        self, structure: CudaBody, op: Op, kernel: LibraryCall, inputs: list[Expr], outputs: list[Expr]
     ) -> None:
         """A call of a library, after the first values of results that start from some have been put in place."""
         for result, operand in kernel.begins_as:
@@ -163,9 +165,9 @@ class CudaProgram(ProgramEmitter):
         """Let an op be done by another kernel."""
         self.kernels[op] = kernel
 
-    def new_structure(self, function: Function, plan: Plan) -> StructureEmitter:
+    def new_structure(self, function: Function, plan: Plan) -> BodyEmitter:
         structure = super().new_structure(function, plan)
-        assert isinstance(structure, CudaStructureEmitter)
+        assert isinstance(structure, CudaBody)
         self.structures.append(structure)
         structure.structures = self.structures
         structure.sequence_texts = self.sequence_texts
@@ -179,8 +181,11 @@ class CudaProgram(ProgramEmitter):
         structure.kernels_may_fail = self.kernels_may_fail
         structure.devices = self.devices
         structure.is_entry = function is self.function
-        structure.records = self.records
         return structure
+
+    def control_flow(self, structure: BodyEmitter, signatures: Mapping[str, Signature]) -> ControlFlow:
+        assert isinstance(structure, CudaBody)
+        return CudaControlFlow(structure, signatures)
 
     # ---- functions ----
 
@@ -190,8 +195,8 @@ class CudaProgram(ProgramEmitter):
         devices = "gpu" if len(self.devices) == 1 else DEVICES
         return (*host, ("Device *", devices), *((("const DeviceBuffers *", DEVICE_BUFFERS),) if on_device else ()))
 
-    def place_of_function(self, structure: StructureEmitter, plan: Plan) -> None:
-        assert isinstance(structure, CudaStructureEmitter)
+    def place_of_function(self, structure: BodyEmitter, plan: Plan) -> None:
+        assert isinstance(structure, CudaBody)
         for buffer in plan.buffers:
             if buffer.device != CPU and buffer in structure.places:
                 place = structure.places[buffer]

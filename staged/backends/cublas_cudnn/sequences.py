@@ -10,17 +10,9 @@ Tested by `tests/backends/cublas_cudnn/test_second_derivatives.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
 
-from staged.backends.c_family.body import signed
-from staged.backends.c_family.expr import Argument, Expr, Place, call
-from staged.backends.c_family.frames import FRAMES as STORE
 from staged.backends.cublas_cudnn.functions import FRAMES
-from staged.backends.gpu_family.structure import DeviceStructureEmitter
-from staged.ir.devices import value_devices
-from staged.ir.nodes import Op, Value
-from staged.ir.types import CPU, Device, DType, FrameType, SequenceType, TensorType
+from staged.ir.types import DType
 
 THREADS = 256
 MOST_BLOCKS = 1024
@@ -201,69 +193,3 @@ class SequenceTexts:
 def adder(dtype: DType) -> str:
     """The kernel that adds numbers of a dtype."""
     return f"add_{dtype}_kernel"
-
-
-class DeviceSequenceEmitter(DeviceStructureEmitter):
-    """Emits handles whose elements are on a device."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.sequence_texts = SequenceTexts()
-
-    @cached_property
-    def homes(self) -> dict[Value, Device]:
-        """The device of each value."""
-        return value_devices(self.function)
-
-    def home_of_elements(self, value: Value) -> Device:
-        """The device of the elements of a handle's innermost sequences; the host for frames."""
-        type = value.type
-        while isinstance(type, SequenceType):
-            type = type.element
-        return CPU if isinstance(type, FrameType) else self.homes.get(value, CPU)
-
-    @cached_property
-    def has_device_handles(self) -> bool:
-        """Return whether any handle has its elements on a device."""
-        return any(self.home_of_elements(value) != CPU for value in self.plan.handles.values)
-
-    def sequence_call(self, name: str, value: Value, *arguments: Argument) -> Expr:
-        device = self.home_of_elements(value)
-        assert isinstance(value.type, SequenceType)
-        is_outer = isinstance(value.type.element, SequenceType)
-        if device == CPU or (is_outer and name in ("make", "take")):
-            return super().sequence_call(name, value, *arguments)
-        self.need("sequence", "frames")
-        self.use(device)
-        self.sequence_texts.calls.add(name)
-        frames = (STORE,) if name in ("zeros", "copy") else ()
-        site = self.site_of(self.last_where)
-        return call(f"st_device_sequence_{name}", "gpu", "host", site, *frames, *arguments)
-
-    def slot(self, op: Op, result: Value, type: TensorType) -> Expr:
-        slot = super().slot(op, result, type)
-        if self.is_handle(result) and self.home_of_elements(result) != CPU:
-            return Place(slot, self.home_of_elements(result))
-        return slot
-
-    def add_numbers(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
-        device = self.homes.get(op.result, CPU)
-        if device == CPU:
-            super().add_numbers(op, target, source, type)
-            return
-        self.use(device)
-        self.sequence_texts.adds(type.dtype, nested=False)
-        add = call(f"launch_{adder(type.dtype)}", "gpu", target, source, signed(self.count(type)))
-        self.code.do("CUDA_CHECK", self.site_of(op.where), add)
-
-    def add_sequences(self, op: Op, target: Expr, source: Expr, type: SequenceType) -> None:
-        device = self.home_of_elements(op.result)
-        if device == CPU:
-            super().add_sequences(op, target, source, type)
-            return
-        depth, _, element = self.innermost(type)
-        assert isinstance(element, TensorType)
-        self.use(device)
-        self.sequence_texts.adds(element.dtype, nested=True)
-        given = "gpu", "host", self.site_of(op.where), target, source, depth, element.size
-        self.try_(call(f"st_device_sequence_add_{element.dtype}", *given))

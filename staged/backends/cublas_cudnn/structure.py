@@ -5,11 +5,12 @@ Tested by `tests/backends/cublas_cudnn/test_programs.py` and `tests/backends/cub
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from staged.backends.c_family.body import signed
+from staged.backends.c_family.body import BodyEmitter, signed
 from staged.backends.c_family.code.tree import Comment
 from staged.backends.c_family.code.types import BYTES, INDEX, word
 from staged.backends.c_family.expr import (
@@ -33,23 +34,22 @@ from staged.backends.cublas_cudnn.functions import (
     CALLS,
     FRAMES,
     has_device_fields,
-    is_device_array,
     maker_name,
     stores_in_use,
 )
 from staged.backends.cublas_cudnn.graphs import CallStep, CopyStep, Graphs, Step
 from staged.backends.cublas_cudnn.peers import DEVICES, device_field
-from staged.backends.cublas_cudnn.runs import is_call, runs_of
-from staged.backends.cublas_cudnn.sequences import DeviceSequenceEmitter
+from staged.backends.cublas_cudnn.runs import is_call
+from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.gpu_family.addresses import device_of
-from staged.backends.gpu_family.crossings import begin_copy
+from staged.backends.gpu_family.crossings import begin_copy, device_push
 from staged.ir.buffers import Buffer, Stack
+from staged.ir.devices import value_devices
 from staged.ir.names import name_of
-from staged.ir.nodes import Block, End, FrameRecord, Op, Value
-from staged.ir.storage import is_tensor, root_of
-from staged.ir.structure import CALL, COPY
-from staged.ir.types import CPU, Device, DType, FrameType, TensorType, dims_of
+from staged.ir.nodes import End, Op, Value
+from staged.ir.storage import root_of
+from staged.ir.types import CPU, Device, DType, FrameType, SequenceType, TensorType, dims_of
 from staged.source import Position
 
 DEVICE_BUFFERS = "d"
@@ -71,7 +71,7 @@ class FiniteChecks:
         return len(self.rows) - 1
 
 
-class CudaStructureEmitter(DeviceSequenceEmitter):
+class CudaBody(BodyEmitter):
     """Emits the body of one function of the host."""
 
     backend = "cublas_cudnn"
@@ -88,12 +88,12 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         self.is_entry = True
         self.locals_on_device = ""
         """The type of the struct of a call's arrays on the device; empty where it has none."""
-        self.structures: Sequence[CudaStructureEmitter] = ()
+        self.structures: Sequence[CudaBody] = ()
         """Those of all functions of the program."""
-        self.records: Mapping[str, FrameRecord] = {}
         self.calls_marks: dict[Device, Name] = {}
         """The mark in each device's store of open calls at the function's entry."""
         self.finite_checks = FiniteChecks()
+        self.sequence_texts = SequenceTexts()
         self.waits_later: set[Op] = set()
         """Copies to the host right before another one: the program waits for them together."""
         self.is_idle = False
@@ -132,37 +132,7 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         """The address of the struct of one of several devices."""
         return Prefix("&", Index(Name(DEVICES), Literal(str(self.devices.index(device)))))
 
-    def op(self, op: Op, block: Block) -> None:
-        self.is_idle = False
-        super().op(op, block)
-        if op.blocks and not op.declared.is_opaque or op.declared is CALL:
-            self.current = None
-        if op.declared is not COPY:
-            self.is_idle = False  # it may have waited on one of its ways only
-
     # ---- runs of a loop's iteration ----
-
-    def block(self, block: Block) -> None:
-        """The ops of a block. A run that reaches its end takes what the end copies, too."""
-        self.current = None  # it may be reached in several ways
-        following = zip(block.ops, block.ops[1:], strict=False)
-        self.waits_later |= {
-            op for op, later in following if (source := _comes_from(op)) and source == _comes_from(later)
-        }
-        runs = runs_of(block, self.kernels, self.plan) if self.graphs is not None and self.c_loops else []
-        starts, stops = {run.start for run in runs}, {run.stop for run in runs}
-        for number, op in enumerate(block.ops):
-            if number in stops:
-                self.settle()
-            if number in starts:
-                self.steps = []
-            self.op(op, block)
-
-    def end(self, block: Block, owner: Op | None) -> None:
-        if block.end.kind != "yield":
-            self.settle()
-        super().end(block, owner)
-        self.settle()
 
     def settle(self) -> None:
         """Write the calls of a run, all of its host's part being written."""
@@ -189,6 +159,13 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
     def check(self, where: Position | None, checked: Expr) -> None:
         """A checked CUDA call."""
         self.code.do("CUDA_CHECK", self.site_of(where), checked, breaks_lines=True)
+
+    def pushed(self, stack: Stack, source: Expr, item_bytes: Expr, type: TensorType) -> Expr:
+        if stack.device == CPU:
+            return super().pushed(stack, source, item_bytes, type)
+        self.settle()
+        self.use(stack.device)
+        return device_push(self, stack, source, item_bytes, type)
 
     def wait(self, op: Op | End) -> None:
         """Let the device finish what it has been given; the program stops if a kernel must not go on."""
@@ -319,31 +296,26 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
 
     # ---- frames ----
 
-    def begin_frames(self, block: Block) -> None:
-        super().begin_frames(block)
-        for buffer in self.plan.fields.values():
-            if buffer.device != CPU:
-                self.places[buffer] = Place(self.places[buffer], buffer.device)
+    @cached_property
+    def homes(self) -> dict[Value, Device]:
+        """The device of each value."""
+        return value_devices(self.function)
 
-    def push_frame(self, op: Op) -> Expr:
-        self.need("frames")
+    def home_of_elements(self, value: Value) -> Device:
+        """The device of the elements of a handle's innermost sequences; the host for frames."""
+        type = value.type
+        while isinstance(type, SequenceType):
+            type = type.element
+        return CPU if isinstance(type, FrameType) else self.homes.get(value, CPU)
+
+    @cached_property
+    def has_device_handles(self) -> bool:
+        """Return whether any handle has its elements on a device."""
+        return any(self.home_of_elements(value) != CPU for value in self.plan.handles.values)
+
+    def new_frame(self, record: str) -> Expr:
         self.current = None
-        type = op.result.type
-        assert isinstance(type, FrameType)
-        given = "gpu" if len(self.devices) == 1 else DEVICES
-        return self.new_frame(op, call(maker_name(self.frame_names[type.name]), "m", given, "host"))
-
-    def saved_field(self, op: Op, number: int, frame: Expr) -> Expr:
-        field, type = super().saved_field(op, number, frame), op.result.type
-        assert isinstance(type, FrameType)
-        record = self.records[type.name]
-        return Place(field, record.device(number)) if is_device_array(record, number) else field
-
-    def emit_frame_load(self, op: Op) -> None:
-        super().emit_frame_load(op)
-        for value, device in zip(op.results, op.attrs.get("devices", ()), strict=False):
-            if device != CPU and is_tensor(value):
-                self.pointers[value] = Place(self.pointers[value], device)
+        return call(maker_name(record), "m", "gpu" if len(self.devices) == 1 else DEVICES, "host")
 
     @property
     def keeps_on_device(self) -> bool:
@@ -362,11 +334,3 @@ class CudaStructureEmitter(DeviceSequenceEmitter):
         super().release_store(mark)
         for store, name in self.device_marks.get(mark, ()):
             self.code.do("st_frames_release", store, name)
-
-
-def _comes_from(op: Op) -> Device | None:
-    """The device of which an op is a copy to the host, of something that has elements."""
-    if op.declared is not COPY or op.device != CPU or not op.operands[0].tensor.size:
-        return None
-    source: Device = op.attrs["source"]
-    return source

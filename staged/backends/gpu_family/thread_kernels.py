@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.code import tree
 from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import CodeBuilder, Declare, Function, Parameter, Unused
@@ -28,7 +29,6 @@ from staged.backends.c_family.code.types import INDEX, Space, pointer, scalar
 from staged.backends.c_family.code.uses import mentioned
 from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Literal, Variable
 from staged.backends.c_family.kernel_text import Site
-from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names
 from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.kernel_text import GpuKernel
@@ -88,7 +88,7 @@ class ThreadKernels:
         return replace(made, may_alias=tuple(enumerate(kernel.written)))
 
 
-def begin_launch(structure: StructureEmitter, op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> list[Expr]:
+def begin_launch(structure: BodyEmitter, op: Op, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> list[Expr]:
     """Put what a launch of the user's writes in its place with its old value. The arguments of the kernel: what it
     takes with results in the place of what it writes, then sizes.
     """

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from staged.backends.c_family.body import LEAVE, OK
+from staged.backends.c_family.body import LEAVE, OK, BodyEmitter
 from staged.backends.c_family.code.tree import CodeBuilder, Declare, If
 from staged.backends.c_family.code.types import BYTES, Space, pointer, word
 from staged.backends.c_family.expr import Cast, Infix, Junction, Name, Prefix, Variable, call, member
 from staged.backends.c_family.file import ProgramFile, add_no_error
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import HEAD, place_in
-from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.contract import Emitted, Planner
 from staged.backends.gpu_family.failures import DECLARATIONS as HOST_DECLARATIONS
@@ -121,7 +120,7 @@ class OpenClFile(ProgramFile):
         self.program: OpenClProgram = program
 
     def assemble(
-        self, structure: StructureEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
+        self, structure: BodyEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
         return super().assemble(structure, [each for each in kernels if not isinstance(each, GpuKernel)], inner)
 

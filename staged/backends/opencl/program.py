@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.expr import Expr, Items, argument, call, member
 from staged.backends.c_family.kernel_library import KernelLibrary
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import ProgramEmitter
-from staged.backends.c_family.structure import StructureEmitter
 from staged.backends.c_family.writer import Names
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.kernels import NestKernels
 from staged.backends.gpu_family.thread_kernels import ThreadKernels, begin_launch
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU
-from staged.backends.opencl.structure import OpenClStructure
+from staged.backends.opencl.structure import OpenClBody
 from staged.ir.buffers import DEVICE_ALIGNMENT, Plan, aligned
 from staged.ir.convolutions import contraction_nest
 from staged.ir.declaration import prims
@@ -61,7 +61,7 @@ class OpenClProgram(ProgramEmitter):
 
     backend = "opencl"
     language = "opencl"
-    structure_class = OpenClStructure
+    body_class = OpenClBody
     release_comment = "Gives back what the program has on the device; call it before the arena goes."
 
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
@@ -78,12 +78,12 @@ class OpenClProgram(ProgramEmitter):
 
     # ---- launches ----
 
-    def call_kernel(self, structure: StructureEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
+    def call_kernel(self, structure: BodyEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
         kernel = self.kernels[op]
         if not isinstance(kernel, GpuKernel):
             super().call_kernel(structure, op, inputs, outputs)
             return
-        assert isinstance(structure, OpenClStructure)
+        assert isinstance(structure, OpenClBody)
         arguments = [*inputs, *outputs]
         if kernel.launch is None:  # the user's
             given = begin_launch(structure, op, inputs, outputs)
@@ -100,10 +100,10 @@ class OpenClProgram(ProgramEmitter):
 
     # ---- what the program has on the device ----
 
-    def new_structure(self, function: Function, plan: Plan) -> StructureEmitter:
+    def new_structure(self, function: Function, plan: Plan) -> BodyEmitter:
         structure = super().new_structure(function, plan)
         structure.local_names.used |= {"gpu", "m"}
-        assert isinstance(structure, OpenClStructure)
+        assert isinstance(structure, OpenClBody)
         structure.kernels_may_fail = self.kernels_may_fail
         return structure
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.code.types import word
 from staged.backends.c_family.expr import Expr, Place, Prefix, call, member
 from staged.backends.gpu_family.addresses import device_of
-from staged.backends.gpu_family.crossings import begin_copy
-from staged.backends.gpu_family.structure import DeviceStructureEmitter
+from staged.backends.gpu_family.crossings import begin_copy, device_push
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import End, Op, Value
 from staged.ir.types import CPU, TensorType
@@ -20,7 +20,7 @@ from staged.source import Position
 DEVICE = member("gpu", "device")
 
 
-class OpenClStructure(DeviceStructureEmitter):
+class OpenClBody(BodyEmitter):
     """Emits the body of one function of the host."""
 
     backend = "opencl"
@@ -69,6 +69,11 @@ class OpenClStructure(DeviceStructureEmitter):
             is_finite = self.local("is_finite", word("bool"), self.finite_check(result, made, pointer))
             self.check(self.last_where, call("st_ocl_unmap", DEVICE, pointer))
             self.leave_if(Prefix("!", is_finite))
+
+    def pushed(self, stack: Stack, source: Expr, item_bytes: Expr, type: TensorType) -> Expr:
+        if stack.device == CPU:
+            return super().pushed(stack, source, item_bytes, type)
+        return device_push(self, stack, source, item_bytes, type)
 
     def before_return(self, end: End) -> None:
         self.check(end.where, call("st_ocl_finish", DEVICE))
