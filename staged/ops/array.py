@@ -276,8 +276,8 @@ def static_hint(*values: Any) -> str:
 
 
 HASH_HINT = (
-    "keys of dicts and members of sets must be known while staging: use an array, with integers as indices: `table[i]`; "
-    "or choose by `if` and `elif`"
+    "keys of dicts and members of sets must be known while staging: use an array, with integers as indices: "
+    "`table[i]`; or choose by `if` and `elif`"
 )
 _FAR = 50
 """Ops behind a value that are looked through for arguments: a size is near them."""
