@@ -13,7 +13,7 @@ from staged.ir.types import TensorType, bool_, f32, f64, i32, i64, shape_text
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, axis_of, broadcast, broadcast_shapes, dtype_error, promoted, shape_error
+from staged.ops.promote import as_array, axis_of, broadcast, broadcast_shapes, promoted, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import sum_
 from staged.ops.shape import expand_dims, moveaxis, reshape, squeeze
@@ -204,13 +204,3 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
         reshape(left, (_product(outer_left, left), inner)), reshape(right, (inner, _product(outer_right, right)))
     )
     return reshape(flat, (*outer_left, *outer_right))
-
-
-def check_floats(name: str, *arrays: Array) -> None:
-    """Raise DTypeError where an array is not of floats."""
-    if any(not array.dtype.is_float for array in arrays):
-        raise dtype_error(
-            f"{name} takes floats, got {', '.join(str(array.type) for array in arrays)}",
-            *arrays,
-            hint="cast it: `st.astype(x, st.f32)`",
-        )

@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from staged.ir.declaration import Declaration, declare
 from staged.ir.nodes import PURE, Attrs, Effect
 from staged.ir.types import DType, Extent, TensorType, Type, f32, f64
@@ -146,8 +144,3 @@ def primitive(**fields: Any) -> Primitive:
         fields.setdefault("shift", same_attrs)
     declared = PRIMITIVES[fields["name"]] = declare(Primitive(**fields))
     return declared
-
-
-def as_numpy(value: Any, dtype: DType) -> np.ndarray[Any, Any]:
-    """A NumPy array of our dtype, for reference implementations."""
-    return np.asarray(value, dtype=dtype.numpy)

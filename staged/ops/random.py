@@ -175,7 +175,6 @@ def _infer_permutation(seed: TensorType, stream: TensorType, counter: TensorType
 
 
 _KEY = (np.array(7, np.int64), np.array(2, np.int64), np.array(5, np.int64))
-_KEY_TYPES = (TensorType(i64),) * 3
 _BAD_KEY = (TensorType(i64), TensorType(i32), TensorType(i64))
 _WHY = "random draws do not depend on floats"
 
