@@ -90,7 +90,7 @@ def where(condition: Any, a: Any, b: Any) -> Array:
     test = as_array(condition)
     if not test.dtype.is_bool:
         raise dtype_error(f"where needs a bool condition, got {test.type}", test, hint="compare: `x > 0`")
-    left, right = promoted(a, b, name="where")
+    left, right = promoted(a, b)
     shape = broadcast_shapes(test.shape, left.shape, right.shape)
     return select(broadcast(test, shape), *together(broadcast(left, shape), broadcast(right, shape), name="where"))
 

@@ -26,9 +26,9 @@ from staged.ops.shape import reshape
 from staged.ops.source import zeros_like
 
 
-def as_float(x: Any, name: str) -> Array:
-    """The operand of function `name` as an array of floats."""
-    (array,) = promoted(x, name=name, floats=True)
+def as_float(x: Any) -> Array:
+    """`x` as an array of floats."""
+    (array,) = promoted(x, floats=True)
     return array
 
 
@@ -51,7 +51,7 @@ def relu(x: Any) -> Array:
 @public("leaky_relu")
 def leaky_relu(x: Any, negative_slope: float = 0.01) -> Array:
     """x where x > 0, `negative_slope * x` elsewhere. torch `nn.functional.leaky_relu`."""
-    array = as_float(x, "leaky_relu")
+    array = as_float(x)
     return where(array > 0, array, array * negative_slope)
 
 
@@ -64,13 +64,13 @@ def _sigmoid(x: Array) -> Array:
 @public("sigmoid", method=True)
 def sigmoid(x: Any) -> Array:
     """1 / (1 + exp(-x)), element by element; no overflow for any x."""
-    return _sigmoid(as_float(x, "sigmoid"))[0]
+    return _sigmoid(as_float(x))[0]
 
 
 @public("log_sigmoid")
 def log_sigmoid(x: Any) -> Array:
     """log(sigmoid(x)), accurate for any x: -log(1 + exp(-x))."""
-    return -softplus(-as_float(x, "log_sigmoid"))
+    return -softplus(-as_float(x))
 
 
 @composite("softplus", slopes=[lambda t, y, x: t * sigmoid(x)], harmless=True, samples=[Sample(((4, 5),))])
@@ -81,7 +81,7 @@ def _softplus(x: Array) -> Array:
 @public("softplus")
 def softplus(x: Any) -> Array:
     """log(1 + exp(x)), element by element; no overflow for any finite x."""
-    return _softplus(as_float(x, "softplus"))[0]
+    return _softplus(as_float(x))[0]
 
 
 def _silu_slope(t: Array, y: Array, x: Array) -> Array:
@@ -97,7 +97,7 @@ def _silu(x: Array) -> Array:
 @public("silu")
 def silu(x: Any) -> Array:
     """x * sigmoid(x). Source: Elfwing, Uchibe and Doya, 2018 (also known as swish)."""
-    return _silu(as_float(x, "silu"))[0]
+    return _silu(as_float(x))[0]
 
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -130,13 +130,13 @@ def gelu(x: Any, approximate: str = "none") -> Array:
     """
     if approximate not in ("none", "tanh"):
         raise shape_error(f'gelu: approximate is "none" or "tanh", got {approximate!r}')
-    return _gelu(as_float(x, "gelu"), approximate=approximate)[0]
+    return _gelu(as_float(x), approximate=approximate)[0]
 
 
 @public("elu")
 def elu(x: Any, alpha: float = 1.0) -> Array:
     """x where x > 0, alpha * (exp(x) - 1) elsewhere. Source: Clevert, Unterthiner and Hochreiter, 2016."""
-    array = as_float(x, "elu")
+    array = as_float(x)
     # The exponential sees no positive x: an inf that is not chosen would still make the gradient NaN.
     return where(array > 0, array, alpha * expm1(where(array > 0, 0.0, array)))
 
@@ -164,7 +164,7 @@ def _softmax(x: Array, *, axis: int) -> Array:
 @public("softmax", method=True)
 def softmax(x: Any, axis: int = -1) -> Array:
     """exp(x) / sum(exp(x)) along `axis`. The maximum is subtracted first, so large finite inputs do not overflow."""
-    array = as_float(x, "softmax")
+    array = as_float(x)
     return _softmax(array, axis=axis_of(axis, array.ndim, "softmax"))[0]
 
 
@@ -192,7 +192,7 @@ def _log_softmax(x: Array, *, axis: int) -> Array:
 @public("log_softmax", method=True)
 def log_softmax(x: Any, axis: int = -1) -> Array:
     """log(softmax(x)) along `axis`, without taking the logarithm of a rounded-off probability."""
-    array = as_float(x, "log_softmax")
+    array = as_float(x)
     return _log_softmax(array, axis=axis_of(axis, array.ndim, "log_softmax"))[0]
 
 
@@ -236,7 +236,7 @@ def _logsumexp(x: Array, *, axes: tuple[int, ...]) -> Array:
 @public("logsumexp", method=True)
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """log(sum(exp(x))) over `axis`, without overflow; -inf if all elements are -inf."""
-    array = as_float(x, "logsumexp")
+    array = as_float(x)
     axes = axes_of(axis, array.ndim, "logsumexp")
     if not axes:
         return array
@@ -254,7 +254,7 @@ def dropout(x: Any, p: Any = 0.5, training: Any = True, *, generator: Any = None
     `training` may be a staged bool: then both are in the program. The mask comes from `generator`, by default
     that of the thread. Source: Srivastava et al., Dropout, 2014.
     """
-    array = as_float(x, "dropout")
+    array = as_float(x)
     p = float(p) if isinstance(p, np.generic) else p
     if is_number(p) and not 0 <= p <= 1:
         raise shape_error(f"dropout: a probability is between 0 and 1, got {p}")

@@ -102,7 +102,7 @@ def matmul(a: Any, b: Any) -> Array:
     Shapes: (..., m, k) @ (..., k, n) -> (..., m, n); leading axes broadcast, dtypes promote. A vector on the left is a
     row, on the right a column, and that axis is dropped from the result. Raises ShapeError where inner sizes differ.
     """
-    left, right = promoted(a, b, name="matmul")
+    left, right = promoted(a, b)
     if not left.ndim or not right.ndim:
         raise shape_error(
             f"matmul needs arrays, got {left.type} @ {right.type}", left, right, hint="use `*` to multiply by a number"
@@ -184,7 +184,7 @@ def vecdot(a: Any, b: Any, axis: int = -1) -> Array:
 @public("tensordot")
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
     """Sums of products over pairs of axes, or over the last and first `axes` of them. Array API `tensordot`."""
-    left, right = promoted(a, b, name="tensordot")
+    left, right = promoted(a, b)
     if isinstance(axes, int):
         if axes > min(left.ndim, right.ndim):
             raise shape_error(f"tensordot: there are no {axes} axes in {left.type} and {right.type}", left, right)

@@ -281,7 +281,7 @@ def conv2d(
     `padding` is an int, a pair, "valid" (none) or "same" (the size stays; stride 1). Raises ShapeError where channels
     do not fit or the kernel is larger than the padded input, DTypeError for integers.
     """
-    image, w = promoted(x, weight, name="conv2d")
+    image, w = promoted(x, weight)
     batched = image.ndim == 4
     if image.ndim == 3:
         image = reshape(image, (1, *image.shape))
@@ -341,7 +341,7 @@ def conv1d(
 
     Shapes: x (N, C, L) or (C, L); weight (O, C / groups, K); bias (O,); result (N, O, OL).
     """
-    line, w = promoted(x, weight, name="conv1d")
+    line, w = promoted(x, weight)
     _check_line("conv1d", line, w)
     edge = padding if isinstance(padding, str) else (0, single(padding, "padding"))
     y = conv2d(
@@ -373,7 +373,7 @@ def conv_transpose2d(
     OH = (H - 1) * stride - 2 padding + dilation * (kH - 1) + output_padding + 1. Raises ShapeError where sizes do not
     fit, or `output_padding` is not below the stride.
     """
-    image, w = promoted(x, weight, name="conv_transpose2d")
+    image, w = promoted(x, weight)
     if image.ndim not in (3, 4) or w.ndim != 4 or image.shape[-3] != w.shape[0]:
         raise shape_error(
             f"conv_transpose2d does not fit {image.type} and a weight {w.type}",

@@ -191,7 +191,7 @@ def ctc_loss(
     Source: Graves, Fernandez, Gomez and Schmidhuber, 2006.
     """
     check_reduction("ctc_loss", reduction)
-    scores, texts = as_float(log_probs, "ctc_loss"), as_array(targets)
+    scores, texts = as_float(log_probs), as_array(targets)
     lengths = [as_array(input_lengths), as_array(target_lengths)]
     alone = scores.ndim == 2
     if alone and texts.ndim == 1:

@@ -139,7 +139,7 @@ def _unary(
     )
 
     def function(x: Any) -> Array:
-        (array,) = promoted(x, name=name, floats=kinds == FLOATS)
+        (array,) = promoted(x, floats=kinds == FLOATS)
         return bind(op, [array])
 
     function.__doc__ = doc
@@ -525,7 +525,7 @@ def pow_(a: Any, b: Any) -> Array:
     if not is_number(power) or isinstance(power, bool) or not isinstance(base, Array) or base.dtype.is_bool:
         return _general_power(base, power)
     if (isinstance(power, float) or power < 0) and not base.dtype.is_float:
-        (base,) = promoted(base, name="pow", floats=True)  # before a product of integers could leave their range
+        (base,) = promoted(base, floats=True)  # before a product of integers could leave their range
     if power == 0:
         return broadcast(cast(as_array(1), base.dtype, base.type.weak), base.shape)
     if power == 1:

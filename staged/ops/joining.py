@@ -98,7 +98,7 @@ def _joined(arrays: Sequence[Any], name: str) -> list[Array]:
     arrays = list(arrays)
     if not arrays:
         raise shape_error(f"{name} needs at least one array")
-    return promoted(*arrays, name=name)
+    return promoted(*arrays)
 
 
 @public("concat", numpy=("concatenate",))

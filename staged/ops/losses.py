@@ -144,7 +144,7 @@ def cross_entropy(
     Learning, section 6.2.2.3.
     """
     check_reduction("cross_entropy", reduction)
-    scores, targets = as_float(logits, "cross_entropy"), as_array(labels)
+    scores, targets = as_float(logits), as_array(labels)
     _check_labels("cross_entropy", scores, targets)
     if is_number(label_smoothing) and not 0.0 <= label_smoothing <= 1.0:
         raise shape_error(f"cross_entropy: label_smoothing is between 0 and 1, got {label_smoothing}")
@@ -208,7 +208,7 @@ def nll_loss(
     `weight` and `ignore_index` as in `cross_entropy`. A label out of range stops the program when it runs.
     """
     check_reduction("nll_loss", reduction)
-    scores, targets = as_float(log_probs, "nll_loss"), as_array(labels)
+    scores, targets = as_float(log_probs), as_array(labels)
     _check_labels("nll_loss", scores, targets)
     if weight is None and ignore_index is None:
         return _nll_loss(scores, targets, reduction=reduction)[0]

@@ -112,7 +112,7 @@ def layer_norm(x: Any, normalized_shape: Any = None, weight: Any = None, bias: A
     Shapes: x (..., *normalized_shape); weight and bias normalized_shape; by default the last axis alone.
     Source: Ba, Kiros and Hinton, Layer normalization, 2016.
     """
-    array = as_float(x, "layer_norm")
+    array = as_float(x)
     shape, axes = _last_axes("layer_norm", array, normalized_shape)
     affine, parts = _affine("layer_norm", array, shape, weight, bias)
     return _layer_norm(array, *affine, axes=axes, eps=eps, parts=parts)[0]
@@ -159,7 +159,7 @@ def rms_norm(x: Any, normalized_shape: Any = None, weight: Any = None, eps: floa
     Shapes as in `layer_norm`; `eps` defaults to the dtype's machine epsilon.
     Source: Zhang and Sennrich, Root mean square layer normalization, 2019.
     """
-    array = as_float(x, "rms_norm")
+    array = as_float(x)
     shape, axes = _last_axes("rms_norm", array, normalized_shape)
     affine, _ = _affine("rms_norm", array, shape, weight, None)
     small = float(np.finfo(array.dtype.numpy).eps) if eps is None else eps
@@ -251,7 +251,7 @@ def batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None
     Shapes: x (N, C, ...); the others (C,). torch `nn.functional.batch_norm` with `training=False`; `nn.BatchNorm2d`
     keeps the statistics. Source: Ioffe and Szegedy, Batch normalization, 2015.
     """
-    array = as_float(x, "batch_norm")
+    array = as_float(x)
     check_known("batch_norm", "eps", eps)
     check_argument(eps >= 0, f"batch_norm: eps is at least 0, got {eps}")
     shape = _channels("batch_norm", array)
@@ -276,7 +276,7 @@ def batch_norm_training(
     gradient goes through the statistics. Raises ShapeError where a channel has one element: it has no variance. Source:
     Ioffe and Szegedy, Batch normalization, 2015.
     """
-    array = as_float(x, "batch_norm_training")
+    array = as_float(x)
     check_known("batch_norm_training", "eps", eps)
     check_argument(eps > 0, f"batch_norm_training: eps is above 0, got {eps}")
     shape = _channels("batch_norm_training", array)
@@ -305,7 +305,7 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
     Shapes: x (N, C, ...), C a multiple of `num_groups`; weight and bias (C,).
     Source: Wu and He, Group normalization, 2018.
     """
-    array = as_float(x, "group_norm")
+    array = as_float(x)
     return _group_norm("group_norm", array, num_groups, weight, bias, eps)
 
 
@@ -330,7 +330,7 @@ def instance_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 
     Shapes: x (N, C, ...) with more than one element per channel; weight and bias (C,).
     Source: Ulyanov, Vedaldi and Lempitsky, Instance normalization, 2016.
     """
-    array = as_float(x, "instance_norm")
+    array = as_float(x)
     (channels,) = _channels("instance_norm", array)
     if _is_single(array, range(2, array.ndim)):
         raise shape_error(
@@ -349,7 +349,7 @@ def normalize(x: Any, p: float = 2.0, axis: int | None = None, eps: float = 1e-1
     """x divided by its p-norm along `axis` (by default 1, or the only one), at least `eps`. torch
     `nn.functional.normalize`.
     """
-    array = as_float(x, "normalize")
+    array = as_float(x)
     if axis is None:
         axis = 0 if array.ndim == 1 else 1
     return array / maximum(norm(array, p, axis, keepdims=True), eps)
@@ -363,7 +363,7 @@ def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Ar
     the elements that are not 0, any other number p is sum(abs(x)^p)^(1/p). Derivatives follow torch: 0 at 0, ties share
     evenly.
     """
-    array = as_float(x, "norm")
+    array = as_float(x)
     if not is_number(ord):
         raise shape_error(f"norm: ord is a number known while staging, got {ord!r}", hint="1, 2, float('inf')")
     if ord == 0:

@@ -307,7 +307,7 @@ def avg_pool2d(
     Shapes: x (N, C, H, W) or (C, H, W). Padding counts as zeros, or not at all without `count_include_pad`; the part of
     a `ceil_mode` window past the edge never counts. Integers become f32.
     """
-    (array,) = promoted(x, name="avg_pool2d", floats=True)
+    (array,) = promoted(x, floats=True)
     attrs = _attrs(kernel_size, stride, padding)
     image = _images("avg_pool2d", array)
     whole = _longer(image, attrs, 0.0) if ceil_mode else image
@@ -351,7 +351,7 @@ def adaptive_avg_pool2d(x: Any, output_size: Any) -> Array:
     Shapes: x (N, C, H, W) or (C, H, W) to (N, C, *output_size); None in a pair keeps that extent. Window i begins at
     floor(i * H / OH) and ends before ceil((i + 1) * H / OH).
     """
-    (array,) = promoted(x, name="adaptive_avg_pool2d", floats=True)
+    (array,) = promoted(x, floats=True)
     image = _images("adaptive_avg_pool2d", array)
     given, wanted = _sizes("adaptive_avg_pool2d", image, output_size)
     if wanted == (1, 1):

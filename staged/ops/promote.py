@@ -405,7 +405,7 @@ def broadcast(x: Array, shape: Shape) -> Array:
 # ---- both -----------------------------------------------------------------------------------------
 
 
-def promoted(*operands: Any, name: str, floats: bool = False) -> list[Array]:
+def promoted(*operands: Any, floats: bool = False) -> list[Array]:
     """The operands as handles of one dtype, each with its own shape. `floats`: integers become the default float."""
     arrays = [operand if type(operand) in _AS_THEY_ARE else handle(operand) for operand in operands]
     types = [array.type if type(array) is StagedArray else type_of(array) for array in arrays]

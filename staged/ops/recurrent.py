@@ -303,7 +303,7 @@ def _operands(
     name: str, x: Any, states: Sequence[Any], w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, gates: int
 ) -> list[Array]:
     """x, the states, the weights and the biases as arrays of one dtype; errors where they do not fit together."""
-    sequence = as_float(x, name)
+    sequence = as_float(x)
     input_weight, state_weight = as_array(w_ih), as_array(w_hh)
     if sequence.ndim != 3:
         raise shape_error(

@@ -450,7 +450,7 @@ def freedom_of(x: Array, axes: Sequence[int], dtype: DType, correction: float) -
 @public("mean", method=True)
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """The mean over `axis` (None: all of them, an int or a tuple); integers give f32. Array API `mean`."""
-    (array,) = promoted(x, name="mean", floats=True)
+    (array,) = promoted(x, floats=True)
     axes = axes_of(axis, array.ndim, "mean")
     total = _apply(_sum_op, array, axes, keepdims)
     return divide(total, extent_of(array, axes, array.dtype)) if axes else total
@@ -463,7 +463,7 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
     `correction=0` divides by n (NumPy's default), 1 gives the unbiased estimate (torch's default); n - correction is at
     least 0, so that too few elements give inf or NaN. Computed in two passes, without cancellation for data far from 0.
     """
-    (array,) = promoted(x, name="var", floats=True)
+    (array,) = promoted(x, floats=True)
     axes = axes_of(axis, array.ndim, "var")
     centred = array - mean(array, axes, keepdims=True) if axes else array - array
     total = _apply(_sum_op, square(centred), axes, keepdims)

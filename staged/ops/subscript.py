@@ -335,7 +335,7 @@ def _value_for(x: Array, value: Any, shape: Shape) -> Array:
             raise dtype_error(f"cannot write floats into {x.type}", x, hint="cast the array or the numbers")
         new = filled(new, x.dtype)
     if new.dtype is not x.dtype:
-        (joined, _) = promoted(new, x, name="assignment")
+        (joined, _) = promoted(new, x)
         if joined.dtype is not x.dtype and not new.type.weak:
             cast_it = f"`st.astype(v, st.{x.dtype})`"
             name = (x.value.hint if isinstance(x, StagedArray) else "") or "the array"

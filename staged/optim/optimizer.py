@@ -223,7 +223,7 @@ class Optimizer:
             if entry and entry.keys() != known.keys():
                 self._refuse(f"keeps {sorted(known)} for a parameter, the state_dict has {sorted(entry)}")
             for name, variables in known.items():
-                writes.append((variables[index], self._fitting(name, index, entry.get(name), variables[index])))
+                writes.append((variables[index], self._fitting(name, entry.get(name), variables[index])))
         if self.steps is not None:
             writes.append((self.steps, self._count(counts)))
         places: list[tuple[dict[str, Any], str, Any]] = []
@@ -268,7 +268,7 @@ class Optimizer:
     def _refuse(self, what: str) -> None:
         raise st.StateDictError(f"state_dict does not fit: {type(self).__name__} {what}", where=st.here())
 
-    def _fitting(self, name: str, index: int, value: Any, variable: Any) -> Any:
+    def _fitting(self, name: str, value: Any, variable: Any) -> Any:
         if value is None:
             return st.full(variable.shape, self.first(name), dtype=variable.dtype)
         label = f"{name} of {variable.name}"

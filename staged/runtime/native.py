@@ -263,7 +263,7 @@ class NativeProgram:
         held: frozenset[Any] = frozenset()
         if self._variable_positions:
             slot.bound = self.unbound
-            self._separate(slot, values, keep, sizes is not None)
+            self._separate(slot, keep, sizes is not None)
             held = frozenset(_address(keep[position]) for position in self._variable_positions)
         held |= frozenset(remote)
         outputs = []
@@ -445,7 +445,7 @@ class NativeProgram:
                 sizes.setdefault(plan.parameter.field, value)
         return sizes
 
-    def _separate(self, slot: _Slot, values: Sequence[Any], keep: list[Any], symbolic: bool) -> None:
+    def _separate(self, slot: _Slot, keep: list[Any], symbolic: bool) -> None:
         """Copy inputs that share memory with a variable, so that the program's writes do not change them."""
         if symbolic:
             for position, buffer in enumerate(keep):

@@ -110,7 +110,7 @@ class CarryingTarget(Target):
             for name in all_names([self.entry[index], scope.__dict__]):
                 key = (index, name)
                 if key not in self.carry:
-                    self._check_unchanged(key, scope, kind)
+                    self._check_unchanged(key, kind)
         for key in sorted(self.late) if kind in self.ends else ():
             if self.value_now(key) is NOTHING:
                 self._missing(key)
@@ -120,7 +120,7 @@ class CarryingTarget(Target):
                     # Dead here: the next iteration rebinds it first.
                     out += [param for (owner, _), param in self.params.items() if owner == key]
                 else:
-                    out += self._pass(key, template, where)
+                    out += self._pass(key, template)
         if self.has_result:
             out += self._pass_result(value, where)
         return out
@@ -135,7 +135,7 @@ class CarryingTarget(Target):
         value = self.scopes[index].__dict__.get(name, NOTHING)
         return default(self.scopes[index], name) if value is NOTHING else value
 
-    def _check_unchanged(self, key: Key, scope: Locals, kind: str) -> None:
+    def _check_unchanged(self, key: Key, kind: str) -> None:
         before, now = self.value_at_entry(key), self.value_now(key)
         if now is before:
             return
@@ -173,7 +173,7 @@ class CarryingTarget(Target):
             return reason  # it was bound, to values that do not join
         return unbound(key[1], self.what)
 
-    def _pass(self, key: Key, template: Template, where: Position | None) -> list[Value]:
+    def _pass(self, key: Key, template: Template) -> list[Value]:
         now = self.value_now(key)
         if now is NOTHING:
             self.demands[key] = self._missing(key)
