@@ -5,7 +5,7 @@ Tested by `tests/kernels/test_rewrites.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from staged.ir.dependences import Body
 from staged.ir.loops import Affine, Axis, Guarded, Loop, Statement, Tile, map_indices, walk
@@ -93,3 +93,35 @@ def at_chosen_loops(
         names = dict.fromkeys(s.axis.name for s in walk(body) if isinstance(s, Loop))
         raise illegal(directive, f"no loop is called {name}; there are {', '.join(names) or 'none'}")
     return made
+
+
+def loops_inside(directive: object, outer: Loop, names: Sequence[str]) -> tuple[list[Axis], Body]:
+    """The axes of a loop and of those directly inside of it that have the other names, and their body."""
+    axes, body = [outer.axis], outer.body
+    if outer.reductions:
+        raise illegal(directive, f"{outer.axis.name} keeps a total itself")
+    for name in names[1:]:
+        inner = body[0] if len(body) == 1 else None
+        if not isinstance(inner, Loop) or inner.axis.name != name or inner.reductions:
+            raise refused_here(directive, f"{axes[-1].name} has more in it than the loop {name}")
+        axes.append(inner.axis)
+        body = inner.body
+    return axes, body
+
+
+def nested(axes: Sequence[Axis], inside: Sequence[Statement]) -> Loop:
+    """Loops over axes inside one another."""
+    made: Body = tuple(inside)
+    for axis in reversed(axes):
+        made = (Loop(axis, made),)
+    (nested,) = made
+    assert isinstance(nested, Loop)
+    return nested
+
+
+def row_major_over(axes: Sequence[Axis]) -> tuple[Affine, int]:
+    """The index of an element of a contiguous array over axes, and the number of elements."""
+    index, size = Affine(), 1
+    for axis in reversed(axes):
+        index, size = Affine.of(axis, size) + index, size * axis.extent
+    return index, size

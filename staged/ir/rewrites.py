@@ -60,8 +60,11 @@ from staged.ir.named_loops import (
     at_chosen_loops,
     at_loops,
     illegal,
+    loops_inside,
+    nested,
     refused_here,
     require_static,
+    row_major_over,
     with_axis,
     with_body,
 )
@@ -69,13 +72,19 @@ from staged.ir.named_loops import (
 
 @dataclass(frozen=True, slots=True)
 class Divide:
-    """A loop becomes two: one over the first `at` iterations, and one over the others."""
+    """A loop becomes two: one over the first `at` iterations, and one over the others.
+
+    The second has `tail` iterations if that is more than there are left: it begins so much earlier, and computes some
+    elements a second time (Halide's term is to shift inwards).
+    """
 
     loop: str
     at: int
+    tail: int = 0
 
     def __str__(self) -> str:
-        return f"divide {self.loop}: at {self.at}"
+        shifted = f", the last {self.tail} apart" if self.tail else ""
+        return f"divide {self.loop}: at {self.at}{shifted}"
 
     def apply(self, nest: Nest) -> Nest:
         axes: dict[Axis, tuple[Axis, Axis]] = {}
@@ -89,14 +98,30 @@ class Divide:
                 raise illegal(
                     self, f"the total {loop.reductions[0].target.name} goes on from its first iterations to the others"
                 )
-            halves = (Axis(f"{axis.name}_head", self.at), Axis(f"{axis.name}_tail", axis.extent - self.at))
+            tail = max(self.tail, axis.extent - self.at)
+            if tail > axis.extent:
+                raise illegal(self, f"it has {axis.extent} iterations")
+            if tail > axis.extent - self.at:
+                self.check_repeated(loop, nest)
+            halves = (Axis(f"{axis.name}_head", self.at), Axis(f"{axis.name}_tail", tail))
             first, second = axes.setdefault(axis, halves)
             return (
                 Loop(first, with_axis(loop.body, axis, Affine.of(first))),
-                Loop(second, with_axis(loop.body, axis, Affine.of(second) + self.at)),
+                Loop(second, with_axis(loop.body, axis, Affine.of(second) + (axis.extent - tail))),
             )
 
         return replace(nest, body=at_loops(self, nest.body, self.loop, change))
+
+    def check_repeated(self, loop: Loop, nest: Nest) -> None:
+        """Iterations may be repeated if none reads what one writes."""
+        read = {s.array for s in walk(loop.body) if isinstance(s, Load | LoadPair)}
+        operands = {nest.outputs[o]: nest.inputs[i] for o, i in nest.in_place}
+        for s in walk(loop.body):
+            if not is_movable(s) or isinstance(s, Store) and s.atomic:
+                raise illegal(self, f"{article(type(s).__name__)} is not repeated")
+        for array, _ in written(loop.body):
+            if array in read or operands.get(array) in read:
+                raise illegal(self, f"{array.name} would be read after it was written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +220,14 @@ class Keep:
     """Keep the totals of `loop` for all iterations of the loops `over` in registers at once.
 
     The loops `over`, directly around it, move inside; copies of them before it start the totals, and copies after it
-    use them. With `spilled` the totals are then in memory: loops named `r_after` for `r` use them there.
+    use them.
     """
 
     loop: str
     over: tuple[str, ...]
-    spilled: bool = False
 
     def __str__(self) -> str:
-        after = ", then in memory" if self.spilled else ""
-        return f"keep {self.loop}: over {', '.join(self.over)}, in registers{after}"
+        return f"keep {self.loop}: over {', '.join(self.over)}, in registers"
 
     def apply(self, nest: Nest) -> Nest:
         if not self.over:
@@ -212,15 +235,7 @@ class Keep:
         kept: list[ArrayRef] = []
 
         def change(outer: Loop) -> Body:
-            axes, body = [outer.axis], outer.body
-            if outer.reductions:
-                raise illegal(self, f"{outer.axis.name} keeps a total itself")
-            for name in self.over[1:]:
-                inner = body[0] if len(body) == 1 else None
-                if not isinstance(inner, Loop) or inner.axis.name != name or inner.reductions:
-                    raise refused_here(self, f"{axes[-1].name} has more in it than the loop {name}")
-                axes.append(inner.axis)
-                body = inner.body
+            axes, body = loops_inside(self, outer, self.over)
             return self.split(axes, body, kept)
 
         body = at_loops(self, nest.body, self.over[0], change)
@@ -247,9 +262,7 @@ class Keep:
         for array, _ in written(after):
             if array in read:
                 raise illegal(self, f"{array.name} is read for later totals than those after which it is written")
-        index, size = Affine(), 1
-        for axis in reversed(axes):
-            index, size = Affine.of(axis, size) + index, size * axis.extent
+        index, size = row_major_over(axes)
         totals: dict[Local, tuple[ArrayRef, str]] = {}
         for r in loop.reductions:
             combine = DECLARED[r.op].combine
@@ -258,13 +271,8 @@ class Keep:
             totals[r.target] = ArrayRef(r.target.name, r.target.dtype, size, "registers"), combine
         kept += [array for array, _ in totals.values()]
 
-        def around(inside: Sequence[Statement], axes: Sequence[Axis] = axes) -> Loop:
-            made: Body = tuple(inside)
-            for axis in reversed(axes):
-                made = (Loop(axis, made),)
-            (nested,) = made
-            assert isinstance(nested, Loop)
-            return nested
+        def around(inside: Sequence[Statement]) -> Loop:
+            return nested(axes, inside)
 
         def accumulated(body: Body) -> Body:
             out: list[Statement] = []
@@ -283,22 +291,60 @@ class Keep:
 
         starts = [Store(totals[r.target][0], index, identity(r.op, r.target.dtype)) for r in loop.reductions]
         terms = (*needed(before, loop.body), *accumulated(loop.body))
-        sums = around(starts), Loop(loop.axis, (around(terms),))
-        if not self.spilled:
-            ends = [Load(target, array, index) for target, (array, _) in totals.items()]
-            return *sums, around((*needed(before, after), *ends, *after))
-        spills: list[Statement] = []
-        ends = []
-        for target, (array, _) in totals.items():
-            place, total = ArrayRef("tile", array.dtype, size, "registers"), Local(array.name, array.dtype)
-            kept.append(place)
-            spills += [Load(total, array, index), Store(place, index, total)]
-            ends.append(Load(target, place, index))
-        copies = [Axis(f"{axis.name}_after", axis.extent) for axis in axes]
-        rest: Body = (*needed(before, after), *ends, *after)
-        for axis, copy in zip(axes, copies, strict=True):
-            rest = with_axis(rest, axis, Affine.of(copy))
-        return *sums, around(spills), around(rest, copies)
+        ends = [Load(target, array, index) for target, (array, _) in totals.items()]
+        return around(starts), Loop(loop.axis, (around(terms),)), around((*needed(before, after), *ends, *after))
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """Put the totals of `loop` into memory for all iterations of the loops `over`, directly around it, before others
+    named `r_after` for `r` use them (scalar expansion).
+
+        for s < 32: (total = 0; for k < 256: total += x * y; c[...] = total)
+    ->  for s < 32: (total = 0; for k < 256: total += x * y; tile[s] = total)
+        for s_after < 32: c[...] = tile[s_after]
+    """
+
+    loop: str
+    over: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"expand {self.loop}: over {', '.join(self.over)}, in memory"
+
+    def apply(self, nest: Nest) -> Nest:
+        if not self.over:
+            raise illegal(self, "there are no loops to expand totals over")
+        kept: list[ArrayRef] = []
+        copies: dict[Axis, Axis] = {}
+
+        def change(outer: Loop) -> Body:
+            axes, body = loops_inside(self, outer, self.over)
+            places = [n for n, s in enumerate(body) if isinstance(s, Loop) and s.axis.name == self.loop]
+            if len(places) != 1:
+                raise refused_here(self, f"{axes[-1].name} has {len(places)} loops of this name in it")
+            for axis in axes:
+                require_static(self, axis)
+            before, loop, after = body[: places[0]], body[places[0]], body[places[0] + 1 :]
+            assert isinstance(loop, Loop)
+            for s in (*before, *walk((loop,))):
+                if not (isinstance(s, Load | LoadPair | PositionOf | Loop | Accumulate) or is_pure(s)):
+                    raise illegal(self, f"{article(type(s).__name__)} keeps its place")
+            read = {s.array for s in (*before, *walk((loop,))) if isinstance(s, Load | LoadPair)}
+            for array, _ in written(after):
+                if array in read:
+                    raise illegal(self, f"{array.name} is read for later totals than those after which it is written")
+            index, size = row_major_over(axes)
+            totals = {r.target: ArrayRef("tile", r.target.dtype, size, "registers") for r in loop.reductions}
+            kept.extend(totals.values())
+            stores = [Store(array, index, target) for target, array in totals.items()]
+            rest: Body = (*needed(before, after), *(Load(t, array, index) for t, array in totals.items()), *after)
+            for axis in axes:
+                copy = copies.setdefault(axis, Axis(f"{axis.name}_after", axis.extent))
+                rest = with_axis(rest, axis, Affine.of(copy))
+            return nested(axes, (*needed(before, (loop,)), loop, *stores)), nested([copies[a] for a in axes], rest)
+
+        body = at_loops(self, nest.body, self.over[0], change)
+        return replace(nest, body=body, scratch=(*nest.scratch, *kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,9 +396,7 @@ class Pack:
         ordered = [next(axis for axis in read if axis.name == name) for name in self.axes]
         for axis in ordered:
             require_static(self, axis)
-        at, size = Affine(), 1
-        for axis in reversed(ordered):
-            at, size = Affine.of(axis, size) + at, size * axis.extent
+        at, size = row_major_over(ordered)
         panel = ArrayRef(f"{array.name}_panel", array.dtype, size, "scratch")
         panels.append(panel)
         copies = {axis: Axis(axis.name, axis.extent) for axis in ordered}
@@ -440,7 +484,7 @@ class Pad:
         return Loop(loop.axis, fill(loop.body), loop.reductions)
 
 
-Rewriting = Divide | StripMine | Reorder | Keep | Pack | Pad
+Rewriting = Divide | StripMine | Reorder | Keep | Expand | Pack | Pad
 
 
 def rewritten(nest: Nest, rewrites: Sequence[Rewriting]) -> Nest:
@@ -473,9 +517,18 @@ def without_single_iterations(nest: Nest) -> Nest:
 
 def _with_items(nest: Nest, before: Nest) -> Nest:
     """A nest that was made of the one `before`. Its items are the iterations of its outermost loops, one loop after the
-    other.
+    other, each over an axis of its own.
     """
-    outermost, others = ([s for s in each.body if isinstance(s, Loop)] for each in (nest, before))
+    body: list[Statement] = []
+    known: set[Axis] = set()
+    for s in nest.body:
+        if isinstance(s, Loop) and s.axis in known:
+            axis = replace(s.axis)
+            s = Loop(axis, with_axis(s.body, s.axis, Affine.of(axis)), s.reductions)
+        if isinstance(s, Loop):
+            known.add(s.axis)
+        body.append(s)
+    outermost, others = ([s for s in each if isinstance(s, Loop)] for each in (body, before.body))
     is_one_piece = before.items == 1 and sum(loop.axis.extent for loop in others) > 1
-    apart = not is_one_piece and len(outermost) == len(nest.body) and are_independent(outermost)
-    return replace(nest, items=sum(loop.axis.extent for loop in outermost) if apart else 1)
+    apart = not is_one_piece and len(outermost) == len(body) and are_independent(outermost)
+    return replace(nest, body=tuple(body), items=sum(loop.axis.extent for loop in outermost) if apart else 1)

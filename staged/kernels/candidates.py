@@ -5,6 +5,7 @@ All of them give the same bits: none changes the order in which a sum takes in i
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -12,12 +13,25 @@ from math import prod
 from staged.ir.loops import Compute, Load, Loop, Nest, Store, walk
 from staged.ir.machine import Machine
 from staged.ir.products import COLUMN, ROW, SUM
-from staged.ir.rewrites import Divide, Keep, Pack, Reorder, Rewriting, StripMine, rewritten, without_single_iterations
+from staged.ir.rewrites import (
+    Divide,
+    Expand,
+    Keep,
+    Pack,
+    Reorder,
+    Rewriting,
+    StripMine,
+    rewritten,
+    without_single_iterations,
+)
 from staged.ir.schedule import Bind, Directive, Level, Schedule, Vectorise, WriteOut
 from staged.ir.types import DType
 from staged.kernels.schedule import CHUNK_NANOSECONDS, best_width, calls_functions, chunk_of, schedule, vector_lanes
 
-MOST_VECTORS = 4
+MOST_VECTORS = 3
+"""Vectors of a row of a tile; two where there are few registers."""
+LEAST_ROWS = 5
+"""Rows of a tile with as many vectors. With fewer gcc reads the right operand again for each row: a third slower."""
 SHORT_EPILOGUE = 3
 """Ops of an epilogue that is written out for each vector of a tile."""
 SHORT_SUM = 64
@@ -33,26 +47,42 @@ MULTIPLY_ADD = 0.05
 """Nanoseconds for a multiply-add of a tile, at a modest rate."""
 
 
+class Totals(enum.Enum):
+    """The way of the totals of a tile to the epilogue."""
+
+    DIRECT = "direct"
+    """From their registers: the epilogue is written out for each."""
+    SPILLED = "spilled"
+    """Through memory: the epilogue is a loop."""
+    ROWS = "rows"
+    """Through memory for whole rows: the epilogue is a loop that sees each element once."""
+
+
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """A product in tiles of at most `rows` rows, as equal as possible, and `columns` columns, whose totals are in
+    """A product in tiles of at most `rows` rows, as equal as possible, and `vectors` vectors, whose totals are in
     registers.
 
     The loops `tile` and `panel` count tiles, `r` and `s` are inside of one. With `by_panels`, all tiles of a panel come
-    one after the other; the panel of the right operand can then be copied together before (`packs`). Totals that are
-    `spilled` leave their registers before the epilogue, which then is a loop.
+    one after the other; the panel of the right operand can then be copied together before (`packs`).
     """
 
     rows: int
-    columns: int
+    vectors: int
+    lanes: int
     by_panels: bool = False
     packs: bool = False
-    spilled: bool = False
+    totals: Totals = Totals.DIRECT
+
+    def columns(self, n: int) -> tuple[int, int]:
+        """The number of columns in whole panels, and that of the last panel, which begins early enough to be whole
+        vectors; some of its columns may be in the last but one, too.
+        """
+        left = n % (self.vectors * self.lanes)
+        return n - left, -(-left // self.lanes) * self.lanes
 
     def rewrites(self, m: int, n: int) -> tuple[Rewriting, ...]:
-        """The directives for a product of m rows and n columns; columns that are left over are in the loop
-        `column_tail`.
-        """
+        """The directives for a product of m rows and n columns; the last panel is the loop `column_tail`."""
         count = -(-m // self.rows)
         large = -(-m // count)
         fewer = count * large - m  # tiles with a row less
@@ -62,29 +92,56 @@ class RegisterTile:
             found += [StripMine(f"{ROW}_head", large, "tile", "r"), StripMine(f"{ROW}_tail", large - 1, "tile", "r")]
         else:
             found.append(StripMine(ROW, large, "tile", "r"))
-        found.append(Reorder((COLUMN, "tile", "r") if self.by_panels else ("tile", COLUMN, "r")))
-        whole, left = COLUMN, n % self.columns
-        if left:
+        if self.totals is Totals.ROWS:
+            found += [Expand(SUM, ("r", COLUMN)), Reorder((COLUMN, "r"))]
+        else:
+            found.append(Reorder((COLUMN, "tile", "r") if self.by_panels else ("tile", COLUMN, "r")))
+        whole, (head, last) = COLUMN, self.columns(n)
+        if last:
             whole = f"{COLUMN}_head"
             inside = ("tile", "r", LEFT) if self.by_panels else ("r", LEFT)
-            found += [Divide(COLUMN, n - left), Reorder(inside), Keep(SUM, ("r", LEFT), self.spilled)]
+            found += [Divide(COLUMN, head, last if last > n - head else 0), Reorder(inside), *self.kept("r", LEFT)]
         tiles = ("panel", "tile", "r", "s") if self.by_panels else ("panel", "r", "s")
-        found += [StripMine(whole, self.columns, "panel", "s"), Reorder(tiles), Keep(SUM, ("r", "s"), self.spilled)]
+        found += [StripMine(whole, self.vectors * self.lanes, "panel", "s"), Reorder(tiles), *self.kept("r", "s")]
         if self.packs:
             found.append(Pack("b", "tile", (SUM, "s")))
+            found += [Pack("b", "tile", (SUM, LEFT))] if last else []
         return tuple(found)
 
-    def cycles(self, m: int, n: int, k: int, lanes: int, machine: Machine) -> float:
-        """An estimate: two multiply-adds or a little under two loads at once, and `WAIT` cycles for each total."""
-        vectors, tiles = self.columns // lanes, -(-m // self.rows)
-        rows = -(-m // tiles)
-        step = max(rows * vectors * (1 if machine.fma else 2) / 2, (rows + vectors) * 0.6, WAIT)
-        panels, left = divmod(n, self.columns)
-        found = tiles * panels * (k * step + 12 + rows * vectors)
-        found += tiles * rows * k * (left // lanes + left % lanes)  # what is left over is not in registers
+    def kept(self, row: str, column: str) -> tuple[Rewriting, ...]:
+        """The directives for the totals of a tile."""
+        over = (row, column)
+        return (Expand(SUM, over), Keep(SUM, over)) if self.totals is Totals.SPILLED else (Keep(SUM, over),)
+
+    def cycles(self, m: int, n: int, k: int, size: int, machine: Machine) -> float:
+        """An estimate for elements of `size` bytes, with two units for multiply-adds.
+
+        A step of a tile has them, a little under two loads at once (an unaligned one may be in two cache lines), `WAIT`
+        cycles for each total, and the way of the right operand from the second-level cache where it is too large for
+        the first one.
+        """
+        tiles = -(-m // self.rows)
+        rows, (head, last) = -(-m // tiles), self.columns(n)
+        operations, bytes_ = 1 if machine.fma else 2, self.lanes * size
+        straddling = 0.0 if self.packs or n * size % bytes_ == 0 else min(1.0, bytes_ / 64)
+        broadcasts = rows * (machine.vector_bytes < 32)
+        again = k * n * size  # what the next tile reads again
+        if self.by_panels:
+            again = k * (self.vectors * bytes_ + 64 * (not self.packs and n * size % 64 > 0))
+
+        def panel(vectors: int) -> float:
+            step = max((rows * vectors * operations + broadcasts) / 2, (rows + vectors * (1 + straddling)) * 0.6, WAIT)
+            if again > 0.6 * machine.l1:
+                step = max(step, vectors * bytes_ / 28) + vectors * bytes_ / 128
+            return tiles * (k * step + 12 + rows * vectors)
+
+        panels = head // (self.vectors * self.lanes)
+        found = panels * panel(self.vectors) + (panel(last // self.lanes) if last else 0.0)
         found += 0.1 * k * n * self.packs
         found *= 1.0 if m % tiles == 0 else TWO_SIZES
-        items = panels if self.by_panels else tiles
+        items = tiles
+        if self.by_panels:
+            items = 1 if last else panels
         return found * -(-items // machine.cores) / items if items > 1 else found
 
 
@@ -98,10 +155,22 @@ def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
     m, n, k = (loops[0].axis.extent for loops in (rows, columns, sums))
     lanes = lanes_of(columns[0], machine)
     if m > 1 and lanes > 1:
-        spilled = is_long(columns[0], nest.inputs[0].dtype)
-        tiles = sorted(tiles_of(m, n, lanes, machine, spilled), key=lambda tile: tile.cycles(m, n, k, lanes, machine))
+        size = nest.inputs[0].dtype.size
+        way = way_of_totals(nest, columns[0], n % lanes > 0)
+        tiles = sorted(tiles_of(m, n, lanes, machine, way), key=lambda tile: tile.cycles(m, n, k, size, machine))
         yield from (tiled(nest, tile, machine) for tile in tiles)
     yield in_vectors(nest, machine)
+
+
+def way_of_totals(nest: Nest, column: Loop, repeats: bool) -> Totals:
+    """The way of the totals to the epilogue; `repeats`: some columns are computed twice.
+
+    Exact: an operand in whose place a result lies is not read again after that is written.
+    """
+    long = is_long(column, nest.inputs[0].dtype)
+    if repeats and (long or nest.in_place):
+        return Totals.ROWS
+    return Totals.SPILLED if long else Totals.DIRECT
 
 
 def is_long(column: Loop, dtype: DType) -> bool:
@@ -115,16 +184,21 @@ def is_long(column: Loop, dtype: DType) -> bool:
     return calls or len(ops) > SHORT_EPILOGUE or not widths <= {dtype.size}
 
 
-def tiles_of(m: int, n: int, lanes: int, machine: Machine, spilled: bool = False) -> Iterator[RegisterTile]:
+def tiles_of(m: int, n: int, lanes: int, machine: Machine, totals: Totals = Totals.DIRECT) -> Iterator[RegisterTile]:
     """The tiles that fit in registers: one for each total, for each vector of the right operand, for the left one and a
     product.
     """
-    for vectors in range(1, min(MOST_VECTORS, n // lanes) + 1):
-        most = (machine.vector_registers - vectors - (1 if machine.fma else 2)) // vectors
+    # A multiply-add of 64 bytes reads the left operand from memory; others have it in a register, and need one more.
+    spare = 1 if machine.vector_bytes >= 64 else 2
+    orders = ((False, False),) if totals is Totals.ROWS else ((False, False), (True, False), (True, True))
+    for vectors in range(1, min(MOST_VECTORS if machine.vector_registers > 16 else 2, n // lanes) + 1):
+        most = max(1, (machine.vector_registers - vectors - spare) // vectors)
         counts = {-(-m // rows) for rows in range(max(1, most // 2), most + 1)}
+        if vectors >= MOST_VECTORS:
+            counts = {count for count in counts if m // count >= LEAST_ROWS}
         for rows in sorted({-(-m // count) for count in counts}):
-            for by_panels, packs in ((False, False), (True, False), (True, True)):
-                yield RegisterTile(rows, vectors * lanes, by_panels, packs, spilled)
+            for by_panels, packs in orders:
+                yield RegisterTile(rows, vectors, lanes, by_panels, packs, totals)
 
 
 def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Schedule]:
@@ -133,10 +207,10 @@ def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Sched
     rewrites = tile.rewrites(rows.axis.extent, columns.axis.extent)
     lanes, most = lanes_of(columns, machine), vector_lanes(columns, machine)
     made = without_single_iterations(rewritten(nest, rewrites))
-    columns_of = ("s", LEFT, "s_after", f"{LEFT}_after")
+    columns_of = ("s", LEFT, "s_after", f"{LEFT}_after", f"{COLUMN}_after")
     loops = [loop for name in columns_of for loop in loops_named(made, name) if loop.axis.extent >= lanes]
     axes = tuple(dict.fromkeys(loop.axis for loop in loops))
-    inside = tuple(dict.fromkeys(loop.axis for name in ("r", "s") for loop in loops_named(made, name)))
+    inside = tuple(dict.fromkeys(loop.axis for name in ("r", "s", LEFT) for loop in loops_named(made, name)))
     vectors = Vectorise(axes, lanes, frozenset(loops), machine.vector_bytes // most)
     work = MULTIPLY_ADD * nest_size(nest)
     return made, on_cores(made, machine, (vectors, WriteOut(inside)), rewrites, work)

@@ -25,7 +25,7 @@ from staged.kernels.candidates import candidates, in_vectors, loops_named
 from staged.kernels.clone import Clone
 from staged.kernels.epilogue import matrix_shape
 from staged.kernels.kinds import extents
-from staged.kernels.schedule import schedule, vector_lanes
+from staged.kernels.schedule import calls_functions, schedule, vector_lanes
 
 TINY = 64
 """Multiply-adds up to which a product is plain loops."""
@@ -35,9 +35,11 @@ LONGEST_CHAIN = 384
 """Terms that the sum of a tile takes in before it joins what came before: what makes long sums round little."""
 
 
+LONGEST_ROW = 512
+"""Columns of rows that go to the epilogue through memory."""
 LEAST_ROWS = 5
-"""Rows from which on a product of floats is done in register tiles: fewer use each element so little that reading the
-right operand in order is all that counts.
+"""Rows from which on a product of floats is done in register tiles, a few more where the right operand is large: fewer
+use each element so little that reading that in order is all that counts.
 """
 
 
@@ -62,9 +64,31 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
         return False
     _, m, n = matrix_shape(root)
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
-    if m < LEAST_ROWS or n % machine.lanes(dtype.size) or not 0 < k <= LONGEST_CHAIN:
+    lanes = machine.lanes(dtype.size)
+    least = LEAST_ROWS if k * n * dtype.size <= machine.l2 // 2 else 8
+    if m < least or not 0 < k <= LONGEST_CHAIN or not are_columns_worth_it(m, n, lanes, machine):
         return False
-    return epilogue is None or is_elementwise(epilogue, machine.lanes(dtype.size), machine)
+    if epilogue is None:
+        return True
+    # Of columns that do not fill vectors some would be computed twice: by functions on vectors, which round otherwise.
+    whole = n % lanes == 0 or n <= LONGEST_ROW and not calls_functions_in(epilogue)
+    return whole and is_elementwise(epilogue, lanes, machine)
+
+
+def are_columns_worth_it(m: int, n: int, lanes: int, machine: Machine) -> bool:
+    """Return whether tiles with vectors of columns are as fast as the back end's function, by experiment.
+
+    That has vectors of rows where these waste less, and copies what is unaligned, which pays with narrower vectors.
+    """
+    if n < lanes or machine.vector_bytes < 32:
+        return False
+    columns, rows = (-(-extent // lanes) * lanes / extent for extent in (n, m))
+    return columns == 1 or machine.vector_bytes >= 64 and columns < 1.16 * rows
+
+
+def calls_functions_in(epilogue: Nest) -> bool:
+    """Return whether an epilogue calls functions."""
+    return any(isinstance(s, Loop) and calls_functions(s) for s in epilogue.body)
 
 
 def is_elementwise(epilogue: Nest, lanes: int, machine: Machine) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from staged.ir.nest_printer import print_nest
 from staged.ir.products import product_nest
 from staged.ir.rewrites import (
     Divide,
+    Expand,
     Keep,
     Pack,
     Pad,
@@ -61,11 +63,11 @@ def inputs_of(nest: Nest, seed: int) -> list[np.ndarray]:
     return made
 
 
-def same(nest: Nest, rewrites: Sequence[Rewriting], seed: int = 0) -> Nest:
-    """The rewritten nest, which gives the same bits."""
+def same(nest: Nest, rewrites: Sequence[Rewriting], most: int = 1, seed: int = 0) -> Nest:
+    """The rewritten nest, which gives the same bits, and stores each element at `most` so many times."""
     made = rewritten(nest, rewrites)
     given = inputs_of(nest, seed)
-    for got, want in zip(run_nest(made, given), run_nest(nest, given), strict=True):
+    for got, want in zip(run_nest(made, given, most), run_nest(nest, given), strict=True):
         assert got.tobytes() == want.tobytes(), print_nest(made)
     return made
 
@@ -82,8 +84,10 @@ ROWS: dict[str, tuple[Rewriting, ...]] = {
     "columns outside": (Reorder(("column", "row")),),
     "tiles": TILES,
     "totals of a row": (Keep("k", ("column",)),),
-    "totals of a row in memory": (Keep("k", ("column",), spilled=True),),
-    "tiles in memory": (*TILES, Keep("k", ("r", "s"), spilled=True)),
+    "totals of a row in memory": (Expand("k", ("column",)),),
+    "tiles in memory": (*TILES, Expand("k", ("r", "s")), Keep("k", ("r", "s"))),
+    "rows in memory": (Expand("k", ("row", "column")), Reorder(("column", "row"))),
+    "columns twice": (Divide("column", 5, 6), Keep("k", ("column_tail",))),
     "totals of all": (Keep("k", ("row", "column")),),
     "a register tile": KEPT,
     "a panel of the right operand": (*KEPT, Pack("b", "tiles", ("k", "s"))),
@@ -103,11 +107,13 @@ ROWS: dict[str, tuple[Rewriting, ...]] = {
 @pytest.mark.parametrize("turned", ["", "ab"])
 @pytest.mark.parametrize("name", ROWS)
 def test_a_rewritten_product_gives_the_same_bits(name: str, turned: str) -> None:
-    same(product(6, 10, 8, turned=turned), ROWS[name])
+    same(product(6, 10, 8, turned=turned), ROWS[name], 2 if "twice" in name else 1)
 
 
 def test_directives_read_as_one_line_each() -> None:
-    directives = (*ROWS["two ranges"], *KEPT, Pack("b", "tiles", ("k", "s")), Pad("row", 4))
+    directives = (
+        *ROWS["two ranges"], *KEPT, Pack("b", "tiles", ("k", "s")), Pad("row", 4), *ROWS["columns twice"], Expand("k", ("r", "s")),
+    )  # fmt: skip
     assert list(map(str, directives)) == [
         "divide row: at 2",
         "strip-mine row: tiles by 3 r",
@@ -116,6 +122,9 @@ def test_directives_read_as_one_line_each() -> None:
         "keep k: over r, s, in registers",
         "pack b: at tiles, by k, s",
         "pad row: to a multiple of 4",
+        "divide column: at 5, the last 6 apart",
+        "keep k: over column_tail, in registers",
+        "expand k: over r, s, in memory",
     ]
 
 
@@ -186,6 +195,11 @@ REFUSED: dict[str, tuple[Callable[[], Nest], tuple[Rewriting, ...], str]] = {
     "not directly inside": (lambda: product(6, 10, 8), (Reorder(("k", "column")),), "column has more in it"),
     "a total of the outer loop": (total_nest, (Reorder(("j", "i")),), "keeps a total|another order"),
     "terms of totals in memory": (columns_nest, (Reorder(("j", "i", "k")),), "elements of sum_total would be written in another"),
+    "a tail longer than its loop": (lambda: product(6, 10, 8), (Divide("column", 5, 9),), "it has 8 iterations"),
+    "read again after it was written": (
+        lambda: replace(product(6, 10, 8), in_place=((0, 2),)), (Divide("column", 5, 6),), "would be read after it was written",
+    ),
+    "memory for totals of other loops": (lambda: product(6, 10, 8), (Expand("k", ("row",)),), "row has 0 loops of this name in it"),
     "nothing to keep": (lambda: product(6, 10, 8), (Keep("k", ()),), "no loops to keep totals over"),
     "totals of other loops": (lambda: product(6, 10, 8), (Keep("k", ("row",)),), "row has 0 loops of this name in it"),
     "no totals": (lambda: product(6, 10, 8), (Keep("column", ("row",)),), "it has no totals"),
@@ -230,15 +244,16 @@ def test_every_directive_on_random_nests_gives_the_same_bits_or_is_refused() -> 
             choices: list[Rewriting] = [
                 Divide(one, size), StripMine(one, size, f"{one}o", f"{one}i"), Pad(one, size),
                 Reorder(tuple([one, *rest][: int(rng.integers(1, 4))])), Keep(one, tuple(rest[: int(rng.integers(1, 3))])),
+                Expand(one, tuple(rest[: int(rng.integers(1, 3))])),
                 Pack(str(rng.choice(["a", "b", "x"])), one, tuple([one, *rest][: int(rng.integers(1, 3))])),
             ]  # fmt: skip
             directive = choices[int(rng.integers(len(choices)))]
             try:
-                nest = same(nest, (directive,), number)
+                nest = same(nest, (directive,), seed=number)
                 done[type(directive).__name__] = done.get(type(directive).__name__, 0) + 1
             except IllegalSchedule:
                 refused += 1
-    assert min(done.get(each, 0) for each in ("Divide", "StripMine", "Pad", "Reorder", "Keep", "Pack")) >= 8, done
+    assert min(done.get(each, 0) for each in ("Divide", "StripMine", "Pad", "Reorder", "Keep", "Expand", "Pack")) >= 8, done
     assert refused > 100
 
 

@@ -244,8 +244,8 @@ static void d_y(const float *add, const int32_t *y, float *sum, float *d_y, st_h
 // fused: matmul, select
 // (16, 4) @ (4, 8), f32; tiles of 8 x 8 sums in registers
 static void d_y_2(const float *a, const float *b, const bool *less_equal, float *d_y, int64_t begin, int64_t end) {
-    float total[64];
     float tile[64];
+    float total[64];
     for (int64_t tile_2 = begin; tile_2 < end; ++tile_2) {
         #pragma GCC unroll 8
         for (int64_t r = 0; r < 8; ++r) {
