@@ -644,6 +644,29 @@ def _keys_in_two_orders(x: Any, n: Any) -> Any:
     return list(t.values())
 
 
+def _a_key_goes_to_the_end(x: Any, n: Any) -> Any:
+    t = {"a": x, "b": x * 2}
+    if n > 3:
+        t["a"] = t.pop("a") * 3
+    return list(t.values())
+
+
+def _a_key_goes_to_the_end_in_a_loop(x: Any, n: Any) -> Any:
+    t = {"a": x, "b": x * 2}
+    for _ in st.range(n):
+        t["a"] = t.pop("a") * 3
+    return list(t.values())
+
+
+def _keys_come_in_two_orders(x: Any, n: Any) -> Any:
+    t = {}
+    if n > 3:
+        t["a"], t["b"] = x, x * 2
+    else:
+        t["b"], t["a"] = x * 3, x * 4
+    return list(t.values())
+
+
 def _keys_in_another_order_after_an_iteration(x: Any, n: Any) -> Any:
     t = [{"a": x, "b": x * 2}]
     for _ in st.range(n):
@@ -771,6 +794,9 @@ def _argument_of_a_recursive_function(x: Any, n: Any) -> Any:
         (_returned_from_a_loop, StaticStateError, "`found` changes in place, and `a` may be", "change a copy"),
         (_either_of_two_older, StaticStateError, "may be an object that is older than the call", "change a copy"),
         (_keys_in_two_orders, CarriedValueError, "the order of the keys differs", "in one order"),
+        (_a_key_goes_to_the_end, StaticStateError, "the order of the keys of `t` depends on the path", "without removing"),
+        (_a_key_goes_to_the_end_in_a_loop, StaticStateError, "the order of the keys of `t`", "without removing"),
+        (_keys_come_in_two_orders, StaticStateError, "the order of the keys of `t`", "without removing"),
         (_keys_in_another_order_after_an_iteration, CarriedValueError, "the order of the keys differs", "in one order"),
     ],
 )

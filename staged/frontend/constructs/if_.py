@@ -17,7 +17,7 @@ from staged.frontend.trace.signals import ENDED, BlockEndedError, Body, Signal
 from staged.frontend.values import trees
 from staged.frontend.values.join import MismatchError, Template, is_staged, join, materialise, mismatch, same_tree
 from staged.frontend.values.mutation import check_body
-from staged.frontend.values.objects import either_of, note_joined, replace_leaves, with_objects
+from staged.frontend.values.objects import check_order, either_of, note_joined, replace_leaves, with_objects
 from staged.frontend.values.truth import truth
 from staged.frontend.values.variable import Variable
 from staged.ir.builder import OpenBlock
@@ -273,6 +273,10 @@ class StagedIf:
         """The names of one scope to which the branches have given different values; others are bound,
         or unbound, here."""
         scope = self.scopes[number]
+        entry, *states = (state[number][0] for state in (self.entry, *(branch.states for branch in branches)))
+        for state in states:
+            check_order(scope, entry, state)
+        check_order(scope, *states)
         first = branches[0].signal
         out: list[Joined] = []
         for name in all_names([branch.states[number][0] for branch in branches]):

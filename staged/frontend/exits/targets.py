@@ -29,7 +29,7 @@ from staged.frontend.values.join import (
     same,
     template_of,
 )
-from staged.frontend.values.objects import note_joined
+from staged.frontend.values.objects import check_order, note_joined
 from staged.frontend.values.trees import mutable_nodes
 from staged.ir.nodes import Label, Value
 from staged.ir.types import TensorType, dims_of
@@ -107,6 +107,7 @@ class CarryingTarget(Target):
         """The values that this exit passes; those that do not fit the assumption are entered into `demands`."""
         out: list[Value] = []
         for index, scope in enumerate(self.scopes):
+            check_order(scope, self.entry[index], scope.__dict__)
             for name in all_names([self.entry[index], scope.__dict__]):
                 key = (index, name)
                 if key not in self.carry:

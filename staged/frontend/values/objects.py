@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -185,6 +185,19 @@ class ObjectState(Locals):
         if isinstance(self.owner, dict):
             return f'{self.label}["{name}"]' if name.isidentifier() else f"{self.label}[{name}]"
         return f"{self.label}.{name}"
+
+
+def check_order(scope: Locals, first: Iterable[str], second: Iterable[str]) -> None:
+    """Refuse a dict whose keys, two states of which are given, are in another order on one path than on another."""
+    if not isinstance(scope, ObjectState) or not isinstance(scope.owner, dict):
+        return
+    before, after = dict.fromkeys(first), dict.fromkeys(second)
+    if [name for name in before if name in after] != [name for name in after if name in before]:
+        raise StaticStateError(
+            f"the order of the keys of `{scope.label}` depends on the path, which is known only when the program runs",
+            where=here(),
+            hint="set a key that is there (`d[key] = x`) without removing it before",
+        )
 
 
 # ---- when tracking begins -----------------------------------------------------------------------
