@@ -11,22 +11,40 @@ from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import (
     Assign,
     Barrier,
+    Blank,
     Block,
     Comment,
     Declare,
+    DeclareStruct,
     Do,
     For,
+    ForAny,
     ForBits,
     Function,
     If,
     Jump,
+    Label,
     Parameter,
     Statement,
     Unused,
     While,
 )
 from staged.backends.c_family.code.types import INDEX, SHORT_INDEX, VOID, CType, Space, lanes, pointer, scalar, word
-from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Items, Literal, Name, Variable, Words
+from staged.backends.c_family.expr import (
+    Call,
+    Cast,
+    Expr,
+    Field,
+    Index,
+    Infix,
+    Items,
+    Literal,
+    Name,
+    Prefix,
+    Sizeof,
+    Variable,
+    Words,
+)
 from staged.ir.types import f32
 
 I = Variable("i", INDEX)  # noqa: E741
@@ -98,6 +116,29 @@ STEP: tuple[Statement, ...] = (Assign(A, ONE, "+"),)
         (Jump("return", "all of a warp"), "return;  // all of a warp"),
         (Comment("two\nlines"), "// two\n// lines"),
         (Unused((A, I), "one piece"), "(void)a, (void)i;  // one piece"),
+        (Declare(A, is_const=False, note="the sum"), "float a;  // the sum"),
+        (
+            DeclareStruct(Variable("b", word("Buffers")), (("h", A), ("w", ONE))),
+            "const Buffers b = {\n    .h = a,\n    .w = 1,\n};",
+        ),
+        (Do(Call("st_f", (A,)), "on its way"), "st_f(a);  // on its way"),
+        (
+            ForAny(I, TEN, Infix(">", I, A), Assign(I, ONE, "-"), STEP),
+            "for (int64_t i = 10; i > a; i -= 1) {\n    a += 1;\n}",
+        ),
+        (
+            ForAny(I, TEN, Infix(">", I, A), Do(Prefix("--", I)), STEP),
+            "for (int64_t i = 10; i > a; --i) {\n    a += 1;\n}",
+        ),
+        (While(None, STEP), "for (;;) {\n    a += 1;\n}"),
+        (Jump("goto end"), "goto end;"),
+        (Jump("return", value=A), "return a;"),
+        (Label("end"), "end:;"),
+        (Blank(), "\n"),
+        (
+            Do(Call("st_f", (Prefix("&", Items((Field("x", A), Field("size", Sizeof("float"))), "args")),))),
+            "st_f(&(args){.x = a, .size = sizeof(float)});",
+        ),
     ],
 )
 def test_statements_in_c(statement: Statement, lines: str) -> None:
@@ -160,3 +201,11 @@ def test_long_statements_break_where_a_function_says_so() -> None:
     assert len(printed(call)) == 1
     lines = print_function(Function("f", (), (call,), breaks_lines=True)).splitlines()
     assert len(lines) == 4 and all(len(line) <= 120 for line in lines)
+
+
+def test_a_long_statement_breaks_where_it_says_so_itself() -> None:
+    call = Call("f", tuple(Name("a" * 30) for _ in range(5)))
+    assert len(printed(Do(call, breaks_lines=True))) == 2
+    head, *lines = printed(If(Infix("!=", call, Name("ST_OK")), (Jump("break"),), aligns=True))
+    assert head.startswith("if (f(a") and all(line.startswith("      a") for line in lines[:-2])
+    assert lines[-3].endswith(") != ST_OK) {") and lines[-2:] == ["    break;", "}"]
