@@ -110,13 +110,23 @@ def test_a_name_bound_behind_and_is_bound_where_python_binds_it() -> None:
             n = n - y
         return n, y
 
+    def in_a_loop(n):
+        y = 0
+        while n > 0 and (y := n * 2) > 4:
+            n = n - 1
+        return n, y, 0 < n < (y := y + 3), y
+
+    def in_an_expression(n):
+        y = 5
+        return (y * 2 if n > 0 and (y := n) > 1 else y), y
+
     def unbound_after(n):
         if n > 0 and (y := n) > 1:
             n = n + y
         return y
 
     for n in (-1, 0, 1, 2, 5, 11):
-        for f in (bound_before, bound_in_the_body, with_an_else):
+        for f in (bound_before, bound_in_the_body, with_an_else, in_a_loop, in_an_expression):
             agree(f, n)
     with pytest.raises(UnboundNameError, match="`y` is not bound on every path through the `if`"):
         ir(unbound_after, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,13 @@ def test_a_kernel_stops_the_program_with_its_line(name: str, device: None) -> No
         with pytest.raises(kind, match=words) as error:
             program(*arguments)
         assert "test_programs.py" in str(error.value)
+
+
+def test_the_loader_of_the_wheel_finds_its_drivers_by_itself(device: None) -> None:
+    """Without `import pyopencl`, which looks for them too."""
+    code = "import sys, staged.runtime.opencl as o; o.devices().device(0); print('pyopencl' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_a_nan_on_the_device_stops_the_program_with_its_line(device: None) -> None:
