@@ -28,11 +28,13 @@ def export_files(
     variants: Mapping[str, Artifact] | None = None,
     beside: Mapping[str, str] | None = None,
     device_text: str = "",
+    besides: str = "nothing else",
 ) -> dict[str, str]:
     """Every file of the folder, by name.
 
     `variants` are the same program for other targets (those of `VARIANTS`), to choose from when it runs; `beside` are
-    more files, of which those in C belong to the program; `device_text` is that of `main_source`.
+    more files, of which those in C belong to the program; `device_text` is that of `main_source`, `besides` what it
+    takes to build it besides a C compiler.
     """
     name = artifact.name
     wide = dict(variants or {})
@@ -52,9 +54,10 @@ def export_files(
     if wide:
         files[f"{name}_dispatch.c"] = dispatch_source(artifact)
     files |= beside or {}
+    more = [name for name in beside or {} if name.endswith(".c")]
     files["main.c"] = main_source(artifact, device_text, many_threads=bool(wide))
-    files["Makefile"] = makefile(artifact, list(wide), [name for name in beside or {} if name.endswith(".c")])
-    files["README.md"] = readme(artifact, targets=list(wide))
+    files["Makefile"] = makefile(artifact, list(wide), more, besides)
+    files["README.md"] = readme(artifact, targets=list(wide), besides=besides)
     return files
 
 

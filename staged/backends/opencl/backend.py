@@ -40,7 +40,8 @@ class OpenCl(BackEnd):
 
         has_device_arrays = any(parameter.device != CPU.kind for parameter in artifact.parameters)
         device_text = '\n#include "staged_opencl_arrays.h"\n' if has_device_arrays else ""
-        return export_files(replace(artifact, link=(*artifact.link, "-lOpenCL")), None, beside, device_text)
+        linked = replace(artifact, link=(*artifact.link, "-lOpenCL"))
+        return export_files(linked, None, beside, device_text, "OpenCL's loader, `libOpenCL`")
 
 
 BACK_END = OpenCl()

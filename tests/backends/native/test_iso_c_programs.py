@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged.backends.c_family.standalone import iso_c as folder_files
+from staged.backends.c_family.support import iso_c as support_forms
 from staged.errors import UnsupportedError
 from tests import embedded_check
 from tests.embedded_check import CASES, FLAGS, missing, on_cortex_m, on_host, run
@@ -133,3 +135,9 @@ def test_what_c99_has_no_way_to_is_refused_in_words(function: Any, words: str, l
         st.function(function).stage(np.ones(3, np.float32)).export(tmp_path, target="c99")
     assert error.value.where is not None and error.value.where.text.strip() == line
     assert not list(tmp_path.iterdir())
+
+
+def test_the_dialect_is_short() -> None:
+    """Its own lines, without blank ones."""
+    modules = (Path(module.__file__) for module in (folder_files, support_forms))
+    assert sum(bool(line.strip()) for path in modules for line in path.read_text().splitlines()) <= 150

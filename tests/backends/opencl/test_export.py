@@ -52,6 +52,7 @@ def test_the_folder_builds_and_gives_what_the_host_gives(
     folder = tmp_path / "made"
     folder.mkdir()
     function.stage(X).export(folder)
+    assert "It needs a C compiler and OpenCL's loader, `libOpenCL`." in (folder / "README.md").read_text()
     np.save(folder / "x.npy", X)
     name = function.__name__
     for command in (["make"], [f"./{name}", "--x", "x.npy", "--out", "."]):
