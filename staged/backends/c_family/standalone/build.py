@@ -19,8 +19,9 @@ CFLAGS = "-std=c11 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wa
 def makefile(
     artifact: Artifact, targets: Sequence[str] = (), more: Sequence[str] = (), besides: str = "nothing else"
 ) -> str:
-    """Builds with a C compiler and what there is `besides`; `CFLAGS`, `CC` and `AR` can be given. `targets` are those of `VARIANTS` that are
-    there, `more` the names of more files in C.
+    """Builds with a C compiler and what there is `besides`; `CFLAGS`, `CC` and `AR` can be given.
+
+    `targets` are those of `VARIANTS` that are there, `more` the names of more files in C.
     """
     name = artifact.name
     flags = " ".join([CFLAGS, *artifact.flags])
