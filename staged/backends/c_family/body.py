@@ -1,8 +1,8 @@
 """The body of a function in C: the names, places and statements that the emitters of its ops share, Variables and calls
 of kernels.
 
-A back end with memories of its own derives its `BodyEmitter` from this one. The other emitters are beside it and work on
-it: numbers and views (`values.py`), what loops collect (`sequences.py`), frames, calls, prints and checks
+A back end with memories of its own derives its `BodyEmitter` from this one. The other emitters are beside it and work
+on it: numbers and views (`values.py`), what loops collect (`sequences.py`), frames, calls, prints and checks
 (`effects.py`), and control flow, which puts all of them together (`structure.py`).
 
 Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test_functions.py`.

@@ -111,8 +111,8 @@ class ControlFlow:
             if op.declared.kind != "structured":
                 row = "for a kernel of its own add a row to `_LOWER` of staged/kernels/lower_alone.py"
             raise UnsupportedError(
-                f"the {self.body.backend} back end has no way to write `{op.name}` outside of a kernel, and fusion makes "
-                "none of it",
+                f"the {self.body.backend} back end has no way to write `{op.name}` outside of a kernel, and fusion "
+                "makes none of it",
                 where=op.where,
                 hint=row,
             )

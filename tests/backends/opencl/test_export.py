@@ -19,7 +19,7 @@ X = np.random.default_rng(1).normal(size=(7, 5)).astype(np.float32)
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Where the wheel's loader lies, for the linker and for the program, and where that finds the driver."""
+    """The variables that say where the wheel's loader lies, and where that finds the driver."""
     wheel = importlib.util.find_spec("pyopencl")
     if wheel is None or wheel.origin is None:
         pytest.skip("needs the extra `opencl`")
