@@ -46,7 +46,7 @@ from staged.backends.cublas_cudnn.functions import (
     write_device_locals,
 )
 from staged.backends.cublas_cudnn.graph_text import GRAPH
-from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC, in_both_languages
+from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC
 from staged.backends.cublas_cudnn.kernels import needs_of
 from staged.backends.cublas_cudnn.launches import DIM3, DIM3_OF, launcher, thread_launcher
 from staged.backends.cublas_cudnn.library.call import LibraryCall
@@ -208,7 +208,6 @@ class CudaFile(ProgramFile):
         inner: list[tuple[VariableRef, str]],
     ) -> None:
         includes, support = self.render_support(structure, on_host)
-        support = in_both_languages(support)
         self.support = self.support_text(includes, support)
         w.section("the host's part")
         for line in includes:

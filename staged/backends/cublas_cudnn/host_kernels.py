@@ -7,7 +7,6 @@ the latter.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -26,14 +25,6 @@ QUIET_NVCC = """\
 """
 """For a host part in which loops are unrolled."""
 
-_RESTRICT = re.compile(r"\brestrict\b")
-_FROM_VOID = re.compile(r"(\w+ \*)const (\w+) = (?=\(void \*\))")
-
-
-def in_both_languages(text: str) -> str:
-    """C of the support functions or a kernel as what C11 and C++17 compilers take."""
-    return _FROM_VOID.sub(r"\1const \2 = (\1)", _RESTRICT.sub("__restrict", text))
-
 
 class HostKernels:
     """The kernels of a program's host part, each distinct one once."""
@@ -44,9 +35,5 @@ class HostKernels:
     def kernel(self, op: Op) -> KernelText:
         """The function for a `kernel` or `contraction` op of the host."""
         made = self.library.kernel(op)
-        return replace(
-            made,
-            text=in_both_languages(made.text) if made.code is None else made.text,
-            parameters=tuple((in_both_languages(c_type), name) for c_type, name in made.parameters),
-            support=tuple(replace(each, text=in_both_languages(each.text)) for each in made.support),
-        )
+        # The templates of products know no dialect; `restrict` is all that C++ does not take in them.
+        return made if made.code is not None else replace(made, text=made.text.replace("*restrict ", "*__restrict "))
