@@ -144,6 +144,9 @@ class DependencyError(StagedError, ImportError):
 class ProgramError(StagedError):
     """A running program stopped; the message names the Python line that stopped it."""
 
+    raised: BaseException | None = None
+    """The exception of the user's `raise` or `assert` that this one stands for, which handlers get."""
+
 
 class ProgramAssertionError(ProgramError, AssertionError):
     """An `assert` of the user's program failed."""

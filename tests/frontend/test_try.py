@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -213,3 +214,40 @@ def test_handler_that_names_an_error_of_staging_gets_it() -> None:
         return y
 
     assert interpret(trace(program, (1.0,))) == 1.0
+
+
+def _raised(x):
+    try:
+        raise ValueError("a", "b")
+    except ValueError as error:
+        return x * len(error.args), len(str(error)), type(error).__name__ == "ValueError"
+
+
+def _raised_in_a_handler(x):
+    try:
+        try:
+            raise KeyError("abc")
+        except KeyError as error:
+            raise IndexError("de") from error
+    except (IndexError, TypeError) as error:
+        return x * len(str(error)), type(error.__cause__).__name__ == "KeyError"
+
+
+def _asserted(x):
+    try:
+        try:
+            assert len(x) > 5, "few"
+        except ValueError:
+            return x, 0
+    except Exception as error:
+        return x * len(str(error)), len(error.args)
+
+
+@pytest.mark.parametrize(
+    ("program", "wanted"), [(_raised, [2, 10, 1]), (_raised_in_a_handler, [2, 1]), (_asserted, [3, 1])]
+)
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_handlers_get_what_was_raised(program, wanted, is_eager) -> None:
+    with st.eager() if is_eager else nullcontext():
+        found = st.function(program)(np.ones(1))
+    assert [int(np.sum(each)) for each in found] == wanted

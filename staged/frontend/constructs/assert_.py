@@ -82,9 +82,10 @@ def assert_(condition: Any, message: Callable[[], Any] | None) -> None:
     trace = current_trace()
     if trace is None or (not is_staged(held) and (held or not trace.is_staged_control)):
         if not held:
-            raise ProgramAssertionError(
-                "assertion failed" + (f": {message()}" if message is not None else ""), where=here()
-            )
+            given = () if message is None else (message(),)
+            stopped = ProgramAssertionError(": ".join(["assertion failed", *map(str, given)]), where=here())
+            stopped.raised = AssertionError(*given)
+            raise stopped
         return
     parts = message_parts(message()) if message is not None else []
     value = materialise(trace, held, held.type if is_staged(held) else WEAK_BOOL)
@@ -124,7 +125,9 @@ def raise_(error: Any, arguments: tuple[Any, ...], cause: Any) -> Signal:
         made = error(*arguments) if isinstance(error, type) else error
         if trace is None and context_or_none() is not None and type(made) in KINDS:
             # Eager mode stops as the program would, with the Python line.
-            made = KINDS[type(made)][1](str(made), where=here())
+            stopped = KINDS[type(made)][1](str(made), where=here())
+            stopped.raised, made.__cause__ = made, cause
+            made = stopped
         if cause is not None:
             raise made from cause
         raise made

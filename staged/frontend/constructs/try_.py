@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any
 
-from staged.errors import StagingError, article
+from staged.errors import ProgramError, StagingError, article
 from staged.frontend.constructs.assert_ import KINDS
 from staged.frontend.syntax.assign import assign
 from staged.frontend.syntax.converter import Converter, operator, place, statement, text
@@ -81,15 +81,17 @@ class in_try:
             self.start = (trace.block, len(trace.block.ops))
             self.raisers = len(trace.of(Raisers).calls)
 
-    def __exit__(self, kind: Any, *_: object) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, _: object) -> None:
         trace = current_trace()
         if self.token is not None:
             _waits.reset(self.token)
-        if trace is None:
-            return
-        trace.put(Handlers(trace.of(Handlers).depth - self.step))
-        if kind is None and self.step and self.start is not None and self.start[0] is trace.block:
-            self.refuse_failing(trace.block.ops[self.start[1] :], trace.of(Raisers).calls[self.raisers :])
+        if trace is not None:
+            trace.put(Handlers(trace.of(Handlers).depth - self.step))
+            if kind is None and self.step and self.start is not None and self.start[0] is trace.block:
+                self.refuse_failing(trace.block.ops[self.start[1] :], trace.of(Raisers).calls[self.raisers :])
+        raised = error.raised if isinstance(error, ProgramError) else None
+        if self.step and raised is not None and isinstance(raised, self.kinds()):
+            raise raised from raised.__cause__  # the handler gets it as it was raised, not as the program would stop
 
     def kinds(self) -> Any:
         """The classes that its handlers name."""
