@@ -56,8 +56,6 @@ class Library(Protocol):
 
 HEAD = 64
 """Bytes in the arena for each thing that grows outside of it."""
-RESERVE = 1 << 20
-"""Bytes of the stack that recursion leaves alone: kernels, prints and what they call back have room there."""
 MakeLibrary = Callable[[Machine, Names, Callable[[Position | None], int]], Library]
 
 
@@ -67,7 +65,8 @@ class ProgramEmitter:
     backend = "native"
     language = "c"
     body_class: type[BodyEmitter] = BodyEmitter
-    reserve = RESERVE
+    reserve = 1 << 20
+    """Bytes of the stack that recursion leaves alone: kernels, prints and what they call back have room there."""
     release_comment = "Gives back what loops without a bound have grown; call it before the arena goes."
 
     def __init__(self, function: Function, machine: Machine, library: MakeLibrary, check_nan: bool) -> None:
