@@ -24,7 +24,6 @@ from staged.ir.declaration import DECLARED
 from staged.ir.dependences import (
     Body,
     accesses,
-    are_independent,
     bounds_around,
     guarded_loads,
     is_injective,
@@ -68,6 +67,7 @@ from staged.ir.named_loops import (
     with_axis,
     with_body,
 )
+from staged.ir.nest_items import with_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,43 +492,4 @@ def rewritten(nest: Nest, rewrites: Sequence[Rewriting]) -> Nest:
     made = nest
     for directive in rewrites:
         made = directive.apply(made)
-    return _with_items(made, nest) if rewrites else nest
-
-
-def without_single_iterations(nest: Nest) -> Nest:
-    """The nest without loops of one iteration: what is inside of them is in their place.
-
-    Of several outermost loops all are kept: their iterations are the nest's items.
-    """
-
-    def flat(body: Body) -> Body:
-        out: list[Statement] = []
-        for s in body:
-            s = with_body(s, flat)
-            if isinstance(s, Loop) and s.axis.extent == 1 and s.axis.dim is None and not s.reductions:
-                out += with_axis(s.body, s.axis, Affine())
-            else:
-                out.append(s)
-        return tuple(out)
-
-    body = flat(nest.body) if len(nest.body) == 1 else tuple(with_body(s, flat) for s in nest.body)
-    return _with_items(replace(nest, body=body), nest)
-
-
-def _with_items(nest: Nest, before: Nest) -> Nest:
-    """A nest that was made of the one `before`. Its items are the iterations of its outermost loops, one loop after the
-    other, each over an axis of its own.
-    """
-    body: list[Statement] = []
-    known: set[Axis] = set()
-    for s in nest.body:
-        if isinstance(s, Loop) and s.axis in known:
-            axis = replace(s.axis)
-            s = Loop(axis, with_axis(s.body, s.axis, Affine.of(axis)), s.reductions)
-        if isinstance(s, Loop):
-            known.add(s.axis)
-        body.append(s)
-    outermost, others = ([s for s in each if isinstance(s, Loop)] for each in (body, before.body))
-    is_one_piece = before.items == 1 and sum(loop.axis.extent for loop in others) > 1
-    apart = not is_one_piece and len(outermost) == len(body) and are_independent(outermost)
-    return replace(nest, body=tuple(body), items=sum(loop.axis.extent for loop in outermost) if apart else 1)
+    return with_items(made, nest) if rewrites else nest

@@ -12,6 +12,7 @@ from math import prod
 
 from staged.ir.loops import Compute, Load, Loop, Nest, Store, walk
 from staged.ir.machine import Machine
+from staged.ir.nest_items import without_single_iterations
 from staged.ir.products import COLUMN, ROW, SUM
 from staged.ir.rewrites import (
     Divide,
@@ -22,7 +23,6 @@ from staged.ir.rewrites import (
     Rewriting,
     StripMine,
     rewritten,
-    without_single_iterations,
 )
 from staged.ir.schedule import Bind, Directive, Level, Schedule, Vectorise, WriteOut
 from staged.ir.types import DType

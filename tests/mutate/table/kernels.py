@@ -209,7 +209,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "places of totals overlap",
-        "staged/ir/rewrites.py",
+        "staged/ir/named_loops.py",
         "index, size = Affine.of(axis, size) + index, size * axis.extent",
         "index, size = Affine.of(axis, size) + index, size + axis.extent",
         ON_REWRITES,
