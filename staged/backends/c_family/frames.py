@@ -6,7 +6,7 @@ Tested by `tests/backends/native/test_functions.py`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from staged.backends.c_family.body import BodyEmitter, placed
 from staged.backends.c_family.code.types import Space, pointer, word
@@ -16,7 +16,7 @@ from staged.backends.c_family.expr import (
     Member,
     Name,
 )
-from staged.backends.c_family.writer import safe_comment
+from staged.backends.c_family.writer import Names, safe_comment
 from staged.ir.buffers import Plan
 from staged.ir.functions import components, every_function, function_table
 from staged.ir.nodes import Block, FrameRecord, Function, Op
@@ -144,3 +144,10 @@ def frame_text(
     if not fields:
         lines.append("    char none;  // the call keeps nothing: what it was given says it all")
     return [*lines, "};"]
+
+
+def field_names(record: FrameRecord, taken: Iterable[str] = ()) -> tuple[str, ...]:
+    """The C names of a frame's fields, none of them `taken`."""
+    names = Names()
+    names.used.update(taken)
+    return tuple(names.fresh(name) for name, _ in record.fields)

@@ -15,7 +15,7 @@ from staged.backends.c_family.calls import Signature
 from staged.backends.c_family.constants import ConstantInputs
 from staged.backends.c_family.expr import Cast, Expr, Field, Infix, Items, Literal, Member, Name, Prefix, member
 from staged.backends.c_family.file import ProgramFile, State, describe, note_of
-from staged.backends.c_family.frames import storing_functions
+from staged.backends.c_family.frames import field_names, storing_functions
 from staged.backends.c_family.functions import (
     CFunction,
     arena_offsets,
@@ -41,7 +41,7 @@ from staged.errors import located
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
 from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
-from staged.ir.nodes import FrameRecord, Function, Op, Value, VariableRef
+from staged.ir.nodes import Function, Op, Value, VariableRef
 from staged.ir.storage import structural_ops
 from staged.ir.types import CPU, Device
 from staged.source import Position
@@ -511,10 +511,3 @@ def place_in(start: Expr, c_type: str, offset: int | None) -> Expr:
     """The address of something at an offset, or at the very start."""
     place = start if offset is None else Infix("+", start, Literal(str(offset)))
     return Cast(f"{c_type} *", Cast("void *", place))
-
-
-def field_names(record: FrameRecord, taken: Iterable[str] = ()) -> tuple[str, ...]:
-    """The C names of a frame's fields, none of them `taken`."""
-    names = Names()
-    names.used.update(taken)
-    return tuple(names.fresh(name) for name, _ in record.fields)

@@ -14,8 +14,9 @@ from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.calls import Signature
 from staged.backends.c_family.expr import Expr, Place, call
 from staged.backends.c_family.file import ProgramFile
+from staged.backends.c_family.frames import field_names
 from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import HEAD, ProgramEmitter, field_names
+from staged.backends.c_family.program import HEAD, ProgramEmitter
 from staged.backends.c_family.structure import ControlFlow
 from staged.backends.contract import Emitted, Planner
 from staged.backends.cublas_cudnn.control_flow import CudaControlFlow
