@@ -63,11 +63,16 @@ def export_files(
 
 def with_teams(artifacts: Sequence[Artifact]) -> list[Artifact]:
     """The same program for several targets: all have teams of threads if one has, since their callers cannot tell."""
-    header = next((each.header for each in artifacts if each.threads != 1), None)
-    if header is None:
+    model = next((each for each in artifacts if each.threads != 1), None)
+    if model is None:
         return list(artifacts)
     return [
-        replace(each, source=f"{each.source}\n{no_team_definitions(each.name)}", header=header, threads=0)
+        replace(
+            each,
+            source=f"{each.source}\n{no_team_definitions(each.name)}",
+            header=with_arena(model, each.arena_bytes).header,
+            threads=0,
+        )
         if each.threads == 1
         else each
         for each in artifacts
