@@ -118,7 +118,9 @@ def cannot_stop(s: Compute) -> bool:
 
 def is_movable(s: Statement) -> bool:
     """Return whether only reads and writes restrict where a statement may move."""
-    return isinstance(s, Load | LoadPair | Store | StorePair | Accumulate | PositionOf | Loop | Guarded) or is_pure(s)
+    return isinstance(
+        s, Load | LoadPair | Store | StorePair | Accumulate | PositionOf | Loop | Tile | Guarded
+    ) or is_pure(s)
 
 
 def written(body: Sequence[Statement]) -> Iterator[tuple[ArrayRef, Affine]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from staged.ir.dependences import Body
-from staged.ir.loops import Affine, Axis, Guarded, Loop, Statement, Tile, map_indices, walk
+from staged.ir.loops import Affine, Axis, Guarded, Loop, Nest, Statement, Tile, map_indices, walk
 
 
 class IllegalSchedule(ValueError):
@@ -32,6 +32,13 @@ def refused_here(directive: object, why: str) -> IllegalSchedule:
 def require_static(directive: object, axis: Axis) -> None:
     if axis.dim is not None:
         raise illegal(directive, f"how many iterations {axis.name} has is found when the program runs")
+
+
+def require_whole(directive: object, nest: Nest, axis: Axis) -> None:
+    """Refuse an axis some of whose loops run over the pieces of a tile."""
+    require_static(directive, axis)
+    if any(isinstance(s, Tile) and s.axis is axis for s in walk(nest.body)):
+        raise illegal(directive, f"{axis.name} is in pieces")
 
 
 def with_axis(body: Body, axis: Axis, place: Affine) -> Body:

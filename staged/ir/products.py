@@ -35,6 +35,7 @@ from staged.ir.loops import (
     Statement,
     Store,
     StorePair,
+    Tile,
     identity,
     map_indices,
 )
@@ -107,6 +108,30 @@ def product_nest(op: Op, name: str, epilogue: Nest | None = None) -> Nest:
     body = map_indices(body, lambda index: without(index, matrix)) if single else (Loop(matrix, body),)
     items = m if single else batch
     return Nest(name, (*inputs, *counts.values()), outputs, (), body, items, in_place, counts)
+
+
+def in_chains(nest: Nest, longest: int) -> Nest:
+    """A product whose sums take in at most `longest` terms at a time, and then join what came before.
+
+    That is what makes long sums round little: it changes their bits.
+    """
+
+    def changed(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        out: list[Statement] = []
+        for s in body:
+            if isinstance(s, Loop) and s.axis.name == SUM and s.axis.extent > longest:
+                (total,) = s.reductions
+                part = Reduction(Local("part", total.target.dtype), total.op)
+                terms = tuple(Accumulate(part, t.value, t.position) if isinstance(t, Accumulate) else t for t in s.body)
+                extent = s.axis.extent
+                size = -(-extent // -(-extent // longest))  # chains as equal as possible
+                chain = (Loop(s.axis, terms, (part,)), Accumulate(total, part.target))
+                out.append(Tile(s.axis, size, chain, (total,)))
+            else:
+                out.append(Loop(s.axis, changed(s.body), s.reductions) if isinstance(s, Loop) else s)
+        return tuple(out)
+
+    return replace(nest, body=changed(nest.body))
 
 
 def without(index: Affine, axis: Axis) -> Affine:

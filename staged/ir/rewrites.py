@@ -63,6 +63,7 @@ from staged.ir.named_loops import (
     nested,
     refused_here,
     require_static,
+    require_whole,
     row_major_over,
     with_axis,
     with_body,
@@ -91,7 +92,7 @@ class Divide:
 
         def change(loop: Loop) -> Body:
             axis = loop.axis
-            require_static(self, axis)
+            require_whole(self, nest, axis)
             if not 0 < self.at < axis.extent:
                 raise illegal(self, f"it has {axis.extent} iterations")
             if loop.reductions:
@@ -141,7 +142,7 @@ class StripMine:
 
         def change(loop: Loop) -> Body:
             axis = loop.axis
-            require_static(self, axis)
+            require_whole(self, nest, axis)
             if axis.extent % self.size:
                 raise illegal(self, f"{axis.extent} iterations are no multiple of {self.size}: divide or pad it first")
             both = (Axis(self.outer, axis.extent // self.size), Axis(self.inner, self.size))
@@ -243,11 +244,11 @@ class Keep:
 
     def split(self, axes: Sequence[Axis], body: Body, kept: list[ArrayRef]) -> Body:
         """The statements in the loops over `axes`, in separate loops before, in and after the loop with the totals."""
-        places = [n for n, s in enumerate(body) if isinstance(s, Loop) and s.axis.name == self.loop]
+        places = [n for n, s in enumerate(body) if isinstance(s, Loop | Tile) and s.axis.name == self.loop]
         if len(places) != 1:
             raise refused_here(self, f"{axes[-1].name} has {len(places)} loops of this name in it")
         loop = body[places[0]]
-        assert isinstance(loop, Loop)
+        assert isinstance(loop, Loop | Tile)
         for axis in (*axes, loop.axis):
             require_static(self, axis)
         before, after = body[: places[0]], body[places[0] + 1 :]
@@ -256,7 +257,7 @@ class Keep:
         inner = {r for s in walk(loop.body) if isinstance(s, Loop | Tile) for r in s.reductions}
         for s in (*before, *walk(loop.body)):
             own = isinstance(s, Accumulate) and (s.reduction in loop.reductions or s.reduction in inner)
-            if not (own or isinstance(s, Load | LoadPair | PositionOf | Loop) or is_pure(s)):
+            if not (own or isinstance(s, Load | LoadPair | PositionOf | Loop | Tile) or is_pure(s)):
                 raise illegal(self, f"{article(type(s).__name__)} keeps its place")
         read = {s.array for s in (*before, *walk(loop.body)) if isinstance(s, Load | LoadPair)}
         for array, _ in written(after):
@@ -292,7 +293,9 @@ class Keep:
         starts = [Store(totals[r.target][0], index, identity(r.op, r.target.dtype)) for r in loop.reductions]
         terms = (*needed(before, loop.body), *accumulated(loop.body))
         ends = [Load(target, array, index) for target, (array, _) in totals.items()]
-        return around(starts), Loop(loop.axis, (around(terms),)), around((*needed(before, after), *ends, *after))
+        inside = (around(terms),)
+        sums = Loop(loop.axis, inside) if isinstance(loop, Loop) else Tile(loop.axis, loop.size, inside)
+        return around(starts), sums, around((*needed(before, after), *ends, *after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,15 +322,15 @@ class Expand:
 
         def change(outer: Loop) -> Body:
             axes, body = loops_inside(self, outer, self.over)
-            places = [n for n, s in enumerate(body) if isinstance(s, Loop) and s.axis.name == self.loop]
+            places = [n for n, s in enumerate(body) if isinstance(s, Loop | Tile) and s.axis.name == self.loop]
             if len(places) != 1:
                 raise refused_here(self, f"{axes[-1].name} has {len(places)} loops of this name in it")
             for axis in axes:
                 require_static(self, axis)
             before, loop, after = body[: places[0]], body[places[0]], body[places[0] + 1 :]
-            assert isinstance(loop, Loop)
+            assert isinstance(loop, Loop | Tile)
             for s in (*before, *walk((loop,))):
-                if not (isinstance(s, Load | LoadPair | PositionOf | Loop | Accumulate) or is_pure(s)):
+                if not (isinstance(s, Load | LoadPair | PositionOf | Loop | Tile | Accumulate) or is_pure(s)):
                     raise illegal(self, f"{article(type(s).__name__)} keeps its place")
             read = {s.array for s in (*before, *walk((loop,))) if isinstance(s, Load | LoadPair)}
             for array, _ in written(after):
@@ -436,7 +439,7 @@ class Pad:
 
         def change(loop: Loop) -> Body:
             axis = loop.axis
-            require_static(self, axis)
+            require_whole(self, nest, axis)
             longer = axes.setdefault(axis, Axis(axis.name, -(-axis.extent // self.multiple) * self.multiple))
             bound = Bound(Affine.of(longer), axis.extent)
             return (Loop(longer, self.padded(with_axis(loop.body, axis, Affine.of(longer)), bound)),)

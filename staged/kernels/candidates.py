@@ -8,12 +8,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from staged.ir.loops import Compute, Load, Loop, Nest, Store, walk
 from staged.ir.machine import Machine
 from staged.ir.nest_items import without_single_iterations
-from staged.ir.products import COLUMN, ROW, SUM
+from staged.ir.products import COLUMN, ROW, SUM, in_chains
 from staged.ir.rewrites import (
     Divide,
     Expand,
@@ -30,6 +30,8 @@ from staged.kernels.schedule import CHUNK_NANOSECONDS, best_width, calls_functio
 
 MOST_VECTORS = 3
 """Vectors of a row of a tile; two where there are few registers."""
+PAGE = 4096
+"""Bytes of a way of the first-level cache."""
 LEAST_ROWS = 5
 """Rows of a tile with as many vectors. With fewer gcc reads the right operand again for each row: a third slower."""
 SHORT_EPILOGUE = 3
@@ -40,6 +42,8 @@ WAIT = 5.5
 """Cycles between two additions to a total. It is four, but eight totals, which would then be enough, take 40 % longer
 than ten.
 """
+LONGEST_CHAIN = 384
+"""Terms that the sum of a tile takes in before it joins what came before: what makes long sums round little."""
 TWO_SIZES = 1.02
 """Tiles with a row less are written out a second time: they must gain that much."""
 LEFT = f"{COLUMN}_tail"
@@ -73,6 +77,7 @@ class RegisterTile:
     by_panels: bool = False
     packs: bool = False
     totals: Totals = Totals.DIRECT
+    in_chains: bool = False
 
     def columns(self, n: int) -> tuple[int, int]:
         """The number of columns in whole panels, and that of the last panel, which begins early enough to be whole
@@ -111,10 +116,12 @@ class RegisterTile:
     def kept(self, row: str, column: str) -> tuple[Rewriting, ...]:
         """The directives for the totals of a tile."""
         over = (row, column)
-        return (Expand(SUM, over), Keep(SUM, over)) if self.totals is Totals.SPILLED else (Keep(SUM, over),)
+        expanded = (Expand(SUM, over),) if self.totals is Totals.SPILLED else ()
+        return (*expanded, *((Keep(SUM, over),) * (2 if self.in_chains else 1)))
 
-    def cycles(self, m: int, n: int, k: int, size: int, machine: Machine) -> float:
-        """An estimate for elements of `size` bytes, with two units for multiply-adds.
+    def cycles(self, m: int, n: int, k: int, size: int, machine: Machine, stride: int = 0) -> float:
+        """An estimate for elements of `size` bytes, with two units for multiply-adds; rows of the left operand are
+        `stride` bytes apart.
 
         A step of a tile has them, a little under two loads at once (an unaligned one may be in two cache lines), `WAIT`
         cycles for each total, and the way of the right operand from the second-level cache where it is too large for
@@ -128,21 +135,37 @@ class RegisterTile:
         again = k * n * size  # what the next tile reads again
         if self.by_panels:
             again = k * (self.vectors * bytes_ + 64 * (not self.packs and n * size % 64 > 0))
+        # The many rows of a panel that is not copied together compete for places in the cache.
+        steps, apart = (k, n * size) if self.in_chains and self.by_panels and not self.packs else (0, size)
 
         def panel(vectors: int) -> float:
             step = max((rows * vectors * operations + broadcasts) / 2, (rows + vectors * (1 + straddling)) * 0.6, WAIT)
-            if again > 0.6 * machine.l1:
+            if again > 0.6 * machine.l1 or steps > side_by_side(apart, PAGE, machine.l1):
                 step = max(step, vectors * bytes_ / 28) + vectors * bytes_ / 128
+            if self.in_chains and again > 0.75 * machine.l2:
+                step += vectors * bytes_ / 32
             return tiles * (k * step + 12 + rows * vectors)
 
         panels = head // (self.vectors * self.lanes)
         found = panels * panel(self.vectors) + (panel(last // self.lanes) if last else 0.0)
         found += 0.1 * k * n * self.packs
         found *= 1.0 if m % tiles == 0 else TWO_SIZES
+        if rows > most_rows_side_by_side(stride, machine):
+            found *= 3.0
         items = tiles
         if self.by_panels:
             items = 1 if last else panels
         return found * -(-items // machine.cores) / items if items > 1 else found
+
+
+def side_by_side(stride: int, way: int, cache: int) -> int:
+    """Lines, `stride` bytes apart, that stay in a cache at once: those a multiple of a `way` apart compete."""
+    return way // gcd(stride, way) * (cache // way)
+
+
+def most_rows_side_by_side(stride: int, machine: Machine) -> int:
+    """Rows that are `stride` bytes apart, of each of which one line stays in the first-level cache beside others."""
+    return side_by_side(stride, PAGE, machine.l1) * 2 // 3
 
 
 def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
@@ -156,9 +179,16 @@ def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
     lanes = lanes_of(columns[0], machine)
     if m > 1 and lanes > 1:
         size = nest.inputs[0].dtype.size
+        left = next(s for s in walk(nest.body) if isinstance(s, Load) and s.array is nest.inputs[0])
+        stride = left.index.stride(rows[0].axis) * size
         way = way_of_totals(nest, columns[0], n % lanes > 0)
-        tiles = sorted(tiles_of(m, n, lanes, machine, way), key=lambda tile: tile.cycles(m, n, k, size, machine))
+        long = nest.inputs[0].dtype.is_float and k > LONGEST_CHAIN
+        tiles = sorted(
+            tiles_of(m, n, lanes, machine, way, long), key=lambda tile: tile.cycles(m, n, k, size, machine, stride)
+        )
         yield from (tiled(nest, tile, machine) for tile in tiles)
+        if long:
+            return
     yield in_vectors(nest, machine)
 
 
@@ -184,7 +214,9 @@ def is_long(column: Loop, dtype: DType) -> bool:
     return calls or len(ops) > SHORT_EPILOGUE or not widths <= {dtype.size}
 
 
-def tiles_of(m: int, n: int, lanes: int, machine: Machine, totals: Totals = Totals.DIRECT) -> Iterator[RegisterTile]:
+def tiles_of(
+    m: int, n: int, lanes: int, machine: Machine, totals: Totals = Totals.DIRECT, in_chains: bool = False
+) -> Iterator[RegisterTile]:
     """The tiles that fit in registers: one for each total, for each vector of the right operand, for the left one and a
     product.
     """
@@ -198,12 +230,14 @@ def tiles_of(m: int, n: int, lanes: int, machine: Machine, totals: Totals = Tota
             counts = {count for count in counts if m // count >= LEAST_ROWS}
         for rows in sorted({-(-m // count) for count in counts}):
             for by_panels, packs in orders:
-                yield RegisterTile(rows, vectors, lanes, by_panels, packs, totals)
+                yield RegisterTile(rows, vectors, lanes, by_panels, packs, totals, in_chains)
 
 
 def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Schedule]:
     """A product in register tiles."""
     (rows,), (columns,) = loops_named(nest, ROW), loops_named(nest, COLUMN)
+    if tile.in_chains:
+        nest = in_chains(nest, LONGEST_CHAIN)
     rewrites = tile.rewrites(rows.axis.extent, columns.axis.extent)
     lanes, most = lanes_of(columns, machine), vector_lanes(columns, machine)
     made = without_single_iterations(rewritten(nest, rewrites))

@@ -21,7 +21,7 @@ from staged.ir.nodes import Block, Op, Value
 from staged.ir.products import COLUMN, ROW, SUM, product_nest
 from staged.ir.schedule import Schedule
 from staged.ir.types import CPU, Dim
-from staged.kernels.candidates import candidates, in_vectors, loops_named
+from staged.kernels.candidates import LONGEST_CHAIN, PAGE, candidates, in_vectors, loops_named, most_rows_side_by_side
 from staged.kernels.clone import Clone
 from staged.kernels.epilogue import matrix_shape
 from staged.kernels.kinds import extents
@@ -31,8 +31,9 @@ TINY = 64
 """Multiply-adds up to which a product is plain loops."""
 TILED = 10_000
 """Multiply-adds from which on a product of integers is done in tiles."""
-LONGEST_CHAIN = 384
-"""Terms that the sum of a tile takes in before it joins what came before: what makes long sums round little."""
+MANY_ROWS, MANY_COLUMNS = 16, 128
+LONGEST_SUM = 2048
+"""Terms of a sum whose operands are in the caches while tiles read them again."""
 
 
 LONGEST_ROW = 512
@@ -66,7 +67,12 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
     lanes = machine.lanes(dtype.size)
     least = LEAST_ROWS if k * n * dtype.size <= machine.l2 // 2 else 8
-    if m < least or not 0 < k <= LONGEST_CHAIN or not are_columns_worth_it(m, n, lanes, machine):
+    stride = dtype.size * (1 if root.attrs.get("transpose_a", False) else k)
+    if k > LONGEST_CHAIN and (k * n * dtype.size > machine.l2 or stride % PAGE == 0 and n > MANY_COLUMNS):
+        return False  # copies of the operands pay
+    if n < 2 * lanes and most_rows_side_by_side(stride, machine) < MANY_ROWS:
+        return False  # tiles of one vector have many rows
+    if m < least or not 0 < k <= LONGEST_SUM or not are_columns_worth_it(m, n, k, lanes, machine):
         return False
     if epilogue is None:
         return True
@@ -75,15 +81,16 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     return whole and is_elementwise(epilogue, lanes, machine)
 
 
-def are_columns_worth_it(m: int, n: int, lanes: int, machine: Machine) -> bool:
+def are_columns_worth_it(m: int, n: int, k: int, lanes: int, machine: Machine) -> bool:
     """Return whether tiles with vectors of columns are as fast as the back end's function, by experiment.
 
     That has vectors of rows where these waste less, and copies what is unaligned, which pays with narrower vectors.
+    Sums in chains have twice as many totals, which few registers do not hold.
     """
-    if n < lanes or machine.vector_bytes < 32:
+    if n < lanes or machine.vector_bytes < 32 or machine.vector_bytes < 64 and k > LONGEST_CHAIN:
         return False
     columns, rows = (-(-extent // lanes) * lanes / extent for extent in (n, m))
-    return columns == 1 or machine.vector_bytes >= 64 and columns < 1.16 * rows
+    return columns == 1 or machine.vector_bytes >= 64 and columns < (1.16 if k <= LONGEST_CHAIN else 1.02) * rows
 
 
 def calls_functions_in(epilogue: Nest) -> bool:

@@ -97,6 +97,10 @@ TILED = {
     "two results": (two_results, ("f32", 12, 50), ("f32", 50, 48), ("f32", 12, 48)),
     "functions": (lambda x, w, b: E.tanh(D.matmul(x, w) + b), ("f32", 20, 30), ("f32", 30, 96), ("f32", 96)),
     "long": (lambda x, w, y: (D.matmul(x, w) * 0.9 + y) * y - y * 0.5, ("f64", 9, 33), ("f64", 33, 40), ("f64", 9, 40)),
+    "chains": (layer, ("f32", 21, 400), ("f32", 400, 48), ("f32", 48)),
+    "chains of two lengths": (update, ("f32", 24, 64), ("f32", 785, 24), ("f32", 785, 64)),
+    "chains and columns left over": (layer, ("f32", 21, 900), ("f32", 900, 75), ("f32", 75)),
+    "chains and a long epilogue": (two_results, ("f32", 9, 1000), ("f32", 1000, 32), ("f32", 9, 32)),
     "columns left over": (layer, ("f32", 13, 30), ("f32", 30, 107), ("f32", 107)),
     "columns left over, in place": (update, ("f32", 19, 61), ("f32", 30, 19), ("f32", 30, 61)),
     "columns left over, two results": (two_results, ("f32", 25, 50), ("f32", 50, 39), ("f32", 25, 39)),
@@ -111,7 +115,7 @@ TILED = {
 @pytest.mark.parametrize("machine", [X86_64_V3, X86_64_V4.with_cores(2)], ids=lambda m: m.name)
 def test_tiles_of_floats_have_the_bits_of_the_function_that_other_products_have(machine, monkeypatch):
     types = {name: [tensor(*type) for type in types] for name, (_, *types) in TILED.items()}
-    cases = {name: f for name, (f, *_) in TILED.items() if machine.vector_bytes >= 64 or "left" not in name}
+    cases = {name: f for name, (f, *_) in TILED.items() if machine.vector_bytes >= 64 or not name.startswith(("columns", "chains"))}
     functions = [fused(f, *types[name], machine=machine) for name, f in cases.items()]
     for function in functions:
         (kernel,) = kernels(function)
@@ -137,13 +141,14 @@ def test_tiles_of_floats_have_the_bits_of_the_function_that_other_products_have(
     [
         (lambda x, w: D.matrix_product(x, w, False, True), [(8, 20), (32, 20)], X86_64_V4),
         (D.matmul, [(4, 20), (20, 32)], X86_64_V4),
-        (D.matmul, [(8, 400), (400, 32)], X86_64_V4),
+        (D.matmul, [(8, 400), (400, 32)], X86_64_V3),
+        (D.matmul, [(8, 3000), (3000, 32)], X86_64_V4),
         (D.matmul, [(8, 20), (20, 32)], PORTABLE),
         (D.matmul, [(8, 20), (20, 33)], X86_64_V3),
         (D.matmul, [(16, 20), (20, 33)], X86_64_V4),
         (lambda x, w: E.exp(D.matmul(x, w)), [(9, 20), (20, 33)], X86_64_V4),
     ],
-    ids=["turned", "few rows", "long sums", "short vectors", "left over", "waste", "functions of what is left over"],
+    ids=["turned", "few rows", "chains", "long sums", "short vectors", "left over", "waste", "functions of what is left over"],
 )
 def test_other_products_of_floats_are_no_nests(f, types, machine):
     (kernel,) = kernels(fused(f, *(tensor("f32", *shape) for shape in types), machine=machine))

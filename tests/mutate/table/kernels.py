@@ -215,6 +215,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ON_REWRITES,
     ),
     Mutant(
+        "a longer tail does not end with its loop",
+        "staged/ir/rewrites.py",
+        "Affine.of(second) + (axis.extent - tail)",
+        "Affine.of(second) + self.at",
+        ON_REWRITES,
+    ),
+    Mutant(
+        "an operand is read again where a result was written",
+        "staged/ir/rewrites.py",
+        "if array in read or operands.get(array) in read:",
+        "if array in read:",
+        ON_REWRITES,
+    ),
+    Mutant(
         "iterations that write one element are items",
         "staged/ir/dependences.py",
         "- min(low for low, _ in reaches) < abs(step)",
