@@ -29,7 +29,6 @@ from staged.backends.c_family.code.dialect import C
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, MatmulSpec
-from staged.backends.c_family.contraction.tile import LONGEST_CHAIN
 from staged.backends.c_family.cpu_nest.kernel import kernel_of
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.vectors import width_snippet
@@ -39,6 +38,7 @@ from staged.ir.nodes import Op, Value
 from staged.ir.products import product_nest
 from staged.ir.types import DType, TensorType, f32, row_major
 from staged.kernels.candidates import candidates
+from staged.kernels.products import LONGEST_SUM
 
 # tuned for this processor, as programs called from Python are
 FLAGS = "-std=c11 -O2 -mtune=native -ffp-contract=fast -fno-math-errno -fno-trapping-math -shared -fPIC".split()
@@ -146,9 +146,9 @@ def matmuls(shapes: list[tuple[int, int, int]], machine: Machine) -> None:
 
 
 def nests(shapes: list[tuple[int, int, int]], machine: Machine) -> None:
-    """Products as nests, in chains of one: longer sums are others."""
+    """Products as nests beside their templates, in processor time: others may use the machine."""
     rng = np.random.default_rng(0)
-    for m, k, n in (shape for shape in shapes if 1 < shape[0] and shape[1] <= LONGEST_CHAIN and 1 < shape[2]):
+    for m, k, n in (shape for shape in shapes if 1 < shape[0] and shape[1] <= LONGEST_SUM and 1 < shape[2]):
         for transposes in ("NN", "TN"):
             a_shape = (m, k) if transposes[0] == "N" else (k, m)
             strides = row_major(*a_shape) if transposes[0] == "N" else row_major(*a_shape)[::-1]
