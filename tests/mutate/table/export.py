@@ -210,7 +210,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if each.threads == 1\n",
         "        if not each.threads\n",
         (
-            "tests/backends/native/test_export_interface.py::test_a_program_worth_threads_with_on_some_machines_alone_has_teams_for_all",
+            "tests/backends/native/test_export_interface.py::test_a_program_worth_threads_on_some_machines_alone_has_teams_for_all",
         ),
     ),
     Mutant(
