@@ -85,7 +85,8 @@ def convolution_of(op: Op) -> Convolution:
 
 def contraction_nest(op: Op, name: str) -> Nest:
     """The loops of a `contraction` op without an epilogue."""
-    return product_nest(op, name) if op.attrs["kind"] == prims.MATMUL.name else convolution_nest(op)
+    kind = op.attrs["kind"]
+    return product_nest(op, name) if kind == prims.MATMUL.name else convolution_nest(op)
 
 
 def convolution_nest(op: Op, epilogue: Nest | None = None) -> Nest:

@@ -17,6 +17,9 @@ from staged.kernels.axes import AxisConflict
 from staged.kernels.kinds import extents
 from staged.kernels.lower import Lowering, find_in_place
 
+AXES = ("batch", "row", "col")
+"""The names of the axes of an epilogue."""
+
 
 def matrix_shape(root: Op) -> tuple[int, int, int]:
     """(batch, rows, columns) of a contraction's result."""
@@ -37,7 +40,7 @@ def lower_epilogue(root: Op, body: Block) -> Nest:
     lowering = _Epilogue("epilogue", body)
     nest = lowering.nest()
     # How far rows go is the product's business: the epilogue gets the tiles that there are.
-    axes = [Axis(name, extent) for name, extent in zip(("batch", "row", "col"), shape, strict=True)]
+    axes = [Axis(name, extent) for name, extent in zip(AXES, shape, strict=True)]
     return _over(nest, axes, extents(root.results[0]))
 
 

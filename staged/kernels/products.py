@@ -23,6 +23,7 @@ from staged.ir.schedule import Schedule
 from staged.ir.types import CPU, Dim
 from staged.kernels.candidates import LONGEST_CHAIN, PAGE, candidates, in_vectors, loops_named, most_rows_side_by_side
 from staged.kernels.clone import Clone
+from staged.kernels.epilogue import AXES as EPILOGUE_AXES
 from staged.kernels.epilogue import matrix_shape
 from staged.kernels.kinds import extents
 from staged.kernels.schedule import calls_functions, schedule, vector_lanes
@@ -100,7 +101,7 @@ def calls_functions_in(epilogue: Nest) -> bool:
 
 def is_elementwise(epilogue: Nest, lanes: int, machine: Machine) -> bool:
     """Return whether an epilogue does all that it does on vectors of so many lanes."""
-    (columns,) = (s for s in walk(epilogue.body) if isinstance(s, Loop) and s.axis.name == "col")
+    (columns,) = loops_named(epilogue, EPILOGUE_AXES[-1])
     simple = all(isinstance(s, Load | Store | Compute | PositionOf | Loop) for s in walk(epilogue.body))
     return simple and vector_lanes(columns, machine) == lanes
 
