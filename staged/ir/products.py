@@ -1,4 +1,5 @@
-"""Matrix products as loop nests, with their epilogues: every back end can run them, and schedules rewrite them.
+"""Matrix products as loop nests, with their prologues and epilogues: every back end can run them, and schedules
+rewrite them.
 
 nest scores(a: i32[12], b: i32[20]) -> c: i32[15]
   for row < 3:
@@ -40,7 +41,7 @@ from staged.ir.loops import (
     map_indices,
 )
 from staged.ir.nodes import Op
-from staged.ir.types import Dim, bound, i64
+from staged.ir.types import Dim, DType, bound, i64
 
 ROW, COLUMN, SUM = "row", "column", "k"
 """The names of a product's axes."""
@@ -55,14 +56,22 @@ def counted_extent(op: Op) -> Counted:
     return "batch" if a.ndim > 2 else "k" if op.attrs.get("transpose_a", False) else "m"
 
 
-def product_nest(op: Op, name: str, epilogue: Nest | None = None) -> Nest:
+def product_nest(
+    op: Op,
+    name: str,
+    epilogue: Nest | None = None,
+    prologues: tuple[Nest | None, Nest | None] = (None, None),
+    total_dtype: DType | None = None,
+) -> Nest:
     """The loops of a matrix product: batch, row and column around the sum.
 
-    The nest's inputs are the operands, the other inputs of the `epilogue` (whose first is the product) and the size of
-    a dimension.
+    A prologue is what happens to each element of an operand before it is multiplied (its first input is the operand, as
+    it is stored), the epilogue what happens to each sum (its first input is the product). Terms are made and added up
+    in `total_dtype`, without one in the operands' own: int8 in i32, bf16 in f32. The nest's inputs are the operands,
+    the other inputs of the epilogue and of the prologues, and the size of a dimension.
     """
     a, b = (tuple(bound(extent) for extent in operand.tensor.shape) for operand in op.operands[:2])
-    dtype = op.operands[0].tensor.dtype
+    dtype = total_dtype or op.operands[0].tensor.dtype
     turned_a, turned_b = (bool(op.attrs.get(f"transpose_{side}", False)) for side in "ab")
     m, k = (a[-1], a[-2]) if turned_a else (a[-2], a[-1])
     n, batch = b[-2] if turned_b else b[-1], prod(a[:-2])
@@ -71,7 +80,7 @@ def product_nest(op: Op, name: str, epilogue: Nest | None = None) -> Nest:
     dims: dict[str, Dim] = {counted: first} if isinstance(first, Dim) else {}
     counts = {dim: Local("count", i64) for dim in dims.values()}
     left, right = (
-        ArrayRef(side, dtype, max(1, operand.tensor.size), "input")
+        ArrayRef(side, operand.tensor.dtype, max(1, operand.tensor.size), "input")
         for side, operand in zip("ab", op.operands, strict=False)
     )
     matrix, row, inner = (
@@ -81,24 +90,35 @@ def product_nest(op: Op, name: str, epilogue: Nest | None = None) -> Nest:
     column = Axis(COLUMN, n)
     at_a = Affine.of(matrix, m * k) + Affine.of(row, 1 if turned_a else k) + Affine.of(inner, m if turned_a else 1)
     at_b = Affine.of(matrix, k * n) + Affine.of(column, k if turned_b else 1) + Affine.of(inner, 1 if turned_b else n)
-    x, y, term = Local("x", dtype), Local("y", dtype), Local("term", dtype)
+    place_a, place_b = (
+        [Affine.of(axis) for axis in ((matrix, second, first) if is_turned else (matrix, first, second))]
+        for is_turned, first, second in ((turned_a, row, inner), (turned_b, inner, column))
+    )
+    x, y, term = Local("x", left.dtype), Local("y", right.dtype), Local("term", dtype)
+    enter_x, entered_x = entering(prologues[0], x, place_a, dtype)
+    enter_y, entered_y = entering(prologues[1], y, place_b, dtype)
     total = Reduction(Local("total", dtype), "sum")
     term_of_sum = (
         Load(x, left, at_a),
+        *enter_x,
         Load(y, right, at_b),
-        Compute(term, "multiply", (x, y), {}),
+        *enter_y,
+        Compute(term, "multiply", (entered_x, entered_y), {}),
         Accumulate(total, term),
     )
     inputs: tuple[ArrayRef | Local, ...] = (left, right)
     in_place: tuple[tuple[int, int], ...] = ()
     if epilogue is None:
-        outputs: tuple[ArrayRef, ...] = (ArrayRef("c", dtype, max(1, batch * m * n), "output"),)
+        stored = op.results[0].tensor.dtype
+        outputs: tuple[ArrayRef, ...] = (ArrayRef("c", stored, max(1, batch * m * n), "output"),)
         at_c = Affine.of(matrix, m * n) + Affine.of(row, n) + Affine.of(column)
-        finish: tuple[Statement, ...] = (Store(outputs[0], at_c, total.target),)
+        narrowed, value = cast_to(total.target, stored)
+        finish: tuple[Statement, ...] = (*narrowed, Store(outputs[0], at_c, value))
     else:
         inputs, outputs = (*inputs, *epilogue.inputs[1:]), epilogue.outputs
         in_place = tuple((o, i + 1) for o, i in epilogue.in_place)
         finish = finished(epilogue, total.target, [Affine.of(axis) for axis in (matrix, row, column)])
+    inputs = (*inputs, *(each for prologue in prologues if prologue is not None for each in prologue.inputs[1:]))
     # Without any terms nothing is read, and the sum is where it starts.
     summed: tuple[Statement, ...] = (Loop(inner, term_of_sum, (total,)), *finish)
     if not k:
@@ -160,6 +180,28 @@ def finished(epilogue: Nest, total: Operand, place: Sequence[Affine]) -> tuple[S
     elements = {s.target: total for s in statements if isinstance(s, Load) and s.array is product}
     rest = tuple(s for s in statements if not (isinstance(s, Load) and s.array is product))
     return map_operands(rest, elements)
+
+
+def entering(
+    prologue: Nest | None, element: Local, place: Sequence[Affine], dtype: DType
+) -> tuple[tuple[Statement, ...], Operand]:
+    """The statements of a prologue for the element of a `place` of an operand, and the number that enters the product,
+    of the dtype of its sums.
+    """
+    if prologue is None:
+        return cast_to(element, dtype)
+    *statements, store = finished(prologue, element, place)
+    assert isinstance(store, Store), "a prologue ends with what enters the product"
+    casts, value = cast_to(store.value, dtype)
+    return (*statements, *casts), value
+
+
+def cast_to(value: Operand, dtype: DType) -> tuple[tuple[Statement, ...], Operand]:
+    """The cast of a number, where one is needed, and its result."""
+    if value.dtype == dtype:
+        return (), value
+    made = Local("cast", dtype)
+    return (Compute(made, "cast", (value,), {"dtype": dtype}),), made
 
 
 def map_operands(body: Sequence[Statement], values: Mapping[Local, Operand]) -> tuple[Statement, ...]:

@@ -1,9 +1,10 @@
 """The epilogue of a matrix product or convolution: what happens to each finished element, as a loop nest on a tile.
 
 The nest's loops are `batch`, `row` and `col`; its first input is the tile of finished elements, the others are arrays
-and numbers. A back end runs it over the pieces of the result as its kernel finishes them.
+and numbers. A back end runs it over the pieces of the result as its kernel finishes them. A prologue is such a nest for
+an operand of a matrix product, before its elements are multiplied.
 
-Tested by `tests/kernels/test_contractions.py` and `tests/kernels/test_groups.py`.
+Tested by `tests/kernels/test_contractions.py`, `tests/kernels/test_groups.py` and `tests/kernels/test_prologues.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from math import prod
 
 from staged.ir.declaration import prims
 from staged.ir.loops import Affine, Axis, Load, LoadPair, Local, Loop, Nest, Statement, map_indices, walk
-from staged.ir.nodes import Block, Op
+from staged.ir.nodes import Block, Op, Value
 from staged.kernels.axes import AxisConflict
 from staged.kernels.kinds import extents
 from staged.kernels.lower import Lowering, find_in_place
@@ -36,12 +37,20 @@ def lower_epilogue(root: Op, body: Block) -> Nest:
 
     Exact: elementwise on finished elements: those of the tile's own place, each once, in any order of pieces.
     """
-    shape = matrix_shape(root)
-    lowering = _Epilogue("epilogue", body)
-    nest = lowering.nest()
     # How far rows go is the product's business: the epilogue gets the tiles that there are.
-    axes = [Axis(name, extent) for name, extent in zip(AXES, shape, strict=True)]
-    return _over(nest, axes, extents(root.results[0]))
+    axes = [Axis(name, extent) for name, extent in zip(AXES, matrix_shape(root), strict=True)]
+    return _over(_Epilogue("epilogue", body).nest(), axes, extents(root.results[0]))
+
+
+def lower_prologue(operand: Value, body: Block) -> Nest:
+    """The nest of a prologue block (parameters: the operand of a matrix product, inputs; result: what is multiplied).
+    Raises AxisConflict where it has no such form.
+
+    Exact: elementwise on the operand's elements: those of their own places, in any order, any number of times.
+    """
+    shape = extents(operand)
+    axes = [Axis(name, extent) for name, extent in zip(AXES, (prod(shape[:-2]), *shape[-2:]), strict=True)]
+    return _over(_Epilogue("prologue", body).nest(), axes, shape)
 
 
 class _Epilogue(Lowering):

@@ -8,6 +8,7 @@ PRODUCTS = "staged/kernels/products.py"
 ON_FUSION = ("tests/kernels/test_groups.py",)
 ON_INTEGERS = ("tests/backends/c_family/test_integers_in_kernels.py", "-k", "host")
 ON_REWRITES = ("tests/kernels/test_rewrites.py",)
+ON_PROLOGUES = ("tests/kernels/test_prologues.py",)
 ON_PRODUCTS = ("tests/kernels/test_products.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -234,5 +235,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "- min(low for low, _ in reaches) < abs(step)",
         "< 1 << 40",
         ON_REWRITES,
+    ),
+    Mutant(
+        "the prologue of a transposed operand is that of another element",
+        "staged/ir/products.py",
+        "((matrix, second, first) if is_turned else (matrix, first, second))",
+        "(matrix, first, second)",
+        ON_PROLOGUES,
+    ),
+    Mutant(
+        "the inputs of two prologues are exchanged",
+        "staged/ir/products.py",
+        "for prologue in prologues if prologue is not None",
+        "for prologue in reversed(prologues) if prologue is not None",
+        ON_PROLOGUES,
     ),
 )
