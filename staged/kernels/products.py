@@ -35,8 +35,6 @@ TILED = 10_000
 MANY_ROWS, MANY_COLUMNS = 16, 128
 LONGEST_SUM = 2048
 """Terms of a sum whose operands are in the caches while tiles read them again."""
-
-
 LONGEST_ROW = 512
 """Columns of rows that go to the epilogue through memory."""
 LEAST_ROWS = 5

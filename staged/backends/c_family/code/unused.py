@@ -8,7 +8,7 @@ Tested by `tests/backends/c_family/code/test_unused.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from staged.backends.c_family.code.tree import (
@@ -25,8 +25,8 @@ from staged.backends.c_family.code.tree import (
     While,
     walk,
 )
-from staged.backends.c_family.code.uses import expressions_of
-from staged.backends.c_family.expr import Expr, Name, parts_of
+from staged.backends.c_family.code.uses import expressions_of, expressions_within, with_parts
+from staged.backends.c_family.expr import Expr, Name
 
 
 def drop_unused_locals(body: Sequence[Statement]) -> tuple[Statement, ...]:
@@ -55,18 +55,11 @@ def names_read(body: Sequence[Statement]) -> set[str]:
 
 def names_used(body: Sequence[Statement]) -> set[str]:
     """The names that statements read or assign to."""
-    return _names(expr for s in walk(body) for expr in expressions_of(s))
+    return _names(expressions_within(body))
 
 
-def _names(expressions: Iterator[Expr]) -> set[str]:
-    found: set[str] = set()
-    left = list(expressions)
-    while left:
-        expr = left.pop()
-        if isinstance(expr, Name):
-            found.add(expr.text)
-        left += parts_of(expr)
-    return found
+def _names(expressions: Iterable[Expr]) -> set[str]:
+    return {expr.text for expr in with_parts(expressions) if isinstance(expr, Name)}
 
 
 def _without(body: Sequence[Statement], unused: set[int]) -> Iterator[Statement]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from staged.backends.c_family.code.tree import (
     Assign,
@@ -61,17 +61,23 @@ def expressions_of(statement: Statement) -> Iterator[Expr]:
             pass
 
 
-def mentioned(body: Sequence[Statement]) -> set[Variable]:
-    """The variables that statements use, to read or to write, beyond declaring them."""
-    found: set[Variable] = set()
-    left = [expr for statement in walk(body) for expr in expressions_of(statement)]
+def expressions_within(body: Sequence[Statement]) -> Iterator[Expr]:
+    """The expressions of statements and of those inside them."""
+    return (expr for statement in walk(body) for expr in expressions_of(statement))
+
+
+def with_parts(expressions: Iterable[Expr]) -> Iterator[Expr]:
+    """Expressions and all that they are made of."""
+    left = list(expressions)
     while left:
         expr = left.pop()
-        if type(expr) is Variable:
-            found.add(expr)
-        else:
-            left += parts_of(expr)
-    return found
+        yield expr
+        left += parts_of(expr)
+
+
+def mentioned(body: Sequence[Statement]) -> set[Variable]:
+    """The variables that statements use, to read or to write, beyond declaring them."""
+    return {expr for expr in with_parts(expressions_within(body)) if type(expr) is Variable}
 
 
 def is_unrolled(body: Sequence[Statement]) -> bool:
@@ -81,11 +87,4 @@ def is_unrolled(body: Sequence[Statement]) -> bool:
 
 def functions_called(body: Sequence[Statement]) -> set[str]:
     """The names of the functions that statements call."""
-    found: set[str] = set()
-    left = [expr for statement in walk(body) for expr in expressions_of(statement)]
-    while left:
-        expr = left.pop()
-        if isinstance(expr, Call):
-            found.add(expr.function)
-        left += parts_of(expr)
-    return found
+    return {expr.function for expr in with_parts(expressions_within(body)) if isinstance(expr, Call)}
