@@ -61,7 +61,7 @@ class BackEnd(Protocol):
     """True if its programs take inputs that are in CUDA's memory, where `st.loader` copies batches ahead of them."""
     variants: tuple[str, ...] = ()
     """Names of machines: an exported folder has the program for each of these too,
-    and chooses among them when it runs. """
+    and chooses among them when it runs."""
 
     def emit(self, function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
         """Write the program of a placed and fused function; with `check_nan` it stops at the first NaN or infinity.

@@ -33,7 +33,7 @@ _EQUAL = frozenset((
 _STRONG = frozenset((BuiltinFunctionType, CodeType, GetSetDescriptorType, np.ufunc, enum.Enum))
 _NO_OBJECTS = frozenset((enum.Enum, np.generic, tuple, list, deque, dict, set, frozenset))
 """Classes with a description of their own; all others are objects. `__mro__` is tested:
-`isinstance` of Enum is slow. """
+`isinstance` of Enum is slow."""
 _SEQUENCES = frozenset((list, tuple, deque))
 _MAPPINGS = frozenset((dict, OrderedDict, defaultdict))
 _SETS = frozenset((set, frozenset))

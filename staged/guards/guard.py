@@ -28,7 +28,7 @@ class Guard:
         name = (
             f"`{owner.__name__}`"
             if isinstance(owner, type | FunctionType | ModuleType)
-            else f"{article(type(owner).__name__)}"
+            else article(type(owner).__name__)
         )
         match self.kind:
             case "name" | "no name":

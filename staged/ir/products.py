@@ -40,6 +40,7 @@ from staged.ir.loops import (
     identity,
     map_indices,
 )
+from staged.ir.named_loops import with_axis
 from staged.ir.nodes import Op
 from staged.ir.types import Dim, DType, bound, i64
 
@@ -125,7 +126,7 @@ def product_nest(
         summed = map_operands(finish, {total.target: identity(total.op, dtype)})
     body: tuple[Statement, ...] = (Loop(row, (Loop(column, summed),)),)
     single = batch == 1 and counted != "batch"
-    body = map_indices(body, lambda index: without(index, matrix)) if single else (Loop(matrix, body),)
+    body = with_axis(body, matrix, Affine()) if single else (Loop(matrix, body),)
     items = m if single else batch
     return Nest(name, (*inputs, *counts.values()), outputs, (), body, items, in_place, counts)
 
@@ -152,11 +153,6 @@ def in_chains(nest: Nest, longest: int) -> Nest:
         return tuple(out)
 
     return replace(nest, body=changed(nest.body))
-
-
-def without(index: Affine, axis: Axis) -> Affine:
-    """An index where an axis is at 0."""
-    return Affine(tuple(term for term in index.terms if term[0] is not axis), index.offset)
 
 
 def finished(epilogue: Nest, total: Operand, place: Sequence[Affine]) -> tuple[Statement, ...]:

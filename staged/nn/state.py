@@ -96,4 +96,4 @@ def _is_small_float(dtype: np.dtype[Any]) -> bool:
 
 def _described(value: Any) -> str:
     kind = getattr(value, "dtype", None)
-    return f"{article(type(value).__name__)}" + (f" of {kind}" if kind is not None else "")
+    return article(type(value).__name__) + (f" of {kind}" if kind is not None else "")

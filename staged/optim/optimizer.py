@@ -29,7 +29,7 @@ class Optimizer:
     """Names of the numeric and boolean options: attributes, and entries of each group of a `state_dict`."""
     group_options: tuple[str, ...] = ("lr", "weight_decay", "eps")
     """Those of them that a group may have for itself: they are read for each parameter,
-    and nothing is kept for them. """
+    and nothing is kept for them."""
     slots: Slots = ()
     """The state of each parameter: (torch's name in a `state_dict`, attribute holding a list of Variables)."""
     unknown_options = ("amsgrad", "maximize")

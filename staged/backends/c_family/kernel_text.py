@@ -42,7 +42,7 @@ class KernelText:
     """(result, operand) pairs that may share a buffer: every element is read before it is written."""
     items_text: str = ""
     """The number of work items if it is known at run time: C with `{3}` for argument 3 of the call;
-    `items` is a bound. """
+    `items` is a bound."""
     support: tuple[Snippet, ...] = ()
     """Functions that kernels share and the registry of snippets does not have: once per program."""
     code: Function | None = field(default=None, compare=False)

@@ -32,7 +32,7 @@ from staged.ir.types import CPU, TensorType
 
 LEAST_CALLS = 4
 """A graph stands for two calls, that which says what has changed and its launch:
-below twice as many it saves little. """
+below twice as many it saves little."""
 
 _PASSIVE = (
     ABSENT,

@@ -73,7 +73,7 @@ class TraceState(RecordContext):
         self.log: list[Mutation] = []
         self.shared: tuple[Locals, ...] = ()
         """Locals that nested functions write (`nonlocal`), and the Variables of transforms:
-        tracked by every construct. """
+        tracked by every construct."""
         self.hidden: dict[int, tuple[Any, Value]] = {}
         """The inputs that are no arguments, by the id of the array of Python."""
         self.variables: list[VariableRef] = []

@@ -145,7 +145,7 @@ class _Call:
         static = [self.args[number] for number in self.nondiff]
         made = call(self.owner.backward, *static, residuals, given)
         if not isinstance(made, tuple) or len(made) != len(self.diff):
-            got = f"{len(made)} of them" if isinstance(made, tuple) else f"{article(type(made).__name__)}"
+            got = f"{len(made)} of them" if isinstance(made, tuple) else article(type(made).__name__)
             raise GradientError(
                 f"the backward half of `{self.name}` returns a tuple of {len(self.diff)} cotangents, got {got}",
                 where=self.where,

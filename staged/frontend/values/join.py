@@ -227,7 +227,7 @@ def describe_leaf(leaf: Leaf) -> str:
         return f"a Variable of {value.type}"
     if isinstance(value, Array | np.ndarray):
         return str(leaf_type(value))
-    return f"{article(type(value).__name__)}"
+    return article(type(value).__name__)
 
 
 def made_at(value: Any, scope: Locals, name: str) -> str:

@@ -149,7 +149,7 @@ class ObjectState(Locals):
     __slots__ = ("contents", "label", "owner", "trace")
 
     def __init__(self, trace: TraceContext, owner: object, label: str) -> None:
-        super().__init__(f"{article(type(owner).__name__)}")
+        super().__init__(article(type(owner).__name__))
         contents = contents_of(owner)
         assert contents is not None
         for name, value in (("owner", owner), ("contents", contents), ("label", label), ("trace", trace)):
@@ -311,7 +311,7 @@ def _put_back(owner: object, held: dict[str, Any]) -> None:
 
 
 def _track(trace: TraceContext, owner: object, label: str) -> None:
-    state = ObjectState(trace, owner, label or f"{article(type(owner).__name__)}")
+    state = ObjectState(trace, owner, label or article(type(owner).__name__))
     held = dict(state.contents)
     if hasattr(owner, "__dict__"):  # what the class gives is what a path leaves that does not set it
         for cls in type(owner).__mro__:

@@ -158,7 +158,7 @@ def each_row(t: Writer, rows: int) -> AbstractContextManager[None]:
 
 LONGEST_CHAIN = 384
 """Products that a sum in a register takes in before it joins the others:
-what makes long inner dimensions round little. """
+what makes long inner dimensions round little."""
 
 
 def chain_of(steps: int) -> int:
