@@ -2,7 +2,9 @@
 
 Python's own handler only notes the signal until the call returns, and a handler written in Python cannot run meanwhile.
 So the handler is C, in a small library that is compiled once and kept in the program cache like any other. It is
-installed for the length of a call and only if Python's handler was in place; what was there before comes back.
+installed for the length of a call and only if Python's handler was in place; what was there before comes back. A library
+that a program calls may install handlers of its own (LLVM behind an OpenCL driver does), note ours as the one before them
+and put it back when no call is under way: ours then gives way to the last handler that was in place outside of a call.
 """
 
 from __future__ import annotations
@@ -72,12 +74,16 @@ _SOURCE = f"""\
 // Only the main thread comes here with `catches`, so this needs no lock.
 static volatile int *volatile st_flag;
 static struct sigaction *st_before;
+// What handled interrupts outside of all calls.
+static struct sigaction st_outside;
 
 static void st_on_interrupt(int number) {{
-    (void)number;
     volatile int *flag = st_flag;
     if (flag != NULL) {{
         *flag = 1;
+    }} else {{
+        (void)sigaction(SIGINT, &st_outside, NULL);
+        (void)raise(number);
     }}
 }}
 
@@ -114,11 +120,16 @@ int st_call(st_entry *entry, const void *args, void *arena, st_host *host, volat
     int caught = 0;
     if (catches) {{
         (void)sigaction(SIGINT, NULL, &before);
+        if (before.sa_handler != st_on_interrupt) {{
+            st_outside = before;
+        }} else if (outer_flag == NULL) {{
+            before = st_outside;  // ours was put back by somebody else
+        }}
         caught = before.sa_handler != SIG_IGN && before.sa_handler != SIG_DFL;
         st_flag = caught ? stop : NULL;
         st_before = caught ? &before : NULL;
         if (caught) {{
-            st_install(&before);
+            st_install(NULL);
         }}
     }}
     int status = entry(args, arena, host);

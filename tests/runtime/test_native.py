@@ -15,6 +15,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import cffi
 import numpy as np
 import pytest
 
@@ -30,7 +31,7 @@ from staged.errors import (
     StagedError,
 )
 from staged.runtime.c import load
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.compiler import CompileOptions, compile_text
 from staged.runtime.native import ERRORS
 from tests.runtime.programs import STRICT, given, program, result, variable
 
@@ -458,6 +459,68 @@ def test_ctrl_c_raises_within_a_second_and_the_handler_comes_back():
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)
     spin(turns, 0.001)
+
+
+MEDDLER = r"""
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+static struct sigaction found;
+static void handle(int number) {
+    (void)sigaction(SIGINT, &found, NULL);
+    (void)raise(number);
+}
+void come(void);
+void go(void);
+void come(void) {
+    struct sigaction own;
+    memset(&own, 0, sizeof own);
+    (void)sigemptyset(&own.sa_mask);
+    own.sa_handler = handle;
+    own.sa_flags = SA_NODEFER | (int)SA_RESETHAND;  // as LLVM does
+    (void)sigaction(SIGINT, &own, &found);
+}
+void go(void) {
+    (void)sigaction(SIGINT, &found, NULL);
+}
+"""
+CALLS = program(
+    "calls",
+    (given("address", "i64"),),
+    "    void (*function)(void);\n    memcpy(&function, &args->address, sizeof function);\n    function();\n",
+    before="#include <string.h>\n",
+)
+
+
+@pytest.mark.parametrize("order", ["[come] go", "[come]", "come [go]", "[come go]", "[come] go []", "[come] [go]"])
+def test_ctrl_c_is_pythons_again_though_a_library_changes_handlers(order):
+    """In brackets: during a call, as an OpenCL driver does when it compiles."""
+    ffi = cffi.FFI()
+    ffi.cdef("void come(void); void go(void);")
+    library = ffi.dlopen(str(compile_text("meddler", MEDDLER)))
+    spin, calls = load(SPIN), load(CALLS)
+    inside = False
+    try:
+        for word in order.split():
+            inside = inside or word.startswith("[")
+            name = word.strip("[]")
+            if not name:
+                spin(np.zeros((), np.int64), 0.001)
+            elif inside:
+                calls(np.int64(int(ffi.cast("intptr_t", ffi.addressof(library, name)))))
+            else:
+                getattr(library, name)()
+            inside = inside and not word.endswith("]")
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(1)
+            interrupt_soon(0.05)
+            with pytest.raises(KeyboardInterrupt):
+                spin(np.zeros((), np.int64), 20.0)
+    finally:
+        signal.signal(signal.SIGINT, signal.getsignal(signal.SIGINT))
 
 
 def test_ctrl_c_in_a_process_of_its_own_ends_it_as_python_does(tmp_path):

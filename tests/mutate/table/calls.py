@@ -16,6 +16,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (STEP, "-k", "share_memory"),
     ),
     Mutant(
+        "an interrupt is lost after a library put our handler back outside of a call",
+        "staged/runtime/guard.py",
+        "(void)raise(number);",
+        "(void)number;",
+        ("tests/runtime/test_native.py", "-k", "library_changes_handlers"),
+    ),
+    Mutant(
         "a program holds the Variables of its last call",
         "staged/runtime/native.py",
         "slot.bound = tuple(map(weakref.ref, arrays))",
