@@ -5,23 +5,25 @@ Tested by `tests/backends/cublas_cudnn/test_gpu_func.py`.
 
 from __future__ import annotations
 
+from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
 from staged.ir.types import DTYPES, DType, i64
 
 _ATOMIC = """\
-// Gives what was there before; 0 where there is no such place.
-static __device__ inline {t} st_thread_atomic_{op}_{dtype}({t} *array, int64_t place, {t} value) {{
+({t} *array, int64_t place, {t} value) {{
     return place < 0 ? ({t})0 : {call};
 }}
 """
+_COMMENT = "// Gives what was there before; 0 where there is no such place.\n"
 _ATOMICS = {f"thread_atomic_{op}_{dtype}": (op, dtype) for op in ("add", "min", "max") for dtype in DTYPES.values()}
 
 
-def atomic_function(name: str) -> tuple[tuple[str, ...], str] | None:
-    """The names that a device function of these needs, and its text; None for another name."""
+def atomic_function(name: str) -> Snippet | None:
+    """A device function of these; None for another name."""
     if name not in _ATOMICS:
         return None
     op, dtype = _ATOMICS[name]
-    return (), _ATOMIC.format(t=dtype.c_name, op=op, dtype=dtype, call=_atomic_call(op, dtype))
+    definition = _ATOMIC.format(t=dtype.c_name, call=_atomic_call(op, dtype))
+    return made_of(name, SupportFunction(dtype.c_name, f"st_{name}", definition, comment=_COMMENT))
 
 
 def _atomic_call(op: str, dtype: DType) -> str:

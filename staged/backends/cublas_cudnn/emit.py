@@ -47,7 +47,6 @@ from staged.backends.cublas_cudnn.functions import (
 )
 from staged.backends.cublas_cudnn.graph_text import GRAPH
 from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC
-from staged.backends.cublas_cudnn.kernels import needs_of
 from staged.backends.cublas_cudnn.launches import DIM3, DIM3_OF, launcher, thread_launcher
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.backends.cublas_cudnn.peers import (
@@ -57,12 +56,12 @@ from staged.backends.cublas_cudnn.peers import (
     write_release_of_all,
 )
 from staged.backends.cublas_cudnn.program import CudaProgram
-from staged.backends.cublas_cudnn.spelling import find_function
+from staged.backends.cublas_cudnn.spelling import find_snippet
 from staged.backends.cublas_cudnn.stacks import device_stack_text
 from staged.backends.gpu_family.failures import DECLARATIONS
 from staged.backends.gpu_family.joining import join_launches
 from staged.backends.gpu_family.kernel_text import GpuKernel
-from staged.backends.gpu_family.support import device_functions, device_names
+from staged.backends.gpu_family.support import calls_of, device_functions, needs_of
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
 from staged.ir.types import CPU
@@ -186,9 +185,11 @@ class CudaFile(ProgramFile):
         if any(kernel.code is not None and is_unrolled(kernel.code.body) for kernel in kernels):
             w.line()
             w.text(_UNROLLED)
-        checks = [device_names(finite_check_kernel(dtype)) for dtype in self.program.finite_checks.dtypes]
-        needs = needs_of(kernels) | ({"fail_not_finite"} if checks else frozenset())
-        functions = device_functions(needs, [*(kernel.text for kernel in kernels), *checks], CUDA, find_function)
+        checks = [finite_check_kernel(dtype) for dtype in self.program.finite_checks.dtypes]
+        needs, called = needs_of(kernels), calls_of(kernels)
+        if checks:
+            needs, called = needs | {"fail_not_finite"}, called | {"st_fail_not_finite"}
+        functions = device_functions(needs, called, CUDA, find_snippet)
         if functions.strip():
             w.line()
             w.text(functions)

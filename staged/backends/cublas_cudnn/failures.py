@@ -9,25 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staged.backends.c_family.support.library import SupportFunction
 from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.gpu_family.failures import EXPLAIN, OTHERWISE
 from staged.ir.types import DType
 
-FAIL = """\
-// The first failure stands.
-static __device__ inline void st_fail(st_device_failure *failed, int kind, int site, int64_t value, int64_t limit) {
+FAIL = SupportFunction(
+    "void",
+    "st_fail",
+    """\
+(st_device_failure *failed, int kind, int site, int64_t value, int64_t limit) {
     if (atomicCAS(&failed->claim, 0u, 16u * (unsigned int)site + (unsigned int)kind + 1u) == 0u) {
         failed->value = (unsigned long long)value;
         failed->limit = limit;
     }
 }
-"""
+""",
+    comment="// The first failure stands.\n",
+)
 
-FAIL_NOT_FINITE = """\
-// The first check that finds something stands, and of its numbers that are not finite the one at the lowest position.
-// `check` says which check of the text it is, `turn` how many have been made before: later turns of a loop are not
-// asked.
-static __device__ inline void st_fail_not_finite(st_device_failure *failed, int check, unsigned int turn,
+FAIL_NOT_FINITE = SupportFunction(
+    "void",
+    "st_fail_not_finite",
+    """\
+(st_device_failure *failed, int check, unsigned int turn,
         int64_t position,
                                                  bool is_nan) {
     const unsigned int mine = 16u * (unsigned int)check + ST_DEVICE_NOT_FINITE + 1u;
@@ -37,7 +42,13 @@ static __device__ inline void st_fail_not_finite(st_device_failure *failed, int 
         atomicMax(&failed->value, ~((unsigned long long)turn << ST_DEVICE_PLACE_BITS | place));
     }
 }
-"""
+""",
+    comment="""\
+// The first check that finds something stands, and of its numbers that are not finite the one at the lowest position.
+// `check` says which check of the text it is, `turn` how many have been made before: later turns of a loop are not
+// asked.
+""",
+)
 
 _WAIT = """\
 // Waits for the device, and stops the program if a kernel has found that it must not go on.
@@ -69,7 +80,7 @@ extern "C" __global__ void __launch_bounds__({threads}) {name}(const {c_type} *x
     const int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {{
         if (!(x[i] - x[i] == 0)) {{
-            st_fail_not_finite(failed, check, turn, i, x[i] != x[i]);
+            st_device_fail_not_finite(failed, check, turn, i, x[i] != x[i]);
             return;
         }}
     }}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from staged.backends.c_family.kernel_text import KernelText, Site
 from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
 from staged.backends.cublas_cudnn.library.contraction import Contractions
-from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.kernels import NestKernels
 from staged.backends.gpu_family.thread_kernels import ThreadKernels
 from staged.ir.declaration import prims
@@ -51,8 +48,3 @@ class CudaLibrary:
                 return call
             op = op.replace(attrs={**op.attrs, "nest": product_nest(op, name)})
         return self.nests.kernel(op, name)
-
-
-def needs_of(kernels: Sequence[KernelText]) -> frozenset[str]:
-    """The support functions that the device's kernels use."""
-    return frozenset(name for kernel in kernels if isinstance(kernel, GpuKernel) for name in kernel.snippets)

@@ -5,17 +5,25 @@ Tested by `tests/backends/cublas_cudnn/test_random.py`.
 
 from __future__ import annotations
 
-NEEDS = ("st_random_bits",)
+from staged.backends.c_family.support.library import SupportFunction, made_of
+from staged.backends.gpu_family.permutations import SNIPPET
 
-TEXT = """\
-// Whom element i is exchanged with, in a step that goes from the end to the beginning.
-static __device__ inline int st_chosen(int i, int64_t seed, int64_t stream, int64_t counter) {
+_CHOSEN = SupportFunction(
+    "int",
+    "st_chosen",
+    """\
+(int i, int64_t seed, int64_t stream, int64_t counter) {
     return (int)((uint64_t)st_random_bits(seed, stream, counter, i) * ((uint64_t)i + 1) >> 32);
 }
-
-// 0 .. n - 1 in random order, by all threads of a block: Fisher-Yates from the end, each element followed back to where
-// it began. `heads` and `links` list the steps that choose a place, in any order.
-static __device__ inline void st_block_permutation(int64_t *order, int *heads, int *links, int n, int64_t seed,
+""",
+    calls=("st_random_bits",),
+    comment="// Whom element i is exchanged with, in a step that goes from the end to the beginning.\n",
+)
+_PERMUTATION = SupportFunction(
+    "void",
+    f"st_{SNIPPET}",
+    """\
+(int64_t *order, int *heads, int *links, int n, int64_t seed,
                                                    int64_t stream, int64_t counter) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
         heads[i] = -1;
@@ -40,4 +48,11 @@ static __device__ inline void st_block_permutation(int64_t *order, int *heads, i
         order[i] = place;
     }
 }
-"""
+""",
+    calls=("st_chosen",),
+    comment="""\
+// 0 .. n - 1 in random order, by all threads of a block: Fisher-Yates from the end, each element followed back to where
+// it began. `heads` and `links` list the steps that choose a place, in any order.
+""",
+)
+BLOCK_PERMUTATION = made_of(SNIPPET, _CHOSEN, _PERMUTATION, needs=("st_random_bits",))

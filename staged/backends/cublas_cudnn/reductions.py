@@ -13,6 +13,7 @@ call uses.
 
 from __future__ import annotations
 
+from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
 from staged.backends.gpu_family.reductions import reduction_name
 from staged.ir.declaration import DECLARED
 from staged.ir.types import DTYPES, DType
@@ -27,8 +28,8 @@ _REDUCTIONS = {
 _WINS = {f"wins_{op}_{dtype}": (op, dtype) for op in _PLACES for dtype in DTYPES.values()}
 
 
-def reduction_function(name: str) -> tuple[tuple[str, ...], str] | None:
-    """(names of functions that it calls, text) of a reduction; None if `name` is none.
+def reduction_function(name: str) -> Snippet | None:
+    """A reduction; None if `name` is none.
 
     Exact: every thread reads the same bits; NaN wins an extreme, of equals the lower place.
     """
@@ -37,11 +38,11 @@ def reduction_function(name: str) -> tuple[tuple[str, ...], str] | None:
     team, op, dtype = _REDUCTIONS[name]
     if op in _PLACES:
         needed = (f"wins_{op}_{dtype}",) if team != "block" else (f"wins_{op}_{dtype}", f"warp_{op}_{dtype}")
-        return needed, _place_text(team, op, dtype)
-    return ((f"warp_{op}_{dtype}",) if team == "block" else ()), _total_text(team, op, dtype)
+        return made_of(name, _place_function(team, op, dtype), needs=needed)
+    return made_of(name, _total_function(team, op, dtype), needs=(f"warp_{op}_{dtype}",) if team == "block" else ())
 
 
-def wins_function(name: str) -> str | None:
+def wins_function(name: str) -> Snippet | None:
     """The comparison behind argmax and argmin (`wins_argmax_f32`); None if `name` is none."""
     if name not in _WINS:
         return None
@@ -54,9 +55,8 @@ def wins_function(name: str) -> str | None:
             "        return x != x && (best == best || place < best_place);  // the first NaN\n"
             "    }\n"
         )
-    return (
-        f"// Whether x at `place` comes before `best`; a place of -1 has nothing.\n"
-        f"static __device__ inline bool st_{name}({t} x, int64_t place, {t} best, int64_t best_place) {{\n"
+    definition = (
+        f"({t} x, int64_t place, {t} best, int64_t best_place) {{\n"
         "    if (place < 0 || best_place < 0) {\n"
         "        return place >= 0;\n"
         "    }\n"
@@ -64,6 +64,8 @@ def wins_function(name: str) -> str | None:
         f"    return x {sign} best || (x == best && place < best_place);\n"
         "}\n"
     )
+    comment = "// Whether x at `place` comes before `best`; a place of -1 has nothing.\n"
+    return made_of(name, SupportFunction("bool", f"st_{name}", definition, comment=comment))
 
 
 def _shuffled(dtype: DType, x: str) -> str:
@@ -90,22 +92,19 @@ def _combined(op: str, dtype: DType, x: str, y: str) -> str:
     return f"({dtype.c_name})(({unsigned}){x} {sign} ({unsigned}){y})"
 
 
-def _total_text(team: str, op: str, dtype: DType) -> str:
+def _total_function(team: str, op: str, dtype: DType) -> SupportFunction:
     t, name = dtype.c_name, f"st_{team}_{op}_{dtype}"
     combined = f"        x = {_combined(op, dtype, 'x', 'other')};\n    }}\n    return x;\n}}\n"
     fetched = f"        const {t} other = {_shuffled(dtype, 'x')};\n"
     if team == "warp":
-        return (
-            f"// The {_WORDS[op]} of a warp's numbers, the same bits in every lane.\n"
-            f"static __device__ inline {t} {name}({t} x) {{\n"
-            f"    {_STEPS}"
-            f"{fetched}{combined}"
-        )
+        definition = f"({t} x) {{\n    {_STEPS}{fetched}{combined}"
+        comment = f"// The {_WORDS[op]} of a warp's numbers, the same bits in every lane.\n"
+        return SupportFunction(t, name, definition, comment=comment)
     if team == "block":
-        return (
-            f"// The {_WORDS[op]} of a block's numbers, the same bits in every thread.\n"
-            f"static __device__ inline {t} {name}({t} x, {t} *parts) {{\n"
-            f"    x = st_warp_{op}_{dtype}(x);\n"
+        warp = f"st_warp_{op}_{dtype}"
+        definition = (
+            f"({t} x, {t} *parts) {{\n"
+            f"    x = {warp}(x);\n"
             "    if (threadIdx.x % 32 == 0) {\n"
             "        parts[threadIdx.x / 32] = x;\n"
             "    }\n"
@@ -115,9 +114,10 @@ def _total_text(team: str, op: str, dtype: DType) -> str:
             f"    {_STEPS_OF_WARPS}"
             f"{fetched}{combined}"
         )
-    return (
-        f"// The {_WORDS[op]} of the numbers of a column, which has one thread in each warp of the block.\n"
-        f"static __device__ inline {t} {name}({t} x, {t} *parts) {{\n"
+        comment = f"// The {_WORDS[op]} of a block's numbers, the same bits in every thread.\n"
+        return SupportFunction(t, name, definition, (warp,), comment)
+    definition = (
+        f"({t} x, {t} *parts) {{\n"
         "    parts[threadIdx.x] = x;\n"
         "    __syncthreads();\n"
         f"    {_HALVES}"
@@ -130,13 +130,15 @@ def _total_text(team: str, op: str, dtype: DType) -> str:
         "    return parts[threadIdx.x % 32];\n"
         "}\n"
     )
+    comment = f"// The {_WORDS[op]} of the numbers of a column, which has one thread in each warp of the block.\n"
+    return SupportFunction(t, name, definition, comment=comment)
 
 
-def _place_text(team: str, op: str, dtype: DType) -> str:
-    t, name = dtype.c_name, f"st_{team}_{op}_{dtype}"
+def _place_function(team: str, op: str, dtype: DType) -> SupportFunction:
+    t, name, wins = dtype.c_name, f"st_{team}_{op}_{dtype}", f"st_wins_{op}_{dtype}"
     word = "largest" if op == "argmax" else "smallest"
     taken = (
-        f"        if (st_wins_{op}_{dtype}(x, at, *best, *place)) {{\n"
+        f"        if ({wins}(x, at, *best, *place)) {{\n"
         "            *best = x;\n"
         "            *place = at;\n"
         "        }\n"
@@ -148,17 +150,13 @@ def _place_text(team: str, op: str, dtype: DType) -> str:
         "        const int64_t at = (int64_t)__shfl_xor_sync(0xffffffffu, (long long)*place, step);\n"
     )
     if team == "warp":
-        return (
-            f"// The {word} of a warp's numbers and its place.\n"
-            f"static __device__ inline void {name}({t} *best, int64_t *place) {{\n"
-            f"    {_STEPS}"
-            f"{fetched}{taken}"
-        )
+        definition = f"({t} *best, int64_t *place) {{\n    {_STEPS}{fetched}{taken}"
+        return SupportFunction("void", name, definition, (wins,), f"// The {word} of a warp's numbers and its place.\n")
     if team == "block":
-        return (
-            f"// The {word} of a block's numbers and its place.\n"
-            f"static __device__ inline void {name}({t} *best, int64_t *place, {t} *bests, int64_t *places) {{\n"
-            f"    st_warp_{op}_{dtype}(best, place);\n"
+        warp = f"st_warp_{op}_{dtype}"
+        definition = (
+            f"({t} *best, int64_t *place, {t} *bests, int64_t *places) {{\n"
+            f"    {warp}(best, place);\n"
             "    if (threadIdx.x % 32 == 0) {\n"
             "        bests[threadIdx.x / 32] = *best;\n"
             "        places[threadIdx.x / 32] = *place;\n"
@@ -170,15 +168,15 @@ def _place_text(team: str, op: str, dtype: DType) -> str:
             f"    {_STEPS_OF_WARPS}"
             f"{fetched}{taken}"
         )
-    return (
-        f"// The {word} of a column's numbers and its place.\n"
-        f"static __device__ inline void {name}({t} *best, int64_t *place, {t} *bests, int64_t *places) {{\n"
+        comment = f"// The {word} of a block's numbers and its place.\n"
+        return SupportFunction("void", name, definition, (warp, wins), comment)
+    definition = (
+        f"({t} *best, int64_t *place, {t} *bests, int64_t *places) {{\n"
         "    bests[threadIdx.x] = *best;\n"
         "    places[threadIdx.x] = *place;\n"
         "    __syncthreads();\n"
         f"    {_HALVES}"
-        f"            if (st_wins_{op}_{dtype}(bests[threadIdx.x + half], places[threadIdx.x + half], *best, *place)) "
-        f"{{\n"
+        f"            if ({wins}(bests[threadIdx.x + half], places[threadIdx.x + half], *best, *place)) {{\n"
         "                *best = bests[threadIdx.x + half];\n"
         "                *place = places[threadIdx.x + half];\n"
         "                bests[threadIdx.x] = *best;\n"
@@ -191,6 +189,7 @@ def _place_text(team: str, op: str, dtype: DType) -> str:
         "    *place = places[threadIdx.x % 32];\n"
         "}\n"
     )
+    return SupportFunction("void", name, definition, (wins,), f"// The {word} of a column's numbers and its place.\n")
 
 
 _STEPS = "for (int step = 16; step > 0; step /= 2) {\n"

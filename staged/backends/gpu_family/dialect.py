@@ -71,8 +71,8 @@ class GpuDialect(Dialect):
         return {f"st_{op}_{dtype}": own for (op, dtype), own in self.maths.items() if own.startswith(op)}
 
     def builtin(self, name: str) -> str:
-        """The start of a call of C's `sqrt` or `sqrtf`."""
-        return f"{self.maths['sqrt', f32 if name.endswith('f') else f64]}("
+        """The name of C's `sqrt` or `sqrtf`."""
+        return self.maths["sqrt", f32 if name.endswith("f") else f64]
 
     @property
     def thread(self) -> Expr:

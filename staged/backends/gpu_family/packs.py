@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import gcd, prod
 
+from staged.backends.c_family.support.library import Snippet
+from staged.backends.gpu_family.dialect import DEVICE_PREFIX
 from staged.backends.gpu_family.mapping import Part
 from staged.ir.declaration import prims
 from staged.ir.loops import Accumulate, ArrayRef, Axis, Compute, Load, PositionOf, Statement, Store
@@ -36,15 +38,16 @@ def pack_name(dtype: DType, width: int) -> str:
 _PACKS = {pack_name(dtype, width): (dtype, width) for dtype in DTYPES.values() for width in (2, 4, 8, 16)}
 
 
-def pack_type(name: str) -> str | None:
+def pack_type(name: str) -> Snippet | None:
     """The declaration of such a type; None if `name` is none."""
     if name not in _PACKS:
         return None
     dtype, width = _PACKS[name]
-    return (
+    text = (
         f"// {width} neighbours, read and written at once.\n"
-        f"struct alignas({width * dtype.size}) st_{name} {{\n    {dtype.c_name} at[{width}];\n}};\n"
+        f"struct alignas({width * dtype.size}) {DEVICE_PREFIX}{name} {{\n    {dtype.c_name} at[{width}];\n}};\n"
     )
+    return Snippet(name, text)
 
 
 def packed(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> tuple[int, frozenset[Access]]:

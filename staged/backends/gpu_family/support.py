@@ -1,31 +1,30 @@
 """Support functions as kernels call them: the host's, in the words of a dialect, and those that only a device has.
 
-Tested by `tests/backends/gpu_family/test_kernel_text.py`.
+Tested by `tests/backends/gpu_family/test_support.py`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
-from staged.backends.c_family.support.library import snippets
+from staged.backends.c_family.code.uses import functions_called
+from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of, snippets
 from staged.backends.gpu_family.dialect import GpuDialect
+from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.nest.statements import FAILED
 from staged.backends.gpu_family.thread_support import thread_function
 from staged.ir.types import DTYPES
 
-FindFunction = Callable[[str], tuple[tuple[str, ...], str] | None]
-"""(names of functions that it calls, text) of a function of a device, by its name; None for one that the host has too.
-"""
+FindSnippet = Callable[[str], Snippet | None]
+"""The snippet that a device has of its own under a name; None where it has none."""
 
 _CHECKED_TEXT = """\
-// The same, but `{wrong}` is reported.
-{head}{t} st_checked_{name}_{dtype}({record}failed, int site, {t} a, {t} b) {{
+({record}failed, int site, {t} a, {t} b) {{
     if ({wrong}) {{
         st_fail(failed, {kind}, site, 0, 0);
         return 0;
     }}
-    return st_{name}_{dtype}(a, b);
+    return {function}(a, b);
 }}
 """
 _WRONG = {
@@ -38,64 +37,75 @@ _CHECKED = {
 }
 
 
-def device_functions(names: Iterable[str], kernels: Sequence[str], dialect: GpuDialect, find: FindFunction) -> str:
-    """The support functions of these names that `kernels` (texts) call, under names of their own.
+def needs_of(kernels: Iterable[GpuKernel]) -> set[str]:
+    """The names of the snippets that kernels use."""
+    return {name for kernel in kernels for name in kernel.snippets}
+
+
+def calls_of(kernels: Iterable[GpuKernel]) -> set[str]:
+    """The names of the functions that kernels call."""
+    return {name for kernel in kernels if kernel.code is not None for name in functions_called(kernel.code.body)}
+
+
+def device_functions(names: Iterable[str], called: Iterable[str], dialect: GpuDialect, find: FindSnippet) -> str:
+    """The snippets of these names as a device has them, under names of its own; of functions those that kernels call,
+    by name (`called`), and those that these call.
 
     Why not the host's functions themselves: the kernels' part of the program is also compiled alone, without headers.
     Why not all that the snippets bring: compilers of kernels warn of functions that are not called.
     """
-    texts: dict[str, str] = {}
+    found: dict[str, Snippet] = {}
 
     def add(name: str) -> None:
-        if name in texts or name in dialect.own_functions:
+        if name in found or name in dialect.own_functions:
             return
-        found = checked_function(name, dialect) or thread_function(name, dialect) or find(name)
-        if found is None:
-            snippet = snippets()[name]
-            found = snippet.needs, _for_device(snippet.text, dialect)
-        for needed in found[0]:
+        own = checked_function(name, dialect) or thread_function(name, dialect) or find(name)
+        snippet = own or snippets()[name]
+        assert own or snippet.functions or not snippet.text, f"the support snippet {name} is the host's alone"
+        for needed in snippet.needs:
             add(needed)
-        texts[name] = found[1]
+        found[name] = snippet
 
     for name in sorted(names):
         add(name)
-    made = "\n".join(text.strip("\n") + "\n" for text in texts.values() if text.strip())
-    functions = [text for text in device_names(made).strip("\n").split("\n\n") if text]
-    while True:
-        kept = [
-            f
-            for f in functions
-            if _is_called(f, [*kernels, *(other for other in functions if other is not f)], dialect)
-        ]
-        if len(kept) == len(functions):
-            return "\n\n".join(kept) + "\n" if kept else ""
-        functions = kept
+    functions = [function for snippet in found.values() for function in snippet.functions]
+    calls: dict[str, tuple[str, ...]] = {function.name: function.calls for function in functions}
+    reached: set[str] = set()
+    left = list(called)
+    while left:
+        name = left.pop()
+        if name not in reached:
+            reached.add(name)
+            left += calls.get(name, ())
+    texts = []
+    for snippet in found.values():
+        if not snippet.functions and snippet.text:
+            texts.append(snippet.text)
+        texts += [_of_device(function, dialect) for function in snippet.functions if function.name in reached]
+    return "\n".join(texts)
 
 
-def checked_function(name: str, dialect: GpuDialect) -> tuple[tuple[str, ...], str] | None:
+def checked_function(name: str, dialect: GpuDialect) -> Snippet | None:
     """A function that reports operands for which the one that it calls has no result; None if `name` is none."""
     if name not in _CHECKED:
         return None
     op, dtype = _CHECKED[name]
     wrong, kind = _WRONG[op]
-    head, record = dialect.function_head, dialect.words.type(FAILED.type)
-    text = _CHECKED_TEXT.format(head=head, record=record, t=dtype.c_name, name=op, dtype=dtype, wrong=wrong, kind=kind)
-    return ("fail", f"{op}_{dtype}"), text
+    function, t = f"st_{op}_{dtype}", dtype.c_name
+    record = dialect.words.type(FAILED.type)
+    text = _CHECKED_TEXT.format(record=record, t=t, function=function, wrong=wrong, kind=kind)
+    comment = f"// The same, but `{wrong}` is reported.\n"
+    checked = SupportFunction(t, f"st_{name}", text, ("st_fail", function), comment)
+    return made_of(name, checked, needs=("fail", f"{op}_{dtype}"))
 
 
-def _for_device(text: str, dialect: GpuDialect) -> str:
-    """A support function of the host as one of the device: maths functions are the language's."""
-    text = re.sub(r"(?:__attribute__\(\(unused\)\) )?static inline ", dialect.function_head, text)
-    text = re.sub(r"\b__builtin_(sqrtf?)\(", lambda found: dialect.builtin(found[1]), text)
-    own = dialect.own_functions
-    return re.sub(r"\b(st_\w+)\(", lambda found: f"{own.get(found[1], found[1])}(", text)
+def _of_device(function: SupportFunction, dialect: GpuDialect) -> str:
+    """A support function in the words of a device: maths functions are the language's."""
 
+    def name_of(name: str) -> str:
+        if name.startswith("__builtin_"):
+            return dialect.builtin(name.removeprefix("__builtin_"))
+        return dialect.own_functions.get(name) or dialect.words.function(name)
 
-def _is_called(function: str, texts: Sequence[str], dialect: GpuDialect) -> bool:
-    names = re.findall(rf"^{dialect.function_head}\w+ (\w+)\(", function, re.MULTILINE)
-    return not names or any(re.search(rf"\b{name}\(", text) for name in names for text in texts)
-
-
-def device_names(text: str) -> str:
-    """`st_maximum_f32` becomes `st_device_maximum_f32` (names of the user never begin with `st_`)."""
-    return re.sub(r"\bst_(?!device_)", "st_device_", text)
+    overloaded = dialect.overloaded if function.is_overloaded else ""
+    return function.spelled(dialect.function_head + overloaded, name_of)

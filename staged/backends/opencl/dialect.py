@@ -5,9 +5,11 @@ Tested by `tests/backends/opencl/test_all_ops.py`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from staged.backends.c_family.code.types import Space
 from staged.backends.c_family.expr import Call, Literal, Words
-from staged.backends.c_family.support.library import snippets
+from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of, snippets
 from staged.backends.gpu_family.dialect import DEVICE_MATHS, DEVICE_PREFIX, GpuDialect
 from staged.backends.opencl.failures import FAIL
 from staged.ir.machine import Gpu
@@ -57,8 +59,7 @@ OPENCL = GpuDialect(
 
 
 _ATOMIC = """\
-// Gives what was there before; 0 where there is no such place.
-{head}{t} st_{name}({space}{t} *array, int64_t place, {t} value) {{
+({space}{t} *array, int64_t place, {t} value) {{
     union {{
         {bits} bits;
         {t} value;
@@ -73,26 +74,31 @@ _ATOMIC = """\
     return was.value;
 }}
 """
+_ATOMIC_COMMENT = "// Gives what was there before; 0 where there is no such place.\n"
 _ATOMICS = {f"thread_atomic_{op}_{dtype}": (op, dtype) for op in ("add", "min", "max") for dtype in DTYPES.values()}
 
 
-def find_function(name: str) -> tuple[tuple[str, ...], str] | None:
-    """(names of functions that it calls, text) of a function that is not the host's; None for the others."""
+def find_snippet(name: str) -> Snippet | None:
+    """The snippet that the device has alone, or otherwise than the host, under this name; None if it has none."""
     if name == "fail":
-        return (), FAIL
+        return made_of(name, FAIL)
     if name == "st_permutation":  # the host's, but for where the array is
         found = snippets()[name]
-        return found.needs, found.text.replace("(int64_t *order", "(__global int64_t *order")
+        (function,) = found.functions
+        definition = function.definition.replace("(int64_t *order", "(__global int64_t *order")
+        return made_of(name, replace(function, definition=definition), needs=found.needs)
     if name in _ATOMICS:
         op, dtype = _ATOMICS[name]
         bits, prefix = ("uint", "atomic") if dtype.itemsize == 4 else ("ulong", "atom")
-        head, values = OPENCL.function_head + OPENCL.overloaded, {"t": dtype.c_name, "bits": bits, "prefix": prefix}
         new = (
             "was.value + value" if op == "add" else f"was.value {'<' if op == 'min' else '>'} value ? was.value : value"
         )
-        return (), "\n".join(
-            _ATOMIC.format(head=head, name=name, space=space, new=new, **values) for space in OPENCL.array_spaces[:2]
-        )
+        t = dtype.c_name
+        texts = [_ATOMIC.format(t=t, bits=bits, prefix=prefix, new=new, space=s) for s in OPENCL.array_spaces[:2]]
+        functions = [
+            SupportFunction(t, f"st_{name}", text, comment=_ATOMIC_COMMENT, is_overloaded=True) for text in texts
+        ]
+        return made_of(name, *functions)
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from staged.backends.c_family.support.library import SupportFunction
 from staged.backends.gpu_family.failures import EXPLAIN, KINDS, OTHERWISE
 
 RECORD_TYPE = """\
@@ -14,15 +15,19 @@ typedef struct {
 """
 DECLARATIONS = RECORD_TYPE + KINDS
 
-FAIL = """\
-// The first failure stands.
-static inline void st_fail(__global st_device_failure *failed, int kind, int site, int64_t value, int64_t limit) {
+FAIL = SupportFunction(
+    "void",
+    "st_fail",
+    """\
+(__global st_device_failure *failed, int kind, int site, int64_t value, int64_t limit) {
     if (atomic_cmpxchg((volatile __global uint *)&failed->claim, 0u, 16u * (uint)site + (uint)kind + 1u) == 0u) {
         failed->value = (ulong)value;
         failed->limit = limit;
     }
 }
-"""
+""",
+    comment="// The first failure stands.\n",
+)
 
 WAIT = f"""\
 // Waits for the device, and stops the program if a kernel has found that it must not go on.

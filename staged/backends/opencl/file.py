@@ -23,8 +23,8 @@ from staged.backends.gpu_family.failures import DECLARATIONS as HOST_DECLARATION
 from staged.backends.gpu_family.joining import join_launches
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.stacks import GROWN, PUSH
-from staged.backends.gpu_family.support import device_functions
-from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE, find_function
+from staged.backends.gpu_family.support import calls_of, device_functions, needs_of
+from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE, find_snippet
 from staged.backends.opencl.failures import DECLARATIONS, WAIT
 from staged.backends.opencl.program import OpenClProgram
 from staged.backends.opencl.structure import DEVICE
@@ -131,10 +131,10 @@ class OpenClFile(ProgramFile):
 
     def kernels_text(self) -> str:
         """The text that the device's compiler takes."""
-        kernels = [kernel.text for kernel in self.program.on_device]
-        needed = {name for kernel in self.program.on_device for name in kernel.snippets}
+        kernels = self.program.on_device
         head = PRELUDE + DECLARATIONS if self.program.kernels_may_fail else PRELUDE
-        return "\n".join([head, device_functions(needed, kernels, OPENCL, find_function), *kernels])
+        functions = device_functions(needs_of(kernels), calls_of(kernels), OPENCL, find_snippet)
+        return "\n".join([head, functions, *(kernel.text for kernel in kernels)])
 
     def write_frames(self, w: Writer) -> None:
         """The device's part stands before the records that calls leave."""

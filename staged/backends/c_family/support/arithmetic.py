@@ -5,7 +5,7 @@ Tested by `tests/runtime/test_support.py` and `tests/kernels/test_declarations.p
 
 from __future__ import annotations
 
-from staged.backends.c_family.support.library import Snippet
+from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
 from staged.ir.types import DType, f32, f64, i32, i64, u8, u32
 
 _FLOATS = (f32, f64)
@@ -13,9 +13,11 @@ _INTEGERS = (i32, i64, u8, u32)
 _MATH = ("#include <math.h>",)
 
 
-def _inline(result: str, name: str, parameters: str, *body: str) -> str:
+def _inline(comment: str, result: str, name: str, parameters: str, *body: str) -> SupportFunction:
     lines = "\n".join(f"    {line}" for line in body)
-    return f"__attribute__((unused)) static inline {result} {name}({parameters}) {{\n{lines}\n}}\n"
+    definition = f"({parameters}) {{\n{lines}\n}}\n"
+    head = "__attribute__((unused)) static inline "
+    return SupportFunction(result, name, definition, comment=f"// {comment}\n", head=head)
 
 
 def _two(dtype: DType) -> str:
@@ -30,9 +32,9 @@ def _float_snippets(dtype: DType) -> list[Snippet]:
     t, f = dtype.c_name, _suffix(dtype)
     zero = f"0.0{f}"
 
-    def snippet(name: str, comment: str, parameters: str, *body: str, needs: tuple[str, ...] = ()) -> Snippet:
-        text = f"// {comment}\n" + _inline(t, f"st_{name}_{dtype}", parameters, *body)
-        return Snippet(f"{name}_{dtype}", text, needs, _MATH)
+    def snippet(name: str, comment: str, parameters: str, *body: str) -> Snippet:
+        function = _inline(comment, t, f"st_{name}_{dtype}", parameters, *body)
+        return made_of(f"{name}_{dtype}", function, includes=_MATH)
 
     return [
         snippet(
@@ -69,9 +71,9 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
     bits = dtype.size * 8
     found: list[Snippet] = []
 
-    def snippet(name: str, comment: str, parameters: str, *body: str, needs: tuple[str, ...] = ()) -> None:
-        text = f"// {comment}\n" + _inline(t, f"st_{name}_{dtype}", parameters, *body)
-        found.append(Snippet(f"{name}_{dtype}", text, needs, ("#include <stdint.h>",)))
+    def snippet(name: str, comment: str, parameters: str, *body: str) -> None:
+        function = _inline(comment, t, f"st_{name}_{dtype}", parameters, *body)
+        found.append(made_of(f"{name}_{dtype}", function, includes=("#include <stdint.h>",)))
 
     snippet("maximum", "The larger of two numbers.", _two(dtype), "return a > b ? a : b;")
     snippet("minimum", "The smaller of two numbers.", _two(dtype), "return a < b ? a : b;")
@@ -166,8 +168,8 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
                 f"if (!(x >= {low})) {{\n        return 0;\n    }}",
                 f"return x >= {high} ? {stem}_MAX : ({t})x;",
             ]
-        text = f"// {comment}\n" + _inline(t, f"st_{dtype}_from_{source}", f"{source.c_name} x", *body)
-        found.append(Snippet(f"{dtype}_from_{source}", text, (), (*_MATH, "#include <stdint.h>")))
+        function = _inline(comment, t, f"st_{dtype}_from_{source}", f"{source.c_name} x", *body)
+        found.append(made_of(f"{dtype}_from_{source}", function, includes=(*_MATH, "#include <stdint.h>")))
     return found
 
 

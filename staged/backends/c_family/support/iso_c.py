@@ -5,7 +5,6 @@ Tested by `tests/backends/native/test_iso_c_programs.py`.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from staged.backends.c_family.support.library import Snippet
@@ -43,12 +42,15 @@ static inline int64_t st_advance(int64_t index, int64_t step) {
 }
 """
 _TEXTS = {"fail": _FAIL, "advance": _ADVANCE}
+_UNUSED = ("__attribute__((unused))", "__attribute__((unused, cold))")
 _SPELLINGS = (
-    (r"static inline __attribute__\(\(always_inline\)\) ", "static inline "),
-    (r"__attribute__\(\(unused\)\) (?=static const st_spec )", ""),
-    (r"__attribute__\(\(unused(, cold)?\)\)\sstatic (inline )?", "static inline "),  # unused ones: then no warning
+    ("static inline __attribute__((always_inline)) ", "static inline "),
+    ("__attribute__((unused)) static const st_spec ", "static const st_spec "),
+    *((f"{unused} static inline ", "static inline ") for unused in _UNUSED),
+    *((f"{unused}{space}static ", "static inline ") for unused in _UNUSED for space in " \n"),  # then without a warning
     ("__builtin_sqrt", "sqrt"),
 )
+"""The heads of support functions, and the words in them, that C99 does not have; and what it has."""
 _EXTENSIONS = (
     "__attribute__", "__builtin", "__atomic", "#pragma", "static_assert", "_Alignas", "alloc(", "_SOURCE", "<pthread.h>"
 )  # fmt: skip
@@ -73,7 +75,7 @@ def iso_c_form(snippet: Snippet, where: Position | None) -> Snippet:
     if "__builtin_sqrt" in text:
         includes = (*includes, "#include <math.h>")
     for old, new in _SPELLINGS:
-        text = re.sub(old, new, text)
+        text = text.replace(old, new)
     if any(word in part for word in _EXTENSIONS for part in (text, *includes)):
         does = _WANTED_BY.get(snippet.name, f"uses `{snippet.name}`")
         raise UnsupportedError(

@@ -15,17 +15,55 @@ from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
+class SupportFunction:
+    """A C function in parts, so that another language can have it too, under other names."""
+
+    result: str
+    name: str
+    definition: str
+    """The text behind the name: parameters and body."""
+    calls: tuple[str, ...] = ()
+    """The functions that it calls: ours (`st_exp_f32`) and the compiler's (`__builtin_sqrt`)."""
+    comment: str = ""
+    head: str = "static inline "
+    """The text before the result's type."""
+    is_overloaded: bool = False
+    """True if other functions have its name, for other types."""
+
+    def spelled(self, head: str, name_of: Callable[[str], str]) -> str:
+        """The text with this head, and the functions' names as `name_of` has them."""
+        definition = self.definition
+        for called in self.calls:
+            definition = definition.replace(f"{called}(", f"{name_of(called)}(")
+        return f"{self.comment}{head}{self.result} {name_of(self.name)}{definition}"
+
+    @property
+    def text(self) -> str:
+        """The function of the host."""
+        return self.spelled(self.head, str)
+
+
+@dataclass(frozen=True, slots=True)
 class Snippet:
     """C text with a name.
 
     `needs` are names of snippets that must stand before it, `includes` whole preprocessor lines that must stand at the
-    top of the file (`#include <math.h>`, `#define _POSIX_C_SOURCE 200809L`).
+    top of the file (`#include <math.h>`, `#define _POSIX_C_SOURCE 200809L`). `functions` are those of the text, where
+    devices have it too.
     """
 
     name: str
     text: str
     needs: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
+    functions: tuple[SupportFunction, ...] = ()
+
+
+def made_of(
+    name: str, *functions: SupportFunction, needs: tuple[str, ...] = (), includes: tuple[str, ...] = ()
+) -> Snippet:
+    """The snippet that consists of these functions."""
+    return Snippet(name, "\n".join(function.text for function in functions), needs, includes, functions)
 
 
 @cache

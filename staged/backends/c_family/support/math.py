@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from staged.backends.c_family.support.library import Snippet
+from staged.backends.c_family.support.library import Snippet, made_of
 from staged.backends.c_family.support.variety import FORMATS, VARIETIES, Variety, bits_snippet
 
 # (exp(r) - 1 - r) / r**2 for |r| <= ln(2)/2
@@ -398,7 +398,7 @@ const {v.T} w = {pick};
     return (
         body
         + f"""\
-if (__builtin_expect(st_any_{v.M}(&far), 0)) {{
+if (__builtin_expect({v.calling(f"st_any_{v.M}")}(&far), 0)) {{
     for (int i = 0; i < (int)(sizeof y / sizeof y[0]); ++i) {{
         y[i] = far[i] ? {libm}(x[i]) : y[i];
     }}
@@ -484,9 +484,8 @@ def _libm(name: str, arguments: str = "x[i]") -> Callable[[Variety], str]:
 
 def _sqrt(v: Variety) -> str:
     """By the one instruction that takes those of a vector: without a vectoriser no loop over the lanes becomes it."""
-    root = f"__builtin_sqrt{v.format.function_suffix}"
     if not v.is_vector:
-        return f"const {v.T} y = {root}(x);\n"
+        return f"const {v.T} y = {v.root('x')};\n"
     if v.lanes:
         holds = f"defined({'__AVX512F__' if v.lanes * v.format.bits == 512 else '__AVX__'})"
     else:
@@ -499,7 +498,7 @@ __asm__("{instruction} %1, %0" : "=v"(y) : "v"(x));
 #else
 #pragma GCC unroll 16
 for (int i = 0; i < (int)(sizeof y / sizeof y[0]); ++i) {{
-    y[i] = {root}(x[i]);
+    y[i] = {v.root("x[i]")};
 }}
 #endif
 """
@@ -507,7 +506,7 @@ for (int i = 0; i < (int)(sizeof y / sizeof y[0]); ++i) {{
 
 def _rsqrt(v: Variety) -> str:
     if not v.is_vector:
-        return f"const {v.T} y = {v.number(1.0)} / __builtin_sqrt{v.format.function_suffix}(x);\n"
+        return f"const {v.T} y = {v.number(1.0)} / {v.root('x')};\n"
     return _sqrt(v) + f"y = {v.number(1.0)} / y;\n"
 
 
@@ -536,25 +535,23 @@ const {v.T} y = {v.select("same", "twice", "apart")};
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the library: its name in `st_<name>_<dtype>`, what it says of itself, its body, what it needs."""
+    """A function of the library: its name in `st_<name>_<dtype>`, what it says of itself, its body."""
 
     name: str
     comment: str | Mapping[str, str]
-    """Of all dtypes, or by dtype; so are its calls."""
+    """Of all dtypes, or by dtype."""
     body: Callable[[Variety], str]
-    calls: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
     arguments: tuple[str, ...] = ("x",)
     uses_libm: bool = False
 
     def snippet(self, v: Variety) -> Snippet:
-        calls = self.calls if isinstance(self.calls, tuple) else self.calls[v.format.dtype]
+        v = replace(v, called=[])
         comment = self.comment if isinstance(self.comment, str) else self.comment[v.format.dtype]
-        needs = [*v.base_snippets, *(f"st_{name}_{v.suffix}" for name in calls)]
-        if self.name in ("sin", "cos") and v.is_vector:
-            needs.append(f"any_{v.M}")
+        function = v.function(self.name, comment, self.body(v), self.arguments)
+        others = {f"st_any_{v.M}": f"any_{v.M}"} | {name: name for name in function.calls if name in _SNIPPET_NAMES}
+        needs = (*v.base_snippets, *(others[name] for name in function.calls if name in others))
         includes = ("#include <math.h>",) if self.uses_libm else ()
-        text = v.function(self.name, comment, self.body(v), self.arguments)
-        return Snippet(f"st_{self.name}_{v.suffix}", text, tuple(needs), includes)
+        return made_of(function.name, function, needs=needs, includes=includes)
 
 
 FUNCTIONS = (
@@ -562,7 +559,7 @@ FUNCTIONS = (
     Function("expm1", "exp(x) - 1 = (2**n - 1) + 2**n * (exp(r) - 1), exact near 0", _expm1),
     Function("log", "log(x) = n * ln 2 + log(m), m in [sqrt(1/2), sqrt(2))", _log),
     Function("log1p", "log(1 + x), exact near 0", _log1p),
-    Function("erf", "erf(x): a polynomial near 0, else 1 - exp(a polynomial)", _erf, ("exp",)),
+    Function("erf", "erf(x): a polynomial near 0, else 1 - exp(a polynomial)", _erf),
     Function("sin", "sin(x) from x = n * pi/2 + r", lambda v: _turn(v, is_sine=True), uses_libm=True),
     Function("cos", "cos(x) from x = n * pi/2 + r", lambda v: _turn(v, is_sine=False), uses_libm=True),
     Function("floor", "the largest integer <= x", _floor),
@@ -577,7 +574,7 @@ FUNCTIONS = (
         Function(name, f"{name}(x)", _libm(name), uses_libm=True)
         for name in ("tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "log2", "log10")
     ),
-    Function("logaddexp", "log(exp(x) + exp(z)) without overflow", _logaddexp, ("exp", "log1p"), arguments=("x", "z")),
+    Function("logaddexp", "log(exp(x) + exp(z)) without overflow", _logaddexp, arguments=("x", "z")),
     Function("pow", "x to the power z", _libm("pow", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True),
     Function(
         "atan2", "the angle of the point (z, x)", _libm("atan2", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True
@@ -589,11 +586,11 @@ FUNCTIONS = (
             "f64": "tanh(x) = e / (e + 2) with e = exp(2x) - 1",
         },
         _tanh,
-        {"f32": ("exp",), "f64": ("expm1",)},
     ),
 )
 """Elementwise ops of floats that are functions of our own: `st_exp_f32(x)`, and `st_exp_f32v(&y, &x)` on vectors."""
 FUNCTION_NAMES = frozenset(function.name for function in FUNCTIONS)
+_SNIPPET_NAMES = frozenset(f"st_{name}_{v.suffix}" for name in FUNCTION_NAMES for v in VARIETIES)
 
 
 def function_snippet(name: str, type: str) -> str:

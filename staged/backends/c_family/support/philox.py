@@ -15,12 +15,14 @@ import math
 
 import numpy as np
 
-from staged.backends.c_family.support.library import Snippet
+from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
 from staged.backends.c_family.support.variety import FORMATS
 
-_PHILOX = """\
-// Philox4x32-10: four random words from a counter and a key.
-static inline void st_philox4x32(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]) {
+_PHILOX = SupportFunction(
+    "void",
+    "st_philox4x32",
+    """\
+(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]) {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; ++round) {
@@ -37,55 +39,90 @@ static inline void st_philox4x32(uint32_t out[4], const uint32_t counter[4], con
     out[2] = c2;
     out[3] = c3;
 }
-
-// Words 4 * block .. 4 * block + 3 of a random op.
-static inline void st_random_block(uint32_t out[4], int64_t seed, int64_t stream, int64_t counter, int64_t block) {
+""",
+    comment="// Philox4x32-10: four random words from a counter and a key.\n",
+)
+_BLOCK = SupportFunction(
+    "void",
+    "st_random_block",
+    """\
+(uint32_t out[4], int64_t seed, int64_t stream, int64_t counter, int64_t block) {
     const uint32_t state[4] = {(uint32_t)(uint64_t)block, (uint32_t)(uint64_t)stream, (uint32_t)(uint64_t)counter,
                                (uint32_t)((uint64_t)counter >> 32)};
     const uint32_t key[2] = {(uint32_t)(uint64_t)seed, (uint32_t)((uint64_t)seed >> 32)};
     st_philox4x32(out, state, key);
 }
-"""
+""",
+    calls=("st_philox4x32",),
+    comment="// Words 4 * block .. 4 * block + 3 of a random op.\n",
+)
 
-_BITS = """\
-static inline uint32_t st_random_bits(int64_t seed, int64_t stream, int64_t counter, int64_t element) {
+_BITS = SupportFunction(
+    "uint32_t",
+    "st_random_bits",
+    """\
+(int64_t seed, int64_t stream, int64_t counter, int64_t element) {
     uint32_t words[4];
     st_random_block(words, seed, stream, counter, element >> 2);
     return words[element & 3];
 }
-"""
+""",
+    calls=("st_random_block",),
+)
 
-_UNIFORM_F32 = """\
-// Evenly spread over [0, 1).
-static inline float st_uniform_f32(int64_t seed, int64_t stream, int64_t counter, int64_t element) {
+_UNIFORM_F32 = SupportFunction(
+    "float",
+    "st_uniform_f32",
+    """\
+(int64_t seed, int64_t stream, int64_t counter, int64_t element) {
     return (float)(st_random_bits(seed, stream, counter, element) >> 8) * 0x1p-24f;
 }
-"""
+""",
+    calls=("st_random_bits",),
+    comment="// Evenly spread over [0, 1).\n",
+)
 
-_UNIFORM_F64 = """\
-// 53 bits of two words, in [0, 1).
-static inline double st_unit_f64(uint32_t high, uint32_t low) {
+_UNIT_F64 = SupportFunction(
+    "double",
+    "st_unit_f64",
+    """\
+(uint32_t high, uint32_t low) {
     return (double)(high >> 5) * 0x1p-27 + (double)(low >> 6) * 0x1p-53;
 }
-
-// Evenly spread over [0, 1).
-static inline double st_uniform_f64(int64_t seed, int64_t stream, int64_t counter, int64_t element) {
+""",
+    comment="// 53 bits of two words, in [0, 1).\n",
+)
+_UNIFORM_F64 = SupportFunction(
+    "double",
+    "st_uniform_f64",
+    """\
+(int64_t seed, int64_t stream, int64_t counter, int64_t element) {
     uint32_t words[4];
     st_random_block(words, seed, stream, counter, element >> 1);
     return st_unit_f64(words[2 * (element & 1)], words[2 * (element & 1) + 1]);
 }
-"""
+""",
+    calls=("st_random_block", "st_unit_f64"),
+    comment="// Evenly spread over [0, 1).\n",
+)
 
-_BERNOULLI = """\
-// True with probability p.
-static inline bool st_bernoulli(int64_t seed, int64_t stream, int64_t counter, float p, int64_t element) {
+_BERNOULLI = SupportFunction(
+    "bool",
+    "st_bernoulli",
+    """\
+(int64_t seed, int64_t stream, int64_t counter, float p, int64_t element) {
     return st_uniform_f32(seed, stream, counter, element) < p;
 }
-"""
+""",
+    calls=("st_uniform_f32",),
+    comment="// True with probability p.\n",
+)
 
-_PERMUTATION = """\
-// 0 .. n - 1 in random order: Fisher-Yates from the end.
-static inline void st_permutation(int64_t *order, int64_t n, int64_t seed, int64_t stream, int64_t counter) {
+_PERMUTATION = SupportFunction(
+    "void",
+    "st_permutation",
+    """\
+(int64_t *order, int64_t n, int64_t seed, int64_t stream, int64_t counter) {
     for (int64_t i = 0; i < n; ++i) {
         order[i] = i;
     }
@@ -102,7 +139,10 @@ static inline void st_permutation(int64_t *order, int64_t n, int64_t seed, int64
         order[j] = moved;
     }
 }
-"""
+""",
+    calls=("st_random_block",),
+    comment="// 0 .. n - 1 in random order: Fisher-Yates from the end.\n",
+)
 
 _PAIRS = """\
 // Lanes of 64 bits in pairs: the same pair everywhere, the number of each pair, and indices that exchange or repeat.
@@ -211,7 +251,12 @@ static inline __attribute__((always_inline)) void st_bernoulli_i32v(i32v *result
 """
 
 
-def _normal(dtype: str) -> str:
+_NORMAL_COMMENT = """\
+// Normally distributed (Box and Muller): elements 2p and 2p + 1 are the two coordinates of one random point.
+"""
+
+
+def _normal(dtype: str) -> SupportFunction:
     """Box and Muller's method, as the reference does it."""
     f = FORMATS[dtype]
     t, s = f.c_name, f.function_suffix
@@ -227,15 +272,17 @@ def _normal(dtype: str) -> str:
     const double u = st_unit_f64(words[0], words[1]) + 0x1p-53, v = st_unit_f64(words[2], words[3]);
 """,
     }[dtype]
-    return f"""\
-// Normally distributed (Box and Muller): elements 2p and 2p + 1 are the two coordinates of one random point.
-static inline {t} st_normal_{dtype}(int64_t seed, int64_t stream, int64_t counter, int64_t element) {{
+    unit = ("st_unit_f64",) if dtype == "f64" else ()
+    definition = f"""\
+(int64_t seed, int64_t stream, int64_t counter, int64_t element) {{
     uint32_t words[4];
 {draw}    const {t} radius = __builtin_sqrt{s}(-2.0{s} * st_log_{dtype}(u));
     const {t} angle = {turn} * v;
     return radius * ((element & 1) == 0 ? st_cos_{dtype}(angle) : st_sin_{dtype}(angle));
 }}
 """
+    maths = (f"__builtin_sqrt{s}", *(f"st_{name}_{dtype}" for name in ("log", "cos", "sin")))
+    return SupportFunction(t, f"st_normal_{dtype}", definition, ("st_random_block", *unit, *maths), _NORMAL_COMMENT)
 
 
 def _normal_vector(dtype: str) -> str:
@@ -285,14 +332,14 @@ _INTEGERS = ("#include <stdbool.h>", "#include <stdint.h>")
 _WORD_VECTORS = ("vector_u32", "vector_u64")
 
 SNIPPETS = (
-    Snippet("philox", _PHILOX, includes=_INTEGERS),
-    Snippet("st_random_bits", _BITS, ("philox",)),
-    Snippet("st_uniform_f32", _UNIFORM_F32, ("st_random_bits",)),
-    Snippet("st_uniform_f64", _UNIFORM_F64, ("philox",)),
-    Snippet("st_bernoulli", _BERNOULLI, ("st_uniform_f32",)),
-    Snippet("st_permutation", _PERMUTATION, ("philox",)),
-    Snippet("st_normal_f32", _normal("f32"), ("philox", "st_log_f32", "st_sin_f32", "st_cos_f32")),
-    Snippet("st_normal_f64", _normal("f64"), ("st_uniform_f64", "st_log_f64", "st_sin_f64", "st_cos_f64")),
+    made_of("philox", _PHILOX, _BLOCK, includes=_INTEGERS),
+    made_of("st_random_bits", _BITS, needs=("philox",)),
+    made_of("st_uniform_f32", _UNIFORM_F32, needs=("st_random_bits",)),
+    made_of("st_uniform_f64", _UNIT_F64, _UNIFORM_F64, needs=("philox",)),
+    made_of("st_bernoulli", _BERNOULLI, needs=("st_uniform_f32",)),
+    made_of("st_permutation", _PERMUTATION, needs=("philox",)),
+    made_of("st_normal_f32", _normal("f32"), needs=("philox", "st_log_f32", "st_sin_f32", "st_cos_f32")),
+    made_of("st_normal_f64", _normal("f64"), needs=("st_uniform_f64", "st_log_f64", "st_sin_f64", "st_cos_f64")),
     Snippet("pairs", _PAIRS, ("vector_i32", "vector_u64")),
     Snippet("st_random_bits_u32v", _BITS_VECTOR, ("st_random_bits", "pairs", *_WORD_VECTORS)),
     Snippet("st_uniform_f32v", _UNIFORM_F32_VECTOR, ("st_random_bits_u32v", "vector_f32", "vector_i32")),

@@ -6,12 +6,12 @@ Tested by `tests/backends/support/test_math.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from staged.backends.c_family.support.lanes import HALVES, lanes_snippet
-from staged.backends.c_family.support.library import Snippet
+from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
 from staged.backends.c_family.support.vectors import vector_snippet
 
 
@@ -65,6 +65,8 @@ class Variety:
 
     format: FloatFormat
     lanes: int | None
+    called: list[str] = field(default_factory=list, compare=False)
+    """The functions that the body under way calls, each once."""
 
     @property
     def is_vector(self) -> bool:
@@ -130,13 +132,25 @@ class Variety:
 
     def select(self, mask: str, a: str, b: str) -> str:
         """`mask ? a : b` for the name of a mask."""
-        return f"st_select_{self.suffix}({mask}, {a}, {b})" if self.is_vector else f"{mask} ? {a} : {b}"
+        return (
+            f"{self.calling(f'st_select_{self.suffix}')}({mask}, {a}, {b})" if self.is_vector else f"{mask} ? {a} : {b}"
+        )
+
+    def calling(self, function: str) -> str:
+        """The name of a function that the body calls."""
+        if function not in self.called:
+            self.called.append(function)
+        return function
 
     def bits(self, value: str) -> str:
-        return f"({self.U})({value})" if self.is_vector else f"st_bits_{self.suffix}({value})"
+        return f"({self.U})({value})" if self.is_vector else f"{self.calling(f'st_bits_{self.suffix}')}({value})"
 
     def real(self, word: str) -> str:
-        return f"({self.T})({word})" if self.is_vector else f"st_real_{self.suffix}({word})"
+        return f"({self.T})({word})" if self.is_vector else f"{self.calling(f'st_real_{self.suffix}')}({word})"
+
+    def root(self, value: str) -> str:
+        """The square root of a number."""
+        return f"{self.calling(f'__builtin_sqrt{self.format.function_suffix}')}({value})"
 
     def magnitude(self, value: str) -> str:
         return self.real(f"{self.bits(value)} & {self.word(self.format.sign_bit - 1)}")
@@ -152,23 +166,26 @@ class Variety:
 
     def call(self, function: str, result: str, argument: str) -> str:
         """Lines that set the new variable `result` to `function` of the variable `argument`."""
+        name = self.calling(f"st_{function}_{self.suffix}")
         if not self.is_vector:
-            return f"const {self.T} {result} = st_{function}_{self.suffix}({argument});"
-        return f"{self.T} {result};\nst_{function}_{self.suffix}(&{result}, &{argument});"
+            return f"const {self.T} {result} = {name}({argument});"
+        return f"{self.T} {result};\n{name}(&{result}, &{argument});"
 
-    def function(self, name: str, comment: str, body: str, arguments: tuple[str, ...] = ("x",)) -> str:
+    def function(self, name: str, comment: str, body: str, arguments: tuple[str, ...] = ("x",)) -> SupportFunction:
         """The C function `st_<name>_<suffix>` whose body turns `arguments` into `y`."""
-        lines = [f"// {line}" for line in comment.splitlines()]
-        full = f"st_{name}_{self.suffix}"
         if self.is_vector:
+            result, head = "void", "static inline __attribute__((always_inline)) "
             inputs = ", ".join(f"const {self.T} *{a}_" for a in arguments)
-            lines.append(f"static inline __attribute__((always_inline)) void {full}({self.T} *result, {inputs}) {{")
+            lines = [f"({self.T} *result, {inputs}) {{"]
             lines += [f"    const {self.T} {a} = *{a}_;" for a in arguments]
         else:
-            lines.append(f"static inline {self.T} {full}({', '.join(f'{self.T} {a}' for a in arguments)}) {{")
+            result, head = self.T, "static inline "
+            lines = [f"({', '.join(f'{self.T} {a}' for a in arguments)}) {{"]
         lines += [f"    {line}" for line in body.strip("\n").splitlines()]
         lines += ["    *result = y;" if self.is_vector else "    return y;", "}"]
-        return "\n".join(lines) + "\n"
+        about = "".join(f"// {line}\n" for line in comment.splitlines())
+        definition = "\n".join(lines) + "\n"
+        return SupportFunction(result, f"st_{name}_{self.suffix}", definition, tuple(self.called), about, head)
 
 
 VARIETIES = (
@@ -180,20 +197,11 @@ VARIETIES = (
 def bits_snippet(format: FloatFormat) -> Snippet:
     """The bits of a number, and the number with given bits."""
     real, word, name = format.c_name, format.unsigned, format.dtype
-    return Snippet(
+    bits_of = f"({real} x) {{\n    {word} word;\n    memcpy(&word, &x, sizeof word);\n    return word;\n}}\n"
+    real_of = f"({word} word) {{\n    {real} x;\n    memcpy(&x, &word, sizeof x);\n    return x;\n}}\n"
+    return made_of(
         f"bits_{name}",
-        f"""\
-static inline {word} st_bits_{name}({real} x) {{
-    {word} word;
-    memcpy(&word, &x, sizeof word);
-    return word;
-}}
-
-static inline {real} st_real_{name}({word} word) {{
-    {real} x;
-    memcpy(&x, &word, sizeof x);
-    return x;
-}}
-""",
+        SupportFunction(word, f"st_bits_{name}", bits_of),
+        SupportFunction(real, f"st_real_{name}", real_of),
         includes=("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>"),
     )
