@@ -2,9 +2,10 @@
 
 Python's own handler only notes the signal until the call returns, and a handler written in Python cannot run meanwhile.
 So the handler is C, in a small library that is compiled once and kept in the program cache like any other. It is
-installed for the length of a call and only if Python's handler was in place; what was there before comes back. A library
-that a program calls may install handlers of its own (LLVM behind an OpenCL driver does), note ours as the one before them
-and put it back when no call is under way: ours then gives way to the last handler that was in place outside of a call.
+installed for the length of a call and only if Python's handler was in place; what was there before comes back. A
+library that a program calls may install handlers of its own (LLVM behind an OpenCL driver does), note ours as the one
+before them and put it back when no call is under way: ours then gives way to the last handler that was in place outside
+of a call.
 """
 
 from __future__ import annotations
