@@ -70,6 +70,8 @@ def kernel_comments(op: Op) -> list[str]:
             text = f"{inner.where.short}  {inner.where.text}"
             if text not in lines:
                 lines.append(text)
+    if not lines and op.where is not None:  # an op alone, which is all of its kernel
+        lines.append(f"{op.where.short}  {op.where.text}")
     if len(lines) > 6:
         lines = [*lines[:5], f"... and {len(lines) - 5} more lines"]
     if fused := op.attrs.get("fused"):
