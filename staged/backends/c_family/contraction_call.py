@@ -7,9 +7,13 @@ Tested by `tests/kernels/test_contractions.py` and `tests/backends/c_family/test
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Literal
 
+from staged.backends.c_family.code.printer import print_function
+from staged.backends.c_family.code.shape import shape_of
+from staged.backends.c_family.code.tree import Function
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue, MatmulSpec
@@ -35,12 +39,15 @@ def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelT
     product.
     """
     nest: Nest | None = op.attrs.get("nest")
-    epilogue, inline, snippets = None, "", frozenset[str]()
+    epilogue, inline, snippets = None, None, frozenset[str]()
     if nest is not None:
         inline, parameters, snippets = emit_epilogue(nest, op.attrs["schedule"], f"{name}_epilogue", machine, site)
         epilogue = Epilogue(f"{name}_epilogue", parameters)
-    product = emit_product(op, f"{name}_product", machine, epilogue)
-    return _wrap(op, name, product, inline, snippets, nest, machine)
+    spec = spec_of(op, f"{name}_product", epilogue)
+    product = emit_matmul(spec, machine) if isinstance(spec, MatmulSpec) else emit_conv2d(spec, machine)
+    kernel = _wrap(op, name, product, inline, snippets, nest, machine)
+    shape = None if inline is None else shape_of(inline)[0]
+    return replace(kernel, shape=(replace(spec, name="", epilogue=None), shape))
 
 
 def extents(value: Value) -> tuple[int, ...]:
@@ -48,12 +55,10 @@ def extents(value: Value) -> tuple[int, ...]:
     return tuple(bound(extent) for extent in value.tensor.shape)
 
 
-def emit_product(op: Op, name: str, machine: Machine, epilogue: Epilogue | None) -> ContractionKernel:
-    """The kernel's own text: matrix product or convolution with an optional epilogue."""
+def spec_of(op: Op, name: str, epilogue: Epilogue | None) -> MatmulSpec | Conv2dSpec:
+    """The matrix product or convolution, with an optional epilogue."""
     dtype = op.operands[0].tensor.dtype
-    if op.attrs["kind"] == "matmul":
-        return emit_matmul(matmul_spec(op, name, dtype, epilogue), machine)
-    return emit_conv2d(conv2d_spec(op, name, dtype, epilogue), machine)
+    return (matmul_spec if op.attrs["kind"] == "matmul" else conv2d_spec)(op, name, dtype, epilogue)
 
 
 def matmul_spec(op: Op, name: str, dtype: DType, epilogue: Epilogue | None) -> MatmulSpec:
@@ -97,7 +102,7 @@ def _wrap(
     op: Op,
     name: str,
     product: ContractionKernel,
-    inline: str,
+    inline: Function | None,
     snippets: frozenset[str],
     nest: Nest | None,
     machine: Machine,
@@ -129,7 +134,7 @@ def _wrap(
             w.line("(void)count;")
         arguments = {"scratch": f"({types['scratch']})(void *)scratch"} if "scratch" in types else {}
         w.statement(product.call(arguments) + ";")
-    text = "\n".join(part for part in (inline, product.text, str(w)) if part)
+    text = "\n".join(part for part in ("" if inline is None else print_function(inline), product.text, str(w)) if part)
     items = product.work_items
     work = _multiply_adds(op) / 20.0  # nanoseconds at a modest rate
     chunk = max(1, min(items // 2, int(items * 10_000 / work))) if items > 1 and work > 20_000 else 0

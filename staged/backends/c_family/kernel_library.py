@@ -1,6 +1,6 @@
 """The kernels of one program: each gets a name from the user's Python, equal ones share a function.
 
-Tested by `tests/backends/c_family/test_kernel_shape.py`.
+Tested by `tests/backends/c_family/test_kernel_library.py`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from staged.backends.c_family.code.dialect import C, Dialect
-from staged.backends.c_family.code.shape import shape_of as code_shape
 from staged.backends.c_family.contraction_call import emit_contraction
 from staged.backends.c_family.cpu_nest.kernel import emit_kernel
-from staged.backends.c_family.kernel_shape import shape_of
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.writer import Names
 from staged.ir.machine import Machine
@@ -50,5 +48,4 @@ class KernelLibrary:
 def _shape_of(kernel: KernelText) -> object:
     """The identity of a kernel's function: all but comments and its own names, and the way it is called."""
     types = tuple(type for type, _ in kernel.parameters)
-    shape, _ = shape_of(kernel.text) if kernel.code is None else code_shape(kernel.code)
-    return shape, types, kernel.scratch_bytes, kernel.can_fail, kernel.items_text
+    return kernel.shape, types, kernel.scratch_bytes, kernel.can_fail, kernel.items_text

@@ -16,6 +16,7 @@ from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.writer import Names
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
+from staged.ir.structure import CONTRACTION
 from staged.source import Position
 
 QUIET_NVCC = """\
@@ -36,4 +37,8 @@ class HostKernels:
         """The function for a `kernel` or `contraction` op of the host."""
         made = self.library.kernel(op)
         # The templates of products know no dialect; `restrict` is all that C++ does not take in them.
-        return made if made.code is not None else replace(made, text=made.text.replace("*restrict ", "*__restrict "))
+        return (
+            made
+            if op.declared is not CONTRACTION
+            else replace(made, text=made.text.replace("*restrict ", "*__restrict "))
+        )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from staged.backends.c_family.code.printer import print_function
-from staged.backends.c_family.code.tree import Declare, Parameter
+from staged.backends.c_family.code.tree import Declare, Function, Parameter
 from staged.backends.c_family.code.types import Space, pointer
 from staged.backends.c_family.code.uses import mentioned
 from staged.backends.c_family.expr import Expr, Prefix, Variable
@@ -28,6 +28,8 @@ class WholeCopy:
 class GpuKernel(KernelText):
     """A kernel on the device, and its launch."""
 
+    code: Function | None = field(default=None, compare=False)
+    """The tree that the text was printed from."""
     launch: Launch | None = None
     """None for a kernel of the user's: each of its launches says how many threads it has."""
     copies: tuple[WholeCopy, ...] = ()

@@ -5,7 +5,6 @@ Tested by `tests/backends/c_family/test_guarded_epilogues.py`.
 
 from __future__ import annotations
 
-from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import Function, Parameter, Unused
 from staged.backends.c_family.code.types import INDEX, scalar
 from staged.backends.c_family.code.uses import mentioned
@@ -31,8 +30,8 @@ def output_name(number: int, output: ArrayRef) -> str:
 
 def emit_epilogue(
     nest: Nest, schedule: Schedule, name: str, machine: Machine, site: Site
-) -> tuple[str, tuple[tuple[str, str], ...], frozenset[str]]:
-    """The text of the function, the parameters that it has besides the tile's, and the snippets that it uses.
+) -> tuple[Function, tuple[tuple[str, str], ...], frozenset[str]]:
+    """The function, the parameters that it has besides the tile's, and the snippets that it uses.
 
     The nest's first input is the tile, with `ld` elements from row to row; its columns are counted from `col`.
     """
@@ -84,4 +83,4 @@ def emit_epilogue(
     unused = [Unused((variable,)) for variable in (batch, row, col, *inputs) if variable not in used]
     code = Function(name, tuple(map(Parameter, parameters)), (*unused, *low.code.body), is_inline=True)
     own = tuple((variable.type.before_name, variable.text) for variable in (*inputs, *outputs))
-    return print_function(code), own, cpu.snippets
+    return code, own, cpu.snippets

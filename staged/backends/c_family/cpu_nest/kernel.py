@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from staged.backends.c_family.code.dialect import C, Dialect
 from staged.backends.c_family.code.printer import print_function
+from staged.backends.c_family.code.shape import shape_of
 from staged.backends.c_family.code.tree import Declare, Function, Parameter, Statement, Unused
 from staged.backends.c_family.code.types import INDEX, VOID, Space, pointer, scalar, word
 from staged.backends.c_family.code.uses import mentioned
@@ -108,7 +109,7 @@ def kernel_of(
         schedule.chunk,
         in_place_pairs(nest, cpu.loops.stored_twice),
         items_text=items_text(nest),
-        code=code,
+        shape=shape_of(code, dialect)[0],
     )
 
 
