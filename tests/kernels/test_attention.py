@@ -6,6 +6,7 @@ import ctypes
 
 import numpy as np
 import pytest
+from attention_nest import attention_nest, softmax_sum
 from harness import FLAGS, MACHINE, aligned_buffer, compile_c
 from nest_interpreter import run_nest
 
@@ -31,7 +32,6 @@ from staged.ir.loops import (
 from staged.ir.machine import PORTABLE, Machine
 from staged.ir.nest_printer import print_nest
 from staged.ir.types import f32, f64
-from staged.kernels.attention import attention_nest, softmax_sum
 from staged.kernels.schedule import schedule
 
 

@@ -47,7 +47,7 @@ from staged.ir.types import CPU, Device
 from staged.source import Position
 
 
-class Library(Protocol):
+class KernelSource(Protocol):
     """The source of a back end's kernels."""
 
     def kernel(self, op: Op) -> KernelText:
@@ -56,7 +56,7 @@ class Library(Protocol):
 
 HEAD = 64
 """Bytes in the arena for each thing that grows outside of it."""
-MakeLibrary = Callable[[Machine, Names, Callable[[Position | None], int]], Library]
+MakeKernels = Callable[[Machine, Names, Callable[[Position | None], int]], KernelSource]
 
 
 class ProgramEmitter:
@@ -69,8 +69,8 @@ class ProgramEmitter:
     """Bytes of the stack that recursion leaves alone: kernels, prints and what they call back have room there."""
     release_comment = "Gives back what loops without a bound have grown; call it before the arena goes."
 
-    def __init__(self, function: Function, machine: Machine, library: MakeLibrary, check_nan: bool) -> None:
-        self.make_library = library
+    def __init__(self, function: Function, machine: Machine, make_kernels: MakeKernels, check_nan: bool) -> None:
+        self.make_kernels = make_kernels
         self.check_nan = check_nan
         self.function = function
         self.machine = machine
@@ -133,13 +133,13 @@ class ProgramEmitter:
         """The program; `file_of` gives what writes its file, when all of it is known."""
         # Functions have the first choice of names: kernels are called after the lines that call them.
         self.c_names = {called.name: self.names.fresh(called.name) for called in self.function.functions}
-        library = self.make_library(self.machine, self.names, self.site)
+        kernel_source = self.make_kernels(self.machine, self.names, self.site)
         kernels = self.kernels = dict[Op, KernelText]()
         for function in every_function(self.function):
             for op in structural_ops(function.block):
                 if op.declared.is_opaque:
                     with located(op.where):
-                        kernels[op] = library.kernel(op)
+                        kernels[op] = kernel_source.kernel(op)
         called = called_functions(self.function)
         table = function_table(self.function)
         plans = {name: planner(table[name], self.aliases, how) for name, how in called.items()}

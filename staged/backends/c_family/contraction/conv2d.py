@@ -74,7 +74,7 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     return emit_window(plan)
 
 
-def emit_window(plan: Plan) -> ContractionKernel:
+def emit_window(plan: WindowPlan) -> ContractionKernel:
     """The text of a planned product over shifted planes."""
     return _Emitter(plan).emit()
 
@@ -103,7 +103,7 @@ def pointwise_product(spec: Conv2dSpec) -> MatmulSpec | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WindowPlan:
     """Everything decided about a convolution before text is written. `inner` and `outer` are channels per group."""
 
     spec: Conv2dSpec
@@ -194,7 +194,7 @@ class Plan:
         return ranges if kept < 0.95 * total and len(ranges) <= 256 else None
 
 
-def plan_conv2d(spec: Conv2dSpec, machine: Machine) -> Plan:
+def plan_conv2d(spec: Conv2dSpec, machine: Machine) -> WindowPlan:
     vector = vector_of(machine, spec.dtype)
     size = spec.dtype.size
     taps = spec.kh * spec.kw
@@ -221,7 +221,7 @@ def plan_conv2d(spec: Conv2dSpec, machine: Machine) -> Plan:
     rows = min(candidates, key=lambda r: (estimate(r)[0], r))
     choice = estimate(rows)[1]
     panel_bytes = inner * taps * choice.vectors.large * vector.bytes
-    plan = Plan(
+    plan = WindowPlan(
         spec,
         vector,
         window,
@@ -238,7 +238,7 @@ def plan_conv2d(spec: Conv2dSpec, machine: Machine) -> Plan:
 
 
 class _Emitter:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WindowPlan) -> None:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector

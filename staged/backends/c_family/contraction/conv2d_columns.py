@@ -46,7 +46,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ColumnsPlan:
     """Everything decided about the two steps before text is written. Channels are per group."""
 
     spec: Conv2dSpec
@@ -123,7 +123,7 @@ class Plan:
         return [0 <= start + lane < self.spec.out_w and lane < piece.count for lane in range(self.vector.lanes)]
 
 
-def plan_columns(spec: Conv2dSpec, machine: Machine) -> Plan | None:
+def plan_columns(spec: Conv2dSpec, machine: Machine) -> ColumnsPlan | None:
     """A plan with its estimated cycles for all samples; None where rows are too long for this form."""
     vector = vector_of(machine, spec.dtype)
     size = spec.dtype.size
@@ -136,7 +136,7 @@ def plan_columns(spec: Conv2dSpec, machine: Machine) -> Plan | None:
     tile = choose_tile(
         machine, vector, channels * taps, pixels, oc, aligned=gcd(pixels * size, vector.bytes) == vector.bytes
     )
-    plan = Plan(spec, vector, channels, tile, 0.0)
+    plan = ColumnsPlan(spec, vector, channels, tile, 0.0)
     pieces = plan.pieces()
     if len(pieces) > MOST_SUMS:
         return None
@@ -146,10 +146,10 @@ def plan_columns(spec: Conv2dSpec, machine: Machine) -> Plan | None:
     if spec.stride[1] > 1:
         gather += c * spec.h * spec.w * 1.5
     per_sample = tile.cycles * plan.blocks + gather + 500
-    return Plan(spec, vector, channels, tile, spec.n * spec.groups * per_sample)
+    return ColumnsPlan(spec, vector, channels, tile, spec.n * spec.groups * per_sample)
 
 
-def emit_columns(plan: Plan) -> ContractionKernel:
+def emit_columns(plan: ColumnsPlan) -> ContractionKernel:
     """The C text of the two steps. Numerics: each pixel adds up to kh * kw sums over the channels of y, in ascending
     order of taps.
     """
@@ -157,7 +157,7 @@ def emit_columns(plan: Plan) -> ContractionKernel:
 
 
 class _Emitter:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ColumnsPlan) -> None:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector

@@ -48,7 +48,7 @@ class TapGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WeightPlan:
     """Everything decided about a weight gradient before text is written. Channels are per group."""
 
     spec: Conv2dSpec
@@ -115,7 +115,7 @@ class Plan:
         return self.spec.groups * self.outer_blocks * self.channels.count
 
 
-def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> Plan:
+def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> WeightPlan:
     vector = vector_of(machine, spec.dtype)
     size = spec.dtype.size
     window = forward_window(spec)
@@ -152,7 +152,7 @@ def plan_backward_weight(spec: Conv2dSpec, machine: Machine) -> Plan:
         parts = min(max(1, oc // most_rows), 2 * machine.cores)
         outer_blocks = max(count for count in range(1, parts + 1) if oc % count == 0)
     outer = split_evenly(oc // outer_blocks, most_rows)
-    return Plan(spec, vector, window, blocks, samples, channels, outer_blocks, outer, groups, leftover)
+    return WeightPlan(spec, vector, window, blocks, samples, channels, outer_blocks, outer, groups, leftover)
 
 
 def _waste(rows: int, height: int, width: int, vector: Vector) -> float:
@@ -192,7 +192,7 @@ def emit_backward_weight(spec: Conv2dSpec, machine: Machine) -> ContractionKerne
 
 
 class _Emitter:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WeightPlan) -> None:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector

@@ -12,7 +12,13 @@ from math import prod
 
 from staged.backends.c_family.contraction import skinny
 from staged.backends.c_family.contraction.items import no_items
-from staged.backends.c_family.contraction.matmul_plan import PACK_RIGHT_ROWS, Plan, merged, panel_start, plan_matmul
+from staged.backends.c_family.contraction.matmul_plan import (
+    PACK_RIGHT_ROWS,
+    MatmulPlan,
+    merged,
+    panel_start,
+    plan_matmul,
+)
 from staged.backends.c_family.contraction.operands import batch_terms, product_parameters
 from staged.backends.c_family.contraction.spec import ContractionKernel, MatmulSpec, Parameter
 from staged.backends.c_family.contraction.text import added, times
@@ -47,7 +53,7 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
 
 
 class _Emitter:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: MatmulPlan) -> None:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector

@@ -46,7 +46,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class MatmulPlan:
     """Everything decided about a product before text is written.
 
     `turned`: the kernel computes the transpose of the result, (n, k) @ (k, m), so that the vectors run along m.
@@ -206,7 +206,7 @@ def merged(spec: MatmulSpec) -> MatmulSpec:
     return replace(spec, m=m, n=n, batch=batch, a_strides=a, b_strides=b, c_strides=c)
 
 
-def plan_matmul(spec: MatmulSpec, machine: Machine) -> Plan:
+def plan_matmul(spec: MatmulSpec, machine: Machine) -> MatmulPlan:
     """The cheaper of computing the product as it stands and computing its transpose; counted rows stay rows."""
     if spec.counted == "m":
         return _plan(spec, machine, False)
@@ -214,7 +214,7 @@ def plan_matmul(spec: MatmulSpec, machine: Machine) -> Plan:
     return turned if turned.cycles < 0.97 * straight.cycles else straight
 
 
-def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
+def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> MatmulPlan:
     vector = vector_of(machine, spec.dtype)
     size = spec.dtype.size
     a, b = Operand.of(spec.a_strides), Operand.of(spec.b_strides)
@@ -267,7 +267,7 @@ def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> Plan:
         cycles += 0.6 * m * n
     elif spec.epilogue is None and c.col != 1 and n > 1:
         cycles += 1.5 * m * n
-    return Plan(
+    return MatmulPlan(
         spec, vector, m, n, turned, a, b, c, tile, pack_a, pack_b, rows_per_item, cols_per_item, k_block, cycles
     )
 

@@ -32,7 +32,7 @@ MOST_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SkinnyPlan:
     """The product seen with few rows: (m, k) @ (k, n), m <= 4. `turned`:
     it is the transpose of the product asked for."""
 
@@ -64,7 +64,7 @@ class Plan:
         return self.m * self.strip * (2 if self.turned and self.m > 1 else 1)
 
 
-def plan_skinny(spec: MatmulSpec, machine: Machine) -> Plan | None:
+def plan_skinny(spec: MatmulSpec, machine: Machine) -> SkinnyPlan | None:
     """A plan where these forms pay; None where register tiles over panels do better."""
     if min(spec.m, spec.n) > MOST_ROWS or spec.counted in ("m", "k"):
         return None
@@ -92,20 +92,20 @@ def plan_skinny(spec: MatmulSpec, machine: Machine) -> Plan | None:
         wanted = max(1, -(-4 * machine.cores // prod(spec.batch)))
         unit = columns.large if form == "dot" else 4 * vector.lanes
         strip = min(n, max(unit, -(-n // (wanted * unit)) * unit))
-    return Plan(spec, vector, m, n, turned, _pair(a), _pair(b), _pair(c), form, columns, steps, strip)
+    return SkinnyPlan(spec, vector, m, n, turned, _pair(a), _pair(b), _pair(c), form, columns, steps, strip)
 
 
 def _pair(strides: tuple[int, ...]) -> tuple[int, int]:
     return strides[0], strides[1]
 
 
-def emit_skinny(plan: Plan) -> ContractionKernel:
+def emit_skinny(plan: SkinnyPlan) -> ContractionKernel:
     """The C text of a product with few rows or columns. Numerics: several partial sums per result, in a fixed order."""
     return _Emitter(plan).emit()
 
 
 class _Emitter:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SkinnyPlan) -> None:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector

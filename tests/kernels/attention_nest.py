@@ -4,6 +4,9 @@ Each query takes in its keys one by one. What it keeps is a state of two values,
 l of exp(score - m), and a row of the values' mean, relative to m too. Where m grows, both are scaled by exp(old m - new
 m). Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018; Rabe and Staats, Self-attention
 does not need O(n^2) memory, 2021.
+
+`test_attention.py` uses it: no pass makes it, and it is no part of the package. It shows that the nests' folds and the
+schedules suffice for attention in memory that is linear in the sequence.
 """
 
 from __future__ import annotations
