@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,6 +167,30 @@ def of_text(x, n, how):
     return x[n]
 
 
+def both_bools(x, n):
+    match n > 2:
+        case True:
+            y = x
+        case False:
+            y = x * 2.0
+    return y
+
+
+def bools_with_guards(x, n):
+    match n > 2:
+        case None:
+            y = x - 1.0
+        case False if x.sum() > 1.0:
+            y = x * 3.0
+        case False if x.sum() > -1.0:
+            y = x * 4.0
+        case True:
+            y = x
+        case False:
+            y = x * 2.0
+    return y
+
+
 NUMBERS = [(X, n) for n in (-1, 0, 1, 2, 3, 4, 6)]
 BOTH = [*((X, n) for n in (1, 2, 3, 6)), *((3.0 * X, n) for n in (1, 2, 4))]
 CASES = [
@@ -176,6 +201,8 @@ CASES = [
     Case(leaves_loops, NUMBERS, wrt=(0,)),
     Case(in_a_while, NUMBERS, wrt=(0,)),
     Case(constants, [(X, True, None), (X, False, None), (X, True, 1)], wrt=(0,), static=("nothing",)),
+    Case(both_bools, NUMBERS, wrt=(0,)),
+    Case(bools_with_guards, [(sign * X, n) for sign in (-1.0, 0.0, 1.0) for n in (1, 3)], wrt=(0,)),
     Case(one_is_not_true, [(X, 1), (X, 0), (X, True), (X, False)], wrt=(0,)),
     Case(asks_and_stops_in_order, BOTH),
     Case(nested, NUMBERS, wrt=(0,)),
@@ -195,16 +222,65 @@ def test_a_guard_is_asked_with_its_pattern() -> None:
     assert ir(guards_and_captures, X, 3).count("subtract(") == 1
 
 
-def test_a_name_that_some_case_does_not_bind_is_told() -> None:
-    def f(x, n):
-        match n:
-            case 1:
-                y = x
-        return y
+def bound_in_one_case(x, n):
+    match n:
+        case 1:
+            y = x
+        case 2:
+            z = x  # noqa: F841
+    return y
 
-    with pytest.raises(StagingError, match="`y`"):
-        ir(f, X, 1)
-    assert st.function(f, static=("n",))(X, 1) is not None
+
+def bound_in_the_last(x, n):
+    match n:
+        case 1:
+            pass
+        case m:
+            y = x * m
+    return y
+
+
+def grows_a_list(x, n, made):
+    match n:
+        case 1 if x.sum() > 2.0:
+            made.append(x)
+    return made
+
+
+def a_guarded_bool_leaves_some(x, n):
+    match n > 1:
+        case True if x.sum() > 2.0:
+            y = x
+        case False:
+            y = x * 2.0
+    return y
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (bound_in_one_case, "the `match` at line {}, which binds it only when the `case` at line {} fits"),
+        (bound_in_the_last, "the `match` at line {}, which binds it only when the `case` at line {} does not fit"),
+        (grows_a_list, "the list `made` changes its length inside the `match` at line {}"),
+        (a_guarded_bool_leaves_some, "`y` is not bound on every path through the `match` at line {}"),
+    ],
+)
+def test_errors_name_the_match_and_the_case(function: Any, words: str) -> None:
+    at = function.__code__.co_firstlineno + 1
+    with pytest.raises(StagingError) as caught:
+        ir(function, X, 1, *([[X]] if function is grows_a_list else []))
+    message = str(caught.value)
+    assert words.format(at, at + 1) in message
+    assert "`if`" not in message
+
+
+def test_a_static_subject_binds_what_its_case_binds() -> None:
+    assert st.function(bound_in_one_case, static=("n",))(X, 1) is not None
+
+
+def test_true_and_false_are_all_there_is() -> None:
+    text = ir(both_bools, X, 3)
+    assert ops(text).count("if") == 1 and ops(text).count("equal") == 1
 
 
 @pytest.mark.parametrize("pattern", ["[_, _]", "{'k': _}", "int()", "1 | [_]"])

@@ -57,6 +57,21 @@ def convert_conditional(converter: Converter, node: ast.IfExp) -> ast.expr:
 @operator
 def if_(scope: Locals, test: Any, then: Body, orelse: Body | None) -> Signal | None:
     """Runs one branch now for a static condition; records both for a staged one."""
+    return branch(scope, test, then, orelse)
+
+
+@dataclass(frozen=True)
+class Named:
+    """The words of errors for a construct that runs one of two branches."""
+
+    place: str
+    """The construct and its line."""
+    conditions: tuple[str, str] = ("its condition holds", "its condition does not hold")
+    """The words for when its first branch runs, and for when the other does."""
+
+
+def branch(scope: Locals, test: Any, then: Body, orelse: Body | None, named: Named | None = None) -> Signal | None:
+    """An `if`, or what is one in other words."""
     condition = truth(test)
     if not is_staged(condition):
         if condition:
@@ -64,7 +79,7 @@ def if_(scope: Locals, test: Any, then: Body, orelse: Body | None) -> Signal | N
         return orelse() if orelse is not None else None
     trace = current_trace()
     assert trace is not None
-    return staged_if(trace, scope, condition, then, orelse or _nothing)
+    return staged_if(trace, scope, condition, then, orelse or _nothing, named)
 
 
 def _nothing() -> None:
@@ -104,10 +119,12 @@ def _held(chosen: Any) -> Any:
     return trees.map_leaves(lambda leaf: leaf.value if isinstance(leaf, Variable) else leaf, chosen)
 
 
-def staged_if(trace: TraceContext, scope: Locals, condition: StagedArray, then: Body, orelse: Body) -> Signal | None:
+def staged_if(
+    trace: TraceContext, scope: Locals, condition: StagedArray, then: Body, orelse: Body, named: Named | None = None
+) -> Signal | None:
     """Record an `if` of the program."""
     return with_objects(
-        trace, lambda: tracked(trace, scope), lambda: StagedIf(trace, scope, condition).run(then, orelse)
+        trace, lambda: tracked(trace, scope), lambda: StagedIf(trace, scope, condition, named).run(then, orelse)
     )
 
 
@@ -144,11 +161,11 @@ class Joined:
 class StagedIf:
     """Traces both branches from the same state and joins what they leave."""
 
-    def __init__(self, trace: TraceContext, scope: Locals, condition: StagedArray) -> None:
+    def __init__(self, trace: TraceContext, scope: Locals, condition: StagedArray, named: Named | None) -> None:
         self.trace = trace
         self.condition = trace.value_of(condition)
         self.where = here()
-        self.line = self.where.line if self.where else 0
+        self.named = named or Named(f"the `if` at line {self.where.line if self.where else 0}")
         self.scopes = tracked(trace, scope)
         self.entry = [snapshot(scope) for scope in self.scopes]
 
@@ -161,7 +178,7 @@ class StagedIf:
         """Trace one branch; the scopes are left as it leaves them."""
         trace = self.trace
         block = trace.open_block()
-        open_body = OpenBody(f"the `if` at line {self.line}", len(trace.log), is_loop=False)
+        open_body = OpenBody(self.named.place, len(trace.log), is_loop=False)
         with trace.inside(block):
             trace.conditional += (open_body,)
             trace.bodies += (open_body,)
@@ -289,7 +306,7 @@ class StagedIf:
                 scope._staged_unbound.pop(name, None)
             elif number == 0 and first is not None and first.kind == "return":
                 # The call is over; only a `finally` could still read the name.
-                unbind(scope, name, unbound(name, f"the `if` at line {self.line}, which returns"))
+                unbind(scope, name, unbound(name, f"{self.named.place}, which returns"))
             else:
                 try:
                     out.append(Joined((before, after), join(before, after), number, name))
@@ -323,8 +340,7 @@ class StagedIf:
             if value is NOTHING and reason is not None and reason is not self.entry[number][1].get(name):
                 return reason  # that branch binds it too, inside a loop
         bound_in = 0 if values[1] is NOTHING else 1
-        words = ("when its condition holds", "when its condition does not hold")[bound_in]
-        return unbound(name, f"the `if` at line {self.line}", f", which binds it only {words}")
+        return unbound(name, self.named.place, f", which binds it only when {self.named.conditions[bound_in]}")
 
     def emit(self, branches: list[Branch], hints: list[str]) -> list[StagedArray]:
         """End the open branches with their yields and append the op."""

@@ -169,7 +169,7 @@ class ObjectState(Locals):
         shown = self._shown(name)
         message = reason.message.replace(f"`{name}`", f"`{shown}`")
         if isinstance(self.owner, list) and issubclass(reason.error, UnboundNameError):
-            place = re.search(r"the (loop|`if`) at line \d+", message)
+            place = re.search(r"the (loop|`if`|`match`) at line \d+", message)
             named = self.label if self.label == describe(self.owner) else f"the list `{self.label}`"
             raise StaticStateError(
                 f"{named} changes its length inside {place[0] if place else 'a staged construct'}",

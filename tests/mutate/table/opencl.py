@@ -60,7 +60,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a guard does not see what its pattern binds",
         "staged/frontend/constructs/match_.py",
-        "asked if bound else guard",
+        "both if bound else guard",
         "guard",
         ("tests/frontend/test_match.py",),
     ),
