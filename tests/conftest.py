@@ -12,6 +12,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -173,6 +174,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="slow tests too, PyTorch itself beside its recorded results, and CUDA's compiler on what the emulated device runs",
     )
+    parser.addoption(
+        "--rest", action="store_true", help="with --all: leave out what a run without it has tested already, and alike"
+    )
     parser.addoption("--record-references", action="store_true", help="record PyTorch's results anew (make references)")
     parser.addoption(
         "--on-gpu", action="store_true", help="tests of the emulated device run on the GPU, and are marked `gpu`"
@@ -215,17 +219,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def leave_out_what_only_all_has(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that take long; without `--all` leave out what is marked, unless a test is named (`file::test`) or `-m` asks."""
     slow_tests.mark_slow(items)
-    if config.getoption("--all") or config.getoption("markexpr") or any("::" in word for word in config.args):
+    runs_all = config.getoption("--all")
+    if not runs_all and (config.getoption("markexpr") or any("::" in word for word in config.args)):
+        return
+    if runs_all and not config.getoption("--rest"):
         return
 
-    def has_its_place(item: pytest.Item) -> bool:
+    def is_fast(item: pytest.Item) -> bool:
         marked = item.get_closest_marker("slow") or item.get_closest_marker("live")
         return not marked and not {"torch", "needs_nvrtc"}.intersection(getattr(item, "fixturenames", ()))
+
+    def has_its_place(item: pytest.Item) -> bool:
+        return not is_fast(item) or differs_with_all(item.path) if runs_all else is_fast(item)
 
     left_out = [item for item in items if not has_its_place(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if has_its_place(item)]
+
+
+@cache
+def differs_with_all(path: Path) -> bool:
+    """Return whether fast tests of a module do more with `--all`: beside PyTorch itself, or with CUDA's compiler."""
+    return re.search("torch|cuda|gpu|emulated", path.read_text(), re.IGNORECASE) is not None or "cublas_cudnn" in path.parts
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -81,6 +81,9 @@ def test_what_takes_long_or_needs_more_runs_with_all_or_by_name(tmp_path: Path, 
     assert "1 passed, 1 deselected" in run_suite(tmp_path, MARKED.format(mark)).stdout
     assert "2 passed" in run_suite(tmp_path, MARKED.format(mark), "--all").stdout
     assert "1 passed, 1 deselected" in run_suite(tmp_path, MARKED.format(mark), "-m", mark).stdout
+    assert "1 passed, 1 deselected" in run_suite(tmp_path, MARKED.format(mark), "--all", "--rest").stdout
+    beside = MARKED.format(mark) + "# the fast one, too, is compared with torch\n"
+    assert "2 passed" in run_suite(tmp_path, beside, "--all", "--rest").stdout
 
 
 def test_an_ignored_ctrl_c_is_heard_by_tests(tmp_path: Path) -> None:
