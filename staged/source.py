@@ -29,7 +29,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 """The folder of this package."""
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
-_HELPERS = functools.__file__
+_STANDARD = tuple(
+    os.path.realpath(folder) + os.sep for folder in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+)
+_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+"""Folders of installed packages, which may be in those of the standard library."""
+_DATACLASS = "__create_fn__."
+"""The beginning of the qualified names of the functions that `dataclasses` writes, in a file called `<string>`."""
 BODY = "__staged_"
 """In the qualified names of the functions that bodies of branches and loops are converted to."""
 _kept: dict[str, tuple[str, list[str]]] = {}
@@ -108,11 +114,14 @@ def excerpt(where: Position) -> str:
     return "\n".join(lines)
 
 
-def _is_between(file: str) -> bool:
-    """Return whether `file` is code through which ours may be called by the user's expression: NumPy's, or a helper of
-    Python's.
+def is_between(file: str) -> bool:
+    """Return whether `file` is code through which ours may be called by the user's expression: NumPy's, or the standard
+    library's.
     """
-    return file.startswith(_NUMPY) or file == _HELPERS
+    if file.startswith((_NUMPY, "<frozen ")):
+        return True
+    path = os.path.realpath(file)
+    return path.startswith(_STANDARD) and not any(folder in path for folder in _PACKAGES)
 
 
 def is_library_file(file: str) -> bool:
@@ -230,9 +239,10 @@ def _after_decorator(file: str, line: int) -> int:
     return line + 1
 
 
-_USERS, _PASSED, _MAY_BE_ROOT = range(3)
-_files: dict[str, int] = {}
-"""By file: whether `here` stops at its frames, skips them, or tests whether one is a root of positions."""
+_USERS, _PASSED, _MAY_BE_ROOT, _MAY_BE_GENERATED = range(4)
+_files: dict[str, int] = {"<string>": _MAY_BE_GENERATED}
+"""By file: whether `here` stops at its frames, skips them, or tests whether one is a root of positions, or generated.
+"""
 
 
 def here(depth: int = 1) -> Position | None:
@@ -248,7 +258,7 @@ def here(depth: int = 1) -> Position | None:
             kind = _files[code.co_filename]
         except KeyError:
             file = code.co_filename
-            kind = _files[file] = _PASSED if is_library_file(file) or _is_between(file) else _USERS
+            kind = _files[file] = _PASSED if is_library_file(file) or is_between(file) else _USERS
         if kind == _USERS:
             try:
                 return _tables[id(code)][2][frame.f_lasti]
@@ -256,6 +266,8 @@ def here(depth: int = 1) -> Position | None:
                 return position_of_frame(frame)
         if kind == _MAY_BE_ROOT and id(code) in _roots:
             return _root.get()
+        if kind == _MAY_BE_GENERATED and not code.co_qualname.startswith(_DATACLASS):
+            return position_of_frame(frame)
         frame = frame.f_back
     return None
 

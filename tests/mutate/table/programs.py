@@ -139,7 +139,7 @@ MUTANTS = (
     Mutant(
         "an error inside of NumPy is told with NumPy's line",
         "staged/source.py",
-        "_PASSED if is_library_file(file) or _is_between(file) else _USERS",
+        "_PASSED if is_library_file(file) or is_between(file) else _USERS",
         "_PASSED if is_library_file(file) else _USERS",
         ("tests/ops/test_numpy_map.py::test_what_numpy_meets_inside_of_its_own_functions_names_the_users_line",),
     ),
