@@ -63,6 +63,7 @@ SECTIONS = {
     "random": "Random numbers",
 }
 ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "shape", "subscript": "index"}
+ELSEWHERE |= {"special": "elementwise", "statistics": "reduction", "diagonals": "shape"}
 DTYPES = (st.f32, st.f64, st.i32, st.i64, st.u8, st.u32, st.bool_)
 WORDS = {
     "any": {"f32", "f64", "i32", "i64", "u8", "u32", "bool"},
@@ -123,8 +124,29 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "cross_entropy": lambda f, x: f(x, _LABELS),
     "nll_loss": lambda f, x: f(x, _LABELS),
 }
+CALLS |= {
+    "cross": lambda f, x: f(st.stack([x, x, x]), st.stack([x, x, x]), 0),
+    "block_diag": lambda f, x: f(x, x),
+    "mv": lambda f, x: f(x, x[0]),
+    "addr": lambda f, x: f(x, x[0], x[1]),
+    "threshold": lambda f, x: f(x, 0, 1),
+    **dict.fromkeys(("hstack", "vstack", "dstack", "column_stack"), lambda f, x: f([x, x])),
+    **dict.fromkeys(("aminmax", "var_mean", "std_mean"), lambda f, x: f(x)[0]),
+}
 # Functions that make an array of sizes and numbers.
-MAKERS = {"full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_like", "asarray", "arange", "linspace", "eye"}
+MAKERS = {
+    "full",
+    "zeros",
+    "ones",
+    "empty",
+    "full_like",
+    "zeros_like",
+    "ones_like",
+    "asarray",
+    "arange",
+    "linspace",
+    "eye",
+}
 
 
 def page() -> str:

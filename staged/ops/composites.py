@@ -16,21 +16,14 @@ from staged.ir.types import Shape, f32
 from staged.ops.array import Array
 from staged.ops.choice import select, where
 from staged.ops.composite import composite
-from staged.ops.elementwise import abs_, erf, exp, expm1, isfinite, log, log1p, maximum, square, tanh
+from staged.ops.elementwise import abs_, erf, exp, expm1, isfinite, log, log1p, maximum, sign, square, tanh
 from staged.ops.primitive import Sample, next_axes, next_axis
-from staged.ops.promote import as_array, axes_of, axis_of, cast, is_number, promoted, shape_error
+from staged.ops.promote import as_array, as_float, axes_of, axis_of, cast, is_number, shape_error
 from staged.ops.public import public
 from staged.ops.random import bernoulli
 from staged.ops.reduction import peak, sum_
-from staged.ops.shape import reshape
+from staged.ops.shape import reshape, slice_axis
 from staged.ops.source import zeros_like
-
-
-def as_float(x: Any) -> Array:
-    """`x` as an array of floats."""
-    (array,) = promoted(x, floats=True)
-    return array
-
 
 # ---- activations ----------------------------------------------------------------------------------
 
@@ -141,6 +134,105 @@ def elu(x: Any, alpha: float = 1.0) -> Array:
     return where(array > 0, array, alpha * expm1(where(array > 0, 0.0, array)))
 
 
+def _between(x: Array, low: float, high: float, below: Any, above: Any, inside: Array) -> Array:
+    """`inside` where low < x < high; NaN stays NaN."""
+    return where(x <= low, below, where(x >= high, above, inside))
+
+
+@public("hardtanh")
+def hardtanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Array:
+    """`x` kept within [min_val, max_val]; at a bound the gradient is 0, as in torch `nn.functional.hardtanh`."""
+    array = as_float(x)
+    return _between(array, min_val, max_val, min_val, max_val, array)
+
+
+@public("relu6")
+def relu6(x: Any) -> Array:
+    """min(max(x, 0), 6). torch `nn.functional.relu6`."""
+    return hardtanh(x, 0.0, 6.0)
+
+
+@public("hardsigmoid")
+def hardsigmoid(x: Any) -> Array:
+    """x / 6 + 1 / 2, kept within [0, 1]. torch `nn.functional.hardsigmoid`."""
+    array = as_float(x)
+    return _between(array, -3.0, 3.0, 0.0, 1.0, array * (1.0 / 6.0) + 0.5)
+
+
+@public("hardswish")
+def hardswish(x: Any) -> Array:
+    """x * hardsigmoid(x). Source: Howard et al., MobileNetV3, 2019."""
+    array = as_float(x)
+    return _between(array, -3.0, 3.0, 0.0, array, array * (array + 3.0) * (1.0 / 6.0))
+
+
+@public("mish")
+def mish(x: Any) -> Array:
+    """x * tanh(softplus(x)). Source: Misra, 2019."""
+    array = as_float(x)
+    return array * tanh(softplus(array))
+
+
+@public("celu")
+def celu(x: Any, alpha: float = 1.0) -> Array:
+    """x where x > 0, alpha * (exp(x / alpha) - 1) elsewhere. Source: Barron, 2017."""
+    array = as_float(x)
+    return where(array > 0, array, alpha * expm1(where(array > 0, 0.0, array) * (1.0 / alpha)))
+
+
+@public("selu")
+def selu(x: Any) -> Array:
+    """scale * elu(x, alpha), with the constants that keep mean 0 and variance 1. Source: Klambauer et al., 2017."""
+    return elu(x, 1.6732632423543772) * 1.0507009873554805
+
+
+@public("softsign")
+def softsign(x: Any) -> Array:
+    """x / (1 + |x|). torch `nn.functional.softsign`."""
+    array = as_float(x)
+    return array / (abs_(array) + 1.0)
+
+
+@public("tanhshrink")
+def tanhshrink(x: Any) -> Array:
+    """x - tanh(x). torch `nn.functional.tanhshrink`."""
+    array = as_float(x)
+    return array - tanh(array)
+
+
+@public("hardshrink")
+def hardshrink(x: Any, lambd: float = 0.5) -> Array:
+    """x, but 0 where |x| <= `lambd`. torch `nn.functional.hardshrink`."""
+    array = as_float(x)
+    return where(abs_(array) <= lambd, 0.0, array)
+
+
+@public("softshrink")
+def softshrink(x: Any, lambd: float = 0.5) -> Array:
+    """x moved towards 0 by `lambd`, 0 where |x| <= `lambd`. torch `nn.functional.softshrink`."""
+    array = as_float(x)
+    return where(abs_(array) <= lambd, 0.0, array - sign(array) * lambd)
+
+
+@public("threshold")
+def threshold(x: Any, threshold: float, value: float) -> Array:
+    """x where x > `threshold`, `value` elsewhere; NaN stays NaN. torch `nn.functional.threshold`."""
+    array = as_array(x)
+    return where(array <= threshold, value, array)
+
+
+@public("glu")
+def glu(x: Any, axis: int = -1) -> Array:
+    """a * sigmoid(b), of the two halves a and b of `x` along `axis`. Source: Dauphin et al., 2017."""
+    array = as_float(x)
+    along = axis_of(axis, array.ndim, "glu")
+    extent = array.shape[along]
+    if not isinstance(extent, int) or extent % 2:
+        raise shape_error(f"glu halves axis {axis}, got {array.type}", array, hint="its extent is an even number")
+    half = extent // 2
+    return slice_axis(array, along, 0, half) * sigmoid(slice_axis(array, along, half, extent))
+
+
 # ---- softmax and its kin --------------------------------------------------------------------------
 
 
@@ -166,6 +258,12 @@ def softmax(x: Any, axis: int = -1) -> Array:
     """exp(x) / sum(exp(x)) along `axis`. The maximum is subtracted first, so large finite inputs do not overflow."""
     array = as_float(x)
     return _softmax(array, axis=axis_of(axis, array.ndim, "softmax"))[0]
+
+
+@public("softmin")
+def softmin(x: Any, axis: int = -1) -> Array:
+    """softmax(-x) along `axis`. torch `nn.functional.softmin`."""
+    return softmax(-as_float(x), axis)
 
 
 def _log_softmax_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:

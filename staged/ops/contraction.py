@@ -1,4 +1,4 @@
-"""Matrix products: `matmul` with its transposes as flags, and dot, outer, tensordot made of it."""
+"""Matrix products: `matmul` with its transposes as flags, and the products that are made of it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,21 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.types import TensorType, bool_, f32, f64, i32, i64, shape_text
 from staged.ops.array import Array
 from staged.ops.context import bind
+from staged.ops.joining import concat
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, axis_of, broadcast, broadcast_shapes, promoted, shape_error
+from staged.ops.promote import (
+    as_array,
+    axis_of,
+    broadcast,
+    broadcast_shapes,
+    is_number,
+    promoted,
+    shape_error,
+    together,
+)
 from staged.ops.public import public
 from staged.ops.reduction import sum_
-from staged.ops.shape import expand_dims, moveaxis, reshape, squeeze
+from staged.ops.shape import expand_dims, moveaxis, reshape, slice_axis, squeeze
 
 
 def _infer_matmul(a: TensorType, b: TensorType, transpose_a: bool = False, transpose_b: bool = False) -> TensorType:
@@ -204,3 +214,62 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
         reshape(left, (_product(outer_left, left), inner)), reshape(right, (inner, _product(outer_right, right)))
     )
     return reshape(flat, (*outer_left, *outer_right))
+
+
+@public("inner", method=True)
+def inner(a: Any, b: Any) -> Array:
+    """Sums of products over the last axes: (..., k), (*rest, k) -> (..., *rest). NumPy and torch `inner`."""
+    left, right = promoted(a, b)
+    return tensordot(left, right, ([-1], [-1])) if left.ndim and right.ndim else left * right
+
+
+@public("kron", method=True)
+def kron(a: Any, b: Any) -> Array:
+    """Each element of `a` times the whole of `b`, in its place: extents multiply. NumPy and torch `kron`."""
+    left, right = promoted(a, b)
+    ndim = max(left.ndim, right.ndim)
+    outer_, inner_ = (1,) * (ndim - left.ndim) + left.shape, (1,) * (ndim - right.ndim) + right.shape
+    left = reshape(left, [part for extent in outer_ for part in (extent, 1)])
+    right = reshape(right, [part for extent in inner_ for part in (1, extent)])
+    extents = [_product(pair, left) for pair in zip(outer_, inner_, strict=True)]
+    return reshape(left * right, tuple(extents))
+
+
+@public("cross", method=True)
+def cross(a: Any, b: Any, axis: int = -1) -> Array:
+    """The vector product of the three elements along `axis`; other axes broadcast. Array API `linalg.cross`."""
+    left, right = together(a, b, name="cross")
+    along = axis_of(axis, left.ndim, "cross")
+    if left.shape[along] != 3:
+        raise shape_error(f"cross takes vectors of 3 elements, got {left.type} and {right.type}", left, right)
+    x, y, z = (slice_axis(left, along, place, place + 1) for place in range(3))
+    u, v, w = (slice_axis(right, along, place, place + 1) for place in range(3))
+    return concat([y * w - z * v, z * u - x * w, x * v - y * u], along)
+
+
+@public("mv", method=True)
+def mv(a: Any, b: Any) -> Array:
+    """A matrix times a vector: (m, k), (k,) -> (m,). torch `mv`."""
+    return matmul(a, b)
+
+
+def _scaled(x: Any, factor: Any) -> Array:
+    array = as_array(x)
+    return array if is_number(factor) and factor == 1 else array * factor
+
+
+@public("addmm", method=True, torch=("addmv", "baddbmm"))
+def addmm(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
+    """beta * x + alpha * (a @ b), of matrices, of a matrix and a vector, or batches of them. torch `addmm`.
+
+    torch's `addmv` and `baddbmm` are methods by these names.
+    """
+    product = _scaled(matmul(a, b), alpha)
+    return product if is_number(beta) and beta == 0 else _scaled(x, beta) + product
+
+
+@public("addr", method=True)
+def addr(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
+    """beta * x + alpha * outer(a, b): (m, n), (m,), (n,) -> (m, n). torch `addr`."""
+    product = _scaled(outer(a, b), alpha)
+    return product if is_number(beta) and beta == 0 else _scaled(x, beta) + product

@@ -16,7 +16,6 @@ from staged.ir.types import TensorType, i64
 from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.composite import composite
-from staged.ops.composites import as_float
 from staged.ops.context import bind
 from staged.ops.elementwise import exp, log, logical_and, maximum, not_equal
 from staged.ops.index import at_labels
@@ -24,7 +23,7 @@ from staged.ops.joining import concat, stack
 from staged.ops.loop import row, scan, with_row
 from staged.ops.losses import check_reduction, reduced
 from staged.ops.primitive import PRIMITIVES, Sample
-from staged.ops.promote import as_array, broadcast, cast, constant, dtype_error, shape_error
+from staged.ops.promote import as_array, as_float, broadcast, cast, constant, dtype_error, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import max_, sum_
 from staged.ops.shape import expand_dims, pad, reshape, slice_axis

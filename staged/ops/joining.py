@@ -1,4 +1,4 @@
-"""Ops that join, split and repeat arrays: concat, stack, split, unstack, tile, repeat, roll."""
+"""Ops that join, split and repeat arrays (concat, stack, split, tile, roll and their kin), and rotate them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from staged.ops.promote import (
     shape_error,
 )
 from staged.ops.public import public
-from staged.ops.shape import expand_dims, reshape, slice_axis, squeeze
+from staged.ops.shape import expand_dims, flip, reshape, slice_axis, squeeze, swapaxes
 from staged.source import here
 
 _DTYPES = (f32, f64, i32, i64, u8, bool_)
@@ -253,3 +253,77 @@ def roll(x: Any, shift: Any, axis: int | tuple[int, ...] | None = None) -> Array
     if not first:
         return array
     return concat([slice_axis(array, where, first, extent), slice_axis(array, where, 0, first)], where)
+
+
+@public("fliplr", method=True)
+def fliplr(x: Any) -> Array:
+    """`x` with the order along axis 1 reversed. NumPy and torch `fliplr`."""
+    return flip(x, 1)
+
+
+@public("flipud", method=True)
+def flipud(x: Any) -> Array:
+    """`x` with the order along axis 0 reversed. NumPy and torch `flipud`."""
+    return flip(x, 0)
+
+
+@public("rot90", method=True)
+def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
+    """`x` turned by `k` right angles, from the first of the `axes` towards the second. NumPy and torch `rot90`."""
+    array = as_array(x)
+    first, second = (axis_of(axis, array.ndim, "rot90") for axis in axes)
+    if first == second:
+        raise shape_error(f"rot90 turns two axes, got {axes}", array)
+    turns = k % 4
+    array = flip(array, {1: second, 2: (first, second), 3: first}[turns]) if turns else array
+    return swapaxes(array, first, second) if turns % 2 else array
+
+
+def _atleast(x: Any, ndim: int) -> Array:
+    array = as_array(x)
+    return reshape(array, (1,) * (ndim - array.ndim) + array.shape)
+
+
+@public("atleast_1d")
+def atleast_1d(x: Any) -> Array:
+    """`x`, a number as an array (1,). NumPy and torch `atleast_1d`, of one array."""
+    return _atleast(x, 1)
+
+
+@public("atleast_2d")
+def atleast_2d(x: Any) -> Array:
+    """`x` as a matrix at least: a vector is one row. NumPy and torch `atleast_2d`, of one array."""
+    return _atleast(x, 2)
+
+
+@public("atleast_3d")
+def atleast_3d(x: Any) -> Array:
+    """`x` with three axes at least: (n,) is (1, n, 1), (m, n) is (m, n, 1). NumPy and torch `atleast_3d`."""
+    array = _atleast(x, 2)
+    return expand_dims(array, 2) if array.ndim == 2 else array
+
+
+@public("hstack")
+def hstack(arrays: Sequence[Any]) -> Array:
+    """The arrays one after the other along axis 1, vectors along axis 0. NumPy and torch `hstack`."""
+    joined = [atleast_1d(array) for array in _joined(arrays, "hstack")]
+    return concat(joined, 0 if joined[0].ndim == 1 else 1)
+
+
+@public("vstack", numpy=("row_stack",))
+def vstack(arrays: Sequence[Any]) -> Array:
+    """The arrays one after the other along axis 0, each vector a row. NumPy and torch `vstack`."""
+    return concat([atleast_2d(array) for array in _joined(arrays, "vstack")], 0)
+
+
+@public("dstack")
+def dstack(arrays: Sequence[Any]) -> Array:
+    """The arrays one after the other along axis 2, as `atleast_3d` gives it to them. NumPy and torch `dstack`."""
+    return concat([atleast_3d(array) for array in _joined(arrays, "dstack")], 2)
+
+
+@public("column_stack")
+def column_stack(arrays: Sequence[Any]) -> Array:
+    """The arrays one after the other along axis 1, each vector a column. NumPy and torch `column_stack`."""
+    joined = _joined(arrays, "column_stack")
+    return concat([reshape(array, (-1, 1)) if array.ndim < 2 else array for array in joined], 1)

@@ -16,12 +16,13 @@ from staged.ir.types import shape_text
 from staged.ops.array import Array
 from staged.ops.choice import select, stop_gradient, where
 from staged.ops.composite import composite
-from staged.ops.composites import as_float, finite_peak, log_softmax, softplus
+from staged.ops.composites import finite_peak, log_softmax, softplus
 from staged.ops.elementwise import abs_, exp, log, maximum, square
 from staged.ops.index import at_labels
 from staged.ops.primitive import Sample
 from staged.ops.promote import (
     as_array,
+    as_float,
     broadcast,
     cast,
     check_argument,

@@ -16,10 +16,10 @@ from staged.ir.types import Shape, shape_text
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
-from staged.ops.composites import as_float, spread
+from staged.ops.composites import spread
 from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, square
 from staged.ops.primitive import Sample, next_axes
-from staged.ops.promote import as_array, broadcast, cast, check_argument, check_known, is_number, shape_error
+from staged.ops.promote import as_array, as_float, broadcast, cast, check_argument, check_known, is_number, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import count_nonzero, extent_of, freedom_of, max_, mean, min_, sum_
 from staged.ops.shape import flatten, reshape

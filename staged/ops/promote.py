@@ -412,6 +412,12 @@ def promoted(*operands: Any, floats: bool = False) -> list[Array]:
     return _promoted_handles(arrays, types, floats)
 
 
+def as_float(x: Any) -> Array:
+    """`x` as an array of floats."""
+    (array,) = promoted(x, floats=True)
+    return array
+
+
 def _promoted_handles(arrays: Sequence[Any], types: Sequence[TensorType], floats: bool) -> list[Array]:
     """`promoted` of the results of `handle`."""
     dtype, weak = result_dtype(types)

@@ -17,13 +17,13 @@ from staged.ir.types import Shape
 from staged.ops.array import Array
 from staged.ops.choice import select
 from staged.ops.composite import composite
-from staged.ops.composites import as_float, relu, sigmoid
+from staged.ops.composites import relu, sigmoid
 from staged.ops.contraction import matrix_product
 from staged.ops.elementwise import square, tanh
 from staged.ops.joining import concat, split
 from staged.ops.loop import named, row, scan, with_row
 from staged.ops.primitive import Sample
-from staged.ops.promote import as_array, cast, dtype_error, shape_error
+from staged.ops.promote import as_array, as_float, cast, dtype_error, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import sum_
 from staged.ops.shape import flatten, reshape, slice_axis

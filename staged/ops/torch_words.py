@@ -53,6 +53,8 @@ def takes_torch_keywords(name: str, function: F) -> F:
     renamed = {"input": "a" if parameters[0] == "condition" else parameters[0]} if parameters else {}
     for word, candidates in KEYWORDS.items():
         renamed[word] = next((candidate for candidate in candidates if candidate in parameters), "")
+    if "offset" in parameters:  # torch's `diagonal`, whose axes are `dim1` and `dim2`
+        renamed |= {"dim1": "axis1", "dim2": "axis2"}
     renamed = {word: ours for word, ours in renamed.items() if ours and word not in parameters}
     special = DIM_MEANS.get(name)
 
@@ -372,7 +374,6 @@ METHOD_WORDS: dict[str, Callable[..., Any]] = {
     # arithmetic
     "masked_fill": _masked_fill,
     "where": lambda x, condition, other: METHODS["where"](condition, x, other),
-    "reciprocal": lambda x: METHODS["divide"](1.0, x),
     "clamp_min": lambda x, min: METHODS["clip"](x, min, None),
     "clamp_max": lambda x, max: METHODS["clip"](x, None, max),
     "amax": lambda x, dim=None, keepdim=False: METHODS["max"](x, dim, keepdim),

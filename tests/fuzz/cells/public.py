@@ -7,7 +7,7 @@ from types import FunctionType
 
 import staged as st
 from staged.ops.array import METHODS
-from tests.fuzz.cells import layer_calls, network_calls, training_calls  # noqa: F401  (enter their calls)
+from tests.fuzz.cells import layer_calls, network_calls, small_calls, training_calls  # noqa: F401  (enter their calls)
 from tests.fuzz.cells.calls import CALLS
 
 BASES = (st.nn.Module, st.optim.Optimizer)

@@ -17,6 +17,7 @@ import numpy as np
 import tests.fuzz.plain.elementwise
 import tests.fuzz.plain.moves
 import tests.fuzz.plain.network
+import tests.fuzz.plain.small
 import tests.fuzz.plain.sums  # noqa: F401  (each enters its readings)
 from tests.fuzz.plain import chance
 from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, Variable, bare, plain, strong

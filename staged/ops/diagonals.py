@@ -1,0 +1,84 @@
+"""Diagonals of matrices: taken out, put in, summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from staged.ir.types import bool_
+from staged.ops.array import Array
+from staged.ops.choice import where
+from staged.ops.joining import concat
+from staged.ops.promote import as_array, axis_of, check_known, promoted, shape_error
+from staged.ops.public import public
+from staged.ops.reduction import sum_
+from staged.ops.shape import expand_dims, moveaxis, pad, reshape, slice_axis
+from staged.ops.source import eye
+
+
+@public("diagonal", method=True)
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The elements (i, i + `offset`) of two axes, as a new last axis. NumPy `diagonal`; torch's with `dim1` and `dim2`.
+
+    Raises ShapeError for equal axes, and for a size that is not fixed while staging.
+    """
+    array = as_array(x)
+    check_known("diagonal", "offset", offset)
+    row, column = axis_of(axis1, array.ndim, "diagonal"), axis_of(axis2, array.ndim, "diagonal")
+    if row == column:
+        raise shape_error(f"diagonal takes two axes, got {axis1} and {axis2}", array)
+    matrix = moveaxis(array, (row, column), (-2, -1))
+    *batch, m, n = matrix.shape
+    if not isinstance(m, int) or not isinstance(n, int):
+        raise shape_error(f"diagonal needs sizes fixed while staging, got {array.type}", array)
+    top, left = max(-offset, 0), max(offset, 0)
+    count = max(min(m - top, n - left), 0)
+    if not count:
+        return reshape(slice_axis(slice_axis(matrix, len(batch), 0, 0), len(batch) + 1, 0, min(n, 1)), (*batch, 0))
+    square = slice_axis(slice_axis(matrix, len(batch), top, top + count), len(batch) + 1, left, left + count)
+    return slice_axis(reshape(square, (*batch, count * count)), len(batch), 0, count * count, count + 1)
+
+
+@public("diag", method=True)
+def diag(x: Any, k: int = 0) -> Array:
+    """A matrix with the vector `x` on its diagonal `k`, zeros elsewhere; of a matrix, that diagonal. NumPy `diag`."""
+    array = as_array(x)
+    check_known("diag", "k", k)
+    if array.ndim == 2:
+        return diagonal(array, k)
+    if array.ndim != 1 or not isinstance(array.shape[0], int):
+        raise shape_error(f"diag takes a vector or a matrix of a size fixed while staging, got {array.type}", array)
+    # The column j of the matrix holds the element j - k of the vector.
+    places = expand_dims(pad(array, (max(k, 0), max(-k, 0))), 0)
+    zero = False if array.dtype.is_bool else 0
+    return where(eye(array.shape[0] + abs(k), k=k, dtype=bool_), places, zero)
+
+
+@public("diagflat")
+def diagflat(x: Any, k: int = 0) -> Array:
+    """A matrix with the elements of `x`, in row-major order, on its diagonal `k`. NumPy and torch `diagflat`."""
+    return diag(reshape(x, (-1,)), k)
+
+
+@public("trace", method=True)
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The sum of a diagonal, over the last axis of `diagonal`; dtypes as in `sum`. NumPy and torch `trace`."""
+    return sum_(diagonal(x, offset, axis1, axis2), -1)
+
+
+@public("block_diag")
+def block_diag(*arrays: Any) -> Array:
+    """A matrix with matrices along its diagonal, zeros elsewhere; a vector is a row. torch and SciPy `block_diag`."""
+    if not arrays:
+        raise shape_error("block_diag needs at least one array")
+    blocks = [reshape(array, (1, -1)) if array.ndim < 2 else array for array in promoted(*arrays)]
+    for block in blocks:
+        if block.ndim != 2 or not block.type.is_static:
+            raise shape_error(f"block_diag takes matrices of sizes fixed while staging, got {block.type}", block)
+    widths: Sequence[Any] = [block.shape[1] for block in blocks]
+    total = sum(widths)
+    rows = []
+    for number, block in enumerate(blocks):
+        before = sum(widths[:number])
+        rows.append(pad(block, ((0, 0), (before, total - before - widths[number]))))
+    return concat(rows, 0)

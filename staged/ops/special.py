@@ -1,0 +1,312 @@
+"""Functions of one element, or of one of each operand, written in the primitives of `elementwise`.
+
+Their derivatives are those of what they are made of. Where a formula has none at a point that is not chosen, it sees
+another point there, so that the derivative stays finite.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from staged.ops.array import Array
+from staged.ops.choice import stop_gradient, where
+from staged.ops.composite import composite
+from staged.ops.elementwise import (
+    abs_,
+    add,
+    clip,
+    equal,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    log,
+    log1p,
+    logaddexp,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    pow_,
+    remainder,
+    rsqrt,
+    sin,
+    sqrt,
+    square,
+    trunc,
+)
+from staged.ops.primitive import Sample
+from staged.ops.promote import as_array, as_float, is_number, together
+from staged.ops.public import public
+from staged.ops.reduction import all_
+
+_LOG_2 = math.log(2.0)
+
+
+def _large(x: Array) -> Array:
+    """Whether 1 is nothing beside the square of `x`, which may leave the range."""
+    return x > 1.0 / float(np.finfo(x.dtype.numpy).eps)
+
+
+# ---- powers, logarithms and angles ----------------------------------------------------------------
+
+
+@public("exp2", method=True)
+def exp2(x: Any) -> Array:
+    """2 to the power x, element by element. NumPy and torch `exp2`."""
+    return pow_(2.0, as_float(x))
+
+
+@public("reciprocal", method=True)
+def reciprocal(x: Any) -> Array:
+    """1 / x, element by element, a float. Array API `reciprocal`."""
+    return 1.0 / as_float(x)
+
+
+@public("logaddexp2", method=True)
+def logaddexp2(a: Any, b: Any) -> Array:
+    """log2(2^a + 2^b), without overflow. NumPy and torch `logaddexp2`."""
+    left, right = together(a, b, name="logaddexp2", floats=True)
+    return logaddexp(left * _LOG_2, right * _LOG_2) * (1.0 / _LOG_2)
+
+
+@public("xlogy", method=True)
+def xlogy(x: Any, y: Any) -> Array:
+    """x * log(y), and 0 where x is 0 (NaN where y is). torch `xlogy`, SciPy `special.xlogy`."""
+    left, right = together(x, y, name="xlogy", floats=True)
+    unused = logical_and(left == 0, logical_or(right <= 0, right == math.inf))
+    return where(unused, 0.0, left * log(where(unused, 1.0, right)))
+
+
+@public("logit", method=True)
+def logit(x: Any, eps: float | None = None) -> Array:
+    """log(x / (1 - x)), the inverse of `sigmoid`; with `eps`, `x` is kept within [eps, 1 - eps]. torch `logit`."""
+    array = as_float(x)
+    array = array if eps is None else clip(array, eps, 1.0 - eps)
+    return log(array / (1.0 - array))
+
+
+@public("deg2rad", method=True, numpy=("radians",))
+def deg2rad(x: Any) -> Array:
+    """An angle in degrees as radians. NumPy and torch `deg2rad`."""
+    return as_float(x) * (math.pi / 180.0)
+
+
+@public("rad2deg", method=True, numpy=("degrees",))
+def rad2deg(x: Any) -> Array:
+    """An angle in radians as degrees. NumPy and torch `rad2deg`."""
+    return as_float(x) * (180.0 / math.pi)
+
+
+@public("sinc", method=True)
+def sinc(x: Any) -> Array:
+    """sin(pi x) / (pi x), and 1 at 0. NumPy and torch `sinc`."""
+    angle = as_float(x) * math.pi
+    at_zero = angle == 0
+    kept = where(at_zero, 1.0, angle)
+    return where(at_zero, 1.0, sin(kept) / kept)
+
+
+@public("hypot", method=True)
+def hypot(a: Any, b: Any) -> Array:
+    """sqrt(a^2 + b^2), without overflow; an infinity where either is one. Its derivative at (0, 0) is 0.
+
+    Array API `hypot`.
+    """
+    left, right = together(a, b, name="hypot", floats=True)
+    longer = stop_gradient(maximum(abs_(left), abs_(right)))
+    at_zero, endless = longer == 0, logical_or(isinf(left), isinf(right))
+    scale = where(logical_or(at_zero, endless), 1.0, longer)
+    length = square(left / scale) + square(right / scale)
+    return where(endless, math.inf, where(at_zero, 0.0, scale * sqrt(where(at_zero, 1.0, length))))
+
+
+# ---- inverse hyperbolic functions -----------------------------------------------------------------
+
+
+def _asinh_slope(t: Array, y: Array, x: Array) -> Array:
+    size = abs_(x)
+    large = _large(size)
+    return t * where(large, 1.0 / where(large, size, 1.0), rsqrt(square(where(large, 1.0, size)) + 1.0))
+
+
+@composite("asinh", slopes=[_asinh_slope], samples=[Sample(((4, 5),))])
+def _asinh(x: Array) -> Array:
+    size = abs_(x)
+    large = _large(size)
+    near = where(large, 1.0, size)
+    rest = square(near) / (sqrt(square(near) + 1.0) + 1.0)
+    found = where(large, log(size) + _LOG_2, log1p(near + rest))
+    return where(x == 0, x, where(x < 0, -found, found))
+
+
+@public("asinh", method=True, numpy=("arcsinh",), torch=("arcsinh",))
+def asinh(x: Any) -> Array:
+    """Inverse hyperbolic sine. Array API `asinh`."""
+    return _asinh(as_float(x))[0]
+
+
+@composite(
+    "acosh",
+    slopes=[lambda t, y, x: t * (rsqrt(x - 1.0) * rsqrt(x + 1.0))],
+    samples=[Sample(((4, 5),), low=1.2, high=4.0)],
+)
+def _acosh(x: Array) -> Array:
+    large = _large(x)
+    above = where(large, 1.0, x) - 1.0
+    return where(large, log(x) + _LOG_2, log1p(above + sqrt(above) * sqrt(above + 2.0)))
+
+
+@public("acosh", method=True, numpy=("arccosh",), torch=("arccosh",))
+def acosh(x: Any) -> Array:
+    """Inverse hyperbolic cosine; NaN below 1. Array API `acosh`."""
+    return _acosh(as_float(x))[0]
+
+
+@composite(
+    "atanh",
+    slopes=[lambda t, y, x: t / ((1.0 - x) * (x + 1.0))],
+    samples=[Sample(((4, 5),), low=-0.9, high=0.9)],
+)
+def _atanh(x: Array) -> Array:
+    return 0.5 * (log1p(x) - log1p(-x))
+
+
+@public("atanh", method=True, numpy=("arctanh",), torch=("arctanh",))
+def atanh(x: Any) -> Array:
+    """Inverse hyperbolic tangent; NaN outside of [-1, 1]. Array API `atanh`."""
+    return _atanh(as_float(x))[0]
+
+
+# ---- parts and signs ------------------------------------------------------------------------------
+
+
+@public("frac", method=True)
+def frac(x: Any) -> Array:
+    """x - trunc(x), the fraction with the sign of x. torch `frac`."""
+    array = as_float(x)
+    return array - trunc(array)
+
+
+@public("fmod", method=True)
+def fmod(a: Any, b: Any) -> Array:
+    """The remainder of a / b rounded towards 0, exactly: its sign is a's (C's `fmod`). NumPy and torch `fmod`.
+
+    An integer modulo zero stops the program with the line.
+    """
+    left, right = together(a, b, name="fmod")
+    if not left.dtype.is_float:
+        rest = remainder(left, right)  # which has the sign of b
+        return where(logical_and(rest != 0, (rest < 0) != (left < 0)), rest - right, rest)
+    below = signbit(left)
+    size = remainder(where(below, -left, left), abs_(right))
+    return where(below, -size, size)
+
+
+@public("signbit", method=True)
+def signbit(x: Any) -> Array:
+    """Whether x is below 0, or is -0.0. Array API `signbit`, where the sign of NaN counts too: here it has none."""
+    array = as_array(x)
+    if not array.dtype.is_float:
+        return less(array, 0)
+    at_zero = array == 0
+    return logical_or(array < 0, logical_and(at_zero, 1.0 / where(at_zero, array, 1.0) < 0))
+
+
+@public("copysign", method=True)
+def copysign(a: Any, b: Any) -> Array:
+    """The size of `a` with the sign of `b`, where -0.0 is negative and NaN is not. Array API `copysign`."""
+    left, right = together(a, b, name="copysign", floats=True)
+    return where(signbit(left) == signbit(right), left, -left)
+
+
+@public("heaviside", method=True)
+def heaviside(x: Any, values: Any) -> Array:
+    """0 below 0, 1 above 0, `values` at 0; NaN for NaN. NumPy and torch `heaviside`. Its derivative by x is 0."""
+    left, right = together(x, values, name="heaviside")
+    return where(left == 0, right, where(left < 0, 0, where(left > 0, 1, stop_gradient(left))))
+
+
+@public("fmax", method=True)
+def fmax(a: Any, b: Any) -> Array:
+    """The larger of a and b, the other one where one is NaN. NumPy and torch `fmax`."""
+    left, right = together(a, b, name="fmax")
+    return _not_nan(left, right, maximum(left, right))
+
+
+@public("fmin", method=True)
+def fmin(a: Any, b: Any) -> Array:
+    """The smaller of a and b, the other one where one is NaN. NumPy and torch `fmin`."""
+    left, right = together(a, b, name="fmin")
+    return _not_nan(left, right, minimum(left, right))
+
+
+def _not_nan(left: Array, right: Array, both: Array) -> Array:
+    return where(isnan(left), right, where(isnan(right), left, both)) if left.dtype.is_float else both
+
+
+@public("nan_to_num", method=True)
+def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
+    """`x` with numbers for NaN and the infinities: by default 0 and the ends of the range. NumPy `nan_to_num`."""
+    array = as_array(x)
+    if not array.dtype.is_float:
+        return array
+    top = float(np.finfo(array.dtype.numpy).max)
+    kept = where(array == math.inf, top if posinf is None else posinf, where(isnan(array), nan, array))
+    return where(array == -math.inf, -top if neginf is None else neginf, kept)
+
+
+# ---- sums with weights ----------------------------------------------------------------------------
+
+
+@public("lerp", method=True)
+def lerp(a: Any, b: Any, weight: Any) -> Array:
+    """a + weight * (b - a): `a` at weight 0 and `b` at weight 1, both exactly. torch `lerp`."""
+    left, right = together(a, b, name="lerp", floats=True)
+    span = right - left
+    if is_number(weight):
+        number: Array = left + span * weight if abs(weight) < 0.5 else right - span * (1.0 - weight)
+        return number
+    return where(abs_(weight) < 0.5, left + span * weight, right - span * (1.0 - as_float(weight)))
+
+
+@public("addcmul", method=True)
+def addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Array:
+    """x + value * a * b, element by element. torch `addcmul`."""
+    product = as_array(a) * b
+    return add(x, product if is_number(value) and value == 1 else product * value)
+
+
+@public("addcdiv", method=True)
+def addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Array:
+    """x + value * a / b, element by element. torch `addcdiv`."""
+    quotient = as_array(a) / b
+    return add(x, quotient if is_number(value) and value == 1 else quotient * value)
+
+
+# ---- nearly equal ---------------------------------------------------------------------------------
+
+
+@public("isclose", method=True)
+def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+    """Whether |a - b| <= atol + rtol * |b|, element by element; infinities are close to themselves. NumPy `isclose`."""
+    left, right = together(a, b, name="isclose", floats=True)
+    near = logical_and(isfinite(right), abs_(left - right) <= abs_(right) * rtol + atol)
+    found = logical_or(near, equal(left, right))
+    return logical_or(found, logical_and(isnan(left), isnan(right))) if equal_nan else found
+
+
+@public("allclose", method=True)
+def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
+    """Whether all elements are close as `isclose` says: one bool. NumPy and torch `allclose`."""
+    return all_(isclose(a, b, rtol, atol, equal_nan))
+
+
+@public("array_equal")
+def array_equal(a: Any, b: Any) -> Array:
+    """Whether both have one shape and equal elements: one bool. NumPy `array_equal`, torch `equal`."""
+    left, right = as_array(a), as_array(b)
+    return all_(equal(left, right)) if left.shape == right.shape else as_array(False)

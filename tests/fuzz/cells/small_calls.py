@@ -1,0 +1,194 @@
+"""Calls of functions that are a few others: element by element, of diagonals, without NaN, of differences and products."""
+
+from __future__ import annotations
+
+from tests.fuzz.cells.calls import CALLS, DOMAINS, Call, _binary, _reduction, _unary, call
+from tests.fuzz.cells.draw import Draw, NotACell
+
+DOMAINS |= {
+    "logit": "prob", "acosh": "above 1", "atanh": "unit", "reciprocal": "nonzero", "fmod": "nonzero", "exp2": "small",
+    "deg2rad": "finite", "rad2deg": "finite", "sinc": "small", "asinh": "finite", "mish": "small", "selu": "small",
+    "tanhshrink": "small",
+}  # fmt: skip
+
+for _name in (
+    "exp2 reciprocal deg2rad rad2deg asinh acosh atanh frac signbit relu6 hardsigmoid hardswish mish "
+    "selu softsign tanhshrink"
+).split():
+    CALLS[_name] = _unary(_name)
+for _name in ("logaddexp2", "hypot", "fmod", "copysign", "fmax", "fmin"):
+    CALLS[_name] = _binary(_name)
+
+
+def _noted(of: Call, *keywords: str) -> Call:
+    """A call that gives these arguments by place."""
+
+    def text(d: Draw) -> str:
+        d.keywords |= set(keywords)
+        return of(d)
+
+    return text
+
+
+CALLS["heaviside"] = _noted(_binary("heaviside"), "values")
+for _name in ("isclose", "allclose"):
+    CALLS[_name] = lambda d, name=_name: (
+        f"{_binary(name)(d)[:-1]}{d.keyword('rtol', 1e-3)}{d.keyword('atol', 0.1)}{d.keyword('equal_nan', True)})"
+    )
+for _name in ("nansum", "nanprod", "nanmean", "nanvar", "nanstd"):
+    CALLS[_name] = _reduction({"nanmean": "mean", "nanvar": "var", "nanstd": "std", "nanprod": "prod"}.get(_name, "sum"))
+    CALLS[_name] = lambda d, of=CALLS[_name], name=_name: _renamed(of(d), name)
+for _name in ("nanmax", "nanmin", "ptp", "aminmax"):
+    CALLS[_name] = lambda d, name=_name: _of_extremes(d, name)
+for _name in ("var_mean", "std_mean"):
+    CALLS[_name] = lambda d, name=_name: _renamed(_reduction("var")(d), name)
+
+
+def _renamed(text: str, name: str) -> str:
+    """The same call of another function: `st.sum(x)` and `x.sum()` become `st.nansum(x)`."""
+    head, _, rest = text.partition("(")
+    owner, _, _ = head.rpartition(".")
+    return f"st.{name}({rest}" if owner == "st" else f"st.{name}({owner}{', ' if rest != ')' else ''}{rest}"
+
+
+def _of_extremes(d: Draw, name: str) -> str:
+    if d.dtype == "bool":
+        raise NotACell
+    shape = d.shape(ranks=(0, 1, 2))
+    x = d.new(shape, values="small" if name == "ptp" else "any")
+    return f"st.{name}({x}{d.axis(len(shape), several=name != 'aminmax')}{d.keyword('keepdims', True, percent=30)})"
+
+
+CALLS["sinc"] = lambda d: f"st.sinc({d.new(d.shape(ranks=(0, 1, 2)), values='small')})"
+CALLS["nan_to_num"] = lambda d: (
+    f"st.nan_to_num({d.new(d.shape(ranks=(0, 1, 2)))}"
+    + (d.keyword("nan", 1.5) + d.keyword("posinf", 7.0) + d.keyword("neginf", -7.0) if d.is_float else "")
+    + ")"
+)
+CALLS["hardtanh"] = lambda d: (
+    f"st.hardtanh({d.new(d.shape(ranks=(0, 1, 2)))}{d.keyword('min_val', -0.5)}{d.keyword('max_val', 2.0)})"
+)
+CALLS["logit"] = lambda d: f"st.logit({d.new(d.shape(ranks=(0, 1, 2)), values='prob')}{d.keyword('eps', 0.01, 0.2)})"
+CALLS["xlogy"] = _noted(
+    lambda d: f"st.xlogy({d.new(shape := d.shape(ranks=(0, 1, 2)), values='small')}, {d.new(shape, values='positive')})", "y"
+)
+CALLS["lerp"] = lambda d: (
+    f"st.lerp({d.new(shape := d.shape(ranks=(0, 1, 2)), values='small')}, {d.new(shape, values='small')}, "
+    f"{d.pick(0.25, 0.75, d.new(shape, values='prob'))})"
+)
+for _name in ("addcmul", "addcdiv"):
+    CALLS[_name] = lambda d, name=_name: (
+        f"st.{name}({d.new(shape := d.shape(ranks=(0, 1, 2)), values='small')}, {d.new(shape, values='small')}, "
+        f"{d.new(shape, values='nonzero')}{d.keyword('value', 2, 1)})"
+    )
+CALLS["array_equal"] = lambda d: f"st.array_equal({d.new(shape := d.shape(ranks=(1, 2)))}, {d.new(shape)})"
+CALLS["celu"] = lambda d: f"st.celu({d.new(d.shape(ranks=(0, 1, 2)), values='small')}{d.keyword('alpha', 0.5, 2.0)})"
+for _name in ("hardshrink", "softshrink"):
+    CALLS[_name] = lambda d, name=_name: (
+        f"st.{name}({d.new(d.shape(ranks=(0, 1, 2)), values='small')}{d.keyword('lambd', 0.25, 1.25)})"
+    )
+CALLS["threshold"] = _noted(
+    lambda d: f"st.threshold({d.new(d.shape(ranks=(0, 1, 2)), values='small')}, {d.pick(0, 1)}, {d.pick(0, 2)})",
+    "threshold",
+)
+
+
+@call("glu")
+def _(d: Draw) -> str:
+    shape = d.shape(ranks=(1, 2, 3))
+    axis = d.chance.randrange(len(shape))
+    return f"st.glu({d.new((*shape[:axis], 2 * shape[axis], *shape[axis + 1 :]), values='small')}, axis={axis})"
+
+
+CALLS["softmin"] = lambda d: (
+    f"st.softmin({d.new(shape := d.shape(ranks=(1, 2, 3)), values='small')}{d.axis(len(shape), several=False, none=False)})"
+)
+
+# ---- shapes and diagonals -----------------------------------------------------------------------
+
+
+def _moved(name: str, *ranks: int) -> Call:
+    return lambda d: f"st.{name}({d.new(d.shape(ranks=ranks))})"
+
+
+for _name, _ranks in {
+    "fliplr": (2, 3), "flipud": (1, 2), "atleast_1d": (0, 1, 2), "atleast_2d": (0, 1, 2), "atleast_3d": (0, 1, 2, 3),
+}.items():  # fmt: skip
+    CALLS[_name] = _moved(_name, *_ranks)
+for _name in ("hstack", "vstack", "dstack", "column_stack"):
+    CALLS[_name] = lambda d, name=_name: f"st.{name}([{d.new(shape := d.shape(ranks=(1, 2)))}, {d.new(shape)}])"
+CALLS["rot90"] = lambda d: (
+    f"st.rot90({d.new(d.shape(ranks=(2, 3)))}{d.keyword('k', 0, 1, 2, 3, -1)}{d.keyword('axes', (0, 1), (1, 0), (0, -1))})"
+)
+CALLS["diagonal"] = lambda d: (
+    f"st.diagonal({d.new(d.shape(ranks=(2, 3)))}{d.keyword('offset', 0, 1, -1, 2)}"
+    f"{d.pick('', ', axis1=1, axis2=0', ', axis1=-1, axis2=-2')})"
+)
+CALLS["trace"] = lambda d: f"st.trace({d.new(d.shape(ranks=(2, 3)), values='small')}{d.keyword('offset', 0, 1, -1)})"
+
+
+@call("diag")
+def _(d: Draw) -> str:
+    x = d.new((min(d.extent(), 40),)) if d.likely(60) else d.new(d.shape(2))
+    return f"st.diag({x}{d.keyword('k', 0, 1, -2)})"
+
+
+CALLS["diagflat"] = lambda d: f"st.diagflat({d.new((2, 3) if d.likely(60) else (3,))}{d.keyword('k', 0, 1, -2)})"
+CALLS["block_diag"] = lambda d: f"st.block_diag({d.new((2, 3))}, {d.new((d.pick(1, 2), 2))}, {d.new((3,))})"
+
+# ---- along an axis, and products ----------------------------------------------------------------
+
+
+@call("diff")
+def _(d: Draw) -> str:
+    shape = d.shape(ranks=(1, 2, 3))
+    rest = d.keyword("n", 0, 1, 2) + d.axis(len(shape), several=False, none=False)
+    if d.dtype != "bool":
+        rest += d.keyword("prepend", 1) + d.keyword("append", 2)
+    return f"st.diff({d.new(shape, values='small')}{rest})"
+
+
+CALLS["trapezoid"] = _noted(
+    lambda d: (
+        f"st.trapezoid({d.new(shape := d.shape(ranks=(1, 2)), values='small')}{d.keyword('dx', 0.5)}"
+        f"{d.axis(len(shape), several=False, none=False)})"
+    ),
+    "y",
+)
+
+
+@call("average")
+def _(d: Draw) -> str:
+    shape = d.shape(ranks=(1, 2))
+    x, weights = d.new(shape, values="small"), d.new(shape, values="positive")
+    return f"st.average({x}{d.axis(len(shape), several=False)}, weights={weights}{d.keyword('keepdims', True)})"
+
+
+for _name in ("cov", "corrcoef"):
+    CALLS[_name] = lambda d, name=_name: _of_rows(d, name)
+
+
+def _of_rows(d: Draw, name: str) -> str:
+    if not d.is_float or d.kind not in ("odd", "block"):
+        raise NotACell
+    rest = d.keyword("correction", 0, 1) if name == "cov" else ""
+    return f"st.{name}({d.new((3, 9), values='positive')}{d.keyword('rowvar', True)}{rest})"
+
+
+CALLS["inner"] = lambda d: f"st.inner({d.new(shape := d.shape(ranks=(1, 2)), values='small')}, {d.new(shape, values='small')})"
+CALLS["kron"] = lambda d: (
+    f"st.kron({d.new(d.pick((2, 3), (3,), (1, 4)), values='small')}, {d.new(d.pick((2,), (2, 2)), values='small')})"
+)
+CALLS["cross"] = lambda d: (
+    f"st.cross({d.new((*(shape := d.shape(ranks=(0, 1))), 3), values='small')}, {d.new((*shape, 3), values='small')}"
+    f"{d.keyword('axis', -1, len(shape))})"
+)
+CALLS["mv"] = lambda d: f"st.mv({d.new((3, n := d.extent()), values='small')}, {d.new((n,), values='small')})"
+CALLS["addmm"] = lambda d: (
+    f"st.addmm({d.new((3, 4), values='small')}, {d.new((3, n := d.extent()), values='small')}, "
+    f"{d.new((n, 4), values='small')}{d.keyword('beta', 0, 1, 2)}{d.keyword('alpha', 1, 2)})"
+)
+CALLS["addr"] = lambda d: (
+    f"st.addr({d.new((3, n := d.extent()), values='small')}, {d.new((3,), values='small')}, {d.new((n,), values='small')}"
+    f"{d.keyword('beta', 0, 1, 2)})"
+)

@@ -1,0 +1,276 @@
+"""Readings of functions that are a few others: element by element, of diagonals, without NaN, of differences and products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, plain, reads, together
+from tests.fuzz.plain.elementwise import _exact, _smooth
+from tests.fuzz.plain.moves import _joined
+from tests.fuzz.plain.sums import _product, wide
+
+
+def _softplus(x: Any) -> Any:
+    return np.where(x > 0, x, 0.0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def _xlogy(x: Any, y: Any) -> Any:
+    return np.where((x == 0) & ~np.isnan(y), 0.0, x * np.log(y))
+
+
+for _name, _function in {
+    "exp2": np.exp2,
+    "reciprocal": lambda x: 1.0 / x,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "deg2rad": np.deg2rad,
+    "rad2deg": np.rad2deg,
+    "sinc": np.sinc,
+    "frac": lambda x: x - np.trunc(x),
+    "hypot": np.hypot,
+    "logaddexp2": np.logaddexp2,
+    "copysign": lambda x, y: np.copysign(x, np.where(np.isnan(y), 1.0, y)),
+    "xlogy": _xlogy,
+    "softsign": lambda x: x / (1.0 + np.abs(x)),
+    "tanhshrink": lambda x: x - np.tanh(x),
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "hardsigmoid": lambda x: np.clip(x / 6.0 + 0.5, 0.0, 1.0),
+    "hardswish": lambda x: np.where(x < -3.0, 0.0, np.where(x > 3.0, x, x * (x + 3.0) / 6.0)),
+    "relu6": lambda x: np.clip(x, 0.0, 6.0),
+    "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.where(x > 0, 0.0, x))),
+}.items():
+    _smooth(_name, _function)
+
+
+def _one_of(x: Any) -> Any:
+    """1 in the dtype of `x`; as an i64 if that is bool."""
+    return np.int64(1) if x.dtype.kind == "b" else x.dtype.type(1)
+
+
+def _signbit(x: Any) -> Any:
+    return np.signbit(x) & (x == x)
+
+
+for _name, _function in {
+    "fmod": np.fmod,
+    "fmax": np.fmax,
+    "fmin": np.fmin,
+    "heaviside": lambda x, y: (
+        np.where(x == 0, y, np.where(x < 0, x.dtype.type(0), np.where(x > 0, x.dtype.type(1), x))) * _one_of(x)
+    ),
+    "signbit": _signbit,
+}.items():
+    _exact(_name, _function)
+
+
+@reads
+def nan_to_num(x: Any, **options: float) -> Plain:
+    array = plain(x)
+    return Plain(np.nan_to_num(array.a, **options), array.weak)
+
+
+def _close(a: Any, b: Any, **options: Any) -> tuple[Any, bool]:
+    (x, y), weak = together(a, b, floats=True)
+    with np.errstate(all="ignore"):
+        return np.isclose(x, y, **options), weak
+
+
+FUNCTIONS["isclose"] = lambda a, b, **options: Plain(*_close(a, b, **options))
+FUNCTIONS["allclose"] = lambda a, b, **options: Plain(np.all(_close(a, b, **options)[0]))
+
+
+@reads
+def array_equal(a: Any, b: Any) -> Plain:
+    (x, y), _ = together(a, b)
+    return Plain(np.asarray(np.array_equal(x, y)))
+
+
+def _floats(name: str, function: Callable[..., Any]) -> None:
+    """A function of one array and numbers, computed in f64."""
+
+    def reading(x: Any, *rest: Any, **options: Any) -> Plain:
+        array, dtype = wide(x)
+        with np.errstate(all="ignore"):
+            return Plain(np.asarray(function(array, *rest, **options)).astype(dtype))
+
+    FUNCTIONS[name] = reading
+
+
+def _logit(x: Any, eps: Any = None) -> Any:
+    x = x if eps is None else np.clip(x, eps, 1.0 - eps)
+    return np.log(x / (1.0 - x))
+
+
+def _glu(x: Any, axis: int = -1) -> Any:
+    a, b = np.split(x, 2, axis)
+    return a / (1.0 + np.exp(-b))
+
+
+def _softmin(x: Any, axis: int = -1) -> Any:
+    return np.exp(np.min(x, axis, keepdims=True, initial=np.inf) - x) / np.sum(
+        np.exp(np.min(x, axis, keepdims=True, initial=np.inf) - x), axis, keepdims=True
+    )
+
+
+def _nanvar(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Any:
+    count = np.sum(~np.isnan(x), axis, keepdims=keepdims)
+    centred = x - np.nansum(x, axis, keepdims=True) / np.sum(~np.isnan(x), axis, keepdims=True)
+    return np.nansum(centred * centred, axis, keepdims=keepdims) / np.where(count > correction, count - correction, np.nan)
+
+
+for _name, _function in {
+    "logit": _logit,
+    "celu": lambda x, alpha=1.0: np.where(x > 0, x, alpha * np.expm1(np.where(x > 0, 0.0, x) / alpha)),
+    "hardshrink": lambda x, lambd=0.5: np.where(np.abs(x) <= lambd, 0.0, x),
+    "softshrink": lambda x, lambd=0.5: np.where(np.abs(x) <= lambd, 0.0, x - np.sign(x) * lambd),
+    "hardtanh": lambda x, min_val=-1.0, max_val=1.0: np.clip(x, min_val, max_val),
+    "glu": _glu,
+    "softmin": _softmin,
+    "nanmean": lambda x, axis=None, keepdims=False: (
+        np.nansum(x, axis, keepdims=keepdims) / np.sum(~np.isnan(x), axis, keepdims=keepdims)
+    ),
+    "nanvar": _nanvar,
+    "nanstd": lambda x, *rest, **options: np.sqrt(_nanvar(x, *rest, **options)),
+    "trapezoid": lambda y, dx=1.0, axis=-1: np.trapezoid(y, dx=dx, axis=axis),
+    "cov": lambda x, rowvar=True, correction=1: np.cov(x, rowvar=rowvar, ddof=correction),
+    "corrcoef": lambda x, rowvar=True: np.corrcoef(x, rowvar=rowvar),
+}.items():
+    _floats(_name, _function)
+
+
+@reads
+def threshold(x: Any, threshold: float, value: float) -> Plain:
+    return FUNCTIONS["where"](plain(x) <= threshold, value, x)
+
+
+@reads
+def lerp(a: Any, b: Any, weight: Any) -> Plain:
+    (x, y, w), _ = together(a, b, weight, floats=True)
+    return Plain((x + w.astype(np.float64) * (y.astype(np.float64) - x)).astype(x.dtype))
+
+
+@reads
+def addcmul(x: Any, a: Any, b: Any, value: float = 1) -> Plain:
+    return plain(x) + plain(a) * b * value
+
+
+@reads
+def addcdiv(x: Any, a: Any, b: Any, value: float = 1) -> Plain:
+    return plain(x) + plain(a) / b * value
+
+
+# ---- reductions ---------------------------------------------------------------------------------
+
+
+def _without_nan(name: str, of: str, value: float) -> None:
+    def reading(x: Any, *rest: Any, **options: Any) -> Plain:
+        array = plain(x)
+        if array.dtype.kind == "f":
+            array = Plain(np.where(np.isnan(array.a), array.a.dtype.type(value), array.a), array.weak)
+        return FUNCTIONS[of](array, *rest, **options)
+
+    FUNCTIONS[name] = reading
+
+
+_without_nan("nansum", "sum", 0.0)
+_without_nan("nanprod", "prod", 1.0)
+
+
+def _extreme(function: Any) -> Any:
+    def reading(x: Any, axis: Any = None, keepdims: bool = False) -> Plain:
+        return Plain(function(plain(x).a, axis=axis, keepdims=keepdims))
+
+    return reading
+
+
+for _name, _ufunc in {"nanmax": np.fmax, "nanmin": np.fmin}.items():
+    FUNCTIONS[_name] = _extreme(_ufunc.reduce)
+FUNCTIONS["ptp"] = lambda x, axis=None, keepdims=False: Plain(np.ptp(plain(x).a, axis, keepdims=keepdims))
+FUNCTIONS["aminmax"] = lambda x, axis=None, keepdims=False: (
+    FUNCTIONS["min"](x, axis, keepdims),
+    FUNCTIONS["max"](x, axis, keepdims),
+)
+
+
+def _beside_mean(name: str) -> Any:
+    def reading(x: Any, axis: Any = None, correction: float = 1.0, keepdims: bool = False) -> tuple[Plain, Plain]:
+        return FUNCTIONS[name](x, axis, correction, keepdims), FUNCTIONS["mean"](x, axis, keepdims)
+
+    return reading
+
+
+for _name in ("var", "std"):
+    FUNCTIONS[f"{_name}_mean"] = _beside_mean(_name)
+
+
+@reads
+def average(x: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Plain:
+    (array, weight), _ = together(x, weights, floats=True)
+    inner = array.astype(np.float64), weight.astype(np.float64)
+    with np.errstate(all="ignore"):
+        sums = [np.sum(x, axis, keepdims=keepdims) for x in (inner[0] * inner[1], inner[1])]
+        return Plain((sums[0] / sums[1]).astype(array.dtype))
+
+
+# ---- shapes, diagonals, differences -------------------------------------------------------------
+
+
+def _moved(name: str, function: Callable[..., Any]) -> None:
+    FUNCTIONS[name] = lambda x, *rest, **options: Plain(np.array(function(plain(x).a, *rest, **options)))
+
+
+for _name in ("fliplr", "flipud", "rot90", "atleast_1d", "atleast_2d", "atleast_3d", "diagonal", "diag", "diagflat"):
+    _moved(_name, getattr(np, _name))
+for _name in ("hstack", "vstack", "dstack", "column_stack"):
+    FUNCTIONS[_name] = lambda arrays, name=_name: Plain(vars(np)[name](_joined(arrays)))
+FUNCTIONS["trace"] = lambda x, **options: FUNCTIONS["sum"](FUNCTIONS["diagonal"](x, **options), -1)
+
+
+@reads
+def block_diag(*arrays: Any) -> Plain:
+    blocks = [np.atleast_2d(x) for x in _joined(arrays)]
+    result = np.zeros(np.sum([x.shape for x in blocks], axis=0), blocks[0].dtype)
+    row = column = 0
+    for block in blocks:
+        result[row : row + len(block), column : column + block.shape[1]] = block
+        row, column = row + len(block), column + block.shape[1]
+    return Plain(result)
+
+
+@reads
+def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Plain:
+    array = plain(x).a
+    if prepend is not None:
+        array = np.insert(array, 0, bare(prepend), axis)
+    if append is not None:
+        array = np.insert(array, array.shape[axis], bare(append), axis)
+    return Plain(np.diff(array, n, axis))
+
+
+# ---- products -----------------------------------------------------------------------------------
+
+for _name, _function in {
+    "inner": np.inner,
+    "kron": np.kron,
+    "mv": np.matmul,
+}.items():
+    FUNCTIONS[_name] = lambda a, b, function=_function: _product(function, a, b)
+
+
+@reads
+def cross(a: Any, b: Any, axis: int = -1) -> Plain:
+    return _product(lambda x, y: np.cross(x, y, axis=axis), a, b)
+
+
+@reads
+def addmm(x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Plain:
+    return plain(x) * beta + FUNCTIONS["matmul"](a, b) * alpha
+
+
+@reads
+def addr(x: Any, a: Any, b: Any, beta: Any = 1) -> Plain:
+    return plain(x) * beta + FUNCTIONS["outer"](a, b)

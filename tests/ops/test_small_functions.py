@@ -1,0 +1,305 @@
+"""Functions that are a few others: values as NumPy's, derivatives, mapping and every back end, a program of all of them each."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.eager import wrap
+from staged.ops.array import METHODS
+from staged.testing import compare_trees
+from tests.fuzz.plain.small import _softplus
+
+RNG = np.random.default_rng(11)
+X = RNG.uniform(0.15, 0.45, (3, 4)) + RNG.integers(-2, 2, (3, 4))
+Y = RNG.uniform(0.55, 0.95, (3, 4)) + RNG.integers(-2, 2, (3, 4))
+P = RNG.uniform(0.1, 0.9, (3, 4))
+M, V, W = RNG.standard_normal((4, 5)), RNG.standard_normal(3), RNG.standard_normal(4)
+HOLES = np.where(RNG.random((3, 4)) < 0.3, np.nan, X)
+HOLES[1] = X[1]
+HOLES[:, 2] = X[:, 2]
+
+
+def present(x):
+    """`x` with the holes of `HOLES`, of an array that a derivative may be taken by."""
+    return st.where(np.isnan(HOLES), math.nan, x)
+
+
+# name: (ours, NumPy's, the operands)
+CASES = {
+    "exp2": (st.exp2, np.exp2, X),
+    "reciprocal": (st.reciprocal, np.reciprocal, X),
+    "logaddexp2": (st.logaddexp2, np.logaddexp2, X, Y),
+    "xlogy": (st.xlogy, lambda x, y: x * np.log(y), X, P),
+    "logit": (st.logit, lambda x: np.log(x / (1 - x)), P),
+    "logit_eps": (lambda x: st.logit(x, eps=0.3), lambda x: np.log(np.clip(x, 0.3, 0.7) / (1 - np.clip(x, 0.3, 0.7))), P),
+    "deg2rad": (st.deg2rad, np.deg2rad, X),
+    "rad2deg": (st.rad2deg, np.rad2deg, X),
+    "sinc": (st.sinc, np.sinc, X),
+    "hypot": (st.hypot, np.hypot, X, Y),
+    "asinh": (st.asinh, np.arcsinh, X),
+    "acosh": (st.acosh, np.arccosh, P + 1),
+    "atanh": (st.atanh, np.arctanh, P),
+    "frac": (st.frac, lambda x: np.modf(x)[0], X),
+    "fmod": (st.fmod, np.fmod, 3 * X, Y),
+    "copysign": (st.copysign, np.copysign, X, Y),
+    "heaviside": (st.heaviside, np.heaviside, X, Y),
+    "fmax": (lambda x, y: st.fmax(present(x), y), lambda x, y: np.fmax(HOLES, y), X, Y),
+    "fmin": (lambda x, y: st.fmin(x, present(y)), lambda x, y: np.fmin(x, np.where(np.isnan(HOLES), HOLES, y)), X, Y),
+    "nan_to_num": (lambda x: st.nan_to_num(present(x), nan=2.0), lambda x: np.nan_to_num(HOLES, nan=2.0), X),
+    "lerp": (st.lerp, lambda a, b, w: a + w * (b - a), X, Y, P),
+    "lerp_number": (lambda a, b: st.lerp(a, b, 0.75), lambda a, b: a + 0.75 * (b - a), X, Y),
+    "addcmul": (lambda x, a, b: st.addcmul(x, a, b, value=2), lambda x, a, b: x + 2 * a * b, X, Y, P),
+    "addcdiv": (st.addcdiv, lambda x, a, b: x + a / b, X, Y, P),
+    "hardtanh": (st.hardtanh, lambda x: np.clip(x, -1, 1), X),
+    "relu6": (lambda x: st.relu6(4 * x), lambda x: np.clip(4 * x, 0, 6), X),
+    "hardsigmoid": (lambda x: st.hardsigmoid(3 * x), lambda x: np.clip(x / 2 + 0.5, 0, 1), X),
+    "hardswish": (lambda x: st.hardswish(3 * x), lambda x: 3 * x * np.clip(x / 2 + 0.5, 0, 1), X),
+    "mish": (st.mish, lambda x: x * np.tanh(_softplus(x)), X),
+    "celu": (lambda x: st.celu(x, 2.0), lambda x: np.where(x > 0, x, 2 * np.expm1(x / 2)), X),
+    "selu": (st.selu, lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)), X),
+    "softsign": (st.softsign, lambda x: x / (1 + np.abs(x)), X),
+    "tanhshrink": (st.tanhshrink, lambda x: x - np.tanh(x), X),
+    "hardshrink": (st.hardshrink, lambda x: np.where(np.abs(x) <= 0.5, 0, x), X),
+    "softshrink": (st.softshrink, lambda x: np.sign(x) * np.maximum(np.abs(x) - 0.5, 0), X),
+    "threshold": (lambda x: st.threshold(x, 0.5, 20.0), lambda x: np.where(x > 0.5, x, 20.0), X),
+    "glu": (lambda x: st.glu(x, axis=1), lambda x: x[:, :2] / (1 + np.exp(-x[:, 2:])), X),
+    "softmin": (lambda x: st.softmin(x, axis=0), lambda x: np.exp(-x) / np.exp(-x).sum(0), X),
+    "fliplr": (st.fliplr, np.fliplr, X),
+    "flipud": (st.flipud, np.flipud, X),
+    **{f"rot90_{k}": (lambda x, k=k: st.rot90(x, k), lambda x, k=k: np.rot90(x, k), X) for k in (-1, 0, 1, 2)},
+    "atleast": (
+        lambda x: (st.atleast_1d(x[0, 0]), st.atleast_2d(x[0]), st.atleast_3d(x[0]), st.atleast_3d(x)),
+        lambda x: (np.atleast_1d(x[0, 0]), np.atleast_2d(x[0]), np.atleast_3d(x[0]), np.atleast_3d(x)),
+        X,
+    ),
+    **{
+        f"{name}_{sort}": (
+            lambda a, b, name=name: getattr(st, name)([a, b]),
+            lambda a, b, name=name: getattr(np, name)([a, b]),
+            *operands,
+        )
+        for name in ("hstack", "vstack", "dstack", "column_stack")
+        for sort, operands in {"vectors": (X[0], Y[0]), "matrices": (X, Y)}.items()
+    },
+    **{f"diagonal_{k}": (lambda x, k=k: st.diagonal(x, k), lambda x, k=k: np.diagonal(x, k), M) for k in (-9, -2, 0, 1, 4, 5)},
+    "diagonal_axes": (
+        lambda x: st.diagonal(x[None] * V[:, None, None], 1, 2, 0),
+        lambda x: np.diagonal(x[None] * V[:, None, None], 1, 2, 0),
+        M,
+    ),
+    "diag": (lambda v: (st.diag(v), st.diag(v, 2), st.diag(v, -1)), lambda v: (np.diag(v), np.diag(v, 2), np.diag(v, -1)), V),
+    "diag_of_a_matrix": (lambda x: st.diag(x, 1), lambda x: np.diag(x, 1), M),
+    "diagflat": (lambda x: st.diagflat(x, 1), lambda x: np.diagflat(x, 1), X),
+    "trace": (lambda x: st.trace(x, -1), lambda x: np.trace(x, -1), M),
+    "block_diag": (
+        lambda x, v: st.block_diag(x, v),
+        lambda x, v: np.block([[x, np.zeros((3, 3))], [np.zeros((1, 4)), v[None]]]),
+        X,
+        V,
+    ),
+    "nansum": (lambda x: st.nansum(present(x), axis=0), lambda x: np.nansum(HOLES, 0), X),
+    "nanprod": (lambda x: st.nanprod(present(x), axis=1), lambda x: np.nanprod(HOLES, 1), X),
+    "nanmean": (lambda x: st.nanmean(present(x), axis=1, keepdims=True), lambda x: np.nanmean(HOLES, 1, keepdims=True), X),
+    "nanvar": (lambda x: st.nanvar(present(x), axis=1), lambda x: np.nanvar(HOLES, 1), X),
+    "nanstd": (lambda x: st.nanstd(present(x), correction=1), lambda x: np.nanstd(HOLES, ddof=1), X),
+    "nanmax": (lambda x: st.nanmax(present(x), axis=1), lambda x: np.nanmax(HOLES, 1), X),
+    "nanmin": (lambda x: st.nanmin(present(x)), lambda x: np.nanmin(HOLES), X),
+    "ptp": (lambda x: st.ptp(x, axis=0), lambda x: np.ptp(x, 0), X),
+    "aminmax": (lambda x: st.aminmax(x, axis=0), lambda x: (x.min(0), x.max(0)), X),
+    "var_mean": (lambda x: st.var_mean(x, axis=0), lambda x: (x.var(0, ddof=1), x.mean(0)), X),
+    "std_mean": (lambda x: st.std_mean(x, axis=0), lambda x: (x.std(0, ddof=1), x.mean(0)), X),
+    "average": (lambda x, w: st.average(x, 1, w), lambda x, w: np.average(x, 1, w), X, W + 3),
+    "average_of_all": (lambda x, w: st.average(x, weights=w), lambda x, w: np.average(x, weights=w), X, P),
+    **{f"diff_{n}": (lambda x, n=n: st.diff(x, n, 0), lambda x, n=n: np.diff(x, n, 0), X) for n in (0, 1, 2, 3, 4)},
+    "diff_beside": (
+        lambda x: st.diff(x, prepend=0.5, append=x[:, :2]),
+        lambda x: np.diff(x, prepend=0.5, append=x[:, :2]),
+        X,
+    ),
+    "trapezoid": (lambda y: st.trapezoid(y, dx=0.5, axis=0), lambda y: np.trapezoid(y, dx=0.5, axis=0), X),
+    "trapezoid_at": (lambda y, x: st.trapezoid(y, x), lambda y, x: np.trapezoid(y, x), X, W),
+    "cov": (st.cov, np.cov, X),
+    "cov_of_columns": (lambda x: st.cov(x, rowvar=False, correction=0), lambda x: np.cov(x, rowvar=False, ddof=0), X),
+    "cov_of_a_vector": (st.cov, np.cov, W),
+    "corrcoef": (lambda x: st.corrcoef(x), np.corrcoef, X),
+    "inner": (st.inner, np.inner, X, Y),
+    "inner_of_vectors": (st.inner, np.inner, W, X[0]),
+    "kron": (st.kron, np.kron, X, V),
+    "kron_of_matrices": (st.kron, np.kron, X, M),
+    "cross": (lambda a, v: st.cross(a, v[:, None], axis=0), lambda a, v: np.cross(a, v[:, None], axis=0), X, V),
+    "mv": (st.mv, np.matmul, X, W),
+    "addmm": (
+        lambda v, a, b: st.addmm(v[:, None], a, b, beta=2, alpha=0.5),
+        lambda v, a, b: 2 * v[:, None] + 0.5 * a @ b,
+        V,
+        X,
+        M,
+    ),
+    "addr": (lambda x, a, b: st.addr(x, a, b, beta=0.5), lambda x, a, b: 0.5 * x + np.outer(a, b), X, V, W),
+}
+OPERANDS = {name: case[2:] for name, case in CASES.items()}
+
+
+def ours(operands):
+    return {name: CASES[name][0](*given) for name, given in operands.items()}
+
+
+def in_f32():
+    return {name: [np.asarray(x, np.float32) for x in given] for name, given in OPERANDS.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_numpys(name: str) -> None:
+    function, reference, *operands = CASES[name]
+    compare_trees(function(*map(wrap, operands)), reference(*operands), rtol=2e-14, atol=2e-14)
+
+
+def test_a_program_and_its_map_give_the_same() -> None:
+    with st.eager():
+        expected = ours({name: [wrap(x) for x in given] for name, given in OPERANDS.items()})
+    compare_trees(st.function(ours)(OPERANDS), expected, rtol=1e-12, atol=1e-12)
+    twice = {name: [np.stack([x, x]) for x in given] for name, given in OPERANDS.items()}
+    mapped = st.function(st.vmap(ours))(twice)
+    for name, found in mapped.items():
+        for part, one in zip(*((x if isinstance(x, tuple) else (x,)) for x in (found, expected[name])), strict=True):
+            np.testing.assert_allclose(part[1], one, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("in_eager", [False, True])
+def test_derivatives_agree_with_differences(in_eager: bool) -> None:
+    smooth = {name: list(given) for name, given in OPERANDS.items() if name not in ("heaviside",)}
+    st.check_grads(ours, (smooth,), rtol=1e-5, eps=1e-6, in_eager=in_eager)
+
+
+def test_a_device_gives_the_same(emulated_device) -> None:
+    @st.function
+    def program(operands):
+        with st.with_backend(st.GPU, operands):
+            return ours(operands)
+
+    compare_trees(program(in_f32()), st.function(ours)(in_f32()), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.slow
+def test_an_opencl_device_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    monkeypatch.setenv("STAGED_BACKEND", "opencl")
+
+    @st.function
+    def program(operands):
+        with st.with_backend(st.GPU, operands):
+            return ours(operands)
+
+    found = program(in_f32())
+    monkeypatch.delenv("STAGED_BACKEND")
+    compare_trees(found, st.function(ours)(in_f32()), rtol=2e-5, atol=2e-5)
+
+
+INF, NAN = math.inf, math.nan
+# name: (function, operands, values); each as an array of f32 in one program
+SPECIAL = {
+    "asinh": (st.asinh, [[0.0, -0.0, INF, -INF, NAN, 1e30, -1e30]], np.arcsinh),
+    "acosh": (st.acosh, [[1.0, 0.5, -3.0, -INF, INF, NAN, 1e30]], np.arccosh),
+    "atanh": (st.atanh, [[1.0, -1.0, 1.5, NAN, 0.0]], np.arctanh),
+    "hypot": (st.hypot, [[0.0, 3e38, INF, NAN, 1e-40, NAN], [0.0, 3e37, NAN, INF, 0.0, 1.0]], np.hypot),
+    "signbit": (st.signbit, [[0.0, -0.0, INF, -INF, -1e-40]], np.signbit),
+    "copysign": (st.copysign, [[1.0, -1.0, 0.0, -0.0, INF], [-0.0, 0.0, -2.0, 1.0, -INF]], np.copysign),
+    "fmod": (st.fmod, [[5.5, -5.5, 5.5, -0.0, 1.0, INF, 1.0], [2.0, 2.0, -2.0, 3.0, INF, 1.0, 0.0]], np.fmod),
+    "fmod_of_integers": (
+        lambda a, b: st.fmod(a.astype(st.i64) - 2**62 - 2**62, b.astype(st.i64)),
+        [[0, 1, 2**62, 2**62 + 2**61], [3, -3, 7, -5]],
+        lambda a, b: np.fmod(a.astype(np.int64) - 2**62 - 2**62, b.astype(np.int64)),
+    ),
+    "heaviside": (st.heaviside, [[0.0, -1.0, 2.0, NAN], [0.5] * 4], np.heaviside),
+    "fmax": (st.fmax, [[NAN, 1.0, NAN, 3.0], [1.0, NAN, NAN, 2.0]], np.fmax),
+    "fmin": (st.fmin, [[NAN, 1.0, NAN, 3.0], [1.0, NAN, NAN, 2.0]], np.fmin),
+    "nan_to_num": (st.nan_to_num, [[NAN, INF, -INF, 2.0]], np.nan_to_num),
+    "sinc": (st.sinc, [[0.0, 0.5]], np.sinc),
+    "xlogy": (st.xlogy, [[0.0, 0.0, 2.0, 0.0], [0.0, NAN, 0.0, INF]], lambda x, y: [0.0, NAN, -INF, 0.0]),
+    "logaddexp2": (st.logaddexp2, [[-INF, INF, 1000.0], [-INF, 0.0, 1000.0]], np.logaddexp2),
+    "isclose": (st.isclose, [[1.0, INF, NAN, 1.0, INF], [1.0 + 1e-6, INF, NAN, 1.1, 1.0]], np.isclose),
+    "allclose": (st.allclose, [[1.0, 2.0], [1.0, 2.0]], np.allclose),
+    "array_equal": (st.array_equal, [[1.0, 2.0], [1.0, 2.5]], np.array_equal),
+    "nanmax": (st.nanmax, [[NAN, NAN]], lambda x: NAN),
+    "nanmean": (st.nanmean, [[NAN, NAN]], lambda x: NAN),
+    "nanvar": (lambda x: st.nanvar(x, correction=1), [[NAN, 1.0]], lambda x: NAN),
+}
+
+
+def test_special_points_have_numpys_values() -> None:
+    operands = {name: [np.array(x, np.float32) for x in case[1]] for name, case in SPECIAL.items()}
+
+    @st.function
+    def program(operands):
+        return {name: SPECIAL[name][0](*given) for name, given in operands.items()}
+
+    with st.eager():
+        eagerly = program(operands)
+    with np.errstate(all="ignore"):
+        expected = {name: np.asarray(SPECIAL[name][2](*given)) for name, given in operands.items()}
+    for found in (program(operands), eagerly):
+        for name, value in expected.items():
+            np.testing.assert_allclose(np.asarray(found[name]), value, rtol=1e-6, err_msg=name)
+            if value.dtype.kind == "f":
+                numbers = ~np.isnan(value)
+                np.testing.assert_array_equal(np.signbit(found[name])[numbers], np.signbit(value)[numbers], err_msg=name)
+
+
+# name: (function, operands, the gradient of its sum)
+SLOPES = {
+    "hypot_at_zero": (st.hypot, [[0.0], [0.0]], [[0.0], [0.0]]),
+    "hypot_at_a_tie": (st.hypot, [[3.0], [3.0]], [[math.sqrt(0.5)], [math.sqrt(0.5)]]),
+    "sinc_at_zero": (st.sinc, [[0.0]], [[0.0]]),
+    "xlogy_at_zero": (st.xlogy, [[0.0, 0.0], [0.0, 2.0]], [[0.0, math.log(2.0)], [0.0, 0.0]]),
+    "asinh_large": (st.asinh, [[1e200, 0.0]], [[1e-200, 1.0]]),
+    "hardtanh_at_bounds": (st.hardtanh, [[-1.0, 1.0, 0.5]], [[0.0, 0.0, 1.0]]),
+    "nanmean": (st.nanmean, [[NAN, 1.0, 2.0]], [[0.0, 0.5, 0.5]]),
+    "nanstd_of_equals": (st.nanstd, [[NAN, 2.0, 2.0]], [[0.0, 0.0, 0.0]]),
+}
+
+
+def test_slopes_at_special_points() -> None:
+    operands = {name: [np.array(x) for x in case[1]] for name, case in SLOPES.items()}
+
+    def loss(operands):
+        return sum(st.sum(SLOPES[name][0](*given)) for name, given in operands.items())
+
+    with st.eager():
+        eagerly = st.grad(loss)(operands)
+    for found in (st.function(st.grad(loss))(operands), eagerly):
+        for name, (_, _, expected) in SLOPES.items():
+            np.testing.assert_allclose(np.asarray([np.asarray(x) for x in found[name]]), expected, rtol=1e-14, err_msg=name)
+
+
+REFUSED = {
+    "diagonal_of_one_axis": (lambda: st.diagonal(X, 0, 1, 1), "two axes"),
+    "diag_of_a_cube": (lambda: st.diag(np.ones((2, 2, 2))), "a vector or a matrix"),
+    "block_diag_of_nothing": (lambda: st.block_diag(), "at least one array"),
+    "block_diag_of_a_cube": (lambda: st.block_diag(np.ones((2, 2, 2))), "takes matrices"),
+    "cross_of_two": (lambda: st.cross(np.ones(2), np.ones(2)), "3 elements"),
+    "glu_of_odd": (lambda: st.glu(np.ones((2, 3))), "halves axis"),
+    "rot90_of_one_axis": (lambda: st.rot90(X, 1, (0, 0)), "turns two axes"),
+    "diff_negative": (lambda: st.diff(X, -1), "at least 0 times"),
+    "average_of_others": (lambda: st.average(X, 0, np.ones(5)), "do not fit"),
+    "cov_of_a_cube": (lambda: st.cov(np.ones((2, 2, 2))), "matrix or a vector"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_words(name: str) -> None:
+    call, words = REFUSED[name]
+    with pytest.raises(st.ShapeError, match=words):
+        call()
+
+
+def test_torchs_words_and_numpys_functions() -> None:
+    x = wrap(X)
+    np.testing.assert_array_equal(np.asarray(st.diagonal(x[None], dim1=1, dim2=2)), np.diagonal(X[None], 0, 1, 2))
+    np.testing.assert_array_equal(np.asarray(x.diff(dim=0)), np.diff(X, axis=0))
+    np.testing.assert_allclose(np.asarray(np.arcsinh(x)), np.arcsinh(X), rtol=1e-14)
+    np.testing.assert_allclose(np.asarray(np.cov(x, ddof=0)), np.cov(X, ddof=0), rtol=1e-13)
+    assert METHODS["trace"] is st.trace
