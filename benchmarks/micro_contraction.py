@@ -149,17 +149,21 @@ def nests(shapes: list[tuple[int, int, int]], machine: Machine) -> None:
     """Products as nests beside their templates, in processor time: others may use the machine."""
     rng = np.random.default_rng(0)
     for m, k, n in (shape for shape in shapes if 1 < shape[0] and shape[1] <= LONGEST_SUM and 1 < shape[2]):
-        for transposes in ("NN", "TN"):
-            a_shape = (m, k) if transposes[0] == "N" else (k, m)
-            strides = row_major(*a_shape) if transposes[0] == "N" else row_major(*a_shape)[::-1]
-            a, b, c, other = (random_aligned(rng, shape) for shape in (a_shape, (k, n), (m, n), (m, n)))
-            spec = MatmulSpec("product", m, n, k, f32, (), strides, row_major(k, n), row_major(m, n))
-            operands = [Value(TensorType(f32, shape)) for shape in (a_shape, (k, n))]
-            op = Op(prims.MATMUL, operands, [TensorType(f32, (m, n))], attrs={"transpose_a": transposes[0] == "T"})
+        for transposes in TRANSPOSES:
+            (a_shape, a_strides), (b_shape, b_strides) = (
+                (shape, row_major(*shape)) if flag == "N" else (shape[::-1], row_major(*shape[::-1])[::-1])
+                for flag, shape in zip(transposes, ((m, k), (k, n)), strict=True)
+            )
+            a, b, c, other = (random_aligned(rng, shape) for shape in (a_shape, b_shape, (m, n), (m, n)))
+            spec = MatmulSpec("product", m, n, k, f32, (), a_strides, b_strides, row_major(m, n))
+            operands = [Value(TensorType(f32, shape)) for shape in (a_shape, b_shape)]
+            attrs = {f"transpose_{side}": flag == "T" for side, flag in zip("ab", transposes, strict=True)}
+            op = Op(prims.MATMUL, operands, [TensorType(f32, (m, n))], attrs=attrs)
             nest, way = next(candidates(product_nest(op, "product"), machine))
             text = kernel_of(nest, way, "product", [], machine, lambda where: 0, C)
             kernel = ContractionKernel(
-                text.name, text.text, text.parameters, text.items, "", text.scratch_bytes, text.snippets - {"memcpy"}
+                text.name, text.text, text.parameters, text.items, "", text.scratch_bytes, text.snippets - {"memcpy"},
+                text.support,
             )
             template, ours = Timed(emit_matmul(spec, machine), f32, machine), Timed(kernel, f32, machine)
             times, best = max(1, int(1e8 / (2 * m * n * k))), [math.inf, math.inf]
@@ -177,6 +181,7 @@ def nests(shapes: list[tuple[int, int, int]], machine: Machine) -> None:
             )
 
 
+TRANSPOSES = ("NN", "TN", "NT")
 ALL = ("forward", "backward_input", "backward_weight")
 CONVOLUTIONS = [
     ("first of cnn_mnist", Conv2dSpec("conv", 100, 1, 28, 28, 10, 5, 5), ("forward", "backward_weight")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import combinations
 
 from staged.ir.loops import (
     Accumulate,
@@ -49,18 +49,42 @@ def are_independent(loops: Sequence[Loop]) -> bool:
     """Return whether the iterations of loops after one another may run in any order, those of different loops too."""
     if not all(map(is_independent, loops)):
         return False
-    touched: dict[ArrayRef, list[tuple[int, int] | None]] = {}
-    for loop in loops:
-        for array in {array for array, _ in written((loop,))}:
-            reaches = [_reach(index, bounds_around((loop,), index)) for index in accesses((loop,), array)]
-            known = [reach for reach in reaches if reach is not None and array.role == "output"]
-            whole = (min(low for low, _ in known), max(high for _, high in known)) if known else None
-            touched.setdefault(array, []).append(whole if len(known) == len(reaches) else None)
-    for found in touched.values():
-        apart = sorted(reach for reach in found if reach is not None)
-        if len(found) > 1 and (len(apart) < len(found) or any(low <= high for (_, high), (low, _) in pairwise(apart))):
+    for array in {array for array, _ in written(tuple(loops))}:
+        found = [[(index, bounds_around((loop,), index)) for index in accesses((loop,), array)] for loop in loops]
+        found = [each for each in found if each]
+        if len(found) > 1 and array.role != "output":
             return False
+        for one, other in combinations(found, 2):
+            if not all(_never_meet(*first, *second) for first in one for second in other):
+                return False
     return True
+
+
+def _never_meet(one: Affine, inside: Sequence[Bound], other: Affine, within: Sequence[Bound]) -> bool:
+    """Return whether two indices are never the same place."""
+    for row in _row_lengths((one, other)):
+        first, second = _reach(_column(one, row), inside), _reach(_column(other, row), within)
+        if first is None or second is None:
+            continue
+        (low, high), (least, most) = sorted((first, second))
+        if high < least and (not row or 0 <= low and most < row):
+            return True
+    return False
+
+
+def _row_lengths(indices: Sequence[Affine]) -> Iterator[int]:
+    """The lengths that rows of an array may have; 0 for all of it as one row."""
+    yield from {0: None, **{step: None for index in indices for _, step in index.terms if step > 1}}
+
+
+def _column(index: Affine, row: int) -> Affine:
+    """An index without what goes from row to row.
+
+    Exact: where it is between 0 and a row's length, indices with different columns are different.
+    """
+    if not row:
+        return index
+    return Affine(tuple(term for term in index.terms if term[1] % row), index.offset % row)
 
 
 def _reach(index: Affine, bounds: Sequence[Bound]) -> tuple[int, int] | None:
@@ -80,14 +104,23 @@ def _are_apart(loop: Loop, indices: Sequence[Affine]) -> bool:
         return False
     if all(same(first, index) for index in indices) and is_injective(first, bounds_around(loop.body, first)):
         return True
-    reaches = []
-    for index in indices:
-        rest = Affine(tuple(term for term in index.terms if term[0] is not axis), index.offset)
-        reach = _reach(rest, bounds_around(loop.body, index))
-        if index.stride(axis) != step or reach is None:
-            return False
-        reaches.append(reach)
-    return max(high for _, high in reaches) - min(low for low, _ in reaches) < abs(step)
+    if any(index.stride(axis) != step for index in indices):
+        return False
+    bounds = [bounds_around(loop.body, index) for index in indices]
+    for row in _row_lengths(indices):
+        columns = [_column(index, row) for index in indices]
+        if columns[0].stride(axis) != step:
+            continue
+        others = [Affine(tuple(term for term in index.terms if term[0] is not axis), index.offset) for index in columns]
+        fixed, whole = (
+            [reach for each in zip(found, bounds, strict=True) if (reach := _reach(*each)) is not None]
+            for found in (others, columns)
+        )
+        if len(fixed) < len(indices) or row and any(low < 0 or high >= row for low, high in whole):
+            continue
+        if max(high for _, high in fixed) - min(low for low, _ in fixed) < abs(step):
+            return True
+    return False
 
 
 def zero(dtype: DType) -> Constant:

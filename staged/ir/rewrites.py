@@ -357,15 +357,17 @@ class Pack:
     The last axis is contiguous in the copy. Elements outside of guards are filled.
     """
 
-    array: str
+    array: str | ArrayRef
+    """An input, or the name that only one of them has."""
     loop: str
     axes: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"pack {self.array}: at {self.loop}, by {', '.join(self.axes)}"
+        name = self.array.name if isinstance(self.array, ArrayRef) else self.array
+        return f"pack {name}: at {self.loop}, by {', '.join(self.axes)}"
 
     def apply(self, nest: Nest) -> Nest:
-        arrays = [each for each in nest.inputs if isinstance(each, ArrayRef) and each.name == self.array]
+        arrays = [each for each in nest.inputs if isinstance(each, ArrayRef) and self.array in (each, each.name)]
         if len(arrays) != 1:
             names = ", ".join(each.name for each in nest.inputs if isinstance(each, ArrayRef))
             raise illegal(self, f"there are the inputs {names}")

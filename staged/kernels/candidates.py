@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
-from staged.ir.loops import Compute, Load, Loop, Nest, Store, walk
+from staged.ir.loops import ArrayRef, Compute, Load, Loop, Nest, Store, walk
 from staged.ir.machine import Machine
 from staged.ir.nest_items import without_single_iterations
 from staged.ir.products import COLUMN, ROW, SUM, in_chains
@@ -32,7 +32,7 @@ MOST_VECTORS = 3
 """Vectors of a row of a tile; two where there are few registers."""
 PAGE = 4096
 """Bytes of a way of the first-level cache."""
-LEAST_ROWS = 5
+LEAST_ROWS_OF_WIDE_TILES = 5
 """Rows of a tile with as many vectors. With fewer gcc reads the right operand again for each row: a third slower."""
 SHORT_EPILOGUE = 3
 """Ops of an epilogue that is written out for each vector of a tile."""
@@ -68,7 +68,8 @@ class RegisterTile:
     registers.
 
     The loops `tile` and `panel` count tiles, `r` and `s` are inside of one. With `by_panels`, all tiles of a panel come
-    one after the other; the panel of the right operand can then be copied together before (`packs`).
+    one after the other; the panel of the right operand can then be copied together before (`packs`), which a transposed
+    one always is (`transposes`).
     """
 
     rows: int
@@ -78,6 +79,7 @@ class RegisterTile:
     packs: bool = False
     totals: Totals = Totals.DIRECT
     in_chains: bool = False
+    transposes: bool = False
 
     def columns(self, n: int) -> tuple[int, int]:
         """The number of columns in whole panels, and that of the last panel, which begins early enough to be whole
@@ -86,17 +88,11 @@ class RegisterTile:
         left = n % (self.vectors * self.lanes)
         return n - left, -(-left // self.lanes) * self.lanes
 
-    def rewrites(self, m: int, n: int) -> tuple[Rewriting, ...]:
+    def rewrites(self, m: int, n: int, right: ArrayRef) -> tuple[Rewriting, ...]:
         """The directives for a product of m rows and n columns; the last panel is the loop `column_tail`."""
-        count = -(-m // self.rows)
-        large = -(-m // count)
-        fewer = count * large - m  # tiles with a row less
-        found: list[Rewriting] = []
-        if fewer:
-            found.append(Divide(ROW, m - fewer * (large - 1)))
-            found += [StripMine(f"{ROW}_head", large, "tile", "r"), StripMine(f"{ROW}_tail", large - 1, "tile", "r")]
-        else:
-            found.append(StripMine(ROW, large, "tile", "r"))
+        if self.transposes:
+            return self.transposed(m, n, right)
+        found = self.of_rows(m)
         if self.totals is Totals.ROWS:
             found += [Expand(SUM, ("r", COLUMN)), Reorder((COLUMN, "r"))]
         else:
@@ -109,9 +105,35 @@ class RegisterTile:
         tiles = ("panel", "tile", "r", "s") if self.by_panels else ("panel", "r", "s")
         found += [StripMine(whole, self.vectors * self.lanes, "panel", "s"), Reorder(tiles), *self.kept("r", "s")]
         if self.packs:
-            found.append(Pack("b", "tile", (SUM, "s")))
-            found += [Pack("b", "tile", (SUM, LEFT))] if last else []
+            found.append(Pack(right, "tile", (SUM, "s")))
+            found += [Pack(right, "tile", (SUM, LEFT))] if last else []
         return tuple(found)
+
+    def of_rows(self, m: int) -> list[Rewriting]:
+        """The directives that make tiles of rows, of two sizes if need be."""
+        count = -(-m // self.rows)
+        large = -(-m // count)
+        fewer = count * large - m  # tiles with a row less
+        if not fewer:
+            return [StripMine(ROW, large, "tile", "r")]
+        return [
+            Divide(ROW, m - fewer * (large - 1)),
+            StripMine(f"{ROW}_head", large, "tile", "r"),
+            StripMine(f"{ROW}_tail", large - 1, "tile", "r"),
+        ]
+
+    def transposed(self, m: int, n: int, right: ArrayRef) -> tuple[Rewriting, ...]:
+        """The directives for a transposed right operand: each panel is copied once, before its rows are divided."""
+        found: list[Rewriting] = [Reorder((COLUMN, ROW))]
+        whole, (head, last) = COLUMN, self.columns(n)
+        if head and last:  # the last panel is an item, too: a loop of one iteration
+            whole = f"{COLUMN}_head"
+            found += [Divide(COLUMN, head, last if last > n - head else 0), StripMine(LEFT, last, "panel", LEFT)]
+            found += [Reorder(("panel", ROW, LEFT)), Pack(right, ROW, (SUM, LEFT))]
+        found += [StripMine(whole, self.vectors * self.lanes, "panel", "s"), Reorder(("panel", ROW, "s"))]
+        found += [Pack(right, ROW, (SUM, "s")), *self.of_rows(m)]
+        found += self.kept("r", LEFT) if head and last else ()
+        return (*found, *self.kept("r", "s"))
 
     def kept(self, row: str, column: str) -> tuple[Rewriting, ...]:
         """The directives for the totals of a tile."""
@@ -148,13 +170,15 @@ class RegisterTile:
 
         panels = head // (self.vectors * self.lanes)
         found = panels * panel(self.vectors) + (panel(last // self.lanes) if last else 0.0)
-        found += 0.1 * k * n * self.packs
+        found += (0.35 if self.transposes else 0.1) * k * n * self.packs
         found *= 1.0 if m % tiles == 0 else TWO_SIZES
         if rows > most_rows_side_by_side(stride, machine):
             found *= 3.0
         items = tiles
+        if self.transposes and not is_shared(m * n * k, machine):
+            return found
         if self.by_panels:
-            items = 1 if last else panels
+            items = panels + (last > 0) if self.transposes else 1 if last else panels
         return found * -(-items // machine.cores) / items if items > 1 else found
 
 
@@ -176,15 +200,18 @@ def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
         yield nest, schedule(nest, machine)
         return
     m, n, k = (loops[0].axis.extent for loops in (rows, columns, sums))
-    lanes = lanes_of(columns[0], machine)
-    if m > 1 and lanes > 1:
+    column = vector_columns(nest)
+    lanes = lanes_of(column, machine)
+    transposes = column is not columns[0]
+    way = way_of_totals(nest, column, n % lanes > 0)
+    if m > 1 and lanes > 1 and not (transposes and (k < lanes or way is Totals.ROWS)):
         size = nest.inputs[0].dtype.size
         left = next(s for s in walk(nest.body) if isinstance(s, Load) and s.array is nest.inputs[0])
         stride = left.index.stride(rows[0].axis) * size
-        way = way_of_totals(nest, columns[0], n % lanes > 0)
         long = nest.inputs[0].dtype.is_float and k > LONGEST_CHAIN
         tiles = sorted(
-            tiles_of(m, n, lanes, machine, way, long), key=lambda tile: tile.cycles(m, n, k, size, machine, stride)
+            tiles_of(m, n, lanes, machine, way, long, transposes),
+            key=lambda tile: tile.cycles(m, n, k, size, machine, stride),
         )
         yield from (tiled(nest, tile, machine) for tile in tiles)
         if long:
@@ -215,7 +242,13 @@ def is_long(column: Loop, dtype: DType) -> bool:
 
 
 def tiles_of(
-    m: int, n: int, lanes: int, machine: Machine, totals: Totals = Totals.DIRECT, in_chains: bool = False
+    m: int,
+    n: int,
+    lanes: int,
+    machine: Machine,
+    totals: Totals = Totals.DIRECT,
+    in_chains: bool = False,
+    transposes: bool = False,
 ) -> Iterator[RegisterTile]:
     """The tiles that fit in registers: one for each total, for each vector of the right operand, for the left one and a
     product.
@@ -223,22 +256,24 @@ def tiles_of(
     # A multiply-add of 64 bytes reads the left operand from memory; others have it in a register, and need one more.
     spare = 1 if machine.vector_bytes >= 64 else 2
     orders = ((False, False),) if totals is Totals.ROWS else ((False, False), (True, False), (True, True))
+    if transposes:
+        orders = ((True, True),)
     for vectors in range(1, min(MOST_VECTORS if machine.vector_registers > 16 else 2, n // lanes) + 1):
         most = max(1, (machine.vector_registers - vectors - spare) // vectors)
         counts = {-(-m // rows) for rows in range(max(1, most // 2), most + 1)}
         if vectors >= MOST_VECTORS:
-            counts = {count for count in counts if m // count >= LEAST_ROWS}
+            counts = {count for count in counts if m // count >= LEAST_ROWS_OF_WIDE_TILES}
         for rows in sorted({-(-m // count) for count in counts}):
             for by_panels, packs in orders:
-                yield RegisterTile(rows, vectors, lanes, by_panels, packs, totals, in_chains)
+                yield RegisterTile(rows, vectors, lanes, by_panels, packs, totals, in_chains, transposes)
 
 
 def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Schedule]:
     """A product in register tiles."""
-    (rows,), (columns,) = loops_named(nest, ROW), loops_named(nest, COLUMN)
+    (rows,), columns = loops_named(nest, ROW), vector_columns(nest)
     if tile.in_chains:
         nest = in_chains(nest, LONGEST_CHAIN)
-    rewrites = tile.rewrites(rows.axis.extent, columns.axis.extent)
+    rewrites = tile.rewrites(rows.axis.extent, columns.axis.extent, right_operand(nest))
     lanes, most = lanes_of(columns, machine), vector_lanes(columns, machine)
     made = without_single_iterations(rewritten(nest, rewrites))
     columns_of = ("s", LEFT, "s_after", f"{LEFT}_after", f"{COLUMN}_after")
@@ -272,6 +307,23 @@ def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
     return nest, on_cores(nest, machine, directives)
 
 
+def right_operand(nest: Nest) -> ArrayRef:
+    """The right operand of a product."""
+    right = nest.inputs[1]
+    assert isinstance(right, ArrayRef)
+    return right
+
+
+def vector_columns(nest: Nest) -> Loop:
+    """The loop over the columns of a product, as it is when a transposed right operand of floats has been copied."""
+    (column,) = loops_named(nest, COLUMN)
+    right = right_operand(nest)
+    load = next(s for s in walk(column.body) if isinstance(s, Load) and s.array is right)
+    if load.index.stride(column.axis) == 1 or not right.dtype.is_float:
+        return column
+    return loops_named(Pack(right, ROW, (SUM, COLUMN)).apply(nest), COLUMN)[-1]
+
+
 def lanes_of(column: Loop, machine: Machine) -> int:
     """The number of neighbouring columns in a vector; 1 for none."""
     extent, most = column.axis.extent, vector_lanes(column, machine)
@@ -301,6 +353,11 @@ def pieces_of(items: int, nanoseconds: float, machine: Machine) -> int:
     if items <= 1 or machine.cores <= 1 or nanoseconds <= 2 * CHUNK_NANOSECONDS:
         return 0
     return max(1, min(items // 2, int(items * CHUNK_NANOSECONDS / nanoseconds)))
+
+
+def is_shared(multiply_adds: int, machine: Machine) -> bool:
+    """Return whether a product of that size is worth several threads."""
+    return machine.cores > 1 and MULTIPLY_ADD * multiply_adds > 2 * CHUNK_NANOSECONDS
 
 
 def nest_size(nest: Nest) -> int:

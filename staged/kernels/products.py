@@ -4,7 +4,7 @@
 |---|---|
 | of integers, an empty or a tiny one, any contraction without vectors | as a nest |
 | of floats whose columns fill vectors | as a nest in register tiles |
-| any other one of floats: transposed right operands, few rows, long sums | as a function of the back end's |
+| any other one of floats: few rows, long sums, two transposed operands | as a function of the back end's |
 """
 
 from __future__ import annotations
@@ -20,8 +20,17 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.products import COLUMN, ROW, SUM, product_nest
 from staged.ir.schedule import Schedule
-from staged.ir.types import CPU, Dim
-from staged.kernels.candidates import LONGEST_CHAIN, PAGE, candidates, in_vectors, loops_named, most_rows_side_by_side
+from staged.ir.types import CPU, Dim, DType
+from staged.kernels.candidates import (
+    LONGEST_CHAIN,
+    PAGE,
+    candidates,
+    in_vectors,
+    is_long,
+    is_shared,
+    loops_named,
+    most_rows_side_by_side,
+)
 from staged.kernels.clone import Clone
 from staged.kernels.epilogue import AXES as EPILOGUE_AXES
 from staged.kernels.epilogue import matrix_shape
@@ -37,7 +46,7 @@ LONGEST_SUM = 2048
 """Terms of a sum whose operands are in the caches while tiles read them again."""
 LONGEST_ROW = 512
 """Columns of rows that go to the epilogue through memory."""
-LEAST_ROWS = 5
+LEAST_ROWS_OF_A_NEST = 5
 """Rows from which on a product of floats is done in register tiles, a few more where the right operand is large: fewer
 use each element so little that reading that in order is all that counts.
 """
@@ -60,14 +69,19 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     Exact: a sum takes in its terms in the order in which the back end's function does, and rounds as often.
     """
     shape, dtype = root.operands[0].tensor.shape, root.operands[0].tensor.dtype
-    if root.attrs.get("transpose_b", False) or any(isinstance(extent, Dim) for extent in shape):
+    turned = [bool(root.attrs.get(f"transpose_{side}", False)) for side in "ab"]
+    if all(turned) or any(isinstance(extent, Dim) for extent in shape):
         return False
     _, m, n = matrix_shape(root)
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
     lanes = machine.lanes(dtype.size)
-    least = LEAST_ROWS if k * n * dtype.size <= machine.l2 // 2 else 8
+    least = LEAST_ROWS_OF_A_NEST if k * n * dtype.size <= machine.l2 // 2 else 8
     stride = dtype.size * (1 if root.attrs.get("transpose_a", False) else k)
-    if k > LONGEST_CHAIN and (k * n * dtype.size > machine.l2 or stride % PAGE == 0 and n > MANY_COLUMNS):
+    if turned[1] and not is_transposition_worth_it(m, n, k, dtype, machine):
+        return False
+    if k > LONGEST_CHAIN and (
+        not turned[1] and k * n * dtype.size > machine.l2 or stride % PAGE == 0 and n > MANY_COLUMNS
+    ):
         return False  # copies of the operands pay
     if n < 2 * lanes and most_rows_side_by_side(stride, machine) < MANY_ROWS:
         return False  # tiles of one vector have many rows
@@ -76,7 +90,10 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     if epilogue is None:
         return True
     # Of columns that do not fill vectors some would be computed twice: by functions on vectors, which round otherwise.
-    whole = n % lanes == 0 or n <= LONGEST_ROW and not calls_functions_in(epilogue)
+    if turned[1]:
+        whole = n % lanes == 0 or not epilogue.in_place and not is_long(columns_of(epilogue), dtype)
+    else:
+        whole = n % lanes == 0 or n <= LONGEST_ROW and not calls_functions_in(epilogue)
     return whole and is_elementwise(epilogue, lanes, machine)
 
 
@@ -92,6 +109,24 @@ def are_columns_worth_it(m: int, n: int, k: int, lanes: int, machine: Machine) -
     return columns == 1 or machine.vector_bytes >= 64 and columns < (1.16 if k <= LONGEST_CHAIN else 1.02) * rows
 
 
+def is_transposition_worth_it(m: int, n: int, k: int, dtype: DType, machine: Machine) -> bool:
+    """Return whether panels of a transposed right operand, which are copied, are as fast as the back end's function, by
+    experiment.
+
+    That copies the left operand where it is the smaller one, and has vectors of rows; few columns are dot products. It
+    splits the rows among threads, which here share panels, and among blocks that stay in the second-level cache.
+    """
+    lanes = machine.lanes(dtype.size)
+    if k < lanes or n < 8 or m * k * dtype.size > 2 * machine.l2:
+        return False
+    if is_shared(m * n * k, machine) and (n % lanes or n < 4 * lanes * machine.cores):
+        return False
+    (by_columns, by_rows) = (
+        -(-extent // lanes) * lanes / extent * (1 + 4 / other) for extent, other in ((n, m), (m, n))
+    )
+    return by_columns < 1.035 * by_rows
+
+
 def calls_functions_in(epilogue: Nest) -> bool:
     """Return whether an epilogue calls functions."""
     return any(isinstance(s, Loop) and calls_functions(s) for s in epilogue.body)
@@ -99,9 +134,14 @@ def calls_functions_in(epilogue: Nest) -> bool:
 
 def is_elementwise(epilogue: Nest, lanes: int, machine: Machine) -> bool:
     """Return whether an epilogue does all that it does on vectors of so many lanes."""
-    (columns,) = loops_named(epilogue, EPILOGUE_AXES[-1])
     simple = all(isinstance(s, Load | Store | Compute | PositionOf | Loop) for s in walk(epilogue.body))
-    return simple and vector_lanes(columns, machine) == lanes
+    return simple and vector_lanes(columns_of(epilogue), machine) == lanes
+
+
+def columns_of(epilogue: Nest) -> Loop:
+    """The loop over the columns of a product in its epilogue."""
+    (columns,) = loops_named(epilogue, EPILOGUE_AXES[-1])
+    return columns
 
 
 def product_kernel(

@@ -79,6 +79,16 @@ def test_other_nests_have_the_one_schedule_that_they_always_have() -> None:
     assert nest is op.attrs["nest"] and way.lanes == 16
 
 
-def test_columns_of_a_transposed_operand_are_no_vectors() -> None:
-    ((_, way),) = candidates(product(20, 30, 40, turned=True), MACHINE)
+@pytest.mark.parametrize("machine", [X86_64_V3, MACHINE], ids=lambda m: m.name)
+def test_panels_of_a_transposed_operand_are_copied_once_for_all_tiles(machine: Machine) -> None:
+    made = list(candidates(product(20, 30, 48, turned=True), machine))
+    assert len(made) > 3
+    for nest, way in made[:-1]:
+        packs = sum(isinstance(d, Pack) for d in way.rewrites)
+        assert packs == sum(array.role == "scratch" for array in nest.scratch) > 0, str(way)
+    assert made[-1][1].lanes == 1, "without a copy the columns of a transposed operand are no vectors"
+
+
+def test_transposed_operands_of_short_rows_are_not_copied() -> None:
+    ((_, way),) = candidates(product(20, 7, 48, turned=True), X86_64_V3)
     assert way.lanes == 1 and not way.rewrites

@@ -79,6 +79,10 @@ def layer(x, w, b):
     return E.maximum(D.matmul(x, w) + b, 0.0)
 
 
+def linear(x, w, b):
+    return E.maximum(D.matrix_product(x, w, False, True) + b, 0.0)
+
+
 def update(w, x, d):
     return w - 0.1 * D.matrix_product(x, d, True, False)
 
@@ -106,6 +110,17 @@ TILED = {
     "columns left over, two results": (two_results, ("f32", 25, 50), ("f32", 50, 39), ("f32", 25, 39)),
     "columns left over of f64": (layer, ("f64", 9, 33), ("f64", 33, 43), ("f64", 43)),
     "f64": (layer, ("f64", 9, 33), ("f64", 33, 40), ("f64", 40)),
+    "transposed": (linear, ("f32", 21, 30), ("f32", 96, 30), ("f32", 96)),
+    "transposed, one panel": (linear, ("f32", 21, 32), ("f32", 16, 32), ("f32", 16)),
+    "transposed, panels of two sizes": (linear, ("f32", 21, 40), ("f32", 176, 40), ("f32", 176)),
+    "transposed, functions": (lambda x, w, b: E.tanh(linear(x, w, b)), ("f32", 20, 30), ("f32", 96, 30), ("f32", 96)),
+    "transposed f64": (linear, ("f64", 9, 33), ("f64", 40, 33), ("f64", 40)),
+    "transposed batch": (
+        lambda a, b: D.matrix_product(a, b, False, True) * 0.5, ("f32", 3, 2, 9, 20), ("f32", 3, 2, 32, 20)
+    ),
+    "transposed, shared by threads": (linear, ("f32", 85, 100), ("f32", 160, 100), ("f32", 160)),
+    "chains of a transposed operand": (linear, ("f32", 21, 390), ("f32", 48, 390), ("f32", 48)),
+    "columns left over, transposed": (linear, ("f32", 21, 30), ("f32", 107, 30), ("f32", 107)),
     "batch": (lambda a, b: D.matmul(a, b) * 0.5, ("f32", 3, 2, 8, 20), ("f32", 3, 2, 20, 32)),
     "shared by threads": (layer, ("f32", 90, 100), ("f32", 100, 64), ("f32", 64)),
     "panels shared by threads": (layer, ("f32", 9, 100), ("f32", 100, 1024), ("f32", 1024)),
@@ -139,7 +154,10 @@ def test_tiles_of_floats_have_the_bits_of_the_function_that_other_products_have(
 @pytest.mark.parametrize(
     "f, types, machine",
     [
-        (lambda x, w: D.matrix_product(x, w, False, True), [(8, 20), (32, 20)], X86_64_V4),
+        (lambda x, w: D.matrix_product(x, w, False, True), [(16, 20), (32, 20)], X86_64_V4),
+        (lambda x, w: D.matrix_product(x, w, True, True), [(20, 9), (32, 20)], X86_64_V4),
+        (lambda x, w: D.matrix_product(x, w, False, True), [(9, 10), (32, 10)], X86_64_V4),
+        (lambda x, w: D.matrix_product(x, w, False, True), [(70, 200), (104, 200)], X86_64_V4.with_cores(2)),
         (D.matmul, [(4, 20), (20, 32)], X86_64_V4),
         (D.matmul, [(8, 400), (400, 32)], X86_64_V3),
         (D.matmul, [(8, 3000), (3000, 32)], X86_64_V4),
@@ -148,7 +166,10 @@ def test_tiles_of_floats_have_the_bits_of_the_function_that_other_products_have(
         (D.matmul, [(16, 20), (20, 33)], X86_64_V4),
         (lambda x, w: E.exp(D.matmul(x, w)), [(9, 20), (20, 33)], X86_64_V4),
     ],
-    ids=["turned", "few rows", "chains", "long sums", "short vectors", "left over", "waste", "functions of what is left over"],
+    ids=[
+        "turned", "both turned", "turned, short rows", "turned, more items", "few rows", "chains", "long sums", "short vectors",
+        "left over", "waste", "functions of what is left over",
+    ],
 )
 def test_other_products_of_floats_are_no_nests(f, types, machine):
     (kernel,) = kernels(fused(f, *(tensor("f32", *shape) for shape in types), machine=machine))

@@ -10,7 +10,7 @@ import pytest
 from harness import fused, kernels, tensor
 from nest_interpreter import run_nest
 
-from staged.ir.dependences import is_independent
+from staged.ir.dependences import are_independent, is_independent
 from staged.ir.loops import Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Store, walk
 from staged.ir.named_loops import IllegalSchedule
 from staged.ir.nest_printer import print_nest
@@ -270,3 +270,29 @@ def test_elements_of_two_stores_are_apart_where_the_next_iteration_is_beyond_bot
     x, y, i, value = ArrayRef("x", f32, 8, "input"), ArrayRef("y", f32, 16, "output"), Axis("i", 4), Local("value", f32)
     stores = [Store(y, Affine.of(i, step) + offset, value) for offset in (0, 1)]
     assert is_independent(Loop(i, (Load(value, x, Affine.of(i)), *stores))) is apart
+
+
+@pytest.mark.parametrize("row, apart", [(9, True), (8, True), (7, False)])
+def test_columns_of_a_matrix_are_apart_where_rows_are_long_enough(row: int, apart: bool) -> None:
+    """Three columns of each, of eight: the last one of the second loop is in the next row if a row has seven."""
+    x, y, value = ArrayRef("x", f32, 8, "input"), ArrayRef("y", f32, 64, "output"), Local("value", f32)
+    panel, i, tail = Axis("panel", 2), Axis("i", 3), Axis("tail", 2)
+    rows = [Axis("r", 4) for _ in range(3)]
+
+    def store(row_of: Axis, column: Affine, later: int = 0) -> Loop:
+        return Loop(row_of, (Load(value, x, Affine()), Store(y, Affine.of(row_of, row) + column + later * row, value)))
+
+    column = Affine.of(panel, 3) + Affine.of(i)
+    panels = Loop(panel, (Loop(i, (store(rows[0], column), store(rows[1], column, 4))),))
+    rest = Loop(tail, (store(rows[2], Affine.of(tail) + 6),))
+    assert is_independent(panels)
+    assert are_independent((panels, rest)) is apart
+
+
+def test_a_loop_that_reads_what_another_writes_comes_after_it() -> None:
+    scratch, y, value = ArrayRef("panel", f32, 8, "scratch"), ArrayRef("y", f32, 8, "output"), Local("value", f32)
+    i, j = Axis("i", 8), Axis("j", 8)
+    x = ArrayRef("x", f32, 8, "input")
+    copy = Loop(i, (Load(value, x, Affine.of(i)), Store(scratch, Affine.of(i), value)))
+    use = Loop(j, (Load(value, scratch, Affine.of(j)), Store(y, Affine.of(j), value)))
+    assert not are_independent((copy, use))

@@ -232,9 +232,23 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "iterations that write one element are items",
         "staged/ir/dependences.py",
-        "- min(low for low, _ in reaches) < abs(step)",
+        "- min(low for low, _ in fixed) < abs(step)",
         "< 1 << 40",
         ON_REWRITES,
+    ),
+    Mutant(
+        "columns of the next row are taken for others",
+        "staged/ir/dependences.py",
+        "(not row or 0 <= low and most < row)",
+        "True",
+        ON_REWRITES,
+    ),
+    Mutant(
+        "the last block of a transposed panel begins after the row's end",
+        "staged/backends/c_family/cpu_nest/transposes.py",
+        "last = Literal(str(extent - lanes))",
+        "last = Literal(str(extent - lanes + 1))",
+        ON_PRODUCTS,
     ),
     Mutant(
         "the prologue of a transposed operand is that of another element",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from staged.backends.c_family.code.tree import Comment
 from staged.backends.c_family.code.types import INDEX, SHORT_INDEX
+from staged.backends.c_family.cpu_nest.transposes import Transposes, is_transposition
 from staged.backends.c_family.cpu_nest.vector_plan import feeds, may_repeat
 from staged.backends.c_family.cpu_nest.vector_statements import VectorStatements
 from staged.backends.c_family.cpu_nest.vector_totals import VectorTotals
@@ -26,16 +27,20 @@ from staged.ir.loops import ArrayRef, Loop, Store, segments
 class VectorLoops:
     """Lowers the loops that a schedule vectorises, and leaves the others to `loops`."""
 
-    def __init__(self, loops: Loops, vectors: VectorStatements, totals: VectorTotals) -> None:
+    def __init__(self, loops: Loops, vectors: VectorStatements, totals: VectorTotals, transposes: Transposes) -> None:
         self.low = loops.low
         self.loops = loops
         self.vectors = vectors
         self.totals = totals
+        self.transposes = transposes
         self.stored_twice: set[ArrayRef] = set()
         """The arrays of which a loop computes elements twice: such a result must not overwrite an operand."""
         self.low.statements[Loop] = self.loop
 
     def loop(self, loop: Loop) -> None:
+        if is_transposition(loop, self.low.schedule):
+            self.transposes.copy(loop)
+            return
         if loop not in self.low.schedule.vectorised or loop.axis.extent == 1 and loop.axis not in self.low.ranges:
             self.loops.loop(loop)
             return
