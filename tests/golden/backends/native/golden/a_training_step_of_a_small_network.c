@@ -51,84 +51,57 @@ static void Linear_2(int64_t random_seed, int64_t random_counter, float *cast, i
 
 // ---- forward ---------------------------------------------------------------------------------
 
-static inline __attribute__((always_inline)) void h_epilogue(int64_t batch, int64_t row, int64_t col, int64_t rows,
-        int64_t cols, const float *tile, int64_t ld, const float *bias_1, float *h_out, bool *less_equal_out_1) {
-    (void)batch;
-    for (int64_t r = 0; r < rows; ++r) {
-        const int64_t whole_8 = cols & -8;
-        for (int64_t s = 0; s < whole_8; s += 8) {
-            const f32v y = *(const f32v_u *)(tile + r * ld + s);
-            const f32v bias = *(const f32v_u *)(bias_1 + col + s);
-            const f32v add = y + bias;
-            const f32v h = (f32v)(~(add <= 0.0f) & (i32v)add);
-            *(f32v_u *)(h_out + (row + r) * 8 + (col + s)) = h;
-            *(u8x8_u *)(less_equal_out_1 + (row + r) * 8 + (col + s)) = __builtin_convertvector((h <= 0.0f) & 1, u8x8);
-        }
-        for (int64_t s = whole_8; s < cols; ++s) {
-            const float y = tile[r * ld + s];
-            const float bias = bias_1[col + s];
-            const float add = y + bias;
-            const float h = add <= 0.0f ? 0.0f : add;
-            h_out[(row + r) * 8 + (col + s)] = h;
-            less_equal_out_1[(row + r) * 8 + (col + s)] = h <= 0.0f;
-        }
-    }
-}
-
-// 8 rows x 1 vectors of 8, kept in registers over all 12 steps
-static __attribute__((noinline)) void h_product_tile_8x1(const float *restrict a, const float *restrict b,
-        int64_t batch, int64_t row, int64_t col, const float *bias_1, float *h_out, bool *less_equal_out_1) {
-    f32v acc[8][1];
-    #pragma GCC unroll 8
-    for (int64_t r = 0; r < 8; ++r) {
-        acc[r][0] = (f32v){0};
-    }
-    for (int64_t k = 0; k < 12; ++k) {
-        const f32v y0 = *(const f32v_u *)b;
-        #pragma GCC unroll 8
-        for (int64_t r = 0; r < 8; ++r) {
-            const float x = a[r * 12];
-            acc[r][0] += x * y0;
-        }
-        a += 1;
-        b += 8;
-    }
-    float tile[64] __attribute__((aligned(32)));
-    #pragma GCC unroll 8
-    for (int64_t r = 0; r < 8; ++r) {
-        *(f32v_u *)(tile + r * 8) = acc[r][0];
-    }
-    h_epilogue(batch, row, col, 8, 8, tile, 8, bias_1, h_out, less_equal_out_1);
-}
-
-// (16, 12) @ (12, 8), f32
-// each panel of the right operand is transposed into scratch
-static void h_product(const float *restrict a, const float *restrict b, float *restrict scratch, int64_t begin,
-        int64_t end, const float *bias_1, float *h_out, bool *less_equal_out_1) {
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t batch = 0;
-        const float *const left = a;
-        const float *const right = b;
-        float *const panel = scratch;
-        for (int64_t col = 0; col < 8; col += 8) {
-            for (int64_t s = 0; s < 8; s += 8) {
-                for (int64_t k = 0; k < 12; k += 8) {
-                    const int64_t first = k < 4 ? k : 4;
-                    st_transpose_f32(right + (col + s) * 12 + first, 12, 8, panel + first * 8 + s, 8);
-                }
-            }
-            for (int64_t row = 0; row < 16; row += 8) {
-                h_product_tile_8x1(left + row * 12, panel, batch, row, col, bias_1, h_out, less_equal_out_1);
-            }
-        }
-    }
-}
-
 // test_golden.py:40  h = st.relu(hidden(x))
 // fused: matmul, add, less_equal, select, less_equal
-static void h(const float *a, const float *b, const float *bias_1, float *h_out, bool *less_equal_out_1,
-        unsigned char *scratch, int64_t begin, int64_t end) {
-    h_product(a, b, (float *)(void *)scratch, begin, end, bias_1, h_out, less_equal_out_1);
+// (16, 12) @ (12, 8), f32; tiles of 8 x 8 sums in registers
+static void h(const float *a, const float *b, const float *bias, float *h, bool *less_equal, unsigned char *scratch,
+        int64_t begin, int64_t end) {
+    float tile[64];
+    float total[64];
+    float *const b_panel = (void *)scratch;
+    (void)begin, (void)end;  // one piece
+    for (int64_t s = 0; s < 8; s += 8) {
+        for (int64_t k = 0; k < 12; k += 8) {
+            const int64_t first = k < 4 ? k : 4;
+            st_transpose_f32(b + s * 12 + first, 12, 8, b_panel + first * 8 + s, 8);
+        }
+    }
+    for (int64_t tile_2 = 0; tile_2 < 2; ++tile_2) {
+        #pragma GCC unroll 8
+        for (int64_t r = 0; r < 8; ++r) {
+            for (int64_t s = 0; s < 8; s += 8) {
+                *(f32v_u *)(total + r * 8 + s) = (f32v){0};
+            }
+        }
+        for (int64_t k = 0; k < 12; ++k) {
+            const float *const a_k = a + tile_2 * 96 + k;
+            const float *const b_panel_k = b_panel + k * 8;
+            #pragma GCC unroll 8
+            for (int64_t r = 0; r < 8; ++r) {
+                for (int64_t s = 0; s < 8; s += 8) {
+                    const f32v term = a_k[r * 12] * *(const f32v_u *)(b_panel_k + s);
+                    const f32v total_2 = *(const f32v_u *)(total + r * 8 + s) + term;
+                    *(f32v_u *)(total + r * 8 + s) = total_2;
+                }
+            }
+        }
+        #pragma GCC unroll 8
+        for (int64_t r = 0; r < 8; ++r) {
+            for (int64_t s = 0; s < 8; s += 8) {
+                *(f32v_u *)(tile + r * 8 + s) = *(const f32v_u *)(total + r * 8 + s);
+            }
+        }
+        for (int64_t r_after = 0; r_after < 8; ++r_after) {
+            for (int64_t s_after = 0; s_after < 8; s_after += 8) {
+                const f32v total_2 = *(const f32v_u *)(tile + r_after * 8 + s_after);
+                const f32v bias_s_after = *(const f32v_u *)(bias + s_after);
+                const f32v add = total_2 + bias_s_after;
+                const f32v h_s_after = (f32v)(~(add <= 0.0f) & (i32v)add);
+                *(f32v_u *)(h + tile_2 * 64 + r_after * 8 + s_after) = h_s_after;
+                *(u8x8_u *)(less_equal + tile_2 * 64 + r_after * 8 + s_after) = __builtin_convertvector((h_s_after <= 0.0f) & 1, u8x8);
+            }
+        }
+    }
 }
 
 static inline __attribute__((always_inline)) void y_epilogue(int64_t batch, int64_t row, int64_t col, int64_t rows,
