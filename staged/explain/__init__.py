@@ -14,6 +14,7 @@ from staged.ir.nest_printer import print_nest
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.printer import print_function
 from staged.ir.types import CPU
+from staged.ir.views import work_of
 from staged.kernels.fusion_log import FusionLog
 from staged.memory import MemoryReport
 from staged.passes.placement.place import transfers
@@ -78,8 +79,8 @@ def _kernel(op: Op, texts: Mapping[Op, Kernel], log: FusionLog, makers: Mapping[
     kernel = texts[op]
     yield f"### {kernel.name}" + (f"   {op.where.short}  {op.where.text}" if op.where else "")
     yield ""
-    if fused := op.attrs.get("fused"):
-        yield f"fused: {fused}"
+    if work := work_of(op):
+        yield work
     for other in dict.fromkeys(makers[value] for value in op.operands if value in makers):
         yield f"apart from {texts[other].name}: {log.apart(other, op)}"
     if op.device != CPU:

@@ -135,6 +135,12 @@ class Branch:
         return found + ends_with(self.op.blocks[0], self.op.attrs["label"]) if self.op.declared is SCOPE else found
 
 
+def work_of(op: Op) -> str:
+    """The names of the ops in a kernel: `fused: max, subtract`, or that of its only one; empty where none is noted."""
+    names = str(op.attrs.get("fused") or "")
+    return f"fused: {names}" if "," in names else names
+
+
 def ends_with(body: Block, label: Label) -> list[tuple[Block, End]]:
     """The blocks in `body` that end with a `break` or `continue` to the label."""
     return [(block, block.end) for block in walk_blocks(body, into_opaque=False) if block.end.target is label]

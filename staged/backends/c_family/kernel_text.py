@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from staged.backends.c_family.support.library import Snippet
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op
+from staged.ir.views import work_of
 from staged.source import Position
 
 Site = Callable[[Position | None], int]
@@ -58,7 +59,7 @@ class KernelText:
 
 
 def kernel_comments(op: Op) -> list[str]:
-    """The Python lines behind a kernel, and what was fused.
+    """The Python lines behind a kernel, and its ops.
 
     A number inside of it is on another one's line: equal numbers of the program are one, on the line of the first.
     """
@@ -73,8 +74,8 @@ def kernel_comments(op: Op) -> list[str]:
         lines.append(f"{op.where.short}  {op.where.text}")
     if len(lines) > 6:
         lines = [*lines[:5], f"... and {len(lines) - 5} more lines"]
-    if fused := op.attrs.get("fused"):
-        lines.append(f"fused: {fused}")
+    if work := work_of(op):
+        lines.append(work)
     return [*lines, op.attrs["tiles"]] if "tiles" in op.attrs else lines
 
 
