@@ -119,7 +119,8 @@ def is_transposition_worth_it(m: int, n: int, k: int, dtype: DType, machine: Mac
     lanes = machine.lanes(dtype.size)
     if k < lanes or n < 8 or m * k * dtype.size > 2 * machine.l2:
         return False
-    if is_shared(m * n * k, machine) and (n % lanes or n < 4 * lanes * machine.cores):
+    shared = is_shared(m * n * k, machine)
+    if n % lanes and (shared or m < 8) or shared and n < 4 * lanes * machine.cores:
         return False
     (by_columns, by_rows) = (
         -(-extent // lanes) * lanes / extent * (1 + 4 / other) for extent, other in ((n, m), (m, n))
