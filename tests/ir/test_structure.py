@@ -216,7 +216,6 @@ COMPARED_WITH_STRINGS = {
     "staged/backends/c_family/constants.py": 1,  # dtypes
     "staged/backends/c_family/expr.py": 3,  # dtypes
     "staged/backends/c_family/scalars.py": 2,  # dtypes
-    "staged/backends/c_family/support/math.py": 1,  # functions of the support library
     "staged/backends/cublas_cudnn/reductions.py": 1,  # dtypes
     "staged/backends/gpu_family/thread_expressions.py": 1,  # dtypes
     "staged/kernels/schedule.py": 2,  # dtypes
