@@ -63,7 +63,7 @@ SECTIONS = {
     "random": "Random numbers",
 }
 ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "shape", "subscript": "index"}
-ELSEWHERE |= {"special": "elementwise", "statistics": "reduction", "diagonals": "shape"}
+ELSEWHERE |= {"special": "elementwise", "statistics": "reduction", "diagonals": "shape", "einsum": "contraction"}
 DTYPES = (st.f32, st.f64, st.i32, st.i64, st.u8, st.u32, st.bool_)
 WORDS = {
     "any": {"f32", "f64", "i32", "i64", "u8", "u32", "bool"},
@@ -127,6 +127,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 CALLS |= {
     "cross": lambda f, x: f(st.stack([x, x, x]), st.stack([x, x, x]), 0),
     "block_diag": lambda f, x: f(x, x),
+    "einsum": lambda f, x: f("ij,jk", x, x),
     "mv": lambda f, x: f(x, x[0]),
     "addr": lambda f, x: f(x, x[0], x[1]),
     "threshold": lambda f, x: f(x, 0, 1),

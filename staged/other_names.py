@@ -63,7 +63,6 @@ EQUIVALENTS: dict[str, str] = {
     "inf": "use `math.inf`, or `float('inf')`",
     "nan": "use `math.nan`, or `float('nan')`",
     "newaxis": "use `None` in the index: `x[:, None]`",
-    "einsum": "write the products with `@`, `st.tensordot`, `st.permute_dims` and `st.sum`",
     "nonzero": "the size of its result is known only when the program runs: "
     "`st.where(mask, x, 0.0)`, or a loop with `st.Stack`",
     "masked_select": "the size of its result is known only when the program runs: `st.where(mask, x, 0.0)`",

@@ -40,6 +40,7 @@ from staged.ops.contraction import addmm, addr, cross, dot, inner, kron, matmul,
 from staged.ops.convolution import conv1d, conv2d, conv_transpose2d
 from staged.ops.ctc import ctc_loss
 from staged.ops.diagonals import block_diag, diag, diagflat, diagonal, trace
+from staged.ops.einsum import einsum
 from staged.ops.elementwise import (
     abs_ as abs,
 )
@@ -321,6 +322,7 @@ __all__ = [
     "dstack",
     "dynamic_slice",
     "dynamic_update_slice",
+    "einsum",
     "elu",
     "empty",
     "equal",

@@ -135,7 +135,7 @@ def matmul(a: Any, b: Any) -> Array:
         left = expand_dims(left, 0)
     if right.ndim == 2 and left.ndim > 2:
         # One big product instead of many small ones.
-        folded = matrix_product(reshape(left, (_product(left.shape[:-1], left), left.shape[-1])), right)
+        folded = matrix_product(reshape(left, (joint_extent(left.shape[:-1], left), left.shape[-1])), right)
         result = reshape(folded, (*left.shape[:-1], right.shape[-1]))
     else:
         batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
@@ -156,7 +156,8 @@ def _inner_hint(left: Array, right: Array) -> str:
     return f"make the right operand {shape_text(wanted)}, or give the left one {columns} columns"
 
 
-def _product(shape: Sequence[Any], x: Array) -> Any:
+def joint_extent(shape: Sequence[Any], x: Array) -> Any:
+    """The extent of axes of `x` as one."""
     if all(isinstance(extent, int) for extent in shape):
         return math.prod(shape)
     symbols = [extent for extent in shape if not isinstance(extent, int)]
@@ -209,9 +210,10 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
     left = moveaxis(left, first, list(range(left.ndim - count, left.ndim)))
     right = moveaxis(right, second, list(range(count)))
     outer_left, outer_right = left.shape[: left.ndim - count], right.shape[count:]
-    inner = _product(right.shape[:count], right)
+    inner = joint_extent(right.shape[:count], right)
     flat = matrix_product(
-        reshape(left, (_product(outer_left, left), inner)), reshape(right, (inner, _product(outer_right, right)))
+        reshape(left, (joint_extent(outer_left, left), inner)),
+        reshape(right, (inner, joint_extent(outer_right, right))),
     )
     return reshape(flat, (*outer_left, *outer_right))
 
@@ -231,7 +233,7 @@ def kron(a: Any, b: Any) -> Array:
     outer_, inner_ = (1,) * (ndim - left.ndim) + left.shape, (1,) * (ndim - right.ndim) + right.shape
     left = reshape(left, [part for extent in outer_ for part in (extent, 1)])
     right = reshape(right, [part for extent in inner_ for part in (1, extent)])
-    extents = [_product(pair, left) for pair in zip(outer_, inner_, strict=True)]
+    extents = [joint_extent(pair, left) for pair in zip(outer_, inner_, strict=True)]
     return reshape(left * right, tuple(extents))
 
 

@@ -42,6 +42,7 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
     "device": (None, "cpu"),
     "copy": (None, True, False),
     "dtype": (None,),
+    "optimize": (True, False, "greedy", "optimal"),
 }
 
 

@@ -192,3 +192,14 @@ CALLS["addr"] = lambda d: (
     f"st.addr({d.new((3, n := d.extent()), values='small')}, {d.new((3,), values='small')}, {d.new((n,), values='small')}"
     f"{d.keyword('beta', 0, 1, 2)})"
 )
+
+
+@call("einsum")
+def _(d: Draw) -> str:
+    n = d.extent()
+    text, *shapes = d.pick(
+        ("ij,jk", (2, n), (n, 3)), ("...i,...i->...", (2, n), (1, n)), ("bij,bkj->bik", (2, 3, n), (2, 4, n)),
+        ("ij,jk,kl->il", (2, n), (n, 3), (3, 2)), ("ii->i", (3, 3)), ("ij->j", (n, 3)), ("i,j", (n,), (3,)),
+    )  # fmt: skip
+    d.keywords.add("subscripts")
+    return f"st.einsum({text!r}, {', '.join(d.new(shape, values='small') for shape in shapes)})"

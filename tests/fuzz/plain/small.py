@@ -274,3 +274,11 @@ def addmm(x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Plain:
 @reads
 def addr(x: Any, a: Any, b: Any, beta: Any = 1) -> Plain:
     return plain(x) * beta + FUNCTIONS["outer"](a, b)
+
+
+@reads
+def einsum(subscripts: str, *operands: Any) -> Plain:
+    arrays, _ = together(*operands)
+    dtype = arrays[0].dtype
+    inner = np.float64 if dtype.kind == "f" else dtype
+    return Plain(np.array(np.einsum(subscripts, *(x.astype(inner) for x in arrays))).astype(dtype))
