@@ -74,10 +74,7 @@ class Composite(Declaration):
         values = [context.value_of(array) for array in arrays]
         builder = context.builder
         where = context.locate()
-        with (
-            builder.block([value.type for value in values], [value.hint for value in values]) as opened,
-            context.placed(where),
-        ):
+        with builder.block([value.type for value in values], [value.hint for value in values]) as opened:
             results = self.run([context.handle(param) for param in opened.params], attrs)
             yielded = [context.value_of(result) for result in results]
             builder.end("yield", yielded)

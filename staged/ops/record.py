@@ -45,18 +45,7 @@ class RecordContext(Context):
         self.locate = locate
         self.hidden_input = hidden_input
         self.checks = checks
-        self.place: Position | None = None
-        """The position of ops being recorded, if not that of `locate`."""
         self.constants: dict[Any, tuple[object, Array]] = {}
-
-    @contextmanager
-    def placed(self, where: Position | None) -> Iterator[None]:
-        """Inside, ops are recorded with the position `where`, if it is one."""
-        outer, self.place = self.place, where
-        try:
-            yield
-        finally:
-            self.place = outer
 
     def handle(self, value: Value) -> StagedArray:
         """A handle for a value of this recording."""

@@ -114,13 +114,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (CALLS, "-k", "form_of_results"),
     ),
     Mutant(
-        "Ops that follow a composite are from its line",
-        "staged/ops/record.py",
-        "            self.place = outer\n",
-        "            pass\n",
-        (COSTS, "-k", "composite"),
-    ),
-    Mutant(
         "The search for the user's line begins above it",
         "staged/frontend/trace/context.py",
         "self.fixed_position or here(2)))",
