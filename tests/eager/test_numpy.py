@@ -19,8 +19,8 @@ FUNCTIONS = {
     "unique": np.unique,
     "round": lambda x: np.round(x, 1),
     "histogram": lambda x: np.histogram(x, bins=3),
-    "cov": np.cov,
-    "einsum": lambda x: np.einsum("ij,kj->ik", x, X),
+    "digitize": lambda x: np.digitize(x, [0.5, 1.5]),
+    "singular values": lambda x: np.linalg.svd(x)[1],
     "inv": lambda x: np.linalg.inv(x @ x.T),
     "fft": np.fft.rfft,
     "frexp": np.frexp,
@@ -83,7 +83,7 @@ def test_it_is_compared_saved_iterated_and_added_into(made):
 
 def test_nothing_that_numpy_does_changes_a_value():
     x = st.asarray(X)
-    view = np.atleast_3d(x)
+    view = np.asfortranarray(x)
     view[:] = 0.0  # the caller's own
     for change in (
         lambda: np.copyto(x, 0.0),

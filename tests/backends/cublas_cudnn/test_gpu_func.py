@@ -25,9 +25,9 @@ def portable(function: Any) -> Any:
 
 
 def kernels_of(text: str) -> str:
-    """The device's part of a program, without fused kernels."""
+    """The kernels of the user's in the device's part of a program: those of ops name these in a line of their own."""
     found = re.findall(r"(?:^//[^\n]*\n)+extern \"C\" __global__ void.*?^}\n", text, re.MULTILINE | re.DOTALL)
-    return "\n".join(kernel for kernel in found if "fused:" not in kernel)
+    return "\n".join(kernel for kernel in found if not re.search(r"^// (fused: .*|\w+)$", kernel, re.MULTILINE))
 
 
 def close(found: Any, wanted: Any) -> None:
