@@ -500,6 +500,7 @@ few dozen numbers before it is passed on.
 | on a GPU: sums that many threads share | f32 totals of 16 numbers, an f64 one of each thread's, then halves to halves |
 | on a GPU: products and convolutions | as cuBLAS and cuDNN do |
 | `total += loss` in a loop of the program, `scatter_add` | in the order of the program, one by one |
+| `cumsum`, `cumprod`, `logcumsumexp`, and the derivatives of these | one by one, in f64 for f32 and f64 |
 
 The pieces follow from sizes and the width of the machine's vectors: the bits are the same for any number of threads.
 

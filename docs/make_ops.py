@@ -18,7 +18,7 @@ import numpy as np
 
 import staged as st
 from staged import ops
-from staged.ir.types import TensorType
+from staged.ir.types import ALL_DTYPES, FLOAT_DTYPES, INTEGER_DTYPES, NUMBER_DTYPES, TensorType
 from staged.ops.array import METHOD_NAMES, METHODS, PUBLIC, Array
 from staged.ops.primitive import PRIMITIVES, Primitive, Sample
 from staged.ops.torch_words import METHOD_WORDS
@@ -38,8 +38,8 @@ the array they meet. `np.exp(x)` and the like on a staged `x` are the functions 
 Arguments have torch's names beside these: `dim` for `axis`, `keepdim` for `keepdims`, `input` for the first, and the like; the
 [guide](guide.md#torchs-words) says where torch means something else. More methods of arrays by torch's names: {words}.
 
-**Dtypes** are those that the operands may have: *floats* are f32 and f64, *integers* i32, i64, u8 and u32, *numbers* are
-both, *any* has bool too. Where a function computes in floats, others become f32 first.
+**Dtypes** are those that the operands may have: *floats* are f32 and f64, *integers* i8, i16, i32, i64, u8, u16, u32 and u64,
+*numbers* are both, *any* has bool too. Where a function computes in floats, others become f32 first.
 
 **Gradient** says whether one passes through to the operands. Where none does (a comparison, a position, a draw), asking
 for it is an error that says so.
@@ -52,25 +52,36 @@ SECTIONS = {
     "shape": "Shapes",
     "source": "Making arrays",
     "index": "Indexing",
+    "sorting": "Sorting and quantiles",
     "contraction": "Products",
+    "linalg": "Linear algebra",
     "convolution": "Convolution",
     "pooling": "Pooling",
+    "images": "Images at other sizes and places",
     "composites": "Activations, softmax and dropout",
     "normalization": "Normalisation and norms",
     "recurrent": "Recurrent layers",
+    "attention": "Attention",
     "losses": "Losses",
     "ctc": "Alignment of sequences",
     "random": "Random numbers",
 }
 ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "shape", "subscript": "index"}
 ELSEWHERE |= {"special": "elementwise", "statistics": "reduction", "diagonals": "shape", "einsum": "contraction"}
-DTYPES = (st.f32, st.f64, st.i32, st.i64, st.u8, st.u32, st.bool_)
+ELSEWHERE |= dict.fromkeys(("triangular", "lu", "qr", "spectral", "least_squares", "exponential"), "linalg")
+ELSEWHERE["cumulative"] = "reduction"
+ELSEWHERE |= {"counting": "index", "quantiles": "sorting", "distinct": "sorting"}
+ELSEWHERE["positions"] = "attention"
+ELSEWHERE |= {"padding": "shape", "patches": "shape", "channels": "composites", "margins": "losses"}
+ELSEWHERE |= {"volumes": "pooling", "volume_convolution": "convolution", "interpolation": "images"}
 WORDS = {
-    "any": {"f32", "f64", "i32", "i64", "u8", "u32", "bool"},
-    "numbers": {"f32", "f64", "i32", "i64", "u8", "u32"},
-    "floats": {"f32", "f64"},
-    "integers": {"i32", "i64", "u8", "u32"},
+    word: {dtype.name for dtype in dtypes}
+    for word, dtypes in zip(
+        ("any", "numbers", "floats", "integers"), (ALL_DTYPES, NUMBER_DTYPES, FLOAT_DTYPES, INTEGER_DTYPES), strict=True
+    )
 }
+ELSEWHERE |= dict.fromkeys(("gamma_functions", "error_functions", "bessel", "number_theory"), "elementwise")
+ELSEWHERE |= {"distributions": "random"}
 
 # How to call a function on a 2 x 2 array `x`, where `f(x)` or `f(x, x)` is not a call of it.
 _LABELS = np.zeros(2, np.int32)
@@ -91,6 +102,27 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "stack": lambda f, x: f([x, x]),
     "split": lambda f, x: f(x, 2)[0],
     "unstack": lambda f, x: f(x)[0],
+    "searchsorted": lambda f, x: f(x[0], x),
+    "bucketize": lambda f, x: f(x, x[0]),
+    "digitize": lambda f, x: f(x, x[0]),
+    "bincount": lambda f, x: f(x[0], length=3),
+    "histogram": lambda f, x: f(x)[0],
+    "nonzero": lambda f, x: f(x, size=2)[0],
+    "masked_select": lambda f, x: f(x, x == x, size=2),
+    "tensor_split": lambda f, x: f(x, 2)[0],
+    "addbmm": lambda f, x: f(x, x[None], x[None]),
+    "index_select": lambda f, x: f(x, 0, _LABELS),
+    "index_add": lambda f, x: f(x, 0, _LABELS, x),
+    "cumulative_sum": lambda f, x: f(x, axis=0),
+    "cumulative_prod": lambda f, x: f(x, axis=0),
+    "cummax": lambda f, x: f(x)[0],
+    "cummin": lambda f, x: f(x)[0],
+    "topk": lambda f, x: f(x, 1)[0],
+    "kthvalue": lambda f, x: f(x, 1)[0],
+    "mode": lambda f, x: f(x)[0],
+    **dict.fromkeys(("quantile", "nanquantile", "percentile", "nanpercentile"), lambda f, x: f(x, 0.5)),
+    **dict.fromkeys(("unique", "unique_values"), lambda f, x: f(x, size=2)),
+    **dict.fromkeys(("unique_counts", "unique_inverse", "unique_all"), lambda f, x: f(x, size=2)[0]),
     "tile": lambda f, x: f(x, (2, 2)),
     "repeat": lambda f, x: f(x, 2),
     "one_hot": lambda f, x: f(x, 3),
@@ -120,11 +152,15 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "rnn": lambda f, x: f(x[None], None, x, x)[0],
     "lstm": lambda f, x: f(x[None], None, st.concat([x] * 4), st.concat([x] * 4))[0],
     "gru": lambda f, x: f(x[None], None, st.concat([x] * 3), st.concat([x] * 3))[0],
+    "alibi": lambda f, x: f(2, 2, 2, x.dtype),
+    "scaled_dot_product_attention": lambda f, x: f(x, x, x),
     "ctc_loss": lambda f, x: f(x, np.ones(1, np.int32), 2, 1),
     "cross_entropy": lambda f, x: f(x, _LABELS),
     "nll_loss": lambda f, x: f(x, _LABELS),
 }
 CALLS |= {
+    "polygamma": lambda f, x: f(1, x),
+    "mvlgamma": lambda f, x: f(x, 2),
     "cross": lambda f, x: f(st.stack([x, x, x]), st.stack([x, x, x]), 0),
     "block_diag": lambda f, x: f(x, x),
     "einsum": lambda f, x: f("ij,jk", x, x),
@@ -133,6 +169,56 @@ CALLS |= {
     "threshold": lambda f, x: f(x, 0, 1),
     **dict.fromkeys(("hstack", "vstack", "dstack", "column_stack"), lambda f, x: f([x, x])),
     **dict.fromkeys(("aminmax", "var_mean", "std_mean"), lambda f, x: f(x)[0]),
+}
+_ONES = np.zeros((1, 1, 1), np.int32)
+CALLS |= {
+    "pixel_shuffle": lambda f, x: f(st.stack([x] * 4), 2),
+    "pixel_unshuffle": lambda f, x: f(x[None], 2),
+    "channel_shuffle": lambda f, x: f(x[None], 2),
+    "unflatten": lambda f, x: f(x, 0, (2, 1)),
+    "unfold": lambda f, x: f(x[None], 2),
+    "fold": lambda f, x: f(x, (1, 3), (1, 2)),
+    "interpolate": lambda f, x: f(x[None, None], 3),
+    "grid_sample": lambda f, x: f(x[None, None], x[None, None]),
+    "affine_grid": lambda f, x: f(st.concat([x, x[:, :1]], 1)[None], (1, 1, 2, 2)),
+    "local_response_norm": lambda f, x: f(x[None], 2),
+    "prelu": lambda f, x: f(x, x[0]),
+    "bilinear": lambda f, x: f(x, x, st.stack([x, x])),
+    **dict.fromkeys(("dropout1d", "feature_alpha_dropout"), lambda f, x: f(x, training=False)),
+    **dict.fromkeys(("dropout2d", "dropout3d"), lambda f, x: f(x[None, None], training=False)),
+    "conv_transpose1d": lambda f, x: f(x[None], x[:, None]),
+    **dict.fromkeys(("conv3d", "conv_transpose3d"), lambda f, x: f(x[None, None, None], x[None, None, None])),
+    **dict.fromkeys(("max_pool3d", "avg_pool3d"), lambda f, x: f(x[None, None], (1, 2, 2))),
+    **dict.fromkeys(("adaptive_max_pool1d", "adaptive_avg_pool1d"), lambda f, x: f(x, 1)),
+    **dict.fromkeys(("adaptive_max_pool3d", "adaptive_avg_pool3d"), lambda f, x: f(x[None, None], 1)),
+    "lp_pool1d": lambda f, x: f(x, 2, 2),
+    "lp_pool2d": lambda f, x: f(x[None], 2, 2),
+    "lp_pool3d": lambda f, x: f(x[None, None], 2, (1, 2, 2)),
+    "fractional_max_pool2d": lambda f, x: f(x[None], 1, 1),
+    "fractional_max_pool3d": lambda f, x: f(x[None, None], 1, 1),
+    "max_unpool1d": lambda f, x: f(x[:1, :1], _ONES[0], 2),
+    "max_unpool2d": lambda f, x: f(x[None, :1, :1], _ONES, 2),
+    "max_unpool3d": lambda f, x: f(x[None, None, :1, :1], _ONES[None], 2),
+    "hinge_embedding_loss": lambda f, x: f(x, 1),
+    "margin_ranking_loss": lambda f, x: f(x, x, 1),
+    "cosine_embedding_loss": lambda f, x: f(x, x, np.ones(2)),
+    "multi_margin_loss": lambda f, x: f(x, _LABELS),
+    "multilabel_margin_loss": lambda f, x: f(x, np.zeros((2, 2), np.int32)),
+    "gaussian_nll_loss": lambda f, x: f(x, x, 1.0),
+}
+# Positive definite and triangular, in any dtype.
+CALLS |= {
+    **dict.fromkeys(("linalg.cholesky", "linalg.inv", "linalg.det"), lambda f, x: f(st.tril(st.triu(x)))),
+    **dict.fromkeys(("linalg.lu", "linalg.slogdet"), lambda f, x: f(st.tril(st.triu(x)))[1]),
+    **dict.fromkeys(("linalg.eigh", "linalg.svd", "linalg.qr"), lambda f, x: f(st.tril(st.triu(x)))[1]),
+    "linalg.pinv": lambda f, x: f(st.tril(st.triu(x))),
+    "linalg.lstsq": lambda f, x: f(st.tril(st.triu(x)), x)[0],
+    "linalg.lu_factor": lambda f, x: f(st.tril(st.triu(x)))[0],
+    "linalg.solve": lambda f, x: f(st.tril(st.triu(x)), x),
+    "linalg.matrix_power": lambda f, x: f(x, 2),
+    "linalg.multi_dot": lambda f, x: f([x, x]),
+    "linalg.outer": lambda f, x: f(x[0], x[0]),
+    "linalg.solve_triangular": lambda f, x: f(x, x, upper=True),
 }
 # Functions that make an array of sizes and numbers.
 MAKERS = {
@@ -146,6 +232,8 @@ MAKERS = {
     "asarray",
     "arange",
     "linspace",
+    "logspace",
+    "geomspace",
     "eye",
 }
 
@@ -171,7 +259,7 @@ def functions() -> dict[str, Callable[..., Any]]:
     """The public array functions by the name that stands behind `st.`, in order of declaration."""
     order = {function: number for number, function in enumerate(METHODS.values())}
     found = {name: METHODS[name] for name in PUBLIC if "." not in name} | {"stop_gradient": st.stop_gradient}
-    found |= {name: function for name, function in METHODS.items() if name.startswith("random.")}
+    found |= {name: function for name, function in METHODS.items() if name.startswith(("random.", "linalg.", "special."))}
     return dict(sorted(found.items(), key=lambda item: (order.get(item[1], len(order)), item[0])))
 
 
@@ -199,7 +287,7 @@ def probed(name: str, function: Callable[..., Any]) -> tuple[str, str]:
     parameters = inspect.signature(function).parameters.values()
     required = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
     call = CALLS.get(name, lambda f, x: f(*[x] * len(required)))
-    taken = [dtype.name for dtype in DTYPES if accepts(function, call, dtype)]
+    taken = [dtype.name for dtype in ALL_DTYPES if accepts(function, call, dtype)]
     assert taken, f"CALLS needs a way to call {name}"
     try:
         st.grad(lambda x: st.sum(call(function, x)))(np.ones((2, 2)))
@@ -228,7 +316,7 @@ def dtypes_of(primitive: Primitive) -> str:
     taken = set()
     for sample in primitive.samples:
         if primitive.kind != "random" and any(isinstance(operand, tuple) for operand in sample.operands):
-            taken |= {dtype.name for dtype in DTYPES if fits(primitive, sample, dtype)}
+            taken |= {dtype.name for dtype in ALL_DTYPES if fits(primitive, sample, dtype)}
     return words_for(taken)
 
 
@@ -293,7 +381,7 @@ NAMES_HEAD = '''\
 Importing this package declares them all. `__all__` lists the array functions, which `staged` itself exports: those that
 `public.public` has entered. `python -m docs.make_ops` writes this file, so that editors and type checkers see them.
 `primitive.PRIMITIVES` and `composite.COMPOSITES` hold the declarations by name, `array.METHODS` the functions by name
-(those of `st.random` as `random.uniform`, ...).
+(those of `st.random`, `st.linalg` and `st.special` as `random.uniform`, `linalg.cholesky`, `special.ndtr`, ...).
 """
 
 from staged.ops import numpy_map, random  # noqa: F401  (declares their functions)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from staged import cuda, ops, random
+from staged import cuda, linalg, ops, random, special
 from staged.api import StagedFunction, function
 from staged.eager import eager
 from staged.errors import (
@@ -64,17 +64,41 @@ from staged.frontend.values.dimensions import dim
 from staged.frontend.values.generator import seed
 from staged.frontend.values.variable import Variable
 from staged.gradient_check import check_grads
-from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i32, i64, u8, u32
+from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from staged.ir.types import bool_ as bool
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
-from staged.ops.array import Array
+from staged.ops.array import WORDS, Array
 from staged.prefetch import loader
 from staged.program import Program
 from staged.progress import progress
 from staged.source import here
+from staged.standard import (
+    VERSION,
+    array_namespace_info,
+    can_cast,
+    e,
+    finfo,
+    float32,
+    float64,
+    from_dlpack,
+    iinfo,
+    inf,
+    int8,
+    int16,
+    int32,
+    int64,
+    isdtype,
+    nan,
+    pi,
+    result_type,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 
 if TYPE_CHECKING:
-    from staged import data, nn, optim, system, testing
+    from staged import data, integrate, nn, optim, optimize, system, testing
 
 __all__ = [
     "CPU",
@@ -107,6 +131,7 @@ __all__ = [
     "batches",
     "bool",
     "bool_",
+    "can_cast",
     "check_grads",
     "checkpoint",
     "cuda",
@@ -114,33 +139,60 @@ __all__ = [
     "data",
     "dim",
     "dtype_of",
+    "e",
     "eager",
     "f32",
     "f64",
+    "finfo",
+    "float32",
+    "float64",
+    "from_dlpack",
     "function",
     "gpu_func",
     "grad",
     "here",
     "hessian",
+    "i8",
+    "i16",
     "i32",
     "i64",
+    "iinfo",
+    "inf",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "isdtype",
+    "integrate",
     "jacfwd",
     "jacrev",
     "jvp",
+    "linalg",
     "loader",
+    "nan",
     "nn",
     "optim",
+    "pi",
+    "optimize",
     "progress",
     "pure",
     "random",
     "range",
+    "result_type",
     "seed",
+    "special",
     "stop_gradient",
     "system",
     "testing",
     "to",
     "u8",
+    "u16",
     "u32",
+    "u64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
     "value_and_grad",
     "vjp",
     "vmap",
@@ -149,8 +201,25 @@ __all__ = [
 __all__ += ops.__all__
 
 __version__ = "0.1.0"
+__array_api_version__ = VERSION
+newaxis = None
+__array_namespace_info__ = array_namespace_info
 
-_LATE = ("nn", "optim", "data", "testing", "system")
+
+def _namespace(api_version: str | None) -> Any:
+    import sys
+
+    if api_version is not None and api_version > __array_api_version__:
+        raise ArgumentError(
+            f"this is version {__array_api_version__} of the Array API, not {api_version}", where=here()
+        )
+    return sys.modules[__name__]
+
+
+WORDS["namespace"] = _namespace
+WORDS["to_device"] = lambda x, device: to(x, CPU if device == "cpu" else device)
+
+_LATE = ("nn", "optim", "data", "integrate", "optimize", "testing", "system")
 
 
 def __getattr__(name: str) -> Any:

@@ -114,6 +114,10 @@ class EagerArray(Array):
         self._leaves("become a number")
         return float(self._only("float()"))
 
+    def __complex__(self) -> complex:
+        self._leaves("become a number")
+        return complex(self._only("complex()"))
+
     def __round__(self, ndigits: int | None = None) -> Any:
         if ndigits is not None:
             self._leaves("become a number")

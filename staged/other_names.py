@@ -15,19 +15,26 @@ _BEFORE = "compute it in Python before the call, or write a loop"
 _OTHER_SPELLINGS = {
     "absolute": "abs", "amax": "max", "amin": "min", "arccos": "acos", "arcsin": "asin", "arctan": "atan",
     "arctan2": "atan2", "array": "asarray", "as_tensor": "asarray", "tensor": "asarray", "cat": "concat",
-    "concatenate": "concat", "float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64", "uint8": "u8",
-    "uint32": "u32", "float": "f32", "double": "f64", "long": "i64", "gather": "take_along_axis",
+    "concatenate": "concat", "short": "i16", "float": "f32", "double": "f64", "long": "i64",
+    "gather": "take_along_axis",
     "take_along_dim": "take_along_axis", "clamp": "clip", "Tensor": "Array", "ndarray": "Array", "row_stack": "vstack",
     "vectorize": "vmap", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "radians": "deg2rad",
     "degrees": "rad2deg", "trapz": "trapezoid", "addmv": "addmm", "baddbmm": "addmm",
-    "apply_along_axis": "vmap", "index_select": "take", "power": "pow", "mul": "multiply", "mm": "matmul",
+    "apply_along_axis": "vmap", "power": "pow", "mul": "multiply", "mm": "matmul",
     "bmm": "matmul", "swish": "silu", "device_put": "to", "Parameter": "Variable",
+    "gammaln": "lgamma", "psi": "digamma", "expit": "sigmoid", "multigammaln": "mvlgamma",
+    **{name: f"special.{name}" for name in "betaln entr erfcx i0e i1 i1e log_ndtr ndtr ndtri xlog1py".split()},
+    **{name: f"linalg.{name}" for name in (
+        "cholesky det eigh eigvalsh expm inv lstsq lu lu_factor matrix_exp matrix_norm matrix_power matrix_rank "
+        "multi_dot pinv qr slogdet solve solve_triangular svd svdvals vector_norm"
+    ).split()},
 }  # fmt: skip
 """Names with an exact equivalent in `st`."""
 
 EQUIVALENTS: dict[str, str] = {
     # ---- another name ----
     **{theirs: f"use `st.{ours}`" for theirs, ours in _OTHER_SPELLINGS.items()},
+    "triangular_solve": "use `st.linalg.solve_triangular`",
     "no_grad": "nothing is differentiated outside of `st.grad(f)`; inside it `st.stop_gradient(x)` is a constant",
     **dict.fromkeys(
         ["inference_mode", "set_grad_enabled", "enable_grad"],
@@ -44,9 +51,6 @@ EQUIVALENTS: dict[str, str] = {
         ["tril_indices", "triu_indices", "ix_", "indices"],
         "make them with NumPy: `np.{bare}(...)` is known while staging",
     ),
-    "vector_norm": "use `st.norm`",
-    "matrix_norm": "use `st.norm`",
-    "addbmm": "write `x + st.sum(a @ b, axis=0)`",
     "detach": "use `st.stop_gradient(x)`",
     "scan": "write a loop, `for i in st.range(n):`, and collect in an array or `st.Stack`",
     "fori_loop": "write a loop: `for i in st.range(n):`",
@@ -58,18 +62,10 @@ EQUIVALENTS: dict[str, str] = {
     "compile": "decorate the function with `@st.function`",
     "tree_map": "write a loop over the tree: lists, dicts and dataclasses are values",
     "pmap": "a program has the devices of its regions: see docs/regions.md",
-    "pi": "use `math.pi`",
-    "e": "use `math.e`",
-    "inf": "use `math.inf`, or `float('inf')`",
-    "nan": "use `math.nan`, or `float('nan')`",
-    "newaxis": "use `None` in the index: `x[:, None]`",
-    "nonzero": "the size of its result is known only when the program runs: "
-    "`st.where(mask, x, 0.0)`, or a loop with `st.Stack`",
-    "masked_select": "the size of its result is known only when the program runs: `st.where(mask, x, 0.0)`",
+    **dict.fromkeys(["flatnonzero", "argwhere"], "use `st.nonzero(x, size=n)`: a vector of indices for each axis"),
     "masked_fill": "write `st.where(mask, value, x)`",
     "scatter": "write `x[i] = v`",
     "index_put": "write `x[i] = v`",
-    "index_add": "write `x[i] += v`, or `st.scatter_add(x, i, v)`",
     "size": "use `x.size` or `x.shape`",
     "numel": "use `x.size`",
     "view": "use `st.reshape`",
@@ -83,6 +79,11 @@ EQUIVALENTS: dict[str, str] = {
     "normal": "use `st.random.normal(shape, mean=..., std=...)`",
     "bernoulli": "use `st.random.bernoulli(p, shape)`",
     "randint": "use `st.random.integers(low, high, shape)`",
+    "multinomial": "use `st.random.categorical(st.log(weights), (n,))` or `st.random.choice(n, p=weights)`",
+    **dict.fromkeys(
+        ("categorical", "choice", "exponential", "gumbel", "laplace", "logistic", "truncated_normal"),
+        "use `st.random.{bare}`",
+    ),
     "randperm": "use `st.random.permutation(n)`",
     "manual_seed": "use `st.seed(n)`",
     **dict.fromkeys(("Generator", "default_rng"), "use `st.random.Generator(seed)`"),
@@ -94,27 +95,23 @@ EQUIVALENTS: dict[str, str] = {
     "device": "use `st.CPU` and `st.GPU`: see docs/regions.md",
     # ---- not here yet ----
     **dict.fromkeys(
-        "sort argsort topk unique searchsorted median quantile percentile histogram bincount partition argpartition "
-        "kthvalue lexsort interp digitize".split(),
+        "partition argpartition interp".split(),
         _NOT_YET + _BEFORE,
     ),
     **dict.fromkeys(
-        "inv solve cholesky det slogdet eig eigh eigvals eigvalsh svd qr lstsq pinv matrix_power matrix_rank lu "
-        "triangular_solve linalg".split(),
+        "eig eigvals".split(),
         _NOT_YET + "write it with loops (they are compiled and differentiated), or " + _BEFORE.split(", or")[0],
     ),
     **dict.fromkeys(
-        "cumsum cumprod cummax cummin convolve correlate fft ifft rfft irfft lgamma digamma erfinv "
-        "multinomial categorical choice".split(),
+        "convolve correlate fft ifft rfft irfft".split(),
         _NOT_YET + "write it with the functions there are, and a loop where one is needed",
     ),
     **dict.fromkeys(
-        "complex64 complex128 real imag conj angle".split(), "there are no complex numbers here: carry two arrays"
+        "complex64 complex128 real imag angle".split(), "there are no complex numbers here: carry two arrays"
     ),
     **dict.fromkeys(
-        "float16 f16 half bfloat16 bf16 int8 i8 int16 i16 uint16 u16 uint64 u64".split(),
-        "there is no {name} here: arrays are f32, f64, i32, i64, u8, u32 or bool; cast with NumPy before the call, "
-        "`x.astype(np.float32)`",
+        "float16 f16 half bfloat16 bf16".split(),
+        "there is no {name} here: floats are f32 and f64; cast with NumPy before the call, `x.astype(np.float32)`",
     ),
 }
 """By unknown name: the hint."""
@@ -129,6 +126,7 @@ OF_ARRAYS: dict[str, str] = {
     **dict.fromkeys(["requires_grad", "requires_grad_"], _SOME),
     **dict.fromkeys(["grad", "backward", "retain_grad", "register_hook", "grad_fn"], _VALUES),
     **dict.fromkeys(["cuda", "is_cuda", "pin_memory"], _DEVICE),
+    "sort": "arrays are values: `x = st.sort(x)`; torch's pair of values and indices is `st.sort(x, dim=-1)`",
     "data": "an array is its own data; that of a Variable is `v.value`",
     **dict.fromkeys(
         ["ctypes", "flags", "base", "setflags"], "an array is a value without an address, `x.numpy()` has one"
@@ -185,36 +183,33 @@ IN_NN: dict[str, str] = {
     "utils": EQUIVALENTS["utils"],
     "parameter": "use `nn.Parameter`",
     "Buffer": "use `self.register_buffer(name, array)`",
-    **dict.fromkeys(
-        ["ParameterList", "ParameterDict"],
-        "hold each parameter as an attribute of its own, or in Modules of an `nn.ModuleList`",
-    ),
     **dict.fromkeys(["DataParallel", "parallel"], "a program has the devices of its regions: see docs/regions.md"),
     **dict.fromkeys(
-        """Bilinear Conv3d ConvTranspose1d ConvTranspose3d CosineSimilarity CosineEmbeddingLoss Dropout1d
-        Dropout2d Dropout3d EmbeddingBag Fold Unfold GLU GaussianNLLLoss Hardshrink Hardsigmoid Hardswish
-        Hardtanh HingeEmbeddingLoss LPPool1d LPPool2d LazyConv2d LazyLinear LocalResponseNorm LogSigmoid
-        MarginRankingLoss MaxPool3d AvgPool3d AdaptiveAvgPool1d AdaptiveMaxPool1d AdaptiveAvgPool3d
-        MaxUnpool2d Mish MultiLabelMarginLoss MultiMarginLoss MultiheadAttention PReLU PairwiseDistance
-        PixelShuffle PixelUnshuffle PoissonNLLLoss RReLU ReLU6 ReflectionPad1d ReflectionPad2d
-        ReplicationPad1d ReplicationPad2d SELU CELU SoftMarginLoss Softmin Softmax2d Softshrink Softsign
-        SyncBatchNorm Tanhshrink Threshold Transformer TransformerDecoder TransformerDecoderLayer
-        TransformerEncoder TransformerEncoderLayer TripletMarginLoss Unflatten Upsample UpsamplingBilinear2d
-        UpsamplingNearest2d ZeroPad1d ZeroPad2d ConstantPad1d ConstantPad2d ChannelShuffle CircularPad2d""".split(),
+        """LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d
+        LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d
+        UninitializedParameter UninitializedBuffer""".split(),
+        "sizes are known when a layer is made: name the number of inputs, `nn.Linear(x.shape[-1], 10)`",
+    ),
+    "SyncBatchNorm": "a program runs on one machine, and its statistics are those of the whole batch: use "
+    "`nn.BatchNorm2d`",
+    "NLLLoss2d": "use `nn.NLLLoss`",
+    "Container": "use `nn.Module`",
+    "CrossMapLRN2d": "use `nn.LocalResponseNorm`",
+    **dict.fromkeys(["RNNBase", "RNNCellBase"], "use `nn.RNN`, `nn.LSTM`, `nn.GRU` or their cells"),
+    **dict.fromkeys(
+        ["LinearCrossEntropyLoss", "LinearCrossEntropyOptions"], "use `nn.Linear` and `nn.CrossEntropyLoss`"
+    ),
+    **dict.fromkeys(
+        ["EmbeddingBag"],
         _OWN_LAYER,
     ),
 }
 """Names in `torch.nn`."""
 
 IN_OPTIM: dict[str, str] = {
-    "lr_scheduler": "the rate is read at every step: `opt.lr = rate`, in a loop of the program too",
     "clip_grad_norm_": "use `optim.clip_grad_norm(grads, max_norm)`, which returns (gradients, norm)",
     "clip_grad_value_": "use `optim.clip_grad_value(grads, value)`, which returns gradients",
-    **dict.fromkeys(
-        "RMSprop NAdam RAdam Adadelta Adamax Adafactor LBFGS Rprop ASGD SparseAdam Lion Muon".split(),
-        _NOT_YET + "write one: a subclass of `optim.Optimizer` with `update(self, index, param, grad)`",
-    ),
-    "swa_utils": "keep the mean of the weights in a Variable of your own",
+    "SparseAdam": "there are no sparse gradients here: use `optim.Adam`",
 }
 """Names in `torch.optim`."""
 

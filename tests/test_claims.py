@@ -24,6 +24,7 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 
 # Files of more lines than CONTRIBUTING.md allows, each with what it is a table or list of.
 LONG = {
+    "staged/ops/__init__.py": "names, which docs/make_ops.py writes",
     "staged/backends/c_family/support/format.py": "one formatter in C",
     "staged/backends/c_family/support/math.py": "functions of C by name",
     "staged/ir/loops.py": "statements of the loop-nest IR by kind",
@@ -36,7 +37,7 @@ LONG = {
 def columns(page: str, head: str) -> list[list[str]]:
     """The rows of the table whose first line begins with `head`."""
     lines = page[page.index(f"\n{head}") + 1 :].splitlines()
-    rows = lines[2 : next(number for number, line in enumerate(lines) if not line.startswith("|"))]
+    rows = lines[2 : next((number for number, line in enumerate(lines) if not line.startswith("|")), len(lines))]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
@@ -106,6 +107,21 @@ def test_changes_that_the_page_shows_have_been_made() -> None:
             added = "".join(line[1:] for line in hunk.splitlines(keepends=True))
             place = text.find(added, place)
             assert place >= 0, f"{path} has no more what the page adds to it:\n{added}"
+
+
+def test_the_glossary_is_short_and_its_words_are_used() -> None:
+    """At most forty terms, each of them a word of the other pages and of the sources."""
+    terms = [word for word, _ in columns((ROOT / "docs" / "glossary.md").read_text(), "| word | meaning |")]
+    assert len(terms) == len(set(terms)) <= 40, "take out a word that means what it means everywhere"
+    pages = " ".join(page.read_text() for page in (ROOT / "docs").glob("*.md") if page.name != "glossary.md").lower()
+    sources = " ".join(path.read_text() for path in SOURCES).lower()
+    unused = [
+        word
+        for term in terms
+        for word in term.lower().split(", ")
+        if not all(re.search(rf"\b{word}s?\b", text) for text in (pages, sources))
+    ]
+    assert not unused, "words of the glossary that the pages, or the sources, do not have"
 
 
 def test_files_are_as_long_as_contributing_says() -> None:

@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
 BASE_FILES = {"errors", "source", "artifact", "remote", "depth", "tracebacks", "other_names"}
 TOP_FOLDERS = {"explain"}
 # Written on the public names: `import staged`, names of the files at the top, each other, and the error types.
-PUBLIC_PARTS = {"nn", "optim", "data", "onnx", "cli"}
+PUBLIC_PARTS = {"nn", "optim", "data", "integrate", "optimize", "onnx", "cli"}
 EVERYTHING = {*ALLOWED, *PUBLIC_PARTS, "top"}
 ALLOWED |= {part: {"top", *PUBLIC_PARTS} for part in PUBLIC_PARTS}
 ALLOWED["top"] = EVERYTHING

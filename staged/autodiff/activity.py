@@ -13,6 +13,7 @@ from staged.ir.op_table import OpTable
 from staged.ir.structure import CHECKPOINT, COMPOSITE
 from staged.ir.types import FrameType, SequenceType
 from staged.ir.views import Call
+from staged.ops.composite import COMPOSITES
 
 ActivityRule = Callable[["Activity", Op, set[Value]], None]
 """Adds to the active values those that an op makes."""
@@ -104,7 +105,11 @@ class Activity:
 
 @ACTIVE.rule(COMPOSITE, CHECKPOINT)
 def active_body(activity: Activity, op: Op, active: set[Value]) -> None:
-    """A closed block passes the derivative on."""
+    """A closed block passes the derivative on; a composite's own rules may do so by operands that it does not use."""
+    if op.declared is COMPOSITE and COMPOSITES[op.attrs["name"]].is_one_op:
+        if not active.isdisjoint(op.operands):
+            activity.mark_results(op, active)
+        return
     (body,) = op.blocks
     activity.mark(body.params, op.operands, active)
     activity.visit(body, active)

@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager
 
 from staged.batching.batch import BATCHED, Batch
 from staged.batching.spread import batched_values
-from staged.batching.values import batched_type
+from staged.batching.values import batched_type, repeat
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.structure import CHECKPOINT, COMPOSITE, CUSTOM_VJP
 from staged.ir.views import CustomVjp
+from staged.ops.array import Array
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
 from staged.ops.promote import cast
@@ -21,9 +22,10 @@ from staged.ops.reduction import sum_
 @BATCHED.rule(COMPOSITE)
 def composite(batch: Batch, op: Op) -> None:
     """A composite stays one where its attributes say all; else its body is batched."""
-    shift = COMPOSITES[op.attrs["name"]].shift
+    declared = COMPOSITES[op.attrs["name"]]
+    shift = declared.shift
     flags = [operand in batch.batched for operand in op.operands]
-    if shift is None or any(flags[1:]):
+    if shift is None or (any(flags[1:]) and not declared.has_batches):
         body = op.blocks[0]
         for param, operand in zip(body.params, op.operands, strict=True):
             batch.values[param] = batch.value(operand)
@@ -33,7 +35,9 @@ def composite(batch: Batch, op: Op) -> None:
         batch.ops(body)
         results = [batch.full(value) for value in body.end.operands]
     else:
-        handles = [batch.context.handle(batch.value(operand)) for operand in op.operands]
+        handles: list[Array] = [batch.context.handle(batch.value(operand)) for operand in op.operands]
+        if declared.has_batches:
+            handles = [x if flag else repeat(x, batch.size) for x, flag in zip(handles, flags, strict=True)]
         attrs = {key: value for key, value in op.attrs.items() if key != "name"}
         made = COMPOSITES[op.attrs["name"]](*handles, **shift(attrs, batch.size))
         results = [batch.context.value_of(result) for result in made]

@@ -13,7 +13,7 @@ import numpy as np
 
 import staged as st
 
-_SHAPE = re.compile(r"(?P<dtype>f32|f64|i32|i64|u8|u32|bool)\[(?P<shape>[\d, ]*)\]\Z")
+_SHAPE = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d, ]*)\]\Z")
 
 
 def load_function(target: str) -> Any:
@@ -65,10 +65,9 @@ def _choices(file: str, found: dict[str, Any]) -> str:
 def parse(word: str) -> Any:
     """One argument: a number, True/False/None, a `.npy` file, a type such as `f32[64,784]` (zeros), or a string."""
     match = _SHAPE.match(word)
-    if match:
+    dtype = st.dtype_of(match["dtype"]) if match else None
+    if match and dtype is not None:
         shape = tuple(int(part) for part in match["shape"].split(",") if part.strip())
-        dtype = st.dtype_of(match["dtype"])
-        assert dtype is not None, "the pattern names our dtypes only"
         return np.zeros(shape, dtype.numpy)
     if word.endswith(".npy"):
         try:

@@ -16,6 +16,7 @@ from types import CodeType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 import numpy as np
+import optree
 
 from staged.guards.expected import is_library
 from staged.ir.types import DType
@@ -29,6 +30,7 @@ IMMUTABLE = (
     re.Pattern,
     pathlib.PurePath,
     logging.Logger,
+    optree.PyTreeSpec,
     type(namedtuple("_", "field").field),  # type: ignore[attr-defined]
 )
 """Classes of objects whose contents cannot change."""

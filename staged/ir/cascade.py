@@ -468,17 +468,19 @@ def _partial(reduction: Reduction) -> Reduction:
 
 
 def _rows_of(loop: Loop) -> Iterator[_Row]:
-    """The rows of workspace that a loop only adds to, in every iteration."""
+    """The rows of workspace that a loop only adds to, in every iteration: nothing reads what a sum is meanwhile."""
     accesses: dict[ArrayRef, list[Load | Store]] = {}
     for s in walk(loop.body):
         if isinstance(s, Load | Store) and s.array.role == "scratch" and s.array.dtype.is_float:
             accesses.setdefault(s.array, []).append(s)
     computed = {s.target: s for s in walk(loop.body) if isinstance(s, Compute)}
+    read = [x for s in computed.values() for x in s.operands]
+    read += [s.value for s in walk(loop.body) if isinstance(s, Store | Accumulate)]
     for array, found in accesses.items():
         match found:
             case [Load(before, _, index, ()), Store(_, into, value)] if index == into and not index.stride(loop.axis):
                 made = computed.get(value) if isinstance(value, Local) else None
-                if made is not None and made.op == "add" and before in made.operands:
+                if made is not None and made.op == "add" and before in made.operands and read.count(value) == 1:
                     columns = tuple(_columns(loop.body, array, index))
                     if columns:
                         yield _Row(array, index, columns)

@@ -98,13 +98,18 @@ def convolution_nest(op: Op, epilogue: Nest | None = None) -> Nest:
     }
     conv = convolution_of(op)
     nest = nests[op.attrs.get("kind", op.name)](conv, op.operands[0].tensor.dtype)
-    return nest if epilogue is None else _with_epilogue(nest, conv, epilogue)
+    if epilogue is None:
+        return nest
+    return _with_epilogue(nest, conv, epilogue, op.declared is prims.CONV2D_BACKWARD_INPUT)
 
 
-def _with_epilogue(nest: Nest, conv: Convolution, epilogue: Nest) -> Nest:
-    """The loops of a convolution, with an epilogue for each element in place of its store."""
+def _with_epilogue(nest: Nest, conv: Convolution, epilogue: Nest, is_gradient: bool) -> Nest:
+    """The loops of a convolution, or of its gradient of the image, with an epilogue for each element in place of its
+    store.
+    """
     axes = {s.axis.name: s.axis for s in walk(nest.body) if isinstance(s, Loop)}
-    place = Affine.of(axes["n"]), _output(conv, axes), Affine.of(axes["i"], conv.out(1)) + Affine.of(axes["j"])
+    channel, width = (_channel(conv, axes), conv.image[1]) if is_gradient else (_output(conv, axes), conv.out(1))
+    place = Affine.of(axes["n"]), channel, Affine.of(axes["i"], width) + Affine.of(axes["j"])
 
     def finish(body: Sequence[Statement]) -> Iterator[Statement]:
         for s in body:

@@ -30,6 +30,8 @@ Kind = Literal[
     "elementwise",  # same shapes in and out
     "broadcast",
     "reduction",
+    "scan",  # each element from those up to it along an axis
+    "sort",  # elements in the order of their size
     "view",  # moves or renames elements: reshape, permute, slice
     "index",  # gather, scatter, updates
     "contraction",

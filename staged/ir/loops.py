@@ -30,6 +30,8 @@ class Axis:
     name: str
     extent: int
     dim: Dim | None = None
+    word: str = ""
+    """Its name in generated text, where that is another one."""
 
     @staticmethod
     def over(name: str, extent: Extent) -> Axis:
@@ -319,13 +321,31 @@ class Copy:
     source: ArrayRef | None
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The place of an element in memory: `array + index`."""
+
+    array: ArrayRef
+    index: Affine
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class CallSupport:
-    """A call of a support function (`snippet` names it)."""
+    """A call of a support function (`snippet` names it); an argument may be a size that the program finds, or no array.
+
+    `nanoseconds` is a rough estimate of its time.
+    """
 
     function: str
     snippet: str
-    arguments: tuple[ArrayRef | Operand, ...]
+    arguments: tuple[ArrayRef | Address | Operand | Dim | None, ...]
+    nanoseconds: float = 1.0
+
+    @property
+    def arrays(self) -> tuple[ArrayRef, ...]:
+        """The arrays that it may read or write."""
+        given = (each.array if isinstance(each, Address) else each for each in self.arguments)
+        return tuple(each for each in given if isinstance(each, ArrayRef))
 
 
 Statement = (
@@ -390,6 +410,10 @@ def indices_of(statement: Statement) -> Iterator[Affine]:
         case Guarded(bounds):
             for bound in bounds:
                 yield bound.index
+        case CallSupport(_, _, arguments):
+            for argument in arguments:
+                if isinstance(argument, Address):
+                    yield argument.index
 
 
 def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine]) -> tuple[Statement, ...]:
@@ -417,6 +441,9 @@ def map_indices(body: tuple[Statement, ...], change: Callable[[Affine], Affine])
             case Guarded(bounds, inner):
                 changed = tuple(Bound(change(b.index), b.extent) for b in bounds)
                 out.append(Guarded(changed, map_indices(inner, change)))
+            case CallSupport(function, snippet, arguments, cost):
+                given = (Address(a.array, change(a.index)) if isinstance(a, Address) else a for a in arguments)
+                out.append(CallSupport(function, snippet, tuple(given), cost))
             case _:
                 out.append(s)
     return tuple(out)
@@ -433,6 +460,8 @@ def dims_in(body: tuple[Statement, ...]) -> tuple[Dim, ...]:
                 found[dim] = None
             case Copy(target):
                 found[target.dim] = None
+            case CallSupport(_, _, arguments):
+                found.update({a: None for a in arguments if isinstance(a, Dim)})
     return tuple(dim for dim in found if dim is not None)
 
 

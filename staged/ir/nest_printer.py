@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from staged.ir.loops import (
     Accumulate,
+    Address,
     Affine,
     ArrayRef,
     Axis,
@@ -42,6 +43,7 @@ from staged.ir.loops import (
     Tile,
     identity,
 )
+from staged.ir.types import Dim
 
 
 def print_nest(nest: Nest) -> str:
@@ -156,8 +158,17 @@ class _Printer:
     def axis(self, axis: Axis) -> str:
         return f"{self.name(axis)} < {axis.extent if axis.dim is None else axis.dim}"
 
-    def argument(self, argument: ArrayRef | Operand) -> str:
-        return self.name(argument) if isinstance(argument, ArrayRef) else self.operand(argument)
+    def argument(self, argument: ArrayRef | Address | Operand | Dim | None) -> str:
+        match argument:
+            case None:
+                return "none"
+            case ArrayRef():
+                return self.name(argument)
+            case Address(array, index):
+                return f"&{self.element(array, index)}"
+            case Dim():
+                return str(argument)
+        return self.operand(argument)
 
     def operand(self, operand: Operand) -> str:
         return repr(operand.value) if isinstance(operand, Constant) else self.name(operand)

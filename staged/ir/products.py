@@ -40,12 +40,14 @@ from staged.ir.loops import (
     identity,
     map_indices,
 )
-from staged.ir.named_loops import with_axis
+from staged.ir.named_loops import with_axis, with_body
 from staged.ir.nodes import Op
 from staged.ir.types import Dim, DType, bound, i64
 
 ROW, COLUMN, SUM = "row", "column", "k"
 """The names of a product's axes."""
+LONGEST_CHAIN = 384
+"""Terms that a sum in registers takes in before it joins what came before: what makes long sums round little."""
 Counted = Literal["", "m", "k", "batch"]
 
 
@@ -131,8 +133,13 @@ def product_nest(
     return Nest(name, (*inputs, *counts.values()), outputs, (), body, items, in_place, counts)
 
 
-def in_chains(nest: Nest, longest: int) -> Nest:
-    """A product whose sums take in at most `longest` terms at a time, and then join what came before.
+def chain_of(terms: int) -> int:
+    """The terms that a sum takes in before it joins what came before, in chains as equal as possible."""
+    return -(-terms // -(-terms // LONGEST_CHAIN))
+
+
+def in_chains(nest: Nest, loop: str, size: int) -> Nest:
+    """A nest whose totals of `loop` take in so many of its iterations at a time, and then join what came before.
 
     That is what makes long sums round little: it changes their bits.
     """
@@ -140,12 +147,10 @@ def in_chains(nest: Nest, longest: int) -> Nest:
     def changed(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         out: list[Statement] = []
         for s in body:
-            if isinstance(s, Loop) and s.axis.name == SUM and s.axis.extent > longest:
+            if isinstance(s, Loop) and s.axis.name == loop and s.reductions and s.axis.extent > size:
                 (total,) = s.reductions
                 part = Reduction(Local("part", total.target.dtype), total.op)
-                terms = tuple(Accumulate(part, t.value, t.position) if isinstance(t, Accumulate) else t for t in s.body)
-                extent = s.axis.extent
-                size = -(-extent // -(-extent // longest))  # chains as equal as possible
+                terms = with_reduction(s.body, total, part)
                 chain = (Loop(s.axis, terms, (part,)), Accumulate(total, part.target))
                 out.append(Tile(s.axis, size, chain, (total,)))
             else:
@@ -153,6 +158,16 @@ def in_chains(nest: Nest, longest: int) -> Nest:
         return tuple(out)
 
     return replace(nest, body=changed(nest.body))
+
+
+def with_reduction(body: tuple[Statement, ...], old: Reduction, new: Reduction) -> tuple[Statement, ...]:
+    """The statements with terms that go to another total."""
+    return tuple(
+        Accumulate(new, s.value, s.position)
+        if isinstance(s, Accumulate) and s.reduction is old
+        else with_body(s, lambda body: with_reduction(body, old, new))
+        for s in body
+    )
 
 
 def finished(epilogue: Nest, total: Operand, place: Sequence[Affine]) -> tuple[Statement, ...]:

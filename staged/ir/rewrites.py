@@ -10,8 +10,8 @@
 
 Loops are named by their axes; a directive is for every loop of its name that stands among the loops that it names. Each
 is checked: what would change a result, or the order in which a sum takes in its terms, is refused with an
-`IllegalSchedule` that says why. Source of the terms: Allen and Kennedy, Optimizing Compilers for Modern Architectures,
-2001 (strip mining, interchange, fission, scalar expansion).
+`IllegalSchedule` that says why. Those that need memory are in `storage_rewrites.py`. Source of the terms: Allen and
+Kennedy, Optimizing Compilers for Modern Architectures, 2001 (strip mining, interchange, fission, scalar expansion).
 """
 
 from __future__ import annotations
@@ -20,16 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from staged.errors import article
-from staged.ir.declaration import DECLARED
 from staged.ir.dependences import (
     Body,
     accesses,
     bounds_around,
-    guarded_loads,
     is_injective,
     is_movable,
-    is_pure,
-    needed,
     same,
     written,
     zero,
@@ -37,21 +33,18 @@ from staged.ir.dependences import (
 from staged.ir.loops import (
     Accumulate,
     Affine,
-    ArrayRef,
     Axis,
     Bound,
     Compute,
     Guarded,
     Load,
     LoadPair,
-    Local,
     Loop,
     Nest,
     PositionOf,
     Statement,
     Store,
     Tile,
-    identity,
     map_indices,
     walk,
 )
@@ -60,15 +53,12 @@ from staged.ir.named_loops import (
     at_loops,
     illegal,
     loops_inside,
-    nested,
     refused_here,
-    require_static,
     require_whole,
-    row_major_over,
     with_axis,
-    with_body,
 )
 from staged.ir.nest_items import with_items
+from staged.ir.storage_rewrites import Expand, Keep, Pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +144,41 @@ class StripMine:
 
 
 @dataclass(frozen=True, slots=True)
+class Fuse:
+    """Two loops, the second directly inside of the first, become one over all their pairs, in the same order.
+
+    Each index must go on from the last iteration of the inner loop to the next one of the outer loop.
+    """
+
+    outer: str
+    inner: str
+    into: str
+
+    def __str__(self) -> str:
+        return f"fuse {self.outer}, {self.inner}: {self.into}"
+
+    def apply(self, nest: Nest) -> Nest:
+        axes: dict[tuple[Axis, Axis], Axis] = {}
+
+        def change(loop: Loop) -> Body:
+            (outer, inner), body = loops_inside(self, loop, (self.outer, self.inner))
+            for axis in (outer, inner):
+                require_whole(self, nest, axis)
+
+            def without_outer(index: Affine) -> Affine:
+                step = index.stride(inner)
+                if index.stride(outer) != step * inner.extent and outer.extent > 1:
+                    raise illegal(self, f"{outer.name} is {index.stride(outer)} apart, {inner.name} {step}")
+                return Affine(tuple(term for term in index.terms if term[0] is not outer), index.offset)
+
+            fused = axes.setdefault((outer, inner), Axis(self.into, outer.extent * inner.extent))
+            body = map_indices(body, without_outer)
+            return (Loop(fused, with_axis(body, inner, Affine.of(fused))),)
+
+        return replace(nest, body=at_loops(self, nest.body, self.outer, change))
+
+
+@dataclass(frozen=True, slots=True)
 class Reorder:
     """Loops that are directly inside one another change places: `loops` from the outermost to the innermost."""
 
@@ -214,214 +239,6 @@ class Reorder:
                 [axis for axis in axes if not index.stride(axis)]
             ):
                 raise illegal(self, f"elements of {array.name} would be written in another order")
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Keep the totals of `loop` for all iterations of the loops `over` in registers at once.
-
-    The loops `over`, directly around it, move inside; copies of them before it start the totals, and copies after it
-    use them.
-    """
-
-    loop: str
-    over: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"keep {self.loop}: over {', '.join(self.over)}, in registers"
-
-    def apply(self, nest: Nest) -> Nest:
-        if not self.over:
-            raise illegal(self, "there are no loops to keep totals over")
-        kept: list[ArrayRef] = []
-
-        def change(outer: Loop) -> Body:
-            axes, body = loops_inside(self, outer, self.over)
-            return self.split(axes, body, kept)
-
-        body = at_loops(self, nest.body, self.over[0], change)
-        return replace(nest, body=body, scratch=(*nest.scratch, *kept))
-
-    def split(self, axes: Sequence[Axis], body: Body, kept: list[ArrayRef]) -> Body:
-        """The statements in the loops over `axes`, in separate loops before, in and after the loop with the totals."""
-        places = [n for n, s in enumerate(body) if isinstance(s, Loop | Tile) and s.axis.name == self.loop]
-        if len(places) != 1:
-            raise refused_here(self, f"{axes[-1].name} has {len(places)} loops of this name in it")
-        loop = body[places[0]]
-        assert isinstance(loop, Loop | Tile)
-        for axis in (*axes, loop.axis):
-            require_static(self, axis)
-        before, after = body[: places[0]], body[places[0] + 1 :]
-        if not loop.reductions:
-            raise illegal(self, "it has no totals")
-        inner = {r for s in walk(loop.body) if isinstance(s, Loop | Tile) for r in s.reductions}
-        for s in (*before, *walk(loop.body)):
-            own = isinstance(s, Accumulate) and (s.reduction in loop.reductions or s.reduction in inner)
-            if not (own or isinstance(s, Load | LoadPair | PositionOf | Loop | Tile) or is_pure(s)):
-                raise illegal(self, f"{article(type(s).__name__)} keeps its place")
-        read = {s.array for s in (*before, *walk(loop.body)) if isinstance(s, Load | LoadPair)}
-        for array, _ in written(after):
-            if array in read:
-                raise illegal(self, f"{array.name} is read for later totals than those after which it is written")
-        index, size = row_major_over(axes)
-        totals: dict[Local, tuple[ArrayRef, str]] = {}
-        for r in loop.reductions:
-            combine = DECLARED[r.op].combine
-            if not combine:
-                raise illegal(self, f"{r.target.name} is an {r.op}, which is not made of two partial ones")
-            totals[r.target] = ArrayRef(r.target.name, r.target.dtype, size, "registers"), combine
-        kept += [array for array, _ in totals.values()]
-
-        def around(inside: Sequence[Statement]) -> Loop:
-            return nested(axes, inside)
-
-        def accumulated(body: Body) -> Body:
-            out: list[Statement] = []
-            for s in body:
-                if isinstance(s, Accumulate) and s.reduction.target in totals:
-                    array, combine = totals[s.reduction.target]
-                    old, new = Local(array.name, array.dtype), Local(array.name, array.dtype)
-                    out += [
-                        Load(old, array, index),
-                        Compute(new, combine, (old, s.value), {}),
-                        Store(array, index, new),
-                    ]
-                else:
-                    out.append(with_body(s, accumulated))
-            return tuple(out)
-
-        starts = [Store(totals[r.target][0], index, identity(r.op, r.target.dtype)) for r in loop.reductions]
-        terms = (*needed(before, loop.body), *accumulated(loop.body))
-        ends = [Load(target, array, index) for target, (array, _) in totals.items()]
-        inside = (around(terms),)
-        sums = Loop(loop.axis, inside) if isinstance(loop, Loop) else Tile(loop.axis, loop.size, inside)
-        return around(starts), sums, around((*needed(before, after), *ends, *after))
-
-
-@dataclass(frozen=True, slots=True)
-class Expand:
-    """Put the totals of `loop` into memory for all iterations of the loops `over`, directly around it, before others
-    named `r_after` for `r` use them (scalar expansion).
-
-        for s < 32: (total = 0; for k < 256: total += x * y; c[...] = total)
-    ->  for s < 32: (total = 0; for k < 256: total += x * y; tile[s] = total)
-        for s_after < 32: c[...] = tile[s_after]
-    """
-
-    loop: str
-    over: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"expand {self.loop}: over {', '.join(self.over)}, in memory"
-
-    def apply(self, nest: Nest) -> Nest:
-        if not self.over:
-            raise illegal(self, "there are no loops to expand totals over")
-        kept: list[ArrayRef] = []
-        copies: dict[Axis, Axis] = {}
-
-        def change(outer: Loop) -> Body:
-            axes, body = loops_inside(self, outer, self.over)
-            places = [n for n, s in enumerate(body) if isinstance(s, Loop | Tile) and s.axis.name == self.loop]
-            if len(places) != 1:
-                raise refused_here(self, f"{axes[-1].name} has {len(places)} loops of this name in it")
-            for axis in axes:
-                require_static(self, axis)
-            before, loop, after = body[: places[0]], body[places[0]], body[places[0] + 1 :]
-            assert isinstance(loop, Loop | Tile)
-            for s in (*before, *walk((loop,))):
-                if not (isinstance(s, Load | LoadPair | PositionOf | Loop | Tile | Accumulate) or is_pure(s)):
-                    raise illegal(self, f"{article(type(s).__name__)} keeps its place")
-            read = {s.array for s in (*before, *walk((loop,))) if isinstance(s, Load | LoadPair)}
-            for array, _ in written(after):
-                if array in read:
-                    raise illegal(self, f"{array.name} is read for later totals than those after which it is written")
-            index, size = row_major_over(axes)
-            totals = {r.target: ArrayRef("tile", r.target.dtype, size, "registers") for r in loop.reductions}
-            kept.extend(totals.values())
-            stores = [Store(array, index, target) for target, array in totals.items()]
-            rest: Body = (*needed(before, after), *(Load(t, array, index) for t, array in totals.items()), *after)
-            for axis in axes:
-                copy = copies.setdefault(axis, Axis(f"{axis.name}_after", axis.extent))
-                rest = with_axis(rest, axis, Affine.of(copy))
-            return nested(axes, (*needed(before, (loop,)), loop, *stores)), nested([copies[a] for a in axes], rest)
-
-        body = at_loops(self, nest.body, self.over[0], change)
-        return replace(nest, body=body, scratch=(*nest.scratch, *kept))
-
-
-@dataclass(frozen=True, slots=True)
-class Pack:
-    """Copy the elements that `loop` reads of an array before it, by loops like those named `axes` inside of it.
-
-    The last axis is contiguous in the copy. Elements outside of guards are filled.
-    """
-
-    array: str | ArrayRef
-    """An input, or the name that only one of them has."""
-    loop: str
-    axes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        name = self.array.name if isinstance(self.array, ArrayRef) else self.array
-        return f"pack {name}: at {self.loop}, by {', '.join(self.axes)}"
-
-    def apply(self, nest: Nest) -> Nest:
-        arrays = [each for each in nest.inputs if isinstance(each, ArrayRef) and self.array in (each, each.name)]
-        if len(arrays) != 1:
-            names = ", ".join(each.name for each in nest.inputs if isinstance(each, ArrayRef))
-            raise illegal(self, f"there are the inputs {names}")
-        (array,) = arrays
-        if any(array is nest.outputs[o] for o, _ in nest.in_place):
-            raise illegal(self, "it is written")
-        panels: list[ArrayRef] = []
-        body = at_loops(self, nest.body, self.loop, lambda loop: self.packed(loop, array, panels))
-        place = nest.inputs.index(array)
-        in_place = tuple(
-            pair for pair in nest.in_place if pair[1] != place
-        )  # it is read again after it may have been written
-        return replace(nest, body=body, scratch=(*nest.scratch, *panels), in_place=in_place)
-
-    def packed(self, loop: Loop, array: ArrayRef, panels: list[ArrayRef]) -> Body:
-        loads = [(s, bounds) for s, bounds in guarded_loads((loop,)) if s.array is array]
-        if not loads:
-            raise refused_here(self, f"the loop {self.loop} does not read it")
-        first, around = loads[0]
-        if any(not same(s.index, first.index) or s.guards != first.guards or bounds != around for s, bounds in loads):
-            raise illegal(self, "it is read at several places")
-        guards, fill = (*first.guards, *around), first.fill
-        if guards and fill is None:
-            fill = zero(array.dtype)
-        inside = {s.axis for s in walk((loop,)) if isinstance(s, Loop)}
-        read = {axis for index in (first.index, *(g.index for g in guards)) for axis in index.axes if axis in inside}
-        if any(isinstance(n, Local) for index in (first.index, *(g.index for g in guards)) for n, _ in index.terms):
-            raise illegal(self, "its index is found in the loop")
-        if {axis.name for axis in read} != set(self.axes) or len(read) != len(self.axes):
-            raise refused_here(self, f"it is read along {', '.join(sorted(axis.name for axis in read))}")
-        ordered = [next(axis for axis in read if axis.name == name) for name in self.axes]
-        for axis in ordered:
-            require_static(self, axis)
-        at, size = row_major_over(ordered)
-        panel = ArrayRef(f"{array.name}_panel", array.dtype, size, "scratch")
-        panels.append(panel)
-        copies = {axis: Axis(axis.name, axis.extent) for axis in ordered}
-
-        def copied(index: Affine) -> Affine:
-            terms = tuple((copies.get(n, n) if isinstance(n, Axis) else n, step) for n, step in index.terms)
-            return Affine(terms, index.offset)
-
-        element = Local(array.name, array.dtype)
-        copy: Body = map_indices((Load(element, array, first.index, guards, fill), Store(panel, at, element)), copied)
-        for axis in reversed(ordered):
-            copy = (Loop(copies[axis], copy),)
-
-        def reading(body: Body) -> Body:
-            return tuple(
-                Load(s.target, panel, at) if isinstance(s, Load) and s.array is array else with_body(s, reading)
-                for s in body
-            )
-
-        return *copy, *reading((loop,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,7 +306,7 @@ class Pad:
         return Loop(loop.axis, fill(loop.body), loop.reductions)
 
 
-Rewriting = Divide | StripMine | Reorder | Keep | Expand | Pack | Pad
+Rewriting = Divide | StripMine | Fuse | Reorder | Keep | Expand | Pack | Pad
 
 
 def rewritten(nest: Nest, rewrites: Sequence[Rewriting]) -> Nest:

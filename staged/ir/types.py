@@ -89,21 +89,25 @@ class DType:
 
 f32 = DType("f32", "f", 4, "float")
 f64 = DType("f64", "f", 8, "double")
+i8 = DType("i8", "i", 1, "int8_t")
+i16 = DType("i16", "i", 2, "int16_t")
 i32 = DType("i32", "i", 4, "int32_t")
 i64 = DType("i64", "i", 8, "int64_t")
 u8 = DType("u8", "u", 1, "uint8_t")
+u16 = DType("u16", "u", 2, "uint16_t")
 u32 = DType("u32", "u", 4, "uint32_t")
+u64 = DType("u64", "u", 8, "uint64_t")
 bool_ = DType("bool", "b", 1, "bool")
 
-DTYPES = {dtype.name: dtype for dtype in (f32, f64, i32, i64, u8, u32, bool_)}
+DTYPES = {dtype.name: dtype for dtype in (f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_)}
+FLOAT_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_float)
+INTEGER_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_integer)
+NUMBER_DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES)
+ALL_DTYPES = (*NUMBER_DTYPES, bool_)
+DTYPE_WORDS = f"{', '.join(dtype.name for dtype in NUMBER_DTYPES)} and bool"
+"""The names of all dtypes, for messages."""
 _NUMPY: dict[str, np.dtype[Any]] = {
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "i32": np.dtype(np.int32),
-    "i64": np.dtype(np.int64),
-    "u8": np.dtype(np.uint8),
-    "u32": np.dtype(np.uint32),
-    "bool": np.dtype(np.bool_),
+    dtype.name: np.dtype(f"{dtype.kind}{dtype.size}" if not dtype.is_bool else "?") for dtype in DTYPES.values()
 }
 _FROM_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
 

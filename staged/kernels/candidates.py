@@ -13,18 +13,10 @@ from math import gcd, prod
 from staged.ir.loops import ArrayRef, Compute, Load, Loop, Nest, Store, walk
 from staged.ir.machine import Machine
 from staged.ir.nest_items import without_single_iterations
-from staged.ir.products import COLUMN, ROW, SUM, in_chains
-from staged.ir.rewrites import (
-    Divide,
-    Expand,
-    Keep,
-    Pack,
-    Reorder,
-    Rewriting,
-    StripMine,
-    rewritten,
-)
+from staged.ir.products import COLUMN, LONGEST_CHAIN, ROW, SUM, chain_of, in_chains
+from staged.ir.rewrites import Divide, Fuse, Reorder, Rewriting, StripMine, rewritten
 from staged.ir.schedule import Bind, Directive, Level, Schedule, Vectorise, WriteOut
+from staged.ir.storage_rewrites import Expand, Keep, Pack
 from staged.ir.types import DType
 from staged.kernels.schedule import CHUNK_NANOSECONDS, best_width, calls_functions, chunk_of, schedule, vector_lanes
 
@@ -42,13 +34,14 @@ WAIT = 5.5
 """Cycles between two additions to a total. It is four, but eight totals, which would then be enough, take 40 % longer
 than ten.
 """
-LONGEST_CHAIN = 384
-"""Terms that the sum of a tile takes in before it joins what came before: what makes long sums round little."""
 TWO_SIZES = 1.02
 """Tiles with a row less are written out a second time: they must gain that much."""
 LEFT = f"{COLUMN}_tail"
 MULTIPLY_ADD = 0.05
 """Nanoseconds for a multiply-add of a tile, at a modest rate."""
+
+
+CHANNEL = "channel"
 
 
 class Totals(enum.Enum):
@@ -63,8 +56,21 @@ class Totals(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Summation:
+    """The loop of a contraction that keeps its totals, and the loops next to that."""
+
+    loop: str = SUM
+    inside: tuple[str, ...] = ()
+    """Further loops over terms."""
+    row: str = ROW
+    """The loop around it whose iterations share an element of the right operand."""
+    chain: int = 0
+    """The iterations after which a total joins what came before; 0 for all."""
+
+
+@dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """A product in tiles of at most `rows` rows, as equal as possible, and `vectors` vectors, whose totals are in
+    """A contraction in tiles of at most `rows` rows, as equal as possible, and `vectors` vectors, whose totals are in
     registers.
 
     The loops `tile` and `panel` count tiles, `r` and `s` are inside of one. With `by_panels`, all tiles of a panel come
@@ -78,8 +84,8 @@ class RegisterTile:
     by_panels: bool = False
     packs: bool = False
     totals: Totals = Totals.DIRECT
-    in_chains: bool = False
     transposes: bool = False
+    sum: Summation = Summation()
 
     def columns(self, n: int) -> tuple[int, int]:
         """The number of columns in whole panels, and that of the last panel, which begins early enough to be whole
@@ -94,7 +100,7 @@ class RegisterTile:
             return self.transposed(m, n, right)
         found = self.of_rows(m)
         if self.totals is Totals.ROWS:
-            found += [Expand(SUM, ("r", COLUMN)), Reorder((COLUMN, "r"))]
+            found += [Expand(self.sum.loop, ("r", COLUMN)), Reorder((COLUMN, "r"))]
         else:
             found.append(Reorder((COLUMN, "tile", "r") if self.by_panels else ("tile", COLUMN, "r")))
         whole, (head, last) = COLUMN, self.columns(n)
@@ -105,8 +111,8 @@ class RegisterTile:
         tiles = ("panel", "tile", "r", "s") if self.by_panels else ("panel", "r", "s")
         found += [StripMine(whole, self.vectors * self.lanes, "panel", "s"), Reorder(tiles), *self.kept("r", "s")]
         if self.packs:
-            found.append(Pack(right, "tile", (SUM, "s")))
-            found += [Pack(right, "tile", (SUM, LEFT))] if last else []
+            found.append(Pack(right, "tile", (self.sum.loop, "s")))
+            found += [Pack(right, "tile", (self.sum.loop, LEFT))] if last else []
         return tuple(found)
 
     def of_rows(self, m: int) -> list[Rewriting]:
@@ -115,11 +121,11 @@ class RegisterTile:
         large = -(-m // count)
         fewer = count * large - m  # tiles with a row less
         if not fewer:
-            return [StripMine(ROW, large, "tile", "r")]
+            return [StripMine(self.sum.row, large, "tile", "r")]
         return [
-            Divide(ROW, m - fewer * (large - 1)),
-            StripMine(f"{ROW}_head", large, "tile", "r"),
-            StripMine(f"{ROW}_tail", large - 1, "tile", "r"),
+            Divide(self.sum.row, m - fewer * (large - 1)),
+            StripMine(f"{self.sum.row}_head", large, "tile", "r"),
+            StripMine(f"{self.sum.row}_tail", large - 1, "tile", "r"),
         ]
 
     def transposed(self, m: int, n: int, right: ArrayRef) -> tuple[Rewriting, ...]:
@@ -137,9 +143,10 @@ class RegisterTile:
 
     def kept(self, row: str, column: str) -> tuple[Rewriting, ...]:
         """The directives for the totals of a tile."""
-        over = (row, column)
-        expanded = (Expand(SUM, over),) if self.totals is Totals.SPILLED else ()
-        return (*expanded, *((Keep(SUM, over),) * (2 if self.in_chains else 1)))
+        over, loop = (row, column), self.sum.loop
+        expanded = (Expand(loop, over),) if self.totals is Totals.SPILLED else ()
+        inside = (Reorder((*self.sum.inside, *over)),) if self.sum.inside else ()
+        return (*expanded, *((Keep(loop, over),) * (2 if self.sum.chain else 1)), *inside)
 
     def cycles(self, m: int, n: int, k: int, size: int, machine: Machine, stride: int = 0) -> float:
         """An estimate for elements of `size` bytes, with two units for multiply-adds; rows of the left operand are
@@ -158,13 +165,13 @@ class RegisterTile:
         if self.by_panels:
             again = k * (self.vectors * bytes_ + 64 * (not self.packs and n * size % 64 > 0))
         # The many rows of a panel that is not copied together compete for places in the cache.
-        steps, apart = (k, n * size) if self.in_chains and self.by_panels and not self.packs else (0, size)
+        steps, apart = (k, n * size) if self.sum.chain and self.by_panels and not self.packs else (0, size)
 
         def panel(vectors: int) -> float:
             step = max((rows * vectors * operations + broadcasts) / 2, (rows + vectors * (1 + straddling)) * 0.6, WAIT)
             if again > 0.6 * machine.l1 or steps > side_by_side(apart, PAGE, machine.l1):
                 step = max(step, vectors * bytes_ / 28) + vectors * bytes_ / 128
-            if self.in_chains and again > 0.75 * machine.l2:
+            if self.sum.chain and again > 0.75 * machine.l2:
                 step += vectors * bytes_ / 32
             return tiles * (k * step + 12 + rows * vectors)
 
@@ -194,6 +201,9 @@ def most_rows_side_by_side(stride: int, machine: Machine) -> int:
 
 def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
     """The rewritten nest and its schedule, for each way that there is."""
+    if loops_named(nest, CHANNEL):
+        yield from convolutions(nest, machine)
+        return
     columns = loops_named(nest, COLUMN)
     sums, rows = loops_named(nest, SUM), loops_named(nest, ROW)
     if len(columns) != 1 or len(rows) != 1 or len(sums) != 1 or any(s.axis.dim for s in (*columns, *rows, *sums)):
@@ -209,8 +219,10 @@ def candidates(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
         left = next(s for s in walk(nest.body) if isinstance(s, Load) and s.array is nest.inputs[0])
         stride = left.index.stride(rows[0].axis) * size
         long = nest.inputs[0].dtype.is_float and k > LONGEST_CHAIN
+        orders = ((True, True),) if transposes else ((False, False), (True, False), (True, True))
+        sum_ = Summation(chain=chain_of(k) if long else 0)
         tiles = sorted(
-            tiles_of(m, n, lanes, machine, way, long, transposes),
+            tiles_of(m, n, lanes, machine, way, sum_, orders, transposes),
             key=lambda tile: tile.cycles(m, n, k, size, machine, stride),
         )
         yield from (tiled(nest, tile, machine) for tile in tiles)
@@ -246,18 +258,18 @@ def tiles_of(
     n: int,
     lanes: int,
     machine: Machine,
-    totals: Totals = Totals.DIRECT,
-    in_chains: bool = False,
+    totals: Totals,
+    sum_: Summation,
+    orders: Sequence[tuple[bool, bool]],
     transposes: bool = False,
 ) -> Iterator[RegisterTile]:
     """The tiles that fit in registers: one for each total, for each vector of the right operand, for the left one and a
-    product.
+    product. `orders`: whether panels are outermost, and whether each is copied together.
     """
     # A multiply-add of 64 bytes reads the left operand from memory; others have it in a register, and need one more.
     spare = 1 if machine.vector_bytes >= 64 else 2
-    orders = ((False, False),) if totals is Totals.ROWS else ((False, False), (True, False), (True, True))
-    if transposes:
-        orders = ((True, True),)
+    if totals is Totals.ROWS:
+        orders = ((False, False),)
     for vectors in range(1, min(MOST_VECTORS if machine.vector_registers > 16 else 2, n // lanes) + 1):
         most = max(1, (machine.vector_registers - vectors - spare) // vectors)
         counts = {-(-m // rows) for rows in range(max(1, most // 2), most + 1)}
@@ -265,24 +277,129 @@ def tiles_of(
             counts = {count for count in counts if m // count >= LEAST_ROWS_OF_WIDE_TILES}
         for rows in sorted({-(-m // count) for count in counts}):
             for by_panels, packs in orders:
-                yield RegisterTile(rows, vectors, lanes, by_panels, packs, totals, in_chains, transposes)
+                yield RegisterTile(rows, vectors, lanes, by_panels, packs, totals, transposes, sum_)
 
 
-def tiled(nest: Nest, tile: RegisterTile, machine: Machine) -> tuple[Nest, Schedule]:
-    """A product in register tiles."""
-    (rows,), columns = loops_named(nest, ROW), vector_columns(nest)
-    if tile.in_chains:
-        nest = in_chains(nest, LONGEST_CHAIN)
+def tiled(
+    nest: Nest, tile: RegisterTile, machine: Machine, before: tuple[Rewriting, ...] = ()
+) -> tuple[Nest, Schedule]:
+    """A contraction in register tiles, after what makes it one of rows and columns."""
+    work = MULTIPLY_ADD * nest_size(nest)
+    nest = rewritten(nest, before)
+    (rows,), columns = loops_named(nest, tile.sum.row), vector_columns(nest)
+    if tile.sum.chain:
+        nest = in_chains(nest, tile.sum.loop, tile.sum.chain)
     rewrites = tile.rewrites(rows.axis.extent, columns.axis.extent, right_operand(nest))
     lanes, most = lanes_of(columns, machine), vector_lanes(columns, machine)
     made = without_single_iterations(rewritten(nest, rewrites))
     columns_of = ("s", LEFT, "s_after", f"{LEFT}_after", f"{COLUMN}_after")
     loops = [loop for name in columns_of for loop in loops_named(made, name) if loop.axis.extent >= lanes]
     axes = tuple(dict.fromkeys(loop.axis for loop in loops))
-    inside = tuple(dict.fromkeys(loop.axis for name in ("r", "s", LEFT) for loop in loops_named(made, name)))
+    inside = dict.fromkeys(loop.axis for name in ("r", "s", LEFT) for loop in loops_named(made, name))
+    inside |= dict.fromkeys(loop.axis for loop in loops_named(made, "q") if loops_in(loop, "j"))  # copies of windows
     vectors = Vectorise(axes, lanes, frozenset(loops), machine.vector_bytes // most)
-    work = MULTIPLY_ADD * nest_size(nest)
-    return made, on_cores(made, machine, (vectors, WriteOut(inside)), rewrites, work)
+    return made, on_cores(made, machine, (vectors, WriteOut(tuple(inside))), (*before, *rewrites), work)
+
+
+def convolutions(nest: Nest, machine: Machine) -> Iterator[tuple[Nest, Schedule]]:
+    """The rewritten nest of a convolution, or of its gradient of the image, and its schedule, for each way that there
+    is.
+
+    The pixels of some rows of an image are the columns of a product. The pixels that a column of the weight sees are
+    copied together for it, so that those that a row of the weight sees are a part of the copy without gaps.
+    """
+    image = nest.inputs[0]
+    assert isinstance(image, ArrayRef)
+    (sums,) = (s for s in walk(nest.body) if isinstance(s, Loop) and s.reductions)
+    loop, row = sums.axis.name, row_of(sums)
+    windows = Windows.of(nest).rewrites(machine)
+    made = rewritten(nest, windows)
+    (rows,), columns = loops_named(nest, row), vector_columns(made)
+    m, n, lanes = rows.axis.extent, columns.axis.extent, lanes_of(columns, machine)
+    taps = prod(s.axis.extent for s in walk(sums.body) if isinstance(s, Loop))
+    k = sums.axis.extent * taps
+    chain = max(1, chain_of(k) // taps)
+    sum_ = Summation(loop, ("p", "q"), row, chain if chain < sums.axis.extent else 0)
+    way = way_of_totals(made, columns, n % lanes > 0)
+    size = image.dtype.size
+    tiles = sorted(
+        tiles_of(m, n, lanes, machine, way, sum_, ((False, False), (True, False))),
+        # High tiles of one vector, which would be as fast by the estimate, take a tenth longer.
+        key=lambda tile: (tile.vectors == 1, tile.cycles(m, n, k, size, machine, k * size)),
+    )
+    yield from (tiled(nest, tile, machine, windows) for tile in tiles)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows of an image that a convolution, or its gradient of the image, sums up over."""
+
+    pack: Pack
+    """The directive that copies them."""
+    samples: int
+    rows: int
+    """Rows of pixels that the nest makes, and how many there are in one of them."""
+    width: int
+    reach: int
+    """Rows of the image that the last row of windows sees beyond its first."""
+    line: int
+    """Bytes of the windows of a row."""
+    multiply_adds: int
+
+    @staticmethod
+    def of(nest: Nest) -> Windows:
+        """The windows of a nest whose image is its first operand."""
+        image = nest.inputs[0]
+        assert isinstance(image, ArrayRef)
+        (sums,) = (s for s in walk(nest.body) if isinstance(s, Loop) and s.reductions)
+        loop, row = sums.axis.name, row_of(sums)
+        pack = Pack(image, row, (loop, "q", "i+p", "j"))
+        (copied,), (made,), (pixels,), (samples,) = (
+            loops_named(each, name) for each, name in ((pack.apply(nest), "i_p"), (nest, "i"), (nest, "j"), (nest, "n"))
+        )
+        taps = prod(s.axis.extent for s in loops_named(nest, "q"))
+        line = pixels.axis.extent * taps * sums.axis.extent * image.dtype.size
+        reach = copied.axis.extent - made.axis.extent
+        return Windows(pack, samples.axis.extent, made.axis.extent, pixels.axis.extent, reach, line, nest_size(nest))
+
+    def fit(self, rows: int, machine: Machine) -> bool:
+        """Return whether the windows of so many rows stay in the second-level cache."""
+        return (rows + self.reach) * self.line <= machine.l2 // 2
+
+    def rows_together(self, machine: Machine) -> int:
+        """The rows whose windows are copied together: few enough for the second-level cache, and for all threads to
+        have as many blocks of them. 0 if windows would be copied too often.
+        """
+        few = are_few(self.samples, machine) and is_shared(self.multiply_adds, machine)
+        cores = machine.cores if few else 1
+        fitting = (
+            each
+            for each in range(self.rows, 0, -1)
+            if self.rows % each == 0 and self.rows // each % cores == 0 and self.fit(each, machine)
+        )
+        found = next(fitting, 0)
+        return found if found == self.rows or found >= 2 * self.reach else 0
+
+    def rewrites(self, machine: Machine) -> tuple[Rewriting, ...]:
+        """The directives that copy the windows of an image, or of as many of its rows as are worth it, for a product
+        with rows of pixels as columns.
+        """
+        loop, rows = self.pack.axes[0], self.rows_together(machine)
+        found: tuple[Rewriting, ...] = (self.pack, Reorder((loop, "i_p", "q", "j")), Fuse("i", "j", COLUMN))
+        if rows in (0, self.rows):
+            return found
+        outermost = ("block", "n") if are_few(self.samples, machine) else ("n", "block")
+        return StripMine("i", rows, "block", "i"), Reorder((*outermost, "group", self.pack.loop)), *found
+
+
+def row_of(sums: Loop) -> str:
+    """The loop over the rows of the product that a convolution is: the channels that it makes."""
+    return "o" if sums.axis.name == CHANNEL else CHANNEL
+
+
+def are_few(samples: int, machine: Machine) -> bool:
+    """Return whether some threads would have no sample while others have their last one, for long."""
+    return machine.cores > 1 and samples < 4 * machine.cores
 
 
 def in_vectors(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
@@ -318,7 +435,7 @@ def vector_columns(nest: Nest) -> Loop:
     """The loop over the columns of a product, as it is when a transposed right operand of floats has been copied."""
     (column,) = loops_named(nest, COLUMN)
     right = right_operand(nest)
-    load = next(s for s in walk(column.body) if isinstance(s, Load) and s.array is right)
+    load = next(s for s in walk(column.body) if isinstance(s, Load) and s.index.stride(column.axis))
     if load.index.stride(column.axis) == 1 or not right.dtype.is_float:
         return column
     return loops_named(Pack(right, ROW, (SUM, COLUMN)).apply(nest), COLUMN)[-1]
@@ -369,3 +486,8 @@ def nest_size(nest: Nest) -> int:
 def loops_named(nest: Nest, name: str) -> list[Loop]:
     """The loops of a nest over axes of a name."""
     return [s for s in walk(nest.body) if isinstance(s, Loop) and s.axis.name == name]
+
+
+def loops_in(loop: Loop, name: str) -> bool:
+    """Return whether all that a loop does is another one of that name."""
+    return len(loop.body) == 1 and isinstance(loop.body[0], Loop) and loop.body[0].axis.name == name

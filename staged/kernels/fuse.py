@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from staged.errors import UnsupportedError
+from staged.errors import UnsupportedError, located
 from staged.ir.cascade import cascade_sums
 from staged.ir.declaration import prims
 from staged.ir.loops import Local, Nest, dims_in
@@ -190,7 +190,8 @@ class _BlockFuser:
         body = clone.block(ops, results)
         types = [value.type for value in results]
         draft = Op(KERNEL, list(clone.params), types, attrs={"name": _name(ops, results)}, blocks=[body])
-        nest = tile_transposes(lower(draft))
+        with located(ops[0].where):  # parameters of the block have no position
+            nest = tile_transposes(lower(draft))
         counts = {dim: clone.param(self.sizes[dim]) for dim in dims_in(nest.body)}
         if counts:
             # The sizes that its loops ask for are further inputs of the kernel.

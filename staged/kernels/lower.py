@@ -42,9 +42,8 @@ from staged.kernels.evaluation import Evaluation
 from staged.kernels.indices import same_index
 from staged.kernels.kinds import extents, is_inlined
 from staged.kernels.lower_alone import has_own_kernel, lower_alone
+from staged.kernels.scans import COLUMN_TILE
 
-COLUMN_TILE = 2048
-"""Columns whose running totals stay in the first-level cache while all rows pass by."""
 SAVED_ROW_BYTES = 256 << 10
 """Rows up to this size keep an expensive value between passes; longer ones recompute it."""
 SHORT_REDUCTION = 8

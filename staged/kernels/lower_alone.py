@@ -1,25 +1,23 @@
-"""Loop nests of the ops that are a kernel each: joining, scattering, updating, pooling, shuffling."""
+"""Loop nests of the ops that are a kernel each: joining, scattering, updating, pooling, shuffling, scanning,
+sorting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import inf, prod
 
 from staged.errors import UnsupportedError
 from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
-    ArrayRef,
     Axis,
     Bound,
     CallSupport,
     CheckIndex,
     Compute,
     Constant,
-    Copy,
     Guarded,
-    Load,
     LoadPair,
     Local,
     Loop,
@@ -30,81 +28,13 @@ from staged.ir.loops import (
     Statement,
     Store,
     StorePair,
-    collapse,
-    forwards,
-    map_indices,
 )
-from staged.ir.nodes import Block, Op, Value
+from staged.ir.nodes import Block, Op
 from staged.ir.types import bool_, i32, i64, row_major
-from staged.kernels.kinds import array_of, dim_of, extents, is_scalar, shape_of
-
-
-class _Parts:
-    """Arrays and numbers of one op's kernel, and the statements that use them."""
-
-    def __init__(self, body: Block, op: Op) -> None:
-        self.op = op
-        self.inputs: list[ArrayRef | Local] = []
-        self.number = {param: number for number, param in enumerate(body.params)}
-        for number, param in enumerate(body.params):
-            hint, dtype = param.hint or f"input_{number}", param.tensor.dtype
-            self.inputs.append(Local(hint, dtype) if is_scalar(param) else array_of(hint, param, "input"))
-        self.outputs = [array_of(v.hint or op.name, v, "output") for v in body.end.operands]
-        self.shapes = [extents(operand) for operand in op.operands]
-        self.symbolic = [shape_of(operand) for operand in op.operands]
-        self.result_numbers = [value.index for value in body.end.operands]
-        """The results of the op that the kernel computes: a pool whose positions are unused computes values alone."""
-
-    def begin(self) -> tuple[Copy, tuple[tuple[int, int], ...]]:
-        """(what fills the result at first, the pairs that may share a buffer) of an op that changes its first operand.
-
-        Exact: in place only where that array is no other operand too, which would be read after it was changed.
-        """
-        changed = self.op.operands[0]
-        if changed in self.number:
-            shared = changed in self.op.operands[1:]
-            return Copy(self.outputs[0], self.array(0)), () if shared else ((0, self.number[changed]),)
-        return Copy(self.outputs[0], None), ()
-
-    def array(self, number: int) -> ArrayRef:
-        """The array behind operand `number` of the op (one array may be several operands)."""
-        array = self.inputs[self.number[self.op.operands[number]]]
-        assert isinstance(array, ArrayRef)
-        return array
-
-    def scalar(self, number: int) -> Local:
-        local = self.inputs[self.number[self.op.operands[number]]]
-        assert isinstance(local, Local)
-        return local
-
-    def element(self, value: Value) -> Operand:
-        """A number that the kernel takes, or the zero that it has made the array of that it changes."""
-        if value in self.number:
-            held = self.inputs[self.number[value]]
-            assert isinstance(held, Local)
-            return held
-        made = value.made_by(prims.CONSTANT)
-        assert made is not None, "a number without a value"
-        return Constant(made.attrs["value"], value.tensor.dtype)
-
-    def nest(
-        self, name: str, body: Sequence[Statement], parallel: bool, in_place: tuple[tuple[int, int], ...] = ()
-    ) -> Nest:
-        statements = collapse(forwards(tuple(body)))
-        items = 1
-        if parallel and len(statements) == 1 and isinstance(statements[0], Loop):
-            items = statements[0].axis.extent
-        return Nest(name, tuple(self.inputs), tuple(self.outputs), (), statements, items, in_place)
-
-    def load(self, array: ArrayRef, index: Affine) -> tuple[Local, Load]:
-        target = Local(array.name, array.dtype)
-        return target, Load(target, array, index)
-
-    def add_to(self, array: ArrayRef, index: Affine, value: Operand) -> list[Statement]:
-        """array[index] += value"""
-        before, load = self.load(array, index)
-        after = Local("sum", array.dtype)
-        return [load, Compute(after, "add", (before, value), {}), Store(array, index, after)]
+from staged.kernels.kinds import dim_of, extents
+from staged.kernels.parts import Parts, loops, without
+from staged.kernels.scans import recurrence, running_place, running_total
+from staged.kernels.sorting import sorting
 
 
 def has_own_kernel(op: Op) -> bool:
@@ -122,18 +52,10 @@ def lower_alone(name: str, body: Block) -> Nest:
             where=op.where,
             hint="write the elements into an array of a fixed size first: `x = st.zeros(...); x[:n] = part`",
         )
-    return _LOWER[op.name](name, _Parts(body, op))
+    return _LOWER[op.name](name, Parts(body, op))
 
 
-def loops(axes: Sequence[Axis], body: Sequence[Statement]) -> list[Statement]:
-    """`body` inside loops over `axes`; axes of one iteration need none but keep their index 0."""
-    out = list(body)
-    for axis in reversed(axes):
-        out = [Loop(axis, tuple(out))]
-    return out
-
-
-def _concat(name: str, p: _Parts) -> Nest:
+def _concat(name: str, p: Parts) -> Nest:
     axis = p.op.attrs["axis"]
     shape = extents(p.op.results[0])
     rows, width = prod(shape[:axis]), prod(shape[axis:])
@@ -148,14 +70,10 @@ def _concat(name: str, p: _Parts) -> Nest:
         target = Affine.of(outer, width) + Affine.of(inner) + offset
         pieces.append(Loop(inner, (load, Store(p.outputs[0], target, value))))
         offset += width_here
-    return p.nest(name, loops([outer], pieces) if rows > 1 else _without(pieces, outer), rows > 1)
+    return p.nest(name, loops([outer], pieces) if rows > 1 else without(pieces, outer), rows > 1)
 
 
-def _without(body: Sequence[Statement], axis: Axis) -> list[Statement]:
-    return list(map_indices(tuple(body), lambda i: Affine(tuple(t for t in i.terms if t[0] is not axis), i.offset)))
-
-
-def _dynamic_update(name: str, p: _Parts) -> Nest:
+def _dynamic_update(name: str, p: Parts) -> Nest:
     whole, part = p.shapes[0], p.shapes[1]
     out = p.outputs[0]
     axes = [Axis.over(letter, extent) for letter, extent in zip("ijklmnopqrs", p.symbolic[1], strict=False)]
@@ -176,7 +94,7 @@ def _dynamic_update(name: str, p: _Parts) -> Nest:
     return p.nest(name, [first, *loops(axes, [load, Store(out, target, value)])], False, in_place)
 
 
-def _scatter(name: str, p: _Parts) -> Nest:
+def _scatter(name: str, p: Parts) -> Nest:
     """Writing rows, or adding to them: the array, then row by row where the indices say.
 
     Exact: updates in the order of their places, so that of equal places the last stands and sums have one order;
@@ -201,7 +119,7 @@ def _scatter(name: str, p: _Parts) -> Nest:
     return p.nest(name, body, False, in_place)
 
 
-def _scatter_add_along(name: str, p: _Parts) -> Nest:
+def _scatter_add_along(name: str, p: Parts) -> Nest:
     axis = p.op.attrs["axis"]
     shape, indices = p.shapes[0], p.shapes[1]
     axes = [Axis.over(letter, extent) for letter, extent in zip("ijklmnopqrs", p.symbolic[1], strict=False)]
@@ -225,7 +143,7 @@ def _scatter_add_along(name: str, p: _Parts) -> Nest:
 class _Window:
     """Loops and indices of pooling: planes, positions in the result, positions in the window."""
 
-    def __init__(self, p: _Parts, inner: Sequence[int], outer: Sequence[int]) -> None:
+    def __init__(self, p: Parts, inner: Sequence[int], outer: Sequence[int]) -> None:
         attrs = p.op.attrs
         (self.kh, self.kw), (sh, sw), (ph, pw) = attrs["kernel"], attrs["stride"], attrs["padding"]
         n, c, self.height, self.width = inner
@@ -255,13 +173,13 @@ class _Window:
         return loops([self.plane, self.y, self.x], body)
 
 
-def _is_pairs(p: _Parts) -> bool:
+def _is_pairs(p: Parts) -> bool:
     """Windows of 2 x 2 side by side, nothing padded: neighbours come in pairs."""
     attrs = p.op.attrs
     return bool(attrs["kernel"] == attrs["stride"] == (2, 2) and attrs["padding"] == (0, 0))
 
 
-def _max_pool_pairs(name: str, p: _Parts, w: _Window) -> Nest:
+def _max_pool_pairs(name: str, p: Parts, w: _Window) -> Nest:
     """The largest of four, and its place, by three comparisons: the first of ties, the first NaN."""
     source = p.array(0)
     start = Affine.of(w.plane, w.height * w.width) + Affine.of(w.y, 2 * w.width) + Affine.of(w.x, 2)
@@ -312,7 +230,7 @@ def larger(body: list[Statement], x: Local, best: Operand) -> Local:
     return both
 
 
-def _max_pool_pairs_backward(name: str, p: _Parts) -> Nest:
+def _max_pool_pairs_backward(name: str, p: Parts) -> Nest:
     """Every element of the input is in at most one window: its cotangent there, or 0."""
     shape = p.op.attrs["input_shape"]
     w = _Window(p, shape, p.shapes[0])
@@ -339,7 +257,7 @@ def _max_pool_pairs_backward(name: str, p: _Parts) -> Nest:
     return p.nest(name, loops([w.plane], [*body, *loops([w.y, w.x], inner)]), True)
 
 
-def _max_pool2d(name: str, p: _Parts) -> Nest:
+def _max_pool2d(name: str, p: Parts) -> Nest:
     if _is_pairs(p):
         return _max_pool_pairs(name, p, _Window(p, p.shapes[0], extents(p.op.results[0])))
     w = _Window(p, p.shapes[0], extents(p.op.results[0]))
@@ -358,7 +276,7 @@ def _max_pool2d(name: str, p: _Parts) -> Nest:
     return p.nest(name, w.over_planes(body), True)
 
 
-def _max_pool2d_backward(name: str, p: _Parts) -> Nest:
+def _max_pool2d_backward(name: str, p: Parts) -> Nest:
     if _is_pairs(p):
         return _max_pool_pairs_backward(name, p)
     shape, outer = p.op.attrs["input_shape"], p.shapes[0]
@@ -377,7 +295,7 @@ def _max_pool2d_backward(name: str, p: _Parts) -> Nest:
     return p.nest(name, loops([plane], [Loop(element, (zero,)), Loop(window, tuple(inner))]), True)
 
 
-def _avg_pool2d(name: str, p: _Parts) -> Nest:
+def _avg_pool2d(name: str, p: Parts) -> Nest:
     w = _Window(p, p.shapes[0], extents(p.op.results[0]))
     dtype = p.outputs[0].dtype
     total = Reduction(Local("total", dtype), "sum")
@@ -392,7 +310,7 @@ def _avg_pool2d(name: str, p: _Parts) -> Nest:
     return p.nest(name, w.over_planes(body), True)
 
 
-def _avg_pool2d_backward(name: str, p: _Parts) -> Nest:
+def _avg_pool2d_backward(name: str, p: Parts) -> Nest:
     shape = p.op.attrs["input_shape"]
     w = _Window(p, shape, p.shapes[0])
     out = p.outputs[0]
@@ -406,13 +324,13 @@ def _avg_pool2d_backward(name: str, p: _Parts) -> Nest:
     return p.nest(name, loops([w.plane], [Loop(element, (zero,)), *inner]), True)
 
 
-def _permutation(name: str, p: _Parts) -> Nest:
+def _permutation(name: str, p: Parts) -> Nest:
     key = tuple(p.scalar(number) for number in range(3))
     call = CallSupport("st_permutation", "st_permutation", (p.outputs[0], Constant(p.op.attrs["n"], i64), *key))
     return p.nest(name, [call], False)
 
 
-_LOWER: dict[str, Callable[[str, _Parts], Nest]] = {
+_LOWER: dict[str, Callable[[str, Parts], Nest]] = {
     "concat": _concat,
     "dynamic_update": _dynamic_update,
     "scatter": _scatter,
@@ -423,5 +341,12 @@ _LOWER: dict[str, Callable[[str, _Parts], Nest]] = {
     "avg_pool2d": _avg_pool2d,
     "avg_pool2d_backward": _avg_pool2d_backward,
     "permutation": _permutation,
+    "sort": sorting,
+    "cumsum": running_total("add", 0.0),
+    "cumprod": running_total("multiply", 1.0),
+    "logcumsumexp": running_total("logaddexp", -inf),
+    "linear_recurrence": recurrence,
+    "cumargmax": running_place("less", "max"),
+    "cumargmin": running_place("greater", "min"),
 }
 """Ops that are a kernel by themselves: how each becomes a nest."""

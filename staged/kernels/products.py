@@ -5,6 +5,10 @@
 | of integers, an empty or a tiny one, any contraction without vectors | as a nest |
 | of floats whose columns fill vectors | as a nest in register tiles |
 | any other one of floats: few rows, long sums, two transposed operands | as a function of the back end's |
+
+A convolution without strides and with more than a few channels in each group runs as a nest in register tiles, its
+gradient of the image, too, where that is about as large as y, any other convolution and all gradients of weights as a
+function of the back end's.
 """
 
 from __future__ import annotations
@@ -13,17 +17,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from staged.ir.convolutions import convolution_nest
+from staged.ir.convolutions import convolution_nest, convolution_of
 from staged.ir.declaration import prims
 from staged.ir.loops import Compute, Load, Loop, Nest, PositionOf, Store, walk
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Op, Value
-from staged.ir.products import COLUMN, ROW, SUM, product_nest
+from staged.ir.products import COLUMN, LONGEST_CHAIN, ROW, SUM, product_nest
 from staged.ir.schedule import Schedule
 from staged.ir.types import CPU, Dim, DType
 from staged.kernels.candidates import (
-    LONGEST_CHAIN,
+    CHANNEL,
     PAGE,
+    Windows,
     candidates,
     in_vectors,
     is_long,
@@ -46,6 +51,12 @@ LONGEST_SUM = 2048
 """Terms of a sum whose operands are in the caches while tiles read them again."""
 LONGEST_ROW = 512
 """Columns of rows that go to the epilogue through memory."""
+LEAST_CHANNELS = (5, 8)
+"""Channels of a group of a convolution's y, and of a gradient of the image, from which on they are done in tiles."""
+MOST_PADDING = 1.03
+"""Pixels of an image for each pixel of y up to which the gradient of the image is done in tiles."""
+MOST_WASTE = 1.04
+"""Lanes of the vectors of a block of rows for each of its pixels."""
 LEAST_ROWS_OF_A_NEST = 5
 """Rows from which on a product of floats is done in register tiles, a few more where the right operand is large: fewer
 use each element so little that reading that in order is all that counts.
@@ -56,8 +67,11 @@ def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     """Return whether a contraction of the host runs as a nest of loops, and not as a function of the back end's."""
     if root.device != CPU:
         return False
-    if root.declared is not prims.MATMUL or machine.is_iso_c:
-        return machine.is_iso_c
+    if machine.is_iso_c:
+        return True
+    if root.declared is not prims.MATMUL:
+        is_image = root.declared in (prims.CONV2D, prims.CONV2D_BACKWARD_INPUT)
+        return is_image and is_tiled_convolution(root, epilogue, machine)
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
     _, m, n = matrix_shape(root)
     return not root.operands[0].tensor.dtype.is_float or m * n * k <= TINY or is_tiled(root, epilogue, machine)
@@ -95,6 +109,30 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     else:
         whole = n % lanes == 0 or n <= LONGEST_ROW and not calls_functions_in(epilogue)
     return whole and is_elementwise(epilogue, lanes, machine)
+
+
+def is_tiled_convolution(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
+    """Return whether a convolution, or its gradient of the image, runs in register tiles of channels and pixels.
+
+    Exact: a sum takes in its terms in the order in which the back end's function does, and rounds as often.
+    """
+    conv, dtype = convolution_of(root), root.operands[0].tensor.dtype
+    is_gradient = root.declared is prims.CONV2D_BACKWARD_INPUT
+    y = conv.out(0), conv.out(1)
+    channels, made = (conv.oc, conv.c) if is_gradient else (conv.c, conv.oc)
+    lanes = machine.lanes(dtype.size)
+    if not dtype.is_float or conv.stride != (1, 1) or machine.vector_bytes < 32:
+        return False
+    if made // conv.groups < LEAST_CHANNELS[is_gradient] or 0 in (conv.n, channels, *conv.taps, *y):
+        return False  # tiles of so few rows wait for their totals
+    windows = Windows.of(convolution_nest(root))
+    rows, pixels = windows.rows_together(machine), windows.rows * windows.width
+    if is_gradient and (pixels > MOST_PADDING * prod(y) or not windows.fit(windows.rows, machine)):
+        return False  # the function sums up what each pixel of y gives to x
+    block = rows * windows.width
+    if block < lanes or rows < windows.rows and -(-block // lanes) * lanes > MOST_WASTE * block:
+        return False  # the function has blocks of two sizes
+    return epilogue is None or is_elementwise(epilogue, lanes, machine)
 
 
 def are_columns_worth_it(m: int, n: int, k: int, lanes: int, machine: Machine) -> bool:
@@ -172,6 +210,8 @@ def product_kernel(
 
 def scheduled_product(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
     """The nest and how it runs: small products as they are, others in the way that is guessed to be the best."""
+    if loops_named(nest, CHANNEL) and not machine.is_iso_c:
+        return next(candidates(nest, machine))
     if not loops_named(nest, COLUMN):
         return nest, schedule(nest, machine)
     sizes = [loop.axis.extent for name in (ROW, COLUMN, SUM) for loop in loops_named(nest, name)]
@@ -182,14 +222,20 @@ def scheduled_product(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:
 
 
 def tiles_of(root: Op, nest: Nest) -> str:
-    """The sizes of a product and of its largest tiles, for readers; nothing if it has no tiles.
+    """The sizes of a contraction and of its largest tiles, for readers; nothing if it has no tiles.
 
     (64, 10) @ (10, 128), f32; tiles of 13 x 32 sums in registers
     """
     sizes = [max((loop.axis.extent for loop in loops_named(nest, name)), default=0) for name in ("r", "s")]
     if not all(sizes):
         return ""
+    tiles = f"{nest.inputs[0].dtype}; tiles of {sizes[0]} x {sizes[1]} sums in registers"
+    if root.declared is not prims.MATMUL:
+        conv = convolution_of(root)
+        first, last = ("x", "y") if root.declared is prims.CONV2D else ("d_y", "d_x")
+        shapes = {"x": conv.x_shape, "y": conv.y_shape, "d_y": conv.y_shape, "d_x": conv.x_shape}
+        return f"{first} {shapes[first]}, weight {conv.weight_shape}, {last} {shapes[last]}, {tiles}"
     batch, m, n = matrix_shape(root)
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
     many = f"{batch} times " if batch > 1 else ""
-    return f"{many}({m}, {k}) @ ({k}, {n}), {nest.inputs[0].dtype}; tiles of {sizes[0]} x {sizes[1]} sums in registers"
+    return f"{many}({m}, {k}) @ ({k}, {n}), {tiles}"

@@ -177,9 +177,8 @@ def has_vector_form(op: str, result: DType, operands: tuple[Operand, ...]) -> bo
     if form != "any":
         return form == "floats" and dtype.is_float
     if op == "cast":
-        return not (dtype.is_float and result.name in ("u8", "u32"))
-    if dtype.name in ("u8",) and op not in ("select",):
-        return op in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+        # What lies out of range becomes what the scalar function gives: vectors do so for i32 and i64 alone.
+        return not (dtype.is_float and result.is_integer) or result.kind == "i" and result.size >= 4
     return True
 
 
@@ -214,6 +213,8 @@ def nanoseconds(body: tuple[Statement, ...], lanes: int) -> float:
                 total += array.dtype.size / 8
             case Compute():
                 total += (6.0 if s.declared.expensive else 0.5) * 4 / (lanes + 3)
+            case CallSupport():
+                total += s.nanoseconds
             case _:
                 total += 1.0 / lanes
     return total

@@ -8,6 +8,7 @@ from typing import Any
 
 import staged as st
 from staged.nn.module import Module, check_module
+from staged.nn.parameters import Parameter
 
 
 class _Numbered(Module):
@@ -122,6 +123,102 @@ class ModuleDict(Module):
 
     def __len__(self) -> int:
         return len(self._submodules())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+
+class _Parameters(Module):
+    """Base of containers of parameters: what is trained has an attribute, and so a name."""
+
+    def _entered(self, name: str, value: Any) -> None:
+        held = value if isinstance(value, st.Variable) else Parameter(value)
+        if name not in self.__dict__ and hasattr(type(self), name):
+            raise st.ArgumentError(
+                f"{type(self).__name__} has a method `{name}`: give the parameter another name", where=st.here()
+            )
+        setattr(self, name, held)
+
+    def _held(self) -> list[tuple[str, Any]]:
+        return [(name, value) for name, value, _ in self._own()]
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """One row for each parameter, in few words."""
+        return [
+            (
+                f"({name})",
+                f"{type(value).__name__} containing: [{value.dtype} of size {'x'.join(map(str, value.shape))}]",
+            )
+            for name, value in self._held()
+        ]
+
+    def __len__(self) -> int:
+        return len(self._held())
+
+
+class ParameterList(_Parameters):
+    """Parameters in a list: `self.scales[1]`; they are named `0`, `1`, .. as in torch. Arrays become parameters."""
+
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
+        self.extend(values or ())
+
+    def append(self, value: Any) -> Any:
+        """Put a parameter at the end."""
+        self._entered(str(len(self)), value)
+        return self
+
+    def extend(self, values: Iterable[Any]) -> Any:
+        """Put parameters at the end."""
+        for value in values:
+            self.append(value)
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([value for _, value in self._held()])
+
+    def __getitem__(self, index: Any) -> Any:
+        return [value for _, value in self._held()][index]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self._entered(self._held()[index][0], value)
+
+
+class ParameterDict(_Parameters):
+    """Parameters by name: `self.scales["low"]`, or `self.scales.low`. Arrays become parameters."""
+
+    def __init__(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+        self.update(parameters or {})
+
+    def update(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Enter parameters from a dict or from (name, parameter) pairs."""
+        for name, value in parameters.items() if isinstance(parameters, Mapping) else parameters:
+            self[name] = value
+
+    def keys(self) -> list[str]:
+        """The names."""
+        return [name for name, _ in self._held()]
+
+    def values(self) -> list[Any]:
+        """The parameters."""
+        return [value for _, value in self._held()]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """(name, parameter)."""
+        return self._held()
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self._held())[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._entered(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self.keys():
+            raise KeyError(name)
+        delattr(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.keys()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())

@@ -176,3 +176,96 @@ class ConvTranspose2d(_Convolution):
             self.groups,
             self.dilation,
         )
+
+
+class Conv3d(_Convolution):
+    """3-D cross-correlation over (batch, channels, depth, height, width).
+
+    Shapes: x (N, in_channels, D, H, W); weight (out_channels, in_channels / groups, kD, kH, kW); bias (out_channels,).
+    """
+
+    axes = 3
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int, int],
+        stride: int | tuple[int, int, int] = 1,
+        padding: int | tuple[int, int, int] | str = 0,
+        dilation: int | tuple[int, int, int] = 1,
+        groups: int = 1,
+        bias: bool = True,
+        *,
+        dtype: Any = st.f32,
+    ) -> None:
+        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        fan_in = in_channels // groups * math.prod(self.kernel_size)
+        self.weight = uniform((out_channels, in_channels // groups, *self.kernel_size), fan_in, dtype)
+        self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
+
+    def forward(self, x: Any) -> Any:
+        """Convolve `x` with the weight and add the bias of each output channel."""
+        check_dtype("Conv3d", x, self.weight)
+        bias = None if self.bias is None else self.bias.value
+        return st.conv3d(x, self.weight.value, bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class _Transposed(_Convolution):
+    """Base of transposed convolutions of lines and volumes."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        output_padding: int | tuple[int, ...] = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: int | tuple[int, ...] = 1,
+        *,
+        dtype: Any = st.f32,
+    ) -> None:
+        layer = type(self).__name__
+        check_sizes(layer, 0, padding=padding, output_padding=output_padding)
+        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        self.output_padding = self.per_axis(output_padding)
+        # torch counts the fan-in of the transposed weight: its axis 1.
+        fan_in = out_channels // groups * math.prod(self.kernel_size)
+        self.weight = uniform((in_channels, out_channels // groups, *self.kernel_size), fan_in, dtype)
+        self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
+
+    def arguments(self, x: Any) -> tuple[Any, ...]:
+        """The arguments of the function, of an input of the weights' dtype."""
+        check_dtype(type(self).__name__, x, self.weight)
+        bias = None if self.bias is None else self.bias.value
+        sizes = self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        return x, self.weight.value, bias, *sizes
+
+
+class ConvTranspose1d(_Transposed):
+    """The transpose of `Conv1d`, which spreads each element of (N, C, L) by the kernel.
+
+    Shapes: x (N, in_channels, L); weight (in_channels, out_channels / groups, K); bias (out_channels,).
+    """
+
+    axes = 1
+
+    def forward(self, x: Any) -> Any:
+        """Spread `x` by the weight and add the bias of each output channel."""
+        return st.conv_transpose1d(*self.arguments(x))
+
+
+class ConvTranspose3d(_Transposed):
+    """The transpose of `Conv3d`, which spreads each element of (N, C, D, H, W) by the kernel.
+
+    Shapes: x (N, in_channels, D, H, W); weight (in_channels, out_channels / groups, kD, kH, kW); bias (out_channels,).
+    """
+
+    axes = 3
+
+    def forward(self, x: Any) -> Any:
+        """Spread `x` by the weight and add the bias of each output channel."""
+        return st.conv_transpose3d(*self.arguments(x))

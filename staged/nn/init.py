@@ -87,6 +87,53 @@ def kaiming_normal_(tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearit
     return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity))
 
 
+def dirac_(tensor: Any, groups: int = 1) -> Any:
+    """Fill a convolution's weight so that it keeps its input: 1 at the middle tap from a channel to itself."""
+    shape = tensor.shape
+    if len(shape) not in (3, 4, 5):
+        raise st.ShapeError(f"dirac_ takes the weight of a convolution, of 3 to 5 axes, got {shape}", where=st.here())
+    if groups < 1 or shape[0] % groups:
+        raise st.ShapeError(f"dirac_: {shape[0]} output channels do not divide into {groups} groups", where=st.here())
+    rows = st.arange(shape[0])
+    per_group = max(shape[0] // groups, 1)
+    hit = (rows % per_group)[:, None] == st.arange(shape[1])
+    for extent in shape[2:]:
+        hit = hit[..., None] & (st.arange(extent) == extent // 2)
+    return _write(tensor, st.astype(hit, tensor.dtype))
+
+
+def orthogonal_(tensor: Any, gain: float = 1) -> Any:
+    """Fill a matrix (of the first axis and all others) with orthonormal rows or columns times `gain`.
+
+    Source: Saxe, McClelland and Ganguli, Exact solutions to the nonlinear dynamics of learning, 2013.
+    """
+    shape = tensor.shape
+    if len(shape) < 2:
+        raise st.ShapeError(f"orthogonal_ takes a weight of at least 2 axes, got {shape}", where=st.here())
+    rows, columns = shape[0], math.prod(shape[1:])
+    if not rows * columns:
+        return tensor
+    drawn = st.random.normal((max(rows, columns), min(rows, columns)), dtype=tensor.dtype)
+    q, r = st.linalg.qr(drawn)
+    # The sign of R's diagonal makes the distribution uniform.
+    q = q * st.where(st.diagonal(r) < 0, -1.0, 1.0)
+    return _write(tensor, gain * st.reshape(q if rows >= columns else st.matrix_transpose(q), shape))
+
+
+def sparse_(tensor: Any, sparsity: float, std: float = 0.01) -> Any:
+    """Draw a matrix from N(0, std^2), and set the share `sparsity` of each column to 0. Source: Martens, 2010."""
+    if len(tensor.shape) != 2:
+        raise st.ShapeError(f"sparse_ takes a matrix, got {tensor.shape}", where=st.here())
+    if not 0 <= sparsity <= 1:
+        raise st.ArgumentError(f"sparse_: a share is between 0 and 1, got {sparsity}", where=st.here())
+    rows, columns = tensor.shape
+    zeros = math.ceil(sparsity * rows)
+    orders = [st.random.permutation(rows) for _ in range(columns)]
+    kept = st.stack(orders, 1) >= zeros if columns else st.zeros((rows, 0), dtype=st.bool_)
+    drawn = st.random.normal((rows, columns), std=std, dtype=tensor.dtype)
+    return _write(tensor, st.where(kept, drawn, 0.0))
+
+
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor that keeps the variance of a layer's output constant through `nonlinearity`; `param` is the negative
     slope of `leaky_relu`.

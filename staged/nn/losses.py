@@ -9,7 +9,7 @@ from staged.nn.module import Module
 from staged.nn.parameters import check_option, check_probability
 
 
-class _Loss(Module):
+class Loss(Module):
     """Base of all losses: `reduction` is "mean", "sum" or "none".
 
     Arguments that torch has at other positions, behind deprecated ones of its own, are keyword-only.
@@ -22,7 +22,7 @@ class _Loss(Module):
         self.reduction = reduction
 
 
-class _ClassLoss(_Loss):
+class _ClassLoss(Loss):
     """Base of losses on labels: `weight` has a factor for each class, and rows labelled `ignore_index` do not count.
 
     torch ignores -100 by default; here nothing is ignored by default, and a negative label is an error.
@@ -77,7 +77,7 @@ class NLLLoss(_ClassLoss):
         return st.nll_loss(log_probs, labels, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
-class MSELoss(_Loss):
+class MSELoss(Loss):
     """Mean of the squared differences."""
 
     def forward(self, prediction: Any, target: Any) -> Any:
@@ -85,7 +85,7 @@ class MSELoss(_Loss):
         return st.mse_loss(prediction, target, reduction=self.reduction)
 
 
-class L1Loss(_Loss):
+class L1Loss(Loss):
     """Mean of the absolute differences."""
 
     def forward(self, prediction: Any, target: Any) -> Any:
@@ -93,7 +93,7 @@ class L1Loss(_Loss):
         return st.l1_loss(prediction, target, reduction=self.reduction)
 
 
-class HuberLoss(_Loss):
+class HuberLoss(Loss):
     """Half the squared differences up to `delta`, linear beyond."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
@@ -105,7 +105,7 @@ class HuberLoss(_Loss):
         return st.huber_loss(prediction, target, reduction=self.reduction, delta=self.delta)
 
 
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(Loss):
     """`HuberLoss` divided by `beta`."""
 
     def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
@@ -117,7 +117,7 @@ class SmoothL1Loss(_Loss):
         return st.smooth_l1_loss(prediction, target, reduction=self.reduction, beta=self.beta)
 
 
-class BCEWithLogitsLoss(_Loss):
+class BCEWithLogitsLoss(Loss):
     """Negative log-likelihood of targets in [0, 1] under sigmoid(logits)."""
 
     def forward(self, logits: Any, target: Any) -> Any:
@@ -125,7 +125,7 @@ class BCEWithLogitsLoss(_Loss):
         return st.binary_cross_entropy_with_logits(logits, target, reduction=self.reduction)
 
 
-class BCELoss(_Loss):
+class BCELoss(Loss):
     """Negative log-likelihood of targets in [0, 1] under probabilities."""
 
     def forward(self, probabilities: Any, target: Any) -> Any:
@@ -133,7 +133,7 @@ class BCELoss(_Loss):
         return st.binary_cross_entropy(probabilities, target, reduction=self.reduction)
 
 
-class KLDivLoss(_Loss):
+class KLDivLoss(Loss):
     """The Kullback-Leibler divergence of targets from log-probabilities; "batchmean" divides by the first axis."""
 
     reductions = ("mean", "sum", "none", "batchmean")
@@ -147,7 +147,7 @@ class KLDivLoss(_Loss):
         return st.kl_div(log_probs, target, reduction=self.reduction, log_target=self.log_target)
 
 
-class CTCLoss(_Loss):
+class CTCLoss(Loss):
     """Minus the log-likelihood of label sequences under all their alignments. Source: Graves et al., 2006."""
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:

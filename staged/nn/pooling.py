@@ -37,8 +37,15 @@ class _MaxPool(_Pool):
         padding: int | tuple[int, ...] = 0,
         *,
         ceil_mode: bool = False,
+        return_indices: bool = False,
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode)
+        self.return_indices = return_indices
+
+    @property
+    def options(self) -> dict[str, bool]:
+        """The keywords of the function."""
+        return {"ceil_mode": self.ceil_mode, "return_indices": self.return_indices}
 
     def extra_repr(self) -> str:
         """The constructor's arguments, as `repr` shows them."""
@@ -51,7 +58,7 @@ class MaxPool2d(_MaxPool):
 
     def forward(self, x: Any) -> Any:
         """(N, C, H, W) to (N, C, windows along H, windows along W)."""
-        return st.max_pool2d(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
+        return st.max_pool2d(x, self.kernel_size, self.stride, self.padding, **self.options)
 
 
 class MaxPool1d(_MaxPool):
@@ -59,7 +66,15 @@ class MaxPool1d(_MaxPool):
 
     def forward(self, x: Any) -> Any:
         """(N, C, L) to (N, C, windows along L)."""
-        return st.max_pool1d(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
+        return st.max_pool1d(x, self.kernel_size, self.stride, self.padding, **self.options)
+
+
+class MaxPool3d(_MaxPool):
+    """The maximum of each window of (N, C, D, H, W); the first of equal maxima receives the gradient."""
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, D, H, W) to (N, C, windows along each axis)."""
+        return st.max_pool3d(x, self.kernel_size, self.stride, self.padding, **self.options)
 
 
 class _AvgPool(_Pool):
@@ -100,8 +115,20 @@ class AvgPool1d(_AvgPool):
         return st.avg_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
+class AvgPool3d(_AvgPool):
+    """The mean of each window of (N, C, D, H, W)."""
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, as `repr` shows them."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, D, H, W) to (N, C, windows along each axis)."""
+        return st.avg_pool3d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+
 class _Adaptive(Module):
-    def __init__(self, output_size: int | tuple[int | None, int | None]) -> None:
+    def __init__(self, output_size: int | tuple[int | None, ...]) -> None:
         self.output_size = output_size
 
     def extra_repr(self) -> str:
@@ -117,9 +144,198 @@ class AdaptiveAvgPool2d(_Adaptive):
         return st.adaptive_avg_pool2d(x, self.output_size)
 
 
-class AdaptiveMaxPool2d(_Adaptive):
-    """Maximum pooling of (N, C, H, W) to `output_size`, which must divide (H, W)."""
+class AdaptiveAvgPool1d(_Adaptive):
+    """Average pooling of (N, C, L) to `output_size` elements, with windows spread evenly over the line."""
 
     def forward(self, x: Any) -> Any:
-        """(N, C, H, W) to (N, C, *output_size)."""
-        return st.adaptive_max_pool2d(x, self.output_size)
+        """(N, C, L) to (N, C, output_size)."""
+        return st.adaptive_avg_pool1d(x, self.output_size)
+
+
+class AdaptiveAvgPool3d(_Adaptive):
+    """Average pooling of (N, C, D, H, W) to `output_size`, with windows spread evenly over the volume."""
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, D, H, W) to (N, C, *output_size)."""
+        return st.adaptive_avg_pool3d(x, self.output_size)
+
+
+class _AdaptiveMax(_Adaptive):
+    def __init__(self, output_size: int | tuple[int | None, ...], return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+
+class AdaptiveMaxPool1d(_AdaptiveMax):
+    """Maximum pooling of (N, C, L) to `output_size` elements, with windows spread evenly over the line."""
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, L) to (N, C, output_size); with `return_indices` the places too."""
+        return st.adaptive_max_pool1d(x, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool2d(_AdaptiveMax):
+    """Maximum pooling of (N, C, H, W) to `output_size`, with windows spread evenly over the image."""
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, H, W) to (N, C, *output_size); with `return_indices` the places too."""
+        return st.adaptive_max_pool2d(x, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMax):
+    """Maximum pooling of (N, C, D, H, W) to `output_size`, with windows spread evenly over the volume."""
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, D, H, W) to (N, C, *output_size); with `return_indices` the places too."""
+        return st.adaptive_max_pool3d(x, self.output_size, self.return_indices)
+
+
+class _LPPool(Module):
+    """Base of pools of norms: the power, the window and its stride."""
+
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None = None,
+        ceil_mode: bool = False,
+    ) -> None:
+        check_sizes(type(self).__name__, kernel_size=kernel_size, stride=1 if stride is None else stride)
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, as `repr` shows them."""
+        sizes = f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
+        return f"{sizes}, ceil_mode={self.ceil_mode}"
+
+
+class LPPool1d(_LPPool):
+    """The `norm_type`-th root of the sum of so high powers of each window of (N, C, L)."""
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, L) to (N, C, windows along each axis)."""
+        return st.lp_pool1d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+
+class LPPool2d(_LPPool):
+    """The `norm_type`-th root of the sum of so high powers of each window of (N, C, H, W)."""
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, H, W) to (N, C, windows along each axis)."""
+        return st.lp_pool2d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+
+class LPPool3d(_LPPool):
+    """The `norm_type`-th root of the sum of so high powers of each window of (N, C, D, H, W)."""
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, D, H, W) to (N, C, windows along each axis)."""
+        return st.lp_pool3d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+
+class _FractionalMaxPool(Module):
+    """Base of pools with windows at pseudo-random distances."""
+
+    axes: int
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...],
+        output_size: int | tuple[int, ...] | None = None,
+        output_ratio: float | tuple[float, ...] | None = None,
+        return_indices: bool = False,
+        _random_samples: Any = None,
+    ) -> None:
+        layer = type(self).__name__
+        check_sizes(layer, kernel_size=kernel_size)
+        if (output_size is None) == (output_ratio is None):
+            raise st.ArgumentError(f"{layer} takes output_size or output_ratio, and one of them", where=st.here())
+        self.kernel_size = self._each(kernel_size)
+        self.output_size = None if output_size is None else self._each(output_size)
+        self.output_ratio = None if output_ratio is None else self._each(output_ratio)
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+
+    def _each(self, size: Any) -> Any:
+        return tuple(size) if isinstance(size, tuple | list) else (size,) * self.axes
+
+    def _arguments(self) -> tuple[Any, ...]:
+        held = self._random_samples
+        samples = None if held is None else held.value
+        return self.kernel_size, self.output_size, self.output_ratio, self.return_indices, samples
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """The maximum of windows of (N, C, H, W) at pseudo-random distances. Source: Graham, 2014."""
+
+    axes = 2
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, H, W) to (N, C, *output_size); with `return_indices` the places too."""
+        return st.fractional_max_pool2d(x, *self._arguments())
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """The maximum of windows of (N, C, D, H, W) at pseudo-random distances. Source: Graham, 2014."""
+
+    axes = 3
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, D, H, W) to (N, C, *output_size); with `return_indices` the places too."""
+        return st.fractional_max_pool3d(x, *self._arguments())
+
+
+class _MaxUnpool(Module):
+    """Base of inverses of maximum pools: window, stride (the window by default) and padding."""
+
+    axes: int
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None = None,
+        padding: int | tuple[int, ...] = 0,
+    ) -> None:
+        layer = type(self).__name__
+        check_sizes(layer, kernel_size=kernel_size, stride=1 if stride is None else stride)
+        check_sizes(layer, 0, padding=padding)
+        self.kernel_size = self._each(kernel_size)
+        self.stride = self.kernel_size if stride is None else self._each(stride)
+        self.padding = self._each(padding)
+
+    def _each(self, size: Any) -> tuple[int, ...]:
+        return tuple(size) if isinstance(size, tuple | list) else (size,) * self.axes
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, as `repr` shows them."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """The maxima of `MaxPool1d` put back where they were, zeros elsewhere."""
+
+    axes = 1
+
+    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
+        """Both (N, C, windows), to (N, C, L), or to `output_size`."""
+        return st.max_unpool1d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """The maxima of `MaxPool2d` put back where they were, zeros elsewhere."""
+
+    axes = 2
+
+    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
+        """Both (N, C, rows, columns), to (N, C, H, W), or to `output_size`."""
+        return st.max_unpool2d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """The maxima of `MaxPool3d` put back where they were, zeros elsewhere."""
+
+    axes = 3
+
+    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
+        """Both (N, C, depths, rows, columns), to (N, C, D, H, W), or to `output_size`."""
+        return st.max_unpool3d(x, indices, self.kernel_size, self.stride, self.padding, output_size)

@@ -242,9 +242,20 @@ class Array:
             raise error
         return lambda *args, **kwargs: function(self, *args, **kwargs)
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The namespace of the functions of arrays, for code that is written for any of the Array API standard."""
+        return WORDS["namespace"](api_version)
+
+    def to_device(self, device: Any, /, *, stream: Any = None) -> Array:
+        """The array on a device. Array API."""
+        moved: Array = WORDS["to_device"](self, device)
+        return moved
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
         """For libraries that exchange arrays by DLPack, torch among them; the elements are a copy."""
-        return np.array(self).__dlpack__(**options)
+        return np.array(self).__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """The host, by DLPack's numbers."""

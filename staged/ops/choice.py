@@ -9,7 +9,7 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError
 from staged.ir.numbers import limits
-from staged.ir.types import DType, TensorType, bool_, f32, f64, i32, i64, u8, u32
+from staged.ir.types import ALL_DTYPES, CPU, DType, TensorType, bool_, f32, f64, i32, i64
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
@@ -18,6 +18,7 @@ from staged.ops.promote import (
     broadcast,
     broadcast_shapes,
     cast,
+    check_argument,
     check_dtype,
     dtype_error,
     promoted,
@@ -25,7 +26,7 @@ from staged.ops.promote import (
 )
 from staged.ops.public import internal, public
 
-_DTYPES = (f32, f64, i32, i64, u8, u32, bool_)
+_DTYPES = ALL_DTYPES
 
 
 def zeros_of(x: Array) -> Array:
@@ -140,14 +141,15 @@ _cast: Primitive = primitive(
 
 
 @public("astype", method=True)
-def astype(x: Any, dtype: Any) -> Array:
-    """`x` converted to `dtype`. Array API `astype`.
+def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Array:
+    """`x` converted to `dtype`. Array API `astype`. Arrays are values, so that `copy` changes nothing.
 
     Floats to integers drop the fraction. A float outside of the dtype's range becomes its smallest integer (for an
     unsigned dtype the nearer end of the range); NaN becomes its smallest integer. Integers that do not fit wrap around;
     a number becomes the bool `number != 0`. The gradient passes between floats.
     Raises: DTypeError for an unknown dtype.
     """
+    check_argument(device in (None, "cpu", CPU), f"astype leaves an array where it is, got device={device!r}")
     return cast(as_array(x), check_dtype(dtype))
 
 

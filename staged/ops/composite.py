@@ -46,6 +46,8 @@ class Composite(Declaration):
     jvp: JvpRule | None = None
     shift: ShiftRule | None = None
     """The rule of `vmap` for all elements at once, if its first operand alone is mapped; None: by its body."""
+    has_batches: bool = False
+    """True if all operands have the same leading axes, so that `shift` is the rule for any that are mapped."""
     samples: tuple[Sample, ...] = ()
     """Operands for the generated tests, whose floats are f64."""
 

@@ -18,7 +18,7 @@ from staged.ops.choice import select, where
 from staged.ops.composite import composite
 from staged.ops.elementwise import abs_, erf, exp, expm1, isfinite, log, log1p, maximum, sign, square, tanh
 from staged.ops.primitive import Sample, next_axes, next_axis
-from staged.ops.promote import as_array, as_float, axes_of, axis_of, cast, is_number, shape_error
+from staged.ops.promote import as_array, as_float, axes_of, axis_of, cast, check_dtype, is_number, shape_error
 from staged.ops.public import public
 from staged.ops.random import bernoulli
 from staged.ops.reduction import peak, sum_
@@ -72,9 +72,16 @@ def _softplus(x: Array) -> Array:
 
 
 @public("softplus")
-def softplus(x: Any) -> Array:
-    """log(1 + exp(x)), element by element; no overflow for any finite x."""
-    return _softplus(as_float(x))[0]
+def softplus(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Array:
+    """log(1 + exp(beta x)) / beta, element by element; no overflow for any finite x. torch `nn.functional.softplus`.
+
+    Where beta x is above `threshold` it is x itself, which at 20 is all but exact.
+    """
+    array = as_float(x)
+    scaled = array if is_number(beta) and beta == 1.0 else array * beta
+    found = _softplus(scaled)[0]
+    found = found if scaled is array else found / beta
+    return found if is_number(threshold) and threshold == 20.0 else where(scaled > threshold, array, found)
 
 
 def _silu_slope(t: Array, y: Array, x: Array) -> Array:
@@ -254,16 +261,26 @@ def _softmax(x: Array, *, axis: int) -> Array:
 
 
 @public("softmax", method=True)
-def softmax(x: Any, axis: int = -1) -> Array:
-    """exp(x) / sum(exp(x)) along `axis`. The maximum is subtracted first, so large finite inputs do not overflow."""
-    array = as_float(x)
-    return _softmax(array, axis=axis_of(axis, array.ndim, "softmax"))[0]
+def softmax(x: Any, axis: int = -1, *, dtype: Any = None) -> Array:
+    """exp(x) / sum(exp(x)) along `axis`. The maximum is subtracted first, so large finite inputs do not overflow.
+
+    `x` is cast to `dtype` first, where that is given. A single number counts as a row of one, as in torch.
+    """
+    return _of_rows(_softmax, "softmax", x, axis, dtype)
 
 
 @public("softmin")
-def softmin(x: Any, axis: int = -1) -> Array:
+def softmin(x: Any, axis: int = -1, *, dtype: Any = None) -> Array:
     """softmax(-x) along `axis`. torch `nn.functional.softmin`."""
-    return softmax(-as_float(x), axis)
+    return softmax(-as_float(x), axis, dtype=dtype)
+
+
+def _of_rows(op: Any, name: str, x: Any, axis: int, dtype: Any) -> Array:
+    array = as_float(x) if dtype is None else cast(as_array(x), check_dtype(dtype))
+    if not array.ndim and axis in (0, -1):
+        return reshape(op(reshape(array, (1,)), axis=0)[0], ())
+    result: Array = op(array, axis=axis_of(axis, array.ndim, name))[0]
+    return result
 
 
 def _log_softmax_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
@@ -288,10 +305,9 @@ def _log_softmax(x: Array, *, axis: int) -> Array:
 
 
 @public("log_softmax", method=True)
-def log_softmax(x: Any, axis: int = -1) -> Array:
+def log_softmax(x: Any, axis: int = -1, *, dtype: Any = None) -> Array:
     """log(softmax(x)) along `axis`, without taking the logarithm of a rounded-off probability."""
-    array = as_float(x)
-    return _log_softmax(array, axis=axis_of(axis, array.ndim, "log_softmax"))[0]
+    return _of_rows(_log_softmax, "log_softmax", x, axis, dtype)
 
 
 def spread(y: Array, shape: Shape, axes: tuple[int, ...]) -> Array:

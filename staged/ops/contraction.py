@@ -270,6 +270,25 @@ def addmm(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
     return product if is_number(beta) and beta == 0 else _scaled(x, beta) + product
 
 
+@public("addbmm", method=True)
+def addbmm(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
+    """beta * x + alpha * the sum of the a[i] @ b[i]: (m, n), (k, m, l), (k, l, n) -> (m, n). torch `addbmm`."""
+    return addmm(x, *_beside_each_other(as_array(a), as_array(b)), beta=beta, alpha=alpha)
+
+
+def _beside_each_other(a: Array, b: Array) -> tuple[Array, Array]:
+    """Batches of matrices as two matrices, whose product is the sum of the products."""
+    if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+        raise shape_error(f"addbmm takes batches of matrices that fit, got {a.type} and {b.type}", a, b)
+    return reshape(moveaxis(a, 0, 1), (a.shape[1], -1)), reshape(b, (-1, b.shape[2]))
+
+
+@public("vdot", method=True)
+def vdot(a: Any, b: Any) -> Array:
+    """The sum of the products of the elements of arrays of any shapes, in row-major order. NumPy and torch `vdot`."""
+    return dot(reshape(a, (-1,)), reshape(b, (-1,)))
+
+
 @public("addr", method=True)
 def addr(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
     """beta * x + alpha * outer(a, b): (m, n), (m,), (n,) -> (m, n). torch `addr`."""

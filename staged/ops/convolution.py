@@ -342,7 +342,7 @@ def conv1d(
     Shapes: x (N, C, L) or (C, L); weight (O, C / groups, K); bias (O,); result (N, O, OL).
     """
     line, w = promoted(x, weight)
-    _check_line("conv1d", line, w)
+    check_line("conv1d", line, w)
     edge = padding if isinstance(padding, str) else (0, single(padding, "padding"))
     y = conv2d(
         expand_dims(line, -2),
@@ -407,7 +407,8 @@ def conv_transpose2d(
     return y if batched else reshape(y, y.shape[1:])
 
 
-def _check_line(name: str, x: Array, w: Array) -> None:
+def check_line(name: str, x: Array, w: Array) -> None:
+    """Raise where a line and a weight have other axes than one."""
     if x.ndim not in (2, 3) or w.ndim != 3:
         raise shape_error(
             f"{name} needs an input (N, C, L) or (C, L) and a weight (O, C / groups, K), got {x.type} and {w.type}",

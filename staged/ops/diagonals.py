@@ -82,3 +82,20 @@ def block_diag(*arrays: Any) -> Array:
         before = sum(widths[:number])
         rows.append(pad(block, ((0, 0), (before, total - before - widths[number]))))
     return concat(rows, 0)
+
+
+@public("diag_embed", method=True)
+def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array:
+    """Matrices, in the axes `dim1` and `dim2`, with the last axis of `x` on their diagonals. torch `diag_embed`."""
+    array = as_array(x)
+    check_known("diag_embed", "offset", offset)
+    if not array.ndim or not isinstance(array.shape[-1], int):
+        raise shape_error(f"diag_embed takes rows of a size fixed while staging, got {array.type}", array)
+    none = ((0, 0),) * (array.ndim - 1)
+    places = expand_dims(pad(array, (*none, (max(offset, 0), max(-offset, 0)))), -2)
+    zero = False if array.dtype.is_bool else 0
+    found = where(eye(array.shape[-1] + abs(offset), k=offset, dtype=bool_), places, zero)
+    row, column = axis_of(dim1, found.ndim, "diag_embed"), axis_of(dim2, found.ndim, "diag_embed")
+    if row == column:
+        raise shape_error(f"diag_embed takes two axes, got {dim1} and {dim2}", array)
+    return moveaxis(found, (-2, -1), (row, column))

@@ -15,7 +15,19 @@ import numpy as np
 
 from staged.errors import DTypeError, ProgramValueError, ProgramZeroDivisionError, ShapeError
 from staged.ir.nodes import FAIL, PURE, Attrs, Effect
-from staged.ir.types import DType, TensorType, Type, bool_, f32, f64, i32, i64, u8, u32
+from staged.ir.types import (
+    ALL_DTYPES,
+    INTEGER_DTYPES,
+    NUMBER_DTYPES,
+    DType,
+    TensorType,
+    Type,
+    bool_,
+    f32,
+    f64,
+    i32,
+    i64,
+)
 from staged.ops.array import Array
 from staged.ops.choice import ones_of, select, stop_gradient, where, zeros_of
 from staged.ops.context import bind
@@ -25,6 +37,8 @@ from staged.ops.promote import (
     as_array,
     broadcast,
     cast,
+    check_known,
+    dtype_error,
     handle,
     is_number,
     promoted,
@@ -45,10 +59,10 @@ ANY = ("f", "i", "u", "b")
 _WORDS = {FLOATS: "floats", INTEGERS: "integers", NUMBERS: "numbers", BOOLS: "bools", ANY: "any dtype"}
 _SAMPLE_DTYPES = {
     FLOATS: (f32, f64),
-    INTEGERS: (i32, i64, u8, u32),
-    NUMBERS: (f32, f64, i32, i64, u8, u32),
+    INTEGERS: INTEGER_DTYPES,
+    NUMBERS: NUMBER_DTYPES,
     BOOLS: (bool_,),
-    ANY: (f32, f64, i32, i64, u8, u32, bool_),
+    ANY: ALL_DTYPES,
 }
 _DTYPE_HINT = {
     FLOATS: "cast it: `st.astype(x, st.f32)`",
@@ -111,6 +125,7 @@ def _unary(
     doc: str,
     result: DType | None = None,
     flat: bool = False,
+    whole: bool = False,
     low: float = -2.0,
     high: float = 2.0,
     harmless: bool = False,
@@ -121,7 +136,7 @@ def _unary(
 ) -> Unary:
     """Declare a unary op; the public function. `flat`: the derivative is zero wherever it exists.
 
-    A flat op is harmless, and so is a test, whose result is a bool.
+    A flat op is harmless, and so is a test, whose result is a bool. `whole`: integers and bools stay as they are.
     """
     differentiable = slope is not None or flat
     op = primitive(
@@ -139,8 +154,8 @@ def _unary(
     )
 
     def function(x: Any) -> Array:
-        (array,) = promoted(x, floats=kinds == FLOATS)
-        return bind(op, [array])
+        (array,) = promoted(x, floats=kinds == FLOATS and not whole)
+        return array if whole and not array.dtype.is_float else bind(op, [array])
 
     function.__doc__ = doc
     return public(name, method=True, numpy=numpy, torch=torch)(function) if enter else function
@@ -287,17 +302,69 @@ erfc: Unary = _maths(
     lambda t, y, x: t * (-_TWO_OVER_SQRT_PI * exp(-(x * x))),
     doc="1 - erf(x), accurate where erf(x) is near 1.",
 )
-floor: Unary = _unary("floor", np.floor, FLOATS, flat=True, doc="The largest integer not above x, as a float.")
-ceil: Unary = _unary("ceil", np.ceil, FLOATS, flat=True, doc="The smallest integer not below x, as a float.")
-trunc: Unary = _unary("trunc", np.trunc, FLOATS, flat=True, doc="x without its fraction: rounded towards 0.")
-round_: Unary = _unary(
+cbrt: Unary = _maths(
+    "cbrt",
+    np.cbrt,
+    lambda t, y, x: t / (square(y) * 3.0),
+    low=0.2,
+    high=3.0,
+    doc="The cube root, with the sign of x. NumPy `cbrt`.",
+    harmless=True,
+)
+_KEPT = " Integers and bools stay as they are."
+floor: Unary = _unary(
+    "floor", np.floor, FLOATS, flat=True, whole=True, doc="The largest integer not above x, as a float." + _KEPT
+)
+ceil: Unary = _unary(
+    "ceil", np.ceil, FLOATS, flat=True, whole=True, doc="The smallest integer not below x, as a float." + _KEPT
+)
+trunc: Unary = _unary(
+    "trunc", np.trunc, FLOATS, flat=True, whole=True, doc="x without its fraction: rounded towards 0." + _KEPT
+)
+_nearest: Unary = _unary(
     "round",
     np.rint,
     FLOATS,
     flat=True,
-    doc="The nearest integer, halves to even (as Python and NumPy).",
-    numpy=("around", "rint"),
+    whole=True,
+    doc="The nearest integer, halves to even (as Python and NumPy)." + _KEPT,
+    enter=False,
 )
+
+
+@public("round", method=True, numpy=("around", "rint"))
+def round_(x: Any, decimals: int = 0) -> Array:
+    """The nearest integer, or number of so many `decimals`, halves to even. NumPy and torch `round`.
+
+    Integers and bools stay as they are, unless `decimals` is negative. With decimals x is scaled, rounded and scaled
+    back, as in NumPy: 0.285 becomes 0.28 or 0.29 by what the product rounds to.
+    """
+    check_known("round", "decimals", decimals)
+    if decimals == 0:
+        return _nearest(x)
+    scale = 10.0 ** abs(int(decimals))
+    (array,) = promoted(x)
+    if not array.dtype.is_float:
+        if decimals > 0:
+            return array
+        raise dtype_error(
+            f"round to tens is of floats, got {array.type}", array, hint="cast it: `st.astype(x, st.f64)`"
+        )
+    return _nearest(array * scale) / scale if decimals > 0 else _nearest(array / scale) * scale
+
+
+@public("conj", method=True, numpy=("conjugate",), torch=("conj_physical", "resolve_conj", "resolve_neg"))
+def conj(x: Any) -> Array:
+    """The complex conjugate: x itself, as the numbers here are real. Array API `conj`."""
+    return promoted(x)[0]
+
+
+@public("positive", method=True)
+def positive(x: Any) -> Array:
+    """x itself: +x. Array API `positive`."""
+    return promoted(x)[0]
+
+
 isnan: Unary = _unary("isnan", np.isnan, FLOATS, result=bool_, doc="Whether x is not a number.")
 isinf: Unary = _unary("isinf", np.isinf, FLOATS, result=bool_, doc="Whether x is an infinity.")
 isfinite: Unary = _unary("isfinite", np.isfinite, FLOATS, result=bool_, doc="Whether x is neither an infinity nor NaN.")

@@ -14,18 +14,42 @@ import numpy as np
 from staged.errors import DTypeError, ProgramIndexError, ProgramValueError, ShapeError
 from staged.ir.loops import NO_ELEMENTS, OUT_OF_RANGE
 from staged.ir.nodes import FAIL
-from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
+from staged.ir.numbers import limits
+from staged.ir.types import (
+    ALL_DTYPES,
+    NUMBER_DTYPES,
+    Dim,
+    Extent,
+    Shape,
+    TensorType,
+    bool_,
+    f32,
+    f64,
+    i64,
+    shape_text,
+    u64,
+)
 from staged.ops.array import METHODS, Array
 from staged.ops.choice import select, where
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
-from staged.ops.promote import as_array, axis_of, broadcast, broadcast_shapes, cast, constant, dtype_error, shape_error
+from staged.ops.promote import (
+    as_array,
+    axis_of,
+    broadcast,
+    broadcast_shapes,
+    cast,
+    constant,
+    dtype_error,
+    is_number,
+    shape_error,
+)
 from staged.ops.public import public
 from staged.ops.shape import reshape
 from staged.ops.source import full, iota, zeros_like
 
-_DTYPES = (f32, f64, i32, i64, u8, bool_)
+_DTYPES = ALL_DTYPES
 
 
 # ---- staged scalars as indices --------------------------------------------------------------------
@@ -75,9 +99,15 @@ _check_op: Primitive = primitive(
 )
 
 
+def as_index(x: Any) -> Array:
+    """Integers as i64. A u64 beyond these is the largest of them: a negative one would count from the end."""
+    array = as_array(x)
+    return cast(METHODS["minimum"](array, limits(i64)[1]) if array.dtype is u64 else array, i64)
+
+
 def checked_index(index: Any, extent: Extent) -> Array:
     """A staged integer as an index of an axis of `extent`: i64, counted from the front, in range."""
-    return bind(_check_op, [cast(as_array(index), i64)], extent=extent)
+    return bind(_check_op, [as_index(index)], extent=extent)
 
 
 def checked_window(start: Any, extent: Extent, width: Extent) -> Array:
@@ -85,7 +115,7 @@ def checked_window(start: Any, extent: Extent, width: Extent) -> Array:
 
     A slice from a negative start that reaches the end is empty in Python (`x[-2:0]`): it is out of range.
     """
-    return bind(_check_op, [cast(as_array(start), i64)], extent=extent, width=width)
+    return bind(_check_op, [as_index(start)], extent=extent, width=width)
 
 
 def _check_starts(name: str, x: TensorType, starts: Sequence[TensorType]) -> None:
@@ -332,7 +362,7 @@ def _scatter_jvp(op_of: Any) -> Any:
     return jvp
 
 
-_NUMBERS = (f32, f64, i32, i64)
+_NUMBERS = NUMBER_DTYPES
 
 _scatter_add_op: Primitive = primitive(
     name="scatter_add",
@@ -495,7 +525,7 @@ def _integers(indices: Any, name: str) -> Array:
     array = as_array(indices)
     if not array.dtype.is_integer:
         raise dtype_error(f"{name} needs integer indices, got {array.type}", array, hint="cast them to `st.i64`")
-    return cast(array, array.dtype)
+    return as_index(array) if array.dtype is u64 else cast(array, array.dtype)
 
 
 def at_labels(x: Array, labels: Array, meaning: str = "label") -> Array:
@@ -503,7 +533,8 @@ def at_labels(x: Array, labels: Array, meaning: str = "label") -> Array:
 
     `meaning` is their name in the error (a key of `OUT_OF_RANGE`).
     """
-    return bind(_take_op if x.ndim == 1 else _take_along_op, [x, labels], axis=x.ndim - 1, meaning=meaning)
+    places = _integers(labels, meaning)
+    return bind(_take_op if x.ndim == 1 else _take_along_op, [x, places], axis=x.ndim - 1, meaning=meaning)
 
 
 def _check_of_no_elements(x: Array, indices: Array, axis: int) -> None:
@@ -574,6 +605,19 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
     return bind(_scatter_add_op, [array, positions, added], axis=along)
 
 
+@public("index_select", method=True)
+def index_select(x: Any, axis: int, indices: Any) -> Array:
+    """The rows of `x` along `axis` at a vector of indices, or the one at a number. torch `index_select`."""
+    chosen = as_array(indices)
+    return take(x, chosen if chosen.ndim else reshape(chosen, (1,)), axis)
+
+
+@public("index_add", method=True)
+def index_add(x: Any, axis: int, indices: Any, source: Any, *, alpha: Any = 1) -> Array:
+    """`x` with `alpha` times the rows of `source` added along `axis` at a vector of indices. torch `index_add`."""
+    return scatter_add(x, indices, source if is_number(alpha) and alpha == 1 else as_array(source) * alpha, axis)
+
+
 @public("dynamic_slice")
 def dynamic_slice(x: Any, start: Any, size: Any, axis: int = 0) -> Array:
     """`size` elements of `x` along `axis` from a staged `start` on; the size is fixed while staging, or a dimension.
@@ -602,7 +646,7 @@ def dynamic_slice(x: Any, start: Any, size: Any, axis: int = 0) -> Array:
 def _window_start(start: Any, extent: Extent, size: Extent) -> Array:
     if not isinstance(size, int) or not isinstance(extent, int):
         return checked_window(start, extent, size)
-    begin = cast(as_array(start), i64)
+    begin = as_index(start)
     if size > 1:
         # Wrapped by hand: the check below must leave room for the window, not for one element.
         begin = where(begin < 0, begin + extent, begin)

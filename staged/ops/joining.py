@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedValueError
-from staged.ir.types import Extent, TensorType, bool_, f32, f64, i32, i64, u8
+from staged.ir.types import ALL_DTYPES, Extent, TensorType, f32, f64
 from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
-from staged.ops.promote import (
-    as_array,
-    axis_of,
-    broadcast,
-    cast,
-    check_known,
-    promoted,
-    read,
-    shape_error,
-)
+from staged.ops.promote import as_array, axis_of, broadcast, cast, check_known, fixed_size, promoted, read, shape_error
 from staged.ops.public import public
 from staged.ops.shape import expand_dims, flip, reshape, slice_axis, squeeze, swapaxes
 from staged.source import here
 
-_DTYPES = (f32, f64, i32, i64, u8, bool_)
+_DTYPES = ALL_DTYPES
 
 
 def _infer_concat(*xs: TensorType, axis: int) -> TensorType:
@@ -151,9 +142,7 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     array = as_array(x)
     where = axis_of(axis, array.ndim, "split")
     check_known("split", "indices_or_sections", indices_or_sections)
-    extent = array.shape[where]
-    if not isinstance(extent, int):
-        raise shape_error(f"split needs a size fixed while staging, got {array.type}", array)
+    extent = fixed_size("split", array, where)
     if isinstance(indices_or_sections, int | np.integer):
         indices_or_sections = int(indices_or_sections)
         if indices_or_sections < 1 or extent % indices_or_sections:
@@ -166,14 +155,25 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     return [slice_axis(array, where, a, max(a, b)) for a, b in zip(edges, edges[1:], strict=False)]
 
 
+@public("tensor_split", method=True, numpy=("array_split",))
+def tensor_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
+    """`x` cut as by `split`; the first of unequal parts have one element more. torch `tensor_split`."""
+    array = as_array(x)
+    extent = array.shape[axis_of(axis, array.ndim, "tensor_split")]
+    check_known("tensor_split", "indices_or_sections", indices_or_sections)
+    if isinstance(indices_or_sections, int | np.integer) and isinstance(extent, int) and indices_or_sections > 0:
+        parts = int(indices_or_sections)
+        width, more = divmod(extent, parts)
+        indices_or_sections = [width * number + min(number, more) for number in range(1, parts)]
+    return split(array, indices_or_sections, axis)
+
+
 @public("unstack", method=True)
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     """The parts of `x` along `axis`, without that axis. Array API `unstack`."""
     array = as_array(x)
     where = axis_of(axis, array.ndim, "unstack")
-    extent = array.shape[where]
-    if not isinstance(extent, int):
-        raise shape_error(f"unstack needs a size fixed while staging, got {array.type}", array)
+    extent = fixed_size("unstack", array, where)
     return tuple(squeeze(slice_axis(array, where, i, i + 1), where) for i in range(extent))
 
 
@@ -193,10 +193,16 @@ def tile(x: Any, repetitions: Any) -> Array:
 
 
 @public("repeat")
-def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
-    """Each element of `x` repeated `repeats` times along `axis` (None: flattened). Array API `repeat`."""
+def repeat(x: Any, repeats: Any, axis: int | None = None) -> Array:
+    """Each element of `x` repeated `repeats` times along `axis` (None: flattened). Array API `repeat`.
+
+    `repeats` is an integer, or one for each element along the axis; it is known while staging.
+    """
     array = as_array(x)
     check_known("repeat", "repeats", repeats)
+    counts = np.asarray(repeats)
+    if counts.ndim and counts.dtype.kind in "iuf":
+        return _repeated(array, counts, axis)
     repeats = _repetitions("repeat", repeats, array)
     if axis is None:
         array, axis = reshape(array, (-1,)), 0
@@ -205,6 +211,23 @@ def repeat(x: Any, repeats: int, axis: int | None = None) -> Array:
     shape = (*array.shape[: where + 1], repeats, *array.shape[where + 1 :])
     joined = (*array.shape[:where], _times(repeats, array.shape[where], array), *array.shape[where + 1 :])
     return reshape(broadcast(wide, shape), joined)
+
+
+def _repeated(x: Array, counts: np.ndarray[Any, Any], axis: int | None) -> Array:
+    """The elements along an axis, each so many times as its count says."""
+    if axis is None:
+        x, axis = reshape(x, (-1,)), 0
+    where = axis_of(axis, x.ndim, "repeat")
+    extent = fixed_size("repeat", x, where)
+    if (
+        counts.ndim > 1
+        or counts.size not in (1, extent)
+        or (counts.size and (counts.min() < 0 or counts.dtype.kind == "f"))
+    ):
+        raise shape_error(f"repeat takes a count for each of {extent} elements, got {counts.tolist()}", x)
+    places = np.repeat(np.arange(extent), counts if counts.size == extent else int(counts[0]))
+    result: Array = METHODS["take"](x, METHODS["asarray"](places), where)
+    return result
 
 
 def _repetitions(name: str, count: Any, x: Array) -> int:
@@ -244,9 +267,7 @@ def roll(x: Any, shift: Any, axis: int | tuple[int, ...] | None = None) -> Array
     if axis is None:
         return reshape(roll(reshape(array, (-1,)), shift, 0), array.shape)
     where = axis_of(axis, array.ndim, "roll")
-    extent = array.shape[where]
-    if not isinstance(extent, int):
-        raise shape_error(f"roll needs a size fixed while staging, got {array.type}", array)
+    extent = fixed_size("roll", array, where)
     if isinstance(read(shift), Array) and extent:
         return METHODS["take"](array, (METHODS["arange"](extent) - as_array(shift)) % extent, where)
     first = -int(shift) % extent if extent else 0  # of one of NumPy's without a sign the negative is none
@@ -284,21 +305,35 @@ def _atleast(x: Any, ndim: int) -> Array:
     return reshape(array, (1,) * (ndim - array.ndim) + array.shape)
 
 
+def _each(function: Callable[[Any], Array], arrays: tuple[Any, ...]) -> Any:
+    """The function of one array, or a tuple of those of several, which torch also gives as one tuple."""
+    if len(arrays) == 1 and isinstance(arrays[0], tuple) and any(isinstance(one, Array) for one in arrays[0]):
+        return tuple(map(function, arrays[0]))
+    return function(arrays[0]) if len(arrays) == 1 else tuple(map(function, arrays))
+
+
 @public("atleast_1d")
-def atleast_1d(x: Any) -> Array:
-    """`x`, a number as an array (1,). NumPy and torch `atleast_1d`, of one array."""
-    return _atleast(x, 1)
+def atleast_1d(*arrays: Any) -> Any:
+    """An array as it is, a number as an array (1,); of several a tuple. NumPy and torch `atleast_1d`."""
+    return _each(lambda x: _atleast(x, 1), arrays)
 
 
 @public("atleast_2d")
-def atleast_2d(x: Any) -> Array:
-    """`x` as a matrix at least: a vector is one row. NumPy and torch `atleast_2d`, of one array."""
-    return _atleast(x, 2)
+def atleast_2d(*arrays: Any) -> Any:
+    """An array as a matrix at least: a vector is one row; of several a tuple. NumPy and torch `atleast_2d`."""
+    return _each(lambda x: _atleast(x, 2), arrays)
 
 
 @public("atleast_3d")
-def atleast_3d(x: Any) -> Array:
-    """`x` with three axes at least: (n,) is (1, n, 1), (m, n) is (m, n, 1). NumPy and torch `atleast_3d`."""
+def atleast_3d(*arrays: Any) -> Any:
+    """An array with three axes at least: (n,) is (1, n, 1), (m, n) is (m, n, 1); of several a tuple.
+
+    NumPy and torch `atleast_3d`.
+    """
+    return _each(_atleast_3d, arrays)
+
+
+def _atleast_3d(x: Any) -> Array:
     array = _atleast(x, 2)
     return expand_dims(array, 2) if array.ndim == 2 else array
 

@@ -216,7 +216,8 @@ def nll_loss(
     return _weighted("nll_loss", scores, targets, reduction, weight, ignore_index, 0.0)
 
 
-def _pair_of(name: str, prediction: Any, target: Any) -> tuple[Array, Array]:
+def pair_of(name: str, prediction: Any, target: Any) -> tuple[Array, Array]:
+    """Both as floats of one dtype; raise where their shapes differ."""
     first, second = handle(prediction), handle(target)
     if type_of(first).shape != type_of(second).shape:
         raise shape_error(
@@ -233,7 +234,7 @@ def _pair_of(name: str, prediction: Any, target: Any) -> tuple[Array, Array]:
 def mse_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Array:
     """The mean (or sum, or each) of the squared differences. torch `nn.functional.mse_loss`."""
     check_reduction("mse_loss", reduction)
-    left, right = _pair_of("mse_loss", prediction, target)
+    left, right = pair_of("mse_loss", prediction, target)
     return reduced(square(left - right), reduction)
 
 
@@ -241,7 +242,7 @@ def mse_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Array:
 def l1_loss(prediction: Any, target: Any, *, reduction: str = "mean") -> Array:
     """The mean (or sum, or each) of the absolute differences. torch `nn.functional.l1_loss`."""
     check_reduction("l1_loss", reduction)
-    left, right = _pair_of("l1_loss", prediction, target)
+    left, right = pair_of("l1_loss", prediction, target)
     return reduced(abs_(left - right), reduction)
 
 
@@ -250,7 +251,7 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
     """Half the squared differences up to `delta`, linear beyond. torch `nn.functional.huber_loss`."""
     check_reduction("huber_loss", reduction)
     check_argument(not is_number(delta) or delta > 0, f"huber_loss: delta is above 0, got {delta}")
-    left, right = _pair_of("huber_loss", prediction, target)
+    left, right = pair_of("huber_loss", prediction, target)
     size = abs_(left - right)
     # The line sees no delta where it is not taken: an infinite one would make its slope, times 0, NaN.
     slope = where(size < delta, 1.0, delta)
@@ -268,7 +269,7 @@ def _square_below(difference: Array, limit: Any) -> Array:
 def binary_cross_entropy_with_logits(logits: Any, target: Any, *, reduction: str = "mean") -> Array:
     """Negative log-likelihood of targets in [0, 1] under sigmoid(logits), without overflow. torch's function."""
     check_reduction("binary_cross_entropy_with_logits", reduction)
-    left, right = _pair_of("binary_cross_entropy_with_logits", logits, target)
+    left, right = pair_of("binary_cross_entropy_with_logits", logits, target)
     # Not softplus(left) - left * right, which cancels where a large logit is right.
     return reduced((1.0 - right) * left + softplus(-left), reduction)
 
@@ -280,7 +281,7 @@ def smooth_l1_loss(prediction: Any, target: Any, *, reduction: str = "mean", bet
     """
     check_reduction("smooth_l1_loss", reduction)
     check_argument(not is_number(beta) or beta >= 0, f"smooth_l1_loss: beta is at least 0, got {beta}")
-    left, right = _pair_of("smooth_l1_loss", prediction, target)
+    left, right = pair_of("smooth_l1_loss", prediction, target)
     size = abs_(left - right)
     if is_number(beta) and beta == 0:
         return reduced(size, reduction)
@@ -294,7 +295,7 @@ def binary_cross_entropy(probabilities: Any, target: Any, *, reduction: str = "m
     `binary_cross_entropy_with_logits` is more accurate where the probabilities come from a sigmoid.
     """
     check_reduction("binary_cross_entropy", reduction)
-    left, right = _pair_of("binary_cross_entropy", probabilities, target)
+    left, right = pair_of("binary_cross_entropy", probabilities, target)
     return reduced(_binary_cross_entropy(left, right)[0], reduction)
 
 
@@ -331,7 +332,7 @@ def kl_div(log_probs: Any, target: Any, *, reduction: str = "mean", log_target: 
     """
     if reduction != "batchmean":
         check_reduction("kl_div", reduction)
-    left, right = _pair_of("kl_div", log_probs, target)
+    left, right = pair_of("kl_div", log_probs, target)
     if log_target:
         losses = exp(right) * (right - left)
     else:

@@ -356,7 +356,7 @@ def normalize(x: Any, p: float = 2.0, axis: int | None = None, eps: float = 1e-1
 
 
 @public("norm", method=True)
-def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Array:
+def norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) -> Array:
     """The `ord`-norm over `axis` (None: all of them, an int or a tuple). NumPy and torch `linalg.norm` of vectors.
 
     1 sums absolute values, 2 is Euclid's, `inf` and `-inf` are the largest and the smallest absolute value, 0 counts
@@ -364,6 +364,7 @@ def norm(x: Any, ord: float = 2, axis: Any = None, keepdims: bool = False) -> Ar
     evenly.
     """
     array = as_float(x)
+    ord = 2 if isinstance(ord, str) and ord == "fro" else ord
     if not is_number(ord):
         raise shape_error(f"norm: ord is a number known while staging, got {ord!r}", hint="1, 2, float('inf')")
     if ord == 0:

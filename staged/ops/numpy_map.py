@@ -46,12 +46,6 @@ _HARMLESS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@internal("empty_like", numpy=("empty_like",))
-def empty_like(x: Any, dtype: Any = None) -> Array:
-    """Zeros of the shape and (unless given) dtype of `x`: nothing in a program is ever unset."""
-    return METHODS["zeros_like"](x, dtype)
-
-
 class _MissingError(Exception):
     """Our function does not support this call of NumPy's; `hint` is the alternative in a staged function."""
 
@@ -64,8 +58,6 @@ class _MissingError(Exception):
 def _instead(what: str) -> str:
     """The hint for a NumPy function in a staged function."""
     name = what.split(" ")[0].split(".")[-1]
-    if ".linalg." in what and name in METHODS:
-        return f"use `st.{name}`"
     known = answer_from((EQUIVALENTS,), name).removeprefix(": ")
     return known or "use the functions of `staged`, or compute it before the staged function"
 
@@ -106,13 +98,22 @@ def _ufunc_by_ours(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mappi
 
 def _function_by_ours(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     name = function.__name__
-    ours = NUMPY_NAMES.get(name, "")
-    if not ours or not function.__module__.startswith("numpy") or "linalg" in function.__module__:
+    is_linalg = function.__module__ == "numpy.linalg"
+    ours = _of_linalg(name) if is_linalg else NUMPY_NAMES.get(name, "")
+    if not ours or not function.__module__.startswith("numpy"):
         raise _MissingError(f"{function.__module__}.{name}".replace("numpy", "np", 1))
     if any(map(_is_foreign, args)):
         raise _MissingError(f"np.{name}")
     positional, named = _by_name(function, METHODS[ours], args)
     return _call(f"np.{name}", METHODS[ours], positional, _options(f"np.{name}", {**named, **kwargs}))
+
+
+_ALIKE = ("cross", "matmul", "matrix_transpose", "tensordot", "vecdot")
+"""Functions of `np.linalg` that are functions of `st` itself."""
+
+
+def _of_linalg(name: str) -> str:
+    return f"linalg.{name}" if f"linalg.{name}" in METHODS else name if name in _ALIKE else ""
 
 
 def _is_foreign(value: Any) -> bool:
@@ -155,11 +156,19 @@ def _options(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
+_NUMPYS_ALONE = {"pad": ("mode", ("empty", "linear_ramp", "maximum", "mean", "median", "minimum"))}
+"""Values of an argument that only NumPy's function has."""
+
+
 def _call(name: str, function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> Any:
     try:
-        inspect.signature(function).bind(*args, **options)
+        bound = inspect.signature(function).bind(*args, **options)
     except TypeError as error:
         raise _MissingError(f"{name} with these arguments ({error})", f"use `st.{function.__name__}`") from None
+    word, values = _NUMPYS_ALONE.get(function.__name__, ("", ()))
+    if word and bound.arguments.get(word) in values:
+        chosen = f"{word}={bound.arguments[word]!r}"
+        raise _MissingError(f"{name} with these arguments ({chosen})", f"use `st.{function.__name__}`")
     return function(*args, **options)
 
 

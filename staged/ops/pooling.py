@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
-from staged.ir.types import Shape, TensorType, bool_, f32, f64, i32
+from staged.ir.types import Shape, TensorType, bool_, f32, f64, i32, i64
 from staged.ops.array import Array
 from staged.ops.context import bind, bind_all
 from staged.ops.contraction import matmul
 from staged.ops.convolution import Pair, pair, single, window_count
 from staged.ops.elementwise import maximum, minimum
-from staged.ops.index import take_along_axis
+from staged.ops.index import take, take_along_axis
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, cast, promoted, shape_error
+from staged.ops.promote import as_array, cast, fixed_size, promoted, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import mean, sum_
 from staged.ops.shape import expand_dims, flatten, matrix_transpose, pad, reshape, squeeze
@@ -276,11 +276,20 @@ def _longer(image: Array, attrs: dict[str, Pair], value: Any) -> Array:
 
 
 @public("max_pool2d")
-def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *, ceil_mode: bool = False) -> Array:
+def max_pool2d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    *,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """The maximum of each window; `stride` is the kernel size unless given. torch `nn.functional.max_pool2d`.
 
     Shapes: x (N, C, H, W) or (C, H, W). Ties give their gradient to the first. Padding is never chosen. With
-    `ceil_mode` the last window may reach over the edge.
+    `ceil_mode` the last window may reach over the edge. `return_indices` gives (maxima, places), of positions in the
+    H * W plane.
     """
     array = as_array(x)
     attrs = _attrs(kernel_size, stride, padding)
@@ -289,8 +298,13 @@ def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *
     if ceil_mode and not array.dtype.is_bool:
         lowest = -math.inf if array.dtype.is_float else int(np.iinfo(array.dtype.numpy).min)
         image = _longer(image, attrs, lowest)
-    values, _ = bind_all(_max_op, [image], **attrs)
-    return reshape(values, values.shape[1:]) if array.ndim == 3 else values
+    values, places = bind_all(_max_op, [image], **attrs)
+    if array.ndim == 3:
+        values, places = reshape(values, values.shape[1:]), reshape(places, places.shape[1:])
+    if not return_indices:
+        return values
+    places, wide, width = cast(places, i64), image.shape[3], array.shape[-1]
+    return values, places if wide == width else places // wide * width + places % wide
 
 
 @public("avg_pool2d")
@@ -375,41 +389,96 @@ def _shares(extent: int, count: int, like: Array) -> Array:
 
 
 @public("adaptive_max_pool2d")
-def adaptive_max_pool2d(x: Any, output_size: Any) -> Array:
+def adaptive_max_pool2d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
     """Maximum pooling to a result of `output_size`, with windows spread evenly over the image. torch's function of this
     name.
 
-    Shapes: as in `adaptive_avg_pool2d`. Raises ShapeError where the windows would overlap: `output_size` must divide
-    the size of the image.
+    Shapes: as in `adaptive_avg_pool2d`. `return_indices` gives (maxima, places), of positions in the H * W plane.
     """
     array = as_array(x)
     image = _images("adaptive_max_pool2d", array)
     given, wanted = _sizes("adaptive_max_pool2d", image, output_size)
-    if given[0] % wanted[0] or given[1] % wanted[1]:
-        raise shape_error(
-            f"adaptive_max_pool2d: an image of {given} does not divide into {wanted} windows",
-            array,
-            hint="choose an output size that divides the image, or `st.max_pool2d` with a kernel and a stride",
-        )
-    return max_pool2d(array, (given[0] // wanted[0], given[1] // wanted[1]))
+    rows, columns = (_even_windows(given[axis], wanted[axis]) for axis in (0, 1))
+    values, places = pooled_at(image, rows, columns)
+    if array.ndim == 3:
+        values, places = reshape(values, values.shape[1:]), reshape(places, places.shape[1:])
+    return (values, places) if return_indices else values
 
 
-def _on_lines(name: str, x: Any, pool: Callable[[Array], Array]) -> Array:
-    """A two-dimensional pool on (N, C, L) or (C, L), as images of one row."""
+Windows = int | Array
+"""Windows side by side of so many elements; or (.., windows, size) places of the elements of each."""
+
+
+def _even_windows(extent: int, count: int) -> Windows:
+    """Windows spread evenly over an axis. The last place of a shorter one is repeated, which no maximum minds."""
+    if extent % count == 0:
+        return extent // count
+    starts = [i * extent // count for i in range(count)]
+    ends = [-(-(i + 1) * extent // count) for i in range(count)]
+    shape = (count, max(end - start for start, end in zip(starts, ends, strict=True)))
+    window, element = iota(shape, 0), iota(shape, 1)
+    return minimum(window * extent // count + element, ((window + 1) * extent + count - 1) // count - 1)
+
+
+def pooled_at(image: Array, rows: Windows, columns: Windows) -> tuple[Array, Array]:
+    """The maximum of each window of (N, C, H, W), and its place in the H * W plane; the first of ties."""
+    gathered, kernel, width = image, [], image.shape[3]
+    for axis, windows in ((2, rows), (3, columns)):
+        if isinstance(windows, int):
+            kernel.append(windows)
+            continue
+        kernel.append(fixed_size("pooling", windows, windows.ndim - 1))
+        lead = windows.shape[:-2] if windows.ndim > 2 else (1, 1)
+        extra = (1,) if axis == 2 else ()
+        before = () if axis == 2 else (1,)
+        places = reshape(windows, (*lead, *before, fixed_size("pooling", windows, -2) * kernel[-1], *extra))
+        gathered = take_along_axis(gathered, places, axis)
+    values, at = max_pool2d(gathered, (kernel[0], kernel[1]), return_indices=True)
+    if gathered is image:
+        return values, at
+    wide = gathered.shape[3]
+    return values, _place(rows, at // wide) * width + _place(columns, at % wide)
+
+
+def _place(windows: Windows, position: Array) -> Array:
+    """The place in the image of a position among the elements of all windows."""
+    if isinstance(windows, int):
+        return position
+    if windows.ndim == 2:
+        return take(reshape(windows, (-1,)), position)
+    flat = flatten(position, 2)
+    return reshape(take_along_axis(flatten(windows, 2), flat, 2), position.shape)
+
+
+def on_lines(name: str, x: Any, pool: Callable[[Array], Any]) -> Any:
+    """A two-dimensional function on (N, C, L) or (C, L), as images of one row; of one result or several."""
     array = as_array(x)
     if array.ndim not in (2, 3):
         raise shape_error(f"{name} needs an input of (N, C, L) or (C, L), got {array.type}", array)
     y = pool(expand_dims(array, -2))
-    return squeeze(y, -2)
+    return tuple(squeeze(each, -2) for each in y) if isinstance(y, tuple) else squeeze(y, -2)
 
 
 @public("max_pool1d")
-def max_pool1d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, *, ceil_mode: bool = False) -> Array:
+def max_pool1d(
+    x: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    *,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """The maximum of each window of (N, C, L) or (C, L). torch `nn.functional.max_pool1d`; see `max_pool2d`."""
     kernel = single(kernel_size, "kernel_size")
     step = kernel if stride is None else single(stride, "stride")
     edge = single(padding, "padding")
-    return _on_lines("max_pool1d", x, lambda y: max_pool2d(y, (1, kernel), (1, step), (0, edge), ceil_mode=ceil_mode))
+    values, places = on_lines(
+        "max_pool1d",
+        x,
+        lambda y: max_pool2d(y, (1, kernel), (1, step), (0, edge), ceil_mode=ceil_mode, return_indices=True),
+    )
+    return (values, places) if return_indices else values
 
 
 @public("avg_pool1d")
@@ -420,11 +489,11 @@ def avg_pool1d(
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Array:
+) -> Any:
     """The mean of each window of (N, C, L) or (C, L). torch `nn.functional.avg_pool1d`; see `avg_pool2d`."""
     kernel = single(kernel_size, "kernel_size")
     step = kernel if stride is None else single(stride, "stride")
     edge = single(padding, "padding")
-    return _on_lines(
+    return on_lines(
         "avg_pool1d", x, lambda y: avg_pool2d(y, (1, kernel), (1, step), (0, edge), ceil_mode, count_include_pad)
     )

@@ -2,9 +2,9 @@
 broadcast.
 
 Dtypes promote as in the Array API; where it leaves the choice, an integer with a float gives the float's dtype and a
-bool with a number gives the number's. Python numbers are weak: they adopt the dtype of the array they meet (a float
-that meets integers only gives f32, the default float). Numbers among themselves follow Python's rules. Lists of Python
-numbers are as weak as a number.
+bool with a number gives the number's; u64 beside a signed integer is refused. Python numbers are weak: they adopt the
+dtype of the array they meet (a float that meets integers only gives f32, the default float). Numbers among themselves
+follow Python's rules. Lists of Python numbers are as weak as a number.
 """
 
 from __future__ import annotations
@@ -18,7 +18,20 @@ import numpy as np
 from staged.errors import ArgumentError, DTypeError, ShapeError, StagedError, StagedValueError, article
 from staged.ir.nodes import Value
 from staged.ir.numbers import limits
-from staged.ir.types import DTYPES, Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u32
+from staged.ir.types import (
+    DTYPE_WORDS,
+    DTYPES,
+    Dim,
+    DType,
+    Shape,
+    TensorType,
+    bool_,
+    dtype_of,
+    f32,
+    f64,
+    i64,
+    shape_text,
+)
 from staged.ops.array import METHODS, Array, StagedArray, static_hint
 from staged.ops.context import bind, current_context
 from staged.ops.dimension import extent_op
@@ -42,6 +55,14 @@ def describe(*arrays: Any) -> tuple[str, ...]:
 def shape_error(message: str, *arrays: Any, hint: str | None = None) -> ShapeError:
     """A ShapeError at the user's expression, with the operands."""
     return ShapeError(message, where=here(), details=describe(*arrays), hint=hint)
+
+
+def fixed_size(name: str, x: Array, axis: int) -> int:
+    """The extent of an axis. Raises: ShapeError if it is known only when the program runs."""
+    extent = x.shape[axis]
+    if not isinstance(extent, int):
+        raise shape_error(f"{name} needs a size fixed while staging, got {x.type}", x)
+    return extent
 
 
 def dtype_error(message: str, *arrays: Any, hint: str | None = None) -> DTypeError:
@@ -282,10 +303,14 @@ def cast(x: Array, dtype: DType, weak: bool = False) -> Array:
 # ---- dtypes ---------------------------------------------------------------------------------------
 
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2}
+_SIGNED = {dtype.size: dtype for dtype in DTYPES.values() if dtype.kind == "i"}
 
 
 def promote_dtypes(a: DType, b: DType) -> DType:
-    """The dtype of two arrays together."""
+    """The dtype of two arrays together. Raises DTypeError for u64 beside a signed one: the Array API leaves it open.
+
+    NumPy takes f64, in which neither has all its numbers; torch refuses.
+    """
     if a is b:
         return a
     if _RANK[a.kind] != _RANK[b.kind]:
@@ -295,7 +320,14 @@ def promote_dtypes(a: DType, b: DType) -> DType:
     signed, unsigned = (a, b) if a.kind == "i" else (b, a)
     if signed.size > unsigned.size:
         return signed
-    return i64 if unsigned is u32 or signed is i64 else i32
+    if unsigned.size == 8:
+        raise DTypeError(
+            f"{unsigned} and {signed} have no common integer dtype",
+            where=here(),
+            hint=f"cast one of them: `st.astype(x, st.i64)` where the numbers are below 2**63, else "
+            f"`st.astype(y, st.{unsigned})` where none is negative",
+        )
+    return _SIGNED[2 * unsigned.size]
 
 
 def result_dtype(types: Sequence[TensorType]) -> tuple[DType, bool]:
@@ -347,9 +379,7 @@ def check_dtype(dtype: Any) -> DType:
     """Our dtype of that name; a DTypeError if there is none."""
     found = dtype_of(dtype)
     if found is None:
-        raise DTypeError(
-            f"{dtype!r} is not a dtype of staged", where=here(), hint="f32, f64, i32, i64, u8, u32 and bool are"
-        )
+        raise DTypeError(f"{dtype!r} is not a dtype of staged", where=here(), hint=f"{DTYPE_WORDS} are")
     return found
 
 
@@ -475,6 +505,8 @@ def axes_of(axis: Any, ndim: int, name: str) -> tuple[int, ...]:
     """Sorted axes from None (all), an int, or a tuple of ints; a ShapeError for one named twice."""
     if axis is None:
         return tuple(range(ndim))
+    if not ndim and axis in (0, -1, (0,), (-1,), [0], [-1]) and axis is not False:
+        return ()  # a single number counts as a row of one here, as in NumPy and torch
     axes = [axis_of(one, ndim, name) for one in (axis if isinstance(axis, tuple | list) else (axis,))]
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name}: an axis is named twice in {tuple(axis)}", where=here())

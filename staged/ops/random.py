@@ -233,7 +233,7 @@ _permutation_op = _random(
 # ---- public ---------------------------------------------------------------------------------------
 
 
-def _key(generator: Any) -> list[Array]:
+def key_of(generator: Any) -> list[Array]:
     """(seed, stream, counter) of one execution of a random op, from the context."""
     if generator is not None and not hasattr(type(generator), "__staged_generator__"):
         raise dtype_error(f"a generator is a `st.random.Generator`, got {article(type(generator).__name__)}")
@@ -243,7 +243,7 @@ def _key(generator: Any) -> list[Array]:
 @public("random.bits")
 def bits(shape: Any = (), *, generator: Any = None) -> Array:
     """Random u32 words of `shape`, from `generator` or the default one."""
-    return bind(_bits_op, _key(generator), shape=static_shape(shape, "random.bits"))
+    return bind(_bits_op, key_of(generator), shape=static_shape(shape, "random.bits"))
 
 
 @public("random.uniform")
@@ -255,7 +255,7 @@ def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f3
     wanted = check_dtype(dtype)
     if is_number(low) and is_number(high):
         check_argument(low <= high, f"random.uniform: low is at most high, got {low} and {high}")
-    draw = bind(_uniform_op, _key(generator), shape=static_shape(shape, "random.uniform"), dtype=wanted)
+    draw = bind(_uniform_op, key_of(generator), shape=static_shape(shape, "random.uniform"), dtype=wanted)
     if is_number(low) and is_number(high) and (low, high) == (0.0, 1.0):
         return draw
     # In f64 the product of two f32 is exact, so that a fused multiply-add gives the same bits as two operations.
@@ -272,7 +272,7 @@ def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32
     """
     wanted = check_dtype(dtype)
     check_argument(not is_number(std) or std >= 0, f"random.normal: std is at least 0, got {std}")
-    draw = bind(_normal_op, _key(generator), shape=static_shape(shape, "random.normal"), dtype=wanted)
+    draw = bind(_normal_op, key_of(generator), shape=static_shape(shape, "random.normal"), dtype=wanted)
     if not (is_number(std) and std == 1):
         draw = draw * as_array(std, wanted)
     return draw if is_number(mean) and mean == 0 else draw + as_array(mean, wanted)
@@ -289,7 +289,12 @@ def bernoulli(p: Any = 0.5, shape: Any = (), *, generator: Any = None) -> Array:
         )
     if is_number(p) and not 0 <= p <= 1:
         raise shape_error(f"a probability is between 0 and 1, got {p}")
-    return bind(_bernoulli_op, [*_key(generator), chance], shape=static_shape(shape, "random.bernoulli"))
+    return bind(_bernoulli_op, [*key_of(generator), chance], shape=static_shape(shape, "random.bernoulli"))
+
+
+def bernoulli_of(seed: Array, stream: Array, counter: Array, p: float, shape: Shape) -> Array:
+    """Bools that are true with probability `p`, of a key that is known already, so that they can be made twice."""
+    return bind(_bernoulli_op, [seed, stream, counter, as_array(p, f32)], shape=shape)
 
 
 @public("random.integers")
@@ -311,7 +316,7 @@ def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, g
         check_fits(least, wanted)
         check_fits(past - 1, wanted)
     first, last = map(_integer, bounds)
-    draw = cast(bind(_bits_op, _key(generator), shape=static_shape(shape, "random.integers")), i64)
+    draw = cast(bind(_bits_op, key_of(generator), shape=static_shape(shape, "random.integers")), i64)
     return cast(bitwise_right_shift(draw * (last - first), 32) + first, wanted)
 
 
@@ -330,4 +335,4 @@ def permutation(n: Extent, *, generator: Any = None) -> Array:
         raise shape_error(f"random.permutation needs a size known while staging, got {n!r}")
     if n < 0:
         raise shape_error(f"random.permutation: a size is not negative, got {n}")
-    return bind(_permutation_op, _key(generator), n=n)
+    return bind(_permutation_op, key_of(generator), n=n)

@@ -14,7 +14,7 @@ import numpy as np
 from staged.errors import DTypeError, ShapeError
 from staged.ir.declaration import prims
 from staged.ir.loops import NO_ELEMENTS
-from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u8, u32
+from staged.ir.types import NUMBER_DTYPES, DType, Shape, TensorType, bool_, f32, i64, u8, u64
 from staged.ops.array import Array
 from staged.ops.choice import select
 from staged.ops.context import bind
@@ -34,7 +34,7 @@ from staged.ops.promote import (
 )
 from staged.ops.public import public
 
-_NUMBER_DTYPES = (f32, f64, i32, i64, u8, u32)
+_NUMBER_DTYPES = NUMBER_DTYPES
 
 
 # ---- declaring ------------------------------------------------------------------------------------
@@ -333,27 +333,28 @@ def peak(x: Array, axes: Sequence[int]) -> Array:
     return keep_dims(bind(_max_op, [x], axes=tuple(axes)), x.shape, axes, True)
 
 
-def _wide(x: Any, dtype: Any = None) -> Array:
-    """Integers and bools as i64, so that their sums have room."""
+def wide(x: Any, dtype: Any = None) -> Array:
+    """Signed integers and bools as i64, unsigned ones as u64, so that their sums have room."""
     array = as_array(x)
     if dtype is not None:
         return cast(array, check_dtype(dtype))
-    return array if array.dtype.is_float else cast(array, i64, array.type.weak)
+    own = array.dtype
+    return array if own.is_float else cast(array, u64 if own.kind == "u" else i64, array.type.weak)
 
 
 @public("sum", method=True)
 def sum_(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Array:
     """The sum over `axis` (None: all of them, an int or a tuple). Array API `sum`.
 
-    Floats keep their dtype; integers and bools give i64 unless `dtype` is set.
+    Floats keep their dtype; bools and signed integers give i64, unsigned ones u64, unless `dtype` is set.
     """
-    return _apply(_sum_op, _wide(x, dtype), axis, keepdims)
+    return _apply(_sum_op, wide(x, dtype), axis, keepdims)
 
 
 @public("prod", method=True)
 def prod(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Array:
     """The product over `axis` (None: all of them, an int or a tuple). Array API `prod`; dtypes as in `sum`."""
-    return _apply(_prod_op, _wide(x, dtype), axis, keepdims)
+    return _apply(_prod_op, wide(x, dtype), axis, keepdims)
 
 
 @public("max", method=True, numpy=("amax",))
@@ -393,6 +394,8 @@ def _locate(op: Primitive, x: Any, axis: int | None, keepdims: bool) -> Array:
         whole = array.shape
         flat = bind(PRIMITIVES["reshape"], [array], shape=(_count(array, range(array.ndim), op.name),))
         return keep_dims(bind(op, [flat], axis=0), whole, range(len(whole)), keepdims)
+    if not array.ndim and axis in (0, -1):
+        return bind(op, [bind(PRIMITIVES["reshape"], [array], shape=(1,))], axis=0)
     where_ = axis_of(axis, array.ndim, op.name)
     _check_elements(op.name, array, (where_,))
     return keep_dims(bind(op, [array], axis=where_), array.shape, (where_,), keepdims)
@@ -448,9 +451,12 @@ def freedom_of(x: Array, axes: Sequence[int], dtype: DType, correction: float) -
 
 
 @public("mean", method=True)
-def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """The mean over `axis` (None: all of them, an int or a tuple); integers give f32. Array API `mean`."""
-    (array,) = promoted(x, floats=True)
+def mean(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Array:
+    """The mean over `axis` (None: all of them, an int or a tuple); integers give f32. Array API `mean`.
+
+    `x` is cast to `dtype`, a float, first, where that is given.
+    """
+    (array,) = promoted(x if dtype is None else wide(x, dtype), floats=True)
     axes = axes_of(axis, array.ndim, "mean")
     total = _apply(_sum_op, array, axes, keepdims)
     return divide(total, extent_of(array, axes, array.dtype)) if axes else total

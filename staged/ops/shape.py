@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ShapeError
-from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, shape_text, u8
+from staged.ir.types import ALL_DTYPES, Dim, Extent, Shape, TensorType, f32, shape_text
 from staged.ops.array import Array, static_hint
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -24,13 +24,14 @@ from staged.ops.promote import (
     cast,
     check_fits,
     check_known,
+    fixed_size,
     is_number,
     shape_error,
 )
 from staged.ops.public import internal, public
 from staged.ops.reduction import sum_
 
-_DTYPES = (f32, f64, i32, i64, u8, bool_)
+_DTYPES = ALL_DTYPES
 
 
 # ---- broadcast ------------------------------------------------------------------------------------
@@ -398,7 +399,7 @@ def embed(ct: Array, shape: Shape, start: Sequence[int], step: Sequence[int], va
         if isinstance(extent, Dim) or isinstance(count, Dim):
             continue
         if count == 0:
-            ct = _pad_axis(ct, axis, 0, extent, value)
+            ct = pad_axis(ct, axis, 0, extent, value)
             continue
         if stride < 0:
             ct = flip(ct, axis)
@@ -406,12 +407,12 @@ def embed(ct: Array, shape: Shape, start: Sequence[int], step: Sequence[int], va
         if stride > 1 and count > 1:
             # (n,) -> (n, 1) -> (n, stride) -> (n * stride,): the gaps get `value`, the last one is cut off again.
             before, after = ct.shape[:axis], ct.shape[axis + 1 :]
-            gaps = _pad_axis(reshape(ct, (*before, count, 1, *after)), axis + 1, 0, stride - 1, value)
+            gaps = pad_axis(reshape(ct, (*before, count, 1, *after)), axis + 1, 0, stride - 1, value)
             ct = reshape(gaps, (*before, count * stride, *after))
             ct = slice_axis(ct, axis, 0, (count - 1) * stride + 1)
         width = ct.shape[axis]
         assert isinstance(width, int)
-        ct = _pad_axis(ct, axis, first, extent - first - width, value)
+        ct = pad_axis(ct, axis, first, extent - first - width, value)
     return ct
 
 
@@ -424,7 +425,7 @@ def slice_axis(x: Array, axis: int, start: int, stop: int, step: int = 1) -> Arr
     return bind(_slice_op, [x], start=tuple(starts), stop=tuple(stops), step=tuple(steps))
 
 
-def _pad_axis(x: Array, axis: int, low: int, high: int, value: Any) -> Array:
+def pad_axis(x: Array, axis: int, low: int, high: int, value: Any) -> Array:
     if low == high == 0:
         return x
     lows, highs = [0] * x.ndim, [0] * x.ndim
@@ -470,9 +471,7 @@ def flip(x: Any, axis: Any = None) -> Array:
     """`x` with the order along `axis` (None: every axis) reversed. Array API `flip`."""
     array = as_array(x)
     for one in axes_of(axis, array.ndim, "flip"):
-        extent = array.shape[one]
-        if not isinstance(extent, int):
-            raise shape_error(f"flip needs a size fixed while staging, got {array.type}", array)
+        extent = fixed_size("flip", array, one)
         if extent > 1:
             array = slice_axis(array, one, extent - 1, -1, -1)
     return array
@@ -527,17 +526,8 @@ _pad_op: Primitive = primitive(
 )
 
 
-@public("pad")
-def pad(x: Any, pad_width: Any, *, value: float = 0) -> Array:
-    """`x` with a constant around it. NumPy `pad`.
-
-    `pad_width` is an int, a pair (before, after) for every axis, or one such pair per axis. Raises DTypeError for a
-    `value` that the array's dtype cannot hold.
-    """
-    array = as_array(x)
-    check_known("pad", "value", value)
-    if is_number(value):
-        check_fits(value, array.dtype)
+def pad_widths(array: Array, pad_width: Any) -> list[tuple[int, int]]:
+    """(before, after) for each axis of an array, as `st.pad` takes them."""
     widths: Any
     if isinstance(pad_width, int | np.integer):
         widths = [(int(pad_width),) * 2] * array.ndim
@@ -552,6 +542,16 @@ def pad(x: Any, pad_width: Any, *, value: float = 0) -> Array:
     for axis, (low, high) in enumerate(widths):
         if low < 0 or high < 0:
             raise shape_error(f"pad widths are not negative, got {(low, high)} for axis {axis}", array)
+    return list(widths)
+
+
+def pad(x: Any, pad_width: Any, *, value: float = 0) -> Array:
+    """`x` with a constant around it; see the public `pad` for the widths."""
+    array = as_array(x)
+    check_known("pad", "value", value)
+    if is_number(value):
+        check_fits(value, array.dtype)
+    widths = pad_widths(array, pad_width)
     if all(width == (0, 0) for width in widths):
         return array
     lows, highs = tuple(low for low, _ in widths), tuple(high for _, high in widths)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ShapeError
-from staged.ir.types import Dim, DType, Extent, Shape, TensorType, dtype_of, f32, f64, i32, i64, shape_text, u8
+from staged.ir.types import CPU, Dim, DType, Extent, Shape, TensorType, dtype_of, f32, f64, i32, i64, shape_text, u8
 from staged.ops.array import Array, static_hint
 from staged.ops.choice import where
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
-from staged.ops.elementwise import equal
+from staged.ops.elementwise import equal, pow_
 from staged.ops.number_list import NumberList
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
@@ -111,9 +111,18 @@ def static_shape(shape: Any, name: str) -> Shape:
     return tuple(found)
 
 
+def check_device(device: Any, name: str) -> None:
+    """Refuse a device that is not the host's: where code runs is said by its region."""
+    check_argument(
+        device in (None, "cpu", CPU),
+        f"{name}: arrays are made where the code around runs, `with st.with_backend(...)`, got device={device!r}",
+    )
+
+
 @public("full")
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """An array of `shape` filled with a number or a scalar; by default f32, i64 or bool. Array API `full`."""
+    check_device(device, "full")
     extents = static_shape(shape, "full")
     value = handle(fill_value)
     if isinstance(value, NumberList):
@@ -131,8 +140,10 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
     return broadcast(scalar, extents)
 
 
-def _filled(name: str, value: int, given: tuple[Any, ...], dtype: Any) -> Array:
-    """A shape in one piece, which a dtype may follow, or one extent after the other."""
+def _filled(name: str, value: int, given: tuple[Any, ...], dtype: Any, device: Any) -> Array:
+    """A shape in one piece, which a dtype may follow, or one extent after the other. Without a dtype it is f32."""
+    check_device(device, name)
+    dtype = f32 if dtype is None else dtype
     shape, *more = given
     if not more:
         return full(shape, value, dtype)
@@ -146,50 +157,60 @@ def _filled(name: str, value: int, given: tuple[Any, ...], dtype: Any) -> Array:
 
 
 @public("zeros")
-def zeros(shape: Any, *more: Any, dtype: Any = f32) -> Array:
+def zeros(shape: Any, *more: Any, dtype: Any = None, device: Any = None) -> Array:
     """An array of zeros, f32 by default: `zeros((2, 3))`, or as torch writes it `zeros(2, 3)`. Array API `zeros`."""
-    return _filled("zeros", 0, (shape, *more), dtype)
+    return _filled("zeros", 0, (shape, *more), dtype, device)
 
 
 @public("ones")
-def ones(shape: Any, *more: Any, dtype: Any = f32) -> Array:
+def ones(shape: Any, *more: Any, dtype: Any = None, device: Any = None) -> Array:
     """An array of ones, f32 by default: `ones((2, 3))`, or as torch writes it `ones(2, 3)`. Array API `ones`."""
-    return _filled("ones", 1, (shape, *more), dtype)
+    return _filled("ones", 1, (shape, *more), dtype, device)
 
 
 @public("empty")
-def empty(shape: Any, *more: Any, dtype: Any = f32) -> Array:
+def empty(shape: Any, *more: Any, dtype: Any = None, device: Any = None) -> Array:
     """An array of zeros: nothing in a program is ever unset. Array API `empty`."""
-    return _filled("empty", 0, (shape, *more), dtype)
+    return _filled("empty", 0, (shape, *more), dtype, device)
 
 
 @public("full_like")
-def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Array:
+def full_like(x: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """An array filled with a number, of the shape and (unless given) dtype of `x`. Array API `full_like`."""
     array = as_array(x)
-    return full(array.shape, fill_value, array.dtype if dtype is None else dtype)
+    return full(array.shape, fill_value, array.dtype if dtype is None else dtype, device=device)
 
 
 @public("zeros_like")
-def zeros_like(x: Any, dtype: Any = None) -> Array:
+def zeros_like(x: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """Zeros of the shape and (unless given) dtype of `x`. Array API `zeros_like`."""
-    return full_like(x, 0, dtype)
+    return full_like(x, 0, dtype, device=device)
 
 
 @public("ones_like")
-def ones_like(x: Any, dtype: Any = None) -> Array:
+def ones_like(x: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """Ones of the shape and (unless given) dtype of `x`. Array API `ones_like`."""
-    return full_like(x, 1, dtype)
+    return full_like(x, 1, dtype, device=device)
+
+
+@public("empty_like")
+def empty_like(x: Any, dtype: Any = None, *, device: Any = None) -> Array:
+    """Zeros of the shape and (unless given) dtype of `x`: nothing is ever unset. Array API `empty_like`."""
+    return full_like(x, 0, dtype, device=device)
 
 
 @public("asarray")
-def asarray(x: Any, dtype: Any = None) -> Array:
+def asarray(x: Any, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Array:
     """An array of a number, a NumPy array, or nested lists; f32, i64 or bool unless given. Array API `asarray`.
 
-    Raises DTypeError for a number that `dtype` cannot hold, as `full` does.
+    A NumPy scalar keeps its dtype. Arrays are values, so that `copy` changes nothing. Raises DTypeError for a number
+    that `dtype` cannot hold, as `full` does.
     """
+    check_device(device, "asarray")
     if dtype is not None:
         return as_array(x, check_dtype(dtype))
+    if isinstance(x, np.float64):  # which is a Python float, too
+        return as_array(x, f64)
     array = as_array(x)
     if array.type.weak:
         return cast(array, f32 if array.dtype is f64 else array.dtype)
@@ -197,12 +218,13 @@ def asarray(x: Any, dtype: Any = None) -> Array:
 
 
 @public("arange")
-def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Array:
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None) -> Array:
     """start, start + step, ... up to but excluding `stop`; i64 for ints, else f32. Array API `arange`.
 
     Bounds are known while staging (the size follows from them), or the stop is a dimension. Raises ShapeError for
     others.
     """
+    check_device(device, "arange")
     if stop is None:
         start, stop = 0, start
     size = as_extent(stop)
@@ -228,25 +250,62 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Ar
 
 
 @public("linspace", numpy=None)
-def linspace(start: float, stop: float, num: int, *, dtype: Any = f32, endpoint: bool = True) -> Array:
-    """`num` evenly spaced numbers from `start` to `stop`. Array API `linspace`. Computed in f64, rounded once."""
+def linspace(
+    start: float, stop: float, num: int, *, dtype: Any = None, device: Any = None, endpoint: bool = True
+) -> Array:
+    """`num` evenly spaced numbers from `start` to `stop`, f32 by default. Array API `linspace`.
+
+    Computed in f64, rounded once.
+    """
+    check_device(device, "linspace")
+    dtype = f32 if dtype is None else dtype
     for what, number in (("start", start), ("stop", stop), ("num", num)):
         check_known("linspace", what, number)
     check_argument(isinstance(num, int | np.integer) and num >= 0, f"linspace: num is at least 0, got {num}")
-    num = int(num)
+    num, start, stop = int(num), float(start), float(stop)
     gaps = num - 1 if endpoint else num
     counter = iota((num,), 0, f64)
     if gaps < 1:
-        return cast(counter + float(start), check_dtype(dtype))
+        return cast(counter + start, check_dtype(dtype))
     # From both ends, so that both are exact.
-    up = counter * ((stop - start) / gaps) + float(start)
-    exact = where(counter == float(num - 1), float(stop), up) if endpoint else up
+    up = counter * ((stop - start) / gaps) + start
+    exact = where(counter == float(num - 1), stop, up) if endpoint else up
     return cast(exact, check_dtype(dtype))
 
 
+@public("logspace", numpy=None)
+def logspace(
+    start: float, stop: float, num: int = 50, *, base: float = 10.0, dtype: Any = f32, endpoint: bool = True
+) -> Array:
+    """`num` powers of `base`, whose exponents are evenly spaced from `start` to `stop`. NumPy and torch `logspace`.
+
+    Computed in f64, rounded once.
+    """
+    check_known("logspace", "base", base)
+    check_argument(base > 0, f"logspace: base is above 0, got {base}")
+    return cast(pow_(float(base), linspace(start, stop, num, dtype=f64, endpoint=endpoint)), check_dtype(dtype))
+
+
+@public("geomspace", numpy=None)
+def geomspace(start: float, stop: float, num: int = 50, *, dtype: Any = f32, endpoint: bool = True) -> Array:
+    """`num` numbers from `start` to `stop`, each a multiple of the one before by the same factor. NumPy `geomspace`.
+
+    Computed in f64, rounded once.
+    """
+    for what, number in (("start", start), ("stop", stop), ("num", num)):
+        check_known("geomspace", what, number)
+    check_argument(start * stop > 0, f"geomspace: both ends are above 0, or both below, got {start} and {stop}")
+    share = linspace(0.0, 1.0, num, dtype=f64, endpoint=endpoint)
+    between = pow_(float(stop) / float(start), share) * float(start)
+    # At the end it is the stop, not a power that is rounded.
+    return cast(where(share == 1.0, float(stop), between), check_dtype(dtype))
+
+
 @public("eye")
-def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = f32) -> Array:
-    """Ones on diagonal `k`, zeros elsewhere. Array API `eye`."""
+def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
+    """Ones on diagonal `k`, zeros elsewhere; f32 by default. Array API `eye`."""
+    check_device(device, "eye")
+    dtype = f32 if dtype is None else dtype
     shape = static_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
     return cast(iota(shape, 1) - iota(shape, 0) == k, check_dtype(dtype))
 
@@ -299,8 +358,11 @@ def triu(x: Any, k: int = 0) -> Array:
 
 @public("meshgrid")
 def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Array]:
-    """Coordinate arrays of a grid from one vector per axis. Array API `meshgrid`."""
+    """Coordinate arrays of a grid from one vector per axis; a number is a vector of one. Array API `meshgrid`."""
+    if len(arrays) == 1 and isinstance(arrays[0], list | tuple) and any(isinstance(one, Array) for one in arrays[0]):
+        arrays = tuple(arrays[0])  # as torch also writes it
     vectors = [as_array(array) for array in arrays]
+    vectors = [vector if vector.ndim else reshape(vector, (1,)) for vector in vectors]
     if any(vector.ndim != 1 for vector in vectors):
         raise shape_error("meshgrid needs vectors", *vectors)
     if indexing not in ("xy", "ij"):

@@ -38,6 +38,7 @@ from staged.ops.elementwise import (
     square,
     trunc,
 )
+from staged.ops.polynomials import horner
 from staged.ops.primitive import Sample
 from staged.ops.promote import as_array, as_float, is_number, together
 from staged.ops.public import public
@@ -81,6 +82,23 @@ def xlogy(x: Any, y: Any) -> Array:
     return where(unused, 0.0, left * log(where(unused, 1.0, right)))
 
 
+@public("special.xlog1py")
+def xlog1py(x: Any, y: Any) -> Array:
+    """x * log(1 + y), and 0 where x is 0 (NaN where y is). torch and SciPy `special.xlog1py`."""
+    left, right = together(x, y, name="special.xlog1py", floats=True)
+    unused = logical_and(left == 0, logical_or(right <= -1, right == math.inf))
+    return where(unused, 0.0, left * log1p(where(unused, 0.0, right)))
+
+
+@public("special.entr")
+def entr(x: Any) -> Array:
+    """-x * log(x), 0 at 0 and -infinity below: what an event adds to the entropy. torch and SciPy `special.entr`."""
+    array = as_float(x)
+    inside = array > 0
+    kept = where(inside, array, 1.0)
+    return where(inside, -kept * log(kept), where(array < 0, -math.inf, array * 0.0))
+
+
 @public("logit", method=True)
 def logit(x: Any, eps: float | None = None) -> Array:
     """log(x / (1 - x)), the inverse of `sigmoid`; with `eps`, `x` is kept within [eps, 1 - eps]. torch `logit`."""
@@ -101,13 +119,18 @@ def rad2deg(x: Any) -> Array:
     return as_float(x) * (180.0 / math.pi)
 
 
+_SINC = tuple((-1) ** k / math.factorial(2 * k + 1) for k in range(11))
+"""sin(x) / x in x^2, for |x| <= 1."""
+
+
 @public("sinc", method=True)
 def sinc(x: Any) -> Array:
     """sin(pi x) / (pi x), and 1 at 0. NumPy and torch `sinc`."""
     angle = as_float(x) * math.pi
-    at_zero = angle == 0
-    kept = where(at_zero, 1.0, angle)
-    return where(at_zero, 1.0, sin(kept) / kept)
+    # Near 0 by its series, so that derivatives of every order are right there.
+    is_near = abs_(angle) < 1.0
+    near, far = square(where(is_near, angle, 0.0)), where(is_near, 1.0, angle)
+    return where(is_near, horner(near, _SINC), sin(far) / far)
 
 
 @public("hypot", method=True)

@@ -9,9 +9,19 @@ from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.contraction import matmul
 from staged.ops.diagonals import diagonal
-from staged.ops.elementwise import clip, divide, isnan, not_equal, sqrt, square
+from staged.ops.elementwise import clip, divide, isnan, maximum, not_equal, sqrt, square
 from staged.ops.joining import concat
-from staged.ops.promote import as_array, as_float, axis_of, broadcast, cast, check_known, promoted, shape_error
+from staged.ops.promote import (
+    as_array,
+    as_float,
+    axis_of,
+    broadcast,
+    cast,
+    check_known,
+    fixed_size,
+    promoted,
+    shape_error,
+)
 from staged.ops.public import public
 from staged.ops.reduction import all_, freedom_of, max_, mean, min_, std, sum_, var
 from staged.ops.reduction import prod as prod_
@@ -139,7 +149,7 @@ def average(x: Any, axis: int | None = None, weights: Any = None, keepdims: bool
 
 
 @public("diff", method=True)
-def diff(x: Any, n: int = 1, axis: int = -1, *, prepend: Any = None, append: Any = None) -> Array:
+def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """The differences of neighbours along `axis`, taken `n` times; of bools whether they differ. Array API `diff`.
 
     `prepend` and `append` are put before and after `x` first: arrays, or numbers for one element.
@@ -149,12 +159,12 @@ def diff(x: Any, n: int = 1, axis: int = -1, *, prepend: Any = None, append: Any
     along = axis_of(axis, array.ndim, "diff")
     if n < 0:
         raise shape_error(f"diff is taken at least 0 times, got {n}", array)
+    if not n:
+        return array
     parts = promoted(*(part for part in (prepend, array, append) if part is not None))
     array = concat([_beside(part, array, along) for part in parts], along) if len(parts) > 1 else array
     for _ in range(n):
-        extent = array.shape[along]
-        if not isinstance(extent, int):
-            raise shape_error(f"diff needs a size fixed while staging, got {array.type}", array)
+        extent = fixed_size("diff", array, along)
         if not extent:
             return array
         after, before = slice_axis(array, along, 1, extent), slice_axis(array, along, 0, extent - 1)
@@ -171,9 +181,7 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
     """The integral of `y` along `axis` by the trapezoidal rule, at the points `x` or `dx` apart. NumPy `trapezoid`."""
     array = as_float(y)
     along = axis_of(axis, array.ndim, "trapezoid")
-    extent = array.shape[along]
-    if not isinstance(extent, int):
-        raise shape_error(f"trapezoid needs a size fixed while staging, got {array.type}", array)
+    extent = fixed_size("trapezoid", array, along)
     if not extent:
         return sum_(array, along)
     middle = (slice_axis(array, along, 1, extent) + slice_axis(array, along, 0, extent - 1)) * 0.5
@@ -190,19 +198,36 @@ def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
 
 
 @public("cov", method=True)
-def cov(x: Any, rowvar: bool = True, *, correction: float = 1.0) -> Array:
+def cov(x: Any, rowvar: bool = True, *, correction: float = 1.0, fweights: Any = None, aweights: Any = None) -> Array:
     """The covariances of the rows of `x` (of its columns without `rowvar`): (m, n) -> (m, m). NumPy and torch `cov`.
 
-    Sums of products of distances to the means, over n - `correction`. A vector is one row: the result is its variance.
+    Sums of products of distances to the means, over n - `correction`. A single row's result is its variance, a number.
+    Observations count `fweights` (integers) times, and are weighed by `aweights`, each of shape (n,): the divisor is
+    then sum(w) - `correction` * sum(w * aweights) / sum(w), for w = fweights * aweights, as in NumPy and torch.
     """
     array = as_float(x)
     if array.ndim > 2:
         raise shape_error(f"cov takes a matrix or a vector, got {array.type}", array)
     rows = array if array.ndim == 2 else reshape(array, (1, -1))
     rows = rows if rowvar or array.ndim < 2 else swapaxes(rows, 0, 1)
-    centred = rows - mean(rows, 1, keepdims=True)
-    found = divide(matmul(centred, swapaxes(centred, 0, 1)), freedom_of(rows, (1,), rows.dtype, correction))
-    return found if array.ndim == 2 else reshape(found, ())
+    if fweights is None and aweights is None:
+        centred = rows - mean(rows, 1, keepdims=True)
+        freedom = freedom_of(rows, (1,), rows.dtype, correction)
+        found = divide(matmul(centred, swapaxes(centred, 0, 1)), freedom)
+    else:
+        found = _weighed_cov(rows, correction, fweights, aweights)
+    return reshape(found, ()) if rows.shape[0] == 1 else found
+
+
+def _weighed_cov(rows: Array, correction: float, fweights: Any, aweights: Any) -> Array:
+    given = [cast(as_array(one), rows.dtype) for one in (fweights, aweights) if one is not None]
+    weights = given[0] if len(given) == 1 else given[0] * given[1]
+    if weights.shape != rows.shape[1:]:
+        raise shape_error(f"cov: weights {weights.type} are not one for each observation of {rows.type}", weights, rows)
+    total = sum_(weights)
+    lost = correction if aweights is None else correction * sum_(weights * given[-1]) / total
+    centred = rows - expand_dims(matmul(rows, weights) / total, 1)
+    return matmul(centred * weights, swapaxes(centred, 0, 1)) / maximum(total - lost, 0.0)
 
 
 @public("corrcoef", method=True)

@@ -19,6 +19,7 @@ from staged.ops.choice import select, where
 from staged.ops.context import bind, current_context
 from staged.ops.dimension import dim_of
 from staged.ops.index import (
+    as_index,
     checked_index,
     checked_window,
     dynamic_slice_op,
@@ -286,7 +287,7 @@ def get_item(x: Any, key: Any) -> Array:
 def _index_arrays(plan: _Plan) -> tuple[list[int], list[Array]]:
     """(positions, arrays) of the integer arrays among the laid out axes."""
     places = [place for place, axis in enumerate(plan.layout) if axis in plan.arrays]
-    return places, [cast(plan.arrays[axis], i64) for axis in plan.layout if axis is not None and axis in plan.arrays]
+    return places, [as_index(plan.arrays[axis]) for axis in plan.layout if axis is not None and axis in plan.arrays]
 
 
 def _merged(x: Array, plan: _Plan) -> tuple[Array, Array, int, list[int]]:

@@ -15,7 +15,23 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from staged.errors import ArgumentError, DTypeError, ShapeError
-from staged.ir.types import Dim, DType, Shape, TensorType, bool_, dtype_of, f32, f64, i32, i64, shape_text, u8
+from staged.ir.types import (
+    CPU,
+    Dim,
+    DType,
+    Shape,
+    TensorType,
+    bool_,
+    dtype_of,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    shape_text,
+    u8,
+)
 from staged.ops.array import METHOD_NAMES, METHODS, WORDS, Array
 from staged.source import here
 
@@ -40,11 +56,35 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "other": ("b",),
     "target": ("labels",),
     "p": ("ord",),
+    "offset": ("k",),
     "ddof": ("correction",),
+    "interpolation": ("method",),
     "running_mean": ("mean",),
     "running_var": ("var",),
 }
 """torch's name of an argument (`ddof` is NumPy's), and its possible names here. `input` is the first argument."""
+
+
+HARMLESS: dict[str, tuple[Any, ...]] = {
+    "device": (None, "cpu", CPU),
+    "requires_grad": (False,),
+    "pin_memory": (None, False),
+    "memory_format": (None,),
+    "layout": (None,),
+    "out": (None,),
+}
+"""Arguments of torch and of the Array API, and their values that say what is done anyway.
+
+Code runs where its region is, every array is dense, and derivatives are asked for by functions."""
+
+
+def _without_harmless(kwargs: dict[str, Any], parameters: Sequence[str]) -> dict[str, Any]:
+    """The keyword arguments but those of `HARMLESS` that the function does not have."""
+    return {
+        word: value
+        for word, value in kwargs.items()
+        if word in parameters or word not in HARMLESS or isinstance(value, Array) or value not in HARMLESS[word]
+    }
 
 
 def takes_torch_keywords(name: str, function: F) -> F:
@@ -57,9 +97,14 @@ def takes_torch_keywords(name: str, function: F) -> F:
         renamed |= {"dim1": "axis1", "dim2": "axis2"}
     renamed = {word: ours for word, ours in renamed.items() if ours and word not in parameters}
     special = DIM_MEANS.get(name)
+    option, with_option = OPTION_MEANS.get(name, ("", function))
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
+        if kwargs and not HARMLESS.keys().isdisjoint(kwargs):
+            kwargs = _without_harmless(kwargs, parameters)
+        if kwargs and option in kwargs:
+            return with_option(function, *args, **{renamed.get(word, word): value for word, value in kwargs.items()})
         if kwargs and not renamed.keys().isdisjoint(kwargs):
             given = {renamed.get(word, word): value for word, value in kwargs.items()}
             doubled = len(given) < len(kwargs) or any(word in given for word in parameters[: len(args)])
@@ -89,6 +134,8 @@ def _extreme(position: str) -> Callable[..., Extreme]:
     def both(function: Any, x: Any, axis: Any, keepdims: bool = False) -> Extreme:
         # The gradient goes to the element that `indices` names, as in torch.
         indices = METHODS[position](x, axis=axis, keepdims=True)
+        if not x.ndim:
+            return Extreme(x, indices)
         values = METHODS["take_along_axis"](x, indices, axis)
         if keepdims:
             return Extreme(values, indices)
@@ -110,6 +157,21 @@ def _spread(function: Any, x: Any, axis: Any = None, **options: Any) -> Array:
     return result
 
 
+def _with_places(name: str) -> Callable[..., Any]:
+    def pair(function: Any, x: Any, axis: Any = -1, **options: Any) -> Any:
+        return METHODS[name](x, axis, **options)
+
+    return pair
+
+
+def _lower_nanmedian(function: Any, x: Any, axis: Any = None, **options: Any) -> Any:
+    raise ArgumentError(
+        "nanmedian over `dim` takes the lower of two middle elements in torch, here as in NumPy their mean",
+        where=here(),
+        hint='`axis=` is NumPy\'s; `st.nanquantile(x, 0.5, axis, method="lower")` is the lower one',
+    )
+
+
 def _split_by_dim(function: Any, x: Any, sections: Any = None, **options: Any) -> Any:
     raise ArgumentError(
         "split makes so many equal parts here, as in NumPy, and parts of so many elements in torch",
@@ -118,12 +180,42 @@ def _split_by_dim(function: Any, x: Any, sections: Any = None, **options: Any) -
     )
 
 
+def _scaled(function: Any, a: Any, b: Any, alpha: Any) -> Array:
+    result: Array = function(a, METHODS["multiply"](b, alpha))
+    return result
+
+
+def _rounded(function: Any, a: Any, b: Any, rounding_mode: str | None) -> Array:
+    """torch's `div` with a rounding: integers stay integers."""
+    if rounding_mode is None:
+        found: Array = function(a, b)
+    elif rounding_mode == "floor":
+        found = METHODS["floor_divide"](a, b)
+    elif rounding_mode != "trunc":
+        raise ArgumentError(f"divide: rounding_mode is None, 'trunc' or 'floor', got {rounding_mode!r}", where=here())
+    elif any(METHODS["asarray"](one).dtype.is_float for one in (a, b)):
+        found = METHODS["trunc"](function(a, b))
+    else:
+        found = METHODS["floor_divide"](METHODS["subtract"](a, METHODS["fmod"](a, b)), b)
+    return found
+
+
+OPTION_MEANS: dict[str, tuple[str, Callable[..., Any]]] = {
+    "add": ("alpha", _scaled),
+    "subtract": ("alpha", _scaled),
+    "divide": ("rounding_mode", _rounded),
+}
+"""Arguments that torch has and NumPy has not, by the function: the word, and what the function does with it."""
+
 DIM_MEANS: dict[str, Callable[..., Any]] = {
     "max": _extreme("argmax"),
     "min": _extreme("argmin"),
     "std": _spread,
     "var": _spread,
     "split": _split_by_dim,
+    "sort": _with_places("sort_with_places"),
+    "median": _with_places("lower_median"),
+    "nanmedian": _lower_nanmedian,
 }
 """Functions that torch has too and that mean something else there, once the axis is called `dim`."""
 
@@ -306,25 +398,6 @@ def _select(x: Array, dim: int, index: Any) -> Array:
     return x[(slice(None),) * (dim % x.ndim) + (index,)]
 
 
-def _index_select(x: Array, dim: int, index: Any) -> Array:
-    chosen = METHODS["asarray"](index)
-    result: Array = METHODS["take"](x, chosen if chosen.ndim else METHODS["reshape"](chosen, (1,)), axis=dim)
-    return result
-
-
-def _unflatten(x: Array, dim: int, sizes: Sequence[int]) -> Array:
-    _extent(x.shape, dim)
-    axis = dim % x.ndim
-    sizes = list(sizes)
-    if -1 in sizes:
-        rest = 1
-        for size in sizes:
-            rest *= 1 if size == -1 else size
-        sizes[sizes.index(-1)] = _fixed("unflatten", x, dim) // max(rest, 1)
-    result: Array = METHODS["reshape"](x, (*x.shape[:axis], *sizes, *x.shape[axis + 1 :]))
-    return result
-
-
 def _value(x: Array) -> Array:
     """The array itself, since arrays are immutable and need no copy; for a Variable its present value."""
     reader = getattr(x, "__staged_read__", None)
@@ -343,14 +416,12 @@ METHOD_WORDS: dict[str, Callable[..., Any]] = {
     "reshape_as": lambda x, other: METHODS["reshape"](x, other.shape),
     "expand": _expand,
     "expand_as": lambda x, other: METHODS["broadcast_to"](x, other.shape),
-    "unflatten": _unflatten,
     "t": _t,
     "split": _split,
     "chunk": _chunk,
     "unbind": lambda x, dim=0: METHODS["unstack"](x, axis=dim),
     "narrow": _narrow,
     "select": _select,
-    "index_select": _index_select,
     "repeat_interleave": lambda x, repeats, dim=None: METHODS["repeat"](x, repeats, axis=dim),
     "dim": lambda x: x.ndim,
     "ndimension": lambda x: x.ndim,
@@ -364,6 +435,8 @@ METHOD_WORDS: dict[str, Callable[..., Any]] = {
     # dtypes
     "float": lambda x: _cast(x, f32),
     "double": lambda x: _cast(x, f64),
+    "char": lambda x: _cast(x, i8),
+    "short": lambda x: _cast(x, i16),
     "int": lambda x: _cast(x, i32),
     "long": lambda x: _cast(x, i64),
     "byte": lambda x: _cast(x, u8),

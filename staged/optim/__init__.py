@@ -1,12 +1,39 @@
-"""Optimisers with the names, defaults and formulas of `torch.optim`, and gradient clipping."""
+"""Optimisers and schedules with the names, defaults and formulas of `torch.optim`, and gradient clipping."""
 
 from typing import Any
 
+from staged.optim import lr_scheduler, swa_utils
+from staged.optim.accumulation import MultiSteps
+from staged.optim.adaptive import Adadelta, Adafactor, Adamax, NAdam, RAdam, RMSprop
 from staged.optim.clipping import clip_grad_norm, clip_grad_value
+from staged.optim.directions import Lion, Muon, Rprop
+from staged.optim.lbfgs import LBFGS
 from staged.optim.optimizer import Optimizer
-from staged.optim.optimizers import SGD, Adagrad, Adam, AdamW
+from staged.optim.optimizers import ASGD, SGD, Adagrad, Adam, AdamW
 
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Optimizer", "clip_grad_norm", "clip_grad_value"]
+__all__ = [
+    "ASGD",
+    "LBFGS",
+    "SGD",
+    "Adadelta",
+    "Adafactor",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "Lion",
+    "MultiSteps",
+    "Muon",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "lr_scheduler",
+    "swa_utils",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,10 @@ from staged.errors import article
 from staged.nn.state import elements, shape_of
 from staged.other_names import OF_OPTIMIZERS, answer_from, no_attribute
 
+Params = Iterable[Any] | Mapping[str, Any]
 Slots = tuple[tuple[str, str], ...]
+_WAYS = ("foreach", "fused", "capturable", "differentiable")
+"""torch's options that say how it computes: all are accepted, and change nothing, since a program is one anyway."""
 
 
 class Optimizer:
@@ -27,17 +30,33 @@ class Optimizer:
 
     options: tuple[str, ...] = ("lr",)
     """Names of the numeric and boolean options: attributes, and entries of each group of a `state_dict`."""
-    group_options: tuple[str, ...] = ("lr", "weight_decay", "eps")
+    group_options: tuple[str, ...] = ("lr", "weight_decay", "eps", "maximize")
     """Those of them that a group may have for itself: they are read for each parameter,
     and nothing is kept for them."""
     slots: Slots = ()
     """The state of each parameter: (torch's name in a `state_dict`, attribute holding a list of Variables)."""
-    unknown_options = ("amsgrad", "maximize")
-    """Options of torch that change the update; a `state_dict` that has them on is refused."""
+    shared: tuple[str, ...] = ()
+    """Attributes holding a scalar Variable of all parameters, named as in a `state_dict`."""
+    kept_for: Mapping[str, str] = {}
+    """Options that need a slot, by the slot's attribute: a `state_dict` that has one on, which is off here, is
+    refused."""
+    maximize: bool = False
+    """True if the steps go up."""
+    weight_decay: Any = 0.0
     steps: Any = None
 
-    def __init__(self, params: Iterable[Any] | Mapping[str, Any], lr: Any) -> None:
+    def __init__(
+        self,
+        params: Params,
+        lr: Any,
+        maximize: bool = False,
+        ways: Mapping[str, Any] | None = None,
+    ) -> None:
+        for way in ways or ():
+            if way not in _WAYS:
+                raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {way!r}")
         self.names, self.params, self.groups = _grouped(type(self).__name__, params)
+        self.maximize = maximize
         self.check_number("lr", lr)
         self.lr = lr
         for group in self.groups:
@@ -57,9 +76,21 @@ class Optimizer:
             wanted = "at least 0" if below is None else f"at least 0 and below {below}"
             raise st.ArgumentError(f"{type(self).__name__}: {name} is {wanted}, got {value}", where=st.here())
 
+    def take(self, **numbers: Any) -> None:
+        """Hold numbers as attributes. Raises: ArgumentError if one is negative."""
+        for name, value in numbers.items():
+            self.check_number(name, value)
+            setattr(self, name, value)
+
+    def take_betas(self, betas: tuple[Any, Any]) -> None:
+        """Hold the shares of what was in running means. Raises: ArgumentError if one is not from 0 to below 1."""
+        for place, beta in enumerate(betas):
+            self.check_number(f"betas[{place}]", beta, below=1.0)
+        self.betas = betas
+
     def own_numbers(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """The options that `group` sets for itself. Raises: ArgumentError for an option that a group cannot set."""
-        own = {name: value for name, value in group.items() if name != "params"}
+        own = {name: value for name, value in group.items() if name not in ("params", "initial_lr")}
         wrong = [name for name in own if name not in self.group_options or name not in self.options]
         if wrong:
             allowed = ", ".join(name for name in self.group_options if name in self.options)
@@ -91,6 +122,23 @@ class Optimizer:
     def counter(self) -> Any:
         """A Variable that counts steps."""
         return st.Variable(st.zeros((), dtype=st.i64), name=f"{type(self).__name__.lower()}_steps")
+
+    def counted(self) -> Any:
+        """Count the step; returns the number of steps as f64."""
+        steps = self.steps.value + 1
+        self.steps.value = steps
+        return st.astype(steps, st.f64)
+
+    def with_decay(self, param: Any, grad: Any) -> Any:
+        """The gradient with `weight_decay` times the parameter added."""
+        (weight_decay,) = self.numbers(param, "weight_decay")
+        return grad if is_off(weight_decay) else grad + weight_decay * param.value
+
+    def shrunk(self, param: Any) -> Any:
+        """The value of a parameter less `lr * weight_decay` of it."""
+        if is_off(self.weight_decay):
+            return param.value
+        return param.value * scalar(1.0 - self.lr * self.weight_decay, param.dtype)
 
     def must_have(self, kept: Any, option: str) -> None:
         """Refuse an option that was turned on after construction but needs state kept from the first step on."""
@@ -171,7 +219,8 @@ class Optimizer:
         for group in self.groups:
             with self.having(self.own_numbers(group)):
                 for _ in group["params"]:
-                    self.update(index, self.params[index], ordered[index])
+                    grad = ordered[index]
+                    self.update(index, self.params[index], -grad if self.maximize else grad)
                     index += 1
 
     def begin_step(self) -> None:
@@ -193,19 +242,24 @@ class Optimizer:
         for index, entry in state.items():
             if self.steps is not None:
                 entry["step"] = self.steps.saved()
-            for name, attribute in self.slots:
-                kept = getattr(self, attribute)
-                if kept:
-                    entry[name] = kept[index].saved()
+            entry |= {name: getattr(self, name).saved() for name in self.shared}
+            entry |= {name: variable.saved() for name, variable in self._kept(index).items()}
         groups: list[dict[str, Any]] = []
         first = 0
         for group in self.groups:
             with self.having(self.own_numbers(group)):
                 numbers = {option: getattr(self, option) for option in self.options}
             saved = {name: _saved(value) for name, value in numbers.items()}
+            if "initial_lr" in group:
+                saved["initial_lr"] = _saved(group["initial_lr"])
             groups.append({**saved, "params": list(range(first, first + len(group["params"])))})
             first += len(group["params"])
         return {"state": {index: entry for index, entry in state.items() if entry}, "param_groups": groups}
+
+    def _kept(self, index: int) -> dict[str, Any]:
+        """The Variables that are kept for a parameter, by torch's names."""
+        lists = {name: getattr(self, attribute) for name, attribute in self.slots}
+        return {name: kept[index] for name, kept in lists.items() if kept and kept[index] is not None}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from the state of another optimiser, ours or torch's: all of it is set, or nothing.
@@ -216,16 +270,22 @@ class Optimizer:
         groups, state = self._checked(state_dict)
         writes: list[tuple[Any, Any]] = []
         counts = []
+        scalars: dict[str, list[Any]] = {name: [] for name in self.shared}
         for index in range(len(self.params)):
             entry = {name: value for name, value in dict(state.get(index, {})).items() if value is not None}
             counts.append(entry.pop("step", 1 if entry else 0))
-            known = {name: getattr(self, attribute) for name, attribute in self.slots if getattr(self, attribute)}
+            for name, found in scalars.items():
+                found.append(entry.pop(name, self.first(name)))
+            known = self._kept(index)
             if entry and entry.keys() != known.keys():
                 self._refuse(f"keeps {sorted(known)} for a parameter, the state_dict has {sorted(entry)}")
-            for name, variables in known.items():
-                writes.append((variables[index], self._fitting(name, entry.get(name), variables[index])))
+            for name, variable in known.items():
+                writes.append((variable, self._fitting(name, entry.get(name), variable)))
         if self.steps is not None:
             writes.append((self.steps, self._count(counts)))
+        for name, values in scalars.items():
+            variable = getattr(self, name)
+            writes.append((variable, st.reshape(elements(name, values[0], variable.dtype), ())))
         places: list[tuple[dict[str, Any], str, Any]] = []
         for option in self.options:
             found = [_number(group[option]) for group in groups if option in group]
@@ -239,8 +299,18 @@ class Optimizer:
                     value, held = _number(saved[option]), at.get(option)
                     if isinstance(held, st.Variable):
                         writes.append((held, elements(option, value, held.dtype)))
+                    elif isinstance(held, tuple) and any(isinstance(each, st.Variable) for each in held):
+                        parts = [
+                            (each, isinstance(each, st.Variable), part) for each, part in zip(held, value, strict=True)
+                        ]
+                        writes += [(each, part) for each, is_variable, part in parts if is_variable]
+                        kept = [each if is_variable else part for each, is_variable, part in parts]
+                        places.append((at, option, tuple(kept)))
                     else:
                         places.append((at, option, value))
+        for own, saved in zip(self.groups, groups, strict=True):
+            if "initial_lr" in saved:
+                places.append((own, "initial_lr", _number(saved["initial_lr"])))
         for variable, value in writes:
             variable.value = value
         for at, option, value in places:
@@ -260,7 +330,8 @@ class Optimizer:
         state = {int(index): entry for index, entry in state_dict["state"].items()}
         if count != len(self.params) or not set(state) <= set(range(count)):
             self._refuse(f"has {len(self.params)} parameters, the state_dict has {max(count, len(state))}")
-        on = [option for option in self.unknown_options if any(group.get(option) for group in groups)]
+        lacking = [option for option, attribute in self.kept_for.items() if not getattr(self, attribute)]
+        on = [option for option in lacking if any(group.get(option) for group in groups)]
         if on:
             self._refuse(f"makes no steps with {' and '.join(on)}")
         return groups, state
@@ -279,7 +350,7 @@ class Optimizer:
             )
         return array
 
-    def first(self, name: str) -> float:
+    def first(self, name: str) -> Any:
         """The initial value of a slot."""
         return 0.0
 
@@ -307,9 +378,12 @@ def scalar(number: Any, dtype: Any) -> Any:
     return number if is_weak else st.astype(number, dtype)
 
 
-def _grouped(
-    owner: str, params: Iterable[Any] | Mapping[str, Any]
-) -> tuple[list[str], list[Any], list[dict[str, Any]]]:
+def is_off(number: Any) -> bool:
+    """Return whether an option is the Python number 0; a staged one is not known."""
+    return not isinstance(number, st.Array) and not number
+
+
+def _grouped(owner: str, params: Params) -> tuple[list[str], list[Any], list[dict[str, Any]]]:
     """(names, parameters, groups) of all groups; without groups, one group of all."""
     given = params if isinstance(params, Mapping) else list(params)
     if isinstance(given, Mapping) or not given or not all(isinstance(group, Mapping) for group in given):
@@ -336,9 +410,7 @@ def _alike(a: Any, b: Any) -> bool:
     return a is b or (not isinstance(a, st.Array) and not isinstance(b, st.Array) and a == b)
 
 
-def _named(
-    owner: str, params: Iterable[Any] | Mapping[str, Any], known: Iterable[str] = ()
-) -> tuple[list[str], list[Any]]:
+def _named(owner: str, params: Params, known: Iterable[str] = ()) -> tuple[list[str], list[Any]]:
     """(names, parameters) from a dict, from pairs, or from `model.parameters()`; names are empty if none are known."""
     if isinstance(params, Mapping):
         names, values = list(params), list(params.values())

@@ -10,16 +10,10 @@ lives in the program, or keeps its buffers between calls, as the model does. `lr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import staged as st
-from staged.optim.optimizer import Optimizer, scalar
-
-
-def _is_off(number: Any) -> bool:
-    """Return whether an option is the Python number 0; a staged one is not known."""
-    return not isinstance(number, st.Array) and not number
+from staged.optim.optimizer import Optimizer, Params, Slots, is_off, scalar
 
 
 class SGD(Optimizer):
@@ -28,39 +22,39 @@ class SGD(Optimizer):
     Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013.
     """
 
-    options = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
+    options = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")
     slots = (("momentum_buffer", "velocity"),)
 
     def __init__(
         self,
-        params: Iterable[Any] | Mapping[str, Any],
+        params: Params,
         lr: Any = 1e-3,
         momentum: Any = 0.0,
         dampening: Any = 0.0,
         weight_decay: Any = 0.0,
         nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        **ways: Any,
     ) -> None:
-        super().__init__(params, lr)
-        self.check_number("momentum", momentum)
-        self.check_number("weight_decay", weight_decay)
-        if nesterov and (_is_off(momentum) or not _is_off(dampening)):
+        super().__init__(params, lr, maximize, ways)
+        self.take(momentum=momentum, weight_decay=weight_decay)
+        if nesterov and (is_off(momentum) or not is_off(dampening)):
             raise st.ArgumentError("SGD: Nesterov's variant needs a momentum above 0 and no dampening", where=st.here())
-        self.momentum = momentum
         self.dampening = dampening
-        self.weight_decay = weight_decay
         self.nesterov = nesterov
-        self.velocity = [] if _is_off(momentum) else self.state("velocity")
-        self.steps = None if _is_off(momentum) or _is_off(dampening) else self.counter()
+        self.velocity = [] if is_off(momentum) else self.state("velocity")
+        self.steps = None if is_off(momentum) or is_off(dampening) else self.counter()
         self.share: Any = 1.0
 
     def begin_step(self) -> None:
         """The factor of a gradient in the velocity: 1 for the first one, then 1 - dampening."""
-        if _is_off(self.momentum):
+        if is_off(self.momentum):
             return
         self.must_have(self.velocity, "momentum")
         if self.steps is None:
             self.share = 1.0
-            if not _is_off(self.dampening):
+            if not is_off(self.dampening):
                 self.must_have(self.steps, "dampening")
             return
         self.share = st.where(self.steps.value == 0, 1.0, 1.0 - self.dampening)
@@ -68,10 +62,9 @@ class SGD(Optimizer):
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        lr, momentum, weight_decay = self.numbers(param, "lr", "momentum", "weight_decay")
-        if not _is_off(weight_decay):
-            grad = grad + weight_decay * param.value
-        if not _is_off(momentum):
+        lr, momentum = self.numbers(param, "lr", "momentum")
+        grad = self.with_decay(param, grad)
+        if not is_off(momentum):
             # torch starts the velocity as the first gradient; from zeros the same formula gives the same.
             velocity = momentum * self.velocity[index].value
             velocity = velocity + (grad if self.steps is None else st.astype(self.share, grad.dtype) * grad)
@@ -80,41 +73,91 @@ class SGD(Optimizer):
         param.value = param.value - lr * grad
 
 
+class ASGD(Optimizer):
+    """SGD with a decay towards 0 and a falling rate; the mean of the parameters is kept as `ax`.
+
+    Source: Polyak and Juditsky, Acceleration of Stochastic Approximation by Averaging, 1992.
+    """
+
+    options = ("lr", "lambd", "alpha", "t0", "weight_decay", "maximize")
+    group_options = ("weight_decay", "maximize")
+    slots = (("ax", "ax"),)
+    shared = ("eta", "mu")
+
+    def __init__(
+        self,
+        params: Params,
+        lr: Any = 1e-2,
+        lambd: Any = 1e-4,
+        alpha: Any = 0.75,
+        t0: Any = 1e6,
+        weight_decay: Any = 0.0,
+        *,
+        maximize: bool = False,
+        **ways: Any,
+    ) -> None:
+        super().__init__(params, lr, maximize, ways)
+        self.take(weight_decay=weight_decay)
+        self.lambd, self.alpha, self.t0 = lambd, alpha, t0
+        self.ax = self.state("ax")
+        self.eta = st.Variable(st.full((), lr, dtype=st.f64), name="eta")
+        self.mu = st.Variable(st.ones((), dtype=st.f64), name="mu")
+        self.steps = self.counter()
+        self.rates: tuple[Any, Any] = (1.0, 1.0)
+
+    def first(self, name: str) -> Any:
+        """The initial value of a slot, of the rate, or of the share of the mean."""
+        return {"eta": self.lr, "mu": 1.0}.get(name, 0.0)
+
+    def begin_step(self) -> None:
+        """Count the step, whose rates the step before has computed."""
+        self.rates = (self.eta.value, self.mu.value)
+        count = self.counted()
+        self.eta.value = st.astype(self.lr / (1.0 + self.lambd * self.lr * count) ** self.alpha, st.f64)
+        self.mu.value = 1.0 / st.maximum(1.0, count - self.t0)
+
+    def update(self, index: int, param: Any, grad: Any) -> None:
+        """One step for one parameter."""
+        eta, share = (st.astype(each, param.dtype) for each in self.rates)
+        value, grad = param.value, self.with_decay(param, grad)
+        value = value * st.astype(1.0 - self.lambd * self.rates[0], param.dtype) - eta * grad
+        param.value = value
+        self.ax[index].value = self.ax[index].value + (value - self.ax[index].value) * share
+
+
 class Adagrad(Optimizer):
     """p -= lr * g / (sqrt(sum of g^2) + eps). Source: Duchi, Hazan and Singer, 2011."""
 
-    options = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
+    options = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize")
     slots = (("sum", "total"),)
 
     def __init__(
         self,
-        params: Iterable[Any] | Mapping[str, Any],
+        params: Params,
         lr: Any = 1e-2,
         lr_decay: Any = 0.0,
         weight_decay: Any = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: Any = 1e-10,
+        *,
+        maximize: bool = False,
+        **ways: Any,
     ) -> None:
-        super().__init__(params, lr)
-        for name, number in {"lr_decay": lr_decay, "weight_decay": weight_decay, "eps": eps}.items():
-            self.check_number(name, number)
-        self.check_number("initial_accumulator_value", initial_accumulator_value)
-        self.lr_decay = lr_decay
-        self.weight_decay = weight_decay
-        self.eps = eps
-        self.initial_accumulator_value = initial_accumulator_value
+        super().__init__(params, lr, maximize, ways)
+        self.take(lr_decay=lr_decay, weight_decay=weight_decay, eps=eps)
+        self.take(initial_accumulator_value=initial_accumulator_value)
         self.total = self.state("total", initial_accumulator_value)
-        self.steps = None if _is_off(lr_decay) else self.counter()
+        self.steps = None if is_off(lr_decay) else self.counter()
         self.decay: Any = 1.0
 
-    def first(self, name: str) -> float:
+    def first(self, name: str) -> Any:
         """The initial value of the sum of squares."""
         return self.initial_accumulator_value
 
     def begin_step(self) -> None:
         """Count the step and let the rate decay."""
         if self.steps is None:
-            if not _is_off(self.lr_decay):
+            if not is_off(self.lr_decay):
                 self.must_have(self.steps, "lr_decay")
             return
         self.decay = 1.0 + self.lr_decay * st.astype(self.steps.value, st.f64)
@@ -122,9 +165,8 @@ class Adagrad(Optimizer):
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
-        lr, weight_decay, eps = self.numbers(param, "lr", "weight_decay", "eps")
-        if not _is_off(weight_decay):
-            grad = grad + weight_decay * param.value
+        lr, eps = self.numbers(param, "lr", "eps")
+        grad = self.with_decay(param, grad)
         total = self.total[index].value + grad * grad
         self.total[index].value = total
         rate = lr if self.steps is None else st.astype(self.lr / self.decay, param.dtype)
@@ -132,54 +174,72 @@ class Adagrad(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam with bias correction. Source: Kingma and Ba, 2015; `weight_decay` is added to the gradient, as in torch."""
+    """Adam with bias correction. Source: Kingma and Ba, 2015; `weight_decay` is added to the gradient, as in torch.
 
-    decoupled = False
-    options = ("lr", "betas", "eps", "weight_decay")
-    slots = (("exp_avg", "mean"), ("exp_avg_sq", "variance"))
+    With `amsgrad` the largest mean square so far divides. Source: Reddi, Kale and Kumar, 2018.
+    """
+
+    options: tuple[str, ...] = (
+        "lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "decoupled_weight_decay",
+    )  # fmt: skip
+    slots: Slots = (("exp_avg", "mean"), ("exp_avg_sq", "variance"), ("max_exp_avg_sq", "largest"))
+    kept_for = {"amsgrad": "largest"}
 
     def __init__(
         self,
-        params: Iterable[Any] | Mapping[str, Any],
+        params: Params,
         lr: Any = 1e-3,
         betas: tuple[Any, Any] = (0.9, 0.999),
         eps: Any = 1e-8,
         weight_decay: Any = 0.0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        decoupled_weight_decay: bool = False,
+        **ways: Any,
     ) -> None:
-        super().__init__(params, lr)
-        self.check_number("eps", eps)
-        self.check_number("weight_decay", weight_decay)
-        for place, beta in enumerate(betas):
-            self.check_number(f"betas[{place}]", beta, below=1.0)
-        self.betas = betas
-        self.eps = eps
-        self.weight_decay = weight_decay
+        super().__init__(params, lr, maximize, ways)
+        self.take(eps=eps, weight_decay=weight_decay)
+        self.take_betas(betas)
+        self.amsgrad = amsgrad
+        self.decoupled_weight_decay = decoupled_weight_decay
         self.mean = self.state("mean")
         self.variance = self.state("variance")
+        self.largest = self.state("largest") if amsgrad else []
         self.steps = self.counter()
         self.correction: tuple[Any, Any] = (1.0, 1.0)
 
     def begin_step(self) -> None:
         """Count the step; the corrections are computed once, in f64, for all parameters."""
-        steps = self.steps.value + 1
-        self.steps.value = steps
-        count = st.astype(steps, st.f64)
+        if self.amsgrad:
+            self.must_have(self.largest, "amsgrad")
+        count = self.counted()
         first, second = self.betas
         self.correction = (1.0 - first**count, st.sqrt(1.0 - second**count))
 
-    def update(self, index: int, param: Any, grad: Any) -> None:
-        """One step for one parameter."""
+    def decayed(self, param: Any, grad: Any) -> tuple[Any, Any]:
+        """The parameter and the gradient with the decay of weights in one of them."""
+        if self.decoupled_weight_decay:
+            return self.shrunk(param), grad
+        return param.value, self.with_decay(param, grad)
+
+    def moments(self, index: int, param: Any, grad: Any) -> tuple[Any, Any]:
+        """The running means of the gradient and of its square, with this gradient."""
         first, second = (scalar(beta, param.dtype) for beta in self.betas)
-        weight_decay, eps = self.numbers(param, "weight_decay", "eps")
-        value = param.value
-        if not _is_off(weight_decay) and self.decoupled:
-            value = value * scalar(1.0 - self.lr * self.weight_decay, param.dtype)
-        elif not _is_off(weight_decay):
-            grad = grad + weight_decay * value
         mean = first * self.mean[index].value + (1.0 - first) * grad
         variance = second * self.variance[index].value + (1.0 - second) * grad * grad
         self.mean[index].value = mean
         self.variance[index].value = variance
+        return mean, variance
+
+    def update(self, index: int, param: Any, grad: Any) -> None:
+        """One step for one parameter."""
+        (eps,) = self.numbers(param, "eps")
+        value, grad = self.decayed(param, grad)
+        mean, variance = self.moments(index, param, grad)
+        if self.amsgrad:
+            variance = st.maximum(self.largest[index].value, variance)
+            self.largest[index].value = variance
         rate = st.astype(self.lr / self.correction[0], param.dtype)
         scale = st.astype(self.correction[1], param.dtype)
         param.value = value - rate * mean / (st.sqrt(variance) / scale + eps)
@@ -188,14 +248,18 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay. Source: Loshchilov and Hutter, 2019."""
 
-    decoupled = True
-
     def __init__(
         self,
-        params: Iterable[Any] | Mapping[str, Any],
+        params: Params,
         lr: Any = 1e-3,
         betas: tuple[Any, Any] = (0.9, 0.999),
         eps: Any = 1e-8,
         weight_decay: Any = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        **ways: Any,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay)
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize, decoupled_weight_decay=True, **ways
+        )

@@ -25,6 +25,8 @@ typedef struct scale_args {{
     int64_t n;
     float small;
     uint8_t byte;
+    int16_t low;
+    uint64_t big;
     bool on;
     float *state;
     float *y;
@@ -66,6 +68,8 @@ ARTIFACT = Artifact(
         Parameter("n", "n", "i64", (), "input", scalar=True),
         Parameter("small", "small", "f32", (), "input", scalar=True),
         Parameter("byte", "byte", "u8", (), "input", scalar=True),
+        Parameter("low", "low", "i16", (), "input", scalar=True),
+        Parameter("big", "big", "u64", (), "input", scalar=True),
         Parameter("on", "on", "bool", (), "input", scalar=True),
         Parameter("state", "net.state", "f32", (1,), "variable"),
         Parameter("y", "result.0", "f32", (2, 3), "output"),
@@ -92,7 +96,7 @@ def run(folder, *words):
     return subprocess.run(["./scale", *words, *others], cwd=folder, capture_output=True, text=True)
 
 
-OTHERS = {"small": "3.4028235e38", "byte": "255", "on": "true"}
+OTHERS = {"small": "3.4028235e38", "byte": "255", "low": "-32768", "big": "18446744073709551615", "on": "true"}
 GOOD = ("--x", "x.npy", "--factor", "2.5", "--n=3", "--net.state", "state.npy")
 
 
@@ -166,6 +170,10 @@ def test_an_error_of_the_program_exits_with_1_and_help_lists_the_flags(folder):
         ((*GOOD, "--small=1e39"), "--small: 1e39 is larger than any number of its type"),
         ((*GOOD, "--byte=256"), "--byte: 256 is not between 0 and 255"),
         ((*GOOD, "--byte=-1"), "--byte: -1 is not between 0 and 255"),
+        ((*GOOD, "--low=-32769"), "--low: -32769 is not between -32768 and 32767"),
+        ((*GOOD, "--big=18446744073709551616"), "18446744073709551616 is not between 0 and 18446744073709551615"),
+        ((*GOOD, "--big=-1"), "--big: -1 is not between 0 and 18446744073709551615"),
+        ((*GOOD, "--big=1.5"), "--big: expected an integer, got 1.5"),
         ((*GOOD, "--on=2"), "--on: expected 0, 1, false or true, got 2"),
     ],
 )

@@ -90,6 +90,8 @@ def test_composites_and_their_gradients(one: Composite, sample: Sample) -> None:
         return st.vmap(function, in_axes=tuple(0 if flag else None for flag in flags))
 
     def f(*arrays: Any) -> Any:
+        if not smooth:
+            return mapped(call)(*arrays)
         whole = st.grad(lambda *a: st.sin(mapped(call)(*a)).sum(), argnums=smooth)(*arrays)
         each = mapped(st.grad(lambda *a: st.sin(call(*a)).sum()))(*arrays)
         return mapped(call)(*arrays), whole, each

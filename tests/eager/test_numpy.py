@@ -12,21 +12,14 @@ from staged import nn
 X = np.array([[3.0, 1.5, 2.25], [0.5, -1.0, 4.0]], np.float32)
 
 FUNCTIONS = {
-    "argsort": np.argsort,
-    "sort": lambda x: np.sort(x, axis=0),
-    "median": np.median,
-    "percentile": lambda x: np.percentile(x, [10, 90]),
-    "unique": np.unique,
-    "round": lambda x: np.round(x, 1),
     "histogram": lambda x: np.histogram(x, bins=3),
-    "digitize": lambda x: np.digitize(x, [0.5, 1.5]),
-    "singular values": lambda x: np.linalg.svd(x)[1],
-    "inv": lambda x: np.linalg.inv(x @ x.T),
+    "argpartition of rows": lambda x: np.argpartition(x, 1, axis=0),
+    "eigenvalues": lambda x: np.linalg.eigvals(x @ x.T),
     "fft": np.fft.rfft,
     "frexp": np.frexp,
     "accumulate": np.add.accumulate,
     "initial": lambda x: np.sum(x, initial=3.0),
-    "edge": lambda x: np.pad(x, 1, mode="edge"),
+    "pad": lambda x: np.pad(x, 1, mode="mean"),
     "initial of reduce": lambda x: np.add.reduce(x, initial=3.0),
     "initial above all": lambda x: np.maximum.reduce(x, axis=1, initial=50.0),
     "dtype of reduce": lambda x: np.maximum.reduce(x, dtype=np.float64),
@@ -39,11 +32,9 @@ FUNCTIONS = {
     "out": lambda x: np.exp(x, out=np.zeros((2, 3), np.float32)),
     "f16": lambda x: np.add(x, X.astype(np.float16)),
     "lists": lambda x: np.block([[x, x], [x, X]]),
-    "method": lambda x: x.argsort(axis=1),
-    "cumsum": lambda x: x.cumsum(),
+    "argpartition": lambda x: x.argpartition(1),
     "tobytes": lambda x: np.frombuffer(x.tobytes(), np.float32),
     "nbytes": lambda x: x.nbytes + x.itemsize,
-    "searchsorted": lambda x: np.searchsorted(np.sort(x[0]), 2.0),
 }
 MADE = {
     "asarray": lambda: st.asarray(X),
@@ -168,11 +159,11 @@ def test_matplotlib_draws_it(library):
 def test_staged_values_are_not_handed_over():
     @st.function
     def run(x):
-        return x.argsort()
+        return x.argpartition(1)
 
-    with pytest.raises(AttributeError, match="no attribute 'argsort'"):
+    with pytest.raises(AttributeError, match="no attribute 'argpartition'"):
         run(X)
-    with st.eager(), pytest.raises(AttributeError, match="no attribute 'argsort'"):
+    with st.eager(), pytest.raises(AttributeError, match="no attribute 'argpartition'"):
         run(X)
     with st.eager():
         assert np.median(st.asarray(X)) == np.median(X)  # the `with` itself is plain Python

@@ -52,6 +52,7 @@ int64_t driver_put(char kind, double f, int64_t i, const st_spec *spec, const vo
     case 'd': st_put_f64(&text, f, *spec); break;
     case 'f': st_put_f32(&text, (float)f, *spec); break;
     case 'i': st_put_i64(&text, i, *spec); break;
+    case 'u': st_put_u64(&text, (uint64_t)i, *spec); break;
     case 'b': st_put_bool(&text, i != 0, *spec); break;
     default: {
         st_format_element *element = NULL;
@@ -133,6 +134,8 @@ class CFormatter:
         kind = (
             "d" if dtype.name == "f64" else "f" if dtype.is_float else "b" if dtype.is_bool and not as_integer else "i"
         )
+        if dtype.name == "u64":
+            kind, array = "u", array.view(np.int64)  # the same bits, as the driver takes them
         return self._put(kind.encode(), array, spec, dtype.name)
 
     def _put(self, kind: bytes, array: np.ndarray[Any, Any], spec: FormatSpec, element: str) -> str:
@@ -141,7 +144,7 @@ class CFormatter:
         length = self.library.driver_put(
             kind,
             float(scalar) if kind in (b"d", b"f") else 0.0,
-            int(scalar) if kind in (b"i", b"b") else 0,
+            int(scalar) if kind in (b"i", b"u", b"b") else 0,
             self.spec(spec),
             self.ffi.from_buffer(data) if data.size else self.ffi.NULL,
             self.ffi.new("char[]", element.encode()),

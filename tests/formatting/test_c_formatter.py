@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from staged.errors import StagingError
+from staged.ir.types import ALL_DTYPES
 from staged.ops.formatting import format_value, parse_spec
 
 FLOAT_SPECS = [
@@ -85,6 +86,7 @@ def test_f32(c_format: Any, value: float, spec: str) -> None:
 def test_i64(c_format: Any, value: int, spec: str) -> None:
     assert format_value(value, spec) == format(value, spec)
     same(c_format, np.int64(value), spec)
+    same(c_format, np.uint64(value % 2**64), spec)
 
 
 FILLS = some.sampled_from(["", "*", "0", "x", "é", "→", "🙂"])
@@ -174,7 +176,7 @@ def test_conversions_format_text(c_format: Any, spec: str) -> None:
     assert format_value(0.5, spec, "r") == format(repr(0.5), spec)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.uint32, np.bool_])
+@pytest.mark.parametrize("dtype", [dtype.numpy.type for dtype in ALL_DTYPES])
 @pytest.mark.parametrize("shape", [(3,), (1,), (0,), (2, 3), (2, 0, 3), (2, 2, 3), (1, 2, 1, 2), (1, 1)])
 def test_arrays(c_format: Any, dtype: Any, shape: tuple[int, ...]) -> None:
     array = (np.arange(np.prod(shape)) * 37 % 11).reshape(shape).astype(dtype)

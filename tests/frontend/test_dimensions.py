@@ -668,7 +668,13 @@ def into_recursion(x, n):
     return recursive(x[:k], n)
 
 
+def sorted_along(x, n):
+    k = st.dim("N", n, max=4)
+    return st.sum(st.sort(x[:k], axis=0))
+
+
 REFUSED = [
+    (sorted_along, "is the first axis of an array, got f32 \\(5, N\\)", "put that axis first"),
     (returned, "`result.1` is f32 \\(N, 5\\): the size of a result must be known", "out[:n] = x"),
     (grew_in_the_loop, "f32 \\(40, 5\\) before the loop and f32 \\(K, 5\\) after an iteration", "another name"),
     (read_after_the_loop, "bound only inside the loop", "before the loop"),

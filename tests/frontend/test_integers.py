@@ -82,7 +82,7 @@ def test_programs(case: Case) -> None:
     check_program(case)
 
 
-INTEGERS = [np.int32, np.int64, np.uint8, np.uint32]
+INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 ARITHMETIC = {
     "floor_divide": lambda a, b: a // b, "remainder": lambda a, b: a % b, "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b, "power": lambda a, b: a**b,

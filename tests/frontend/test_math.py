@@ -16,7 +16,7 @@ CONSTANTS = {"e", "pi", "tau", "inf", "nan"}
 POINTS = {
     "acosh": (1.0, 1.5, 40.0), "atanh": (-0.6, 0.0, 0.7), "asin": (-0.6, 0.3), "acos": (-0.6, 0.3),
     "log": (0.3, 2.0), "log2": (0.3, 8.0, 536870912.0), "log10": (0.3, 1000.0), "log1p": (-0.5, 0.4), "sqrt": (0.0, 2.25),
-    "cbrt": (-8.0, 0.4), "asinh": (-1e9, -5.0, 0.0, 0.4), "erfc": (-1.0, 0.3, 5.0),
+    "cbrt": (-8.0, 0.4), "lgamma": (-1.5, 0.4, 2.5), "asinh": (-1e9, -5.0, 0.0, 0.4), "erfc": (-1.0, 0.3, 5.0),
     "isnan": (math.nan, 1.0), "isinf": (math.inf, 1.0), "isfinite": (math.inf, 1.0),
 }  # fmt: skip
 ONE_ARGUMENT = sorted(

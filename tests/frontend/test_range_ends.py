@@ -75,7 +75,7 @@ def test_loops_at_the_ends_of_i64() -> None:
     assert constant_turns() == right
 
 
-@pytest.mark.parametrize("dtype", (np.uint8, np.int32, np.uint32))
+@pytest.mark.parametrize("dtype", (np.uint8, np.int8, np.uint16, np.int32, np.uint32, np.uint64))
 def test_ranges_of_other_dtypes_go_below_zero(dtype: Any) -> None:
     @st.function
     def counts(n: Any, k: Any) -> Any:

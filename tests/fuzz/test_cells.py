@@ -73,7 +73,7 @@ def test_a_new_public_function_is_a_cell_that_stays_empty(monkeypatch: pytest.Mo
 
 def test_dtypes_are_those_that_the_declarations_take() -> None:
     taken = {name: [dtype for dtype in DTYPES if is_taken(name, dtype)] for name in ("bitwise_or", "conv1d", "nn.Linear")}
-    assert taken["bitwise_or"] == ["bool", "u8", "i32", "u32", "i64"]
+    assert taken["bitwise_or"] == ["bool", "u8", "i8", "u16", "i16", "i32", "u32", "i64", "u64"]
     assert taken["conv1d"] == taken["nn.Linear"] == ["f32", "f64"]
 
 

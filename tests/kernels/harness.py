@@ -8,7 +8,7 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -246,3 +246,18 @@ def tensor(dtype: str, *shape: int) -> TensorType:
     found = dtype_of(dtype)
     assert found is not None
     return TensorType(found, shape)
+
+
+def assert_same_bits(types: Mapping[str, Sequence[Any]], tiles: Sequence[Any], whole: Sequence[Any], machine: Machine) -> None:
+    """Nests in tiles give the bits of other functions: run by one thread and by three, and in place. Those of a case with
+    `threads` in its name are shared by threads where there are several."""
+    programs = Program.many([*tiles, *whole], machine)
+    rng = np.random.default_rng(3)
+    for name, tile, function in zip(types, programs, programs[len(tiles) :], strict=False):
+        given = [sample(type, rng) for type in types[name]]
+        expected = [result.tobytes() for result in function(*given)]
+        for pieces, in_place in ((1, False), (3, False), (1, True)):
+            tile.pieces, tile.in_place = pieces, in_place
+            assert [result.tobytes() for result in tile(*given)] == expected, (name, pieces, in_place)
+        if "threads" in name and machine.cores > 1:
+            assert tile.kernels[0].items > 1 and tile.kernels[0].chunk > 0, name

@@ -14,7 +14,7 @@ from staged.backends.c_family.support.library import render
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.ir.loops import Loop, Nest, walk
 from staged.ir.machine import C99, X86_64_V3, Machine
-from staged.ir.rewrites import Pack
+from staged.ir.storage_rewrites import Pack
 from staged.kernels.candidates import candidates
 from staged.ops import contraction as D
 from staged.ops import elementwise as E

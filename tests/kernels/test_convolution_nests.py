@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+from harness import assert_same_bits, fused, kernels, source, tensor
 from nest_interpreter import run_nest
 
 from staged.ir.convolutions import Convolution, forward_nest, input_gradient_nest, weight_gradient_nest
-from staged.ir.rewrites import Keep, Pack, Reorder, rewritten
+from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4
+from staged.ir.named_loops import IllegalSchedule
+from staged.ir.rewrites import Fuse, Reorder, rewritten
+from staged.ir.storage_rewrites import Keep, Pack
 from staged.ir.types import f64
+from staged.kernels import products
+from staged.ops import convolution as V
+from staged.ops import elementwise as E
+from staged.ops import shape as S
 from staged.ops.primitive import PRIMITIVES
 
 SIZES = {
@@ -68,3 +78,162 @@ def test_schedules_rewrite_convolutions_too() -> None:
     bordered = rewritten(nest, (Pack("x", "o", ("channel", "i", "p", "j", "q")),))
     (found,) = run_nest(bordered, (x, weight))
     assert found.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("name", ["plain", "padded", "strides", "dilated", "groups", "points"])
+def test_windows_share_an_axis_of_their_copy(name: str) -> None:
+    """The places where a window has its taps: with steps, where the convolution has strides or is dilated."""
+    conv = SIZES[name]
+    x, weight, _ = operands(conv)
+    nest = forward_nest(conv, f64)
+    (expected,) = run_nest(nest, (x, weight))
+    for axes in (("channel", "i+p", "q", "j"), ("channel", "q", "i+p", "j"), ("channel", "p+i", "j+q")):
+        (found,) = run_nest(rewritten(nest, (Pack("x", "o", axes),)), (x, weight))
+        assert found.tobytes() == expected.tobytes(), axes
+
+
+@pytest.mark.parametrize("name", ["plain", "padded", "dilated", "groups", "points"])
+def test_a_window_that_goes_back_has_its_axis_too(name: str) -> None:
+    conv = SIZES[name]
+    _, weight, d_y = operands(conv)
+    nest = input_gradient_nest(conv, f64)
+    (expected,) = run_nest(nest, (d_y, weight))
+    for axes in (("o", "i+p", "q", "j"), ("o", "q", "i+p", "j"), ("o", "p+i", "j+q")):
+        (found,) = run_nest(rewritten(nest, (Pack("d_y", "channel", axes),)), (d_y, weight))
+        assert found.tobytes() == expected.tobytes(), axes
+
+
+def test_pixels_of_a_copy_without_gaps_are_one_loop() -> None:
+    conv = SIZES["padded"]
+    x, weight, _ = operands(conv)
+    nest = forward_nest(conv, f64)
+    made = rewritten(nest, (Pack("x", "o", ("channel", "q", "i+p", "j")), Fuse("i", "j", "pixel"), Reorder(("pixel", "o"))))
+    (found,), (expected,) = run_nest(made, (x, weight)), run_nest(nest, (x, weight))
+    assert found.tobytes() == expected.tobytes()
+    with pytest.raises(IllegalSchedule, match="i is 5 apart, j 1"):
+        rewritten(forward_nest(SIZES["plain"], f64), (Fuse("i", "j", "pixel"),))
+
+
+def layer(**options: object):
+    def f(x, w, b):
+        return E.maximum(V.conv2d(x, w, **options) + S.reshape(b, (1, -1, 1, 1)), 0.0)
+
+    return f
+
+
+def gradient(**options: object):
+    """Of the image: a transposed convolution is that."""
+
+    def f(d_y, w, b):
+        return E.maximum(V.conv_transpose2d(d_y, w, **options) + S.reshape(b, (1, -1, 1, 1)), 0.0)
+
+    return f
+
+
+def two_results(x, w, y):
+    z = V.conv2d(x, w) * 0.5 - y
+    return z, E.greater(z, 0.0)
+
+
+TILED = {
+    "channels of one": (layer(), ("f32", 3, 1, 9, 9), ("f32", 10, 1, 3, 3), ("f32", 10)),
+    "a panel": (layer(), ("f32", 2, 3, 6, 6), ("f32", 5, 3, 3, 3), ("f32", 5)),
+    "pixels left over": (layer(), ("f32", 2, 5, 9, 8), ("f32", 13, 5, 2, 3), ("f32", 13)),
+    "padded": (layer(padding=1), ("f32", 2, 4, 8, 7), ("f32", 9, 4, 3, 3), ("f32", 9)),
+    "padded by more than the taps": (layer(padding=3), ("f32", 2, 2, 3, 5), ("f32", 5, 2, 3, 2), ("f32", 5)),
+    "padded columns": (layer(padding=(0, 2)), ("f32", 2, 2, 7, 5), ("f32", 5, 2, 2, 5), ("f32", 5)),
+    "dilated": (layer(dilation=(2, 3), padding=2), ("f32", 2, 3, 9, 9), ("f32", 6, 3, 3, 3), ("f32", 6)),
+    "points": (layer(), ("f32", 2, 6, 5, 7), ("f32", 8, 6, 1, 1), ("f32", 8)),
+    "a line": (layer(), ("f32", 2, 6, 1, 40), ("f32", 7, 6, 1, 5), ("f32", 7)),
+    "short rows": (layer(), ("f32", 2, 3, 20, 3), ("f32", 7, 3, 3, 3), ("f32", 7)),
+    "chains": (layer(), ("f32", 2, 50, 6, 7), ("f32", 12, 50, 3, 3), ("f32", 12)),
+    "chains of a channel each": (layer(padding=2), ("f32", 1, 3, 20, 20), ("f32", 6, 3, 20, 20), ("f32", 6)),
+    "f64": (layer(padding=1), ("f64", 2, 4, 8, 7), ("f64", 9, 4, 3, 3), ("f64", 9)),
+    "alone": (lambda x, w: V.conv2d(x, w), ("f32", 2, 3, 8, 9), ("f32", 5, 3, 2, 2)),
+    "functions": (lambda x, w: E.tanh(V.conv2d(x, w)), ("f32", 2, 3, 6, 9), ("f32", 5, 3, 3, 2)),
+    "two results": (two_results, ("f32", 2, 3, 6, 9), ("f32", 5, 3, 3, 2), ("f32", 2, 5, 4, 8)),
+    "in place": (lambda x, w, y: V.conv2d(x, w) * y + y, ("f32", 2, 3, 6, 9), ("f32", 5, 3, 3, 2), ("f32", 2, 5, 4, 8)),
+    "gradient": (gradient(padding=1), ("f32", 2, 5, 8, 7), ("f32", 5, 9, 3, 3), ("f32", 9)),
+    "gradient, taps of two sizes": (gradient(padding=(2, 1)), ("f32", 2, 5, 9, 8), ("f32", 5, 13, 5, 3), ("f32", 13)),
+    "gradient, dilated": (gradient(padding=(2, 4), dilation=(1, 2)), ("f32", 2, 3, 9, 9), ("f32", 3, 8, 5, 5), ("f32", 8)),
+    "gradient, more padding": (gradient(padding=2), ("f32", 2, 3, 12, 11), ("f32", 3, 9, 3, 3), ("f32", 9)),
+    "gradient, a line": (gradient(padding=(0, 1)), ("f32", 2, 6, 1, 90), ("f32", 6, 10, 1, 5), ("f32", 10)),
+    "gradient, points": (gradient(), ("f32", 2, 6, 5, 7), ("f32", 6, 8, 1, 1), ("f32", 8)),
+    "gradient, chains": (gradient(padding=1), ("f32", 4, 50, 8, 8), ("f32", 50, 26, 3, 3), ("f32", 26)),
+    "gradient of f64": (gradient(padding=1), ("f64", 2, 4, 8, 7), ("f64", 4, 9, 3, 3), ("f64", 9)),
+    "gradient alone": (lambda d_y, w: V.conv_transpose2d(d_y, w, padding=1), ("f32", 2, 3, 8, 9), ("f32", 3, 11, 3, 3)),
+    "gradient, functions": (
+        lambda d_y, w: E.tanh(V.conv_transpose2d(d_y, w, padding=1)), ("f32", 2, 3, 6, 9), ("f32", 3, 14, 3, 3)
+    ),
+    "groups": (layer(padding=1, groups=2), ("f32", 3, 6, 7, 8), ("f32", 12, 3, 3, 3), ("f32", 12)),
+    "groups, chains": (layer(groups=3), ("f32", 9, 150, 5, 8), ("f32", 15, 50, 3, 3), ("f32", 15)),
+    "groups, gradient": (gradient(padding=1, groups=2), ("f32", 3, 6, 8, 8), ("f32", 6, 9, 3, 3), ("f32", 18)),
+    "blocks of rows of groups": (layer(padding=1, groups=2), ("f32", 9, 128, 28, 32), ("f32", 12, 64, 3, 3), ("f32", 12)),
+    "groups of an image shared by threads": (layer(padding=1, groups=2), ("f32", 1, 32, 32, 32), ("f32", 32, 16, 3, 3), ("f32", 32)),
+    "blocks of rows": (layer(padding=1), ("f32", 9, 64, 28, 32), ("f32", 6, 64, 3, 3), ("f32", 6)),
+    "blocks of rows of f64": (layer(), ("f64", 9, 32, 22, 34), ("f64", 5, 32, 3, 3), ("f64", 5)),
+    "an image shared by threads": (layer(padding=2), ("f32", 1, 16, 32, 32), ("f32", 16, 16, 5, 5), ("f32", 16)),
+    "images shared by threads": (layer(padding=1), ("f32", 3, 16, 28, 30), ("f32", 16, 16, 3, 3), ("f32", 16)),
+    "gradient of an image, shared by threads": (
+        gradient(padding=1), ("f32", 1, 16, 28, 32), ("f32", 16, 16, 3, 3), ("f32", 16)
+    ),
+    "shared by threads": (layer(), ("f32", 9, 8, 12, 12), ("f32", 16, 8, 3, 3), ("f32", 16)),
+}
+
+
+@pytest.mark.parametrize("machine", [X86_64_V3, X86_64_V4.with_cores(2)], ids=lambda m: m.name)
+def test_tiles_have_the_bits_of_the_function_that_other_convolutions_have(machine, monkeypatch):
+    types = {name: [tensor(*type) for type in types] for name, (_, *types) in TILED.items()}
+    functions = [fused(f, *types[name], machine=machine) for name, (f, *_) in TILED.items()]
+    for function, name in zip(functions, TILED, strict=True):
+        (kernel,) = kernels(function)
+        assert ("block by" in str(kernel.attrs["schedule"])) >= ("blocks" in name), name
+        assert kernel.name == "kernel" and re.search(r"keep (channel|o): over r, ", str(kernel.attrs["schedule"])), name
+    with monkeypatch.context() as patch:
+        patch.setattr(products, "is_tiled_convolution", lambda *_: False)
+        others = [fused(f, *types[name], machine=machine) for name, (f, *_) in TILED.items()]
+        assert {kernels(other)[0].name for other in others} == {"contraction"}
+    assert_same_bits(types, functions, others, machine)
+
+@pytest.mark.parametrize(
+    "options, x, weight, machine",
+    [
+        ({"stride": 2}, (4, 3, 9, 9), (5, 3, 3, 3), X86_64_V4),
+        ({"groups": 2}, (4, 4, 9, 9), (8, 2, 3, 3), X86_64_V4),
+        ({}, (1, 64, 25, 25), (64, 64, 3, 3), X86_64_V4.with_cores(2)),
+        ({}, (4, 64, 60, 60), (5, 64, 3, 3), X86_64_V4),
+        ({"padding": 1}, (4, 128, 28, 28), (5, 128, 3, 3), X86_64_V4),
+        ({}, (4, 3, 4, 5), (5, 3, 2, 2), X86_64_V4),
+        ({}, (4, 3, 9, 9), (5, 3, 3, 3), PORTABLE),
+    ],
+    ids=[
+        "strides", "few channels in a group", "threads share a prime number of rows", "large images",
+        "rows that leave a vector half empty", "fewer pixels than a vector has", "short vectors",
+    ],
+)
+def test_other_convolutions_are_no_nests(options, x, weight, machine):
+    (kernel,) = kernels(fused(lambda x, w: V.conv2d(x, w, **options), tensor("f32", *x), tensor("f32", *weight), machine=machine))
+    assert kernel.name == "contraction"
+
+
+@pytest.mark.parametrize(
+    "channels, taps, size", [(10, 5, 8), (3, 1, 8), (10, 1, 99)], ids=["much padding", "few channels", "large images"]
+)
+def test_other_gradients_of_images_are_no_nests(channels, taps, size):
+    types = tensor("f32", 2, 20, size, size), tensor("f32", 20, channels, taps, taps)
+    (kernel,) = kernels(fused(lambda d_y, w: V.conv_transpose2d(d_y, w), *types, machine=X86_64_V4))
+    assert kernel.name == "contraction"
+
+
+def test_a_row_of_a_spilled_tile_begins_at_a_pointer_of_each_array():
+    """Its elements are counted from there, and say neither where the tile nor where the row begins."""
+
+    def two_results(x, w, b):
+        y = E.tanh(V.conv2d(x, w) + S.reshape(b, (1, 20, 1, 1)))
+        return y, y <= 0.0
+
+    types = tensor("f32", 4, 10, 12, 12), tensor("f32", 20, 10, 5, 5), tensor("f32", 20)
+    text, _ = source(fused(two_results, *types, machine=X86_64_V4), machine=X86_64_V4)
+    pointers = re.findall(r"(\w+ \*const \w+_r) = .* \+ r \* 64 \+ panel \* 32;", text)
+    assert len(pointers) == 2 and pointers[1].startswith("bool *const")
+    assert "_after" not in text and all(len(line) <= 120 for line in text.splitlines() if "//" not in line)

@@ -17,6 +17,8 @@ from staged.ops.array import METHODS
 from staged.ops.choice import select
 from staged.ops.joining import concat, stack
 
+INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+
 MACHINES = [PORTABLE, X86_64_V3, X86_64_V4]
 f32 = "f32"
 
@@ -68,7 +70,7 @@ def test_reductions_of_images(axes):
     check(lambda x: R.sum_(x * x, axis=axes), tensor(f32, 3, 4, 5, 20), count=1)
 
 
-@pytest.mark.parametrize("dtype", ["i32", "i64", "u8", "u32", "bool", "f64"])
+@pytest.mark.parametrize("dtype", [*INTEGERS, "bool", "f64"])
 def test_reductions_of_other_dtypes(dtype):
     x = tensor(dtype, 6, 70)
     if dtype == "bool":
@@ -120,7 +122,7 @@ def test_cross_entropy_forward_is_one_kernel():
 @pytest.mark.parametrize(
     "op", ["add", "subtract", "multiply", "maximum", "minimum", "floor_divide", "remainder", "pow"]
 )
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64", "u8", "u32"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", *INTEGERS])
 def test_binary_arithmetic(op, dtype):
     rng = np.random.default_rng(6)
     a = rng.integers(1, 9, (3, 50)).astype(dtype.replace("f", "float").replace("i", "int").replace("u", "uint"))
@@ -128,7 +130,7 @@ def test_binary_arithmetic(op, dtype):
     check(lambda a, b: METHODS[op](a, b), tensor(dtype, 3, 50), tensor(dtype, 3, 50), arguments=[a, b], count=1)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64", "u8", "u32"])
+@pytest.mark.parametrize("dtype", ["f32", "f64", *INTEGERS])
 def test_comparisons_and_select(dtype):
     def f(a, b):
         return select(a < b, a, b), a == b, E.logical_and(a <= b, E.logical_not(a != b)), E.logical_or(a > b, a >= b)
@@ -136,8 +138,8 @@ def test_comparisons_and_select(dtype):
     check(f, tensor(dtype, 3, 70), tensor(dtype, 3, 70), count=1)
 
 
-@pytest.mark.parametrize("source", ["f32", "f64", "i32", "i64", "u8", "u32", "bool"])
-@pytest.mark.parametrize("target", ["f32", "f64", "i32", "i64", "u8", "u32", "bool"])
+@pytest.mark.parametrize("source", ["f32", "f64", *INTEGERS, "bool"])
+@pytest.mark.parametrize("target", ["f32", "f64", *INTEGERS, "bool"])
 def test_casts(source, target):
     from staged.ir.types import dtype_of
     from staged.ops.promote import cast

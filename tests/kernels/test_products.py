@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import Program, check, fused, kernels, sample, tensor
+from harness import assert_same_bits, check, fused, kernels, tensor
 
 from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4
 from staged.kernels import products
@@ -139,17 +139,7 @@ def test_tiles_of_floats_have_the_bits_of_the_function_that_other_products_have(
         patch.setattr(products, "is_tiled", lambda *_: False)
         others = [fused(f, *types[name], machine=machine) for name, f in cases.items()]
         assert {kernels(other)[0].name for other in others} == {"contraction"}
-    programs = Program.many([*functions, *others], machine)
-    rng = np.random.default_rng(3)
-    for name, tiles, whole in zip(cases, programs, programs[len(functions) :], strict=False):
-        given = [sample(type, rng) for type in types[name]]
-        expected = [result.tobytes() for result in whole(*given)]
-        for pieces, in_place in ((1, False), (3, False), (1, True)):
-            tiles.pieces, tiles.in_place = pieces, in_place
-            assert [result.tobytes() for result in tiles(*given)] == expected, (name, pieces, in_place)
-        if "threads" in name and machine.cores > 1:
-            assert tiles.kernels[0].items > 1 and tiles.kernels[0].chunk > 0, name
-
+    assert_same_bits({name: types[name] for name in cases}, functions, others, machine)
 
 @pytest.mark.parametrize(
     "f, types, machine",

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from harness import fused, kernels, tensor
 from nest_interpreter import run_nest
 
+from staged.ir.convolutions import Convolution, forward_nest
 from staged.ir.dependences import are_independent, is_independent
 from staged.ir.loops import Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Store, walk
 from staged.ir.named_loops import IllegalSchedule
 from staged.ir.nest_printer import print_nest
 from staged.ir.products import product_nest
-from staged.ir.rewrites import (
-    Divide,
-    Expand,
-    Keep,
-    Pack,
-    Pad,
-    Reorder,
-    Rewriting,
-    StripMine,
-    rewritten,
-)
+from staged.ir.rewrites import Divide, Fuse, Pad, Reorder, Rewriting, StripMine, rewritten
+from staged.ir.storage_rewrites import Expand, Keep, Pack
 from staged.ir.types import f32
 from staged.kernels.lower import lower
 from staged.ops import contraction as D
@@ -206,6 +199,12 @@ REFUSED: dict[str, tuple[Callable[[], Nest], tuple[Rewriting, ...], str]] = {
     "more terms": (lambda: product(6, 10, 8), (Pad("k", 4),), "total would take in more terms"),
     "not an input": (lambda: product(6, 10, 8), (Pack("c", "k", ("k",)),), "there are the inputs a, b"),
     "along another loop": (lambda: product(6, 10, 8), (Pack("b", "column", ("k",)),), "it is read along column, k"),
+    "rows with gaps": (lambda: product(6, 10, 8, turned="b"), (Fuse("row", "column", "element"),), "row is 10 apart, column 0"),
+    "not neighbours": (lambda: product(6, 10, 8), (Fuse("row", "k", "element"),), "row has more in it than the loop k"),
+    "a window of two axes": (
+        lambda: forward_nest(Convolution(1, 2, 3, (5, 5), (3, 3), padding=(1, 1)), f32),
+        (Pack("x", "o", ("channel", "i+q", "p", "j")),), "i and q do not go along one axis",
+    ),
     "not read there": (softmax_nest, (Keep("j", ("i",)),), "i has 3 loops|i has 2 loops"),
 }
 
@@ -246,6 +245,7 @@ def test_every_directive_on_random_nests_gives_the_same_bits_or_is_refused() -> 
                 Reorder(tuple([one, *rest][: int(rng.integers(1, 4))])), Keep(one, tuple(rest[: int(rng.integers(1, 3))])),
                 Expand(one, tuple(rest[: int(rng.integers(1, 3))])),
                 Pack(str(rng.choice(["a", "b", "x"])), one, tuple([one, *rest][: int(rng.integers(1, 3))])),
+                *(Fuse(outer, inner, f"{outer}_{inner}") for outer, inner in pairwise(names)),
             ]  # fmt: skip
             directive = choices[int(rng.integers(len(choices)))]
             try:
@@ -253,7 +253,7 @@ def test_every_directive_on_random_nests_gives_the_same_bits_or_is_refused() -> 
                 done[type(directive).__name__] = done.get(type(directive).__name__, 0) + 1
             except IllegalSchedule:
                 refused += 1
-    assert min(done.get(each, 0) for each in ("Divide", "StripMine", "Pad", "Reorder", "Keep", "Expand", "Pack")) >= 8, done
+    assert min(done.get(each, 0) for each in ("Divide", "StripMine", "Fuse", "Pad", "Reorder", "Keep", "Expand", "Pack")) >= 8, done
     assert refused > 100
 
 

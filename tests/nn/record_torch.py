@@ -31,6 +31,20 @@ DOCUMENTED = {
     "conv_transpose2d": "input weight bias=None stride=1 padding=0 output_padding=0 groups=1 dilation=1",
     "avg_pool1d": "input kernel_size stride=None padding=0 ceil_mode=False count_include_pad=True",
     "avg_pool2d": "input kernel_size stride=None padding=0 ceil_mode=False count_include_pad=True",
+    "adaptive_avg_pool1d": "input output_size",
+    "avg_pool3d": "input kernel_size stride=None padding=0 ceil_mode=False count_include_pad=True",
+    "bilinear": "input1 input2 weight bias=None",
+    "channel_shuffle": "input groups",
+    "conv3d": "input weight bias=None stride=1 padding=0 dilation=1 groups=1",
+    "conv_transpose1d": "input weight bias=None stride=1 padding=0 output_padding=0 groups=1 dilation=1",
+    "conv_transpose3d": "input weight bias=None stride=1 padding=0 output_padding=0 groups=1 dilation=1",
+    "cosine_similarity": "x1 x2 dim=1 eps=1e-8",
+    "max_pool3d": "input kernel_size stride=None padding=0 dilation=1 ceil_mode=False return_indices=False",
+    "pairwise_distance": "x1 x2 p=2.0 eps=1e-6 keepdim=False",
+    "pixel_shuffle": "input upscale_factor",
+    "pixel_unshuffle": "input downscale_factor",
+    "prelu": "input weight",
+    "unflatten": "input dim sizes",
     "count_nonzero": "input dim=None",
     "expand_dims": "input dim",
     "eye": "n m=None",
@@ -73,7 +87,12 @@ DOCUMENTED_LAYERS = {
 }
 FUNCTIONAL = """adaptive_avg_pool2d batch_norm binary_cross_entropy binary_cross_entropy_with_logits
 cross_entropy ctc_loss dropout elu group_norm huber_loss instance_norm kl_div l1_loss
-layer_norm leaky_relu log_softmax mse_loss nll_loss normalize rms_norm smooth_l1_loss softmax""".split()
+layer_norm leaky_relu log_softmax mse_loss nll_loss normalize rms_norm smooth_l1_loss softmax
+affine_grid alpha_dropout dropout1d dropout2d dropout3d cosine_embedding_loss feature_alpha_dropout fold
+gaussian_nll_loss grid_sample hinge_embedding_loss interpolate local_response_norm lp_pool1d lp_pool2d lp_pool3d
+margin_ranking_loss max_unpool1d max_unpool2d max_unpool3d multi_margin_loss multilabel_margin_loss
+multilabel_soft_margin_loss poisson_nll_loss rrelu soft_margin_loss triplet_margin_loss
+triplet_margin_with_distance_loss unfold adaptive_avg_pool3d""".split()
 
 # How each layer is made to be printed.
 PRINTED = {
@@ -106,6 +125,21 @@ PRINTED = {
     "LeakyReLU": "0.2",
     "ELU": "0.5",
     "Softplus": "",
+    "ReLU6": "",
+    "Hardsigmoid": "",
+    "Hardswish": "",
+    "Mish": "",
+    "SELU": "",
+    "Softsign": "",
+    "Tanhshrink": "",
+    "LogSigmoid": "",
+    "Hardtanh": "-0.5, 0.25",
+    "Hardshrink": "0.25",
+    "Softshrink": "0.25",
+    "CELU": "0.5",
+    "Threshold": "0.25, -1.0",
+    "Softmin": "dim=1",
+    "GLU": "dim=1",
     "MaxPool1d": "2",
     "MaxPool2d": "3, stride=2, padding=1, ceil_mode=True",
     "AvgPool1d": "2",
@@ -129,6 +163,72 @@ PRINTED = {
     "HuberLoss": "",
     "KLDivLoss": "",
     "CTCLoss": "",
+    "ConstantPad1d": "1, 0.5",
+    "ConstantPad2d": "1, 0.5",
+    "ConstantPad3d": "1, 0.5",
+    "ZeroPad1d": "(2, 1)",
+    "ZeroPad2d": "(2, 1, 2, 1)",
+    "ZeroPad3d": "2",
+    "ReflectionPad1d": "(2, 1)",
+    "ReflectionPad2d": "(2, 1, 2, 1)",
+    "ReflectionPad3d": "2",
+    "ReplicationPad1d": "(2, 1)",
+    "ReplicationPad2d": "(2, 1, 2, 1)",
+    "ReplicationPad3d": "2",
+    "CircularPad1d": "(2, 1)",
+    "CircularPad2d": "(2, 1, 2, 1)",
+    "CircularPad3d": "2",
+    "LPPool1d": "2, 2",
+    "MaxUnpool1d": "2, stride=3",
+    "Dropout1d": "0.25",
+    "AdaptiveAvgPool1d": "1",
+    "AdaptiveMaxPool1d": "1",
+    "LPPool2d": "2, 2",
+    "MaxUnpool2d": "2, stride=3",
+    "Dropout2d": "0.25",
+    "LPPool3d": "2, 2",
+    "MaxUnpool3d": "2, stride=3",
+    "Dropout3d": "0.25",
+    "AdaptiveAvgPool3d": "1",
+    "AdaptiveMaxPool3d": "1",
+    "MaxPool3d": "2, padding=1",
+    "AvgPool3d": "2",
+    "Conv3d": "4, 6, (3, 2, 1), padding=1, groups=2",
+    "ConvTranspose1d": "4, 6, 3, 2, 1, 1",
+    "ConvTranspose3d": "4, 6, 3, bias=False",
+    "FractionalMaxPool2d": "2, 3",
+    "FractionalMaxPool3d": "2, 3",
+    "PixelShuffle": "2",
+    "PixelUnshuffle": "2",
+    "ChannelShuffle": "2",
+    "Unflatten": "1, (2, 3)",
+    "Unfold": "2",
+    "Fold": "4, 2",
+    "Upsample": "scale_factor=2",
+    "Upsample of a size": "(2, 3), mode='bilinear'",
+    "UpsamplingNearest2d": "4",
+    "UpsamplingBilinear2d": "scale_factor=2",
+    "LocalResponseNorm": "3",
+    "AlphaDropout": "0.25",
+    "FeatureAlphaDropout": "",
+    "RReLU": "",
+    "PReLU": "3",
+    "Bilinear": "2, 3, 4",
+    "Softmax2d": "",
+    "CosineSimilarity": "",
+    "PairwiseDistance": "",
+    "MarginRankingLoss": "",
+    "HingeEmbeddingLoss": "",
+    "CosineEmbeddingLoss": "",
+    "TripletMarginLoss": "",
+    "TripletMarginWithDistanceLoss": "",
+    "MultiMarginLoss": "",
+    "MultiLabelMarginLoss": "",
+    "MultiLabelSoftMarginLoss": "",
+    "SoftMarginLoss": "",
+    "PoissonNLLLoss": "",
+    "GaussianNLLLoss": "",
+    "AdaptiveLogSoftmaxWithLoss": "8, 9, [3, 5]",
 }
 
 
@@ -184,6 +284,8 @@ def record() -> dict[str, Any]:
         found[f"nn.{name}"] = (
             documented(DOCUMENTED_LAYERS[name]) if name in DOCUMENTED_LAYERS else signature(layer.__init__)
         )
+    for name in ("MultiheadAttention", "TransformerEncoder", "TransformerDecoder"):
+        found[f"nn.{name}"] = signature(getattr(torch.nn, name).__init__)
     for name in ("SGD", "Adagrad", "Adam", "AdamW"):
         found[f"optim.{name}"] = signature(getattr(torch.optim, name).__init__)
     found["optim.clip_grad_norm"] = signature(inspect.unwrap(torch.nn.utils.clip_grad_norm_))

@@ -32,7 +32,7 @@ NAMED_OTHERWISE = {
 # Arguments at the start are arrays, which each library calls as it likes: input, x, a, logits, ...
 ARRAYS = {
     "input", "other", "target", "x", "y", "a", "b", "vec2", "condition", "log_probs", "targets", "input_lengths",
-    "target_lengths",
+    "target_lengths", "input1", "input2", "x1", "x2",
 }  # fmt: skip
 # Defaults that differ, and why.
 DEFAULTS = {
@@ -42,6 +42,7 @@ DEFAULTS = {
     ("st.nll_loss", "ignore_index"): "as above",
     ("nn.Softmax", "dim"): "torch warns of a choice of its own; ours is the last axis",
     ("nn.LogSoftmax", "dim"): "as above",
+    ("nn.Softmin", "dim"): "as above",
 }
 
 

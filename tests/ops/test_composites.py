@@ -149,6 +149,7 @@ CASES = {
     for one in COMPOSITES.values()
     if one.vjp is not None
     for number, sample in enumerate(one.samples)
+    if sample.differentiate != ()
 }
 
 

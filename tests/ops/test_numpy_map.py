@@ -92,13 +92,13 @@ def test_every_function_of_one_element_goes_by_numpys_name_too() -> None:
     ("call", "match"),
     [
         (lambda x: np.frexp(x), "np.frexp is not available"),
-        (lambda x: np.sort(x), "np.sort is not available"),
-        (lambda x: np.linalg.inv(x @ x.T), "np.linalg.inv is not available"),
+        (lambda x: np.partition(x, 1), "np.partition is not available"),
+        (lambda x: np.linalg.eig(x @ x.T), "np.linalg.eig is not available"),
         (lambda x: np.fft.fft(x), "is not available"),
         (lambda x: np.add.accumulate(x), "np.add.accumulate is not available"),
         (lambda x: np.exp(x, out=np.zeros((2, 3))), "out="),
         (lambda x: np.sum(x, initial=3.0), "with these arguments"),
-        (lambda x: np.pad(x, 1, mode="edge"), "with these arguments"),
+        (lambda x: np.pad(x, 1, mode="mean"), "with these arguments"),
     ],
 )
 def test_the_rest_is_refused_with_words_in_staged_and_differentiated_code(call, match) -> None:

@@ -313,7 +313,12 @@ def rows_of(operand: np.ndarray, kind: str) -> np.ndarray:
 
 # Where large data saturates every slope, or is no probability.
 BOUNDED = ("ctc_loss", "lstm", "gru", "rnn", "binary_cross_entropy")
-OUTSIDE = {"acosh": ("zeros", "constant", "ties"), "atanh": ("ties",)}
+OUTSIDE = {
+    "acosh": ("zeros", "constant", "ties"), "atanh": ("ties",), "solve_triangular": ("zeros",),
+    "lu": ("zeros", "constant"), "qr": ("zeros", "constant"),
+    "lgamma": ("zeros", "ties"), "betaln": ("zeros", "ties"), "digamma": ("zeros", "ties"), "polygamma": ("zeros", "ties"),
+    "erfinv": ("ties", "large"), "ndtri": ("zeros", "ties", "large"), "erfcx": ("large",), "i0": ("large",), "i1": ("large",),
+}  # fmt: skip
 """Data where a function has no finite value or slope, by its samples' name."""
 KINDS = [
     (name, kind)

@@ -16,10 +16,16 @@ MADE = {
     "sgd": lambda ps, **o: optim.SGD(ps, **{"lr": 0.1, "momentum": 0.9} | o),
     "dampening": lambda ps, **o: optim.SGD(ps, **{"lr": 0.1, "momentum": 0.9, "dampening": 0.5} | o),
     "adagrad": lambda ps, **o: optim.Adagrad(ps, **{"lr": 0.1, "lr_decay": 0.1} | o),
+    "rmsprop": lambda ps, **o: optim.RMSprop(ps, **{"momentum": 0.5, "centered": True} | o),
+    "adadelta": lambda ps, **o: optim.Adadelta(ps, **o),
+    "nadam": lambda ps, **o: optim.NAdam(ps, **o),
+    "radam": lambda ps, **o: optim.RAdam(ps, **o),
+    "adafactor": lambda ps, **o: optim.Adafactor(ps, **o),
+    "lion": lambda ps, **o: optim.Lion(ps, **o),
     "adam": lambda ps, **o: optim.Adam(ps, **{"lr": 0.1} | o),
     "adamw": lambda ps, **o: optim.AdamW(ps, **{"lr": 0.1} | o),
 }
-OWN = {"lr": 0.5, "weight_decay": 0.25}
+OWN = {"lr": 0.5, "weight_decay": 0.25, "maximize": True}
 
 
 def variables():
@@ -107,13 +113,16 @@ def test_what_groups_have_is_saved_and_loaded():
 
 
 REFUSED = {
-    "a number of all": (lambda v: optim.SGD([{"params": v, "momentum": 0.5}]), "has lr, weight_decay for itself, got 'momentum'"),
-    "an unknown one": (lambda v: optim.Adam([{"params": v, "rate": 0.5}]), "lr, weight_decay, eps for itself, got 'rate'"),
+    "a number of all": (
+        lambda v: optim.SGD([{"params": v, "momentum": 0.5}]),
+        "has lr, weight_decay, maximize for itself, got 'momentum'",
+    ),
+    "an unknown one": (lambda v: optim.Adam([{"params": v, "rate": 0.5}]), "lr, weight_decay, eps, maximize for itself, got 'rate'"),
     "a negative rate": (lambda v: optim.Adam([{"params": v, "lr": -0.5}]), "lr is at least 0, got -0.5"),
     "no parameters": (lambda v: optim.Adam([{"lr": 0.5}]), "a group of parameters has no `params`"),
     "in two groups": (lambda v: optim.SGD([{"params": v}, {"params": v[:1]}]), "`body` is there twice"),
     "not in a group": (lambda v: optim.SGD([{"params": v[1:]}, v[0]]), "some of the parameters are in a group"),
-    "set later": (lambda v: set_later(optim.SGD([{"params": v}])), "has lr, weight_decay for itself, got 'nesterov'"),
+    "set later": (lambda v: set_later(optim.SGD([{"params": v}])), "has lr, weight_decay, maximize for itself, got 'nesterov'"),
 }
 
 

@@ -1,5 +1,7 @@
 """Optimisers and clipping against torch's: the same steps from the same gradients, in one generated program."""
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -7,52 +9,134 @@ import staged as st
 from staged import optim
 from tests.torch_reference import reference
 
-STEPS = 5
+STEPS = 25
 GRADS = np.random.default_rng(0).standard_normal((STEPS, 2, 3))
 START = np.random.default_rng(1).standard_normal((2, 3))
+UP = {"weight_decay": 0.1, "maximize": True}
+MOMENTS = {"lr": 0.1, "betas": (0.8, 0.95), "eps": 1e-3}
 
-CASES = {
-    "sgd": (optim.SGD, "SGD", {"lr": 0.1}),
-    "sgd_decay": (optim.SGD, "SGD", {"lr": 0.1, "weight_decay": 0.01}),
-    "momentum": (optim.SGD, "SGD", {"lr": 0.1, "momentum": 0.9}),
-    "nesterov": (optim.SGD, "SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
-    "adagrad": (optim.Adagrad, "Adagrad", {"lr": 0.05}),
-    "adagrad_decay": (optim.Adagrad, "Adagrad", {"lr": 0.05, "lr_decay": 0.1, "weight_decay": 0.02}),
-    "adam": (optim.Adam, "Adam", {"lr": 0.01}),
-    "adam_decay": (optim.Adam, "Adam", {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95)}),
-    "adamw": (optim.AdamW, "AdamW", {"lr": 0.01}),
-    "adamw_eps": (optim.AdamW, "AdamW", {"lr": 0.01, "weight_decay": 0.3, "eps": 1e-3}),
-}
+CASES = [
+    ("SGD", {"lr": 0.1}),
+    ("SGD", {"lr": 0.1, "weight_decay": 0.01}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, **UP}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5, "foreach": False}),
+    ("ASGD", {}),
+    ("ASGD", {"lr": 0.5, "lambd": 0.1, "alpha": 0.5, "t0": 3, **UP}),
+    ("Rprop", {}),
+    ("Rprop", {"lr": 0.5, "etas": (0.3, 1.5), "step_sizes": (1e-3, 1.0), "maximize": True}),
+    ("Adagrad", {"lr": 0.05}),
+    ("Adagrad", {"lr": 0.05, "lr_decay": 0.1, **UP}),
+    ("Adadelta", {}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.8, "eps": 1e-3, **UP}),
+    ("RMSprop", {}),
+    ("RMSprop", {"lr": 0.05, "alpha": 0.8, "eps": 1e-3, "weight_decay": 0.1}),
+    ("RMSprop", {"momentum": 0.9}),
+    ("RMSprop", {"centered": True}),
+    ("RMSprop", {"centered": True, "momentum": 0.5, **UP}),
+    ("Adam", {"lr": 0.01}),
+    ("Adam", {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95)}),
+    ("Adam", {"amsgrad": True, "decoupled_weight_decay": True, **MOMENTS, **UP}),
+    ("AdamW", {"lr": 0.01}),
+    ("AdamW", {"lr": 0.01, "weight_decay": 0.3, "eps": 1e-3}),
+    ("AdamW", {"amsgrad": True, "maximize": True, "fused": None}),
+    ("Adamax", {}),
+    ("Adamax", {**MOMENTS, **UP}),
+    ("NAdam", {}),
+    ("NAdam", {**MOMENTS, **UP, "momentum_decay": 0.1}),
+    ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {}),
+    ("RAdam", {**MOMENTS, **UP}),
+    ("RAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Adafactor", {}),
+    ("Adafactor", {"lr": 0.5, "beta2_decay": -0.5, "eps": (1e-4, 1e-2), "d": 2.0, **UP}),
+    ("Muon", {}),
+    ("Muon", {"nesterov": False, "weight_decay": 0.0, "lr": 0.1}),
+    ("Muon", {"adjust_lr_fn": "match_rms_adamw", "ns_steps": 3, "momentum": 0.5}),
+]
+OURS = {"Lion", "MultiSteps", "clip_grad_norm", "clip_grad_value", "lr_scheduler", "swa_utils"}
+"""Names that are not torch's, or are no optimisers."""
+SHARES = {"NAdam": 1e-7, "ASGD": 1e-7}
+"""torch keeps a product of shares, or a rate, in f32."""
+
+
+def moved_by_torch(torch, name, options, start, grads):
+    """The parameter, a part of it transposed, and a vector, after all steps; Muon does not round to bf16."""
+    params = [torch.nn.Parameter(torch.tensor(each)) for each in parts(name, start)]
+    opt = getattr(torch.optim, name)(params, **options)
+    rounded = torch.Tensor.bfloat16
+    torch.Tensor.bfloat16 = torch.Tensor.clone
+    for grad in grads:
+        for param, each in zip(params, parts(name, grad), strict=True):
+            param.grad = torch.tensor(each)
+        opt.step()
+    torch.Tensor.bfloat16 = rounded
+    return params
+
+
+def parts(name, x):
+    """A matrix, and a vector or, where only matrices are trained, a tall one."""
+    return [x, x.T.copy() if name == "Muon" else x[0].copy()]
 
 
 def with_torch(name, options):
-    def compute(torch, start, grads):
-        param = torch.nn.Parameter(torch.tensor(start))
-        opt = getattr(torch.optim, name)([param], **options)
-        for grad in grads:
-            param.grad = torch.tensor(grad)
-            opt.step()
-        return param
-
-    return reference(compute, START, GRADS)
+    return reference(lambda torch, start, grads: moved_by_torch(torch, name, options, start, grads)[0], START, GRADS)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_staged_optimiser_takes_torchs_steps(case):
-    ours, name, options = CASES[case]
+def test_staged_optimisers_take_torchs_steps():
+    expected = reference(
+        lambda torch, start, grads: [moved_by_torch(torch, name, options, start, grads) for name, options in CASES], START, GRADS
+    )
 
     @st.function
     def run(start, grads):
-        w = st.Variable(start, name="w")
-        opt = ours([w], **options)
-        for grad in grads:
-            opt.step([grad])
-        return w.value
+        ends = []
+        for name, options in CASES:
+            params = [st.Variable(part, name="w") for part in parts(name, START)]
+            opt = getattr(optim, name)(params, **options)
+            for grad in grads:
+                opt.step([grad, grad.T if name == "Muon" else grad[0]])
+            ends.append([param.value for param in params])
+        return ends
 
-    expected = with_torch(name, options)
-    np.testing.assert_allclose(run(START, GRADS), expected, rtol=1e-12)
+    found = run(START, GRADS)
     with st.eager():
-        np.testing.assert_allclose(run(START, GRADS), expected, rtol=1e-12)
+        eagerly = run(START, GRADS)
+    for (name, options), *ends in zip(CASES, expected, found, eagerly, strict=True):
+        for other, mine, here in zip(*ends, strict=True):
+            rtol = SHARES.get(name, 1e-11)
+            np.testing.assert_allclose(mine, other, rtol=rtol, err_msg=f"{name} {options}")
+            np.testing.assert_allclose(here, other, rtol=rtol, err_msg=f"{name} {options}, eagerly")
+
+
+def test_lion_moves_by_the_sign_of_its_mean():
+    """The formula of its authors; torch does not have it."""
+    for options in ({}, {"lr": 0.01, "betas": (0.8, 0.5), "weight_decay": 0.1}):
+        first, second = options.get("betas", (0.9, 0.99))
+        rate, decay = options.get("lr", 1e-4), options.get("weight_decay", 0.0)
+        w = st.Variable(START, name="w")
+        opt = optim.Lion([w], **options)
+        step = st.function(lambda grad: opt.step([grad]))  # noqa: B023
+        mean, expected = np.zeros_like(START), START
+        for grad in GRADS:
+            expected = expected * (1 - rate * decay) - rate * np.sign(first * mean + (1 - first) * grad)
+            mean = second * mean + (1 - second) * grad
+            step(grad)
+        np.testing.assert_allclose(w.numpy(), expected, rtol=1e-12)
+
+
+def test_names_and_arguments_are_torchs(library):
+    """Its ways to compute apart, which all are taken and say nothing of the result."""
+    torch = library("torch")
+    theirs = {name for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type)} - {"SparseAdam"}
+    assert theirs == set(optim.__all__) - OURS
+    ways = {"foreach", "fused", "capturable", "differentiable", "ways"}
+    for name in theirs - {"Optimizer"}:
+        mine, other = (
+            [(one, two.default) for one, two in inspect.signature(getattr(where, name)).parameters.items() if one not in ways]
+            for where in (optim, torch.optim)
+        )
+        assert mine == other, name
 
 
 def test_an_optimiser_made_outside_keeps_its_state_between_calls():

@@ -35,7 +35,13 @@ def moved(make, change, steps=3):
     return ends[0]
 
 
-@pytest.mark.parametrize("make", [optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad])
+ALL = [
+    optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad, optim.RMSprop, optim.Adadelta, optim.Adamax, optim.NAdam,
+    optim.RAdam, optim.Adafactor, optim.Lion,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", ALL)
 def test_a_rate_of_0_moves_nothing(make):
     before, after = moved(lambda ps: make(ps, lr=0.5), lambda opt: setattr(opt, "lr", 0.0))
     np.testing.assert_array_equal(after, before)
@@ -67,7 +73,10 @@ def test_every_number_is_read_at_the_step():
 
 @pytest.mark.parametrize(
     ("make", "name", "value"),
-    [(optim.SGD, "momentum", 0.9), (optim.Adagrad, "lr_decay", 0.1)],
+    [
+        (optim.SGD, "momentum", 0.9), (optim.Adagrad, "lr_decay", 0.1), (optim.RMSprop, "momentum", 0.9),
+        (optim.RMSprop, "centered", True), (optim.Adam, "amsgrad", True),
+    ],
 )
 def test_what_would_need_a_past_that_was_not_kept_is_refused(make, name, value):
     opt = make([st.Variable(P, name="w")], lr=0.1)
@@ -113,6 +122,21 @@ REFUSED = {
     "Adagrad lr_decay": lambda: optim.Adagrad(W, lr_decay=-0.1),
     "Adagrad eps": lambda: optim.Adagrad(W, eps=-0.1),
     "Adagrad accumulator": lambda: optim.Adagrad(W, initial_accumulator_value=-0.1),
+    "RMSprop alpha": lambda: optim.RMSprop(W, alpha=-0.1),
+    "RMSprop momentum": lambda: optim.RMSprop(W, momentum=-0.1),
+    "Adadelta rho below": lambda: optim.Adadelta(W, rho=-0.1),
+    "Adadelta rho above": lambda: optim.Adadelta(W, rho=1.1),
+    "Adamax beta": lambda: optim.Adamax(W, betas=(0.9, 1.0)),
+    "NAdam momentum_decay": lambda: optim.NAdam(W, momentum_decay=-0.1),
+    "RAdam eps": lambda: optim.RAdam(W, eps=-0.1),
+    "Adafactor eps": lambda: optim.Adafactor(W, eps=(None, -1.0)),
+    "Adafactor beta2_decay": lambda: optim.Adafactor(W, beta2_decay=0.1),
+    "ASGD weight_decay": lambda: optim.ASGD(W, weight_decay=-0.1),
+    "Rprop etas": lambda: optim.Rprop(W, etas=(1.5, 1.2)),
+    "Lion betas": lambda: optim.Lion(W, betas=(0.9, 1.0)),
+    "Muon ns_steps": lambda: optim.Muon(W, ns_steps=100),
+    "Muon adjust_lr_fn": lambda: optim.Muon(W, adjust_lr_fn="mine"),
+    "Muon coefficients": lambda: optim.Muon(W, ns_coefficients=(1.0, 2.0)),
     "one twice": lambda: optim.SGD([*W, *W]),
     "none": lambda: optim.SGD([]),
 }
@@ -125,7 +149,7 @@ def test_what_torch_refuses_is_refused_with_the_line(what):
     assert "test_options.py" in str(refused.value)
 
 
-@pytest.mark.parametrize("make", [optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad])
+@pytest.mark.parametrize("make", [*ALL, optim.ASGD, optim.Rprop, optim.Muon])
 @pytest.mark.parametrize("start", [np.arange(3), np.array([True, False])])
 def test_what_holds_no_floats_is_not_trained(make, start):
     with pytest.raises(st.DTypeError, match="trains floats, the Variable `k` holds") as refused:
@@ -140,6 +164,17 @@ def test_gradients_that_hold_no_floats_are_not_clipped(clip, grads):
     with pytest.raises(st.DTypeError, match="takes floats, got") as refused:
         clip(grads, 0.5)
     assert "test_options.py" in str(refused.value)
+
+
+def test_muon_trains_matrices_and_names_what_is_none():
+    with pytest.raises(st.ShapeError, match="trains matrices, the Variable `w` has shape") as refused:
+        optim.Muon(W)
+    assert "test_options.py" in str(refused.value)
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(TypeError, match=r"Adam\(\) got an unexpected keyword argument 'amsgrat'"):
+        optim.Adam(W, amsgrat=True)
 
 
 def test_positions_are_torchs():
@@ -258,6 +293,14 @@ def test_numbers_of_another_precision_leave_a_parameter_its_own(kind):
         "nesterov": lambda ps, n: optim.SGD(ps, lr=n(0.1), momentum=n(0.9), nesterov=True),
         "Adagrad": lambda ps, n: optim.Adagrad(ps, lr=n(0.1), lr_decay=n(0.1), weight_decay=n(0.1), eps=n(1e-3)),
         "AdamW": lambda ps, n: optim.AdamW(ps, n(0.1), betas=(n(0.8), n(0.9)), eps=n(1e-3), weight_decay=n(0.1)),
+        "ASGD": lambda ps, n: optim.ASGD(ps, lr=n(0.1), lambd=n(0.1), alpha=n(0.5), t0=n(1.0), weight_decay=n(0.1)),
+        "RMSprop": lambda ps, n: optim.RMSprop(ps, lr=n(0.1), alpha=n(0.9), momentum=n(0.5), centered=True),
+        "Adadelta": lambda ps, n: optim.Adadelta(ps, lr=n(0.1), rho=n(0.9), eps=n(1e-3), weight_decay=n(0.1)),
+        "Adamax": lambda ps, n: optim.Adamax(ps, lr=n(0.1), betas=(n(0.8), n(0.9)), eps=n(1e-3)),
+        "NAdam": lambda ps, n: optim.NAdam(ps, n(0.1), betas=(n(0.8), n(0.9)), eps=n(1e-3), weight_decay=n(0.1)),
+        "RAdam": lambda ps, n: optim.RAdam(ps, n(0.1), betas=(n(0.8), n(0.9)), eps=n(1e-3), weight_decay=n(0.1)),
+        "Adafactor": lambda ps, n: optim.Adafactor(ps, lr=n(0.1), beta2_decay=n(-0.8), weight_decay=n(0.1)),
+        "Lion": lambda ps, n: optim.Lion(ps, n(0.1), betas=(n(0.8), n(0.9)), weight_decay=n(0.1)),
         "Adam": lambda ps, n: optim.Adam(ps, n(0.1), betas=(n(0.8), n(0.9)), eps=n(1e-3), weight_decay=n(0.1)),
     }
     start, slope = P.astype(np.float32), G.astype(np.float32)

@@ -19,6 +19,17 @@ MADE = {
     "adagrad": lambda ps: optim.Adagrad(ps, lr=0.1, initial_accumulator_value=0.5),
     "adagrad_decay": lambda ps: optim.Adagrad(ps, lr=0.1, lr_decay=0.1),
     "adam": lambda ps: optim.Adam(ps, lr=0.1, weight_decay=0.01),
+    "amsgrad": lambda ps: optim.Adam(ps, lr=0.1, amsgrad=True, maximize=True),
+    "asgd": lambda ps: optim.ASGD(ps, lr=0.1, lambd=0.1, t0=2),
+    "rprop": lambda ps: optim.Rprop(ps, lr=0.1),
+    "adadelta": lambda ps: optim.Adadelta(ps),
+    "rmsprop": lambda ps: optim.RMSprop(ps, momentum=0.5, centered=True),
+    "adamax": lambda ps: optim.Adamax(ps),
+    "nadam": lambda ps: optim.NAdam(ps),
+    "radam": lambda ps: optim.RAdam(ps),
+    "adafactor": lambda ps: optim.Adafactor(ps),
+    "lion": lambda ps: optim.Lion(ps, lr=0.1),
+    "muon": lambda ps: optim.Muon(ps, lr=0.1),
     "adamw": lambda ps: optim.AdamW(ps, lr=0.1),
 }
 
@@ -149,10 +160,18 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
         optim.Adam([w, st.Variable(START)]).load_state_dict(uneven)
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
+OPTIONS = {"Rprop": {"lr": 0.1}, "Adam": {"lr": 0.1, "amsgrad": True}, "RMSprop": {"lr": 0.1, "centered": True, "momentum": 0.5}}
+
+
+@pytest.mark.parametrize(
+    "name",
+    "SGD Adam AdamW Adagrad ASGD Rprop Adadelta RMSprop Adamax NAdam RAdam Adafactor Muon".split(),
+)
 def test_torchs_checkpoints_load_and_torch_loads_ours(name, library):
     torch = library("torch")
-    options = {"lr": 0.1, "weight_decay": 0.1} | ({"momentum": 0.9, "dampening": 0.5} if name == "SGD" else {})
+    options = OPTIONS.get(name, {"lr": 0.1, "weight_decay": 0.1})
+    if name == "SGD":
+        options = {**options, "momentum": 0.9, "dampening": 0.5}
     theirs = torch.nn.Parameter(torch.tensor(START))
     their_opt = getattr(torch.optim, name)([theirs], **options)
 
@@ -168,7 +187,8 @@ def test_torchs_checkpoints_load_and_torch_loads_ours(name, library):
     opt.load_state_dict(their_opt.state_dict())
     steps(opt, GRADS[3:5])
     their_steps(their_opt, theirs, GRADS[3:5])
-    np.testing.assert_allclose(ours.numpy(), theirs.detach().numpy(), rtol=1e-5)
+    rtol = 2e-2 if name == "Muon" else 1e-5  # torch rounds its steps to bf16
+    np.testing.assert_allclose(ours.numpy(), theirs.detach().numpy(), rtol=rtol)
     saved = opt.state_dict()
     state = {index: {key: torch.tensor(value) for key, value in entry.items()} for index, entry in saved["state"].items()}
     back = torch.nn.Parameter(torch.tensor(ours.numpy()))
@@ -179,4 +199,4 @@ def test_torchs_checkpoints_load_and_torch_loads_ours(name, library):
     back_opt.load_state_dict({"state": state, "param_groups": [filled]})
     their_steps(back_opt, back, GRADS[5:])
     steps(opt, GRADS[5:])
-    np.testing.assert_allclose(back.detach().numpy(), ours.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(back.detach().numpy(), ours.numpy(), rtol=rtol)

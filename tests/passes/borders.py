@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from staged.ir.types import DType, bool_, f32, f64, i32, i64, u8, u32
+from staged.ir.types import DType, bool_, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 
-INTEGERS = (u8, i32, u32, i64)
+INTEGERS = (u8, i8, u16, i16, i32, u32, i64, u64)
 FLOATS = (f32, f64)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.ir.numbers import limits
+from staged.ir.numbers import limits, wrapped
 from staged.ir.types import DType, TensorType, bool_, f32, f64, i32, i64, u8, u32
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
@@ -51,7 +51,9 @@ def op(name: str, *operands: Any, **attrs: Any) -> Any:
 
 
 def number(p: Program, value: Any, like: Any) -> Any:
-    """A constant in the dtype and shape of another value."""
+    """A constant in the dtype and shape of another value; integers wrap around."""
+    if like.dtype.is_integer and isinstance(value, int):
+        value = wrapped(value, like.dtype)
     made = p.constant(value, TensorType(like.dtype))
     return METHODS["broadcast_to"](made, like.shape) if like.shape else made
 

@@ -179,7 +179,7 @@ class Wrapping:
 def in_python(program: Callable[[Any, Any], Any], dtype: DType) -> np.ndarray[Any, Any]:
     """The results of a program for all pairs of border numbers."""
     found = [program(Wrapping(a, dtype), Wrapping(b, dtype)) for a, b in combinations(dtype, dtype)]
-    return np.array([one.number if isinstance(one, Wrapping) else one for one in found])
+    return np.array([one.number if isinstance(one, Wrapping) else one for one in found], object)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)

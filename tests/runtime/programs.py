@@ -8,6 +8,7 @@ from staged.backends.c_family.support.team import team_declarations, team_defini
 
 C_TYPES = {
     "f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t",
+    "i8": "int8_t", "i16": "int16_t", "u16": "uint16_t", "u64": "uint64_t",
     "bool": "bool",
 }  # fmt: skip
 STRICT = ("-Wall", "-Wextra", "-Wconversion", "-Werror")

@@ -53,6 +53,16 @@ def test_each_snippet_compiles_alone_without_a_warning(name, tmp_path):
     assert compiled.returncode == 0, compiled.stderr
 
 
+def test_no_snippet_has_a_warning(tmp_path):
+    top, text = render(library.snippets())
+    source = tmp_path / "all.c"
+    widths = [line for line in top if line.startswith("#define ST_VECTOR_BYTES")]  # one is enough
+    source.write_text("\n".join(line for line in top if line not in widths[1:]) + "\n" + text)
+    command = [*find_compiler().command, *BASE_FLAGS, *STRICT, "-Wno-unused-function", "-fsyntax-only", str(source)]
+    compiled = subprocess.run(command, capture_output=True, text=True)
+    assert compiled.returncode == 0, compiled.stderr
+
+
 def test_the_host_struct_is_laid_out_as_cffi_thinks(tmp_path):
     top, text = render(["host"])
     fields = [name for name, _ in ffi.typeof("st_host").fields]

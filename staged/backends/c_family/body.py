@@ -289,8 +289,7 @@ class BodyEmitter:
         if op.device != CPU:
             return False
         if is_zero_fill(op) and op.result.tensor.nbytes <= MOST_BYTES:
-            type = op.result.tensor
-            self.code.do("memset", self.pointer(op.result), 0, self.nbytes(type), breaks_lines=True)
+            self.fill_with_zeros(self.pointer(op.result), op.result.tensor)
             return True
         write = element_write(op)
         if write is None or str(self.pointer(op.result)) != str(self.pointer(op.operands[write.array])):
@@ -339,8 +338,13 @@ class BodyEmitter:
             self.update(self.variable_scalar(variable), self.scalar(value))
             return
         target = self.variable_pointer(variable)
-        if str(target) != str(self.pointer(value)):
-            self.where(op.where)
+        if str(target) == str(self.pointer(value)):
+            return
+        self.where(op.where)
+        fill = value.producer
+        if fill is not None and fill.device == CPU and is_zero_fill(fill):  # one fill may be of several Variables
+            self.fill_with_zeros(target, variable.type)
+        else:
             self.copy(target, self.pointer(value), variable.type)
 
     def variable_scalar(self, variable: VariableRef) -> Expr:
@@ -370,6 +374,9 @@ class BodyEmitter:
     def copy(self, target: Expr, source: Expr, type: TensorType) -> None:
         self.need("memcpy")
         self.code.do("memcpy", target, source, self.nbytes(type))
+
+    def fill_with_zeros(self, target: Expr, type: TensorType) -> None:
+        self.code.do("memset", target, 0, self.nbytes(type))
 
     def settled(self, expression: Expr, hint: str) -> Expr:
         """A name or literal, so that C reading it on every iteration repeats neither work nor effects."""

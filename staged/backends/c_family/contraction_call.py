@@ -17,7 +17,7 @@ from staged.backends.c_family.code.tree import Function
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue, MatmulSpec
-from staged.backends.c_family.cpu_nest.epilogue import emit_epilogue, input_name, output_name
+from staged.backends.c_family.cpu_nest.epilogue import emit_epilogue, parameter_names
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
 from staged.backends.c_family.support.vectors import width_snippet
 from staged.backends.c_family.writer import Writer, safe_comment
@@ -116,10 +116,11 @@ def _wrap(
     if nest is None:
         outputs[0] = (outputs[0][0], "c")
     else:
-        for number, source in enumerate(nest.inputs[1:], 1):
-            inputs[number + 1] = (inputs[number + 1][0], input_name(number, source))
-        for number, output in enumerate(nest.outputs):
-            outputs[number] = (outputs[number][0], output_name(number, output))
+        input_names, output_names = parameter_names(nest)
+        for number, input_name in enumerate(input_names, 2):
+            inputs[number] = (inputs[number][0], input_name)
+        for number, output_name in enumerate(output_names):
+            outputs[number] = (outputs[number][0], output_name)
     types = {parameter: type.replace("restrict", "").strip() for type, parameter in product.parameters}
     w = Writer()
     comments = kernel_comments(op)[:7]

@@ -391,17 +391,23 @@ def _integer(value: int, dtype: DType) -> Expr:
     if dtype.name == "i32" and value == -(2**31):
         return Name("INT32_MIN")
     if dtype.kind == "u" and value >= 2**31:
-        return Literal(f"{value}u")
+        number = Literal(f"{value}u")
+        return (
+            Cast(dtype.c_name, number) if dtype.size == 8 and value < 2**32 else number
+        )  # else of 32 bits: `~` shows it
     return Literal(str(value))
 
 
 def infix_sum(terms: list[Expr]) -> Expr:
-    """`a + b + c`; `0` for no terms."""
+    """`a + b - 1`; `0` for no terms."""
     if not terms:
         return Literal("0")
     total = terms[0]
     for term in terms[1:]:
-        total = Infix("+", total, term)
+        if isinstance(term, Literal) and term.text.startswith("-"):
+            total = Infix("-", total, Literal(term.text[1:]))
+        else:
+            total = Infix("+", total, term)
     return total
 
 
@@ -416,6 +422,6 @@ def address(array: Expr, index: Expr) -> Expr:
     """`array + i * 100 + j`."""
     if isinstance(index, Literal) and index.text == "0":
         return array
-    if isinstance(index, Infix) and index.op == "+":
-        return Infix("+", address(array, index.left), index.right)
+    if isinstance(index, Infix) and index.op in ("+", "-"):
+        return Infix(index.op, address(array, index.left), index.right)
     return Infix("+", array, index)

@@ -24,7 +24,7 @@ from staged.backends.c_family.expr import (
 )
 from staged.backends.c_family.writer import c_string
 from staged.ir.nodes import Op, Value
-from staged.ir.types import DType, Extent
+from staged.ir.types import DType, Extent, u64
 from staged.ops.formatting import FormatSpec, parse_spec
 
 TEXT = Prefix("&", Name("text"))
@@ -125,6 +125,8 @@ def _put_value(value: Printed, spec: FormatSpec, shape: Expr) -> tuple[Expr, str
         return call(f"st_put_{dtype.name}", TEXT, value.expr, given), "format_float"
     if dtype.is_bool and not as_integer:
         return call("st_put_bool", TEXT, value.expr, given), "format_bool"
+    if dtype is u64:
+        return call("st_put_u64", TEXT, value.expr, given), "format_integer"
     return call("st_put_i64", TEXT, value.expr, given), "format_integer"
 
 

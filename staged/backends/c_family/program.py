@@ -453,7 +453,7 @@ class ProgramEmitter:
             items = Literal(kernel.items_of(arguments))
             team = member("host", "team")
             call = "st_parallel", team, items, kernel.chunk, f"{kernel.name}_part", given
-            structure.code.do(*call, breaks_lines=True)
+            structure.code.do(*call)
         else:
             extras: list[Expr] = []
             types = [type for type, _ in kernel.parameters]
@@ -464,7 +464,7 @@ class ProgramEmitter:
             if kernel.can_fail:
                 extras.append(Name("host"))
             items = Literal(kernel.items_of(arguments))
-            structure.code.do(kernel.name, *arguments, *extras, 0, items, breaks_lines=True)
+            structure.code.do(kernel.name, *arguments, *extras, 0, items)
         if kernel.can_fail:
             structure.fail_check()
 

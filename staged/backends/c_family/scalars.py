@@ -137,9 +137,8 @@ def _integer(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> E
         return wrapping("-", dtype, Literal("0"), x)
     if name in BITWISE:
         return narrow(Infix(BITWISE[name], x, operands[1]), dtype)
-    if name == "bitwise_invert" and (
-        dtype.is_bool or dtype.itemsize > 1
-    ):  # of a byte gcc suspects what is compared with it
+    # Of numbers narrower than int gcc suspects what is compared with them: a function has those.
+    if name == "bitwise_invert" and (dtype.is_bool or dtype.size >= 4):
         return narrow(Prefix("!" if dtype.is_bool else "~", x), dtype)
     if name in ("maximum", "minimum") and dtype.is_bool:
         return Infix("||" if name == "maximum" else "&&", x, operands[1])
@@ -165,10 +164,12 @@ def _supported(name: str, dtype: DType, operands: Sequence[Expr], need: Need) ->
 
 def wrapping(op: str, dtype: DType, x: Expr, y: Expr) -> Expr:
     """Integer arithmetic that wraps around."""
-    if dtype.name == "u32":
-        return Infix(op, Cast("uint32_t", x) if isinstance(x, Literal) else x, y)
-    if dtype.is_bool or dtype.name == "u8":
-        return Cast(dtype.c_name, Infix(op, x, y))
+    if dtype.kind == "u" and dtype.size >= 4:
+        return Infix(op, Cast(dtype.c_name, x) if isinstance(x, Literal) else x, y)
+    if dtype.size < 4:
+        # C computes in int, which has all results but the products of two u16.
+        left = Cast("uint32_t", x) if op == "*" and dtype.name == "u16" else x
+        return Cast(dtype.c_name, Infix(op, left, y))
     left, right = (_unsigned(operand, dtype.c_name) for operand in (x, y))
     if isinstance(left, Literal) and isinstance(right, Literal):
         left = Cast(f"u{dtype.c_name}", x)  # `0u - 2u` is of 32 bits, whatever it is cast to

@@ -14,6 +14,14 @@ from staged.backends.c_family.header_words import WORDS
 
 INDENT = "    "
 WIDTH = 116
+_BINDING = {
+    operator: strength
+    for strength, operators in enumerate([",", "? :", "||", "&&", "|", "^", "&", "== !=", "< > <= >=", "+ -", "* /"])
+    for operator in operators.split()
+}
+"""The strength with which each operator binds its operands."""
+LONGEST = 120
+"""Columns of what is left of a line that was broken."""
 
 _RESERVED = WORDS | frozenset(
     # Keywords of C11 and of C++, for what both compilers take; then the words of our own in the text of programs.
@@ -69,12 +77,16 @@ class Names:
         return name in self.used or (self.outer is not None and self.outer.taken(name))
 
     def fresh(self, hint: str, suffix: str = "") -> str:
-        """`hint` as an identifier, with `_2`, `_3`, ... where it is taken; `suffix` comes behind the number."""
+        """`hint` as an identifier, with `_2`, `_3`, ... where it is taken; `suffix` comes behind the number.
+
+        `select_` is followed by `select_2`: two underscores in a row belong to the compilers of C++ and CUDA.
+        """
         base = c_identifier(hint)
-        name, count = base + suffix, 1
+        stem = base.rstrip("_")
+        name, count = f"{stem}{suffix}" if suffix else base, 1
         while self.taken(name):
             count += 1
-            name = f"{base}_{count}{suffix}"
+            name = f"{stem}_{count}{suffix}"
         self.used.add(name)
         return name
 
@@ -96,6 +108,19 @@ class Writer:
     def statement(self, text: str, like: str = "") -> None:
         """A statement, broken after commas where it, or what it is `like`, is long."""
         self.text(wrapped(text, WIDTH - len(INDENT) * self.depth, like))
+
+    def assignment(self, text: str) -> None:
+        """`target = value;`: where it is long, it is broken behind its `=`, if no list follows, else after commas."""
+        room = WIDTH - len(INDENT) * self.depth
+        head, equals, value = text.partition(" = ")
+        if len(text) <= room:
+            self.line(text)
+        elif equals and '"' not in head and not value.startswith("{") and len(head) + len(equals) <= room:
+            self.line(f"{head} =")
+            for line in folded(value, LONGEST - len(INDENT) * self.depth - 8):
+                self.line(f"        {line}")
+        else:
+            self.statement(text)
 
     def text(self, text: str) -> None:
         """Ready text, line by line, at the current depth."""
@@ -198,6 +223,41 @@ def c_string(text: str) -> str:
         else:
             out.append(f"\\{byte:03o}")
     return '"' + "".join(out) + '"'
+
+
+def folded(value: str, width: int) -> list[str]:
+    """An expression in lines of at most `width` columns, broken where the fewest parentheses are open, at what binds
+    least: after commas, and before operators.
+    """
+    if len(value) <= width or '"' in value:
+        return [value]
+    depth = 0
+    breaks: list[tuple[tuple[int, int], int]] = []
+    for place, character in enumerate(value):
+        depth += (character in "([{") - (character in ")]}")
+        if character == " ":
+            operator = "," if value[place - 1] == "," else value[place + 1 : value.find(" ", place + 1)]
+            if operator in _BINDING:
+                breaks.append(((depth, _BINDING[operator]), place))
+    if not breaks:
+        return [value]
+    weakest = min(breaks)[0]
+    outermost = [place for binding, place in breaks if binding == weakest]
+    lines, first = [], 0
+    for place, after in zip(outermost, [*outermost[1:], len(value)], strict=True):
+        if after - first > width:
+            lines.append(value[first:place])
+            first = place + 1
+    parts = [*lines, value[first:]]
+    if len(parts) == 1:
+        return parts
+    joined: list[str] = []
+    for line in (line for part in parts for line in folded(part, width)):
+        if joined and len(joined[-1]) + len(line) < width:
+            joined[-1] += f" {line}"
+        else:
+            joined.append(line)
+    return joined
 
 
 def broken(head: str, parts: Sequence[str], tail: str, width: int) -> list[str]:

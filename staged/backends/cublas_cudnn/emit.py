@@ -71,12 +71,16 @@ _RTC_TYPES = """\
 #ifdef __CUDACC_RTC__
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
 typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
 #define INFINITY __int_as_float(0x7f800000)
 #define NAN __int_as_float(0x7fffffff)
+#define INT8_MIN (-128)
+#define INT16_MIN (-32768)
 #define INT32_MIN (-2147483647 - 1)
 #define INT32_MAX 2147483647
 #define INT64_MIN (-9223372036854775807LL - 1)
@@ -84,7 +88,9 @@ typedef unsigned long long uint64_t;
 #define INT64_C(value) value##LL
 #define UINT64_C(value) value##ULL
 #define UINT8_MAX 255
+#define UINT16_MAX 65535
 #define UINT32_MAX 4294967295u
+#define UINT64_MAX 18446744073709551615ULL
 #else
 #include <math.h>
 #include <stdint.h>

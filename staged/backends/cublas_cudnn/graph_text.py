@@ -17,10 +17,10 @@ from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
 from staged.backends.gpu_family.addresses import bare
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.nodes import Value
-from staged.ir.types import DType
+from staged.ir.types import DTYPES, DType
 from staged.source import Position
 
-_SIZES = {"float ": 4, "int32_t ": 4, "uint32_t ": 4, "bool ": 1, "uint8_t ": 1}
+_SIZES = {f"{dtype.c_name} ": dtype.size for dtype in DTYPES.values() if dtype.size < WORD}
 
 
 def _size(c_type: str) -> int:
@@ -264,7 +264,7 @@ def add_check_of_arguments(code: CodeBuilder, iterations: Sequence[Iteration], a
     code.comment("Graphs know these addresses: where one has changed they are made anew.")
     known = Variable("known", CType("const void *const"))
     values = Items(tuple(member("args", name) for name in arguments))
-    code.add(Declare(known, values, is_const=False, sizes=(Literal(""),), breaks_lines=True))
+    code.add(Declare(known, values, is_const=False, sizes=(Literal(""),)))
     copied = member("gpu", "graph_arguments"), known, Prefix("sizeof ", known)
     with code.branch(Infix("!=", call("memcmp", *copied), Literal("0"))):
         for iteration in iterations:

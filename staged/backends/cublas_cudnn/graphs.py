@@ -162,7 +162,7 @@ class Graphs:
         if iteration.fields:
             local = Variable(structure.name("turn"), word(iteration.type))
             values = Items(tuple(value for _, value in iteration.members()))
-            structure.code.add(Declare(local, values, breaks_lines=True))
+            structure.code.add(Declare(local, values))
             structure.code.do("CUDA_CHECK", site, call(f"launch_set_{iteration.name}", "gpu", local))
         graph = Prefix("&", member("gpu", iteration.graph))
         structure.try_(call("repeat", "gpu", "host", site, graph, f"do_{iteration.name}", *self.shared()))

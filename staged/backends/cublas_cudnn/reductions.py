@@ -72,10 +72,11 @@ def _shuffled(dtype: DType, x: str) -> str:
     """The value of the lane `step` away."""
     if dtype.is_bool:
         return f"__shfl_xor_sync(0xffffffffu, (int){x}, step) != 0"
-    if dtype.size == 1:
+    if dtype.size < 4:
         return f"({dtype.c_name})__shfl_xor_sync(0xffffffffu, (int){x}, step)"
-    if dtype.name == "i64":
-        return f"(int64_t)__shfl_xor_sync(0xffffffffu, (long long){x}, step)"
+    if dtype.is_integer and dtype.size == 8:
+        wide = "long long" if dtype.kind == "i" else "unsigned long long"
+        return f"({dtype.c_name})__shfl_xor_sync(0xffffffffu, ({wide}){x}, step)"
     return f"__shfl_xor_sync(0xffffffffu, {x}, step)"
 
 

@@ -12,6 +12,7 @@ from staged.backends.cublas_cudnn.permutation_text import BLOCK_PERMUTATION
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
 from staged.backends.gpu_family.dialect import DEVICE_MATHS
 from staged.backends.gpu_family.packs import pack_type
+from staged.backends.gpu_family.sorting import block_sort
 
 CUDA_FUNCTIONS = frozenset(f"{name}{ending}" for name in DEVICE_MATHS.values() for ending in ("", "f"))
 """CUDA's names that kernels call, which no name of theirs may equal."""
@@ -26,4 +27,5 @@ _OWN = {
 def find_snippet(name: str) -> Snippet | None:
     """The snippet that the device has of its own under this name; None if it has none."""
     own = _OWN.get(name) or pack_type(name) or wins_function(name)
+    own = own or block_sort(name, "threadIdx.x", "blockDim.x", "__syncthreads()")
     return own or reduction_function(name) or atomic_function(name)

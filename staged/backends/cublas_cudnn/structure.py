@@ -158,7 +158,7 @@ class CudaBody(BodyEmitter):
 
     def check(self, where: Position | None, checked: Expr) -> None:
         """A checked CUDA call."""
-        self.code.do("CUDA_CHECK", self.site_of(where), checked, breaks_lines=True)
+        self.code.do("CUDA_CHECK", self.site_of(where), checked)
 
     def pushed(self, stack: Stack, source: Expr, item_bytes: Expr, type: TensorType) -> Expr:
         if stack.device == CPU:

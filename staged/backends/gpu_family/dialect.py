@@ -18,7 +18,7 @@ from staged.ir.types import DType, f32, f64
 LAUNCH_WORDS = frozenset("gpu grid block blocks values copied cleared".split())
 """Names in the host functions that start kernels, besides the kernels' parameters, which keep their names there."""
 
-_SAME_IN_C = """acos asin atan atan2 ceil cos cosh erf erfc exp expm1 floor log log10 log1p log2 pow rsqrt sin sinh
+_SAME_IN_C = """acos asin atan atan2 cbrt ceil cos cosh erf erfc exp expm1 floor log log10 log1p log2 pow rsqrt sin sinh
     sqrt tan tanh trunc""".split()
 """Ops whose function C and the languages of kernels call by the op's own name."""
 DEVICE_MATHS = {

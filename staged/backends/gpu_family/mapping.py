@@ -23,10 +23,12 @@ from staged.ir.loops import (
     Affine,
     ArrayRef,
     Axis,
+    Begin,
     CallSupport,
     CheckIndex,
     Compute,
     Copy,
+    Fold,
     Guarded,
     Load,
     LoadPair,
@@ -38,6 +40,7 @@ from staged.ir.loops import (
     Statement,
     Store,
     StorePair,
+    Take,
     Tile,
     identity,
     map_indices,
@@ -178,7 +181,7 @@ def _holds_all_effects(body: tuple[Statement, ...], axis: Axis) -> bool:
     and no total runs through these."""
     written = {s.array for s in walk(body) if isinstance(s, Store | StorePair)}
 
-    def visit(statements: Sequence[Statement], inside: bool, started: frozenset[Reduction]) -> bool:
+    def visit(statements: Sequence[Statement], inside: bool, started: frozenset[Reduction | Fold]) -> bool:
         for s in statements:
             match s:
                 case Loop(over, inner, reductions):
@@ -201,8 +204,10 @@ def _holds_all_effects(body: tuple[Statement, ...], axis: Axis) -> bool:
                 case Load(array=array) | LoadPair(array=array):
                     if not inside and array in written:
                         return False
-                case Accumulate(reduction):
-                    if not inside or reduction not in started:
+                case Begin(fold):
+                    started |= {fold}
+                case Accumulate(total) | Take(total):
+                    if not inside or total not in started:
                         return False
         return True
 
@@ -255,7 +260,7 @@ def without_unread_rows(
     Exact: a store that nothing reads; loops of nothing else go with it, checks of indices stay.
     """
     read = {s.array for s in walk(body) if isinstance(s, Load | LoadPair)}
-    read |= {a for s in walk(body) if isinstance(s, CallSupport) for a in s.arguments if isinstance(a, ArrayRef)}
+    read |= {a for s in walk(body) if isinstance(s, CallSupport) for a in s.arrays}
     kept = tuple(array for array in scratch if array in read)
     if len(kept) == len(scratch):
         return body, scratch

@@ -14,6 +14,7 @@ from staged.backends.gpu_family.packs import alignments
 from staged.backends.gpu_family.permutations import permutation_by_block
 from staged.backends.gpu_family.scatter import scatter_as_gather, scatter_by_search, scatter_with_atomics
 from staged.backends.gpu_family.schedule import schedule_part, schedule_parts
+from staged.backends.gpu_family.sorting import sort_by_block
 from staged.backends.gpu_family.teams import may_overwrite
 from staged.backends.gpu_family.tiles import Tiles
 from staged.backends.gpu_family.windows import pooling_as_gather
@@ -153,7 +154,7 @@ def plan_kernel(op: Op, gpu: Gpu, options: DeviceOptions) -> KernelPlan:
         elif (gather := scatter_as_gather(alone, copies)) is not None:
             copies, parts = (), [gather]
         else:
-            own = permutation_by_block(alone, gpu)
+            own = permutation_by_block(alone, gpu) or sort_by_block(alone, gpu)
     parts = [counted_first(part) for part in parts]
     alignment = alignments(op)
     if len(parts) > 1:

@@ -11,6 +11,7 @@ from staged.backends.c_family.code.types import Space
 from staged.backends.c_family.expr import Call, Literal, Words
 from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of, snippets
 from staged.backends.gpu_family.dialect import DEVICE_MATHS, DEVICE_PREFIX, GpuDialect
+from staged.backends.gpu_family.sorting import block_sort
 from staged.backends.opencl.failures import FAIL
 from staged.ir.machine import Gpu
 from staged.ir.types import DTYPES, f32, f64
@@ -99,32 +100,27 @@ def find_snippet(name: str) -> Snippet | None:
             SupportFunction(t, f"st_{name}", text, comment=_ATOMIC_COMMENT, is_overloaded=True) for text in texts
         ]
         return made_of(name, *functions)
-    return None
+    array, *_ = OPENCL.array_spaces
+    return block_sort(name, "get_local_id(0)", "get_local_size(0)", _BARRIER, array, OPENCL.array_spaces[:2])
 
 
-PRELUDE = """\
+_INTEGERS = "".join(
+    f"typedef {name} int{bits}_t;\ntypedef u{name} uint{bits}_t;\n"
+    f"#define INT{bits}_MIN {limit}_MIN\n#define INT{bits}_MAX {limit}_MAX\n#define UINT{bits}_MAX U{limit}_MAX\n"
+    for bits, name, limit in ((8, "char", "CHAR"), (16, "short", "SHRT"), (32, "int", "INT"), (64, "long", "LONG"))
+)
+PRELUDE = f"""\
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
-typedef char int8_t;
-typedef uchar uint8_t;
-typedef int int32_t;
-typedef uint uint32_t;
-typedef long int64_t;
-typedef ulong uint64_t;
+{_INTEGERS}\
 #define bool uchar  // OpenCL C has no arrays of bool that a host knows
-#define INT32_MIN INT_MIN
-#define INT32_MAX INT_MAX
-#define INT64_MIN LONG_MIN
-#define INT64_MAX LONG_MAX
-#define UINT8_MAX UCHAR_MAX
-#define UINT32_MAX UINT_MAX
 #define INT64_C(value) value##L
 #define UINT64_C(value) value##UL
-static inline void st_copy_bytes(void *to, const void *from, ulong size) {
-    for (ulong i = 0; i < size; ++i) {
+static inline void st_copy_bytes(void *to, const void *from, ulong size) {{
+    for (ulong i = 0; i < size; ++i) {{
         ((uchar *)to)[i] = ((const uchar *)from)[i];
-    }
-}
+    }}
+}}
 #define memcpy st_copy_bytes
 """ + "".join(
     f"#define {name}f {name}\n"

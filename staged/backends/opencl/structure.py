@@ -37,7 +37,7 @@ class OpenClBody(BodyEmitter):
 
     def check(self, where: Position | None, checked: Expr) -> None:
         """A checked call of what reaches the device."""
-        self.code.do("OCL_CHECK", self.site_of(where), checked, breaks_lines=True)
+        self.code.do("OCL_CHECK", self.site_of(where), checked)
 
     def emit_copy(self, op: Op) -> None:
         """A value crosses between host and device."""

@@ -18,7 +18,7 @@ from staged.frontend.trace.context import current_trace
 from staged.frontend.trace.locals import Locals
 from staged.frontend.trace.signals import Again, BlockEndedError
 from staged.frontend.values.join import is_staged
-from staged.frontend.values.operands import binary_call, note_operand
+from staged.frontend.values.operands import COMPARISONS, binary_call, note_operand
 from staged.frontend.values.truth import truth
 from staged.ir.types import bool_
 from staged.ops.array import METHODS, Array, StagedArray
@@ -129,12 +129,7 @@ def not_(value: Any) -> Any:
 
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "Eq": py.eq,
-    "NotEq": py.ne,
-    "Lt": py.lt,
-    "LtE": py.le,
-    "Gt": py.gt,
-    "GtE": py.ge,
+    **COMPARISONS,
     "Is": py.is_,
     "IsNot": py.is_not,
     "In": lambda a, b: contains(a, b),

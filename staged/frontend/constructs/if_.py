@@ -306,7 +306,7 @@ class StagedIf:
                 scope._staged_unbound.pop(name, None)
             elif number == 0 and first is not None and first.kind == "return":
                 # The call is over; only a `finally` could still read the name.
-                unbind(scope, name, unbound(name, f"{self.named.place}, which returns"))
+                unbind(scope, name, unbound(name, f"{self.named.place}, which returns", construct=self.named.place))
             else:
                 try:
                     out.append(Joined((before, after), join(before, after), number, name))

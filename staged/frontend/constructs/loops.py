@@ -182,6 +182,7 @@ class _LoopAttempts:
             f"`{name}` is bound only inside {self.what}, which may run zero times",
             hint=f"bind `{name}` before the loop",
             retry=retry if self.loop.ends and name in self.loop.names.assigned else None,
+            construct=self.what,
         )
 
     def _still_fits(self, key: Key, kept: Template | Unbound) -> bool:

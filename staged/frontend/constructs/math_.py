@@ -64,11 +64,6 @@ def _atanh(x: Any) -> Any:
     return 0.5 * (METHODS["log1p"](x) - METHODS["log1p"](-x))
 
 
-def _cbrt(x: Any) -> Any:
-    root = METHODS["sign"](x) * METHODS["pow"](METHODS["abs"](x), 1.0 / 3.0)
-    return _where(METHODS["equal"](x, 0), x * 1.0, root)  # -0.0 too
-
-
 def _fmod(x: Any, y: Any) -> Any:
     rest = METHODS["abs"](x) % METHODS["abs"](y)
     return _where(_is_negative(x), -rest, rest)
@@ -154,15 +149,17 @@ def _to_integer(rounding: str) -> Callable[[Any], Any]:
     return lambda x: integer_of(x if x.dtype.is_integer else METHODS[rounding](x))
 
 
+_OTHERWISE = ("remainder", "gcd", "lcm")
+"""Python's functions that take other arguments than those of arrays: IEEE's remainder, and any number of integers."""
+
 STAGED: dict[str, Callable[..., Any]] = {
-    **{name: _op(name) for name in dir(math) if name in METHODS and name != "remainder"},  # Python's is IEEE's
+    **{name: _op(name) for name in dir(math) if name in METHODS and name not in _OTHERWISE},
     "log": _log,
     "exp2": lambda x: METHODS["pow"](2.0, x),
     "fabs": lambda x: METHODS["abs"](x * 1.0),
     "asinh": _asinh,
     "acosh": _acosh,
     "atanh": _atanh,
-    "cbrt": _cbrt,
     "degrees": lambda x: x * (180.0 / math.pi),
     "radians": lambda x: x * (math.pi / 180.0),
     "floor": _to_integer("floor"),
@@ -187,10 +184,9 @@ REFUSED: dict[str, str] = {
     "factorial": f"{_LOOP}: `for i in range(n): product *= i + 1`",
     "frexp": "use `math.log2(x)`",
     "gamma": _OUTSIDE,
-    "gcd": f"{_LOOP}: `while b: a, b = b, a % b`",
+    "gcd": "use `st.gcd(a, b)`",
     "isqrt": "use `int(math.sqrt(n))`",
-    "lcm": f"{_LOOP} for the greatest common divisor: `while b: a, b = b, a % b`",
-    "lgamma": _OUTSIDE,
+    "lcm": "use `st.lcm(a, b)`",
     "nextafter": _OUTSIDE,
     "perm": f"{_LOOP}, or {_OUTSIDE}",
     "remainder": "write `x - y * round(x / y)`",
@@ -225,7 +221,7 @@ def _read(value: Any) -> Any:
 
 _DOMAIN, _OVERFLOW = (ValueError,), (OverflowError,)
 _RAISES: dict[str, tuple[type[Exception], ...]] = {
-    **dict.fromkeys("sqrt log log2 log10 log1p asin acos acosh atanh sin cos tan fmod modf".split(), _DOMAIN),
+    **dict.fromkeys("sqrt log log2 log10 log1p asin acos acosh atanh sin cos tan fmod modf lgamma".split(), _DOMAIN),
     **dict.fromkeys("exp exp2 expm1 cosh sinh ldexp fsum".split(), _OVERFLOW),
     **dict.fromkeys("pow floor ceil trunc".split(), (ValueError, OverflowError)),
 }

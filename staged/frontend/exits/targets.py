@@ -282,12 +282,13 @@ def fits(leaves: list[Any], template: Template) -> bool:
     return True
 
 
-def unbound(name: str, what: str, why: str = "") -> Unbound:
-    """A name that is not bound on every path through `what`."""
+def unbound(name: str, what: str, why: str = "", construct: str = "") -> Unbound:
+    """A name that is not bound on every path through `what`: a construct, or words about one."""
     return Unbound(
         UnboundNameError,
         f"`{name}` is not bound on every path through {what}{why}",
         hint=f"bind `{name}` before {what}",
+        construct=construct or what,
     )
 
 

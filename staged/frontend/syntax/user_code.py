@@ -7,10 +7,18 @@ from types import FunctionType
 
 from staged.source import PACKAGE, is_installed
 
-_LAYERS = os.path.join(PACKAGE, "nn") + os.sep
-_LAYER_METHODS = frozenset({"forward", "__call__"})
-"""The methods of our own layers that are converted: a layer of the user's may be below them."""
+_CONVERTED = {
+    os.path.join(PACKAGE, "nn") + os.sep: frozenset({"forward", "__call__"}),
+    os.path.join(PACKAGE, "optim") + os.sep: frozenset({"forward", "step_where", "stop_after", "_step"}),
+}
+"""The functions of our own that are converted, by folder: a layer of the user's may be below them, or their conditions
+are the program's.
+"""
+_WRITTEN_AS_USERS_DO = tuple(os.path.join(PACKAGE, folder) + os.sep for folder in ("integrate", "optimize"))
+"""Folders of our own that are converted whole: staged code on public names."""
 _is_user_file: dict[str, bool] = {}
+_names_in: dict[str, frozenset[str]] = {}
+"""By file of our own: the functions in it that are converted."""
 
 
 def is_user_code(function: FunctionType) -> bool:
@@ -22,7 +30,10 @@ def is_user_code(function: FunctionType) -> bool:
     file = function.__code__.co_filename
     if file == "<string>" and function.__name__.startswith("__"):
         return False  # methods that dataclasses and named tuples generate
-    return is_user_file(file) and (not file.startswith(_LAYERS) or function.__name__ in _LAYER_METHODS)
+    if not is_user_file(file):
+        return False
+    names = _names_in.get(file)
+    return names is None or function.__name__ in names
 
 
 def is_user_file(file: str) -> bool:
@@ -41,6 +52,11 @@ def _decide(file: str) -> bool:
     if file.startswith("<"):
         return True  # a console or notebook cell keeps its source in linecache; other code is refused
     real = os.path.realpath(file)
+    if real.startswith(_WRITTEN_AS_USERS_DO):
+        return True
     if real.startswith(PACKAGE):
-        return real.startswith(_LAYERS)
+        for folder, names in _CONVERTED.items():
+            if real.startswith(folder):
+                _names_in[file] = names
+        return file in _names_in
     return not is_installed(real)

@@ -26,6 +26,8 @@ class Unbound:
     hint: str | None = None
     where: Position | None = None
     """The place to show; None: the read itself."""
+    construct: str | None = None
+    """The construct behind which the name has no value: `the loop at line 5`."""
     retry: Callable[[], None] | None = field(default=None, compare=False)
     """Requests another trace in which the name has a value, if possible: called before the error is raised."""
 

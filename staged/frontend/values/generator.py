@@ -19,7 +19,7 @@ from staged.errors import ArgumentError, StateDictError
 from staged.frontend.trace.context import RandomNumbers, TraceContext, current_trace
 from staged.frontend.values.variable import Variable, read_variable
 from staged.ir.types import TensorType, f32, i64
-from staged.ops import random
+from staged.ops import distributions, random
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import current_context
 from staged.ops.promote import as_array, cast, dtype_error
@@ -165,6 +165,49 @@ class Generator:
     def permutation(self, n: int) -> Array:
         """As `st.random.permutation`."""
         return random.permutation(n, generator=self)
+
+    def exponential(self, shape: Any = (), *, scale: Any = 1.0, dtype: Any = f32) -> Array:
+        """As `st.random.exponential`."""
+        return distributions.exponential(shape, scale=scale, dtype=dtype, generator=self)
+
+    def laplace(self, shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32) -> Array:
+        """As `st.random.laplace`."""
+        return distributions.laplace(shape, loc=loc, scale=scale, dtype=dtype, generator=self)
+
+    def logistic(self, shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32) -> Array:
+        """As `st.random.logistic`."""
+        return distributions.logistic(shape, loc=loc, scale=scale, dtype=dtype, generator=self)
+
+    def gumbel(self, shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32) -> Array:
+        """As `st.random.gumbel`."""
+        return distributions.gumbel(shape, loc=loc, scale=scale, dtype=dtype, generator=self)
+
+    def cauchy(self, shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32) -> Array:
+        """As `st.random.cauchy`."""
+        return distributions.cauchy(shape, loc=loc, scale=scale, dtype=dtype, generator=self)
+
+    def truncated_normal(
+        self,
+        shape: Any = (),
+        *,
+        low: Any = -2.0,
+        high: Any = 2.0,
+        mean: Any = 0.0,
+        std: Any = 1.0,
+        dtype: Any = f32,
+    ) -> Array:
+        """As `st.random.truncated_normal`."""
+        return distributions.truncated_normal(
+            shape, low=low, high=high, mean=mean, std=std, dtype=dtype, generator=self
+        )
+
+    def categorical(self, logits: Any, shape: Any = ()) -> Array:
+        """As `st.random.categorical`."""
+        return distributions.categorical(logits, shape, generator=self)
+
+    def choice(self, a: Any, shape: Any = (), *, replace: bool = True, p: Any = None) -> Array:
+        """As `st.random.choice`."""
+        return distributions.choice(a, shape, replace=replace, p=p, generator=self)
 
     # ---- keeping ----
 

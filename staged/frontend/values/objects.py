@@ -10,7 +10,6 @@ Only objects made while tracing can be changed so: others outlive the program, w
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
@@ -169,10 +168,9 @@ class ObjectState(Locals):
         shown = self._shown(name)
         message = reason.message.replace(f"`{name}`", f"`{shown}`")
         if isinstance(self.owner, list) and issubclass(reason.error, UnboundNameError):
-            place = re.search(r"the (loop|`if`|`match`) at line \d+", message)
             named = self.label if self.label == describe(self.owner) else f"the list `{self.label}`"
             raise StaticStateError(
-                f"{named} changes its length inside {place[0] if place else 'a staged construct'}",
+                f"{named} changes its length inside {reason.construct or 'a staged construct'}",
                 where=where or here(),
                 hint="collect values in `st.Stack(like, max=...)`, or write to an array: `out[i] = x`",
             )

@@ -17,6 +17,14 @@ from staged.frontend.syntax.converter import Converter, expression, operator, te
 from staged.frontend.trace.context import current_trace, note_made
 from staged.ops.array import Array, StagedArray
 
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": py.eq,
+    "NotEq": py.ne,
+    "Lt": py.lt,
+    "LtE": py.le,
+    "Gt": py.gt,
+    "GtE": py.ge,
+}
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": py.add,
     "Sub": py.sub,
@@ -31,12 +39,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "BitXor": py.xor,
     "LShift": py.lshift,
     "RShift": py.rshift,
-    "Eq": py.eq,
-    "NotEq": py.ne,
-    "Lt": py.lt,
-    "LtE": py.le,
-    "Gt": py.gt,
-    "GtE": py.ge,
+    **COMPARISONS,
 }
 _UNARY: dict[str, Callable[[Any], Any]] = {"UAdd": py.pos, "USub": py.neg, "Invert": py.invert}
 _HELD_HERE = 2

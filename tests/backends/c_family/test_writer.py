@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staged.backends.c_family.writer import Names, Writer, wrapped
+from staged.backends.c_family.writer import Names, Writer, folded, wrapped
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,27 @@ def test_numbers_of_names_stand_before_their_suffix() -> None:
     names = Names()
     assert [names.fresh("x", "_kernel") for _ in range(3)] == ["x_kernel", "x_2_kernel", "x_3_kernel"]
     assert names.fresh("x") == "x" and names.fresh("x") == "x_2"
+
+
+def test_no_name_has_two_underscores_in_a_row() -> None:
+    """Such names belong to the compilers of C++ and CUDA, which take the same text."""
+    names = Names()
+    assert [names.fresh("select") for _ in range(3)] == ["select_", "select_2", "select_3"]
+    assert names.fresh("select", "_out") == "select_out" and names.fresh("index", "_out") == "index_out"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a + b * c;", ["a + b * c;"]),
+        ("first + second + third + fourth;", ["first + second", "+ third + fourth;"]),
+        ("f(first + second, third, fourth);", ["f(first + second,", "third, fourth);"]),
+        ("first * second - third * 4;", ["first * second", "- third * 4;"]),
+        ("(first | second) * (third + 1);", ["(first | second)", "* (third + 1);"]),
+        ("sqrt(first * first + second);", ["sqrt(first * first", "+ second);"]),
+        ("a_name_that_is_longer_than_a_line;", ["a_name_that_is_longer_than_a_line;"]),
+        ('st_fail("one, two + three", four);', ['st_fail("one, two + three", four);']),
+    ],
+)
+def test_long_expressions_break_where_the_fewest_parentheses_are_open(text: str, lines: list[str]) -> None:
+    assert folded(text, 18) == lines

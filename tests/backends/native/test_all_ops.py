@@ -113,6 +113,7 @@ CALLS = {
     "lstm": lambda x: st.lstm(x[:, None], None, waves(12, x.shape[1]), waves(12, 3), waves(12), waves(12))[0],
     "gru": lambda x: st.gru(x[:, None], None, waves(9, x.shape[1]), waves(9, 3), waves(9), waves(9))[0],
     "ctc_loss": lambda x: st.ctc_loss(st.log_softmax(st.concat([x, x], axis=1)), LABELS[2:], x.shape[0], 1),
+    "polygamma": lambda x: st.polygamma(1, 0.5 + x * x),
     "batch_norm_training": lambda x: st.batch_norm_training(st.concat([x, 0.5 * x - 1.0]))[0],
 }
 
@@ -132,7 +133,9 @@ def test_composites_as_declared_and_their_gradients() -> None:
             def first(x, rest=rest, one=one, attrs=sample.attrs):
                 return one(st.asarray(x), *map(st.asarray, rest), **attrs)[0]
 
-            made += [first(x), st.grad(lambda x, first=first: st.sin(first(x)).sum())(x)]
+            made += [first(x)]
+            if x.dtype.is_float:
+                made += [st.grad(lambda x, first=first: st.sin(first(x)).sum())(x)]
         return made
 
     found, expected = both(program, [tuple(operands) for _, _, operands in cases])

@@ -13,7 +13,7 @@ from staged.runtime.compiler import CompileOptions
 STRICT = CompileOptions(extra=("-Wall", "-Wextra", "-Werror"))
 
 
-@pytest.mark.parametrize("dtype", ["u8", "u32", "i32", "i64", "bool"])
+@pytest.mark.parametrize("dtype", ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64", "bool"])
 def test_extremes_of_the_least_and_greatest_constant(dtype: str) -> None:
     kind = getattr(st, dtype)
     low, high = (0, 1) if dtype == "bool" else (np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max)

@@ -45,3 +45,19 @@ def test_an_array_that_is_still_wanted_is_not_changed():
 def test_large_zeros_are_shared_by_threads():
     text = st.function(lambda: st.zeros((1 << 19,))).stage().source
     assert "memset(args" not in text
+
+
+def test_variables_of_equal_zeros_are_each_filled():
+    """A fill is never a copy of another one, though zeros of one shape are one op."""
+    first, second = (st.Variable(np.ones(10), name=name) for name in ("first", "second"))
+
+    @st.function
+    def begin(x):
+        first.value = st.zeros(10, dtype=st.f64)
+        second.value = st.zeros(10, dtype=st.f64)
+        first.value = first.value + x
+        return second.value + 1.0
+
+    text = begin.stage(2.0).source
+    assert text.count("memset(args->") == 2 and "memcpy" not in text
+    assert begin(2.0).tolist() == [1.0] * 10 and first.numpy().tolist() == [2.0] * 10 and not second.numpy().any()

@@ -102,7 +102,7 @@ def _second(d: Draw, shape: tuple[int, ...], values: str) -> str:
         if not d.is_float or d.likely(30):
             return (
                 d.pick("2", "3", "1")
-                if values == "nonzero" or d.dtype in ("u8", "u32")
+                if values == "nonzero" or d.dtype[0] == "u"
                 else d.pick("2", "-1", "0", "1", "3")
             )
         return (
@@ -180,7 +180,7 @@ def _(d: Draw) -> str:
 
 @call("astype")
 def _(d: Draw) -> str:
-    wanted = d.pick("bool_", "u8", "i32", "u32", "i64", "f32", "f64")
+    wanted = d.pick("bool_", "u8", "i8", "u16", "i16", "i32", "u32", "i64", "u64", "f32", "f64")
     # What does not fit has no single answer.
     values = "positive" if d.is_float and wanted != "bool_" and wanted[0] != "f" else "any"
     x = d.new(d.shape(ranks=(0, 1, 2)), values="small" if d.is_float and wanted in ("i32", "i64") else values)
@@ -229,7 +229,7 @@ def _reduction(name: str) -> Call:
         if name == "sum" or (name == "prod" and not d.smooth):
             rest += d.keyword(
                 "dtype",
-                *(["st.f64", "st.f32"] if d.is_float else ["st.i64", "st.i32", "st.f64", "st.u32", "st.u8"]),
+                *(["st.f64", "st.f32"] if d.is_float else "st.i64 st.i32 st.f64 st.u32 st.u8 st.i8 st.u16 st.u64".split()),
                 percent=25,
             )
         return form(d, name, x, rest)
@@ -476,7 +476,7 @@ def _alike(name: str) -> Call:
     return text
 
 
-for _name in ("full_like", "zeros_like", "ones_like"):
+for _name in ("full_like", "zeros_like", "ones_like", "empty_like"):
     CALLS[_name] = _alike(_name)
 
 
@@ -493,12 +493,12 @@ def _(d: Draw) -> str:
         raise NotACell
     extent = d.extent()
     # What counts beyond its dtype has no single answer.
-    if d.dtype == "u8" and extent > 100:
-        extent = 100
+    if d.dtype in ("u8", "i8") and extent > 50:
+        extent = 50
     d.keywords |= {"step", "dtype"}
     x = d.new((extent,))
     first = d.pick(
-        f"{extent}", f"1, {extent + 1}", f"0, {2 * extent}, 2" if d.dtype != "u8" else f"{extent}", f"{extent}, 0, -1"
+        f"{extent}", f"1, {extent + 1}", f"0, {2 * extent}, 2" if d.dtype not in ("u8", "i8") else f"{extent}", f"{extent}, 0, -1"
     )
     return f"(st.arange({first}{_typed(d)}), {x})"
 
@@ -530,7 +530,7 @@ def _(d: Draw) -> str:
 
 
 def _integer(d: Draw) -> str:
-    return d.pick("i64", "i32", "i64", "u8")
+    return d.pick("i64", "i32", "i64", "u8", "i8", "u16", "i16", "u64")
 
 
 @call("take")

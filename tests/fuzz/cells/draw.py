@@ -13,9 +13,13 @@ Shape = tuple[int, ...]
 DTYPES = {
     "bool": np.bool_,
     "u8": np.uint8,
+    "i8": np.int8,
+    "u16": np.uint16,
+    "i16": np.int16,
     "i32": np.int32,
     "u32": np.uint32,
     "i64": np.int64,
+    "u64": np.uint64,
     "f32": np.float32,
     "f64": np.float64,
 }

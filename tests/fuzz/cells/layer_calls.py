@@ -43,12 +43,33 @@ for _name, _options, _ranks in (
     ("GELU", ("'tanh'", "approximate='none'"), (0, 1, 2)),
     ("ELU", ("0.5", "alpha=2.0"), (0, 1, 2)),
     ("LeakyReLU", ("0.2", "negative_slope=0.0"), (0, 1, 2)),
+    *((name, (), (0, 1, 2)) for name in ("ReLU6", "Hardsigmoid", "Hardswish", "Mish", "SELU")),
+    *((name, (), (0, 1, 2)) for name in ("Softsign", "Tanhshrink", "LogSigmoid")),
+    ("Hardtanh", ("-0.5, 0.25", "max_val=2.0"), (0, 1, 2)),
+    ("Hardshrink", ("0.25", "lambd=1.0"), (0, 1, 2)),
+    ("Softshrink", ("0.25", "lambd=1.0"), (0, 1, 2)),
+    ("CELU", ("0.5", "alpha=2.0"), (0, 1, 2)),
+    ("Softmin", ("0", "dim=-1"), (1, 2, 3)),
     ("Dropout", ("0.25", "p=0.0"), (0, 1, 2)),
     ("Softmax", ("0", "dim=-1"), (1, 2, 3)),
     ("LogSoftmax", ("0", "dim=-1"), (1, 2, 3)),
     ("Flatten", ("0", "0, 1"), (2, 3)),
 ):
     CALLS[f"nn.{_name}"] = _activation(_name, *_options, ranks=_ranks)
+
+
+@call("nn.Threshold")
+def _(d: Draw) -> str:
+    x = d.new(d.shape(ranks=(0, 1, 2)), values="small")
+    made(d, "Threshold", d.pick("0.25, -1.0", "0.5, value=2.0"), dtype=False)
+    return f"layer({x})"
+
+
+@call("nn.GLU")
+def _(d: Draw) -> str:
+    x = d.new((d.pick(1, 3), d.pick(2, 4)), values="small")
+    made(d, "GLU", d.pick("", "1", "dim=-1"), dtype=False)
+    return f"layer({x})"
 
 
 def _pool(name: str, rank: int) -> Call:
@@ -283,6 +304,48 @@ def _cell(name: str, gates: int) -> Call:
 for _name, _gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
     CALLS[f"nn.{_name}"] = _recurrent(_name, _gates)
     CALLS[f"nn.{_name}Cell"] = _cell(f"{_name}Cell", _gates)
+
+
+# ---- attention ----------------------------------------------------------------------------------
+
+
+def _sequences(d: Draw) -> tuple[int, int, int, int]:
+    """The lengths of two sequences, the batch and the features, which two heads share."""
+    if d.kind == "scalar":
+        raise NotACell
+    return {"empty": (3, 4, 0, 4), "one": (1, 1, 1, 4), "odd": (3, 5, 3, 6)}.get(d.kind, (3, 5, 2, 8))
+
+
+@call("nn.MultiheadAttention")
+def _(d: Draw) -> str:
+    rows, cols, n, e = _sequences(d)
+    made(d, "MultiheadAttention", f"{e}, 2{d.pick('', ', bias=False')}")
+    written(d, (3 * e, e), "in_proj_weight")
+    x = d.new((rows, n, e), values="small")
+    if d.likely(40):
+        return f"layer({x}, {x}, {x}){d.pick('[0]', '[1]')}"
+    other = d.new((cols, n, e), values="small")
+    return f"layer({x}, {other}, {other}, None, {d.pick('True)[1]', 'True)[0]', 'False)[0]')}"
+
+
+def _transformer(name: str) -> Call:
+    def text(d: Draw) -> str:
+        rows, cols, n, e = _sequences(d)
+        first = d.pick("", ", norm_first=True")
+        common = f"{e}, 2{', 1, 1' if name == 'Transformer' else ''}, 5, 0.0, 'gelu'{first}, {dtype_of(d)}"
+        seeded(d)
+        if name.endswith("coder"):
+            d.setup.append(f"layer = st.nn.{name}(st.nn.{name}Layer({common}), 2)")
+        else:
+            d.setup.append(f"layer = st.nn.{name}({common})")
+        x = d.new((rows, n, e), values="small")
+        return f"layer({x})" if "Encoder" in name else f"layer({x}, {d.new((cols, n, e), values='small')})"
+
+    return text
+
+
+for _name in ("EncoderLayer", "Encoder", "DecoderLayer", "Decoder", ""):
+    CALLS[f"nn.Transformer{_name}"] = _transformer(f"Transformer{_name}")
 
 
 # ---- containers ---------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def places(chance: random.Random) -> Piece:
     d.new(scene.shape, values="small", name="x0")
     d.new(scene.shape, values="small", name="x1")
     for name in ("x0", "x1"):
-        d.arrays[name] = d.numbers.integers(-3 if d.dtype not in ("u8", "u32") else 0, 5, scene.shape).astype(
+        d.arrays[name] = d.numbers.integers(-3 if d.dtype[0] != "u" else 0, 5, scene.shape).astype(
             d.arrays[name].dtype
         )
     d.arrays["p"] = d.numbers.permutation(count).astype(np.int64)

@@ -224,6 +224,49 @@ def _recurrent(name: str, gates: int) -> Call:
 for _name, _gates in (("lstm", 4), ("gru", 3), ("rnn", 1)):
     CALLS[_name] = _recurrent(_name, _gates)
 
+# ---- attention ----------------------------------------------------------------------------------
+
+
+@call("scaled_dot_product_attention")
+def _(d: Draw) -> str:
+    if d.kind == "scalar":
+        raise NotACell
+    heads, rows, cols, width, wide = {
+        "empty": d.pick((2, 0, 3, 2, 2), (0, 2, 3, 2, 1), (2, 3, 0, 2, 2)),
+        "one": (1, 1, 1, 1, 1),
+        "vector": (2, 7, 15, 4, 3),
+        "odd": (4, 5, 9, 3, 7),
+        "block": (2, 17, 33, 16, 5),
+    }[d.kind]
+    groups = 2 if heads % 2 == 0 and heads and d.likely(20) else 1
+    d.keywords |= {"attn_mask", "enable_gqa", "is_causal", "scale", "query"}
+    k, v = ((heads // groups, cols, extent) for extent in (width, wide))
+    text = f"{d.new((heads, rows, width), values='small')}, {d.new(k, values='small')}, {d.new(v, values='small')}"
+    if d.likely(30):
+        text += f", {d.new(d.pick((rows, cols), (heads, 1, cols), (rows, 1)), values='small')}"
+    text += d.keyword("is_causal", True, percent=40) + d.keyword("scale", 0.5, 1.0)
+    text += d.keyword("dropout_p", 0.0, 1.0, percent=30) + d.keyword("generator", None, percent=40)
+    return f"st.scaled_dot_product_attention({text}{', enable_gqa=True' if groups == 2 else ''})"
+
+
+@call("rotary")
+def _(d: Draw) -> str:
+    shape = d.shape(ranks=(2, 3))
+    x = d.new((*shape[:-1], 2 * min(shape[-1], 9)), values="small")
+    d.keywords |= {"positions"}
+    places = d.pick("", f", st.arange({shape[-2]}) * 3")
+    return f"st.rotary({x}{places}{d.keyword('base', 100.0)}{d.keyword('interleaved', True)})"
+
+
+@call("alibi")
+def _(d: Draw) -> str:
+    if d.dtype not in ("f32", "f64") or d.kind == "scalar":
+        raise NotACell
+    d.keywords |= {"heads", "queries", "keys"}
+    x = d.new((heads := d.pick(1, 2, 3, 6), 4, 5), values="small")
+    return f"{x} + st.alibi({heads}, 4, 5, dtype=st.{d.dtype})"
+
+
 # ---- losses -------------------------------------------------------------------------------------
 
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 import staged as st
 from staged.ops.array import METHODS
-from tests.fuzz.cells import layer_calls, network_calls, small_calls, training_calls  # noqa: F401  (enter their calls)
+from tests.fuzz.cells import (  # noqa: F401  (enter their calls)
+    layer_calls,
+    more_layer_calls,
+    network_calls,
+    shape_calls,
+    small_calls,
+    sorting_calls,
+    training_calls,
+)
 from tests.fuzz.cells.calls import CALLS
 
 BASES = (st.nn.Module, st.optim.Optimizer)
@@ -20,7 +28,12 @@ def public_names() -> list[str]:
     names = [*st.ops.__all__, *(name for name in METHODS if name.startswith("random."))]
     for module in ("nn", "optim"):
         held = getattr(st, module)
-        names += [f"{module}.{name}" for name in held.__all__ if getattr(held, name) not in (*BASES, st.nn.init)]
+        found = {name: getattr(held, name) for name in held.__all__}
+        names += [
+            f"{module}.{name}"
+            for name, value in found.items()
+            if value not in BASES and not isinstance(value, ModuleType)
+        ]
     names += [
         f"nn.init.{name}"
         for name, function in vars(st.nn.init).items()

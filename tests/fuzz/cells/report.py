@@ -127,9 +127,14 @@ POSITIONAL = frozenset(
     "x a b arrays shape condition dtype fill_value start stop num weight min max indices updates key value size update n_rows "
     "num_classes pad_width repetitions repeats shift source destination axis1 axis2 dim mean var num_groups kernel_size output_size "
     "state w_ih w_hh logits labels log_probs target targets prediction probabilities input_lengths target_lengths "
-    "indices_or_sections p training alpha".split()
+    "indices_or_sections p training alpha x1 x2 anchor positive negative".split()
 )
 """Parameters that are written by position where they are written."""
+ELSEWHERE = frozenset({
+    "softmax.dtype", "log_softmax.dtype", "softmin.dtype", "softplus.beta", "softplus.threshold", "mean.dtype", "round.decimals",
+    "cov.fweights", "cov.aweights", "searchsorted.out_int32", "bucketize.out_int32",
+})  # fmt: skip
+"""Keywords that torch's own samples check instead (tests/torch_samples), with their derivatives."""
 
 
 def undrawn(keywords: set[str]) -> set[str]:
@@ -143,6 +148,8 @@ def undrawn(keywords: set[str]) -> set[str]:
         for name in st.ops.__all__
         for keyword, parameter in inspect.signature(getattr(st, name)).parameters.items()
         if keyword not in POSITIONAL
+        and keyword not in ("device", "copy")  # they change nothing
+        and f"{name}.{keyword}" not in ELSEWHERE
         and parameter.kind is not parameter.VAR_POSITIONAL
         and f"{name}.{keyword}" not in keywords
     }

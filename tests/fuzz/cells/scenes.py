@@ -148,7 +148,7 @@ def views(chance: random.Random) -> Piece:
     """Views of views, with unequal fills."""
     d = Draw(
         chance,
-        chance.choice(("f32", "f64", "f32", "f64", "i32", "u8", "i64", "u32", "bool")),
+        chance.choice(("f32", "f64", "f32", "f64", "i32", "u8", "i64", "u32", "i8", "u16", "i16", "u64", "bool")),
         chance.choice(("vector", "odd", "one", "odd", "empty", "odd")),
     )
     shape = d.shape(ranks=(1, 2, 1, 2, 3))
@@ -182,6 +182,10 @@ def views(chance: random.Random) -> Piece:
 
 BIG = {
     "u8": (255, 128, 200),
+    "i8": (127, -128, 100),
+    "u16": (65535, 32768, 40000),
+    "i16": (32767, -32768, 30000),
+    "u64": (2**63 - 1, 2**62, 2**32, 2654435761),
     "i32": (2000000000, 2147483647, -2147483648, 65536),
     "u32": (2654435761, 4294967295, 2147483648, 65536),
     "i64": (2**62, 2**60, 2**63 - 1, -(2**63), 2**32, 2654435761),
@@ -201,7 +205,7 @@ class Integers:
     def number(self, dtype: str) -> str:
         if self.d.likely(20):
             return str(self.d.chance.choice(BIG[dtype]))
-        low = 0 if dtype in ("u8", "u32") else -3
+        low = 0 if dtype[0] == "u" else -3
         return str(self.d.chance.randrange(low, 9))
 
     def weak(self, depth: int) -> str:
@@ -253,18 +257,18 @@ class Integers:
             lambda: f"st.abs({deep()})",
             lambda: f"({deep()} {d.pick('<<', '>>')} {d.pick(1, 3, 7)})",
             lambda: f"({deep()} {d.pick('&', '|', '^')} {self.number(dtype)})",
-            lambda: f"st.astype({self.typed(d.pick('u8', 'i32', 'u32', 'i64'), below)}, st.{dtype})",
+            lambda: f"st.astype({self.typed(d.pick('u8', 'i32', 'u32', 'i64', 'i8', 'u16', 'i16', 'u64'), below)}, st.{dtype})",
         ]
         return d.chance.choice(forms)()
 
 
 def integer_arrays(chance: random.Random) -> Piece:
     """Expressions over arrays of integers, compared and converted."""
-    dtype = chance.choice(("u8", "i32", "u32", "i64", "u32"))
+    dtype = chance.choice(("u8", "i32", "u32", "i64", "u32", "i8", "u16", "i16", "u64"))
     d = Draw(chance, dtype, chance.choice(("scalar", "vector", "odd", "one", "block")))
     shape = d.shape(ranks=(0, 1, 2))
     atoms = [(d.new(shape), dtype), (d.new(shape), dtype)]
-    other = chance.choice(("u8", "i32", "u32", "i64"))
+    other = chance.choice(("u8", "i32", "u32", "i64", "i8", "u16", "i16", "u64"))
     atoms.append((d.new(shape, other), other))
     write = Integers(d, atoms, [])
     results = []
@@ -274,7 +278,7 @@ def integer_arrays(chance: random.Random) -> Piece:
             d.pick(
                 text,
                 f"({text} {d.pick('<', '>', '<=', '==')} {write.number(dtype)})",
-                f"st.astype({text}, st.{d.pick('i64', 'u8', 'u32', 'f64')})",
+                f"st.astype({text}, st.{d.pick('i64', 'u8', 'u32', 'f64', 'i8', 'u16', 'u64')})",
                 f"st.sum({text})",
                 f"st.max({text})" if 0 not in shape else text,
                 f"st.sum({text}, dtype=st.{dtype})",

@@ -13,7 +13,7 @@ DOMAINS |= {
 
 for _name in (
     "exp2 reciprocal deg2rad rad2deg asinh acosh atanh frac signbit relu6 hardsigmoid hardswish mish "
-    "selu softsign tanhshrink"
+    "selu softsign tanhshrink positive conj"
 ).split():
     CALLS[_name] = _unary(_name)
 for _name in ("logaddexp2", "hypot", "fmod", "copysign", "fmax", "fmin"):
@@ -103,6 +103,35 @@ def _(d: Draw) -> str:
 CALLS["softmin"] = lambda d: (
     f"st.softmin({d.new(shape := d.shape(ranks=(1, 2, 3)), values='small')}{d.axis(len(shape), several=False, none=False)})"
 )
+
+# ---- special functions --------------------------------------------------------------------------
+
+DOMAINS |= {"lgamma": "positive", "digamma": "positive", "erfinv": "prob", "i0": "small", "cbrt": "nonzero"}
+for _name in ("lgamma", "digamma", "erfinv", "i0", "cbrt"):
+    CALLS[_name] = _unary(_name)
+CALLS["polygamma"] = _noted(
+    lambda d: f"st.polygamma({d.pick(0, 1, 2)}, {d.new(d.shape(ranks=(0, 1, 2)), values='above 1')})", "n"
+)
+CALLS["mvlgamma"] = _noted(
+    lambda d: f"st.mvlgamma({d.new(d.shape(ranks=(0, 1, 2)), values='above 1')}, {d.pick(1, 2)})", "p"
+)
+for _name in ("gcd", "lcm"):
+    CALLS[_name] = _binary(_name)
+def _spaced(name: str, *ends: str) -> Call:
+    def text(d: Draw) -> str:
+        if not d.is_float:
+            raise NotACell
+        d.keywords |= {"dtype", "endpoint", "num", *(["base"] if name == "logspace" else [])}
+        extent = d.extent()
+        base = d.keyword("base", 2.0, 10.0) if name == "logspace" else ""
+        dtype = ", dtype=st.f64" if d.dtype == "f64" else ""
+        return f"(st.{name}({d.pick(*ends)}, {extent}{base}{dtype}{d.keyword('endpoint', True, False)}), {d.new((extent,))})"
+
+    return text
+
+
+CALLS["logspace"] = _spaced("logspace", "0, 1", "-2, 0.5", "3, 3")
+CALLS["geomspace"] = _spaced("geomspace", "1, 8", "-4, -0.5", "3, 3")
 
 # ---- shapes and diagonals -----------------------------------------------------------------------
 
@@ -203,3 +232,105 @@ def _(d: Draw) -> str:
     )  # fmt: skip
     d.keywords.add("subscripts")
     return f"st.einsum({text!r}, {', '.join(d.new(shape, values='small') for shape in shapes)})"
+
+
+def _running(name: str) -> Call:
+    def text(d: Draw) -> str:
+        if d.dtype == "bool" and name in ("cummax", "cummin"):
+            raise NotACell
+        shape = d.shape(ranks=(1, 2, 3))
+        x = d.new(shape, values="nonzero" if "prod" in name else "small" if name == "logcumsumexp" else "finite")
+        is_numpys = name in ("cumsum", "cumprod")
+        rest = d.axis(len(shape), several=False, none=is_numpys)
+        if name.startswith("cumulative"):
+            rest += d.keyword("include_initial", True, False)
+        if (is_numpys or name.startswith("cumulative")) and not (d.smooth and "prod" in name):
+            rest += d.keyword("dtype", *(["st.f64", "st.f32"] if d.is_float else ["st.i64", "st.f64"]), percent=25)
+        return f"st.{name}({x}{rest})"
+
+    return text
+
+
+for _name in "cumsum cumprod cumulative_sum cumulative_prod logcumsumexp cummax cummin".split():
+    CALLS[_name] = _running(_name)
+
+
+def _integer(d: Draw, shape: tuple[int, ...], below: int) -> str:
+    return d.new(shape, dtype="i64", values=f"below {below}")
+
+
+def _keys(d: Draw) -> str:
+    if d.dtype == "bool":
+        raise NotACell
+    return d.pick("[-1, 0, 2]", "[0]", "[-3, -1, 0, 0, 1, 2, 3]")
+
+
+@call("searchsorted")
+def _(d: Draw) -> str:
+    keys, x = _keys(d), d.new(d.shape(ranks=(0, 1, 2)), values="small")
+    how = d.keyword("right", True, False) or d.keyword("side", "'left'", "'right'", percent=90)
+    return f"st.searchsorted({keys}, {x}{how})"
+
+
+CALLS["bucketize"] = lambda d: (
+    f"st.bucketize({d.new(d.shape(ranks=(0, 1, 2)), values='small')}, {_keys(d)}{d.keyword('right', True, False)})"
+)
+CALLS["digitize"] = lambda d: (
+    f"st.digitize({d.new(d.shape(ranks=(0, 1, 2)), values='small')}, {_keys(d)}{d.keyword('right', True, False)})"
+)
+CALLS["isin"] = lambda d: (
+    f"st.isin({d.new(d.shape(ranks=(0, 1, 2)), values='small')}, {_keys(d)}{d.keyword('invert', True, False)})"
+)
+
+
+@call("bincount")
+def _(d: Draw) -> str:
+    d.keywords.add("length")
+    x, weights = _integer(d, (n := d.extent(),), 6), d.keyword("weights", d.new((n,), values="small"))
+    return f"st.bincount({x}{weights}, length={d.pick(1, 4, 9)})"
+
+
+@call("histogram")
+def _(d: Draw) -> str:
+    if not d.is_float:
+        raise NotACell
+    d.keywords.add("range")
+    x = d.new((n := d.extent(),), values="small")
+    return f"st.histogram({x}{d.keyword('bins', 1, 4)}, range=(-8.0, 8.0){d.keyword('weights', d.new((n,), values='small'))})[0]"
+
+
+@call("nonzero")
+def _(d: Draw) -> str:
+    d.keywords.add("size")
+    return f"st.nonzero({d.new(d.shape(ranks=(1, 2)))}, size={d.pick(1, 3, 40)}{d.keyword('fill_value', -1, 0)})"
+
+
+@call("masked_select")
+def _(d: Draw) -> str:
+    x = d.new(shape := d.shape(ranks=(1, 2)))
+    d.keywords |= {"size", "mask"}
+    return f"st.masked_select({x}, {_integer(d, shape, 2)} == 1, size={d.pick(1, 3, 40)}{d.keyword('fill_value', 1, 0)})"
+
+
+CALLS["tensor_split"] = lambda d: (
+    f"st.tensor_split({d.new(shape := d.shape(ranks=(1, 2)))}, {d.pick(1, 2, 3, (1, 2))}"
+    f"{d.axis(len(shape), several=False, none=False)})"
+)
+CALLS["addbmm"] = lambda d: (
+    f"st.addbmm({d.new((3, 4), values='small')}, {d.new((2, 3, n := d.extent()), values='small')}, "
+    f"{d.new((2, n, 4), values='small')}{d.keyword('beta', 0, 1, 2)}{d.keyword('alpha', 1, 2)})"
+)
+CALLS["vdot"] = lambda d: f"st.vdot({d.new(shape := d.shape(ranks=(1, 2)), values='small')}, {d.new(shape, values='small')})"
+CALLS["diag_embed"] = lambda d: (
+    f"st.diag_embed({d.new(d.shape(ranks=(1, 2)))}{d.keyword('offset', -1, 2)}{d.keyword('dim1', 0)}{d.keyword('dim2', 1)})"
+)
+CALLS["index_select"] = lambda d: f"st.index_select({d.new((4, d.extent()))}, 0, {_integer(d, (3,), 4)})"
+CALLS["index_add"] = lambda d: (
+    f"st.index_add({d.new((4, n := d.extent()), values='small')}, 0, {_integer(d, (3,), 4)}, "
+    f"{d.new((3, n), values='small')}{d.keyword('alpha', 1, 2)})"
+)
+
+for _name, _keyword in {
+    "searchsorted": "v", "bucketize": "boundaries", "digitize": "bins", "isin": "test", "index_select": "axis", "index_add": "axis"
+}.items():  # fmt: skip
+    CALLS[_name] = _noted(CALLS[_name], _keyword)

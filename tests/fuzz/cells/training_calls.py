@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz.cells.calls import CALLS, Call, call
-from tests.fuzz.cells.draw import Draw, Shape
+from tests.fuzz.cells.draw import Draw, NotACell, Shape
 
 SEEDS = (0, 3, 2**40 + 7, -5)
 
@@ -91,6 +91,51 @@ def _(d: Draw) -> str:
     return f"st.take({d.new(shape)}, st.random.permutation({shape[axis]}{generator(d)}), axis={axis})"
 
 
+def _scaled(name: str, *parameters: str) -> Call:
+    def text(d: Draw) -> str:
+        x, shape = _shaped(d)
+        d.keywords |= {*parameters, "dtype"}
+        rest = d.pick("", ", scale=0.5", *((", loc=1.0, scale=2.0",) if "loc" in parameters else ()))
+        if d.is_float and d.likely(40):
+            rest = f", scale={d.new((), values='positive')}"
+        return f"st.random.{name}({shape!r}{rest}, {dtype_of(d)}{generator(d)}) * {x}"
+
+    return text
+
+
+CALLS["random.exponential"] = _scaled("exponential", "scale")
+for _name in ("laplace", "logistic", "gumbel", "cauchy"):
+    CALLS[f"random.{_name}"] = _scaled(_name, "loc", "scale")
+
+
+@call("random.truncated_normal")
+def _(d: Draw) -> str:
+    x, shape = _shaped(d)
+    d.keywords |= {"low", "high", "mean", "std"}
+    rest = d.pick("", ", low=-1.0", ", low=3.0, high=5.0", ", mean=1.0, std=0.5")
+    return f"st.random.truncated_normal({shape!r}{rest}, {dtype_of(d)}{generator(d)}) * {x}"
+
+
+@call("random.categorical")
+def _(d: Draw) -> str:
+    x, shape = _shaped(d)
+    d.keywords |= {"logits"}
+    logits = d.pick("np.zeros(4)", "np.array([[0.5, -1.0, 2.0], [0.0, 0.0, 1.0]])")
+    return f"(st.random.categorical({logits}, {shape!r}{generator(d)}), {x})"
+
+
+@call("random.choice")
+def _(d: Draw) -> str:
+    seeded(d)
+    d.keywords |= {"a", "replace", "p"}
+    shape = d.shape(ranks=(1, 2))
+    x = d.new(shape, values="small")
+    if not shape[0]:
+        raise NotACell
+    how = d.pick("", f", p=np.arange(1.0, {shape[0] + 1})", ", replace=False")
+    return f"st.random.choice({x}, ({1 if 'replace' in how else 3},){how}{generator(d)})"
+
+
 @call("dropout")
 def _(d: Draw) -> str:
     x, _ = _shaped(d)
@@ -126,6 +171,9 @@ for _name, _options, _rank in (
     ("xavier_normal_", ("", ", gain=0.5"), 2),
     ("kaiming_uniform_", _KAIMING, 2),
     ("kaiming_normal_", _KAIMING, 2),
+    ("orthogonal_", ("", ", gain=2.0"), 2),
+    ("sparse_", (", 0.25", ", sparsity=0.5, std=1.0"), 2),
+    ("dirac_", ("",), 3),
 ):
     CALLS[f"nn.init.{_name}"] = _first(_name, *_options, rank=_rank)
 
@@ -151,22 +199,40 @@ OPTIONS = {
     "Adagrad": ("", ", lr=0.1, lr_decay=0.1", ", weight_decay=0.1, initial_accumulator_value=0.5", ", eps=0.1"),
     "Adam": ("", ", lr=0.1", ", betas=(0.5, 0.9), weight_decay=0.1", ", eps=0.1"),
     "AdamW": ("", ", lr=0.1", ", betas=(0.5, 0.9), weight_decay=0.1", ", weight_decay=0.0, eps=0.1"),
+    "Adadelta": ("", ", lr=0.1, rho=0.5", ", weight_decay=0.1, eps=0.1"),
+    "RMSprop": ("", ", lr=0.1, alpha=0.5", ", momentum=0.5, centered=True", ", eps=0.1, weight_decay=0.1"),
+    "Adamax": ("", ", lr=0.1", ", betas=(0.5, 0.9), weight_decay=0.1", ", eps=0.1"),
+    "NAdam": ("", ", lr=0.1", ", betas=(0.5, 0.9), weight_decay=0.1", ", momentum_decay=0.1, eps=0.1"),
+    "RAdam": ("", ", lr=0.1", ", betas=(0.5, 0.6), weight_decay=0.1", ", eps=0.1"),
 }
+"""The options that are drawn for each optimiser with a smooth step; all take `eps=0.1` but the first."""
+
+BENT = {
+    "ASGD": ("", ", lr=0.1, lambd=0.1, alpha=0.5", ", weight_decay=0.1"),
+    "Rprop": ("", ", lr=0.1, etas=(0.25, 1.5), step_sizes=(0.001, 1.0)"),
+    "Adafactor": ("", ", lr=0.1, beta2_decay=-0.5", ", eps=(0.001, 0.1), d=2.0, weight_decay=0.1"),
+    "Lion": ("", ", lr=0.1, betas=(0.5, 0.75)", ", weight_decay=0.1"),
+    "Muon": ("", ", lr=0.1, momentum=0.5, nesterov=False", ", ns_steps=3, weight_decay=0.0"),
+}
+"""Those of the others, which are not differentiated, and have no scene of their own."""
 
 
 def _optimiser(name: str) -> Call:
     def text(d: Draw) -> str:
-        shape = d.shape(ranks=(0, 1, 2))
+        if name in BENT and d.smooth:
+            raise NotACell(f"the step of {name} is not smooth")
+        shape = d.shape(ranks=(2,) if name == "Muon" else (0, 1, 2))
         x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
         # A step of the size of its gradient's sign bends without end where the gradient is next to 0.
-        options = d.pick(*OPTIONS[name]) if name == "SGD" or not d.smooth else ", eps=0.1"
+        options = d.pick(*DRAWN[name]) if name == "SGD" or not d.smooth else ", eps=0.1"
         if "lr" not in options and options[:3] != ", 0" and d.likely(40):
             d.keywords.add("lr")
             options += f", lr={d.new((), values='prob')}"
         d.lines.append(f"p = {d.pick('st.nn.Parameter', 'st.Variable')}({x})")
-        params, given = "[p]", f"[{d.pick(slope, f'{slope} * p.value', f'{slope} + p.value')}]"
-        if d.likely(40):
-            other = d.new(d.pick(shape, (3,)), values="small")
+        slopes = (slope,) if name in ("Rprop", "Lion") else (slope, f"{slope} * p.value", f"{slope} + p.value")
+        params, given = "[p]", f"[{d.pick(*slopes)}]"
+        if len(slopes) > 1 and d.likely(40):
+            other = d.new(shape if name == "Muon" else d.pick(shape, (3,)), values="small")
             d.lines.append(f"q = st.Variable({other})")
             params, given = d.pick(
                 ("[p, q]", f"{given[:-1]}, q.value]"), ("{'p': p, 'q': q}", f"{{'q': q.value, 'p': {given[1:-1]}}}")
@@ -179,8 +245,31 @@ def _optimiser(name: str) -> Call:
     return text
 
 
-for _name in OPTIONS:
+DRAWN = {**OPTIONS, **BENT}
+for _name in DRAWN:
     CALLS[f"optim.{_name}"] = _optimiser(_name)
+
+
+@call("optim.MultiSteps")
+def _(d: Draw) -> str:
+    shape = d.shape(ranks=(0, 1, 2))
+    x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
+    options = d.pick(*OPTIONS["SGD"])
+    d.lines += [f"p = st.Variable({x})", f"opt = st.optim.MultiSteps(st.optim.SGD([p]{options}), {d.pick(1, 2, 3)})"]
+    d.lines += [f"for i in st.range({d.pick(1, 3, 4)}):", f"    opt.step([{d.pick(slope, f'{slope} + p.value')}])"]
+    return "p.value"
+
+
+@call("optim.LBFGS")
+def _(d: Draw) -> str:
+    if d.smooth:
+        raise NotACell("the first step of LBFGS has a kink where the gradient's sum is 1")
+    shape = d.shape(ranks=(0, 1, 2))
+    x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
+    d.keywords |= {"lr", "max_iter"}
+    d.lines += [f"p = st.Variable({x})", f"opt = st.optim.LBFGS([p], lr={d.pick(0.5, 1, 0.25)}, max_iter={d.pick(1, 2, 3)})"]
+    d.lines += [f"opt.step(lambda: st.sum({slope} * p.value))"]
+    return "p.value"
 
 
 def _clipped(name: str) -> Call:

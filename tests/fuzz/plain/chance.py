@@ -133,3 +133,81 @@ def permutation(n: Any) -> Plain:
         other = int(drawn[place]) * (place + 1) >> 32
         order[place], order[other] = order[other], order[place]
     return Plain(np.array(order, np.int64))
+
+
+# ---- by the inverse of the distribution's function ------------------------------------------------
+
+
+def _open_unit(shape: Any, dtype: Any) -> Any:
+    wanted, count = _size(shape)
+    found = _unit(count, dtype).reshape(wanted)
+    return found + 2.0**-25 if is_short(dtype) else np.maximum(found, 2.0**-54)
+
+
+def _of_53_bits(shape: tuple[int, ...]) -> Any:
+    """Such numbers of f64 for keys of choices, whatever dtype stands for f32."""
+    pairs = words(2 * math.prod(shape)).reshape(-1, 2)
+    whole = (pairs[:, 0] >> np.uint64(5)) * np.uint64(2**26) + (pairs[:, 1] >> np.uint64(6))
+    return np.maximum(whole.astype(np.float64) / 2.0**53, 2.0**-54).reshape(shape)
+
+
+def _inverse(of: Callable[[Any], Any]) -> Callable[..., Plain]:
+    def draw(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = np.float32) -> Plain:
+        draws = of(_open_unit(shape, dtype)).astype(dtype_of(dtype)).astype(np.float64)
+        return Plain((draws * _bound(scale, dtype) + _bound(loc, dtype)).astype(dtype_of(dtype)))
+
+    return draw
+
+
+exponential = _inverse(lambda u: -np.log1p(-u))
+laplace = _inverse(lambda u: np.where(u < 0.5, np.log(2.0 * u), -np.log(2.0 - 2.0 * u)))
+logistic = _inverse(lambda u: np.log(u) - np.log1p(-u))
+gumbel = _inverse(lambda u: -np.log(-np.log(u)))
+cauchy = _inverse(lambda u: np.tan((u - 0.5) * math.pi))
+
+
+def _below(x: Any) -> Any:
+    return 0.5 * np.vectorize(math.erfc, otypes=[float])(-x / math.sqrt(2.0)) if np.size(x) else x
+
+
+def truncated_normal(
+    shape: Any = (), *, low: Any = -2.0, high: Any = 2.0, mean: Any = 0.0, std: Any = 1.0, dtype: Any = np.float32
+) -> Plain:
+    """By bisection."""
+    u = _open_unit(shape, dtype)
+    middle, width = _bound(mean, dtype), _bound(std, dtype)
+    a, b = ((_bound(end, dtype) - middle) / width for end in (low, high))
+    is_mirrored = bool(a > 0)
+    a, b = (-b, -a) if is_mirrored else (a, b)
+    first, last = np.full(u.shape, a), np.full(u.shape, b)
+    wanted = _below(a) + u * (_below(b) - _below(a))
+    for _ in range(100):
+        half = 0.5 * (first + last)
+        is_below = _below(half) < wanted
+        first, last = np.where(is_below, half, first), np.where(is_below, last, half)
+    z = 0.5 * (first + last)
+    return Plain((middle + width * (-z if is_mirrored else z)).astype(dtype_of(dtype)))
+
+
+def categorical(logits: Any, shape: Any = ()) -> Plain:
+    keys = plain(logits).a
+    draws = -np.log(-np.log(_of_53_bits((*_size(shape)[0], *keys.shape))))
+    return Plain(np.argmax(keys.astype(np.float64) + draws, axis=-1))
+
+
+def choice(a: Any, shape: Any = (), *, replace: bool = True, p: Any = None) -> Plain:
+    rows = None if isinstance(a, int) else plain(a).a
+    count = a if rows is None else len(rows)
+    wanted, size = _size(shape)
+    if p is None:
+        index = integers(count, shape=wanted).a if replace else permutation(count).a[:size]
+    else:
+        with np.errstate(divide="ignore"):
+            logits = np.log(plain(p).a.astype(np.float64))
+        if replace:
+            index = categorical(logits, wanted).a
+        else:
+            keys = logits - np.log(-np.log(_of_53_bits((count,))))
+            index = np.argsort(-keys, kind="stable")[:size]
+    index = index.reshape(wanted)
+    return Plain(index if rows is None else rows[index])

@@ -64,16 +64,18 @@ for _name, _function in {
 
 for _name, _function in {
     "sqrt": np.sqrt,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "trunc": np.trunc,
-    "round": np.rint,
     "isnan": np.isnan,
     "isinf": np.isinf,
     "isfinite": np.isfinite,
     "divide": np.divide,
 }.items():
     _exact(_name, _function, floats=True)
+
+
+for _name, _function in {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}.items():
+    _exact(_name, lambda x, function=_function: function(x) if x.dtype.kind == "f" else x)
+for _name in ("positive", "conj"):
+    _exact(_name, lambda x: x)
 
 
 def _integer_sign(x: Any) -> Any:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.chance import normal, uniform
+from tests.fuzz.plain.chance import normal, permutation, uniform
 from tests.fuzz.plain.core import FUNCTIONS, Plain, Variable, plain
 from tests.fuzz.plain.elementwise import dtype_of
+from tests.fuzz.plain.more_layers import more_layers
 from tests.fuzz.plain.optimisers import full_like
 
 F32 = np.dtype(np.float32)
@@ -342,6 +343,31 @@ def _truncated(tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0
     return _write(tensor, Plain(np.clip(np.array(found).reshape(tensor.shape), a, b)))
 
 
+def _orthogonal(tensor: Any, gain: float = 1.0) -> Any:
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    if not rows * columns:
+        return tensor
+    q, r = np.linalg.qr(normal((max(rows, columns), min(rows, columns)), dtype=tensor.dtype).a.astype(np.float64))
+    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)
+    return _write(tensor, Plain(gain * (q if rows >= columns else q.T).reshape(tensor.shape)))
+
+
+def _sparse(tensor: Any, sparsity: float, std: float = 0.01) -> Any:
+    rows, columns = tensor.shape
+    kept = np.array([permutation(rows).a for _ in range(columns)]).reshape(columns, rows).T >= math.ceil(sparsity * rows)
+    return _write(tensor, Plain(np.where(kept, normal((rows, columns), std=std, dtype=tensor.dtype).a, 0.0)))
+
+
+def _dirac(tensor: Any, groups: int = 1) -> Any:
+    shape = tensor.shape
+    found = np.zeros(shape)
+    for row in range(shape[0]):
+        channel = row % (shape[0] // groups)
+        if channel < shape[1]:
+            found[(row, channel, *(extent // 2 for extent in shape[2:]))] = 1.0
+    return _write(tensor, Plain(found))
+
+
 FIRST_VALUES: dict[str, Callable[..., Any]] = {
     "uniform_": lambda tensor, a=0.0, b=1.0: _even(tensor, a, b),
     "normal_": lambda tensor, mean=0.0, std=1.0: _spread(tensor, mean, std),
@@ -357,6 +383,9 @@ FIRST_VALUES: dict[str, Callable[..., Any]] = {
     ),
     "trunc_normal_": _truncated,
     "calculate_gain": calculate_gain,
+    "dirac_": _dirac,
+    "orthogonal_": _orthogonal,
+    "sparse_": _sparse,
 }
 
 
@@ -386,6 +415,21 @@ def layers() -> SimpleNamespace:
         "GELU": _of_function("gelu", "approximate"),
         "ELU": _of_function("elu", "alpha"),
         "LeakyReLU": _of_function("leaky_relu", "negative_slope"),
+        "ReLU6": _of_function("relu6"),
+        "Hardsigmoid": _of_function("hardsigmoid"),
+        "Hardswish": _of_function("hardswish"),
+        "Mish": _of_function("mish"),
+        "SELU": _of_function("selu"),
+        "Softsign": _of_function("softsign"),
+        "Tanhshrink": _of_function("tanhshrink"),
+        "LogSigmoid": _of_function("log_sigmoid"),
+        "Hardtanh": _of_function("hardtanh", "min_val", "max_val"),
+        "Hardshrink": _of_function("hardshrink", "lambd"),
+        "Softshrink": _of_function("softshrink", "lambd"),
+        "CELU": _of_function("celu", "alpha"),
+        "Threshold": _of_function("threshold", "threshold", "value"),
+        "Softmin": _of_function("softmin", "dim", dim="axis"),
+        "GLU": _of_function("glu", "dim", dim="axis"),
         "Softmax": _of_function("softmax", "dim", dim="axis"),
         "LogSoftmax": _of_function("log_softmax", "dim", dim="axis"),
         "AdaptiveAvgPool2d": _of_function("adaptive_avg_pool2d", "output_size"),
@@ -411,4 +455,5 @@ def layers() -> SimpleNamespace:
         found |= {f"BatchNorm{rank}": BatchNorm, f"InstanceNorm{rank}": InstanceNorm}
     for name, gates in (("lstm", 4), ("gru", 3), ("rnn", 1)):
         found |= {name.upper(): _recurrent(name, gates), f"{name.upper()}Cell": _cell(name, gates)}
+    found |= more_layers(Layer, _of_function, _parameter, _convolution, Linear)
     return SimpleNamespace(**found)

@@ -182,6 +182,11 @@ def zeros_like(x: Any, dtype: Any = None) -> Plain:
 
 
 @reads
+def empty_like(x: Any, dtype: Any = None) -> Plain:
+    return full_like(x, 0, dtype)
+
+
+@reads
 def ones_like(x: Any, dtype: Any = None) -> Plain:
     return full_like(x, 1, dtype)
 

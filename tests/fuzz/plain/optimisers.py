@@ -115,6 +115,235 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay)
 
 
+class ASGD(_Optimizer):
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, lambd: Any = 1e-4, alpha: Any = 0.75, t0: Any = 1e6, weight_decay: Any = 0.0
+    ) -> None:
+        super().__init__(params, lr=lr, lambd=lambd, alpha=alpha, decay=weight_decay)
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        o = self.options
+        rate = o["lr"]
+        if self.steps > 1:
+            rate = rate / (1.0 + o["lambd"] * rate * (self.steps - 1)) ** o["alpha"]
+        return value * (1.0 - o["lambd"] * rate) - rate * (grad + o["decay"] * value)
+
+
+class Rprop(_Optimizer):
+    def __init__(self, params: Any, lr: Any = 1e-2, etas: Any = (0.5, 1.2), step_sizes: Any = (1e-6, 50)) -> None:
+        super().__init__(params, lr=lr, etas=etas, limits=step_sizes)
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        before, size = self.kept.get((number, "grad"), 0.0), self.kept.get((number, "size"), self.options["lr"])
+        less, more = self.options["etas"]
+        agreement = np.sign(grad * before)
+        size = np.clip(size * np.choose((agreement + 1).astype(int), (less, 1.0, more)), *self.options["limits"])
+        grad = np.where(agreement < 0, 0.0, grad)
+        self.kept[number, "grad"], self.kept[number, "size"] = grad, size
+        return value - np.sign(grad) * size
+
+
+class Adadelta(_Optimizer):
+    def __init__(self, params: Any, lr: Any = 1.0, rho: Any = 0.9, eps: Any = 1e-6, weight_decay: Any = 0.0) -> None:
+        super().__init__(params, lr=lr, rho=rho, eps=eps, decay=weight_decay)
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        o = self.options
+        grad = grad + o["decay"] * value
+        square = self.blend(number, "square", o["rho"], (1.0 - o["rho"]) * grad * grad)
+        change = np.sqrt((self.kept.get((number, "change"), 0.0) + o["eps"]) / (square + o["eps"])) * grad
+        self.blend(number, "change", o["rho"], (1.0 - o["rho"]) * change * change)
+        return value - o["lr"] * change
+
+
+class RMSprop(_Optimizer):
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        alpha: Any = 0.99,
+        eps: Any = 1e-8,
+        weight_decay: Any = 0.0,
+        momentum: Any = 0.0,
+        centered: bool = False,
+    ) -> None:
+        super().__init__(
+            params, lr=lr, alpha=alpha, eps=eps, decay=weight_decay, momentum=momentum, centered=centered
+        )
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        o = self.options
+        grad = grad + o["decay"] * value
+        square = self.blend(number, "square", o["alpha"], (1.0 - o["alpha"]) * grad * grad)
+        mean = self.blend(number, "mean", o["alpha"], (1.0 - o["alpha"]) * grad)
+        spread = square - mean * mean if o["centered"] else square
+        change = self.blend(number, "velocity", o["momentum"], grad / (np.sqrt(spread) + o["eps"]))
+        return value - o["lr"] * change
+
+
+class Adamax(Adam):
+    def __init__(
+        self, params: Any, lr: Any = 2e-3, betas: Any = (0.9, 0.999), eps: Any = 1e-8, weight_decay: Any = 0.0
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay)
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        o, (first, second) = self.options, self.options["betas"]
+        grad = grad + o["decay"] * value
+        mean = self.blend(number, "mean", first, (1.0 - first) * grad) / (1.0 - first**self.steps)
+        largest = np.maximum(second * self.kept.get((number, "largest"), 0.0), np.abs(grad) + o["eps"])
+        self.kept[number, "largest"] = largest
+        return value - o["lr"] * mean / largest
+
+
+class NAdam(Adam):
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 2e-3,
+        betas: Any = (0.9, 0.999),
+        eps: Any = 1e-8,
+        weight_decay: Any = 0.0,
+        momentum_decay: Any = 4e-3,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay)
+        self.decay = momentum_decay
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        o, (first, second) = self.options, self.options["betas"]
+        grad = grad + o["decay"] * value
+        shares = [first * (1.0 - 0.5 * 0.96 ** (step * self.decay)) for step in range(1, self.steps + 2)]
+        now, product = shares[-2], math.prod(shares[:-1])
+        mean = self.blend(number, "mean", first, (1.0 - first) * grad)
+        square = self.blend(number, "square", second, (1.0 - second) * grad * grad) / (1.0 - second**self.steps)
+        ahead = (1.0 - now) / (1.0 - product) * grad + shares[-1] / (1.0 - product * shares[-1]) * mean
+        return value - o["lr"] * ahead / (np.sqrt(square) + o["eps"])
+
+
+class RAdam(Adam):
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        o, (first, second) = self.options, self.options["betas"]
+        grad = grad + o["decay"] * value
+        mean = self.blend(number, "mean", first, (1.0 - first) * grad) / (1.0 - first**self.steps)
+        square = self.blend(number, "square", second, (1.0 - second) * grad * grad)
+        rest, longest = 1.0 - second**self.steps, 2.0 / (1.0 - second) - 1.0
+        length = longest - 2.0 * self.steps * (1.0 - rest) / rest
+        if length <= 5.0:
+            return value - o["lr"] * mean
+        share = (length - 4.0) * (length - 2.0) * longest / ((longest - 4.0) * (longest - 2.0) * length)
+        return value - o["lr"] * mean * math.sqrt(share * rest) / (np.sqrt(square) + o["eps"])
+
+
+class Adafactor(_Optimizer):
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        beta2_decay: Any = -0.8,
+        eps: Any = (None, 1e-3),
+        d: Any = 1.0,
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(params, lr=lr, power=beta2_decay, eps=eps, d=d, decay=weight_decay)
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        o, dtype = self.options, self.params[number].dtype
+        least = np.finfo(dtype).eps if o["eps"][0] is None else o["eps"][0]
+        new = self.steps ** o["power"]
+        size = np.sqrt(np.mean(value * value)) if value.size else np.nan
+        rate = np.maximum(o["eps"][1], size) * np.minimum(o["lr"], self.steps**-0.5)
+        value = value * (1.0 - o["lr"] * o["decay"])
+        if grad.ndim > 1:
+            rows, columns = (
+                self.blend(number, axis, 1.0 - new, new * np.mean(grad * grad, axis, keepdims=True)) for axis in (-1, -2)
+            )
+            square = rows * columns / np.maximum(np.mean(rows, -2, keepdims=True), least)
+        else:
+            square = self.blend(number, "square", 1.0 - new, new * grad * grad)
+        change = grad / np.sqrt(np.maximum(square, least * least))
+        length = np.sqrt(np.mean(change * change)) if change.size else np.nan
+        return value - rate / np.maximum(1.0, length / o["d"]) * change
+
+
+class Lion(_Optimizer):
+    def __init__(self, params: Any, lr: Any = 1e-4, betas: Any = (0.9, 0.99), weight_decay: Any = 0.0) -> None:
+        super().__init__(params, lr=lr, betas=betas, decay=weight_decay)
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        o, (first, second) = self.options, self.options["betas"]
+        direction = np.sign(first * self.kept.get((number, "mean"), 0.0) + (1.0 - first) * grad)
+        self.blend(number, "mean", second, (1.0 - second) * grad)
+        return value * (1.0 - o["lr"] * o["decay"]) - o["lr"] * direction
+
+
+class Muon(_Optimizer):
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        weight_decay: Any = 0.1,
+        momentum: Any = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: Any = (3.4445, -4.775, 2.0315),
+        eps: Any = 1e-7,
+        ns_steps: int = 5,
+    ) -> None:
+        super().__init__(params, lr=lr, decay=weight_decay, momentum=momentum, eps=eps)
+        self.nesterov, self.polynomial, self.turns = nesterov, ns_coefficients, ns_steps
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        o, (a, b, c) = self.options, self.polynomial
+        velocity = self.blend(number, "velocity", o["momentum"], (1.0 - o["momentum"]) * grad)
+        x = (1.0 - o["momentum"]) * grad + o["momentum"] * velocity if self.nesterov else velocity
+        u, sizes, v = np.linalg.svd(x / np.maximum(np.linalg.norm(x), o["eps"]), full_matrices=False)
+        for _ in range(self.turns):
+            sizes = a * sizes + b * sizes**3 + c * sizes**5
+        ratio = max(1.0, value.shape[0] / value.shape[1]) ** 0.5 if value.size else 1.0
+        return value * (1.0 - o["lr"] * o["decay"]) - o["lr"] * ratio * (u * sizes) @ v
+
+
+class MultiSteps:
+    """An optimiser that steps along the mean of `every` gradients."""
+
+    def __init__(self, optimizer: Any, every: int) -> None:
+        self.optimizer, self.every, self.kept = optimizer, every, []
+
+    def step(self, grads: Any) -> bool:
+        self.kept.append([plain(grad).a.astype(np.float64) for grad in grads])
+        if len(self.kept) < self.every:
+            return False
+        self.optimizer.step([Plain(sum(each) / self.every) for each in zip(*self.kept, strict=True)])
+        self.kept = []
+        return True
+
+
+class LBFGS:
+    """L-BFGS of a linear function: all iterations go along its gradient, which is its differences."""
+
+    def __init__(self, params: Any, lr: float, max_iter: int) -> None:
+        (self.param,), self.lr, self.max_iter = params, lr, max_iter
+
+    def step(self, closure: Any) -> None:
+        x = self.param.a.astype(np.float64)
+        grad = np.zeros(x.shape)
+        for place in np.ndindex(x.shape):
+            unit = np.zeros(x.shape)
+            unit[place] = 1.0
+            self.param.value = Plain(unit.astype(self.param.dtype))
+            grad[place] = bare(closure())
+        most, total = np.abs(grad).max(initial=0.0), np.abs(grad).sum()
+        evaluations = 1
+        for iteration in range(self.max_iter):
+            length = self.lr * (min(1.0, 1.0 / total) if iteration == 0 and total else 1.0)
+            if most <= 1e-7 or np.sum(grad * grad) < 1e-9:
+                break
+            x = x - length * grad
+            evaluations += iteration < self.max_iter - 1
+            if length * most <= 1e-9 or length * np.sum(grad * grad) < 1e-9 or evaluations >= self.max_iter * 5 // 4:
+                break
+        self.param.value = Plain(x.astype(self.param.dtype))
+
+
 def _like(grads: Any, change: Any) -> Any:
     """Each gradient changed: of integers, as floats."""
     if isinstance(grads, dict):
@@ -145,10 +374,10 @@ def clip_grad_value(grads: Any, clip_value: Any) -> Any:
 def optimisers() -> SimpleNamespace:
     """The stand-in for `st.optim`."""
     return SimpleNamespace(
-        SGD=SGD,
-        Adagrad=Adagrad,
-        Adam=Adam,
-        AdamW=AdamW,
+        **{kind.__name__: kind for kind in (SGD, ASGD, Rprop, Adagrad, Adadelta, RMSprop, Adam, AdamW, Adamax)},
+        **{kind.__name__: kind for kind in (NAdam, RAdam, Adafactor, Lion, Muon)},
+        MultiSteps=MultiSteps,
+        LBFGS=LBFGS,
         clip_grad_norm=clip_grad_norm,
         clip_grad_value=clip_grad_value,
     )

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 import tests.fuzz.plain.elementwise
+import tests.fuzz.plain.margins
 import tests.fuzz.plain.moves
 import tests.fuzz.plain.network
+import tests.fuzz.plain.shapes
 import tests.fuzz.plain.small
+import tests.fuzz.plain.sorting
 import tests.fuzz.plain.sums  # noqa: F401  (each enters its readings)
-from tests.fuzz.plain import chance
+from tests.fuzz.plain import chance, transformers
 from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, Variable, bare, plain, strong
 from tests.fuzz.plain.layers import layers
 from tests.fuzz.plain.optimisers import optimisers
@@ -127,7 +130,8 @@ def _extreme(name: str) -> Callable[..., Any]:
     return found
 
 
-RANDOM = ("uniform", "normal", "bits", "bernoulli", "integers", "permutation")
+RANDOM = ("uniform", "normal", "bits", "bernoulli", "integers", "permutation", "exponential", "laplace", "logistic",
+          "gumbel", "cauchy", "truncated_normal", "categorical", "choice")  # fmt: skip
 
 
 def namespace() -> SimpleNamespace:
@@ -138,7 +142,11 @@ def namespace() -> SimpleNamespace:
         f64=np.dtype(np.float64),
         i32=np.dtype(np.int32),
         i64=np.dtype(np.int64),
+        i8=np.dtype(np.int8),
+        i16=np.dtype(np.int16),
         u8=np.dtype(np.uint8),
+        u16=np.dtype(np.uint16),
+        u64=np.dtype(np.uint64),
         u32=np.dtype(np.uint32),
         bool_=np.dtype(np.bool_),
         range=_range,
@@ -147,7 +155,7 @@ def namespace() -> SimpleNamespace:
         random=SimpleNamespace(
             Generator=chance.Generator, **{name: chance.from_generator(getattr(chance, name)) for name in RANDOM}
         ),
-        nn=layers(),
+        nn=SimpleNamespace(**vars(layers()), **transformers.LAYERS),
         optim=optimisers(),
         checkpoint=lambda function: function,
         vmap=_vmap,

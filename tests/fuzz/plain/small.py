@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, plain, reads, together
-from tests.fuzz.plain.elementwise import _exact, _smooth
+from tests.fuzz.plain.elementwise import _exact, _smooth, dtype_of
 from tests.fuzz.plain.moves import _joined
-from tests.fuzz.plain.sums import _product, wide
+from tests.fuzz.plain.sums import _product, wide, widest
 
 
 def _softplus(x: Any) -> Any:
@@ -44,6 +45,95 @@ for _name, _function in {
     "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(np.where(x > 0, 0.0, x))),
 }.items():
     _smooth(_name, _function)
+
+
+# ---- special functions ----------------------------------------------------------------------------
+
+
+def _each(function: Callable[[float], float]) -> Callable[[Any], Any]:
+    return lambda x: np.vectorize(function, otypes=[float])(x) if x.size else x
+
+
+def _lgamma(x: float) -> float:
+    if math.isnan(x) or math.isinf(x):
+        return abs(x)
+    return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
+
+
+def _polygamma(n: int, x: float) -> float:
+    """The sum of (-1)^(n + 1) n! / (x + k)^(n + 1), its rest by an integral; `digamma` with the logarithm in its place."""
+    if math.isnan(x) or x == -math.inf:
+        return math.nan
+    if x == math.inf:
+        return 0.0 if n else math.inf
+    if x <= 0 and x == math.floor(x):
+        if n == 0:
+            return math.copysign(math.inf, -math.copysign(1.0, x)) if x == 0 else math.nan
+        return math.inf if n % 2 else -math.inf
+    count = 40 + max(0, int(-x))
+    y = x + count
+    sign, factor = (-1.0) ** (n + 1), math.factorial(n)
+    head = sum(1.0 / (x + k) ** (n + 1) for k in range(count))
+    if n == 0:
+        return math.log(y) - 0.5 / y - 1.0 / (12.0 * y**2) + 1.0 / (120.0 * y**4) - head
+    s = n + 1
+    rest = y**-n / n + 0.5 * y**-s + s * y ** (-s - 1) / 12.0 - s * (s + 1) * (s + 2) * y ** (-s - 3) / 720.0
+    return sign * factor * (head + rest)
+
+
+def _erfinv(y: float) -> float:
+    """By bisection of the error function."""
+    if not -1.0 < y < 1.0:
+        return math.copysign(math.inf, y) if abs(y) == 1.0 else math.nan
+    low, high = 0.0, 6.5
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        is_below = math.erf(middle) < abs(y) if abs(y) < 0.5 else math.erfc(middle) > 1.0 - abs(y)
+        low, high = (middle, high) if is_below else (low, middle)
+    return math.copysign(0.5 * (low + high), y)
+
+
+def _i0(x: float) -> float:
+    """By its series."""
+    if math.isnan(x) or abs(x) > 700.0:
+        return x if math.isnan(x) else math.inf
+    term = total = 1.0
+    for k in range(1, 1200):
+        term *= (0.5 * x / k) ** 2
+        total += term
+    return total
+
+
+for _name, _function in {
+    "lgamma": _each(_lgamma),
+    "digamma": _each(lambda x: _polygamma(0, x)),
+    "erfinv": _each(_erfinv),
+    "i0": _each(_i0),
+    "cbrt": lambda x: np.copysign(np.abs(x) ** (1.0 / 3.0), x),
+}.items():
+    _smooth(_name, _function)
+for _name in ("gcd", "lcm"):
+    _exact(_name, getattr(np, _name))
+
+
+@reads
+def polygamma(n: int, x: Any) -> Plain:
+    _smooth("_polygamma_of", _each(lambda value: _polygamma(n, value)))
+    return FUNCTIONS.pop("_polygamma_of")(x)
+
+
+@reads
+def mvlgamma(x: Any, p: int) -> Plain:
+    own = _each(lambda v: p * (p - 1) / 4.0 * math.log(math.pi) + sum(_lgamma(v - j / 2.0) for j in range(p)))
+    _smooth("_mvlgamma_of", own)
+    return FUNCTIONS.pop("_mvlgamma_of")(x)
+
+
+def _spaced(numpys: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, dtype=np.float32, **options: Plain(numpys(*args, **options).astype(dtype_of(dtype)))
+
+
+FUNCTIONS["logspace"], FUNCTIONS["geomspace"] = _spaced(np.logspace), _spaced(np.geomspace)
 
 
 def _one_of(x: Any) -> Any:
@@ -282,3 +372,139 @@ def einsum(subscripts: str, *operands: Any) -> Plain:
     dtype = arrays[0].dtype
     inner = np.float64 if dtype.kind == "f" else dtype
     return Plain(np.array(np.einsum(subscripts, *(x.astype(inner) for x in arrays))).astype(dtype))
+
+
+# ---- running totals -------------------------------------------------------------------------------
+
+
+def _running(name: str, ufunc: Any) -> None:
+    def reading(x: Any, axis: Any = None, dtype: Any = None, include_initial: bool = False) -> Plain:
+        array = plain(x)
+        if dtype is not None:
+            array = FUNCTIONS["astype"](array, dtype)
+        wanted = array.dtype if dtype is not None or array.dtype.kind == "f" else widest(array.dtype)
+        rows, along = (array.a.reshape(-1), 0) if axis is None else (array.a, axis)
+        with np.errstate(all="ignore"):
+            found = ufunc.accumulate(rows.astype(np.float64 if wanted.kind == "f" else wanted), along).astype(wanted)
+        if include_initial:
+            first = np.full_like(np.sum(found, along, found.dtype, keepdims=True), ufunc.identity)
+            found = np.concatenate([first, found], along)
+        return Plain(found)
+
+    FUNCTIONS[name] = reading
+
+
+for _name, _ufunc in {"sum": np.add, "prod": np.multiply}.items():
+    _running(f"cum{_name}", _ufunc)
+    _running(f"cumulative_{_name}", _ufunc)
+
+
+@reads
+def logcumsumexp(x: Any, axis: int = -1) -> Plain:
+    rows, dtype = wide(x)
+    return Plain(np.logaddexp.accumulate(rows, axis).astype(dtype))
+
+
+def _running_extreme(name: str, is_beyond: Any) -> None:
+    def reading(x: Any, axis: int = -1) -> tuple[Plain, Plain]:
+        rows = np.moveaxis(plain(x).a, axis, 0)
+        if not len(rows):
+            return Plain(plain(x).a), Plain(np.zeros(plain(x).a.shape, np.int64))
+        best, at = [rows[0]], [np.zeros(rows.shape[1:], np.int64)]
+        for place, row in enumerate(rows[1:], 1):
+            wins = np.isnan(row) | is_beyond(row, best[-1]) if row.dtype.kind == "f" else is_beyond(row, best[-1])
+            best.append(np.where(wins, row, best[-1]))
+            at.append(np.where(wins, place, at[-1]))
+        return Plain(np.moveaxis(np.array(best), 0, axis)), Plain(np.moveaxis(np.array(at), 0, axis))
+
+    FUNCTIONS[name] = reading
+
+
+_running_extreme("cummax", np.greater_equal)
+_running_extreme("cummin", np.less_equal)
+
+
+# ---- places and counts ------------------------------------------------------------------------------
+
+
+@reads
+def searchsorted(a: Any, v: Any, side: str = "left", right: bool = False) -> Plain:
+    (keys, values), _ = together(a, v)
+    return Plain(np.asarray(np.searchsorted(keys, values, "right" if right else side)).astype(np.int64))
+
+
+FUNCTIONS["bucketize"] = lambda x, boundaries, right=False: FUNCTIONS["searchsorted"](boundaries, x, right=right)
+FUNCTIONS["digitize"] = lambda x, bins, right=False: FUNCTIONS["searchsorted"](bins, x, right=not right)
+
+
+@reads
+def isin(x: Any, test: Any, invert: bool = False) -> Plain:
+    (left, right), _ = together(x, test)
+    return Plain(np.asarray(np.isin(left, right, invert=invert)))
+
+
+@reads
+def bincount(x: Any, weights: Any = None, *, length: int) -> Plain:
+    values = plain(x).a
+    parts = np.ones(len(values), np.int64) if weights is None else plain(weights).a
+    total = np.zeros(length, np.int64 if parts.dtype.kind == "b" else parts.dtype)
+    for value, part in zip(values, parts, strict=True):
+        if 0 <= value < length:
+            total[value] += part
+    return Plain(total)
+
+
+@reads
+def histogram(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> tuple[Plain, Plain]:
+    values = plain(x).a
+    heavy = None if weights is None else plain(weights).a
+    counts, edges = np.histogram(values, bins, range, weights=heavy)
+    return Plain(counts.astype(np.int64 if heavy is None else heavy.dtype)), Plain(edges.astype(values.dtype))
+
+
+def _up_to(found: Any, size: int, fill_value: Any) -> Any:
+    rest = np.full(size - len(found[:size]), fill_value, found.dtype)
+    return np.concatenate([found[:size], rest])
+
+
+@reads
+def nonzero(x: Any, *, size: int, fill_value: int = 0) -> tuple[Plain, ...]:
+    return tuple(Plain(_up_to(places, size, fill_value)) for places in np.nonzero(plain(x).a))
+
+
+@reads
+def masked_select(x: Any, mask: Any, *, size: int, fill_value: Any = 0) -> Plain:
+    return Plain(_up_to(plain(x).a[plain(mask).a], size, fill_value))
+
+
+@reads
+def tensor_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Plain]:
+    return [Plain(part) for part in np.array_split(plain(x).a, indices_or_sections, axis)]
+
+
+@reads
+def addbmm(x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Plain:
+    return plain(x) * beta + FUNCTIONS["einsum"]("kij,kjl->il", a, b) * alpha
+
+
+FUNCTIONS["vdot"] = lambda a, b: _product(np.vdot, a, b)
+
+
+@reads
+def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Plain:
+    rows = plain(x).a
+    n = rows.shape[-1] + abs(offset)
+    found = np.zeros((*rows.shape[:-1], n, n), rows.dtype)
+    places = np.arange(rows.shape[-1])
+    found[..., places + max(-offset, 0), places + max(offset, 0)] = rows
+    return Plain(np.moveaxis(found, (-2, -1), (dim1, dim2)))
+
+
+FUNCTIONS["index_select"] = lambda x, axis, indices: Plain(np.take(plain(x).a, plain(indices).a, axis))
+
+
+@reads
+def index_add(x: Any, axis: int, indices: Any, source: Any, alpha: Any = 1) -> Plain:
+    total, parts = plain(x).a.copy(), (plain(source) * alpha).a
+    np.add.at(total, (slice(None),) * axis + (plain(indices).a,), parts.astype(total.dtype))
+    return Plain(total)

@@ -22,11 +22,16 @@ def _axis(axis: Any) -> Any:
     return tuple(axis) if isinstance(axis, list) else axis
 
 
+def widest(dtype: Any) -> Any:
+    """The dtype of sums of integers and bools."""
+    return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+
+
 def _total(x: Any, axis: Any, keepdims: bool, dtype: Any, function: Any) -> Plain:
     array = plain(x)
     if dtype is not None:
         array = FUNCTIONS["astype"](array, dtype)
-    wanted = array.dtype if dtype is not None or array.dtype.kind == "f" else np.dtype(np.int64)
+    wanted = array.dtype if dtype is not None or array.dtype.kind == "f" else widest(array.dtype)
     if wanted.kind == "b":
         wanted = np.dtype(np.int64)
     inner = np.float64 if wanted.kind == "f" else wanted
@@ -203,6 +208,61 @@ def _standard(array: Any, axes: tuple[int, ...], eps: float) -> Any:
 
 def _f64(x: Any) -> Any:
     return plain(x).a.astype(np.float64)
+
+
+@reads
+def scaled_dot_product_attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: Any = None,
+    enable_gqa: bool = False,
+    generator: Any = None,
+) -> Plain:
+    (q, dtype), (k, _), (v, _) = wide(query), wide(key), wide(value)
+    if enable_gqa:
+        k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) for x in (k, v))
+    with np.errstate(all="ignore"):
+        scores = q @ np.swapaxes(k, -1, -2) * (1 / np.sqrt(np.float64(q.shape[-1])) if scale is None else scale)
+        if attn_mask is not None:
+            mask = plain(attn_mask).a
+            scores = np.where(mask, scores, -np.inf) if mask.dtype.kind == "b" else scores + mask
+        if is_causal:
+            scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+        top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+        shares = np.exp(scores - np.where(np.isneginf(top), 0.0, top))
+        total = np.sum(shares, axis=-1, keepdims=True)
+        if dropout_p == 1:
+            shares = shares * 0.0
+        return Plain((shares / np.where(total == 0, 1.0, total) @ v).astype(dtype))
+
+
+@reads
+def rotary(x: Any, positions: Any = None, base: float = 10000.0, interleaved: bool = False) -> Plain:
+    array, dtype = wide(x)
+    half = array.shape[-1] // 2
+    at = np.arange(array.shape[-2]) if positions is None else plain(positions).a
+    turn = np.exp(1j * at[:, None] * float(base) ** (-np.arange(half) / (half or 1)))
+    first, second = (np.s_[..., 0::2], np.s_[..., 1::2]) if interleaved else (np.s_[..., :half], np.s_[..., half:])
+    turned = (array[first] + 1j * array[second]) * turn
+    result = np.empty_like(array)
+    result[first], result[second] = turned.real, turned.imag
+    return Plain(result.astype(dtype))
+
+
+@reads
+def alibi(heads: int, queries: int, keys: int, dtype: Any = np.float32) -> Plain:
+    def slopes(count: int) -> list[float]:
+        if count & (count - 1) == 0:
+            return [2 ** (-8 * (n + 1) / count) for n in range(count)]
+        lower = 1 << (count.bit_length() - 1)
+        return slopes(lower) + slopes(2 * lower)[0::2][: count - lower]
+
+    distance = np.abs(np.arange(queries)[:, None] - np.arange(keys))
+    return Plain((-np.array(slopes(heads))[:, None, None] * distance).astype(dtype))
 
 
 def _last(array: Any, shape: Any) -> tuple[int, ...]:

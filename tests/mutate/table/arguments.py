@@ -115,7 +115,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a row that is selected by one index loses its axis",
-        _WORDS,
+        "staged/ops/index.py",
         "chosen if chosen.ndim else",
         "chosen if True else",
         (_TORCH, "-k", "index_select"),

@@ -10,6 +10,7 @@ ON_INTEGERS = ("tests/backends/c_family/test_integers_in_kernels.py", "-k", "hos
 ON_REWRITES = ("tests/kernels/test_rewrites.py",)
 ON_PROLOGUES = ("tests/kernels/test_prologues.py",)
 ON_PRODUCTS = ("tests/kernels/test_products.py",)
+ON_CONVOLUTIONS = ("tests/kernels/test_convolution_nests.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -112,10 +113,24 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a number that is put into an array made of it is not found",
-        "staged/kernels/lower_alone.py",
+        "staged/kernels/parts.py",
         "if value in self.number:\n            held",
         "if True:\n            held",
         ("tests/kernels/test_lower_alone.py",),
+    ),
+    Mutant(
+        "a loop over rows of a scan becomes threads of one total",
+        "staged/backends/gpu_family/mapping.py",
+        "case Accumulate(total) | Take(total):",
+        "case Accumulate(total):",
+        ("tests/ops/test_cumulative.py", "-k", "on_a_device"),
+    ),
+    Mutant(
+        "running totals of columns are added up in pieces, like sums",
+        "staged/ir/cascade.py",
+        " and read.count(value) == 1:",
+        ":",
+        ("tests/ops/test_cumulative.py", "-k", "many_columns"),
     ),
     Mutant(
         "a long reduction leaves out its first axes",
@@ -127,8 +142,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "small integers have no extremes of whole vectors",
         LANES,
-        'for dtype in ("f32", "f64", "i32", "i64", "u8", "u32"):',
-        'for dtype in ("f32", "f64", "i32", "i64", "u32"):',
+        "    for dtype in _ITEMS:",
+        '    for dtype in ("f32", "f64", "i32", "i64", "u32"):',
         ON_INTEGERS,
     ),
     Mutant(
@@ -196,7 +211,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a panel is copied without the guards around what is read",
-        "staged/ir/rewrites.py",
+        "staged/ir/storage_rewrites.py",
         "guards, fill = (*first.guards, *around), first.fill",
         "guards, fill = first.guards, first.fill",
         ON_REWRITES,
@@ -245,10 +260,59 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the last block of a transposed panel begins after the row's end",
-        "staged/backends/c_family/cpu_nest/transposes.py",
+        "staged/backends/c_family/cpu_nest/copies.py",
         "last = Literal(str(extent - lanes))",
         "last = Literal(str(extent - lanes + 1))",
         ON_PRODUCTS,
+    ),
+    Mutant(
+        "a run into a copy begins where the image is not yet there",
+        "staged/backends/c_family/cpu_nest/copies.py",
+        'Conditional(Infix("<", place, ZERO), Prefix("-", place), ZERO)',
+        "ZERO",
+        ON_CONVOLUTIONS,
+    ),
+    Mutant(
+        "a run into a copy goes on beyond the image",
+        "staged/backends/c_family/cpu_nest/copies.py",
+        'Conditional(Infix(">", place, last), room, length)',
+        "length",
+        ON_CONVOLUTIONS,
+    ),
+    Mutant(
+        "a row of a copy outside of the image is left as it was",
+        "staged/backends/c_family/cpu_nest/copies.py",
+        "low.code.add(If(low.condition(rows), tuple(there), tuple(outside)))",
+        "low.code.add(If(low.condition(rows), tuple(there)))",
+        ON_CONVOLUTIONS,
+    ),
+    Mutant(
+        "loops with gaps between them are fused",
+        "staged/ir/rewrites.py",
+        "if index.stride(outer) != step * inner.extent and outer.extent > 1:",
+        "if index.stride(outer) < step * inner.extent and outer.extent > 1:",
+        ON_REWRITES,
+    ),
+    Mutant(
+        "a window that goes back begins where one that goes on does",
+        "staged/ir/storage_rewrites.py",
+        "starts[copies[-1]] = sum(min(0, far) for far in reach)",
+        "starts[copies[-1]] = 0",
+        ON_CONVOLUTIONS,
+    ),
+    Mutant(
+        "a window's steps are taken from one index alone",
+        "staged/ir/storage_rewrites.py",
+        "if 0 in steps or found is not None and steps != found:",
+        "if False:",
+        ON_REWRITES,
+    ),
+    Mutant(
+        "the taps of a convolution are summed for one channel of a tile after the other",
+        "staged/kernels/candidates.py",
+        "inside = (Reorder((*self.sum.inside, *over)),) if self.sum.inside else ()",
+        "inside = ()",
+        ON_CONVOLUTIONS,
     ),
     Mutant(
         "the prologue of a transposed operand is that of another element",
@@ -263,5 +327,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "for prologue in prologues if prologue is not None",
         "for prologue in reversed(prologues) if prologue is not None",
         ON_PROLOGUES,
+    ),
+    Mutant(
+        "windows of any size stay in the second-level cache",
+        "staged/kernels/candidates.py",
+        "        return (rows + self.reach) * self.line <= machine.l2 // 2\n",
+        "        return True\n",
+        ("tests/kernels/test_convolution_nests.py", "-k", "are_no_nests"),
+    ),
+    Mutant(
+        "a row of a spilled tile has no pointers",
+        "staged/backends/c_family/nest/loops.py",
+        "        self.low.moving = frozenset((row.axis,))\n",
+        "        self.low.moving = frozenset()\n",
+        ("tests/kernels/test_convolution_nests.py", "-k", "spilled"),
+    ),
+    Mutant(
+        "equal zeros are copied from one Variable to another",
+        "staged/backends/c_family/body.py",
+        "fill.device == CPU and is_zero_fill(fill)",
+        "False",
+        ("tests/backends/native/test_short_kernels.py", "-k", "equal_zeros"),
     ),
 )

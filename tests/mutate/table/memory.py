@@ -133,7 +133,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an array scattered into itself is changed in place",
-        "staged/kernels/lower_alone.py",
+        "staged/kernels/parts.py",
         "shared = changed in self.op.operands[1:]",
         "shared = False",
         ("tests/passes/memory/test_plan_of_programs.py", "-k", "scattered_into_itself and host"),

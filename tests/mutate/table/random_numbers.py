@@ -189,4 +189,25 @@ MUTANTS: tuple[Mutant, ...] = (
         "return False",
         ("tests/passes/test_reads_of_variables.py",),
     ),
+    Mutant(
+        "a bound far above the mean is not mirrored, so that probabilities near 1 have no digits",
+        "staged/ops/distributions.py",
+        "is_mirrored = below > 0",
+        "is_mirrored = below > 1e9",
+        ("tests/ops/test_distributions.py",),
+    ),
+    Mutant(
+        "what is chosen without replacement stays",
+        "staged/ops/distributions.py",
+        "where(place == best, -math.inf, keys)",
+        "where(place == -1, -math.inf, keys)",
+        ("tests/ops/test_distributions.py",),
+    ),
+    Mutant(
+        "choices take the weights for their logarithms",
+        "staged/ops/distributions.py",
+        "logits = log(cast(weights, f64))",
+        "logits = cast(weights, f64)",
+        ("tests/ops/test_distributions.py",),
+    ),
 )

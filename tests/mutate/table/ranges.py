@@ -92,7 +92,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (TESTS, "-k", "whose_bounds_are_ranges"),
     ),
     Mutant(
-        "u8 and u32 have a sign",
+        "unsigned integers have a sign",
         NUMBERS,
         'return (0, 2**bits - 1) if dtype.kind == "u" else',
         'return (0, 2**bits - 1) if dtype.kind == "b" else',

@@ -76,8 +76,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a number repeated is cited on the line of another one",
         "staged/backends/c_family/kernel_text.py",
-        'if op.declared is prims.BROADCAST_TO:',
-        'if op.declared is prims.RESHAPE:',
+        "if op.declared is prims.BROADCAST_TO:",
+        "if op.declared is prims.RESHAPE:",
         ("tests/backends/c_family/test_positions.py", "-k", "equal_numbers"),
     ),
     Mutant(
@@ -97,8 +97,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an array that is read as a row and as a column is two inputs",
         "staged/kernels/groups.py",
-        'if op.declared is prims.RESHAPE and squeezed(op.operands[0]) == squeezed(op.results[0]):',
-        'if op.declared is prims.RESHAPE and op.operands[0].type == op.results[0].type:',
+        "if op.declared is prims.RESHAPE and squeezed(op.operands[0]) == squeezed(op.results[0]):",
+        "if op.declared is prims.RESHAPE and op.operands[0].type == op.results[0].type:",
         ("tests/kernels/test_fuse.py", "-k", "two_shapes"),
     ),
     Mutant(
@@ -289,5 +289,54 @@ MUTANTS: tuple[Mutant, ...] = (
         "len(self.users[product.result]) > 1",
         "len(self.users[product.result]) > 2",
         ("tests/passes/test_transposes.py",),
+    ),
+    Mutant(
+        "below 0 the logarithm of gamma is that of the reflected number",
+        "staged/ops/gamma_functions.py",
+        "return where(is_reflected, where(is_pole, math.inf, below), above)",
+        "return above",
+        ("tests/ops/test_special_functions.py",),
+    ),
+    Mutant(
+        "the recurrence of digamma lacks its last step",
+        "staged/ops/gamma_functions.py",
+        "for k in range(1, 7):  # the sum of 1 / (y - k)",
+        "for k in range(1, 6):  # the sum of 1 / (y - k)",
+        ("tests/ops/test_special_functions.py",),
+    ),
+    Mutant(
+        "the slope of erfcx cancels far above 0",
+        "staged/ops/error_functions.py",
+        "is_far = x > 50.0",
+        "is_far = x > 5e6",
+        ("tests/ops/test_special_functions.py",),
+    ),
+    Mutant(
+        "the slope of i0e cancels far from 0",
+        "staged/ops/bessel.py",
+        "is_far = size > 100.0",
+        "is_far = size > 1e9",
+        ("tests/ops/test_special_functions.py",),
+    ),
+    Mutant(
+        "the slope of i0e reads rounded values",
+        "staged/ops/bessel.py",
+        "@in_f64\ndef _i0e_slope",
+        "def _i0e_slope",
+        ("tests/ops/test_special_functions.py",),
+    ),
+    Mutant(
+        "I1(x) / x at 0 is a constant, whose slopes are 0",
+        "staged/ops/bessel.py",
+        "near = horner(square(inside), _OVER_X)",
+        "near = horner(square(inside) * 0.0, _OVER_X)",
+        ("tests/ops/test_special_functions.py",),
+    ),
+    Mutant(
+        "sinc at 0 is a constant, whose slopes are 0",
+        "staged/ops/special.py",
+        "horner(near, _SINC)",
+        "horner(near * 0.0, _SINC)",
+        ("tests/ops/test_special_functions.py",),
     ),
 )

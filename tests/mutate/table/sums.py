@@ -72,7 +72,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a product's sums in registers take in the whole inner dimension",
-        TILE,
+        "staged/ir/products.py",
         "LONGEST_CHAIN = 384",
         "LONGEST_CHAIN = 1 << 30",
         ACCURACY,
@@ -86,10 +86,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a convolution's sums take in all channels",
+        "staged/kernels/candidates.py",
+        "chain = max(1, chain_of(k) // taps)",
+        "chain = k",
+        ACCURACY,
+    ),
+    Mutant(
+        "the sums of a convolution in a function take in all channels",
         CONV,
         "channels = max(1, chain_of(self.inner * self.taps) // self.taps)",
         "channels = self.inner",
-        ACCURACY,
+        ("tests/kernels/test_convolution_nests.py",),
     ),
     Mutant(
         "a thread of a team takes in everything",

@@ -8,8 +8,58 @@ _LISTS = "tests/ops/test_number_lists.py"
 _TABLES = "tests/frontend/test_number_tables.py"
 _LABELS = "tests/ops/test_labels.py"
 _CLASSES = "tests/frontend/test_array_classes.py"
+_INTEGERS = "tests/backends/c_family/test_integers_in_kernels.py"
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "u64 beside a signed integer is an i64",
+        "staged/ops/promote.py",
+        "    if unsigned.size == 8:\n        raise DTypeError(",
+        "    if unsigned.size == 8:\n        return i64\n        raise DTypeError(",
+        ("tests/ops/test_promote.py", "-k", "beside_a_signed"),
+    ),
+    Mutant(
+        "sums of unsigned integers are i64",
+        "staged/ops/reduction.py",
+        'u64 if own.kind == "u" else i64',
+        "i64",
+        ("tests/ops/test_cumulative.py", "-k", "dtypes_are_those"),
+    ),
+    Mutant(
+        "an index beyond i64 counts from the end",
+        "staged/ops/index.py",
+        'METHODS["minimum"](array, limits(i64)[1]) if array.dtype is u64 else array',
+        "array",
+        (_INTEGERS, "-k", "index_of_u64"),
+    ),
+    Mutant(
+        "u64 prints as an i64",
+        "staged/backends/c_family/messages.py",
+        "    if dtype is u64:",
+        "    if dtype.is_float:",
+        (_INTEGERS, "-k", "u64_beyond"),
+    ),
+    Mutant(
+        "arithmetic of narrow integers stays an int",
+        "staged/backends/c_family/scalars.py",
+        "        return Cast(dtype.c_name, Infix(op, left, y))",
+        "        return Infix(op, left, y)",
+        (_INTEGERS, "-k", "own_dtype and host"),
+    ),
+    Mutant(
+        "vectors of floats become narrow integers by way of i32",
+        "staged/kernels/schedule.py",
+        'result.kind == "i" and result.size >= 4',
+        'result.kind == "i"',
+        (_INTEGERS, "-k", "out_of_range and host"),
+    ),
+    Mutant(
+        "what is inverted stays an int",
+        "staged/backends/c_family/scalars.py",
+        "(dtype.is_bool or dtype.size >= 4):\n        return narrow(",
+        "True:\n        return (lambda x, _: x)(",
+        (_INTEGERS, "-k", "own_dtype and host"),
+    ),
     Mutant(
         "a list beside f64 goes by way of f32",
         "staged/ops/promote.py",

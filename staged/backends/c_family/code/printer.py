@@ -122,10 +122,10 @@ class Printer:
         """A statement without others in it."""
         if self.like is not None:
             self.w.statement(self.text(s), self.like.text(s))
-        elif isinstance(s, Declare | Do) and s.breaks_lines:
+        elif isinstance(s, Do):
             self.w.statement(self.text(s))
         else:
-            self.w.line(self.text(s))
+            self.w.assignment(self.text(s))
 
     def text(self, s: Declare | Assign | Do) -> str:
         match s:

@@ -25,7 +25,6 @@ class Declare:
     sizes: tuple[Expr, ...] = ()
     also: tuple[tuple[Variable, Expr], ...] = ()
     note: str = ""
-    breaks_lines: bool = False
     has_effects: bool = False
     """True if the value is computed even where the variable is unused."""
     is_kept: bool = False
@@ -51,13 +50,10 @@ class Assign:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Do:
-    """An expression whose value is not used: a call. One that `breaks_lines` is broken after commas where it is
-    long.
-    """
+    """An expression whose value is not used: a call."""
 
     expr: Expr
     note: str = ""
-    breaks_lines: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,9 +215,9 @@ class CodeBuilder:
     def add(self, statement: Statement) -> None:
         self.body.append(statement)
 
-    def do(self, function: str, *arguments: Argument, breaks_lines: bool = False) -> None:
+    def do(self, function: str, *arguments: Argument) -> None:
         """Add the call of a function whose result is not used."""
-        self.add(Do(call(function, *arguments), breaks_lines=breaks_lines))
+        self.add(Do(call(function, *arguments)))
 
     def comment(self, text: str) -> None:
         """Add a line for readers."""

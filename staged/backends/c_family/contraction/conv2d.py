@@ -29,7 +29,6 @@ from staged.backends.c_family.contraction.tile import (
     Result,
     Split,
     TileChoice,
-    chain_of,
     choose_tile,
     declared,
     emit_accumulators,
@@ -42,6 +41,7 @@ from staged.backends.c_family.contraction.tile import (
 from staged.backends.c_family.contraction.vectors import Vector, vector_of, zeroed
 from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
+from staged.ir.products import chain_of
 from staged.ir.types import row_major
 
 

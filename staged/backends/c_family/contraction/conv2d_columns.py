@@ -18,10 +18,8 @@ from staged.backends.c_family.contraction.planes import conv_parameters
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, Parameter
 from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import (
-    LONGEST_CHAIN,
     Result,
     TileChoice,
-    chain_of,
     choose_tile,
     declared,
     emit_accumulators,
@@ -32,6 +30,7 @@ from staged.backends.c_family.contraction.tile import (
 from staged.backends.c_family.contraction.vectors import Vector, copied, index_name, vector_of, zeroed
 from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
+from staged.ir.products import LONGEST_CHAIN, chain_of
 
 MOST_SUMS = 12  # vectors of one row of d_x that are added up side by side
 
@@ -156,6 +155,11 @@ def emit_columns(plan: ColumnsPlan) -> ContractionKernel:
     return _Emitter(plan).emit()
 
 
+def names_of_sums(count: int) -> list[str]:
+    """The vectors of sums of a row of the image: an array, if they are several."""
+    return ["sum"] if count == 1 else [f"sum[{index}]" for index in range(count)]
+
+
 class _Emitter:
     def __init__(self, plan: ColumnsPlan) -> None:
         self.plan = plan
@@ -221,6 +225,7 @@ class _Emitter:
         t, plan, vector, spec = self.text, self.plan, self.vector, self.spec
         scalar, integers = vector.scalar, index_name(vector)
         pieces = plan.pieces()
+        sums = names_of_sums(len(pieces))
         t.line("// one channel of d_x: to each pixel come the columns of the taps that met it")
         with t.function(
             f"static __attribute__((noinline)) void {spec.name}_add_up",
@@ -235,9 +240,12 @@ class _Emitter:
                         values = ", ".join("-1" if inside else "0" for inside in lanes)
                         t.line(f"const {integers} {masks[lanes]} = {{{values}}};")
             with t.block(f"for (int64_t y = 0; y < {spec.h}; ++y)"):
-                t.line(f"{vector.name} sum[{len(pieces)}];")
-                with t.unrolled(len(pieces), f"for (int64_t i = 0; i < {len(pieces)}; ++i)"):
-                    t.line(f"sum[i] = ({vector.name}){{0}};")
+                if len(pieces) == 1:
+                    t.line(f"{vector.name} sum = {{0}};")
+                else:
+                    t.line(f"{vector.name} sum[{len(pieces)}];")
+                    with t.unrolled(len(pieces), f"for (int64_t i = 0; i < {len(pieces)}; ++i)"):
+                        t.line(f"sum[i] = ({vector.name}){{0}};")
                 with t.block(f"for (int64_t ky = 0; ky < {spec.kh}; ++ky)"):
                     below = added("y", str(spec.padding[0])) if spec.padding[0] else "y"
                     t.line(f"const int64_t meets = {below} - {times(spec.dilation[0], 'ky')};")
@@ -259,21 +267,22 @@ class _Emitter:
                             )
                             if lanes in masks:
                                 load = f"({vector.name})(({integers}){load} & {masks[lanes]})"
-                            t.line(f"sum[{index}] += {load};")
+                            t.line(f"{sums[index]} += {load};")
                 self.emit_row(pieces)
         t.line()
 
     def emit_row(self, pieces: list[Piece]) -> None:
         """Stores a finished row; a vector may overrun it, and the next row is stored after it."""
         t, vector, spec = self.text, self.vector, self.spec
+        sums = names_of_sums(len(pieces))
         if spec.stride[1] == 1:
             for index, piece in enumerate(pieces):
                 address = added("plane", times(spec.w, "y"), str(piece.first))
-                t.line(f"{vector.store(address)} = sum[{index}];")
+                t.line(f"{vector.store(address)} = {sums[index]};")
             return
         t.line(f"{vector.scalar} lanes[{len(pieces) * vector.lanes}] __attribute__((aligned({vector.bytes})));")
         for index in range(len(pieces)):
-            t.line(f"{vector.store(f'lanes + {index * vector.lanes}')} = sum[{index}];")
+            t.line(f"{vector.store(f'lanes + {index * vector.lanes}')} = {sums[index]};")
         for index, piece in enumerate(pieces):
             start = piece.phase + piece.first * spec.stride[1]
             with t.block(f"for (int64_t j = 0; j < {piece.count}; ++j)"):

@@ -19,7 +19,7 @@ from staged.backends.c_family.contraction.items import over_items
 from staged.backends.c_family.contraction.planes import Window, conv_parameters, emit_planes, forward_window
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec
 from staged.backends.c_family.contraction.text import added, times
-from staged.backends.c_family.contraction.tile import Split, each_row, emit_rows_of_block, split_evenly
+from staged.backends.c_family.contraction.tile import Split, each, each_row, emit_rows_of_block, split_evenly
 from staged.backends.c_family.contraction.vectors import (
     Vector,
     copied,
@@ -348,8 +348,7 @@ class _Emitter:
         first_channel, channels_here = "0", str(c)
         if inner > 1:
             t.line(f"const int64_t channel_block = {'item' if spec.groups * blocks == 1 else f'item % {inner}'};")
-            self.emit_piece("channel", "channel_block", plan.channels)
-            first_channel, channels_here = "channel_begin", "(channel_end - channel_begin)"
+            first_channel, channels_here = "first_channel", self.emit_channels(plan.channels)
         taps = spec.kh * spec.kw
         row = added(times(oc, group), first_outer)
         if spec.epilogue is None:
@@ -357,8 +356,8 @@ class _Emitter:
             t.line(f"{scalar} *const sum = {added('c', times(self.columns, place), times(taps, first_channel))};")
         else:
             t.line(f"{scalar} *const sum = scratch + {plan.layout_items};")
-        with t.block(f"for (int64_t row = 0; row < {plan.outer_channels}; ++row)"):
-            t.line(zeroed(self.vector, added("sum", times(plan.sum_row, "row")), times(taps, channels_here)))
+        with each(t, "row", str(plan.outer_channels)) as number:
+            t.line(zeroed(self.vector, added("sum", times(plan.sum_row, number)), times(taps, channels_here)))
         self.emit_samples(group, first_outer, first_channel, channels_here)
         if spec.epilogue is not None:
             names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
@@ -369,9 +368,10 @@ class _Emitter:
         """The loops over samples and blocks of rows: lay out, then all tiles."""
         t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
         step = plan.samples
-        with t.block(f"for (int64_t sample = 0; sample < {spec.n}; sample += {step})"):
-            together = "1"
-            if step > 1:
+        onwards = "++sample" if step == 1 else f"sample += {step}"
+        with t.block(f"for (int64_t sample = 0; sample < {spec.n}; {onwards})"):
+            together = str(step)
+            if spec.n % step:
                 together = "samples"
                 t.line(f"const int64_t samples = sample + {step} < {spec.n} ? {step} : {spec.n} - sample;")
             image = window.image[0] * window.image[1]
@@ -383,16 +383,15 @@ class _Emitter:
                 )
                 self.emit_tiles(together, d_y, channels_here, rows_here)
 
-    def emit_piece(self, axis: str, index: str, split: Split) -> None:
-        late = f" - ({index} > {split.large_count} ? {index} - {split.large_count} : 0)" if split.small_count else ""
-        t = self.text
-        t.line(f"const int64_t {axis}_begin = {times(split.large, index)}{late};")
-        size = (
-            f"({index} < {split.large_count} ? {split.large} : {split.large - 1})"
-            if split.small_count
-            else str(split.large)
-        )
-        t.line(f"const int64_t {axis}_end = {axis}_begin + {size};")
+    def emit_channels(self, split: Split) -> str:
+        """Lines that find the first channel of a work item; returns how many they are."""
+        t, block, large = self.text, "channel_block", split.large_count
+        late = f" - ({block} > {large} ? {block} - {large} : 0)" if split.small_count else ""
+        t.line(f"const int64_t first_channel = {times(split.large, block)}{late};")
+        if not split.small_count:
+            return str(split.large)
+        t.line(f"const int64_t channels = {block} < {large} ? {split.large} : {split.large - 1};")
+        return "channels"
 
     def emit_layout(
         self,
@@ -427,9 +426,9 @@ class _Emitter:
             start = str(plan.samples * plan.image_items)
             base = added("scratch", start, times(plan.gradient_items, "s") if together != "1" else "0")
             t.line(f"{scalar} *const padded = {base};")
-            with t.block(f"for (int64_t row = 0; row < {plan.outer_channels}; ++row)"):
-                target_row = added("padded", times(plan.padded_pixels, "row"))
-                source, pixels = added("from_y", times(out, "row")), str(plan.block_pixels)
+            with each(t, "row", str(plan.outer_channels)) as number:
+                target_row = added("padded", times(plan.padded_pixels, number))
+                source, pixels = added("from_y", times(out, number)), str(plan.block_pixels)
                 if rows_here == "rows":
                     pixels = "pixels"
                     t.line(f"const int64_t pixels = rows * {window.out[1]};")
@@ -460,28 +459,29 @@ class _Emitter:
         if plan.blocks.small_count == 0:
             pixels = []
         t.line(f"const {self.vector.scalar} *const d_y = {d_y};")
-        stop = channels if several == 1 else f"{channels} - {several - 1}"
+        if several == 1:
+            with each(t, "channel", channels) as channel:
+                self.emit_groups(plan.groups, channel, together, pixels, taps)
+            return
+        stop = str(int(channels) - several + 1) if channels.isdigit() else f"{channels} - {several - 1}"
         t.line("int64_t channel = 0;")
         with t.block(f"for (; channel < {stop}; channel += {several})"):
-            self.emit_groups(plan.groups, together, pixels, taps)
-        if several > 1:
-            with t.block(f"for (; channel < {channels}; ++channel)"):
-                self.emit_groups(plan.leftover, together, pixels, taps)
+            self.emit_groups(plan.groups, "channel", together, pixels, taps)
+        with t.block(f"for (; channel < {channels}; ++channel)"):
+            self.emit_groups(plan.leftover, "channel", together, pixels, taps)
 
-    def emit_groups(self, groups: tuple[TapGroup, ...], together: str, pixels: list[str], taps: int) -> None:
+    def emit_groups(
+        self, groups: tuple[TapGroup, ...], channel: str, together: str, pixels: list[str], taps: int
+    ) -> None:
         t, plan = self.text, self.plan
         for group in groups:
             offset = plan.window.tap_offset(group.ky, group.kx, plan.rows)
-            planes = added("scratch", times(plan.window.channel_items(plan.rows), "channel"), str(offset))
-            row = 0
+            planes = added("scratch", times(plan.window.channel_items(plan.rows), channel), str(offset))
+            first = 0
             for rows, count in plan.outer.counted():
-                with t.block(f"for (int64_t row = {row}; row < {row + rows * count}; row += {rows})"):
-                    into = added(
-                        "sum",
-                        times(plan.sum_row, "row"),
-                        times(taps, "channel"),
-                        str(group.ky * self.spec.kw + group.kx),
-                    )
-                    arguments = [planes, added("d_y", times(self.gradient_row(), "row")), together, *pixels, into]
+                with each(t, "row", str(first + rows * count), rows, first) as row:
+                    tap = str(group.ky * self.spec.kw + group.kx)
+                    into = added("sum", times(plan.sum_row, row), times(taps, channel), tap)
+                    arguments = [planes, added("d_y", times(self.gradient_row(), row)), together, *pixels, into]
                     t.statement(f"{self.tile_name(group, rows)}({', '.join(arguments)});")
-                row += rows * count
+                first += rows * count

@@ -14,16 +14,15 @@ from typing import Literal
 from staged.backends.c_family.contraction.operands import batch_items
 from staged.backends.c_family.contraction.spec import MatmulSpec
 from staged.backends.c_family.contraction.tile import (
-    LONGEST_CHAIN,
     Result,
     Split,
     TileChoice,
-    chain_of,
     choose_tile,
 )
 from staged.backends.c_family.contraction.vectors import Vector, vector_of
 from staged.ir.buffers import aligned
 from staged.ir.machine import Machine
+from staged.ir.products import LONGEST_CHAIN, chain_of
 
 PackLeft = Literal["rows", "columns"] | None
 PackRight = Literal["rows", "transpose", "gather"] | None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from staged.backends.c_family.contraction.spec import Conv2dSpec, Parameter
 from staged.backends.c_family.contraction.text import added, times
+from staged.backends.c_family.contraction.tile import each
 from staged.backends.c_family.contraction.vectors import Vector, copied, zeroed
 from staged.backends.c_family.writer import Writer
 
@@ -153,30 +154,34 @@ def emit_planes(
     """
     height, width = window.image
     out, plane = window.out[1], window.plane_items(rows)
-    with t.block(f"for (int64_t channel = 0; channel < {channels}; ++channel)"):
+    with each(t, "channel", channels) as channel:
         for index, phase in enumerate(window.phases):
             bound = added(rows_here, str(window.halo)) if not rows_here.isdigit() else str(int(rows_here) + window.halo)
             with t.block(f"for (int64_t r = 0; r < {bound}; ++r)"):
                 start = "r" if first_row == "0" else f"({first_row} + r)"
-                t.line(f"const int64_t y = {shifted(times(window.stride[0], start), phase - window.padding[0])};")
-                base = added(target, times(window.channel_items(rows), "channel"), str(index * plane), times(out, "r"))
+                place, y = shifted(times(window.stride[0], start), phase - window.padding[0]), "r"
+                if place != y:
+                    y = "y"
+                    t.line(f"const int64_t y = {place};")
+                base = added(target, times(window.channel_items(rows), channel), str(index * plane), times(out, "r"))
                 t.line(f"{vector.scalar} *const row = {base};")
                 span = (height - 1) * window.spread[0] + 1
                 guards = []
                 if phase - window.padding[0] < 0:
-                    guards.append("y < 0")
+                    guards.append(f"{y} < 0")
                 if (window.out[0] - 1 + window.halo) * window.stride[0] + phase - window.padding[0] >= span:
-                    guards.append(f"y >= {span}")
+                    guards.append(f"{y} >= {span}")
                 if window.spread[0] > 1:
-                    guards.append(f"y % {window.spread[0]} != 0")
+                    guards.append(f"{y} % {window.spread[0]} != 0")
                 pitch = len(window.phases) * plane
                 if guards:
                     with t.block(f"if ({' || '.join(guards)})"):
                         for kx in range(window.taps[1]):
                             t.line(zeroed(vector, added("row", str(kx * pitch)), out))
                         t.line("continue;")
-                y = "y" if window.spread[0] == 1 else f"(y / {window.spread[0]})"
-                t.line(f"const {vector.scalar} *const from = {source} + {times(width, f'(channel * {height} + {y})')};")
+                of_image = y if window.spread[0] == 1 else f"({y} / {window.spread[0]})"
+                of_channel = of_image if channel == "0" else f"({channel} * {height} + {of_image})"
+                t.line(f"const {vector.scalar} *const from = {source} + {times(width, of_channel)};")
                 for kx in range(window.taps[1]):
                     emit_row(t, window, vector, kx, kx * pitch)
 

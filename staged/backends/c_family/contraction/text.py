@@ -4,9 +4,11 @@ from __future__ import annotations
 
 
 def times(factor: int, expression: str) -> str:
-    """`factor * expression` in C, without the factor 1 and without a zero product."""
-    if factor == 0 or expression == "0":
+    """`factor * expression` in C: a number where both are, without the factor 1 and without a zero product."""
+    if factor == 0:
         return "0"
+    if expression.isdigit():
+        return str(factor * int(expression))
     return expression if factor == 1 else f"{expression} * {factor}"
 
 

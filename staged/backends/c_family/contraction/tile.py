@@ -9,8 +9,8 @@ Tested by `tests/backends/c_family/test_contraction_matmul.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from staged.backends.c_family.contraction.spec import Epilogue, Parameter
@@ -44,6 +44,17 @@ class Split:
         """(size, how many of it), in order."""
         pieces = ((self.large, self.large_count), (self.large - 1, self.small_count))
         return tuple((size, count) for size, count in pieces if count)
+
+
+@contextmanager
+def each(t: Writer, index: str, stop: str, step: int = 1, start: int = 0) -> Iterator[str]:
+    """A loop, as the name of its index; of a single iteration the index is a number, and there is no loop."""
+    if stop.isdigit() and start + step >= int(stop):
+        yield str(start)
+        return
+    onwards = f"++{index}" if step == 1 else f"{index} += {step}"
+    with t.block(f"for (int64_t {index} = {start}; {index} < {stop}; {onwards})"):
+        yield index
 
 
 def emit_rows_of_block(t: Writer, blocks: Split) -> tuple[str, str]:
@@ -154,18 +165,6 @@ def declared(parameter: Parameter) -> str:
 def each_row(t: Writer, rows: int) -> AbstractContextManager[None]:
     """A loop over the rows of a tile, unrolled so that `acc[r]` names registers."""
     return t.unrolled(rows, f"for (int64_t r = 0; r < {rows}; ++r)")
-
-
-LONGEST_CHAIN = 384
-"""Products that a sum in a register takes in before it joins the others:
-what makes long inner dimensions round little."""
-
-
-def chain_of(steps: int) -> int:
-    """Steps of the inner dimension between two times that sums in registers join those in memory, in pieces as equal as
-    possible.
-    """
-    return -(-steps // -(-steps // LONGEST_CHAIN))
 
 
 def emit_accumulators(t: Writer, vector: Vector, rows: int, vectors: int) -> None:

@@ -13,19 +13,20 @@ from staged.backends.c_family.expr import Index, Infix, Variable, address
 from staged.backends.c_family.kernel_text import Site
 from staged.backends.c_family.nest.lowering import ZERO, global_pointer
 from staged.backends.c_family.nest.value import Value
-from staged.backends.c_family.writer import c_identifier
+from staged.backends.c_family.writer import Names
 from staged.ir.loops import ArrayRef, Load, Local, Loop, Nest, walk
 from staged.ir.machine import Machine
 from staged.ir.schedule import Schedule
 
 
-def input_name(number: int, source: ArrayRef | Local) -> str:
-    """The name of an epilogue's input, the same inside the product's function and around it."""
-    return c_identifier(f"{source.name}_{number}")
+def parameter_names(nest: Nest) -> tuple[list[str], list[str]]:
+    """The names of an epilogue's inputs besides the tile, and of its outputs.
 
-
-def output_name(number: int, output: ArrayRef) -> str:
-    return c_identifier(f"{output.name}_out" if number == 0 else f"{output.name}_out_{number}")
+    They are the same inside the product's function and around it, and end as no name of a product's function does.
+    """
+    names = Names()
+    inputs = [names.fresh(source.name, "_in") for source in nest.inputs[1:]]
+    return inputs, [names.fresh(output.name, "_out") for output in nest.outputs]
 
 
 def emit_epilogue(
@@ -39,16 +40,20 @@ def emit_epilogue(
     low = cpu.low
     finished, *sources = nest.inputs
     assert isinstance(finished, ArrayRef)
+    input_names, output_names = parameter_names(nest)
     inputs: list[Variable] = []
-    for number, source in enumerate(sources, 1):
+    for input_name, source in zip(input_names, sources, strict=True):
         is_number = isinstance(source, Local)
         type = scalar(source.dtype) if is_number else global_pointer(source.dtype, is_const=True)
-        inputs.append(Variable(input_name(number, source), type))
+        inputs.append(Variable(input_name, type))
         if isinstance(source, Local):
             low.values[source] = Value(inputs[-1], source.dtype)
         else:
             low.arrays[source] = inputs[-1]
-    outputs = [Variable(output_name(n, output), global_pointer(output.dtype)) for n, output in enumerate(nest.outputs)]
+    outputs = [
+        Variable(output_name, global_pointer(output.dtype))
+        for output_name, output in zip(output_names, nest.outputs, strict=True)
+    ]
     low.arrays |= dict(zip(nest.outputs, outputs, strict=True))
     batch, row, col, rows, cols, ld, r = (
         Variable(hint, INDEX) for hint in ("batch", "row", "col", "rows", "cols", "ld", "r")

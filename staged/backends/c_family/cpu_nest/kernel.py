@@ -20,7 +20,7 @@ from staged.backends.c_family.code.shape import shape_of
 from staged.backends.c_family.code.tree import Declare, Function, Parameter, Statement, Unused
 from staged.backends.c_family.code.types import INDEX, VOID, Space, pointer, scalar, word
 from staged.backends.c_family.code.uses import mentioned
-from staged.backends.c_family.cpu_nest.transposes import Transposes
+from staged.backends.c_family.cpu_nest.copies import Copies
 from staged.backends.c_family.cpu_nest.vector_loops import VectorLoops
 from staged.backends.c_family.cpu_nest.vector_statements import VectorStatements
 from staged.backends.c_family.cpu_nest.vector_totals import VectorTotals
@@ -54,8 +54,8 @@ class CpuNest:
         scalars = Statements(self.low, HOST)
         self.vectors = VectorStatements(self.low, scalars, machine.vector_bytes)
         totals = VectorTotals(self.vectors, Totals(self.low))
-        self.transposes = Transposes(self.low)
-        self.loops = VectorLoops(Loops(self.low, totals), self.vectors, totals, self.transposes)
+        self.copies = Copies(self.low)
+        self.loops = VectorLoops(Loops(self.low, totals), self.vectors, totals, self.copies)
 
     @property
     def snippets(self) -> frozenset[str]:
@@ -112,7 +112,7 @@ def kernel_of(
         in_place_pairs(nest, cpu.loops.stored_twice),
         items_text=items_text(nest),
         shape=shape_of(code, dialect)[0],
-        support=tuple(cpu.transposes.support),
+        support=tuple(cpu.copies.support),
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from staged.backends.c_family.code.tree import Comment
 from staged.backends.c_family.code.types import INDEX, SHORT_INDEX
-from staged.backends.c_family.cpu_nest.transposes import Transposes, is_transposition
+from staged.backends.c_family.cpu_nest.copies import Copies, is_run, is_transposition
 from staged.backends.c_family.cpu_nest.vector_plan import feeds, may_repeat
 from staged.backends.c_family.cpu_nest.vector_statements import VectorStatements
 from staged.backends.c_family.cpu_nest.vector_totals import VectorTotals
@@ -27,19 +27,22 @@ from staged.ir.loops import ArrayRef, Loop, Store, segments
 class VectorLoops:
     """Lowers the loops that a schedule vectorises, and leaves the others to `loops`."""
 
-    def __init__(self, loops: Loops, vectors: VectorStatements, totals: VectorTotals, transposes: Transposes) -> None:
+    def __init__(self, loops: Loops, vectors: VectorStatements, totals: VectorTotals, copies: Copies) -> None:
         self.low = loops.low
         self.loops = loops
         self.vectors = vectors
         self.totals = totals
-        self.transposes = transposes
+        self.copies = copies
         self.stored_twice: set[ArrayRef] = set()
         """The arrays of which a loop computes elements twice: such a result must not overwrite an operand."""
         self.low.statements[Loop] = self.loop
 
     def loop(self, loop: Loop) -> None:
         if is_transposition(loop, self.low.schedule):
-            self.transposes.copy(loop)
+            self.copies.transpose(loop)
+            return
+        if is_run(loop, self.low.schedule):
+            self.copies.run(loop)
             return
         if loop not in self.low.schedule.vectorised or loop.axis.extent == 1 and loop.axis not in self.low.ranges:
             self.loops.loop(loop)

@@ -33,7 +33,7 @@ class VectorTypes:
     def name(self, dtype: str, size: int) -> str:
         """`f32v` where the vector is the machine's, `f32x8` where it has the lanes of a wider one."""
         self.snippets.add(width_snippet(self.vector_bytes))
-        if size * self.lanes == self.vector_bytes and dtype != "i8":
+        if size * self.lanes == self.vector_bytes:
             self.snippets.add(vector_snippet(dtype))
             return f"{dtype}v"
         self.snippets.add(lanes_snippet(dtype, self.lanes))

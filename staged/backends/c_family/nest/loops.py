@@ -47,23 +47,47 @@ class Loops:
                 low.body(loop.body)
             return
         start, stop = low.range_of(axis)
-        bases = low.bases
+        bases, moving = low.bases, low.moving
         if axis in low.schedule.written_out and not bases:
-            low.bases = dict(self.bases_in(loop))
+            low.bases = self.bases_of_tile(loop)
         i = low.scoped(axis)
         with low.loop(i, start, stop, unroll=axis.extent * (axis in low.schedule.written_out)):
+            if not low.bases:
+                low.bases = self.bases_of_row(loop)
             low.body(loop.body)
         low.leave(i)
-        low.bases = bases
+        low.bases, low.moving = bases, moving
 
-    def bases_in(self, loop: Loop) -> Iterator[tuple[Base, Variable]]:
-        """Declare pointers to where the elements of a tile begin, in each array that it reads or writes.
+    def bases_of_tile(self, loop: Loop) -> dict[Base, Variable]:
+        """Pointers to where the elements of a tile begin.
 
         Why: the compiler would keep a pointer for each row of a tile, more than there are registers.
         """
-        low, out = self.low, self.low.schedule.written_out
-        if not (len(loop.body) == 1 and isinstance(loop.body[0], Loop) and loop.body[0].axis in out):
-            return
+        out = self.low.schedule.written_out
+        if len(loop.body) == 1 and isinstance(loop.body[0], Loop) and loop.body[0].axis in out:
+            self.low.moving = out
+            return dict(self.bases_in(loop))
+        return {}
+
+    def bases_of_row(self, loop: Loop) -> dict[Base, Variable]:
+        """Pointers to where a row begins that a tile has left in memory.
+
+        Why: what is done with its elements has many arrays, and would say where the tile and the row begin for each.
+        """
+        schedule = self.low.schedule
+        if not schedule.rewrites or len(loop.body) != 1:
+            return {}
+        (row,) = loop.body
+        if not isinstance(row, Loop) or row not in schedule.vectorised or row.axis in schedule.written_out:
+            return {}
+        if not any(isinstance(s, Store) and s.array.role == "output" for s in row.body):
+            return {}
+        self.low.moving = frozenset((row.axis,))
+        return dict(self.bases_in(loop))
+
+    def bases_in(self, loop: Loop) -> Iterator[tuple[Base, Variable]]:
+        """Declare pointers to what does not move in a loop, in each array that it reads or writes."""
+        low = self.low
         known: set[Base] = set()
         for s in walk(loop.body):
             if not isinstance(s, Load | Store) or s.array.role == "registers" or isinstance(s, Load) and s.guards:

@@ -53,6 +53,8 @@ class Lowering:
         """From where to where loops go that do not go over all of their axis."""
         self.origins: dict[Axis, Expr] = {}
         """The first position on its axis of a loop that counts from 0: the columns of a tile."""
+        self.moving: frozenset[Axis] = frozenset()
+        """The axes inside of the tile or row whose pointers `bases` has."""
         self.bases: dict[Base, Variable] = {}
         """The places in arrays from which elements are counted inside of the loops that are written out."""
         self.segments: dict[Axis, tuple[int, int]] = {}
@@ -193,7 +195,7 @@ class Lowering:
 
     def scoped(self, axis: Axis) -> Variable:
         """The index of a loop that is opened."""
-        index = self.variable("s" if axis in self.origins else axis.name, self.index_type)
+        index = self.variable("s" if axis in self.origins else axis.word or axis.name, self.index_type)
         self.axes[axis] = self.on_axis(axis, index)
         self.loop_names.append(index.text)
         return index
@@ -232,9 +234,8 @@ class Lowering:
         return (self.arrays[array], self.index(index)) if base is None else (base, self.index(rest))
 
     def parts(self, index: Affine) -> tuple[Affine, Affine]:
-        """The part of an index that does not change in loops that are written out, and the other one."""
-        out = self.schedule.written_out
-        rest = tuple(term for term in index.terms if isinstance(term[0], Axis) and term[0] in out)
+        """The part of an index that does not change inside of a tile or row, and the other one."""
+        rest = tuple(term for term in index.terms if isinstance(term[0], Axis) and term[0] in self.moving)
         return Affine(tuple(term for term in index.terms if term not in rest), index.offset), Affine(rest)
 
     def open_guards(self, guards: Sequence[Bound]) -> list[Bound] | None:

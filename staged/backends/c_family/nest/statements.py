@@ -10,7 +10,19 @@ from typing import Any, Protocol
 
 from staged.backends.c_family.code.tree import Assign, Declare, Do, If, Jump
 from staged.backends.c_family.code.types import INDEX
-from staged.backends.c_family.expr import Call, Cast, Conditional, Expr, Group, Index, Infix, Junction, Literal, Name
+from staged.backends.c_family.expr import (
+    Call,
+    Cast,
+    Conditional,
+    Expr,
+    Group,
+    Index,
+    Infix,
+    Junction,
+    Literal,
+    Name,
+    Variable,
+)
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest.uses import may_stop
 from staged.backends.c_family.nest.value import Value
@@ -18,6 +30,7 @@ from staged.backends.c_family.scalars import Need, random_call, spell
 from staged.backends.c_family.writer import c_string
 from staged.ir.loops import (
     OUT_OF_RANGE,
+    Address,
     ArrayRef,
     CallSupport,
     CheckIndex,
@@ -26,6 +39,7 @@ from staged.ir.loops import (
     Guarded,
     Load,
     LoadPair,
+    Operand,
     PositionOf,
     Store,
     StorePair,
@@ -128,7 +142,10 @@ class Statements:
         number = self.low.index(s.index)
         return number if s.target.dtype is i64 else Cast(s.target.dtype.c_name, Group(number))
 
-    def check_index(self, s: CheckIndex) -> None:
+    def given_index(self, s: CheckIndex) -> tuple[Expr, Variable, Expr]:
+        """The number that is checked, a variable for the place that it means, which -1 counts from the end, and the
+        elements there are.
+        """
         low = self.low
         given = low.operand(s.index).expr
         place = low.variable("index", INDEX)
@@ -136,6 +153,11 @@ class Statements:
         low.code.add(Declare(place, given, is_const=False))
         if s.meaning == "index":
             low.code.add(If(Infix("<", place, ZERO), (Assign(place, extent, "+"),)))
+        return given, place, extent
+
+    def check_index(self, s: CheckIndex) -> None:
+        low = self.low
+        given, place, extent = self.given_index(s)
         said = Cast("long long", given if isinstance(given, Name | Literal) else Group(given))
         limit = Cast("long long", extent) if isinstance(s.extent, Dim) else Literal(f"{extent}LL")
         words, site = Literal(c_string(OUT_OF_RANGE[s.meaning])), Literal(str(low.site(s.where)))
@@ -161,8 +183,22 @@ class Statements:
     def call(self, s: CallSupport) -> None:
         low = self.low
         low.need(s.snippet)
-        given = [low.arrays[a] if isinstance(a, ArrayRef) else low.operand(a).expr for a in s.arguments]
-        low.code.add(Do(Call(s.function, tuple(given))))
+        low.code.add(Do(Call(s.function, tuple(map(self.argument, s.arguments)))))
+
+    def argument(self, given: ArrayRef | Address | Operand | Dim | None) -> Expr:
+        """An argument of a support function."""
+        low = self.low
+        match given:
+            case None:
+                return Name("NULL")
+            case ArrayRef():
+                return low.arrays[given]
+            case Address(array, index):
+                place = low.index(index)
+                return low.arrays[array] if place == ZERO else Infix("+", low.arrays[array], place)
+            case Dim():
+                return low.size(given)
+        return low.operand(given).expr
 
 
 def outside(index: Expr, extent: Expr) -> Expr:

@@ -177,10 +177,7 @@ def _arrays(artifact: Artifact) -> list[Parameter]:
     return [parameter for parameter in artifact.parameters if not parameter.scalar]
 
 
-_CTYPES = {
-    "f32": "c_float", "f64": "c_double", "i32": "c_int32", "i64": "c_int64", "u8": "c_uint8", "u32": "c_uint32",
-    "bool": "c_bool",
-}  # fmt: skip
+_CTYPES = {name: f"c_{dtype.c_name.removesuffix('_t')}" for name, dtype in DTYPES.items()}
 
 
 def example_c(artifact: Artifact) -> str:

@@ -14,7 +14,7 @@ from functools import cache
 from staged.artifact import Artifact, Parameter
 from staged.backends.c_family.standalone.npy import DESCR, MOST_AXES
 from staged.backends.c_family.writer import Writer, c_string
-from staged.ir.types import DTYPES, shape_text
+from staged.ir.types import DTYPES, INTEGER_DTYPES, shape_text, u64
 
 _ENDING = r"""
 static const char *program;  // what the user calls it
@@ -114,6 +114,22 @@ __attribute__((unused)) static int64_t integer_flag(const char *name, int64_t le
     return (int64_t)value;
 }
 
+// A number that may be beyond INT64_MAX.
+__attribute__((unused)) static uint64_t unsigned_flag(const char *name, uint64_t least, uint64_t most) {
+    const char *const text = needed(name);
+    char *end = NULL;
+    errno = 0;
+    const unsigned long long value = strtoull(text, &end, 10);
+    if (end == text || *end != '\0' || text[strspn(text, "+-0123456789")] != '\0') {
+        give_up(2, "--%s: expected an integer, got %s", name, text);
+    }
+    if (errno == ERANGE || (value != 0 && strchr(text, '-') != NULL) || value < least || value > most) {
+        give_up(2, "--%s: %s is not between %llu and %llu", name, text, (unsigned long long)least,
+                (unsigned long long)most);
+    }
+    return (uint64_t)value;
+}
+
 __attribute__((unused)) static bool bool_flag(const char *name) {
     const char *const text = needed(name);
     const bool is_true = strcmp(text, "1") == 0 || strcmp(text, "true") == 0;
@@ -198,7 +214,12 @@ static int usable_cores(void) {
 }
 """
 _OWN_FLAGS = ("help", "out", "threads", "stack")
-_BOUNDS = {"i32": "INT32_MIN, INT32_MAX", "i64": "INT64_MIN, INT64_MAX", "u8": "0, UINT8_MAX", "u32": "0, UINT32_MAX"}
+_BOUNDS = {
+    dtype.name: f"INT{8 * dtype.size}_MIN, INT{8 * dtype.size}_MAX"
+    if dtype.kind == "i"
+    else f"0, UINT{8 * dtype.size}_MAX"
+    for dtype in INTEGER_DTYPES
+}
 _MOST = {"f32": "0x1.fffffefffffffp127", "f64": "DBL_MAX"}
 """The largest doubles that round to a number of the type: 3.4028235e38, as it is printed, is beyond FLT_MAX."""
 
@@ -213,7 +234,7 @@ _AT_THE_TOP = frozenset(
     """allocate array_flag bool_flag finish_output flag flags give_up given integer_flag needed npy_compare npy_header
     npy_parse npy_problem npy_read npy_read_from npy_read_header npy_skip_spaces npy_take npy_take_extent npy_take_item
     npy_take_shape npy_take_string npy_take_word npy_text npy_write on_interrupt parse_flags program real_flag show_help
-    stop usable_cores write_result""".split()
+    stop unsigned_flag usable_cores write_result""".split()
 )
 """The functions, variables and types of its text."""
 _ON_DEVICES = frozenset("check to_device from_device free_on_device".split())
@@ -409,7 +430,8 @@ def _write_number(w: Writer, parameter: Parameter, name: str) -> None:
     elif dtype.is_float:
         value = f"({dtype.c_name})real_flag({label}, {_MOST[parameter.dtype]})"
     else:
-        value = f"({dtype.c_name})integer_flag({label}, {_BOUNDS[parameter.dtype]})"
+        function = "unsigned_flag" if dtype is u64 else "integer_flag"
+        value = f"({dtype.c_name}){function}({label}, {_BOUNDS[parameter.dtype]})"
     w.line(f"args.{parameter.field} = {value};")
 
 

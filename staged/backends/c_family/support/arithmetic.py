@@ -6,10 +6,8 @@ Tested by `tests/runtime/test_support.py` and `tests/kernels/test_declarations.p
 from __future__ import annotations
 
 from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
-from staged.ir.types import DType, f32, f64, i32, i64, u8, u32
+from staged.ir.types import FLOAT_DTYPES, INTEGER_DTYPES, DType, f32
 
-_FLOATS = (f32, f64)
-_INTEGERS = (i32, i64, u8, u32)
 _MATH = ("#include <math.h>",)
 
 
@@ -68,6 +66,7 @@ def _float_snippets(dtype: DType) -> list[Snippet]:
 def _integer_snippets(dtype: DType) -> list[Snippet]:
     t, signed = dtype.c_name, dtype.kind == "i"
     u = f"u{t}" if signed else t
+    word = "uint32_t" if dtype.size < 4 else u
     bits = dtype.size * 8
     found: list[Snippet] = []
 
@@ -82,14 +81,15 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
         snippet(
             "abs", "The absolute value; the smallest number stays.", f"{t} x", f"return x < 0 ? ({t})(0 - ({u})x) : x;"
         )
-        snippet("sign", "-1, 0 or 1.", f"{t} x", "return (x > 0) - (x < 0);")
+        difference = f"({t})((x > 0) - (x < 0))" if dtype.size < 4 else "(x > 0) - (x < 0)"
+        snippet("sign", "-1, 0 or 1.", f"{t} x", f"return {difference};")
         snippet(
             "floor_divide",
+            # Of magnitudes: gcc 12 takes `-a / b` for `-(a / b)`, which it is not of the smallest number.
             "Python's floor division; b is not 0. The smallest number by -1 wraps.",
             _two(dtype),
-            f"if (b == -1) {{\n        return ({t})(0 - ({u})a);\n    }}",
-            f"const {t} q = a / b;",
-            "return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;",
+            f"const {word} n = a < 0 ? 0u - ({word})a : ({word})a, d = b < 0 ? 0u - ({word})b : ({word})b, q = n / d;",
+            f"return ({t})((a < 0) == (b < 0) ? q : 0u - q - (n % d != 0));",
         )
         snippet(
             "remainder",
@@ -101,17 +101,17 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
         )
         minus = "a < 0 ? -1 : 0"
     else:
-        cast = f"({t})" if dtype is u8 else ""
+        cast = f"({t})" if dtype.size < 4 else ""
         snippet("floor_divide", "Division; b is not 0.", _two(dtype), f"return {cast}(a / b);")
         snippet("remainder", "Remainder; b is not 0.", _two(dtype), f"return {cast}(a % b);")
         minus = "0"
-    if dtype is u8:
-        snippet("invert", "The other bits.", f"{t} a", "return (uint8_t)~a;")
+    if dtype.size < 4:
+        snippet("invert", "The other bits.", f"{t} a", f"return ({t})~a;")
     snippet(
         "left_shift",
         "a << b; all bits are gone when b is as large as the type.",
         _two(dtype),
-        f"return (uint64_t)b < {bits} ? ({t})(({'uint32_t' if dtype is u8 else u})a << b) : 0;",
+        f"return (uint64_t)b < {bits} ? ({t})(({word})a << b) : 0;",
     )
     snippet(
         "right_shift",
@@ -151,7 +151,7 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
             "}\n"
         )
         found.append(Snippet(f"checked_{name}_{dtype}", text, ("fail", f"{name}_{dtype}")))
-    for source in _FLOATS:
+    for source in FLOAT_DTYPES:
         f = _suffix(source)
         low = f"-{2 ** (bits - 1)}.0{f}" if signed else f"0.0{f}"
         high = f"{2 ** (bits - (1 if signed else 0))}.0{f}"
@@ -223,8 +223,8 @@ __attribute__((unused)) static inline int64_t st_check_elements(st_host *host, i
 SNIPPETS = (
     Snippet("math", "", (), _MATH),
     Snippet("advance", _ADVANCE, (), ("#include <stdint.h>",)),
-    *(snippet for dtype in _FLOATS for snippet in _float_snippets(dtype)),
-    *(snippet for dtype in _INTEGERS for snippet in _integer_snippets(dtype)),
+    *(snippet for dtype in FLOAT_DTYPES for snippet in _float_snippets(dtype)),
+    *(snippet for dtype in INTEGER_DTYPES for snippet in _integer_snippets(dtype)),
     Snippet("check_index", _CHECK_INDEX, ("fail",)),
     Snippet("check_window", _CHECK_WINDOW, ("fail",)),
     Snippet("check_elements", _CHECK_ELEMENTS, ("fail",)),

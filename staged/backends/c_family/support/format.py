@@ -10,6 +10,7 @@ Tested by `tests/formatting/test_c_formatter.py`.
 from __future__ import annotations
 
 from staged.backends.c_family.support.library import Snippet
+from staged.ir.types import INTEGER_DTYPES, u64
 
 _TEXT = """\
 // ---- printed text ----------------------------------------------------------------------------
@@ -335,16 +336,16 @@ static int32_t st_encode(char *out, int64_t code) {
     return more + 1;
 }
 
-static int32_t st_format_integer(char *out, int64_t x, st_spec spec) {
+static int32_t st_format_whole(char *out, uint64_t x, bool is_negative, st_spec spec) {
     char head[4];
     char body[72];
     const bool is_text = spec.conversion != 0;
     const char type = is_text || spec.type == 0 ? 'd' : spec.type;
     if (strchr("eEfFgG%", type) != NULL) {
-        return st_format_real(out, (double)x, false, spec);
+        return st_format_real(out, is_negative ? -(double)x : (double)x, false, spec);
     }
     if (type == 'c') {
-        const int32_t length = st_encode(body, x);
+        const int32_t length = st_encode(body, is_negative || x > INT32_MAX ? -1 : (int64_t)x);
         const char *fill = spec.fill == NULL ? " " : spec.fill;
         const int32_t padding = spec.width > 1 ? spec.width - 1 : 0;
         const int32_t before = spec.align == '<' ? 0 : spec.align == '^' ? padding / 2 : padding;
@@ -357,13 +358,12 @@ static int32_t st_format_integer(char *out, int64_t x, st_spec spec) {
     const char *symbols = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
     int32_t at = (int32_t)sizeof body - 1;
     body[at] = '\\0';
-    uint64_t left = x < 0 ? 0u - (uint64_t)x : (uint64_t)x;
     do {
-        body[--at] = symbols[left % base];
-        left /= base;
-    } while (left > 0);
+        body[--at] = symbols[x % base];
+        x /= base;
+    } while (x > 0);
     int32_t used = 0;
-    if (x < 0) {
+    if (is_negative) {
         head[used++] = '-';
     } else if (spec.sign != 0) {
         head[used++] = spec.sign;
@@ -381,9 +381,18 @@ static int32_t st_format_integer(char *out, int64_t x, st_spec spec) {
     return st_format_parts(out, head, body + at, digits, type == 'd' ? 3 : 4, spec);
 }
 
+static int32_t st_format_integer(char *out, int64_t x, st_spec spec) {
+    return st_format_whole(out, x < 0 ? 0u - (uint64_t)x : (uint64_t)x, x < 0, spec);
+}
+
 __attribute__((unused)) static void st_put_i64(st_text *text, int64_t x, st_spec spec) {
     char out[ST_FORMATTED];
     st_put(text, out, st_format_integer(out, x, spec));
+}
+
+__attribute__((unused)) static void st_put_u64(st_text *text, uint64_t x, st_spec spec) {
+    char out[ST_FORMATTED];
+    st_put(text, out, st_format_whole(out, x, false, spec));
 }
 """
 
@@ -480,10 +489,8 @@ _FORMATTERS = {"f32": "float", "f64": "float", "bool": "bool"}
 _ELEMENTS = {
     "f32": ("float", "st_format_real(out, (double)x, true, spec)"),
     "f64": ("double", "st_format_real(out, x, false, spec)"),
-    "i32": ("int32_t", "st_format_integer(out, x, spec)"),
-    "i64": ("int64_t", "st_format_integer(out, x, spec)"),
-    "u8": ("uint8_t", "st_format_integer(out, x, spec)"),
-    "u32": ("uint32_t", "st_format_integer(out, x, spec)"),
+    **{dtype.name: (dtype.c_name, "st_format_integer(out, x, spec)") for dtype in INTEGER_DTYPES if dtype is not u64},
+    "u64": ("uint64_t", "st_format_whole(out, x, false, spec)"),
     "bool": ("bool", "st_format_bool(out, x, spec)"),
     # A bool under a spec of its own is formatted as the integers 0 and 1, as in Python.
     "bool_as_integer": ("bool", "st_format_integer(out, x ? 1 : 0, spec)"),

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from staged.backends.c_family.support.library import Snippet
 from staged.backends.c_family.support.vectors import ANY_INCLUDES, WIDTHS, any_text, select_text, vector_snippet
+from staged.ir.types import NUMBER_DTYPES
 
-_ITEMS = {
-    "f32": ("float", 4), "f64": ("double", 8), "i8": ("int8_t", 1), "i32": ("int32_t", 4), "i64": ("int64_t", 8),
-    "u8": ("uint8_t", 1), "u32": ("uint32_t", 4), "u64": ("uint64_t", 8),
-}  # fmt: skip
+_ITEMS = {dtype.name: (dtype.c_name, dtype.size) for dtype in NUMBER_DTYPES}
 _LANES = (2, 4, 8, 16, 32, 64)
 
 # f32 beside 64-bit numbers has as many lanes as they do: half of its own vector. Functions on vectors exist for these
@@ -44,7 +42,8 @@ def _combined(op: str, dtype: str, a: str, b: str) -> str:
         if dtype[0] == "i":
             c_name = _ITEMS[dtype][0]
             return f"({c_name})((u{c_name}){a} + (u{c_name}){b})"
-        return f"(uint8_t)({a} + {b})" if dtype == "u8" else f"{a} + {b}"
+        c_name, size = _ITEMS[dtype]
+        return f"({c_name})({a} + {b})" if size < 4 else f"{a} + {b}"
     sign = ">" if op == "max" else "<"
     nan = f" || {a} != {a}" if dtype[0] == "f" else ""
     return f"{a} {sign} {b}{nan} ? {a} : {b}"
@@ -97,7 +96,7 @@ _INCLUDES = ("#include <stdint.h>", "#include <string.h>")
 
 def _reduce_snippets() -> list[Snippet]:
     found = []
-    for dtype in ("f32", "f64", "i32", "i64", "u8", "u32"):
+    for dtype in _ITEMS:
         for op in ("sum", "max", "min"):
             size = _ITEMS[dtype][1]
             families = {dtype, f"i{8 * size}", f"u{8 * size}"}

@@ -572,7 +572,7 @@ FUNCTIONS = (
     Function("minimum", "the smaller one; NaN if one is", _extreme("<"), arguments=("x", "z")),
     *(
         Function(name, f"{name}(x)", _libm(name), uses_libm=True)
-        for name in ("tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "log2", "log10")
+        for name in ("tan", "asin", "acos", "atan", "sinh", "cosh", "erfc", "cbrt", "log2", "log10")
     ),
     Function("logaddexp", "log(exp(x) + exp(z)) without overflow", _logaddexp, arguments=("x", "z")),
     Function("pow", "x to the power z", _libm("pow", "x[i], z[i]"), arguments=("x", "z"), uses_libm=True),

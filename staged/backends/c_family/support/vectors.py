@@ -6,7 +6,7 @@ Tested by `tests/backends/support/test_math.py`.
 from __future__ import annotations
 
 from staged.backends.c_family.support.library import Snippet
-from staged.ir.types import DTYPES, DType
+from staged.ir.types import NUMBER_DTYPES, DType
 
 # Vectors of this many bytes have a snippet that sets the width of a program.
 WIDTHS = (16, 32, 64)
@@ -62,21 +62,16 @@ static inline __attribute__((always_inline)) bool st_any_{name}(const {name} *ma
 
 ANY_INCLUDES = ("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>")
 
-_VECTOR_DTYPES = tuple(dtype for dtype in (*DTYPES.values(), DType("u64", "u", 8, "uint64_t")) if not dtype.is_bool)
-
 SNIPPETS = (
     *(Snippet(width_snippet(width), "", includes=(f"#define ST_VECTOR_BYTES {width}",)) for width in WIDTHS),
-    *(
-        Snippet(vector_snippet(dtype.name), _types(dtype), includes=("#include <stdint.h>",))
-        for dtype in _VECTOR_DTYPES
-    ),
+    *(Snippet(vector_snippet(dtype.name), _types(dtype), includes=("#include <stdint.h>",)) for dtype in NUMBER_DTYPES),
     *(
         Snippet(
             f"select_{dtype.name}v",
             select_text(f"{dtype.name}v", f"i{8 * dtype.size}v"),
             needs=(vector_snippet(dtype.name), vector_snippet(f"i{8 * dtype.size}")),
         )
-        for dtype in _VECTOR_DTYPES
+        for dtype in NUMBER_DTYPES
         if dtype.size >= 4
     ),
     *(

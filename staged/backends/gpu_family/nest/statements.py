@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from math import prod
 
-from staged.backends.c_family.code.tree import Assign, Declare, Do, If, Jump
+from staged.backends.c_family.code.tree import Assign, Do, If, Jump
 from staged.backends.c_family.code.types import INDEX, CType, Space, pointer, word
 from staged.backends.c_family.expr import Call, Cast, Expr, Index, Infix, Literal, Name, Prefix, Variable
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
@@ -18,7 +18,7 @@ from staged.backends.c_family.scalars import is_checked
 from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.failures import RECORD, failure_of
 from staged.ir.loops import Axis, CheckIndex, Compute, Constant, PositionOf, Statement, Store
-from staged.ir.types import Dim, DType, i64
+from staged.ir.types import DType, i64
 
 FAILED = Variable(RECORD, pointer(word("st_device_failure"), Space.GLOBAL))
 
@@ -37,12 +37,7 @@ class DeviceStatements:
     def check_index(self, s: CheckIndex) -> None:
         low = self.low
         low.need("fail")
-        given = low.operand(s.index).expr
-        index = low.variable("index", INDEX)
-        extent = low.size(s.extent) if isinstance(s.extent, Dim) else Literal(str(s.extent))
-        low.code.add(Declare(index, given, is_const=False))
-        if s.meaning == "index":
-            low.code.add(If(Infix("<", index, ZERO), (Assign(index, extent, "+"),)))
+        given, index, extent = self.scalars.given_index(s)
         site = Literal(str(low.site(s.where)))
         fail = Do(Call("st_fail", (FAILED, Name(failure_of(s.meaning)), site, given, extent)))
         # Others of a team wait for this thread, and what is made here may say to a library how much there is.

@@ -196,16 +196,21 @@ def test_heads_name_parameters_with_what_is_known_of_them() -> None:
     assert print_function(kernel, DEVICE).splitlines()[0] == head
 
 
-def test_long_statements_break_where_a_function_says_so() -> None:
-    call = Do(Call("f", tuple(Name("a" * 30) for _ in range(5))))
-    assert len(printed(call)) == 1
+def test_long_statements_break_behind_their_sign_or_after_commas() -> None:
+    call = Call("f", tuple(Name("a" * 30) for _ in range(5)))
+    assert [len(line) for line in printed(Do(call))] == [97, 72]
+    y = Variable("y", scalar(f32))
+    product = Infix("*", Name("a" * 60), Name("b" * 40))
+    assert printed(Declare(y, product)) == ["const float y =", f"        {'a' * 60} * {'b' * 40};"]
+    assert printed(Assign(Index(y, Name("i" * 30)), Call("f", (product,))))[0] == f"y[{'i' * 30}] ="
+    assert printed(Declare(y, Items(tuple(Name("a" * 30) for _ in range(5)))))[0].startswith("const float y = {a")
+    call = Do(call)
     lines = print_function(Function("f", (), (call,), breaks_lines=True)).splitlines()
     assert len(lines) == 4 and all(len(line) <= 120 for line in lines)
 
 
-def test_a_long_statement_breaks_where_it_says_so_itself() -> None:
+def test_a_long_condition_breaks_below_its_first_argument() -> None:
     call = Call("f", tuple(Name("a" * 30) for _ in range(5)))
-    assert len(printed(Do(call, breaks_lines=True))) == 2
     head, *lines = printed(If(Infix("!=", call, Name("ST_OK")), (Jump("break"),), aligns=True))
     assert head.startswith("if (f(a") and all(line.startswith("      a") for line in lines[:-2])
     assert lines[-3].endswith(") != ST_OK) {") and lines[-2:] == ["    break;", "}"]

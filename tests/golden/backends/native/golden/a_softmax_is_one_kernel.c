@@ -26,7 +26,8 @@ typedef struct {
 static void softmax(const float *logits, float *divide, unsigned char *scratch, int64_t begin, int64_t end) {
     float *const row = (void *)scratch;
     for (int64_t i = begin; i < end; ++i) {
-        f32v max_v[4] = {-INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0}};
+        f32v max_v[4] = {-INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0},
+                -INFINITY - (f32v){0}};
         for (int64_t j = 0; j < 64; j += 64) {
             #pragma GCC unroll 4
             for (int u = 0; u < 4; ++u) {

@@ -91,37 +91,39 @@ static void h(const float *a, const float *b, const float *bias, float *h, bool 
                 *(f32v_u *)(tile + r * 8 + s) = *(const f32v_u *)(total + r * 8 + s);
             }
         }
-        for (int64_t r_after = 0; r_after < 8; ++r_after) {
-            for (int64_t s_after = 0; s_after < 8; s_after += 8) {
-                const f32v total_2 = *(const f32v_u *)(tile + r_after * 8 + s_after);
-                const f32v bias_s_after = *(const f32v_u *)(bias + s_after);
-                const f32v add = total_2 + bias_s_after;
-                const f32v h_s_after = (f32v)(~(add <= 0.0f) & (i32v)add);
-                *(f32v_u *)(h + tile_2 * 64 + r_after * 8 + s_after) = h_s_after;
-                *(u8x8_u *)(less_equal + tile_2 * 64 + r_after * 8 + s_after) = __builtin_convertvector((h_s_after <= 0.0f) & 1, u8x8);
+        for (int64_t r = 0; r < 8; ++r) {
+            float *const h_r = h + tile_2 * 64 + r * 8;
+            bool *const less_equal_r = less_equal + tile_2 * 64 + r * 8;
+            for (int64_t s = 0; s < 8; s += 8) {
+                const f32v total_2 = *(const f32v_u *)(tile + r * 8 + s);
+                const f32v bias_s = *(const f32v_u *)(bias + s);
+                const f32v add = total_2 + bias_s;
+                const f32v h_s = (f32v)(~(add <= 0.0f) & (i32v)add);
+                *(f32v_u *)(h_r + s) = h_s;
+                *(u8x8_u *)(less_equal_r + s) = __builtin_convertvector((h_s <= 0.0f) & 1, u8x8);
             }
         }
     }
 }
 
 static inline __attribute__((always_inline)) void y_epilogue(int64_t batch, int64_t row, int64_t col, int64_t rows,
-        int64_t cols, const float *tile, int64_t ld, const float *bias_1, float *add_out) {
+        int64_t cols, const float *tile, int64_t ld, const float *bias_in, float *add_out) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_4 = cols & -4;
         for (int64_t s = 0; s < whole_4; s += 4) {
-            const f32x4 add = *(const f32x4_u *)(tile + r * ld + s) + *(const f32x4_u *)(bias_1 + col + s);
+            const f32x4 add = *(const f32x4_u *)(tile + r * ld + s) + *(const f32x4_u *)(bias_in + col + s);
             *(f32x4_u *)(add_out + (row + r) * 4 + (col + s)) = add;
         }
         for (int64_t s = whole_4; s < cols; ++s) {
-            add_out[(row + r) * 4 + (col + s)] = tile[r * ld + s] + bias_1[col + s];
+            add_out[(row + r) * 4 + (col + s)] = tile[r * ld + s] + bias_in[col + s];
         }
     }
 }
 
 // 4 x 2 dot products of 8 items side by side, each in 8 partial sums
 static __attribute__((noinline)) void y_product_dot_4x2(const float *restrict left, const float *restrict right,
-        int64_t batch, int64_t col, const float *bias_1, float *add_out) {
+        int64_t batch, int64_t col, const float *bias_in, float *add_out) {
     f32v acc[8];
     #pragma GCC unroll 8
     for (int64_t i = 0; i < 8; ++i) {
@@ -146,26 +148,26 @@ static __attribute__((noinline)) void y_product_dot_4x2(const float *restrict le
     for (int64_t i = 0; i < 8; i += 8) {
         st_sum_lanes_f32(acc + i, tile + i);
     }
-    y_epilogue(batch, col, 0, 2, 4, tile, 4, bias_1, add_out);
+    y_epilogue(batch, col, 0, 2, 4, tile, 4, bias_in, add_out);
 }
 
 // (16, 8) @ (8, 4), f32
 static void y_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *bias_1, float *add_out) {
+        const float *bias_in, float *add_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = b;
         const float *const right = a;
         for (int64_t col = 0; col < 16; col += 2) {
-            y_product_dot_4x2(left, right + col * 8, batch, col, bias_1, add_out);
+            y_product_dot_4x2(left, right + col * 8, batch, col, bias_in, add_out);
         }
     }
 }
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // fused: matmul, add
-static void y(const float *a, const float *b, const float *bias_1, float *add_out, int64_t begin, int64_t end) {
-    y_product(a, b, begin, end, bias_1, add_out);
+static void y(const float *a, const float *b, const float *bias_in, float *add_out, int64_t begin, int64_t end) {
+    y_product(a, b, begin, end, bias_in, add_out);
 }
 
 // ---- backward --------------------------------------------------------------------------------
@@ -203,7 +205,9 @@ static void d_y(const float *add, const int32_t *y, float *sum, float *d_y, st_h
         }
         int64_t index_ = y_i;
         if (index_ < 0 || index_ >= 4) {
-            st_fail(host, ST_INDEX_ERROR, 0, "label %lld is out of range for %lld classes (a loss leaves out the rows of its `ignore_index`)", (long long)y_i, 4LL);
+            st_fail(host, ST_INDEX_ERROR, 0,
+                    "label %lld is out of range for %lld classes (a loss leaves out the rows of its `ignore_index`)",
+                    (long long)y_i, 4LL);
             return;
         }
         const float add_i = add[i * 4 + index_];
@@ -244,11 +248,13 @@ static void d_y_2(const float *a, const float *b, const bool *less_equal, float 
                 *(f32v_u *)(tile + r * 8 + s) = *(const f32v_u *)(total + r * 8 + s);
             }
         }
-        for (int64_t r_after = 0; r_after < 8; ++r_after) {
-            for (int64_t s_after = 0; s_after < 8; s_after += 8) {
-                const i32v less_equal_s_after = __builtin_convertvector(*(const u8x8_u *)(less_equal + tile_2 * 64 + r_after * 8 + s_after), i32v) != 0;
-                const f32v d_y_s_after = (f32v)(~less_equal_s_after & (i32v)*(const f32v_u *)(tile + r_after * 8 + s_after));
-                *(f32v_u *)(d_y + tile_2 * 64 + r_after * 8 + s_after) = d_y_s_after;
+        for (int64_t r = 0; r < 8; ++r) {
+            const bool *const less_equal_r = less_equal + tile_2 * 64 + r * 8;
+            float *const d_y_r = d_y + tile_2 * 64 + r * 8;
+            for (int64_t s = 0; s < 8; s += 8) {
+                const i32v less_equal_s = __builtin_convertvector(*(const u8x8_u *)(less_equal_r + s), i32v) != 0;
+                const f32v d_y_s = (f32v)(~less_equal_s & (i32v)*(const f32v_u *)(tile + r * 8 + s));
+                *(f32v_u *)(d_y_r + s) = d_y_s;
             }
         }
     }
@@ -257,16 +263,18 @@ static void d_y_2(const float *a, const float *b, const bool *less_equal, float 
 // ---- update ----------------------------------------------------------------------------------
 
 static inline __attribute__((always_inline)) void d_weight_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_1, float *subtract_out) {
+        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_in, float *subtract_out) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_8 = cols & -8;
         for (int64_t s = 0; s < whole_8; s += 8) {
-            const f32v subtract = *(const f32v_u *)(weight_1 + (row + r) * 12 + (col + s)) - 0.1f * *(const f32v_u *)(tile + r * ld + s);
+            const f32v subtract =
+                    *(const f32v_u *)(weight_in + (row + r) * 12 + (col + s))
+                    - 0.1f * *(const f32v_u *)(tile + r * ld + s);
             *(f32v_u *)(subtract_out + (row + r) * 12 + (col + s)) = subtract;
         }
         for (int64_t s = whole_8; s < cols; ++s) {
-            const float subtract = weight_1[(row + r) * 12 + (col + s)] - 0.1f * tile[r * ld + s];
+            const float subtract = weight_in[(row + r) * 12 + (col + s)] - 0.1f * tile[r * ld + s];
             subtract_out[(row + r) * 12 + (col + s)] = subtract;
         }
     }
@@ -274,7 +282,7 @@ static inline __attribute__((always_inline)) void d_weight_epilogue(int64_t batc
 
 // 12 rows x 1 vectors of 8, kept in registers over all 16 steps
 static __attribute__((noinline)) void d_weight_product_tile_12x1(const float *restrict a, const float *restrict b,
-        int64_t batch, int64_t row, int64_t col, const float *weight_1, float *subtract_out) {
+        int64_t batch, int64_t row, int64_t col, const float *weight_in, float *subtract_out) {
     f32v acc[12][1];
     #pragma GCC unroll 12
     for (int64_t r = 0; r < 12; ++r) {
@@ -302,20 +310,20 @@ static __attribute__((noinline)) void d_weight_product_tile_12x1(const float *re
     for (int64_t s = 0; s < 8; s += 8) {
         st_transpose_f32(tile + 64 + s, 8, 4, turned + s * 16 + 8, 16);
     }
-    d_weight_epilogue(batch, row, col, 8, 12, turned, 16, weight_1, subtract_out);
+    d_weight_epilogue(batch, row, col, 8, 12, turned, 16, weight_in, subtract_out);
 }
 
 // (8, 16) @ (16, 12), f32
 // computed as its transpose, vectors along the rows of the result
 static void d_weight_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *weight_1, float *subtract_out) {
+        const float *weight_in, float *subtract_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = b;
         const float *const right = a;
         for (int64_t col = 0; col < 8; col += 8) {
             for (int64_t row = 0; row < 12; row += 12) {
-                d_weight_product_tile_12x1(left + row, right + col, batch, col, row, weight_1, subtract_out);
+                d_weight_product_tile_12x1(left + row, right + col, batch, col, row, weight_in, subtract_out);
             }
         }
     }
@@ -323,9 +331,9 @@ static void d_weight_product(const float *restrict a, const float *restrict b, i
 
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
-static void d_weight(const float *a, const float *b, const float *weight_1, float *subtract_out, int64_t begin,
+static void d_weight(const float *a, const float *b, const float *weight_in, float *subtract_out, int64_t begin,
         int64_t end) {
-    d_weight_product(a, b, begin, end, weight_1, subtract_out);
+    d_weight_product(a, b, begin, end, weight_in, subtract_out);
 }
 
 // test_golden.py:40  h = st.relu(hidden(x))
@@ -364,16 +372,18 @@ static void d_bias(const float *d_y, const float *bias, float *subtract, unsigne
 }
 
 static inline __attribute__((always_inline)) void d_weight_2_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_1, float *subtract_out) {
+        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_in, float *subtract_out) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_8 = cols & -8;
         for (int64_t s = 0; s < whole_8; s += 8) {
-            const f32v subtract = *(const f32v_u *)(weight_1 + (row + r) * 8 + (col + s)) - 0.1f * *(const f32v_u *)(tile + r * ld + s);
+            const f32v subtract =
+                    *(const f32v_u *)(weight_in + (row + r) * 8 + (col + s))
+                    - 0.1f * *(const f32v_u *)(tile + r * ld + s);
             *(f32v_u *)(subtract_out + (row + r) * 8 + (col + s)) = subtract;
         }
         for (int64_t s = whole_8; s < cols; ++s) {
-            const float subtract = weight_1[(row + r) * 8 + (col + s)] - 0.1f * tile[r * ld + s];
+            const float subtract = weight_in[(row + r) * 8 + (col + s)] - 0.1f * tile[r * ld + s];
             subtract_out[(row + r) * 8 + (col + s)] = subtract;
         }
     }
@@ -381,7 +391,7 @@ static inline __attribute__((always_inline)) void d_weight_2_epilogue(int64_t ba
 
 // 4 rows x 1 vectors of 8, kept in registers over all 16 steps
 static __attribute__((noinline)) void d_weight_2_product_tile_4x1(const float *restrict a, const float *restrict b,
-        int64_t batch, int64_t row, int64_t col, const float *weight_1, float *subtract_out) {
+        int64_t batch, int64_t row, int64_t col, const float *weight_in, float *subtract_out) {
     f32v acc[4][1];
     #pragma GCC unroll 4
     for (int64_t r = 0; r < 4; ++r) {
@@ -402,19 +412,19 @@ static __attribute__((noinline)) void d_weight_2_product_tile_4x1(const float *r
     for (int64_t r = 0; r < 4; ++r) {
         *(f32v_u *)(tile + r * 8) = acc[r][0];
     }
-    d_weight_2_epilogue(batch, row, col, 4, 8, tile, 8, weight_1, subtract_out);
+    d_weight_2_epilogue(batch, row, col, 4, 8, tile, 8, weight_in, subtract_out);
 }
 
 // (4, 16) @ (16, 8), f32
 static void d_weight_2_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *weight_1, float *subtract_out) {
+        const float *weight_in, float *subtract_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = a;
         const float *const right = b;
         for (int64_t col = 0; col < 8; col += 8) {
             for (int64_t row = 0; row < 4; row += 4) {
-                d_weight_2_product_tile_4x1(left + row, right + col, batch, row, col, weight_1, subtract_out);
+                d_weight_2_product_tile_4x1(left + row, right + col, batch, row, col, weight_in, subtract_out);
             }
         }
     }
@@ -422,9 +432,9 @@ static void d_weight_2_product(const float *restrict a, const float *restrict b,
 
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
-static void d_weight_2(const float *a, const float *b, const float *weight_1, float *subtract_out, int64_t begin,
+static void d_weight_2(const float *a, const float *b, const float *weight_in, float *subtract_out, int64_t begin,
         int64_t end) {
-    d_weight_2_product(a, b, begin, end, weight_1, subtract_out);
+    d_weight_2_product(a, b, begin, end, weight_in, subtract_out);
 }
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)

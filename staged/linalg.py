@@ -1,0 +1,52 @@
+"""`st.linalg`: linear algebra with derivatives of any order, by the names of NumPy's and torch's `linalg`.
+
+Matrices are in the last two axes, leading axes are a batch. The functions are loops and matrix products of the program:
+they need no library, on any back end.
+"""
+
+from __future__ import annotations
+
+from staged.ops.contraction import cross, matmul, tensordot, vecdot
+from staged.ops.exponential import expm, matrix_exp
+from staged.ops.least_squares import cond, lstsq, matrix_norm, matrix_rank, norm, pinv
+from staged.ops.linalg import diagonal, multi_dot, outer, trace, vector_norm
+from staged.ops.lu import det, inv, lu, lu_factor, matrix_power, slogdet, solve
+from staged.ops.qr import qr
+from staged.ops.shape import matrix_transpose
+from staged.ops.spectral import eigh, eigvalsh, svd, svdvals
+from staged.ops.triangular import cholesky, solve_triangular
+
+__all__ = [
+    "cholesky",
+    "cond",
+    "cross",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "expm",
+    "inv",
+    "lstsq",
+    "lu",
+    "lu_factor",
+    "matmul",
+    "matrix_exp",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "multi_dot",
+    "norm",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]

@@ -1,0 +1,184 @@
+"""Activations as layers that are lines in pieces, shrink, or gate; those with exponentials are in `activation.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import staged as st
+from staged.nn.module import Module
+from staged.nn.parameters import check_inplace
+
+
+class _Plain(Module):
+    """Base of layers without arguments but torch's `inplace`, which is refused."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        check_inplace(type(self).__name__, inplace)
+
+
+class ReLU6(_Plain):
+    """min(max(x, 0), 6), element by element."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.relu6(x)
+
+
+class Hardsigmoid(_Plain):
+    """min(max(x / 6 + 1/2, 0), 1), element by element."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.hardsigmoid(x)
+
+
+class Hardswish(_Plain):
+    """x * hardsigmoid(x), element by element. Source: Howard et al., Searching for MobileNetV3, 2019."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.hardswish(x)
+
+
+class Mish(_Plain):
+    """x * tanh(softplus(x)), element by element. Source: Misra, 2020."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.mish(x)
+
+
+class SELU(_Plain):
+    """ELU with the scales that keep mean 0 and variance 1. Source: Klambauer et al., 2017."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.selu(x)
+
+
+class Softsign(Module):
+    """x / (1 + |x|), element by element."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.softsign(x)
+
+
+class Tanhshrink(Module):
+    """x - tanh(x), element by element."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.tanhshrink(x)
+
+
+class LogSigmoid(Module):
+    """log(sigmoid(x)), element by element."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.log_sigmoid(x)
+
+
+class Hardtanh(Module):
+    """min(max(x, min_val), max_val), element by element."""
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+        check_inplace("Hardtanh", inplace)
+        if not min_val < max_val:
+            raise st.ArgumentError(f"Hardtanh: min_val is below max_val, got {min_val}, {max_val}", where=st.here())
+        self.min_val, self.max_val = min_val, max_val
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, as `repr` shows them."""
+        return f"min_val={self.min_val}, max_val={self.max_val}"
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.hardtanh(x, self.min_val, self.max_val)
+
+
+class _Shrink(Module):
+    """Base of layers that set what is at most `lambd` from 0 to 0."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        self.lambd = lambd
+
+    def extra_repr(self) -> str:
+        """The constructor's argument, as `repr` shows it."""
+        return f"{self.lambd}"
+
+
+class Hardshrink(_Shrink):
+    """x where |x| > lambd, 0 elsewhere."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.hardshrink(x, self.lambd)
+
+
+class Softshrink(_Shrink):
+    """x moved towards 0 by `lambd`, and 0 where |x| <= lambd."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.softshrink(x, self.lambd)
+
+
+class CELU(Module):
+    """max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0), element by element. Source: Barron, 2017."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        check_inplace("CELU", inplace)
+        self.alpha = alpha
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, as `repr` shows them."""
+        return f"alpha={self.alpha}"
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.celu(x, self.alpha)
+
+
+class Threshold(Module):
+    """x where x > threshold, `value` elsewhere."""
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        check_inplace("Threshold", inplace)
+        self.threshold, self.value = threshold, value
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, as `repr` shows them."""
+        return f"threshold={self.threshold}, value={self.value}"
+
+    def forward(self, x: Any) -> Any:
+        """Apply to each element; the result has the shape and dtype of `x`."""
+        return st.threshold(x, self.threshold, self.value)
+
+
+class _AlongAxis(Module):
+    """Base of layers along an axis."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def extra_repr(self) -> str:
+        """The constructor's argument, as `repr` shows it."""
+        return f"dim={self.dim}"
+
+
+class Softmin(_AlongAxis):
+    """exp(-x) / sum(exp(-x)) along `dim`."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply along `dim`; the result has the shape and dtype of `x`."""
+        return st.softmin(x, axis=self.dim)
+
+
+class GLU(_AlongAxis):
+    """The first half along `dim` times the sigmoid of the second. Source: Dauphin et al., 2017."""
+
+    def forward(self, x: Any) -> Any:
+        """Apply along `dim`, which is halved."""
+        return st.glu(x, axis=self.dim)

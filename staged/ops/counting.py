@@ -1,0 +1,171 @@
+"""Places among sorted numbers, counts of equal ones, and elements that a mask selects, up to a bound."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from staged.ir.types import f64, i32, i64
+from staged.ops.array import Array
+from staged.ops.choice import where
+from staged.ops.cumulative import cumsum
+from staged.ops.elementwise import clip, isnan, logical_and, logical_or, minimum, not_equal
+from staged.ops.index import scatter_add, take, take_along_axis
+from staged.ops.promote import (
+    as_array,
+    as_float,
+    broadcast,
+    cast,
+    check_argument,
+    check_known,
+    dtype_error,
+    fixed_size,
+    promoted,
+    shape_error,
+)
+from staged.ops.public import public
+from staged.ops.reduction import any_, max_, min_
+from staged.ops.shape import expand_dims, reshape
+from staged.ops.source import arange, iota, zeros
+
+# ---- places among sorted numbers --------------------------------------------------------------------
+
+
+@public("searchsorted")
+def searchsorted(a: Any, v: Any, side: str = "left", *, right: bool = False, out_int32: bool = False) -> Array:
+    """The places at which the numbers `v` keep a sorted `a` sorted, as i64, or i32 with `out_int32`. NumPy and torch
+    `searchsorted`.
+
+    Shapes: a (n,), v of any; or a (..., n), v (..., m), row by row. Among equal numbers the first place, or with
+    `side="right"` the one after the last. NaN is the largest number. By bisection: log2(n) reads of `a` for each.
+    """
+    check_argument(side in ("left", "right"), f'searchsorted: side is "left" or "right", got {side!r}')
+    rows, values = promoted(a, v)
+    if not rows.ndim or rows.ndim > 1 and rows.shape[:-1] != values.shape[:-1]:
+        raise shape_error(f"searchsorted: {rows.type} is no sorted row for each row of {values.type}", rows, values)
+    n = fixed_size("searchsorted", rows, -1)
+    after_equals = right or side == "right"
+    shape, is_row = values.shape, rows.ndim == 1
+    values = reshape(values, (-1,)) if is_row else values
+    place = broadcast(cast(as_array(0), i64), values.shape)
+    for step in reversed([1 << bit for bit in range(n.bit_length())]):
+        further = place + step
+        at = minimum(further, n) - 1
+        found = take(rows, at, 0) if is_row else take_along_axis(rows, at, -1)
+        before = found <= values if after_equals else found < values
+        if rows.dtype.is_float:
+            before = logical_or(before, isnan(values) if after_equals else logical_and(isnan(values), ~isnan(found)))
+        place = where(logical_and(further <= n, before), further, place)
+    place = cast(place, i32) if out_int32 else place
+    return reshape(place, shape) if is_row else place
+
+
+@public("bucketize")
+def bucketize(x: Any, boundaries: Any, *, right: bool = False, out_int32: bool = False) -> Array:
+    """The bucket of each element between sorted `boundaries`, their ends (`right`: begins). torch `bucketize`."""
+    return searchsorted(boundaries, x, right=right, out_int32=out_int32)
+
+
+@public("digitize")
+def digitize(x: Any, bins: Any, right: bool = False) -> Array:
+    """The bin of each element: `bins` are sorted upwards, each begins one (with `right` ends one). NumPy `digitize`."""
+    return searchsorted(bins, x, right=not right)
+
+
+@public("isin")
+def isin(x: Any, test: Any, *, invert: bool = False) -> Array:
+    """Whether each element of `x` is among those of `test` (not among them with `invert`). NumPy and torch `isin`."""
+    left, right = promoted(x, test)
+    found = any_(expand_dims(left, left.ndim) == reshape(right, (-1,)), -1)
+    return ~found if invert else found
+
+
+# ---- counts -----------------------------------------------------------------------------------------
+
+
+@public("bincount")
+def bincount(x: Any, weights: Any = None, *, length: int) -> Array:
+    """The counts of 0 ... `length` - 1 in a vector of integers, or the sums of their `weights`. JAX `bincount`.
+
+    Other integers are not counted. Counts are i64.
+    """
+    values = as_array(x)
+    check_known("bincount", "length", length)
+    if not values.dtype.is_integer:
+        raise dtype_error(
+            f"bincount takes integers, got {values.type}", values, hint="cast them: `st.astype(x, st.i64)`"
+        )
+    if values.ndim != 1:
+        raise shape_error(f"bincount takes a vector, got {values.type}", values, hint="`x.reshape(-1)` is one")
+    counted = logical_and(values >= 0, values < length)
+    parts = cast(counted, i64) if weights is None else where(counted, weights, 0)
+    total = zeros((length + 1,), dtype=parts.dtype)
+    return scatter_add(total, where(counted, values, length), parts)[:length]
+
+
+@public("histogram")
+def histogram(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> tuple[Array, Array]:
+    """The numbers of elements in bins (or sums of their `weights`), and the edges of the bins. NumPy `histogram`.
+
+    `bins` is a number of equal bins over `range`, the extremes of `x` where that is None; or sorted edges. A bin holds
+    its left edge, the last one its right edge too; what is beyond all edges, or NaN, is not counted.
+    """
+    values = reshape(as_float(x), (-1,))
+    edges = _edges(values, bins, range)
+    count = fixed_size("histogram", edges, 0) - 1
+    if count < 1:
+        raise shape_error(f"histogram needs two edges or more, got {edges.type}", edges)
+    place = minimum(searchsorted(edges, values, "right") - 1, count - 1)
+    outside = ~logical_and(values >= edges[0], values <= edges[-1])
+    heavy = None if weights is None else reshape(as_array(weights), (-1,))
+    return bincount(where(outside, -1, place), heavy, length=count), edges
+
+
+def _edges(x: Array, bins: Any, between: Any) -> Array:
+    if not isinstance(bins, int):
+        return cast(as_array(bins), x.dtype)
+    check_argument(bins > 0, f"histogram: there is at least one bin, got {bins}")
+    low, high = (min_(x), max_(x)) if between is None else (cast(as_array(end), x.dtype) for end in between)
+    apart = where(low == high, 0.5, 0.0)
+    low, high = low - apart, high + apart
+    steps = cast(cast(iota((bins + 1,)), f64) / float(bins), x.dtype)
+    return where(steps == 1, high, low + steps * (high - low))
+
+
+# ---- elements of a mask, up to a bound ----------------------------------------------------------------
+
+
+def _places(mask: Array, size: int, name: str) -> tuple[Array, Array]:
+    """(the places of the first `size` true elements of a vector, which of these there are)."""
+    check_known(name, "size", size)
+    n = fixed_size(name, mask, 0)
+    place = searchsorted(cumsum(mask), arange(1, size + 1))
+    return clip(place, 0, max(n - 1, 0)), place < n
+
+
+@public("nonzero")
+def nonzero(x: Any, *, size: int, fill_value: int = 0) -> tuple[Array, ...]:
+    """The indices of the first `size` elements that are not 0, an i64 vector per axis. JAX `nonzero`.
+
+    In row-major order; where there are fewer, the rest is `fill_value`.
+    """
+    array = as_array(x)
+    shape = [fixed_size("nonzero", array, axis) for axis in range(array.ndim)]
+    place, is_there = _places(reshape(not_equal(array, 0), (-1,)), size, "nonzero")
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return tuple(
+        where(is_there, place // max(stride, 1) % max(extent, 1), fill_value)
+        for stride, extent in zip(strides, shape, strict=True)
+    )
+
+
+@public("masked_select")
+def masked_select(x: Any, mask: Any, *, size: int, fill_value: Any = 0) -> Array:
+    """The first `size` elements of `x` where `mask` holds, row-major, then `fill_value`. torch `masked_select`.
+
+    torch's has as many elements as the mask selects; here the number is a bound that is fixed while staging.
+    """
+    array, chosen = as_array(x), as_array(mask)
+    shape = broadcast(array, chosen.shape).shape if chosen.ndim > array.ndim else array.shape
+    place, is_there = _places(reshape(broadcast(chosen, shape), (-1,)), size, "masked_select")
+    return where(is_there, take(reshape(broadcast(array, shape), (-1,)), place, 0), fill_value)

@@ -1,0 +1,216 @@
+"""Draws from distributions, made of uniform ones by the inverse of the distribution's function.
+
+A draw is a function of its parameters, so that derivatives by these pass through it. Everything is computed in f64 and
+rounded once: a back end's logarithms change no choice. Uniform numbers lie strictly between 0 and 1. Source: Devroye,
+Non-Uniform Random Variate Generation, 1986, chapter II; Gumbel's maximum for choices: Maddison, Tarlow and Minka, 2014;
+without replacement: Vieira, 2014.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from staged.errors import ShapeError
+from staged.ir.types import DType, Shape, f32, f64, i64
+from staged.ops.array import Array
+from staged.ops.choice import where
+from staged.ops.elementwise import abs_, clip, cos, log, log1p, maximum, sign, sin
+from staged.ops.error_functions import ndtr, ndtri
+from staged.ops.index import take
+from staged.ops.loop import scan
+from staged.ops.promote import (
+    as_array,
+    as_float,
+    broadcast_shapes,
+    cast,
+    check_argument,
+    check_dtype,
+    fixed_size,
+    is_number,
+    shape_error,
+)
+from staged.ops.public import public
+from staged.ops.random import integers, permutation, uniform
+from staged.ops.reduction import argmax
+from staged.ops.shape import reshape
+from staged.ops.source import iota, static_shape, zeros
+
+
+def _between(shape: Any, dtype: DType, generator: Any) -> Array:
+    """Uniform numbers of f64, above 0 and below 1, of as many bits as `dtype` has."""
+    draw = uniform(shape, dtype=dtype, generator=generator)
+    return cast(draw, f64) + 2.0**-25 if dtype is f32 else maximum(draw, 2.0**-54)
+
+
+def _placed(draw: Array, loc: Any, scale: Any, dtype: DType) -> Array:
+    """loc + scale * draw, in `dtype`."""
+    draw = cast(draw, dtype)
+    if not (is_number(scale) and scale == 1):
+        draw = draw * as_array(scale, dtype)
+    return draw if is_number(loc) and loc == 0 else draw + as_array(loc, dtype)
+
+
+def _shape(name: str, shape: Any, *parameters: Any) -> Shape:
+    """The shape of the draws: as NumPy has it, one for each parameter unless it is given."""
+    wanted = static_shape(shape, f"random.{name}")
+    needed = broadcast_shapes(*(as_array(one).shape for one in parameters))
+    if wanted in ((), needed):
+        return needed
+    try:
+        fits = broadcast_shapes(wanted, needed) == wanted
+    except ShapeError:
+        fits = False
+    if not fits:
+        raise shape_error(
+            f"random.{name}: parameters of shape {needed} do not fit draws of shape {wanted}",
+            hint="without `shape` there is one draw for each parameter",
+        )
+    return wanted
+
+
+def _check_scale(name: str, scale: Any) -> None:
+    check_argument(not is_number(scale) or scale >= 0, f"random.{name}: scale is at least 0, got {scale}")
+
+
+def _start(name: str, shape: Any, dtype: Any, generator: Any, scale: Any = 1.0, loc: Any = 0.0) -> tuple[Array, DType]:
+    wanted = check_dtype(dtype)
+    _check_scale(name, scale)
+    return _between(_shape(name, shape, loc, scale), wanted, generator), wanted
+
+
+@public("random.exponential")
+def exponential(shape: Any = (), *, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+    """Floats from the exponential distribution with mean `scale`, of `shape`. NumPy `Generator.exponential`."""
+    u, wanted = _start("exponential", shape, dtype, generator, scale)
+    return _placed(-log1p(-u), 0, scale, wanted)
+
+
+@public("random.laplace")
+def laplace(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+    """Floats with the density exp(-|x - loc| / scale) / (2 scale), of `shape`. NumPy `Generator.laplace`."""
+    u, wanted = _start("laplace", shape, dtype, generator, scale, loc)
+    side = u - 0.5
+    return _placed(-sign(side) * log1p(-2.0 * abs_(side)), loc, scale, wanted)
+
+
+@public("random.logistic")
+def logistic(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+    """Floats below x with probability sigmoid((x - loc) / scale), of `shape`. NumPy `Generator.logistic`."""
+    u, wanted = _start("logistic", shape, dtype, generator, scale, loc)
+    return _placed(log(u) - log1p(-u), loc, scale, wanted)
+
+
+@public("random.gumbel")
+def gumbel(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+    """Floats below x with probability exp(-exp(-(x - loc) / scale)), of `shape`. NumPy `Generator.gumbel`."""
+    u, wanted = _start("gumbel", shape, dtype, generator, scale, loc)
+    return _placed(-log(-log(u)), loc, scale, wanted)
+
+
+@public("random.cauchy")
+def cauchy(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+    """Floats from Cauchy's distribution, of `shape`: their mean does not exist. torch `Tensor.cauchy_`."""
+    u, wanted = _start("cauchy", shape, dtype, generator, scale, loc)
+    angle = (u - 0.5) * math.pi
+    return _placed(sin(angle) / cos(angle), loc, scale, wanted)
+
+
+@public("random.truncated_normal")
+def truncated_normal(
+    shape: Any = (),
+    *,
+    low: Any = -2.0,
+    high: Any = 2.0,
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    dtype: Any = f32,
+    generator: Any = None,
+) -> Array:
+    """Floats from the normal distribution with this mean and standard deviation, given that they are in [low, high].
+
+    Also for bounds far from the mean. torch `nn.init.trunc_normal_`.
+    """
+    wanted = check_dtype(dtype)
+    check_argument(not is_number(std) or std > 0, f"random.truncated_normal: std is above 0, got {std}")
+    if is_number(low) and is_number(high):
+        check_argument(low < high, f"random.truncated_normal: low is below high, got {low} and {high}")
+    u = _between(_shape("truncated_normal", shape, low, high, mean, std), wanted, generator)
+    first, last, middle, width = (cast(as_array(x, wanted), f64) for x in (low, high, mean, std))
+    below, above = (first - middle) / width, (last - middle) / width
+    # In the tail above 0 probabilities are near 1: there the mirrored one, whose probabilities are near 0.
+    is_mirrored = below > 0
+    a, b = where(is_mirrored, -above, below), where(is_mirrored, -below, above)
+    start, end = ndtr(a), ndtr(b)
+    z = clip(ndtri(start + u * (end - start)), a, b)
+    return cast(middle + width * where(is_mirrored, -z, z), wanted)
+
+
+# ---- choices ----------------------------------------------------------------------------------------
+
+
+@public("random.categorical")
+def categorical(logits: Any, shape: Any = (), *, generator: Any = None) -> Array:
+    """Classes, as i64, drawn with the probabilities softmax(logits) along the last axis. JAX `random.categorical`.
+
+    Shapes: logits (..., classes); the result is `shape` + (...).
+    """
+    array = as_float(logits)
+    if not array.ndim or fixed_size("random.categorical", array, -1) == 0:
+        raise shape_error(f"random.categorical needs classes in the last axis, got {array.type}", array)
+    draws = gumbel((*static_shape(shape, "random.categorical"), *array.shape), dtype=f64, generator=generator)
+    return argmax(cast(array, f64) + draws, -1)
+
+
+@public("random.choice")
+def choice(a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, generator: Any = None) -> Array:
+    """Elements of 0 ... a - 1, or rows of an array `a`, with probabilities `p` or equal ones. NumPy `Generator.choice`.
+
+    Without `replace` none is drawn twice; with `p` too, each next one has the probability it has among those left. `p`
+    need not add up to 1.
+    """
+    if isinstance(a, int | np.integer) and not isinstance(a, bool):
+        rows, count = None, int(a)
+    else:
+        rows = as_array(a)
+        if not rows.ndim:
+            raise shape_error(
+                f"random.choice takes a number that is known while staging or an array, got {rows.type}", rows
+            )
+        count = fixed_size("random.choice", rows, 0)
+    wanted = static_shape(shape, "random.choice")
+    check_argument(count > 0, f"random.choice: there is something to choose from, got {count}")
+    size = math.prod(wanted)  # type: ignore[arg-type]
+    if not replace:
+        check_argument(size <= count, f"random.choice: without replacement there are at most {count} draws, got {size}")
+    if p is None:
+        index = (
+            integers(count, shape=wanted, generator=generator)
+            if replace
+            else permutation(count, generator=generator)[:size]
+        )
+    else:
+        weights = as_float(p)
+        if weights.shape != (count,):
+            raise shape_error(f"random.choice needs {count} probabilities, got {weights.type}", weights)
+        logits = log(cast(weights, f64))
+        index = (
+            categorical(logits, wanted, generator=generator)
+            if replace
+            else _largest(logits + gumbel((count,), dtype=f64, generator=generator), size)
+        )
+    index = reshape(index, wanted)
+    return index if rows is None else take(rows, index, 0)
+
+
+def _largest(keys: Array, count: int) -> Array:
+    """The places of the `count` largest keys of a vector, the largest first."""
+    place, number = iota(keys.shape), iota((count,))
+
+    def step(t: Array, keys: Array, found: Array) -> list[Array]:
+        best = argmax(keys, 0)
+        return [where(place == best, -math.inf, keys), where(number == t, best, found)]
+
+    return scan(count, [keys, zeros((count,), dtype=i64)], step, ("keys", "chosen"))[1]

@@ -1,0 +1,172 @@
+"""QR factors by Householder's reflections.
+
+Panels of columns are reflected one column at a time by a loop of the program; the product of a panel's reflections is
+applied to the rest as matrix products: 1 - v' t v, with the rows v of a panel and t^-1 = diagonal(1 / tau) + triu(v
+v').
+Source: Schreiber and Van Loan, 1989; Puglisi, 1992.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from staged.ops.array import Array
+from staged.ops.choice import stop_gradient, where
+from staged.ops.composite import composite
+from staged.ops.contraction import matrix_product
+from staged.ops.elementwise import sqrt, square
+from staged.ops.joining import concat
+from staged.ops.loop import scan
+from staged.ops.matrices import BATCHES, block, leaf, matrix, part, size_of, turned, with_part
+from staged.ops.primitive import Sample
+from staged.ops.promote import broadcast, check_argument
+from staged.ops.public import public
+from staged.ops.reduction import sum_
+from staged.ops.shape import pad, slice_axis
+from staged.ops.source import eye, iota, tril, triu, zeros
+from staged.ops.triangular import triangular
+
+PANEL = 32
+"""The columns that are reflected one by one."""
+
+Reflections = tuple[Array, Array]
+"""The rows v, and t^-1."""
+
+
+def _reflect(a: Array) -> tuple[Array, Reflections]:
+    """A panel (..., m, n), m >= n, with zeros below its diagonal, and what it was reflected by."""
+    n, rows, batch = size_of(a), a.shape[-2], a.shape[:-2]
+    assert isinstance(rows, int)
+    places = iota((1, rows), 1)
+
+    def step(t: Array, x: Array, vs: Array, taus: Array) -> list[Array]:
+        column = part(x, t, -2)
+        head = part(column, t, -1)
+        rest = where(places > t, column, 0.0)
+        below = sum_(square(rest), -1, keepdims=True)
+        # A column that is zero already is not reflected: v is 0.
+        plain = below == 0
+        size = sqrt(where(plain, 1.0, square(head) + below))
+        beta = where(plain, head, where(head > 0, -size, size))
+        apart = where(plain, 1.0, head - beta)
+        v = where(places == t, where(plain, 0.0, 1.0), rest / apart)
+        tau = where(plain, 1.0, -apart / where(plain, 1.0, beta))
+        x = x - matrix_product(x, v, transpose_b=True) * tau * v
+        done = where(places == t, beta, where(places > t, 0.0, column))
+        return [with_part(x, t, -2, done), with_part(vs, t, -2, v), with_part(taus, t, -1, tau)]
+
+    x = turned(a)
+    initial = [x, zeros(x.shape, x.dtype), zeros((*batch, 1, n), x.dtype)]
+    x, vs, taus = scan(n, initial, step, ("reflected", "vs", "taus"))
+    crossed = triu(matrix_product(vs, vs, transpose_b=True), 1)
+    return turned(x), (vs, crossed + eye(n, dtype=x.dtype) / taus)
+
+
+def _reflected(x: Array, by: Reflections, transposed: bool) -> Array:
+    """The product of the reflections, or its transpose, times x."""
+    vs, inverse = by
+    inner = matrix_product(vs, x)
+    inner = triangular(turned(inverse) if transposed else inverse, inner, not transposed)
+    return x - matrix_product(vs, inner, transpose_a=True)
+
+
+def _factors(a: Array, wide: bool) -> tuple[Array, Array]:
+    """q (..., m, n) and r (..., n, n), or with `wide` q (..., m, m) and r (..., m, n), for m >= n."""
+    n, rows, batch, last = size_of(a), a.shape[-2], a.shape[:-2], a.ndim - 1
+    assert isinstance(rows, int)
+    width = leaf(n, PANEL)
+    starts = range(0, n, width)
+    panels, tops, rest = [], [], a
+    for start in starts:
+        count = min(width, n - start)
+        reflected, by = _reflect(slice_axis(rest, last, 0, count))
+        others = slice_axis(rest, last, count, n - start)
+        row = reflected if start + count == n else concat([reflected, _reflected(others, by, True)], last)
+        top = slice_axis(row, last - 1, 0, count)
+        tops.append(pad(top, [(0, 0)] * last + [(start, 0)]))
+        rest = block(row, (count, rows - start), (count, n - start))
+        panels.append(by)
+    columns = rows if wide else n
+    q = broadcast(eye(rows - n, columns - n, dtype=a.dtype), (*batch, rows - n, columns - n))
+    for start, by in zip(reversed(starts), reversed(panels), strict=True):
+        count = min(width, n - start)
+        q = pad(q, [(0, 0)] * (last - 1) + [(count, 0), (count, 0)])
+        unit = eye(rows - start, columns - start, dtype=a.dtype)
+        q = _reflected(where(iota((rows - start, columns - start), 1) < count, unit, q), by, False)
+    if wide:
+        tops.append(zeros((*batch, rows - n, n), a.dtype))
+    return q, concat(tops, last - 1) if tops else zeros((*batch, 0, 0), a.dtype)
+
+
+def _qr_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
+    (q, r), (d_q, d_r) = results, cts
+    inner = zeros(r.shape, r.dtype)
+    inner = inner if d_r is None else matrix_product(r, d_r, transpose_b=True)
+    inner = inner if d_q is None else inner - matrix_product(d_q, q, transpose_a=True)
+    # The symmetric matrix with the lower triangle of `inner`.
+    inner = tril(inner) + turned(tril(inner, -1))
+    total = matrix_product(q, inner)
+    total = total if d_q is None else d_q + total
+    return [turned(triangular(r, turned(total), True))]
+
+
+def _qr_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -> tuple[Array, Array]:
+    q, r = results
+    d_a = turned(triangular(turned(r), turned(tangents[0]), False))
+    inner = matrix_product(q, d_a, transpose_a=True)
+    lower = tril(inner, -1)
+    upper = inner - lower + turned(lower)
+    return d_a - matrix_product(q, upper), matrix_product(upper, r)
+
+
+@composite("qr", vjp=_qr_vjp, jvp=_qr_jvp, **BATCHES, samples=[Sample(((4, 3),))])
+def _qr(a: Array) -> tuple[Array, ...]:
+    return _factors(a, wide=False)
+
+
+@composite("qr_complete", **BATCHES, samples=[Sample(((4, 2),))])
+def _qr_complete(a: Array) -> tuple[Array, ...]:
+    return _factors(a, wide=True)
+
+
+def tall_qr(a: Array) -> tuple[Array, Array]:
+    """q (..., m, n) and r (..., n, n) of a matrix with at least as many rows as columns."""
+    q, r = _qr(a)
+    return q, r
+
+
+class QR(NamedTuple):
+    """The result of `qr`."""
+
+    Q: Array
+    R: Array
+
+
+@public("linalg.qr")
+def qr(a: Any, mode: str = "reduced") -> QR:
+    """The q, r of a = q r: orthonormal columns, and an upper triangular matrix. NumPy and Array API `linalg.qr`.
+
+    Shapes: a (..., m, n); q (..., m, k) and r (..., k, n) for k = min(m, n), with `mode` "complete" k = m. Signs are
+    LAPACK's. The derivative needs independent columns; columns that "complete" adds are constants to it.
+    """
+    check_argument(mode in ("reduced", "complete"), f"linalg.qr: the mode is 'reduced' or 'complete', got {mode!r}")
+    matrices = matrix("qr", a)
+    rows, n, last = matrices.shape[-2], size_of(matrices), matrices.ndim - 1
+    assert isinstance(rows, int)
+    if rows < n:
+        q, r = tall_qr(slice_axis(matrices, last, 0, rows))
+        beside = matrix_product(q, slice_axis(matrices, last, rows, n), transpose_a=True)
+        return QR(q, concat([r, beside], last))
+    q, r = tall_qr(matrices)
+    if mode == "reduced" or rows == n:
+        return QR(q, r)
+    return QR(completed(q, matrices), pad(r, [(0, 0)] * (last - 1) + [(0, rows - n), (0, 0)]))
+
+
+def completed(q: Array, a: Array) -> Array:
+    """The columns `q` of the tall matrices `a`, and those that complete the basis, constants to derivatives."""
+    whole, _ = _qr_complete(stop_gradient(a))
+    rows = whole.shape[-1]
+    assert isinstance(rows, int)
+    return concat([q, slice_axis(whole, q.ndim - 1, size_of(q), rows)], q.ndim - 1)

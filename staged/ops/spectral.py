@@ -1,0 +1,322 @@
+"""Eigenvalues of symmetric matrices and singular values, by one-sided Jacobi rotations.
+
+Rotations of pairs of rows make all rows orthogonal: half as many pairs as there are rows at a time, each row meeting
+each other one once in a sweep, and sweeps until no pair is rotated. Source: Hestenes, 1958; Brent and Luk, 1985;
+Veselic and Hari, 1989; derivatives: Giles, 2008; Townsend, 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from staged.ir.types import TensorType, bool_, i64
+from staged.ops.array import Array
+from staged.ops.choice import where
+from staged.ops.composite import composite
+from staged.ops.contraction import matrix_product
+from staged.ops.diagonals import diagonal
+from staged.ops.elementwise import abs_, sqrt, square
+from staged.ops.joining import concat
+from staged.ops.loop import repeat_while, scan
+from staged.ops.matrices import BATCHES, matrix, rows_to, size_of, stop_unless, turned
+from staged.ops.matrices import square as square_matrix
+from staged.ops.primitive import Sample
+from staged.ops.promote import broadcast, cast, check_argument, constant
+from staged.ops.public import public
+from staged.ops.qr import completed, tall_qr
+from staged.ops.reduction import any_, max_, sum_
+from staged.ops.shape import expand_dims, pad, slice_axis, squeeze
+from staged.ops.source import eye, iota, tril, zeros
+from staged.ops.triangular import cholesky_rows, symmetric
+
+SWEEPS = 40
+"""The most sweeps: some 6 to 10 are enough."""
+
+
+def precision(x: Array) -> float:
+    """The relative distance of neighbouring numbers."""
+    return float(np.finfo(x.dtype.numpy).eps)
+
+
+# ---- rotations --------------------------------------------------------------------------------------
+
+
+def _orthogonal_rows(x: Array, width: int) -> Array:
+    """Rows (..., n, m) rotated so that they are orthogonal in their first `width` columns."""
+    n, axis = x.shape[-2], x.ndim - 2
+    assert isinstance(n, int)
+    if n < 2:
+        return x
+    x = pad(x, [(0, 0)] * axis + [(0, n % 2), (0, 0)])
+    half = (n + 1) // 2
+    last = x.ndim - 1
+    enough = precision(x) * max(width, 1) ** 0.5
+
+    def step(t: Array, x: Array, is_rotated: Array) -> list[Array]:
+        above, below = slice_axis(x, axis, 0, half), slice_axis(x, axis, half, 2 * half)
+        first, second = slice_axis(above, last, 0, width), slice_axis(below, last, 0, width)
+        a, b, c = (sum_(p * q, -1, keepdims=True) for p, q in ((first, first), (second, second), (first, second)))
+        rotates = abs_(c) > enough * sqrt(a) * sqrt(b)
+        zeta = (b - a) / where(rotates, 2.0 * c, 1.0)
+        tangent = where(zeta < 0, -1.0, 1.0) / (abs_(zeta) + sqrt(1.0 + square(zeta)))
+        tangent = where(rotates, tangent, 0.0)
+        cosine = 1.0 / sqrt(1.0 + square(tangent))
+        sine = cosine * tangent
+        above, below = cosine * above - sine * below, sine * above + cosine * below
+        # The first row stays, the others go round: each meets each.
+        parts = [
+            slice_axis(above, axis, 0, 1),
+            slice_axis(below, axis, 0, 1),
+            slice_axis(above, axis, 1, max(half - 1, 1)),
+            slice_axis(below, axis, 1, half),
+            slice_axis(above, axis, max(half - 1, 1), half),
+        ]
+        return [concat(parts, axis), is_rotated | any_(rotates)]
+
+    def sweep(x: Array, count: Array, is_rotated: Array) -> list[Array]:
+        x, is_rotated = scan(2 * half - 1, [x, constant(False, TensorType(bool_))], step, ("rows", "is_rotated"))
+        return [x, count + 1, is_rotated]
+
+    initial = [x, constant(0, TensorType(i64)), constant(True, TensorType(bool_))]
+    x, _, _ = repeat_while(
+        lambda x, count, is_rotated: is_rotated & (count < SWEEPS), initial, sweep, ("rows", "sweeps", "is_rotated")
+    )
+    return slice_axis(x, axis, 0, n)
+
+
+def _sorted(keys: Array, rows: Array) -> tuple[Array, Array]:
+    """Keys (..., n) in ascending order, and rows (..., n, m) in the order of their keys."""
+    n = size_of(keys)
+    mine, other = expand_dims(keys, -1), expand_dims(keys, -2)
+    is_before = (other < mine) | ((other == mine) & (iota((1, n), 1) < iota((n, 1), 0)))
+    place = sum_(cast(is_before, i64), -1)
+    return squeeze(rows_to(mine, place), -1), rows_to(rows, place)
+
+
+def _norms(rows: Array) -> Array:
+    return sqrt(sum_(square(rows), -1))
+
+
+# ---- what equal values have no derivative of ----------------------------------------------------------
+
+
+def _over_gaps(x: Array, gaps: Array, largest: Array, name: str, in_reverse: bool) -> Array:
+    """x / gaps off the diagonal, 0 where both are 0. Where a gap alone is 0, there is no derivative.
+
+    The reverse then stops the program; forward mode, whose result may be unused, gives NaN.
+    """
+    n, tiny = size_of(x), precision(x)
+    if not n:
+        return x
+    is_equal = abs_(gaps) <= tiny * n * expand_dims(expand_dims(largest, -1), -1)
+    size = abs_(x)
+    matters = is_equal & (size > tiny**0.5 * max_(size, (-2, -1), keepdims=True)) & (eye(n, dtype=x.dtype) == 0)
+    if in_reverse:
+        stop_unless(
+            ~matters,
+            f"linalg.{name}: of equal {'eigen' if name == 'eigh' else 'singular '}values, vectors have no derivative",
+            in_rules=True,
+        )
+    return where(is_equal, where(matters, float("nan"), 0.0), x / where(is_equal, 1.0, gaps))
+
+
+def _on_diagonal(x: Array) -> Array:
+    """Matrices with the last axis on their diagonal."""
+    return eye(size_of(x), dtype=x.dtype) * expand_dims(x, -2)
+
+
+def _largest(values: Array) -> Array:
+    if not size_of(values):
+        return zeros(values.shape[:-1], values.dtype)
+    return max_(abs_(values), -1)
+
+
+# ---- eigenvalues ------------------------------------------------------------------------------------
+
+
+def _eigh_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
+    (values, vectors), (d_values, d_vectors) = results, cts
+    inner = zeros(a.shape, a.dtype) if d_values is None else _on_diagonal(d_values)
+    if d_vectors is not None:
+        turns = matrix_product(vectors, d_vectors, transpose_a=True)
+        gaps = expand_dims(values, -2) - expand_dims(values, -1)
+        # Half of the pairs (i, j) and (j, i), which the symmetric part below adds up.
+        inner = inner + _over_gaps((turns - turned(turns)) * 0.5, gaps, _largest(values), "eigh", True)
+    return [symmetric(matrix_product(matrix_product(vectors, inner), vectors, transpose_b=True))]
+
+
+def _eigh_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -> tuple[Array, Array]:
+    values, vectors = results
+    inner = matrix_product(vectors, matrix_product(symmetric(tangents[0]), vectors), transpose_a=True)
+    gaps = expand_dims(values, -2) - expand_dims(values, -1)
+    turns = _over_gaps(inner, gaps, _largest(values), "eigh", False)
+    return diagonal(inner, 0, -2, -1), matrix_product(vectors, turns)
+
+
+_SYMMETRIC = Sample((np.array([[2.0, 0.3, 0.1], [0.3, -1.0, 0.7], [0.1, 0.7, 0.5]]),), differentiate=())
+
+
+@composite("eigh", vjp=_eigh_vjp, jvp=_eigh_jvp, **BATCHES, samples=[_SYMMETRIC])
+def _eigh(a: Array) -> tuple[Array, ...]:
+    """Of a + s > 0 = l l', the rotated rows of l' are eigenvectors, times roots of the shifted eigenvalues."""
+    n = size_of(a)
+    if not n:
+        return zeros(a.shape[:-1], a.dtype), a
+    a = tril(a) + turned(tril(a, -1))
+    size = max_(abs_(a), (-2, -1), keepdims=True)
+    scaled = a / where(size == 0, 1.0, size)
+    # The fourth root of the norm of the fourth power is little above the largest eigenvalue.
+    twice = matrix_product(scaled, scaled)
+    largest = sqrt(sqrt(sqrt(sum_(square(matrix_product(twice, twice)), (-2, -1), keepdims=True))))
+    shifted = scaled + eye(n, dtype=a.dtype) * where(size == 0, 1.0, 1.05 * largest)
+    rows = _orthogonal_rows(cholesky_rows(shifted), n)
+    rows = rows / expand_dims(_norms(rows), -1)
+    values, rows = _sorted(sum_(rows * matrix_product(rows, a), -1), rows)
+    return values, turned(rows)
+
+
+class Eigh(NamedTuple):
+    """The result of `eigh`."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+@public("linalg.eigh")
+def eigh(a: Any, UPLO: str = "L") -> Eigh:
+    """The eigenvalues (..., n), ascending, and eigenvectors (..., n, n), as columns, of symmetric matrices.
+
+    NumPy and Array API `linalg.eigh`. The lower triangle is read, or with `UPLO="U"` the upper; the derivative is that
+    of symmetric matrices, itself symmetric. Eigenvectors of equal eigenvalues have no derivative: the reverse stops the
+    program with a ValueError where one is needed, forward mode gives NaN. Signs of eigenvectors are arbitrary.
+    """
+    values, vectors = _eigh(_lower("eigh", a, UPLO))
+    return Eigh(values, vectors)
+
+
+@public("linalg.eigvalsh")
+def eigvalsh(a: Any, UPLO: str = "L") -> Array:
+    """The eigenvalues (..., n) of symmetric matrices, ascending. NumPy and Array API `linalg.eigvalsh`; see `eigh`."""
+    return _eigh(_lower("eigvalsh", a, UPLO))[0]
+
+
+def _lower(name: str, a: Any, UPLO: str) -> Array:
+    """Square matrices with the triangle that is to be read as the lower one."""
+    check_argument(UPLO in ("L", "U"), f"linalg.{name}: UPLO is 'L' or 'U', got {UPLO!r}")
+    matrices = square_matrix(name, a)
+    return matrices if UPLO == "L" else turned(matrices)
+
+
+class SVD(NamedTuple):
+    """The result of `svd`."""
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+# ---- singular values ----------------------------------------------------------------------------------
+
+
+def _svd_parts(values: Array) -> tuple[Array, Array, Array]:
+    """Singular values as a row and as a column, and the gaps of their squares."""
+    row, column = expand_dims(values, -2), expand_dims(values, -1)
+    return row, column, (row - column) * (row + column)
+
+
+def _svd_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
+    (u, values, v), (d_u, d_values, d_v) = results, cts
+    row, column, gaps = _svd_parts(values)
+    inner = zeros((*values.shape, size_of(values)), a.dtype) if d_values is None else _on_diagonal(d_values)
+    turns, beside = None, None
+    if d_u is not None:
+        part = matrix_product(u, d_u, transpose_a=True)
+        turns = (part - turned(part)) * row
+        if a.shape[-2] != size_of(a):
+            beside = (d_u - matrix_product(u, part)) / row
+    if d_v is not None:
+        part = matrix_product(v, d_v, transpose_a=True)
+        part = (part - turned(part)) * column
+        turns = part if turns is None else turns + part
+    if turns is not None:
+        inner = inner + _over_gaps(turns, gaps, square(_largest(values)), "svd", True)
+    total = matrix_product(u, inner)
+    return [matrix_product(total if beside is None else total + beside, v, transpose_b=True)]
+
+
+def _svd_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -> tuple[Array, ...]:
+    (u, values, v), (t,), (a,) = results, tangents, operands
+    row, column, gaps = _svd_parts(values)
+    sides = matrix_product(t, v)
+    inner = matrix_product(u, sides, transpose_a=True)
+    largest = square(_largest(values))
+    turns = [
+        _over_gaps(x, gaps, largest, "svd", False)
+        for x in (inner * row + turned(inner) * column, inner * column + turned(inner) * row)
+    ]
+    d_u, d_v = matrix_product(u, turns[0]), matrix_product(v, turns[1])
+    if a.shape[-2] != size_of(a):
+        d_u = d_u + (sides - matrix_product(u, inner)) / row
+    return d_u, diagonal(inner, 0, -2, -1), d_v
+
+
+@composite("svd", vjp=_svd_vjp, jvp=_svd_jvp, **BATCHES, samples=[Sample(((4, 3),), differentiate=())])
+def _svd(a: Array) -> tuple[Array, ...]:
+    """u, the values, and v (not turned) of matrices with at least as many rows as columns."""
+    n, last = size_of(a), a.ndim - 1
+    if not n:
+        q, r = tall_qr(a)
+        return q, zeros(r.shape[:-1], a.dtype), r
+    size = max_(abs_(a), (-2, -1), keepdims=True)
+    size = where(size == 0, 1.0, size)
+    q, r = tall_qr(a / size)  # squares of what is large would be infinite, of what is small 0
+    unit = broadcast(eye(n, dtype=a.dtype), r.shape)
+    rows = _orthogonal_rows(concat([r, unit], last), n)
+    values, rows = _sorted(-_norms(slice_axis(rows, last, 0, n)), rows)
+    # Columns that are orthogonal, or 0, of descending size: their q are right singular vectors.
+    basis, signs = tall_qr(turned(slice_axis(rows, last, 0, n)))
+    signs = where(diagonal(signs, 0, -2, -1) < 0, -1.0, 1.0)
+    turns = slice_axis(rows, last, n, 2 * n)
+    turns = turns / expand_dims(_norms(turns), -1)  # products of many rotations drift away from length 1
+    u = matrix_product(q, turns, transpose_b=True)
+    return u, abs_(values) * squeeze(size, -1), basis * expand_dims(signs, -2)
+
+
+def thin_svd(a: Array) -> tuple[Array, Array, Array]:
+    """u (..., m, k), the values (..., k) and v (..., n, k), not turned, for k = min(m, n)."""
+    rows, n = a.shape[-2:]
+    assert isinstance(rows, int) and isinstance(n, int)
+    if rows >= n:
+        u, values, v = _svd(a)
+    else:
+        v, values, u = _svd(turned(a))
+    return u, values, v
+
+
+@public("linalg.svd")
+def svd(a: Any, full_matrices: bool = True) -> SVD:
+    """The u, s, vh of a = u diag(s) vh: orthonormal columns, singular values in descending order, orthonormal rows.
+
+    NumPy and Array API `linalg.svd`. Shapes: a (..., m, n), u (..., m, m), s (..., k), vh (..., n, n) for k = min(m,
+    n); without `full_matrices` u (..., m, k) and vh (..., k, n). Singular vectors of equal singular values have no
+    derivative: the reverse stops the program with a ValueError where one is needed, forward mode gives NaN. What
+    `full_matrices` adds is a constant to derivatives.
+    """
+    matrices = matrix("svd", a)
+    rows, n = matrices.shape[-2:]
+    assert isinstance(rows, int) and isinstance(n, int)
+    u, values, v = thin_svd(matrices)
+    if full_matrices and rows > n:
+        u = completed(u, u)
+    if full_matrices and rows < n:
+        v = completed(v, v)
+    return SVD(u, values, turned(v))
+
+
+@public("linalg.svdvals")
+def svdvals(a: Any, /) -> Array:
+    """The singular values (..., min(m, n)), in descending order. Array API and torch `linalg.svdvals`."""
+    return thin_svd(matrix("svdvals", a))[1]

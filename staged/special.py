@@ -1,0 +1,49 @@
+"""`st.special`: special functions, by the names of SciPy's and torch's `special`.
+
+Those that `st` has too are the same functions. All are elementwise, except the sums of exponentials.
+"""
+
+from __future__ import annotations
+
+from staged.ops.bessel import i0, i0e, i1, i1e
+from staged.ops.composites import log_softmax, logsumexp, softmax
+from staged.ops.composites import sigmoid as expit
+from staged.ops.elementwise import erf, erfc, expm1, log1p
+from staged.ops.error_functions import erfcx, erfinv, log_ndtr, ndtr, ndtri
+from staged.ops.gamma_functions import betaln, digamma, polygamma
+from staged.ops.gamma_functions import digamma as psi
+from staged.ops.gamma_functions import lgamma as gammaln
+from staged.ops.gamma_functions import mvlgamma as multigammaln
+from staged.ops.special import entr, exp2, logit, sinc, xlog1py, xlogy
+
+__all__ = [
+    "betaln",
+    "digamma",
+    "entr",
+    "erf",
+    "erfc",
+    "erfcx",
+    "erfinv",
+    "exp2",
+    "expit",
+    "expm1",
+    "gammaln",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "log1p",
+    "log_ndtr",
+    "log_softmax",
+    "logit",
+    "logsumexp",
+    "multigammaln",
+    "ndtr",
+    "ndtri",
+    "polygamma",
+    "psi",
+    "sinc",
+    "softmax",
+    "xlog1py",
+    "xlogy",
+]

@@ -1,0 +1,158 @@
+"""Places among sorted numbers, counts, elements of a mask up to a bound: NumPy's values, derivatives, devices, refusals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.eager import wrap
+from staged.testing import compare_trees
+
+RNG = np.random.default_rng(8)
+KEYS = np.sort(RNG.integers(-9, 9, 13)).astype(np.float64)
+X = RNG.integers(-11, 11, (4, 5)).astype(np.float64)
+LABELS = RNG.integers(0, 5, 20)
+W = RNG.uniform(0.5, 1.5, 20)
+MASK = X > 2
+A, B, M = RNG.standard_normal((2, 3, 4)), RNG.standard_normal((2, 4, 5)), RNG.standard_normal((3, 5))
+
+
+def up_to(found, size, fill=0):
+    return np.concatenate([found, np.full(size, fill, found.dtype)])[:size]
+
+
+def ours(x, w):
+    return {
+        "searchsorted": st.searchsorted(KEYS, x),
+        "searchsorted_right": st.searchsorted(KEYS, x, side="right"),
+        "searchsorted_rows": st.searchsorted(np.stack([KEYS, KEYS + 3]), x[:2]),
+        "bucketize": st.bucketize(x, KEYS),
+        "digitize": st.digitize(x, KEYS),
+        "isin": st.isin(x, KEYS),
+        "isin_invert": st.isin(x, KEYS, invert=True),
+        "bincount": st.bincount(LABELS, length=4),
+        "bincount_weights": st.bincount(LABELS, w, length=7),
+        "histogram": st.histogram(x, 4, (-5.0, 8.0)),
+        "histogram_of_all": st.histogram(x, 5),
+        "histogram_edges": st.histogram(x, KEYS, weights=w),
+        "nonzero": st.nonzero(MASK, size=30, fill_value=-1),
+        "nonzero_first": st.nonzero(MASK, size=2),
+        "masked_select": st.masked_select(x, MASK, size=25),
+        "masked_select_first": st.masked_select(x, MASK, size=3),
+        "tensor_split": st.tensor_split(x, 3, 1),
+        "tensor_split_at": st.tensor_split(x, [1, 3]),
+        "addbmm": st.addbmm(M, A * w[0], B, beta=2, alpha=0.5),
+        "vdot": st.vdot(x, w.reshape(5, 4)),
+        "diag_embed": st.diag_embed(x, 1, 0, 2),
+        "index_select": st.index_select(x, 1, [3, 0, 3]),
+        "index_add": st.index_add(x, 0, [1, 1], x[:2], alpha=2),
+    }
+
+
+def numpys(x, w):
+    added = x.copy()
+    added[1] += 2 * (x[0] + x[1])
+    embedded = np.zeros((6, 4, 6))
+    embedded[np.arange(5), :, np.arange(5) + 1] = x.T
+    return {
+        "searchsorted": np.searchsorted(KEYS, x),
+        "searchsorted_right": np.searchsorted(KEYS, x, side="right"),
+        "searchsorted_rows": np.stack([np.searchsorted(KEYS, x[0]), np.searchsorted(KEYS + 3, x[1])]),
+        "bucketize": np.searchsorted(KEYS, x),
+        "digitize": np.digitize(x, KEYS),
+        "isin": np.isin(x, KEYS),
+        "isin_invert": np.isin(x, KEYS, invert=True),
+        "bincount": np.bincount(LABELS)[:4],
+        "bincount_weights": np.bincount(LABELS, w, 7),
+        "histogram": np.histogram(x, 4, (-5.0, 8.0)),
+        "histogram_of_all": np.histogram(x, 5),
+        "histogram_edges": np.histogram(x, KEYS, weights=w.reshape(x.shape)),
+        "nonzero": tuple(up_to(places, 30, -1) for places in np.nonzero(MASK)),
+        "nonzero_first": tuple(places[:2] for places in np.nonzero(MASK)),
+        "masked_select": up_to(x[MASK], 25),
+        "masked_select_first": x[MASK][:3],
+        "tensor_split": np.array_split(x, 3, 1),
+        "tensor_split_at": np.array_split(x, [1, 3]),
+        "addbmm": 2 * M + 0.5 * np.einsum("kij,kjl->il", A * w[0], B),
+        "vdot": np.vdot(x, w),
+        "diag_embed": embedded,
+        "index_select": x[:, [3, 0, 3]],
+        "index_add": added,
+    }
+
+
+def test_values_are_numpys() -> None:
+    expected = numpys(X, W)
+    compare_trees(ours(wrap(X), wrap(W)), expected, rtol=1e-13, atol=1e-13)
+    compare_trees(st.function(ours)(X, W), expected, rtol=1e-13, atol=1e-13)
+    for ops in (st.function(st.vmap(ours))(np.stack([X[::-1], X]), np.stack([W, W])),):
+        for name, found in ops.items():
+            parts = (found, expected[name]) if not isinstance(found, tuple | list) else None
+            for one, right in [parts] if parts else zip(found, expected[name], strict=True):
+                np.testing.assert_allclose(one[1], right, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_derivatives_agree_with_differences() -> None:
+    def smooth(x, w):
+        found = ours(x, w)
+        names = ("bincount_weights", "masked_select", "addbmm", "vdot", "diag_embed", "index_select", "index_add")
+        return [found[name] for name in names]
+
+    st.check_grads(smooth, (X + 0.5, W), rtol=1e-6)
+
+
+def on_a_device(x, w):
+    with st.with_backend(st.GPU, x, w):
+        return ours(x, w)
+
+
+def test_a_device_gives_the_same(emulated_device) -> None:
+    given = X.astype(np.float32), W.astype(np.float32)
+    compare_trees(st.function(on_a_device)(*given), st.function(ours)(*given), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_an_opencl_device_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    given = X.astype(np.float32), W.astype(np.float32)
+    expected = st.function(ours)(*given)
+    monkeypatch.setenv("STAGED_BACKEND", "opencl")
+    compare_trees(st.function(on_a_device)(*given), expected, rtol=1e-5)
+
+
+def test_nan_is_the_largest_number() -> None:
+    keys, x = np.array([-1.0, 2.0, math.inf, math.nan, math.nan]), np.array([math.nan, math.inf, -math.inf, 3.0])
+    for side in ("left", "right"):
+        found = st.function(lambda keys, x, side=side: st.searchsorted(keys, x, side))(keys, x)
+        np.testing.assert_array_equal(found, np.searchsorted(keys, x, side))
+
+
+@pytest.mark.parametrize("n", range(9))
+def test_rows_of_every_length(n: int) -> None:
+    keys, x = np.arange(0, 2 * n, 2), np.arange(-1, 2 * n + 1)
+    np.testing.assert_array_equal(st.function(st.searchsorted)(keys, x), np.searchsorted(keys, x))
+    mask = np.arange(n) % 3 == 1
+    (found,) = st.function(lambda mask: st.nonzero(mask, size=4, fill_value=9))(mask)
+    np.testing.assert_array_equal(found, up_to(np.nonzero(mask)[0], 4, 9))
+
+
+REFUSED = {
+    "rows_that_do_not_fit": (lambda: st.searchsorted(X, X[:2]), st.ShapeError, "no sorted row"),
+    "side": (lambda: st.searchsorted(KEYS, X, "middle"), st.StagedError, "side is"),
+    "floats": (lambda: st.bincount(W, length=2), st.DTypeError, "takes integers"),
+    "a_matrix": (lambda: st.bincount(LABELS.reshape(4, 5), length=2), st.ShapeError, "takes a vector"),
+    "no_bins": (lambda: st.histogram(X, 0), st.StagedError, "at least one bin"),
+    "one_edge": (lambda: st.histogram(X, [1.0]), st.ShapeError, "two edges"),
+    "batches": (lambda: st.addbmm(M, A, A), st.ShapeError, "batches of matrices"),
+    "one_axis": (lambda: st.diag_embed(X, 0, 1, 1), st.ShapeError, "two axes"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_words(name: str) -> None:
+    call, error, words = REFUSED[name]
+    with pytest.raises(error, match=words):
+        call()

@@ -1,0 +1,103 @@
+"""Samples of torch's that are excused: by record, a pattern of what went wrong, and the reason."""
+
+from __future__ import annotations
+
+_NUMBER = "a number has no axis 0 here: the result has the shape of the array, and an index along an axis needs one"
+_SIZE = "a size that depends on elements is given by the caller: `size=n`"
+_SIGNS = "the signs of such vectors are arbitrary"
+_STATIC_TOLERANCE = "tolerances are numbers that are known while staging"
+_NOTHING = "an axis without elements has none to repeat"
+_LAST = "of several values for one place the last stands, and has the derivative; torch gives it to all of them"
+_NUMBER_OF_SCORES = "scores have an axis of classes; torch also takes a number"
+_POOL = "windows have no dilation, and positions are not returned"
+_LABELS = "labels are one per row of scores, as integers: classes in another axis or as probabilities are not"
+_WEIGHT = "losses have no weights of single elements"
+_ADJUSTED = "torch also takes a vector for each matrix of a batch; here, as in NumPy 2, b is a vector only with one axis"
+
+_UNIQUE = "the options are NumPy's, and in a program the size is given"
+
+EXCUSED: dict[str, dict[str, str]] = {
+    "atleast_1d": {"stack needs": "several arrays are several arguments, as in NumPy; torch also takes a list of them"},
+    "atleast_2d": {"stack needs": "several arrays are several arguments, as in NumPy; torch also takes a list of them"},
+    "atleast_3d": {"stack needs": "several arrays are several arguments, as in NumPy; torch also takes a list of them"},
+    "cat": {"axis 1 does not exist": "torch leaves out empty vectors among matrices"},
+    "cov": {"differs by .*e-0[567]": "torch adds up weights of f32 in f32, beside data of f64"},
+    "einsum": {"the first argument of einsum": "torch's second form, lists of integers for subscripts, is not there"},
+    "gather": {"axis 0": _NUMBER, "as many axes": "torch takes indices without elements of any number of axes"},
+    "histogram": {"weight": "no weights, and bins of one array alone"},
+    "index_add": {"axis 0": _NUMBER},
+    "index_select": {"axis 0": _NUMBER},
+    "kthvalue": {"needs an axis": _NUMBER},
+    "linalg.cholesky": {"jvp: differs": "torch takes a tangent that is not symmetric for one that is, by its lower triangle"},
+    "linalg.diagonal": {"axis1": "the last two axes, as in the Array API: `st.diagonal` takes others"},
+    "linalg.eigh": {"value: differs": _SIGNS},
+    "linalg.lstsq": {"value: shape": "rank and singular values are NumPy's, torch leaves them out by its driver"},
+    "linalg.lstsq.grad_oriented": {"value: shape": "residuals are NumPy's where torch's driver leaves them out"},
+    "linalg.lu": {"pivot": "rows are exchanged always"},
+    "linalg.lu_factor": {"pivot": "rows are exchanged always"},
+    "linalg.matrix_rank": {"the tolerance is a number": _STATIC_TOLERANCE},
+    "linalg.pinv": {"the tolerance is a number": _STATIC_TOLERANCE},
+    "linalg.pinv.hermitian": {"hermitian": "general matrices"},
+    "linalg.pinv.singular": {"the tolerance is a number": "torch's sample takes a product of two factors"},
+    "linalg.solve": {"has not the rows": _ADJUSTED, "value: shape": _ADJUSTED},
+    "linalg.svd": {
+        "value: differs": _SIGNS,
+    },
+    "logcumsumexp": {"[vj][jv]p: differs by": "torch's derivative is a difference of two sums, ours sums quotients below 1"},
+    "masked_fill": {"does not fit": "a mask does not make an array larger"},
+    "masked_select": {"size": _SIZE},
+    "median": {"needs an axis": _NUMBER, "value: differs": "of an even number the mean of the two middle elements, as in NumPy"},
+    "mode": {"needs an axis": _NUMBER},
+    "nanmedian": {"": "of an even number the mean of the two middle elements, as in NumPy: torch takes the lower one"},
+    "nanquantile": {"known while staging": "the fractions are numbers that are known while staging"},
+    "nn.functional.avg_pool2d": {"positional arguments": "no divisor of one's own"},
+    "nn.functional.batch_norm": {"needs an input of": "an array of one axis has no channels"},
+    "nn.functional.binary_cross_entropy": {"weight": _WEIGHT},
+    "nn.functional.binary_cross_entropy_with_logits": {"weight": _WEIGHT},
+    "nn.functional.conv_transpose2d": {"output_padding": "the padding of the output is below the stride, as torch's own text says"},
+    "nn.functional.cross_entropy": {"integer labels": _LABELS, "one label per row": _LABELS},
+    "nn.functional.ctc_loss": {"vjp: differs": "torch's derivative is that of log probabilities that are a log_softmax's"},
+    "nn.functional.instance_norm": {"running_mean": "no running statistics in the function"},
+    "nn.functional.max_pool1d": {"dilation": _POOL},
+    "nn.functional.max_pool2d": {"dilation": _POOL},
+    "nn.functional.nll_loss": {"one label per row": _LABELS},
+    "nn.functional.pad.replicate_negative": {"no element to repeat": _NOTHING},
+    "nn.functional.avg_pool3d": {"divisor_override": "no divisor of one's own"},
+    "nn.functional.conv_transpose3d": {"output_padding": "the padding of the output is below the stride, as torch's own text says"},
+    "nn.functional.feature_alpha_dropout.without_train": {"needs an input of": "an array of one axis has no channels"},
+    "nn.functional.grid_sample": {"bicubic": "images are sampled by the nearest element, or linearly"},
+    "nn.functional.max_pool3d": {"dilation": _POOL},
+    "nn.functional.max_unpool1d": {"vjp: differs": _LAST},
+    "nn.functional.max_unpool2d": {"vjp: differs": _LAST},
+    "nn.functional.max_unpool3d": {"vjp: differs": _LAST},
+    "nn.functional.multi_margin_loss": {"does not fit": _NUMBER_OF_SCORES},
+    "nn.functional.multilabel_margin_loss": {"does not fit": _NUMBER_OF_SCORES},
+    "nn.functional.triplet_margin_with_distance_loss": {"must be Tensor": "the sample's distance is a function of torch's"},
+    "nonzero": {"as_tuple": _SIZE},
+    "norm.nuc": {"ord is a number": "the nuclear norm is `st.linalg.matrix_norm(x, 'nuc')`"},
+    "quantile": {"known while staging": "the fractions are numbers that are known while staging"},
+    "repeat_interleave": {
+        "known while staging": "shapes follow from the counts, which are known while staging",
+        "output_size": "the size follows from the counts",
+    },
+    "scatter_add": {"axis is a Python int": "the order of arguments is (x, indices, updates), as in JAX"},
+    "searchsorted": {"sorter": "the array is sorted"},
+    "argsort": {"needs an axis": _NUMBER},
+    "sort": {"needs an axis": _NUMBER},
+    "squeeze": {"has extent 5": "an axis that is named has one element, as in NumPy and the Array API"},
+    "squeeze.multiple": {"has extent 5": "an axis that is named has one element, as in NumPy and the Array API"},
+    "squeeze_copy": {"has extent 5": "an axis that is named has one element, as in NumPy and the Array API"},
+    "tensordot": {"differ in extent": "the axes of the second array are in the order of the first's"},
+    "to": {"positional arguments": "a device, and whether to wait for it, are no arguments of `to`"},
+    "topk": {"needs an axis": _NUMBER},
+    "transpose": {"axis 0": _NUMBER},
+    "transpose_copy": {"axis 0": _NUMBER},
+    "unique": {"": _UNIQUE},
+}
+
+RANDOM = frozenset(
+    "nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d nn.functional.alpha_dropout "
+    "nn.functional.feature_alpha_dropout nn.functional.rrelu nn.functional.fractional_max_pool2d "
+    "nn.functional.fractional_max_pool3d empty empty_like".split()
+)
+"""Records whose elements are random or unset: shapes and dtypes are compared."""
