@@ -51,6 +51,10 @@ LONGEST_SUM = 2048
 """Terms of a sum whose operands are in the caches while tiles read them again."""
 LONGEST_ROW = 512
 """Columns of rows that go to the epilogue through memory."""
+SHORTEST_SUM = 64
+"""Terms of sums whose rows may go to the epilogue through memory: of shorter ones that is a large part of the work, and
+puts out of the first-level cache what the next kernels read (the recursive tree LSTM took 1.07 of the time).
+"""
 LEAST_CHANNELS = (5, 8)
 """Channels of a group of a convolution's y, and of a gradient of the image, from which on they are done in tiles."""
 MOST_PADDING = 1.03
@@ -103,6 +107,8 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
         return False
     if epilogue is None:
         return True
+    if n % lanes and k < SHORTEST_SUM:
+        return False  # rows that go to the epilogue through memory
     # Of columns that do not fill vectors some would be computed twice: by functions on vectors, which round otherwise.
     if turned[1]:
         whole = n % lanes == 0 or not epilogue.in_place and not is_long(columns_of(epilogue), dtype)
