@@ -33,6 +33,7 @@ from staged.ops.promote import (
     check_argument,
     dtype_error,
     fixed_size,
+    float_dtype,
     is_number,
     promoted,
     shape_error,
@@ -270,8 +271,7 @@ def _fractional(
         if not 1 <= count <= size - window + 1:
             raise shape_error(f"{name}: {tuple(wanted)} windows of {tuple(kernel)} do not fit into {array.type}", array)
     if samples is None:
-        dtype = array.dtype if array.dtype.is_float else as_float(0.0).dtype
-        samples = uniform((*image.shape[:2], rank), dtype=dtype)
+        samples = uniform((*image.shape[:2], rank), dtype=float_dtype(array.dtype, weak=False))
     drawn = as_float(samples)
     if drawn.shape != (*image.shape[:2], rank):
         raise shape_error(f"{name}: samples have the shape {(*image.shape[:2], rank)}, got {drawn.type}", drawn)

@@ -121,3 +121,17 @@ def test_cosine_similarity_broadcasts_before_it_takes_norms():
 
 def test_fractional_pools_of_no_images():
     assert st.fractional_max_pool3d(np.zeros((0, 1, 4, 5, 4), np.float32), 2, 2).shape == (0, 1, 2, 2, 2)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("dtype", ["i16", "i64", "u64"])
+def test_fractional_windows_of_integers_are_drawn_in_the_default_float(rank, dtype):
+    image = np.arange(4 * 11**rank).reshape(1, 4, *(11,) * rank)
+
+    def places(x):
+        st.seed(3)
+        return getattr(st, f"fractional_max_pool{rank}d")(x, 3, 6, return_indices=True)[1]
+
+    for run in (places, st.function(places)):
+        integers, floats = (np.asarray(run(st.asarray(image, dtype=kind))) for kind in (dtype, "f32"))
+        np.testing.assert_array_equal(integers, floats)
