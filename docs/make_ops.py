@@ -73,7 +73,7 @@ ELSEWHERE["cumulative"] = "reduction"
 ELSEWHERE |= {"counting": "index", "quantiles": "sorting", "distinct": "sorting"}
 ELSEWHERE["positions"] = "attention"
 ELSEWHERE |= {"padding": "shape", "patches": "shape", "channels": "composites", "margins": "losses"}
-ELSEWHERE |= {"volumes": "pooling", "volume_convolution": "convolution", "interpolation": "images"}
+ELSEWHERE |= {"volumes": "pooling", "adaptive_pooling": "pooling", "volume_convolution": "convolution", "interpolation": "images"}
 WORDS = {
     word: {dtype.name for dtype in dtypes}
     for word, dtypes in zip(

@@ -146,19 +146,20 @@ class _Window:
     def __init__(self, p: Parts, inner: Sequence[int], outer: Sequence[int]) -> None:
         attrs = p.op.attrs
         (self.kh, self.kw), (sh, sw), (ph, pw) = attrs["kernel"], attrs["stride"], attrs["padding"]
+        apart_y, apart_x = attrs.get("dilation", (1, 1))  # means have none
         n, c, self.height, self.width = inner
         self.plane = Axis("plane", n * c)
         self.y, self.x = Axis("y", outer[2]), Axis("x", outer[3])
         self.dy, self.dx = Axis("dy", self.kh), Axis("dx", self.kw)
-        self.row = Affine.of(self.y, sh) + Affine.of(self.dy) + -ph
-        self.column = Affine.of(self.x, sw) + Affine.of(self.dx) + -pw
+        self.row = Affine.of(self.y, sh) + Affine.of(self.dy, apart_y) + -ph
+        self.column = Affine.of(self.x, sw) + Affine.of(self.dx, apart_x) + -pw
         self.position = self.row * self.width + self.column
         self.element = Affine.of(self.plane, self.height * self.width) + self.position
         self.window = Affine.of(self.plane, outer[2] * outer[3]) + Affine.of(self.y, outer[3]) + Affine.of(self.x)
         bounds = []
-        if ph or (outer[2] - 1) * sh + self.kh > self.height:
+        if ph or (outer[2] - 1) * sh + apart_y * (self.kh - 1) >= self.height:
             bounds.append(Bound(self.row, self.height))
-        if pw or (outer[3] - 1) * sw + self.kw > self.width:
+        if pw or (outer[3] - 1) * sw + apart_x * (self.kw - 1) >= self.width:
             bounds.append(Bound(self.column, self.width))
         self.bounds = tuple(bounds)
 
@@ -176,7 +177,8 @@ class _Window:
 def _is_pairs(p: Parts) -> bool:
     """Windows of 2 x 2 side by side, nothing padded: neighbours come in pairs."""
     attrs = p.op.attrs
-    return bool(attrs["kernel"] == attrs["stride"] == (2, 2) and attrs["padding"] == (0, 0))
+    sides = attrs["kernel"] == attrs["stride"] == (2, 2) and attrs["padding"] == (0, 0)
+    return bool(sides and attrs["dilation"] == (1, 1))
 
 
 def _max_pool_pairs(name: str, p: Parts, w: _Window) -> Nest:

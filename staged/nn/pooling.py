@@ -29,28 +29,29 @@ class _Pool(Module):
 
 
 class _MaxPool(_Pool):
-    # torch has `dilation` and `return_indices` between `padding` and `ceil_mode`.
     def __init__(
         self,
         kernel_size: int | tuple[int, ...],
         stride: int | tuple[int, ...] | None = None,
         padding: int | tuple[int, ...] = 0,
-        *,
-        ceil_mode: bool = False,
+        dilation: int | tuple[int, ...] = 1,
         return_indices: bool = False,
+        ceil_mode: bool = False,
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode)
+        check_sizes(type(self).__name__, dilation=dilation)
+        self.dilation = dilation
         self.return_indices = return_indices
 
     @property
-    def options(self) -> dict[str, bool]:
+    def options(self) -> dict[str, Any]:
         """The keywords of the function."""
-        return {"ceil_mode": self.ceil_mode, "return_indices": self.return_indices}
+        return {"dilation": self.dilation, "ceil_mode": self.ceil_mode, "return_indices": self.return_indices}
 
     def extra_repr(self) -> str:
         """The constructor's arguments, as `repr` shows them."""
         window = f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-        return f"{window}, dilation=1, ceil_mode={self.ceil_mode}"
+        return f"{window}, dilation={self.dilation}, ceil_mode={self.ceil_mode}"
 
 
 class MaxPool2d(_MaxPool):

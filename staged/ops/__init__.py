@@ -7,6 +7,7 @@ Importing this package declares them all. `__all__` lists the array functions, w
 """
 
 from staged.ops import numpy_map, random  # noqa: F401  (declares their functions)
+from staged.ops.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
 from staged.ops.attention import scaled_dot_product_attention
 from staged.ops.bessel import i0
 from staged.ops.channels import (
@@ -211,7 +212,7 @@ from staged.ops.normalization import (
 from staged.ops.number_theory import gcd, lcm
 from staged.ops.padding import pad
 from staged.ops.patches import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unflatten, unfold
-from staged.ops.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
+from staged.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 from staged.ops.positions import alibi, rotary
 from staged.ops.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from staged.ops.recurrent import gru, lstm, rnn

@@ -6,6 +6,7 @@ w (O, C / groups, kH, kW), y (N, O, OH, OW), with OH = (H + 2 pad - dilation * (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -371,7 +372,7 @@ def conv_transpose2d(
 
     Shapes: x (N, C, H, W) or (C, H, W); weight (C, O / groups, kH, kW); bias (O,); result (N, O, OH, OW) with
     OH = (H - 1) * stride - 2 padding + dilation * (kH - 1) + output_padding + 1. Raises ShapeError where sizes do not
-    fit, or `output_padding` is not below the stride.
+    fit, or `output_padding` is below neither the stride nor the dilation.
     """
     image, w = promoted(x, weight)
     if image.ndim not in (3, 4) or w.ndim != 4 or image.shape[-3] != w.shape[0]:
@@ -388,23 +389,32 @@ def conv_transpose2d(
     extra = pair(output_padding, "output_padding")
     sizes = []
     for axis in (0, 1):
-        if not 0 <= extra[axis] < strides[axis]:
-            raise shape_error(
-                f"conv_transpose2d: output_padding {extra} is not below the stride {strides}",
-                image,
-                hint="output_padding picks one of the sizes that the stride of `conv2d` makes alike",
-            )
+        check_output_padding("conv_transpose2d", image, axis, extra, strides, dilations)
         extent, kernel = image.shape[2 + axis], w.shape[2 + axis]
         if not isinstance(extent, int) or not isinstance(kernel, int):
             raise shape_error("conv_transpose2d needs height and width fixed while staging", image, w)
         reach = dilations[axis] * (kernel - 1)
         sizes.append((extent - 1) * strides[axis] - 2 * paddings[axis] + reach + extra[axis] + 1)
+    # Zeros after the image add nothing: each makes the result longer by a stride.
+    image = pad(image, [(0, 0), (0, 0), *((0, extra[axis] // max(strides[axis], 1)) for axis in (0, 1))])
     per_group = w.shape[1]
     assert isinstance(per_group, int)
     shape = (image.shape[0], per_group * groups, *sizes)
     attrs = {"stride": strides, "padding": paddings, "dilation": dilations, "groups": groups}
     y = _with_bias(_to_input(image, w, shape, attrs), bias)
     return y if batched else reshape(y, y.shape[1:])
+
+
+def check_output_padding(
+    name: str, x: Array, axis: int, extra: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> None:
+    """Raise where the output is padded by more than torch's functions take."""
+    if not 0 <= extra[axis] < max(strides[axis], dilations[axis]):
+        raise shape_error(
+            f"{name}: output_padding {extra} is below neither the stride {strides} nor the dilation {dilations}",
+            x,
+            hint="output_padding picks one of the sizes that the stride of the convolution makes alike",
+        )
 
 
 def check_line(name: str, x: Array, w: Array) -> None:

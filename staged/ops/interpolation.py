@@ -13,11 +13,11 @@ from typing import Any
 
 from staged.errors import ArgumentError
 from staged.ir.types import f32, f64, i64
+from staged.ops.adaptive_pooling import adaptive_avg_pool2d
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.elementwise import abs_, clip, floor, isnan, round_
 from staged.ops.index import take
-from staged.ops.pooling import adaptive_avg_pool2d
 from staged.ops.promote import as_array, as_float, broadcast, cast, fixed_size, is_number, promoted, shape_error
 from staged.ops.public import public
 from staged.ops.shape import expand_dims, matrix_transpose, moveaxis, reshape

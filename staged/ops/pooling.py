@@ -12,29 +12,28 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.types import Shape, TensorType, bool_, f32, f64, i32, i64
 from staged.ops.array import Array
 from staged.ops.context import bind, bind_all
-from staged.ops.contraction import matmul
 from staged.ops.convolution import Pair, pair, single, window_count
 from staged.ops.elementwise import maximum, minimum
-from staged.ops.index import take, take_along_axis
+from staged.ops.index import take_along_axis
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import as_array, cast, fixed_size, promoted, shape_error
 from staged.ops.public import public
-from staged.ops.reduction import mean, sum_
-from staged.ops.shape import expand_dims, flatten, matrix_transpose, pad, reshape, squeeze
+from staged.ops.shape import expand_dims, flatten, pad, reshape, squeeze
 from staged.ops.source import iota
 
 Data = np.ndarray[Any, Any]
 
 
-def _pooled(name: str, x: TensorType, kernel: Pair, stride: Pair, padding: Pair) -> Shape:
+def _pooled(name: str, x: TensorType, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1)) -> Shape:
     if x.ndim != 4:
         raise ShapeError(f"{name} needs a 4-dimensional input, got {x}", hint="the layout is (N, C, H, W)")
-    if min(*kernel, *stride) < 1 or min(padding) < 0:
-        raise ShapeError(f"{name}: kernel {kernel}, stride {stride}, padding {padding} do not go")
+    if min(*kernel, *stride, *dilation) < 1 or min(padding) < 0:
+        apart = f", dilation {dilation}" if dilation != (1, 1) else ""
+        raise ShapeError(f"{name}: kernel {kernel}, stride {stride}, padding {padding}{apart} do not go")
     if any(2 * padding[axis] > kernel[axis] for axis in (0, 1)):
         raise ShapeError(f"{name}: padding {padding} is more than half the kernel {kernel}")
-    height = window_count(x.shape[2], kernel[0], stride[0], padding[0])
-    width = window_count(x.shape[3], kernel[1], stride[1], padding[1])
+    height = window_count(x.shape[2], kernel[0], stride[0], padding[0], dilation[0])
+    width = window_count(x.shape[3], kernel[1], stride[1], padding[1], dilation[1])
     if min(height, width) < 1:
         raise ShapeError(
             f"{name}: the kernel {kernel} is larger than the padded input {x}", hint="use a smaller kernel"
@@ -42,24 +41,32 @@ def _pooled(name: str, x: TensorType, kernel: Pair, stride: Pair, padding: Pair)
     return *x.shape[:2], height, width
 
 
-def _infer_max(x: TensorType, kernel: Pair, stride: Pair, padding: Pair) -> tuple[TensorType, TensorType]:
-    shape = _pooled("max_pool2d", x, kernel, stride, padding)
+def _infer_max(
+    x: TensorType, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair
+) -> tuple[TensorType, TensorType]:
+    shape = _pooled("max_pool2d", x, kernel, stride, padding, dilation)
     if x.dtype.is_bool:
         raise DTypeError(f"max_pool2d takes numbers, got {x}", hint="cast it: `st.astype(x, st.f32)`")
     return TensorType(x.dtype, shape), TensorType(i32, shape)
 
 
-def _windows(x: Data, kernel: Pair, stride: Pair, padding: Pair, fill: Any) -> Data:
+def _reach(kernel: Pair, dilation: Pair) -> Pair:
+    """The extents from the first element of a window to its last."""
+    return dilation[0] * (kernel[0] - 1) + 1, dilation[1] * (kernel[1] - 1) + 1
+
+
+def _windows(x: Data, kernel: Pair, stride: Pair, padding: Pair, fill: Any, dilation: Pair = (1, 1)) -> Data:
     """(N, C, OH, OW, kH, kW): a view of every window."""
     edges = ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2)
     wide = np.pad(x, edges, constant_values=fill)
-    return np.lib.stride_tricks.sliding_window_view(wide, kernel, axis=(2, 3))[:, :, :: stride[0], :: stride[1]]
+    views = np.lib.stride_tricks.sliding_window_view(wide, _reach(kernel, dilation), axis=(2, 3))
+    return views[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
 
 
-def _max_reference(x: Data, kernel: Pair, stride: Pair, padding: Pair) -> tuple[Data, Data]:
+def _max_reference(x: Data, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> tuple[Data, Data]:
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-    windows = _windows(x, kernel, stride, padding, lowest)
-    inside = _windows(np.ones_like(x, dtype=bool), kernel, stride, padding, False)
+    windows = _windows(x, kernel, stride, padding, lowest, dilation)
+    inside = _windows(np.ones_like(x, dtype=bool), kernel, stride, padding, False, dilation)
     flat = windows.reshape(*windows.shape[:4], kernel[0] * kernel[1])
     # Padding is never chosen, even in a window of nothing but -inf: the first element inside it is.
     chosen = np.where(inside.reshape(flat.shape), flat, lowest)
@@ -68,8 +75,8 @@ def _max_reference(x: Data, kernel: Pair, stride: Pair, padding: Pair) -> tuple[
     best = np.where(hit_padding, np.argmax(inside.reshape(flat.shape), axis=-1), best)
     values = np.take_along_axis(flat, best[..., None], -1)[..., 0]
     oh, ow = best.shape[2:]
-    rows = best // kernel[1] + (np.arange(oh) * stride[0] - padding[0])[:, None]
-    columns = best % kernel[1] + np.arange(ow) * stride[1] - padding[1]
+    rows = best // kernel[1] * dilation[0] + (np.arange(oh) * stride[0] - padding[0])[:, None]
+    columns = best % kernel[1] * dilation[1] + np.arange(ow) * stride[1] - padding[1]
     return np.ascontiguousarray(values), (rows * x.shape[3] + columns).astype(np.int32)
 
 
@@ -83,40 +90,42 @@ def _at(x: Array, indices: Array) -> Array:
     return reshape(take_along_axis(_planes(x), _planes(indices), 2), indices.shape)
 
 
+def _sizes_of(kernel: Pair, stride: Pair, padding: Pair = (0, 0), dilation: Pair = (1, 1)) -> dict[str, Pair]:
+    return {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+
+
 _max_op: Primitive = primitive(
     name="max_pool2d",
     kind="pooling",
     infer=_infer_max,
     reference=_max_reference,
-    vjp=lambda cts, results, x, kernel, stride, padding: [
-        None if cts[0] is None else _spread(cts[0], results[1], x.shape, kernel, stride, padding)
+    vjp=lambda cts, results, x, **a: [
+        None if cts[0] is None else bind(_max_backward_op, [cts[0], results[1]], input_shape=x.shape, **a)
     ],
     jvp=lambda tangents, results, operands, **a: (_at(tangents[0], results[1]), None),
     samples=[
-        Sample(((2, 2, 4, 6),), {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}),
-        Sample(((1, 2, 5, 5),), {"kernel": (3, 2), "stride": (1, 2), "padding": (1, 1)}),
+        Sample(((2, 2, 4, 6),), _sizes_of((2, 2), (2, 2))),
+        Sample(((1, 2, 5, 5),), _sizes_of((3, 2), (1, 2), (1, 1))),
+        Sample(((1, 2, 6, 7),), _sizes_of((2, 3), (1, 2), (1, 1), (3, 2))),
+        Sample(((1, 1, 5, 5),), _sizes_of((2, 2), (2, 2), (0, 0), (2, 1))),
         Sample((np.array([[[[1, 2, 2], [2, 0, 1], [-5, -6, np.nan]]]], np.float32),),
-               {"kernel": (2, 2), "stride": (1, 1), "padding": (0, 0)}, differentiate=()),
-        Sample(((1, 1, 4, 4),), {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}, dtypes=(i32,)),
+               _sizes_of((2, 2), (1, 1)), differentiate=()),
+        Sample(((1, 1, 4, 4),), _sizes_of((2, 2), (2, 2)), dtypes=(i32,)),
     ],
     bad=[
-        BadSample((TensorType(f32, (3, 4, 4)),), ShapeError, "4-dimensional",
-                  {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}),
-        BadSample((TensorType(f32, (1, 1, 2, 2)),), ShapeError, "larger",
-                  {"kernel": (3, 3), "stride": (1, 1), "padding": (0, 0)}),
-        BadSample((TensorType(f32, (1, 1, 4, 4)),), ShapeError, "half the kernel",
-                  {"kernel": (2, 2), "stride": (1, 1), "padding": (2, 2)}),
-        BadSample((TensorType(bool_, (1, 1, 4, 4)),), DTypeError, "numbers",
-                  {"kernel": (2, 2), "stride": (1, 1), "padding": (0, 0)}),
+        BadSample((TensorType(f32, (3, 4, 4)),), ShapeError, "4-dimensional", _sizes_of((2, 2), (2, 2))),
+        BadSample((TensorType(f32, (1, 1, 2, 2)),), ShapeError, "larger", _sizes_of((3, 3), (1, 1))),
+        BadSample((TensorType(f32, (1, 1, 2, 2)),), ShapeError, "larger", _sizes_of((2, 2), (1, 1), (0, 0), (1, 2))),
+        BadSample((TensorType(f32, (1, 1, 4, 4)),), ShapeError, "half the kernel", _sizes_of((2, 2), (1, 1), (2, 2))),
+        BadSample((TensorType(f32, (1, 1, 4, 4)),), ShapeError, "dilation", _sizes_of((2, 2), (1, 1), (0, 0), (0, 1))),
+        BadSample((TensorType(bool_, (1, 1, 4, 4)),), DTypeError, "numbers", _sizes_of((2, 2), (1, 1))),
     ],
     doc="The maximum of each window and where it is, as a position in the H * W plane: the first of ties; NaN wins.",
 )  # fmt: skip
 
 
-def _infer_max_backward(
-    ct: TensorType, indices: TensorType, input_shape: Shape, kernel: Pair, stride: Pair, padding: Pair
-) -> TensorType:
-    wanted = _pooled("max_pool2d_backward", TensorType(ct.dtype, input_shape), kernel, stride, padding)
+def _infer_max_backward(ct: TensorType, indices: TensorType, input_shape: Shape, **sizes: Pair) -> TensorType:
+    wanted = _pooled("max_pool2d_backward", TensorType(ct.dtype, input_shape), **sizes)
     if ct.shape != wanted or indices.shape != wanted or indices.dtype is not i32:
         raise ShapeError(f"max_pool2d_backward: the cotangent has shape {wanted}, got {ct} and {indices}")
     return TensorType(ct.dtype, input_shape)
@@ -130,12 +139,6 @@ def _max_backward_reference(ct: Data, indices: Data, input_shape: Any, **_: Any)
     return planes.reshape(n, c, h, w)
 
 
-def _spread(ct: Array, indices: Array, shape: Shape, kernel: Pair, stride: Pair, padding: Pair) -> Array:
-    return bind(_max_backward_op, [ct, indices], input_shape=shape, kernel=kernel, stride=stride, padding=padding)
-
-
-_POOL_2 = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}
-
 _max_backward_op: Primitive = primitive(
     name="max_pool2d_backward",
     kind="pooling",
@@ -148,11 +151,15 @@ _max_backward_op: Primitive = primitive(
     samples=[
         Sample(
             ((1, 2, 2, 2), np.array([[[[0, 3], [9, 10]], [[5, 6], [8, 15]]]], np.int32)),
-            {"input_shape": (1, 2, 4, 4), **_POOL_2},
+            {"input_shape": (1, 2, 4, 4), **_sizes_of((2, 2), (2, 2))},
         ),
         Sample(
             ((1, 1, 2, 2), np.array([[[[4, 4], [4, 4]]]], np.int32)),
-            {"input_shape": (1, 1, 3, 3), "kernel": (2, 2), "stride": (1, 1), "padding": (0, 0)},
+            {"input_shape": (1, 1, 3, 3), **_sizes_of((2, 2), (1, 1))},
+        ),
+        Sample(
+            ((1, 1, 3, 1), np.array([[[[3], [3], [7]]]], np.int32)),
+            {"input_shape": (1, 1, 3, 3), **_sizes_of((2, 2), (1, 2), (1, 0), (2, 2))},
         ),
     ],
     bad=[
@@ -160,7 +167,7 @@ _max_backward_op: Primitive = primitive(
             (TensorType(f32, (1, 1, 3, 3)), TensorType(i32, (1, 1, 3, 3))),
             ShapeError,
             "cotangent",
-            {"input_shape": (1, 1, 4, 4), **_POOL_2},
+            {"input_shape": (1, 1, 4, 4), **_sizes_of((2, 2), (2, 2))},
         )
     ],
     doc="The cotangent of max_pool2d's input: each window's goes to its maximum.",
@@ -201,6 +208,7 @@ def _mean_backward_reference(ct: Data, input_shape: Any, kernel: Pair, stride: P
     return np.ascontiguousarray(wide[:, :, padding[0] : padding[0] + h, padding[1] : padding[1] + w])
 
 
+_POOL_2 = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}
 _MEAN_CASES: list[tuple[Shape, dict[str, Any]]] = [
     ((2, 2, 4, 6), _POOL_2),
     ((1, 2, 5, 5), {"kernel": (3, 2), "stride": (1, 2), "padding": (1, 1)}),
@@ -260,19 +268,35 @@ def _more(extent: Any, kernel: int, stride: int, padding: int) -> int:
     return max(0, (windows - 1) * stride + kernel - extent - 2 * padding)
 
 
-def _images(name: str, x: Array) -> Array:
+def images(name: str, x: Array) -> Array:
     if x.ndim not in (3, 4):
         raise shape_error(f"{name} needs an input of (N, C, H, W) or (C, H, W), got {x.type}", x)
     return reshape(x, (1, *x.shape)) if x.ndim == 3 else x
 
 
-def _longer(image: Array, attrs: dict[str, Pair], value: Any) -> Array:
+def _longer(image: Array, attrs: dict[str, Pair], value: Any, dilation: Pair = (1, 1)) -> Array:
     """The images, padded after each axis as `ceil_mode` needs, with `value`."""
     kernel, stride, padding = attrs["kernel"], attrs["stride"], attrs["padding"]
-    if min(*kernel, *stride) < 1:
+    if min(*kernel, *stride, *dilation) < 1:
         return image  # refused by the type rule, with words
+    kernel = _reach(kernel, dilation)
     more = [_more(image.shape[2 + axis], kernel[axis], stride[axis], padding[axis]) for axis in (0, 1)]
     return pad(image, [(0, 0), (0, 0), (0, more[0]), (0, more[1])], value=value) if any(more) else image
+
+
+def _check_elements(image: Array, windows: Array, attrs: dict[str, Pair]) -> None:
+    """Raise where a window has no element of the image: wide steps can lead over all of it."""
+    for axis in (0, 1):
+        stride, padding, dilation = (attrs[key][axis] for key in ("stride", "padding", "dilation"))
+        extent = fixed_size("max_pool2d", image, 2 + axis)
+        for begin in range(-padding, 0, stride)[: fixed_size("max_pool2d", windows, 2 + axis)]:
+            # From padding before the image to the first place on it; windows that begin on it have an element there.
+            if begin + -(begin // dilation) * dilation >= extent:
+                raise shape_error(
+                    f"max_pool2d: with kernel {attrs['kernel']}, padding {attrs['padding']}, dilation "
+                    f"{attrs['dilation']} a window of {image.type} has padding alone",
+                    image,
+                )
 
 
 @public("max_pool2d")
@@ -281,24 +305,26 @@ def max_pool2d(
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
-    *,
+    dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
     """The maximum of each window; `stride` is the kernel size unless given. torch `nn.functional.max_pool2d`.
 
-    Shapes: x (N, C, H, W) or (C, H, W). Ties give their gradient to the first. Padding is never chosen. With
-    `ceil_mode` the last window may reach over the edge. `return_indices` gives (maxima, places), of positions in the
-    H * W plane.
+    Shapes: x (N, C, H, W) or (C, H, W). Elements of a window are `dilation` apart. Ties give their gradient to the
+    first. Padding is never chosen. With `ceil_mode` the last window may reach over the edge. `return_indices` gives
+    (maxima, places), of positions in the H * W plane. Raises ShapeError where a window has padding alone.
     """
     array = as_array(x)
-    attrs = _attrs(kernel_size, stride, padding)
-    image = _images("max_pool2d", array)
+    attrs = {**_attrs(kernel_size, stride, padding), "dilation": pair(dilation, "dilation")}
+    image = given = images("max_pool2d", array)
     # The rest of a bool image's call is refused by the type rule: there is no lowest bool to make it longer with.
     if ceil_mode and not array.dtype.is_bool:
         lowest = -math.inf if array.dtype.is_float else int(np.iinfo(array.dtype.numpy).min)
-        image = _longer(image, attrs, lowest)
+        image = _longer(image, attrs, lowest, attrs["dilation"])
     values, places = bind_all(_max_op, [image], **attrs)
+    if attrs["dilation"] != (1, 1):
+        _check_elements(given, values, attrs)
     if array.ndim == 3:
         values, places = reshape(values, values.shape[1:]), reshape(places, places.shape[1:])
     if not return_indices:
@@ -323,7 +349,7 @@ def avg_pool2d(
     """
     (array,) = promoted(x, floats=True)
     attrs = _attrs(kernel_size, stride, padding)
-    image = _images("avg_pool2d", array)
+    image = images("avg_pool2d", array)
     whole = _longer(image, attrs, 0.0) if ceil_mode else image
     values = bind(_mean_op, [whole], **attrs)
     if whole is not image or (any(attrs["padding"]) and not count_include_pad):
@@ -344,112 +370,6 @@ def _counted(y: Array, x: Array, axis: int, attrs: dict[str, Pair], with_padding
     return cast(minimum(begin + kernel, extent + edge) - maximum(begin, -edge), x.dtype)
 
 
-def _sizes(name: str, x: Array, output_size: Any) -> tuple[Pair, Pair]:
-    """The extents of the images, and those of the result, where None means the image's own."""
-    height, width = x.shape[2:]
-    if not isinstance(height, int) or not isinstance(width, int):
-        raise shape_error(f"{name} needs height and width fixed while staging, got {x.type}", x)
-    given = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
-    filled = tuple(own if one is None else one for one, own in zip(given, (height, width), strict=False))
-    wanted = pair(filled, "output_size")
-    if min(wanted) < 1:
-        raise shape_error(f"{name}: the output is at least 1 x 1, got {wanted}", x)
-    return (height, width), wanted
-
-
-@public("adaptive_avg_pool2d")
-def adaptive_avg_pool2d(x: Any, output_size: Any) -> Array:
-    """Average pooling to a result of `output_size`, with windows spread evenly over the image. torch's function of this
-    name.
-
-    Shapes: x (N, C, H, W) or (C, H, W) to (N, C, *output_size); None in a pair keeps that extent. Window i begins at
-    floor(i * H / OH) and ends before ceil((i + 1) * H / OH).
-    """
-    (array,) = promoted(x, floats=True)
-    image = _images("adaptive_avg_pool2d", array)
-    given, wanted = _sizes("adaptive_avg_pool2d", image, output_size)
-    if wanted == (1, 1):
-        values = mean(image, (2, 3), keepdims=True)
-    elif given[0] % wanted[0] == given[1] % wanted[1] == 0:
-        kernel = given[0] // wanted[0], given[1] // wanted[1]
-        values = bind(_mean_op, [image], kernel=kernel, stride=kernel, padding=(0, 0))
-    else:
-        rows, columns = (_shares(given[axis], wanted[axis], image) for axis in (0, 1))
-        values = matmul(rows, matmul(image, matrix_transpose(columns)))
-    return reshape(values, values.shape[1:]) if array.ndim == 3 else values
-
-
-def _shares(extent: int, count: int, like: Array) -> Array:
-    """(count, extent): the weight of each element in each adaptive window of an axis."""
-    window, element = iota((count, extent), 0), iota((count, extent), 1)
-    # floor(w n / c) <= e and e < ceil((w + 1) n / c), without a division
-    inside = (window * extent < (element + 1) * count) & (element * count < (window + 1) * extent)
-    ones = cast(inside, like.dtype)
-    return ones / sum_(ones, 1, keepdims=True)
-
-
-@public("adaptive_max_pool2d")
-def adaptive_max_pool2d(x: Any, output_size: Any, return_indices: bool = False) -> Any:
-    """Maximum pooling to a result of `output_size`, with windows spread evenly over the image. torch's function of this
-    name.
-
-    Shapes: as in `adaptive_avg_pool2d`. `return_indices` gives (maxima, places), of positions in the H * W plane.
-    """
-    array = as_array(x)
-    image = _images("adaptive_max_pool2d", array)
-    given, wanted = _sizes("adaptive_max_pool2d", image, output_size)
-    rows, columns = (_even_windows(given[axis], wanted[axis]) for axis in (0, 1))
-    values, places = pooled_at(image, rows, columns)
-    if array.ndim == 3:
-        values, places = reshape(values, values.shape[1:]), reshape(places, places.shape[1:])
-    return (values, places) if return_indices else values
-
-
-Windows = int | Array
-"""Windows side by side of so many elements; or (.., windows, size) places of the elements of each."""
-
-
-def _even_windows(extent: int, count: int) -> Windows:
-    """Windows spread evenly over an axis. The last place of a shorter one is repeated, which no maximum minds."""
-    if extent % count == 0:
-        return extent // count
-    starts = [i * extent // count for i in range(count)]
-    ends = [-(-(i + 1) * extent // count) for i in range(count)]
-    shape = (count, max(end - start for start, end in zip(starts, ends, strict=True)))
-    window, element = iota(shape, 0), iota(shape, 1)
-    return minimum(window * extent // count + element, ((window + 1) * extent + count - 1) // count - 1)
-
-
-def pooled_at(image: Array, rows: Windows, columns: Windows) -> tuple[Array, Array]:
-    """The maximum of each window of (N, C, H, W), and its place in the H * W plane; the first of ties."""
-    gathered, kernel, width = image, [], image.shape[3]
-    for axis, windows in ((2, rows), (3, columns)):
-        if isinstance(windows, int):
-            kernel.append(windows)
-            continue
-        kernel.append(fixed_size("pooling", windows, windows.ndim - 1))
-        lead = windows.shape[:-2] if windows.ndim > 2 else (1, 1)
-        extra = (1,) if axis == 2 else ()
-        before = () if axis == 2 else (1,)
-        places = reshape(windows, (*lead, *before, fixed_size("pooling", windows, -2) * kernel[-1], *extra))
-        gathered = take_along_axis(gathered, places, axis)
-    values, at = max_pool2d(gathered, (kernel[0], kernel[1]), return_indices=True)
-    if gathered is image:
-        return values, at
-    wide = gathered.shape[3]
-    return values, _place(rows, at // wide) * width + _place(columns, at % wide)
-
-
-def _place(windows: Windows, position: Array) -> Array:
-    """The place in the image of a position among the elements of all windows."""
-    if isinstance(windows, int):
-        return position
-    if windows.ndim == 2:
-        return take(reshape(windows, (-1,)), position)
-    flat = flatten(position, 2)
-    return reshape(take_along_axis(flatten(windows, 2), flat, 2), position.shape)
-
-
 def on_lines(name: str, x: Any, pool: Callable[[Array], Any]) -> Any:
     """A two-dimensional function on (N, C, L) or (C, L), as images of one row; of one result or several."""
     array = as_array(x)
@@ -465,18 +385,16 @@ def max_pool1d(
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
-    *,
+    dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
     """The maximum of each window of (N, C, L) or (C, L). torch `nn.functional.max_pool1d`; see `max_pool2d`."""
     kernel = single(kernel_size, "kernel_size")
     step = kernel if stride is None else single(stride, "stride")
-    edge = single(padding, "padding")
+    edge, apart = single(padding, "padding"), single(dilation, "dilation")
     values, places = on_lines(
-        "max_pool1d",
-        x,
-        lambda y: max_pool2d(y, (1, kernel), (1, step), (0, edge), ceil_mode=ceil_mode, return_indices=True),
+        "max_pool1d", x, lambda y: max_pool2d(y, (1, kernel), (1, step), (0, edge), (1, apart), ceil_mode, True)
     )
     return (values, places) if return_indices else values
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from staged.ops.array import Array
-from staged.ops.convolution import check_line, conv2d, conv_transpose2d, single, window_count
+from staged.ops.convolution import check_line, check_output_padding, conv2d, conv_transpose2d, single, window_count
 from staged.ops.joining import stack
 from staged.ops.promote import as_array, cast, fixed_size, promoted, shape_error
 from staged.ops.public import public
@@ -165,12 +165,7 @@ def conv_transpose3d(
             w,
             hint="layouts: input (N, C, D, H, W), weight (C, O / groups, kD, kH, kW)",
         )
-    if extra[0] >= strides[0]:
-        raise shape_error(
-            f"conv_transpose3d: output_padding {extra} is not below the stride {strides}",
-            volume,
-            hint="output_padding picks one of the sizes that the stride of `conv3d` makes alike",
-        )
+    check_output_padding("conv_transpose3d", volume, 0, extra, strides, dilations)
     batch, channels, depth = (fixed_size("conv_transpose3d", volume, axis) for axis in range(3))
     per_group, taps = fixed_size("conv_transpose3d", w, 1), fixed_size("conv_transpose3d", w, 2)
     images = permute_dims(volume, (0, 2, 1, 3, 4))

@@ -11,20 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from staged.ir.types import i64
+from staged.ops.adaptive_pooling import Windows, adaptive_avg_pool2d, adaptive_max_pool2d, pooled_at
 from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.elementwise import pow_
 from staged.ops.index import scattered, take_along_axis
-from staged.ops.pooling import (
-    Windows,
-    adaptive_avg_pool2d,
-    adaptive_max_pool2d,
-    avg_pool1d,
-    avg_pool2d,
-    max_pool2d,
-    on_lines,
-    pooled_at,
-)
+from staged.ops.pooling import avg_pool1d, avg_pool2d, max_pool2d, on_lines
 from staged.ops.promote import (
     as_array,
     as_float,
@@ -107,7 +99,7 @@ def max_pool3d(
     kernel_size: Any,
     stride: Any = None,
     padding: Any = 0,
-    *,
+    dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Any:
@@ -115,11 +107,11 @@ def max_pool3d(
     array = as_array(x)
     volume = volumes("max_pool3d", array)
     (depth, *kernel), (step, *steps), (edge, *edges) = _sizes(kernel_size, stride, padding)
-    options = {"ceil_mode": ceil_mode, "return_indices": True}
+    deep, *apart = triple(dilation, "dilation")
     values, places = _deep_maxima(
         volume,
-        lambda planes: max_pool2d(planes, kernel, steps, edges, **options),
-        lambda columns: max_pool2d(columns, (depth, 1), (step, 1), (edge, 0), **options),
+        lambda planes: max_pool2d(planes, kernel, steps, edges, apart, ceil_mode, True),
+        lambda columns: max_pool2d(columns, (depth, 1), (step, 1), (edge, 0), (deep, 1), ceil_mode, True),
     )
     return _maybe_both(array, values, places, return_indices)
 

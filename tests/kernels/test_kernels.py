@@ -299,9 +299,9 @@ def test_gradients_of_pools(shape, window):
     attrs = {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "padding": (padding,) * 2}
 
     def f(x):
-        values, places = bind_all(PRIMITIVES["max_pool2d"], [x], **attrs)
+        values, places = bind_all(PRIMITIVES["max_pool2d"], [x], dilation=(1, 1), **attrs)
         ct = values * 0.5
-        spread = bind(PRIMITIVES["max_pool2d_backward"], [ct, places], input_shape=shape, **attrs)
+        spread = bind(PRIMITIVES["max_pool2d_backward"], [ct, places], input_shape=shape, dilation=(1, 1), **attrs)
         return spread, bind(PRIMITIVES["avg_pool2d_backward"], [ct], input_shape=shape, **attrs)
 
     rng = np.random.default_rng(11)

@@ -51,6 +51,7 @@ PLAIN = {
     "max_pool": (lambda n: n.MaxPool2d(2), IMAGES),
     "max_pool_overlapping": (lambda n: n.MaxPool2d(3, stride=2, padding=1), IMAGES),
     "max_pool_ceil": (lambda n: n.MaxPool2d(2, ceil_mode=True), IMAGES),
+    "max_pool_dilated": (lambda n: n.MaxPool2d(2, 1, 1, (2, 3), False, True), IMAGES),
     "max_pool_1d": (lambda n: n.MaxPool1d(2, padding=1), VECTORS),
     "avg_pool": (lambda n: n.AvgPool2d(2), IMAGES),
     "avg_pool_padding": (lambda n: n.AvgPool2d((3, 2), 2, 1, True, False), IMAGES),

@@ -31,6 +31,7 @@ REFUSED = {
     "Conv2d padding": (lambda: nn.Conv2d(4, 6, 3, padding=-1), "padding is an integer of at least 0"),
     "Conv2d padding word": (lambda: nn.Conv2d(4, 6, 3, padding="full"), '"valid", "same"'),
     "MaxPool2d": (lambda: nn.MaxPool2d(0), "kernel_size"),
+    "MaxPool1d": (lambda: nn.MaxPool1d(2, dilation=0), "dilation"),
     "AvgPool2d": (lambda: nn.AvgPool2d(2, 0), "stride"),
     "GELU": (lambda: nn.GELU("erf"), '"none", "tanh"'),
     "reduction": (lambda: nn.MSELoss(reduction="average"), '"mean", "sum", "none", got \'average\''),
@@ -75,7 +76,6 @@ REFUSED = {
     "label smoothing": (lambda: nn.CrossEntropyLoss(label_smoothing=1.5), "between 0 and 1"),
 }
 BY_POSITION = {
-    "MaxPool2d's dilation": lambda: nn.MaxPool2d(2, 2, 0, 2),
     "MSELoss's past": lambda: nn.MSELoss(None, None, "sum"),
     "BCELoss's weight": lambda: nn.BCELoss("sum"),
     "Embedding's largest norm": lambda: nn.Embedding(3, 2, 0, 1.0),
@@ -86,7 +86,6 @@ BY_POSITION = {
     "var's unbiased": lambda: st.var(X, 0, True),
     "linspace's endpoint": lambda: st.linspace(0, 1, 5, False),
     "mse_loss's reduction": lambda: st.mse_loss(X, X, "sum"),
-    "max_pool2d's dilation": lambda: st.max_pool2d(np.ones((1, 1, 4, 4)), 2, 2, 0, 2),
 }
 
 

@@ -35,6 +35,9 @@ TRANSPOSED = {
     "stride": ((2, 3, 4, 5), (3, 2, 3, 2), {"stride": 2, "padding": 1, "output_padding": (1, 0)}),
     "groups": ((1, 4, 3, 4), (4, 3, 2, 3), {"stride": (2, 3), "groups": 2}),
     "dilation": ((1, 2, 4, 3), (2, 2, 3, 3), {"dilation": (2, 1), "padding": (1, 0), "stride": (1, 2)}),
+    "padded_beyond_the_stride": (
+        (1, 2, 4, 3), (2, 2, 3, 3), {"dilation": (4, 3), "padding": (2, 0), "stride": (1, 2), "output_padding": (3, 2)}
+    ),
 }
 
 
@@ -86,7 +89,7 @@ def test_an_image_without_a_batch_keeps_its_axes() -> None:
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda x, w: st.conv_transpose2d(x, w, output_padding=1), "is not below the stride"),
+        (lambda x, w: st.conv_transpose2d(x, w, output_padding=1), "below neither the stride"),
         (lambda x, w: st.conv_transpose2d(x, w[:2]), "does not fit"),
         (lambda x, w: st.conv2d(x, w, groups=2), "channels"),
         (lambda x, w: st.conv2d(x, w, dilation=0), "do not go"),

@@ -7,10 +7,12 @@ import pytest
 
 import staged as st
 from tests.ops.against_torch import agree_compiled
+from tests.torch_reference import reference
 
 RNG = np.random.default_rng(8)
 IMAGES = RNG.standard_normal((2, 3, 7, 6))
 LINES = RNG.standard_normal((2, 3, 11))
+VOLUMES = np.random.default_rng(9).standard_normal((1, 2, 5, 6, 4))
 
 # function, its arguments, the input
 POOLS = {
@@ -18,6 +20,11 @@ POOLS = {
     "max_ceil": ("max_pool2d", (2,), {"ceil_mode": True}, IMAGES),
     "max_ceil_padding": ("max_pool2d", (3, 2, 1), {"ceil_mode": True}, IMAGES),
     "max_ceil_long_stride": ("max_pool2d", (2, 3, 1), {"ceil_mode": True}, IMAGES),
+    "max_dilated": ("max_pool2d", ((2, 3), (1, 2), 1, (3, 2)), {}, IMAGES),
+    "max_dilated_ceil": ("max_pool2d", (2, 3, (1, 0), 2, True), {}, IMAGES),
+    "max_dilated_apart": ("max_pool2d", (2, 2, 0, (1, 2)), {}, IMAGES),
+    "max_1d_dilated": ("max_pool1d", (3, 2, 1), {"dilation": 2}, LINES),
+    "max_3d_dilated": ("max_pool3d", (2, 2, 1), {"dilation": (2, 3, 1)}, VOLUMES),
     "avg": ("avg_pool2d", ((3, 2), (2, 1), (1, 0)), {}, IMAGES),
     "avg_without_padding": ("avg_pool2d", (3, 2, 1), {"count_include_pad": False}, IMAGES),
     "avg_ceil": ("avg_pool2d", (3, 2), {"ceil_mode": True}, IMAGES),
@@ -54,6 +61,16 @@ def test_integers_pool_over_the_edge_too() -> None:
     np.testing.assert_array_equal(y, [[[[-9, -7, -6], [-4, -2, -1]]]])
 
 
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_places_of_windows_with_steps_are_torchs(ceil_mode) -> None:
+    def places(F, x):
+        return F.max_pool2d(x, (3, 2), (1, 2), 1, (1, 3), ceil_mode, return_indices=True)[1]
+
+    expected = reference(lambda torch, x: places(torch.nn.functional, torch.tensor(x)), IMAGES)
+    for run in (st.function(lambda x: places(st, x)), lambda x: places(st, x)):
+        np.testing.assert_array_equal(run(IMAGES), expected)
+
+
 def test_a_batch_of_no_images_is_pooled_to_none() -> None:
     def pooled(x):
         return st.sum(st.max_pool2d(x, 3, stride=2, padding=1) + st.avg_pool2d(x, 3, stride=2, padding=1))
@@ -75,6 +92,10 @@ def test_an_image_without_a_batch_keeps_its_axes() -> None:
         (lambda x: st.max_pool2d(x, 9), "larger"),
         (lambda x: st.max_pool2d(x > 0, 2, ceil_mode=True), "takes numbers"),
         (lambda x: st.max_pool2d(x, 0, ceil_mode=True), "do not go"),
+        (lambda x: st.max_pool2d(x, 2, dilation=0), "do not go"),
+        (lambda x: st.max_pool2d(x, 2, dilation=(7, 1)), "larger"),
+        (lambda x: st.max_pool2d(x[:, :, :1], (2, 1), padding=(1, 0), dilation=2), "padding alone"),
+        (lambda x: st.max_pool2d(x[:, :, :1], (3, 1), 3, (1, 0), 2, ceil_mode=True), "padding alone"),
         (lambda x: st.avg_pool2d(x, 2, padding=2), "half the kernel"),
         (lambda x: st.max_pool1d(x, 2), r"input of \(N, C, L\)"),
         (lambda x: st.avg_pool1d(x[0], (2, 2)), "kernel_size is an int"),

@@ -55,6 +55,7 @@ CASES = {
             (
                 ({}, BIAS[:3]), ({"stride": 2, "padding": 1, "output_padding": (1, 0, 1)}, BIAS[:3]),
                 ({"stride": (1, 2, 1), "dilation": (2, 1, 2), "groups": 2}, BIAS),
+                ({"padding": 1, "stride": 1, "dilation": (3, 1, 4), "output_padding": (2, 0, 3)}, BIAS[:3]),
             )
         )
     },

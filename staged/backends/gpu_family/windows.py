@@ -83,10 +83,15 @@ def pooling_as_gather(op: Op) -> Part | None:
     n, channels, height, width = (bound(extent) for extent in attrs["input_shape"])
     rows, columns = (bound(extent) for extent in pooling.operands[0].tensor.shape[2:])
     (ky, kx), (sy, sx), (py, px) = attrs["kernel"], attrs["stride"], attrs["padding"]
+    # An element between those of a wide window looks there in vain: its place is compared.
+    (apart_y, apart_x) = attrs.get("dilation", (1, 1))
     if 0 in (n, channels, height, width) or _is_apart(attrs, height, width):
         return None
     plane = Axis("plane", n * channels)
-    y, x = _Side("y", height, rows, ky, sy, py), _Side("x", width, columns, kx, sx, px)
+    y, x = (
+        _Side("y", height, rows, apart_y * (ky - 1) + 1, sy, py),
+        _Side("x", width, columns, apart_x * (kx - 1) + 1, sx, px),
+    )
     window = _along(plane, rows * columns) + y.window * columns + x.window
     is_mean = pooling.declared is prims.AVG_POOL2D_BACKWARD
     bounds = (*y.window_bounds, *x.window_bounds, *((*y.kernel_bounds, *x.kernel_bounds) if is_mean else ()))
@@ -118,6 +123,7 @@ def _is_apart(attrs: Attrs, height: int, width: int) -> bool:
     """Return whether windows of 2 x 2 side by side fill the image: then each of them writes its own elements,
     in pairs."""
     sides = attrs["kernel"] == attrs["stride"] == (2, 2) and attrs["padding"] == (0, 0)
+    sides = sides and attrs.get("dilation", (1, 1)) == (1, 1)
     return bool(sides and height % 2 == 0 and width % 2 == 0)
 
 

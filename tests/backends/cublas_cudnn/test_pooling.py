@@ -91,11 +91,13 @@ def test_maxima_and_their_gradients_are_kernels_with_a_thread_for_each_element(
     assert not re.findall(r"for \((?:int|int64_t) j\w* = ", text)
 
 
-def test_the_gradient_of_maxima_has_the_same_bits_as_on_the_host(device: cuda.Emulator) -> None:
-    x, weights = np.round(normal(2, 3, 11, 10)), normal(2, 3, 11, 10)
+@pytest.mark.parametrize("sizes", [(3, 1, 1), ((3, 2), (1, 2), 1, (2, 3)), (2, 2, 0, 2), (2, 3, 1, (4, 1), True)])
+def test_the_gradient_of_maxima_has_the_same_bits_as_on_the_host(sizes: Any, device: cuda.Emulator) -> None:
+    x = np.round(normal(2, 3, 11, 10))
+    weights = normal(*st.max_pool2d(x, *sizes).shape)
 
     def gradient(x: Any, weights: Any) -> Any:
-        return st.grad(lambda x: st.sum(st.max_pool2d(x, 3, 1, 1) * weights))(x)
+        return st.grad(lambda x: st.sum(st.max_pool2d(x, *sizes) * weights))(x)
 
     wanted = st.function(gradient)(x, weights)
     for words in ("eager forward", "lazy shuffled seed=9"):

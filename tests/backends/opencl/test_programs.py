@@ -103,6 +103,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a convolution of groups": (lambda x, w: st.conv2d(x, w, dilation=2, groups=3), (IMAGES, TAPS[:, :1])),
     "a convolution's gradients": (gradients_of_convolution, (IMAGES, TAPS)),
     "pooling": (lambda x: st.grad(lambda x: st.sum(st.max_pool2d(x, 3, 2) ** 2))(x), (IMAGES,)),
+    "pooling in wide windows": (
+        lambda x: st.grad(lambda x: st.sum(st.max_pool2d(x, 3, 1, 1, 2) ** 2))(x),
+        (IMAGES,),
+    ),
 }
 
 

@@ -80,6 +80,8 @@ def _pool(name: str, rank: int) -> Call:
             return f"layer({x})"
         size = "1" if d.kind == "one" else d.pick("2", "3") if rank == 1 else d.pick("2", "(2, 3)")
         rest = d.pick("", ", 1", ", stride=2") + ("" if size == "1" else d.pick("", ", padding=1"))
+        if name.startswith("Max"):
+            rest += d.pick("", ", dilation=2")
         made(d, name, size + rest + d.pick("", ", ceil_mode=True"), dtype=False)
         return f"layer({x})"
 

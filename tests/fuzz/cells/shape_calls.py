@@ -108,9 +108,10 @@ def _transposed(name: str, rank: int) -> Call:
         x, w = d.new(shape, values="small"), d.new(weight, values="small")
         rest = f", {d.new((weight[1] * groups,), values='small')}" if d.likely(40) else ""
         stride = d.pick(1, 2)
-        d.keywords |= {"groups", "padding", "bias", "stride", "output_padding"}
-        rest += f", stride={stride}" + d.keyword("padding", 0, percent=30)
-        rest += d.keyword("output_padding", 0, stride - 1, percent=30) + d.keyword("dilation", 1, 2, percent=25)
+        d.keywords |= {"groups", "padding", "bias", "stride", "output_padding", "dilation"}
+        apart = 3 if d.likely(25) else 1
+        rest += f", stride={stride}, dilation={apart}" + d.keyword("padding", 0, percent=30)
+        rest += d.keyword("output_padding", 0, max(stride, apart) - 1, percent=30)
         return f"st.{name}({x}, {w}{rest}, groups={groups})"
 
     return text
@@ -133,7 +134,9 @@ def _pool(name: str, rank: int) -> Call:
         values = "any"
         if name.startswith("avg"):
             rest, values = rest + d.keyword("count_include_pad", True, False), "small"
-        elif d.likely(30):
+            return f"st.{name}({d.new(shape, values=values)}, {size}{rest})"
+        rest += d.keyword("dilation", 1, 2, percent=30)
+        if d.likely(30):
             d.keywords.add("return_indices")
             ending = "[0]" if d.smooth else d.pick("[0]", "[1]")
             return f"st.{name}({d.new(shape, values='small')}, {size}{rest}, return_indices=True){ending}"

@@ -449,7 +449,7 @@ def layers() -> SimpleNamespace:
         "KLDivLoss": _of_function("kl_div"),
     }
     for rank in ("1d", "2d"):
-        found[f"MaxPool{rank}"] = _of_function(f"max_pool{rank}", *pooling)
+        found[f"MaxPool{rank}"] = _of_function(f"max_pool{rank}", "kernel_size", "stride", "padding", "dilation")
         found[f"AvgPool{rank}"] = _of_function(f"avg_pool{rank}", *pooling, "count_include_pad")
     for rank in ("1d", "2d", "3d"):
         found |= {f"BatchNorm{rank}": BatchNorm, f"InstanceNorm{rank}": InstanceNorm}

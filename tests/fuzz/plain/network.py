@@ -122,9 +122,8 @@ def _windows(extent: int, size: int, step: int, around: int, ceil: bool) -> list
     return [(k * step, min(k * step + size, extent + 2 * around)) for k in range(count)]
 
 
-def _pool(x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, largest: bool) -> Any:
-    array = plain(x).a
-    data = array if largest else array.astype(np.float64)
+def _pool(x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool) -> Any:
+    data = plain(x).a.astype(np.float64)
     (kh, kw), (ph, pw) = _two(kernel_size), _two(padding)
     sh, sw = (kh, kw) if stride is None else _two(stride)
     h, w = data.shape[-2:]
@@ -132,18 +131,10 @@ def _pool(x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, 
     result = np.zeros((*data.shape[:-2], len(rows), len(columns)), data.dtype)
     for (i, (top, bottom)), (j, (left, right)) in itertools.product(enumerate(rows), enumerate(columns)):
         inside = data[..., max(top - ph, 0) : min(bottom - ph, h), max(left - pw, 0) : min(right - pw, w)]
-        if largest:
-            result[..., i, j] = np.max(inside, axis=(-2, -1))
-        else:
-            count = (bottom - top) * (right - left) if include else inside.shape[-1] * inside.shape[-2]
-            with np.errstate(all="ignore"):
-                result[..., i, j] = np.sum(inside, axis=(-2, -1)) / np.float64(count)
+        count = (bottom - top) * (right - left) if include else inside.shape[-1] * inside.shape[-2]
+        with np.errstate(all="ignore"):
+            result[..., i, j] = np.sum(inside, axis=(-2, -1)) / np.float64(count)
     return result
-
-
-@reads
-def max_pool2d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False) -> Plain:
-    return Plain(_pool(x, kernel_size, stride, padding, ceil_mode, False, True))
 
 
 @reads
@@ -156,20 +147,11 @@ def avg_pool2d(
     count_include_pad: bool = True,
 ) -> Plain:
     _, dtype = wide(x)
-    return Plain(_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad, False).astype(dtype))
+    return Plain(_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad).astype(dtype))
 
 
 def _flat(v: Any) -> Any:
     return None if v is None else int(v[0]) if isinstance(v, tuple | list) else int(v)
-
-
-@reads
-def max_pool1d(x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False) -> Plain:
-    step = _flat(kernel_size) if stride is None else _flat(stride)
-    rows = Plain(plain(x).a[..., None, :])
-    return Plain(
-        _pool(rows, (1, _flat(kernel_size)), (1, step), (0, _flat(padding)), ceil_mode, False, True)[..., 0, :]
-    )
 
 
 @reads
@@ -184,7 +166,7 @@ def avg_pool1d(
     step = _flat(kernel_size) if stride is None else _flat(stride)
     _, dtype = wide(x)
     rows = Plain(plain(x).a[..., None, :])
-    found = _pool(rows, (1, _flat(kernel_size)), (1, step), (0, _flat(padding)), ceil_mode, count_include_pad, False)
+    found = _pool(rows, (1, _flat(kernel_size)), (1, step), (0, _flat(padding)), ceil_mode, count_include_pad)
     return Plain(found[..., 0, :].astype(dtype))
 
 

@@ -202,14 +202,19 @@ def _maxima(data: Any, rank: int, windows: Any) -> tuple[Any, Any]:
     return values, places
 
 
-def _windows(size: Any, kernel: Any, stride: Any, padding: Any, ceil_mode: bool) -> list[Any]:
+def _windows(
+    size: Any, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, dilation: Any = (1, 1, 1)
+) -> list[Any]:
     axes = []
-    for n, k, s, p in zip(size, kernel, stride, padding, strict=True):
-        span = n + 2 * p - k
+    for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=False):
+        reach = d * (k - 1) + 1
+        span = n + 2 * p - reach
         count = -(-span // s) + 1 if ceil_mode else span // s + 1
         if ceil_mode and (count - 1) * s >= n + p:
             count -= 1
-        axes.append([(i, slice(max(i * s - p, 0), min(i * s - p + k, n)), i * s - p) for i in range(count)])
+        # From the first element that is not in the padding.
+        begins = [(i, i * s - p, (i * s - p) % d if i * s < p else i * s - p) for i in range(count)]
+        axes.append([(i, slice(first, min(begin + reach, n), d), begin) for i, begin, first in begins])
     return list(itertools.product(*axes))
 
 
@@ -219,12 +224,14 @@ def _max_pool(name: str, rank: int) -> None:
         kernel_size: Any,
         stride: Any = None,
         padding: Any = 0,
+        dilation: Any = 1,
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Any:
         data, kernel = plain(x).a, _many(kernel_size, rank)
         step = kernel if stride is None else _many(stride, rank)
-        found = _windows(data.shape[data.ndim - rank :], kernel, step, _many(padding, rank), ceil_mode)
+        edge, apart = _many(padding, rank), _many(dilation, rank)
+        found = _windows(data.shape[data.ndim - rank :], kernel, step, edge, ceil_mode, apart)
         pairs = [(tuple(i for i, _, _ in window), tuple(part for _, part, _ in window)) for window in found]
         values, places = _maxima(data, rank, pairs)
         return (Plain(values), Plain(places)) if return_indices else Plain(values)
