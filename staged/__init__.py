@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from staged import cuda, linalg, ops, random, special
 from staged.api import StagedFunction, function
+from staged.checkpoints import load, save
 from staged.eager import eager
 from staged.errors import (
     ArgumentError,
@@ -168,6 +169,7 @@ __all__ = [
     "jacrev",
     "jvp",
     "linalg",
+    "load",
     "loader",
     "nan",
     "nn",
@@ -179,6 +181,7 @@ __all__ = [
     "random",
     "range",
     "result_type",
+    "save",
     "seed",
     "special",
     "stop_gradient",

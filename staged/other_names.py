@@ -70,8 +70,6 @@ EQUIVALENTS: dict[str, str] = {
     "numel": "use `x.size`",
     "view": "use `st.reshape`",
     "item": "use `float(x)` in plain Python; inside a staged function a scalar is a number",
-    "load": "read the file in Python and pass the arrays as arguments",
-    "save": "return the arrays and save them in Python: `np.savez(...)`",
     "rand": "use `st.random.uniform(shape)`",
     "randn": "use `st.random.normal(shape)`",
     "randn_like": "use `st.random.normal(x.shape, dtype=x.dtype)`",

@@ -25,13 +25,13 @@ AFTER = {"made by later passes": {s.COPY, s.KERNEL, s.CONTRACTION, s.LIBRARY}}
 OUTSIDE = {
     "no float depends on what it takes": {
         s.ABSENT, s.VARIABLE_READ, s.VARIABLE_WRITE, s.PRINT, s.ASSERT, s.RAISE, s.CLOCK, s.FILE_OPEN, s.FILE_CLOSE,
-        s.PROGRESS_START, s.PROGRESS_UPDATE, s.PROGRESS_END,
+        s.PROGRESS_START, s.PROGRESS_UPDATE, s.PROGRESS_END, s.SAVE,
     }
 }  # fmt: skip
 REFUSED = {
     "refused where its operands are mapped": {
         s.VARIABLE_READ, s.VARIABLE_WRITE, s.PRINT, s.RAISE, s.CLOCK, s.FILE_OPEN, s.FILE_CLOSE, s.PROGRESS_START,
-        s.PROGRESS_UPDATE, s.PROGRESS_END,
+        s.PROGRESS_UPDATE, s.PROGRESS_END, s.SAVE,
     }
 }  # fmt: skip
 

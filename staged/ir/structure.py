@@ -289,6 +289,14 @@ FILE_OPEN = structured(
 FILE_CLOSE = structured(
     "file_close", operands="file: index", effects="io fail", doc="Closes it; once more does nothing."
 )
+SAVE = structured(
+    "save",
+    operands="*values_then_arrays",
+    attributes={"parts": tuple, "arrays": tuple, "metadata": str},
+    effects="io fail",
+    doc="Writes a safetensors file whose path is the text of `parts`: the last operands, each with its name and the "
+    "format's word for its dtype in `arrays`, and the JSON text `metadata` if there is some.",
+)
 PROGRESS_START = structured(
     "progress_start",
     operands="total: index, *values",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.expr import Call, Expr, Infix, Name, Prefix, call
-from staged.backends.c_family.messages import emit_failure, emit_file_open, emit_file_print, emit_print
+from staged.backends.c_family.messages import emit_failure, emit_file_open, emit_file_print, emit_print, emit_save
 from staged.backends.c_family.progress import emit_progress
 from staged.backends.c_family.scalars import COMPARISONS, OPPOSITES
 from staged.backends.c_family.support.clock import CLOCK_NAMES
@@ -41,6 +41,10 @@ class Effects:
         self.body.leave_if(
             Prefix("!", call("st_file_close", "host", self.body.site_of(op.where), self.body.scalar(op.operands[0])))
         )
+
+    def emit_save(self, op: Op) -> None:
+        self.body.where(op.where)
+        self.body.need(*emit_save(self.body.code, op, self.body, self.body.site_of(op.where)))
 
     def emit_progress(self, op: Op) -> None:
         self.body.where(op.where)

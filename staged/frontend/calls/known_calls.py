@@ -14,6 +14,7 @@ ever.
 """
 
 _PRINT = 'use `print(...)`, or a file of the program: `with open("run.log", "a") as f: f.write(...)`'
+_SAVE = 'save them from the program, `st.save("arrays.safetensors", {"name": x})`; or return them'
 _OUTSIDE = "do it in Python, before or after the call of the staged function"
 _FILES = 'write text with `with open(path, "w") as f: f.write(...)`; do the rest in Python, before or after the call'
 _LEAVE = "raise an exception, `raise RuntimeError(...)`: the caller decides what to do with it"
@@ -83,7 +84,7 @@ KNOWN: dict[str, str | None] = {
             "numpy.save numpy.savez numpy.savez_compressed numpy.savetxt numpy.memmap numpy.ndarray.tofile "
             "numpy.ndarray.dump pickle.* safetensors.* h5py.* scipy.savemat scipy.save_npz scipy.mmwrite scipy.write"
         ).split(),
-        _RESULT,
+        _SAVE,
     ),
     **dict.fromkeys("pickle.loads pickle.dumps safetensors.load_file".split(), HARMLESS),
     **dict.fromkeys("numpy.seterr numpy.set_printoptions numpy.seterrcall numpy.setbufsize".split(), _OUTSIDE),

@@ -22,7 +22,7 @@ from staged.frontend.trace.signals import (
 from staged.ir.builder import OpenBlock
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value, walk_ops
-from staged.ir.structure import ASSERT, FILE_CLOSE, FILE_OPEN
+from staged.ir.structure import ASSERT, FILE_CLOSE, FILE_OPEN, SAVE
 from staged.ir.trips import constant_of
 from staged.ir.types import TensorType
 from staged.ops.context import context_or_none
@@ -203,7 +203,7 @@ def _stops_with(op: Op) -> type[BaseException] | None:
         return next(error for error, (name, _) in KINDS.items() if name == op.attrs["kind"])
     if op.declared is prims.DIM:
         return ValueError
-    if op.declared in (FILE_OPEN, FILE_CLOSE):
+    if op.declared in (FILE_OPEN, FILE_CLOSE, SAVE):
         return OSError
     if op.declared is prims.INDEX_CHECK and "of" in op.attrs:
         return ValueError

@@ -16,6 +16,7 @@ from staged.ir.structure import (
     PROGRESS_START,
     PROGRESS_UPDATE,
     RAISE,
+    SAVE,
     VARIABLE_WRITE,
 )
 from staged.ir.types import CPU, Device, SequenceType
@@ -166,6 +167,8 @@ def _why(op: Op, number: int) -> str:
         return "print"
     if op.declared is RAISE:
         return "message"
+    if op.declared is SAVE:
+        return "save"
     if op.declared in (ASSERT, prims.INDEX_CHECK, prims.DIM) or operand_device(op, number, op.device) != op.device:
         return "decision"
     return {"variable_write": "variable", "to_device": "to"}.get(op.name, "value")

@@ -23,7 +23,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "x + 0.0 is taken for x: -0.0 keeps its sign",
         ALGEBRA,
-        'return op.declared is prims.ACCUMULATE or not op.result.tensor.dtype.is_float or math.copysign(1.0, number) < 0',
+        "return op.declared is prims.ACCUMULATE or not op.result.tensor.dtype.is_float or math.copysign(1.0, number) < 0",
         "return True",
         rule("add_zero"),
     ),
@@ -107,15 +107,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "-(a - b) of floats is b - a",
         ALGEBRA,
-        'difference = None if x.tensor.dtype.is_float else x.made_by(prims.SUBTRACT)',
-        'difference = x.made_by(prims.SUBTRACT)',
+        "difference = None if x.tensor.dtype.is_float else x.made_by(prims.SUBTRACT)",
+        "difference = x.made_by(prims.SUBTRACT)",
         rule("negative_of_negative"),
     ),
     Mutant(
         "the smaller of two indices is the larger one",
         ALGEBRA,
-        'return larger if op.declared is prims.MAXIMUM else smaller',
-        'return larger if op.declared is prims.MINIMUM else smaller',
+        "return larger if op.declared is prims.MAXIMUM else smaller",
+        "return larger if op.declared is prims.MINIMUM else smaller",
         rule("extremum_of_same"),
     ),
     Mutant(
@@ -142,7 +142,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "x or True is x",
         ALGEBRA,
-        'return x if bool(number) == (op.declared is prims.LOGICAL_AND) else other',
+        "return x if bool(number) == (op.declared is prims.LOGICAL_AND) else other",
         "return x if number else other",
         rule("logic_with_known"),
     ),
@@ -156,8 +156,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "n <= n is False",
         COMPARISONS,
-        'op.declared in (prims.EQUAL, prims.LESS_EQUAL, prims.GREATER_EQUAL)',
-        'op.declared in (prims.EQUAL, prims.GREATER_EQUAL)',
+        "op.declared in (prims.EQUAL, prims.LESS_EQUAL, prims.GREATER_EQUAL)",
+        "op.declared in (prims.EQUAL, prims.GREATER_EQUAL)",
         rule("compare_with_itself"),
     ),
     Mutant(
@@ -198,15 +198,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a division by a constant below 0 is folded as NumPy does it",
         ALGEBRA,
-        'if op.declared in (prims.FLOOR_DIVIDE, prims.REMAINDER, prims.POW) and not given[-1] > 0:',
-        'if op.declared in (prims.FLOOR_DIVIDE, prims.REMAINDER, prims.POW) and not given[-1]:',
+        "if op.declared in (prims.FLOOR_DIVIDE, prims.REMAINDER, prims.POW) and not given[-1] > 0:",
+        "if op.declared in (prims.FLOOR_DIVIDE, prims.REMAINDER, prims.POW) and not given[-1]:",
         rule("fold_constants"),
     ),
     Mutant(
         "the product of no elements is 0",
         ALGEBRA,
-        '1 if op.declared in (prims.PROD, prims.ALL) else 0',
-        '1 if op.declared is prims.ALL else 0',
+        "1 if op.declared in (prims.PROD, prims.ALL) else 0",
+        "1 if op.declared is prims.ALL else 0",
         rule("reduction_of_nothing"),
     ),
     Mutant(
@@ -254,7 +254,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "floats are added to an element one by one, which rounds otherwise than their sum",
         PARTIAL,
-        '    if op.declared is prims.ADD and op.result.tensor.dtype.is_float:\n        return None\n',
+        "    if op.declared is prims.ADD and op.result.tensor.dtype.is_float:\n        return None\n",
         "",
         rule("add_into_scattered"),
     ),

@@ -53,7 +53,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a place on the device is not used again",
         ARRIVING,
-        "            return capacity, ffi.cast(\"void *\", address)\n",
+        '            return capacity, ffi.cast("void *", address)\n',
         "",
         case("thousand"),
     ),

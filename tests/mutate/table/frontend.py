@@ -187,7 +187,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a power that Python refuses is an infinity in eager mode, in a `try` that waits for the error",
         "staged/eager.py",
-        'if primitive is not prims.POW or not np.isinf(result):',
+        "if primitive is not prims.POW or not np.isinf(result):",
         "if True:",
         (_TRY,),
     ),

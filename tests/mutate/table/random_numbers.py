@@ -164,14 +164,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an exported program has flags for a seed that it sets itself",
         "staged/backends/c_family/interface.py",
-        'return first is not None and first.declared is VARIABLE_WRITE',
+        "return first is not None and first.declared is VARIABLE_WRITE",
         "return False",
         (EXPORTS, "-k", "seeds_itself"),
     ),
     Mutant(
         "a program that draws before it seeds itself has no flag for the first",
         "staged/backends/c_family/interface.py",
-        'return first is not None and first.declared is VARIABLE_WRITE',
+        "return first is not None and first.declared is VARIABLE_WRITE",
         "return True",
         (EXPORTS, "-k", "seeds_itself"),
     ),

@@ -152,7 +152,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a class may get `__getattribute__`",
         ATTRIBUTES,
-        "        reads.attribute(cls, \"__getattribute__\", cls.__getattribute__)\n",
+        '        reads.attribute(cls, "__getattribute__", cls.__getattribute__)\n',
         "        pass\n",
         stale("getattribute"),
     ),
@@ -271,14 +271,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "hooks of attributes are replayed",
         STORES,
-        "            trace.reads.reason(\n                f\"the attribute `{name}` of {article(cls.__name__)} is set by",
-        "            str(\n                f\"the attribute `{name}` of {article(cls.__name__)} is set by",
+        '            trace.reads.reason(\n                f"the attribute `{name}` of {article(cls.__name__)} is set by',
+        '            str(\n                f"the attribute `{name}` of {article(cls.__name__)} is set by',
         ("tests/guards/test_effects.py", "-k", "hook"),
     ),
     Mutant(
         "a class may get hooks of attributes",
         STORES,
-        "    trace.reads.of_class(cls, \"__setattr__\", hook)\n    trace.reads.of_class(cls, name, described)\n",
+        '    trace.reads.of_class(cls, "__setattr__", hook)\n    trace.reads.of_class(cls, name, described)\n',
         "",
         stale("init"),
     ),

@@ -15,6 +15,7 @@ from staged.backends.c_family.code.tree import (
     Comment,
     Declare,
     DeclareStruct,
+    DeclareTable,
     Do,
     For,
     ForAny,
@@ -74,6 +75,7 @@ class Printer:
         self.statements: dict[type[Statement], Callable[[Any], None]] = {
             Declare: self.simple,
             DeclareStruct: self.struct,
+            DeclareTable: self.table,
             Assign: self.simple,
             Do: self.simple,
             For: self.loop,
@@ -143,6 +145,11 @@ class Printer:
         with self.w.block(f"const {self.before_name(s.variable.type)}{self.expr(s.variable)} =", ";"):
             for name, value in s.fields:
                 self.w.line(f".{name} = {self.expr(value)},")
+
+    def table(self, s: DeclareTable) -> None:
+        with self.w.block(f"const {self.before_name(s.variable.type)}{self.expr(s.variable)}[] =", ";"):
+            for row in s.rows:
+                self.w.statement(f"{self.expr(row)},")
 
     def declared(self, s: Declare) -> str:
         type, sizes = s.variable.type, "".join([f"[{self.expr(size)}]" for size in s.sizes])

@@ -40,6 +40,14 @@ class DeclareStruct:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DeclareTable:
+    """`const T x[] = {row, ...};`, a row a line."""
+
+    variable: Variable
+    rows: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Assign:
     """`target = value;`, or `target op= value;`."""
 
@@ -165,6 +173,7 @@ class Unused:
 Statement = (
     Declare
     | DeclareStruct
+    | DeclareTable
     | Assign
     | Do
     | For

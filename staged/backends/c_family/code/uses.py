@@ -9,6 +9,7 @@ from staged.backends.c_family.code.tree import (
     Block,
     Declare,
     DeclareStruct,
+    DeclareTable,
     Do,
     For,
     ForAny,
@@ -35,6 +36,8 @@ def expressions_of(statement: Statement) -> Iterator[Expr]:
         case DeclareStruct(_, fields):
             for _, value in fields:
                 yield value
+        case DeclareTable(_, rows):
+            yield from rows
         case Assign(target, value):
             yield target
             yield value

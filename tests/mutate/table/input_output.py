@@ -1,0 +1,27 @@
+"""Planted faults of what goes between programs and files, Python and C: checkpoints, callbacks, functions in C, data."""
+
+from tests.mutate.mutant import Mutant
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a checkpoint replaces the one before although it is cut off",
+        "staged/backends/c_family/support/save.py",
+        "if (is_saved && rename(beside, path) != 0) {",
+        "if (rename(beside, path) != 0) {",
+        ("tests/test_checkpoints.py", "-k", "exported"),
+    ),
+    Mutant(
+        "a checkpoint is sorted by name alone",
+        "staged/safetensors.py",
+        "key=lambda n: (-ORDER.index(found[n][1]), found[n][0].encode())",
+        "key=lambda n: found[n][0].encode()",
+        ("tests/test_checkpoints.py", "-k", "every_dtype"),
+    ),
+    Mutant(
+        "the numbers of a checkpoint are f32",
+        "staged/checkpoints.py",
+        "stack([cast(number, dtype) for number in numbers])",
+        "stack(numbers)",
+        ("tests/test_checkpoints.py", "-k", "as_it_was"),
+    ),
+)
