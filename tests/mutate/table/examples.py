@@ -1,0 +1,27 @@
+"""Planted faults in the examples."""
+
+from tests.mutate.mutant import Mutant
+
+MUTANTS = (
+    Mutant(
+        "a place sees the places to come",
+        "examples/gpt2/model.py",
+        "seen = st.arange(keys.shape[1]) <= place",
+        "seen = st.arange(keys.shape[1]) <= place + 1",
+        ("tests/programs/test_gpt2.py::test_what_is_drawn_with_the_cache_has_the_scores_of_the_whole_text",),
+    ),
+    Mutant(
+        "a resumed run draws its texts from the beginning",
+        "examples/gpt2/train.py",
+        'for name in ("model", "optimizer", "schedule", "draws")}',
+        'for name in ("model", "optimizer", "schedule")}',
+        ("tests/programs/test_gpt2.py::test_ten_steps_have_torchs_losses_and_a_resumed_run_the_same_bits",),
+    ),
+    Mutant(
+        "llm.c's matrices stay transposed",
+        "examples/gpt2/weights.py",
+        "= array.T  # a matrix",
+        "= array if array.shape[0] == array.shape[-1] else array.T  # a matrix",
+        ("tests/programs/test_gpt2.py::test_logits_of_published_weights_are_torchs",),
+    ),
+)
