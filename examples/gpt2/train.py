@@ -29,7 +29,7 @@ MAX_STEPS = 100_000
 
 
 class Training:
-    """What training carries from step to step: the weights, AdamW's moments, the rate, and the draws of batches."""
+    """The state that training carries from step to step: the weights, AdamW's moments, the rate, and the draws of batches."""
 
     def __init__(self, model: GPT2, lr: float, steps: int, warmup: int = 0, decay: float = 0.1, seed: int = 0) -> None:
         matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]

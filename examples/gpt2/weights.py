@@ -9,7 +9,7 @@ import numpy as np
 from examples.gpt2.model import Config
 
 MAGIC, FLOATS = 20240326, {1: 4, 3: 4, 5: 2}
-"""What an llm.c file begins with, and the bytes of a number in each version of its format: f32, f32 with a padded
+"""The first number of an llm.c file, and the bytes of a number in each version of its format: f32, f32 with a padded
 vocabulary, bf16 with a padded vocabulary.
 """
 
