@@ -65,7 +65,7 @@ from staged.frontend.values.dimensions import dim
 from staged.frontend.values.generator import seed
 from staged.frontend.values.variable import Variable
 from staged.gradient_check import check_grads
-from staged.ir.types import CPU, DType, bool_, dtype_of, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from staged.ir.types import CPU, DType, bf16, bool_, dtype_of, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from staged.ir.types import bool_ as bool
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
 from staged.ops.array import WORDS, Array
@@ -76,9 +76,11 @@ from staged.source import here
 from staged.standard import (
     VERSION,
     array_namespace_info,
+    bfloat16,
     can_cast,
     e,
     finfo,
+    float16,
     float32,
     float64,
     from_dlpack,
@@ -130,6 +132,8 @@ __all__ = [
     "UnsupportedError",
     "Variable",
     "batches",
+    "bf16",
+    "bfloat16",
     "bool",
     "bool_",
     "can_cast",
@@ -142,9 +146,11 @@ __all__ = [
     "dtype_of",
     "e",
     "eager",
+    "f16",
     "f32",
     "f64",
     "finfo",
+    "float16",
     "float32",
     "float64",
     "from_dlpack",

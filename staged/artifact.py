@@ -22,7 +22,7 @@ from enum import IntEnum
 from typing import Literal
 
 Role = Literal["input", "output", "variable"]
-ScalarType = Literal["f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"]
+ScalarType = Literal["f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "f16", "bf16"]
 
 
 class ErrorKind(IntEnum):

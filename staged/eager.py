@@ -33,6 +33,7 @@ from staged.frontend.constructs.try_ import is_anything_waited_for, is_waited_fo
 from staged.frontend.trace.effects import check_effect
 from staged.frontend.values.generator import OF_THREAD, Generator
 from staged.ir.declaration import prims
+from staged.ir.numbers import converted
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
 from staged.ops.array import HASH_HINT, METHODS, Array, StagedArray
 from staged.ops.context import Context, Whole, context_or_none, current_context, set_default_context, use_context
@@ -177,6 +178,7 @@ Pullback = Callable[[Sequence["Array | None"]], tuple[EagerArray, ...]]
 _ALIAS = Primitive(
     name="alias",
     kind="view",
+    takes_halves=True,
     infer=lambda x: x,
     reference=lambda x: x,
     vjp=lambda ct, y, x: [ct],
@@ -240,7 +242,7 @@ class EagerContext(Context):
         return tuple(_checked(primitive, result, type) for result, type in zip(results, types, strict=True))
 
     def constant(self, value: Any, type: TensorType) -> EagerArray:
-        data = np.array(value, dtype=type.dtype.numpy)
+        data = converted(np.array(value), type.dtype) if type.dtype.is_half else np.array(value, dtype=type.dtype.numpy)
         return EagerArray(data.reshape(type.shape) if data.shape != type.shape else data, type)
 
     def lift(self, array: Any) -> EagerArray:

@@ -15,7 +15,7 @@ _BEFORE = "compute it in Python before the call, or write a loop"
 _OTHER_SPELLINGS = {
     "absolute": "abs", "amax": "max", "amin": "min", "arccos": "acos", "arcsin": "asin", "arctan": "atan",
     "arctan2": "atan2", "array": "asarray", "as_tensor": "asarray", "tensor": "asarray", "cat": "concat",
-    "concatenate": "concat", "short": "i16", "float": "f32", "double": "f64", "long": "i64",
+    "concatenate": "concat", "short": "i16", "float": "f32", "double": "f64", "long": "i64", "half": "f16",
     "gather": "take_along_axis",
     "take_along_dim": "take_along_axis", "clamp": "clip", "Tensor": "Array", "ndarray": "Array", "row_stack": "vstack",
     "vectorize": "vmap", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "radians": "deg2rad",
@@ -106,10 +106,6 @@ EQUIVALENTS: dict[str, str] = {
     ),
     **dict.fromkeys(
         "complex64 complex128 real imag angle".split(), "there are no complex numbers here: carry two arrays"
-    ),
-    **dict.fromkeys(
-        "float16 f16 half bfloat16 bf16".split(),
-        "there is no {name} here: floats are f32 and f64; cast with NumPy before the call, `x.astype(np.float32)`",
     ),
 }
 """By unknown name: the hint."""

@@ -11,18 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from staged.errors import ArgumentError, DTypeError
 from staged.ir.numbers import limits
 from staged.ir.types import (
+    ALL_DTYPES,
     CPU,
-    DTYPES,
     Device,
     DType,
     TensorType,
+    bf16,
     bool_,
     dtype_of,
+    f16,
     f32,
     f64,
     i8,
@@ -39,7 +42,7 @@ from staged.ops.promote import check_dtype, handle, promote_dtypes, result_dtype
 from staged.ops.source import asarray
 from staged.source import here
 
-float32, float64 = f32, f64
+float16, bfloat16, float32, float64 = f16, bf16, f32, f64
 int8, int16, int32, int64 = i8, i16, i32, i64
 uint8, uint16, uint32, uint64 = u8, u16, u32, u64
 e, inf, nan, pi = math.e, math.inf, math.nan, math.pi
@@ -80,7 +83,7 @@ def finfo(type: Any, /) -> FInfo:
     dtype = _own_dtype(type)
     if not dtype.is_float:
         raise DTypeError(f"finfo is of a float dtype, got {dtype}", where=here(), hint=f"`st.iinfo({dtype})`")
-    known = np.finfo(dtype.numpy)
+    known: Any = ml_dtypes.finfo(dtype.numpy) if dtype.is_half else np.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
     least, largest, lowest = float(known.smallest_normal), float(known.max), float(known.min)
     return FInfo(int(known.bits), float(known.eps), largest, lowest, least, dtype)
 
@@ -176,8 +179,8 @@ class NamespaceInfo:
         return {"real floating": f32, "integral": i64, "indexing": i64}
 
     def dtypes(self, *, device: Any = None, kind: str | Sequence[str] | None = None) -> dict[str, DType]:
-        """All dtypes of a kind by the names of the standard."""
-        found = {"bool" if one is bool_ else one.numpy.name: one for one in DTYPES.values()}
+        """All dtypes of a kind by the names of the standard, which has no f16 and bf16."""
+        found = {"bool" if one is bool_ else one.numpy.name: one for one in ALL_DTYPES}
         if kind is None:
             return found
         kinds = (kind,) if isinstance(kind, str) else tuple(kind)

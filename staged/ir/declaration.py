@@ -77,6 +77,8 @@ class Declaration:
     vector: VectorForm = "any"
     combine: str = ""
     """Of a reduction: the elementwise op that makes one result of two partial ones."""
+    takes_halves: bool = False
+    """True if operands may be f16 and bf16 (as they may of every op that only moves elements): it converts or chooses."""
     is_control: bool = False
     """True if its blocks run as part of the block around it, some number of times: `if`, `for`, `while`, `scope`."""
     is_loop: bool = False
@@ -101,6 +103,11 @@ class Declaration:
     def is_move(self) -> bool:
         """Return whether each element of the result is one of the first operand, at a place that no data decides."""
         return self.elements in ("viewed", "moved")
+
+    @property
+    def is_of_storage(self) -> bool:
+        """Return whether it takes f16 and bf16 as they are. Other primitives compute with their f32 values."""
+        return self.takes_halves or self.is_move or self.elements == "gathered"
 
     @property
     def changes_first(self) -> bool:

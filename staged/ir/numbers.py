@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from staged.ir.types import DType
+from staged.ir.types import DType, bf16
 
 Number = bool | int | float
 
@@ -29,14 +31,39 @@ def wrapped(number: int, dtype: DType) -> int:
     return (number - low) % (high - low + 1) + low
 
 
+def converted(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """Numbers in a float dtype, each rounded once to the nearest, to the even one of two that are equally near.
+
+    i64 and u64 go into f16 and bf16 by way of f64. `ml_dtypes` rounds an f64 to f32 first, and then once more.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype.is_half and x.dtype.kind in "iu":
+            x = x.astype(np.float64)
+        if dtype is bf16 and x.dtype == np.float64:
+            x = _rounded_to_odd(x)
+        return x.astype(dtype.numpy)
+
+
+def _rounded_to_odd(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """f64 as f32: of the two neighbours of a number between, the one whose last bit is 1.
+
+    Rounding that once more gives what rounding x at once gives. Source: Boldo and Melquiond, "When double rounding is
+    odd", 2005.
+    """
+    near = np.asarray(x.astype(np.float32))
+    bits = np.array(near.view(np.uint32))
+    bits -= np.abs(near.astype(np.float64)) > np.abs(x)
+    bits |= near.astype(np.float64) != x
+    return np.where(np.isnan(x), near, bits.view(np.float32)).astype(np.float32)
+
+
 def as_held(number: Number, dtype: DType) -> Number:
     """`number` as a dtype represents it: integers wrap around, floats are rounded once, a bool is `number != 0`."""
     if dtype.is_bool:
         return bool(number)
     if dtype.is_integer:
         return wrapped(int(number), dtype)
-    with np.errstate(over="ignore"):
-        return float(np.asarray(number).astype(dtype.numpy))
+    return float(converted(np.asarray(number), dtype))
 
 
 def same_number(a: Number, b: Number) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from staged.errors import StagingError
@@ -53,8 +54,16 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        """Return whether it is f32 or f64."""
+        """Return whether it is a float: f16, bf16, f32 or f64."""
         return self.kind == "f"
+
+    @property
+    def is_half(self) -> bool:
+        """Return whether it is f16 or bf16: floats that are stored, moved and converted, and computed with in f32.
+
+        Their `c_name` is that of their bits.
+        """
+        return self.kind == "f" and self.size == 2
 
     @property
     def is_integer(self) -> bool:
@@ -87,6 +96,8 @@ class DType:
         return "bool_" if self.kind == "b" else self.name
 
 
+f16 = DType("f16", "f", 2, "uint16_t")
+bf16 = DType("bf16", "f", 2, "uint16_t")
 f32 = DType("f32", "f", 4, "float")
 f64 = DType("f64", "f", 8, "double")
 i8 = DType("i8", "i", 1, "int8_t")
@@ -99,16 +110,22 @@ u32 = DType("u32", "u", 4, "uint32_t")
 u64 = DType("u64", "u", 8, "uint64_t")
 bool_ = DType("bool", "b", 1, "bool")
 
-DTYPES = {dtype.name: dtype for dtype in (f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_)}
-FLOAT_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_float)
+DTYPES = {dtype.name: dtype for dtype in (f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, f16, bf16)}
+FLOAT_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_float and not dtype.is_half)
+"""The floats that are computed with."""
+HALF_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_half)
+"""The floats that are computed with in f32."""
 INTEGER_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_integer)
 NUMBER_DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES)
 ALL_DTYPES = (*NUMBER_DTYPES, bool_)
-DTYPE_WORDS = f"{', '.join(dtype.name for dtype in NUMBER_DTYPES)} and bool"
+"""The dtypes that are computed with."""
+STORED_DTYPES = (*ALL_DTYPES, *HALF_DTYPES)
+"""The dtypes of arrays."""
+DTYPE_WORDS = f"{', '.join(dtype.name for dtype in (*HALF_DTYPES, *NUMBER_DTYPES))} and bool"
 """The names of all dtypes, for messages."""
 _NUMPY: dict[str, np.dtype[Any]] = {
-    dtype.name: np.dtype(f"{dtype.kind}{dtype.size}" if not dtype.is_bool else "?") for dtype in DTYPES.values()
-}
+    dtype.name: np.dtype(f"{dtype.kind}{dtype.size}" if not dtype.is_bool else "?") for dtype in ALL_DTYPES
+} | {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 _FROM_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
 
 

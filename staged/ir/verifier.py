@@ -31,7 +31,7 @@ from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, free
 from staged.ir.printer import print_op
 from staged.ir.signature import Structured
 from staged.ir.structure import CALL, FRAME_NULL, JVP, SCOPE, VJP
-from staged.ir.types import Dim, Type, dims_of
+from staged.ir.types import Dim, TensorType, Type, dims_of
 from staged.ir.views import Call, Derivative, Frame, Loop
 
 Labels = dict[Label, tuple[Type, ...]]
@@ -108,6 +108,10 @@ class _Verifier:
         if isinstance(op.declared, Structured):
             for fault in op.declared.faults(op):
                 self.fail(f"`{op.name}` is not as declared: {fault}", op)
+        if op.declared.kind not in ("structured", "composite", "launch") and not op.declared.is_of_storage:
+            for value in (*op.operands, *op.results):
+                if isinstance(value.type, TensorType) and value.type.dtype.is_half:
+                    self.fail(f"`{op.name}` computes with {value.type}: it takes f32, and a cast rounds the result", op)
         if not op.declared.is_carrier:
             for value in (*op.operands, *op.results):
                 for dim in dims_of(value.type):

@@ -104,7 +104,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
     for s in walk(loop.body):
         match s:
             case Load(target, array, index, guards):
-                if any(isinstance(n, Local) and n in varying for n, _ in index.terms):
+                if array.dtype.is_half or any(isinstance(n, Local) and n in varying for n, _ in index.terms):
                     return 0
                 if any(g.index.stride(axis) for g in guards) and not segments(loop):
                     return 0
@@ -115,12 +115,12 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                     varying[target] = array.dtype
                     touches_memory = True
             case LoadPair(first, second, array, index):
-                if index.stride(axis) != 2:
+                if array.dtype.is_half or index.stride(axis) != 2:
                     return 0
                 varying[first] = varying[second] = array.dtype
                 touches_memory = True
             case StorePair(array, index):
-                if index.stride(axis) != 2:
+                if array.dtype.is_half or index.stride(axis) != 2:
                     return 0
                 touches_memory = True
                 widest = max(widest, array.dtype.size)
@@ -144,7 +144,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                         return 0
                     varying[target] = target.dtype
             case Store(array, index, value):
-                if index.stride(axis) != 1:
+                if array.dtype.is_half or index.stride(axis) != 1:
                     return 0
                 touches_memory = True
                 widest = max(widest, array.dtype.size)
@@ -177,6 +177,8 @@ def has_vector_form(op: str, result: DType, operands: tuple[Operand, ...]) -> bo
     if form != "any":
         return form == "floats" and dtype.is_float
     if op == "cast":
+        if dtype.is_half or result.is_half:
+            return False
         # What lies out of range becomes what the scalar function gives: vectors do so for i32 and i64 alone.
         return not (dtype.is_float and result.is_integer) or result.kind == "i" and result.size >= 4
     return True

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
-from staged.ir.numbers import limits
-from staged.ir.types import ALL_DTYPES, CPU, DType, TensorType, bool_, f32, f64, i32, i64
+from staged.ir.numbers import converted, limits
+from staged.ir.types import CPU, STORED_DTYPES, DType, TensorType, bool_, f32, f64, i32, i64
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
@@ -26,7 +26,7 @@ from staged.ops.promote import (
 )
 from staged.ops.public import internal, public
 
-_DTYPES = ALL_DTYPES
+_DTYPES = STORED_DTYPES
 
 
 def zeros_of(x: Array) -> Array:
@@ -57,6 +57,7 @@ def _select_jvp(tangents: Sequence[Any], y: Any, operands: Sequence[Any]) -> Any
 _select: Primitive = primitive(
     name="select",
     kind="elementwise",
+    takes_halves=True,
     harmless=True,
     infer=_infer_select,
     reference=lambda condition, a, b: np.where(condition, a, b),
@@ -97,9 +98,11 @@ def where(condition: Any, a: Any, b: Any) -> Array:
 
 
 def _convert(x: np.ndarray[Any, Any], dtype: DType, weak: bool = False) -> np.ndarray[Any, Any]:
+    if x.dtype.itemsize == 2 and x.dtype.kind not in "iu":
+        x = x.astype(np.float32)
     if x.dtype.kind == "f" and dtype.is_integer:
         return _whole(x, dtype)
-    return x.astype(dtype.numpy)
+    return converted(x, dtype) if dtype.is_half else x.astype(dtype.numpy)
 
 
 def _whole(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
@@ -117,6 +120,7 @@ def _whole(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 _cast: Primitive = primitive(
     name="cast",
     kind="elementwise",
+    takes_halves=True,
     harmless=True,
     named_after_operand=True,
     infer=lambda x, dtype, weak=False: TensorType(dtype, x.shape, weak and not x.shape),
@@ -177,6 +181,7 @@ def stop_gradient(x: Any) -> Array:
 _to: Primitive = primitive(
     name="to_device",
     kind="elementwise",
+    takes_halves=True,
     infer=lambda x: x,
     reference=lambda x: x,
     vjp=lambda ct, y, x: [ct],

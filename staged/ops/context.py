@@ -13,9 +13,9 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from staged.errors import StagingError
-from staged.ir.types import TensorType
+from staged.ir.types import TensorType, bf16, f16, f32
 from staged.ops.array import WORDS, Array
-from staged.ops.primitive import JvpRule, Primitive, VjpRule
+from staged.ops.primitive import PRIMITIVES, JvpRule, Primitive, VjpRule
 
 
 class Whole(Protocol):
@@ -121,10 +121,28 @@ def use_context(context: Context) -> Iterator[None]:
 
 def bind(primitive: Primitive, operands: Sequence[Array], **attrs: Any) -> Array:
     """Carry out an op with one result."""
-    (result,) = (_current.get() or current_context()).bind(primitive, operands, attrs)
+    (result,) = bind_all(primitive, operands, **attrs)
     return result
 
 
 def bind_all(primitive: Primitive, operands: Sequence[Array], **attrs: Any) -> tuple[Array, ...]:
-    """Carry out an op with any number of results."""
-    return current_context().bind(primitive, operands, attrs)
+    """Carry out an op with any number of results; what computes with f16 or bf16 is carried out with f32.
+
+    Results that are f32 then are rounded, to the dtype of the first half operand.
+    """
+    context = _current.get() or current_context()
+    if not primitive.is_of_storage:
+        dtype = attrs.get("dtype")
+        for operand in operands:
+            found = operand.type.dtype
+            if found is f16 or found is bf16:
+                dtype = found
+                break
+        if dtype is f16 or dtype is bf16:
+            cast = PRIMITIVES["cast"]
+            wide = [bind(cast, [x], dtype=f32, weak=False) if x.type.dtype.is_half else x for x in operands]
+            if "dtype" in attrs:
+                attrs["dtype"] = f32
+            results = context.bind(primitive, wide, attrs)
+            return tuple(bind(cast, [x], dtype=dtype, weak=False) if x.dtype is f32 else x for x in results)
+    return context.bind(primitive, operands, attrs)

@@ -4,7 +4,8 @@ What a value prints as:
 
 - an integer: its digits; a bool: `True` or `False`;
 - an f64: Python's `repr`, the shortest text that reads back as the same f64;
-- an f32: the shortest text that reads back as the same f32, in the layout of Python's `repr` (`0.1`, `1e-05`, `3.0`);
+- an f32: the shortest text that reads back as the same f32, in the layout of Python's `repr` (`0.1`, `1e-05`, `3.0`); an
+  f16 and a bf16 likewise;
 - an integer with the type `c`: the character of that code; what is no code gives U+FFFD, the replacement character;
 - an array: nested brackets, elements separated by one space and padded on the left to one width, each row on a line of
   its own, a blank line between matrices; nothing is left out and no line is wrapped. A format spec on an array applies
@@ -16,6 +17,7 @@ what has no meaning, or another one in another locale, is refused. C text: `back
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import StagingError
+from staged.ir.numbers import as_held
 from staged.ir.types import DType, dtype_of, f32
 from staged.source import here
 
@@ -158,9 +161,20 @@ def _format_scalar(value: bool | int | float, dtype: DType | None, spec: FormatS
     if dtype is f32 and (spec.conversion or (not spec.type and spec.precision is None)):
         # The f64 nearest to the shortest f32 text has that same text as its own shortest one.
         value = float(str(np.float32(value)))
+    if dtype is not None and dtype.is_half and (spec.conversion or (not spec.type and spec.precision is None)):
+        value = _shortest(float(value), dtype)
     if spec.type == "c" and not (0 <= value <= 0x10FFFF and not 0xD800 <= value < 0xE000):
         value = 0xFFFD  # where Python's formatter raises, or gives what no file can hold
     return format(repr(value) if spec.conversion else value, spec.text)
+
+
+def _shortest(value: float, dtype: DType) -> float:
+    """The f64 with the shortest text that reads back as the same f16 or bf16."""
+    for count in range(5 if math.isfinite(value) else 0):
+        near = float(f"{value:.{count}e}")
+        if as_held(near, dtype) == value:
+            return near
+    return value
 
 
 def _format_array(array: np.ndarray[Any, Any], dtype: DType, spec: FormatSpec) -> str:

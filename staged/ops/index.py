@@ -16,8 +16,8 @@ from staged.ir.loops import NO_ELEMENTS, OUT_OF_RANGE
 from staged.ir.nodes import FAIL
 from staged.ir.numbers import limits
 from staged.ir.types import (
-    ALL_DTYPES,
     NUMBER_DTYPES,
+    STORED_DTYPES,
     Dim,
     Extent,
     Shape,
@@ -49,7 +49,7 @@ from staged.ops.public import public
 from staged.ops.shape import reshape
 from staged.ops.source import full, iota, zeros_like
 
-_DTYPES = ALL_DTYPES
+_DTYPES = STORED_DTYPES
 
 
 # ---- staged scalars as indices --------------------------------------------------------------------
@@ -197,6 +197,7 @@ def _dynamic_update_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Ar
 dynamic_update_op: Primitive = primitive(
     name="dynamic_update",
     kind="index",
+    takes_halves=True,
     elements="updated",
     infer=_infer_dynamic_update,
     reference=_updated,
@@ -435,6 +436,7 @@ def _scatter_vjp(ct: Array, y: Array, x: Array, indices: Array, updates: Array, 
 _scatter_op: Primitive = primitive(
     name="scatter",
     kind="index",
+    takes_halves=True,
     elements="updated",
     infer=_infer_scatter,
     reference=_scatter,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedValueError
-from staged.ir.types import ALL_DTYPES, Extent, TensorType, f32, f64
+from staged.ir.types import STORED_DTYPES, Extent, TensorType, f32, f64
 from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -18,7 +18,7 @@ from staged.ops.public import public
 from staged.ops.shape import expand_dims, flip, reshape, slice_axis, squeeze, swapaxes
 from staged.source import here
 
-_DTYPES = ALL_DTYPES
+_DTYPES = STORED_DTYPES
 
 
 def _infer_concat(*xs: TensorType, axis: int) -> TensorType:
@@ -62,6 +62,7 @@ def _concat_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], ax
 _concat_op: Primitive = primitive(
     name="concat",
     kind="view",
+    takes_halves=True,
     harmless=True,
     infer=_infer_concat,
     reference=lambda *xs, axis: np.concatenate(xs, axis=axis),

@@ -17,7 +17,7 @@ import numpy as np
 
 from staged.errors import ArgumentError, DTypeError, ShapeError, StagedError, StagedValueError, article
 from staged.ir.nodes import Value
-from staged.ir.numbers import limits
+from staged.ir.numbers import converted, limits
 from staged.ir.types import (
     DTYPE_WORDS,
     DTYPES,
@@ -250,7 +250,7 @@ def filled(numbers: NumberList, dtype: DType) -> Array:
     own = numbers.type.dtype
     if own.is_float and not dtype.is_float:
         return cast(filled(numbers, own), dtype)
-    data = np.array(leaves, dtype=dtype.numpy)
+    data = converted(np.array(leaves), dtype) if dtype.is_half else np.array(leaves, dtype=dtype.numpy)
     return current_context().constant(data, TensorType(dtype, numbers.type.shape))
 
 
@@ -316,7 +316,7 @@ def promote_dtypes(a: DType, b: DType) -> DType:
     if _RANK[a.kind] != _RANK[b.kind]:
         return a if _RANK[a.kind] > _RANK[b.kind] else b
     if a.kind == b.kind:
-        return a if a.size >= b.size else b
+        return (a if a.size > b.size else b) if a.size != b.size else f32  # neither of f16 and bf16 holds the other
     signed, unsigned = (a, b) if a.kind == "i" else (b, a)
     if signed.size > unsigned.size:
         return signed

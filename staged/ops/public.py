@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from staged.ops.array import METHOD_NAMES, METHODS, NUMPY_NAMES, PUBLIC
+from staged.ops.halves import in_f32
 from staged.ops.torch_words import takes_torch_keywords
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +30,7 @@ def internal(
     name: str, *, method: bool = False, numpy: Sequence[str] | None = None, torch: Sequence[str] = ()
 ) -> Callable[[F], F]:
     """Enter a function into `METHODS`, where operators find it by `name`; it accepts torch's names of its arguments
-    too.
+    too. Of f16 and bf16 it computes in f32 (`halves.in_f32`).
 
     With `method` it is also a method of arrays, under torch's words too. On our arrays it replaces NumPy's function of
     the same name, and those that `numpy` lists; None: no function of NumPy's.
@@ -38,7 +39,7 @@ def internal(
     def enter(function: F) -> F:
         assert name not in METHODS, f"function {name} is declared twice"
         function.__name__ = function.__qualname__ = name.rpartition(".")[2]
-        named = METHODS[name] = takes_torch_keywords(name, function)
+        named = METHODS[name] = takes_torch_keywords(name, in_f32(name, function))
         METHOD_NAMES.update(dict.fromkeys((*((name,) if method else ()), *torch), name))
         if numpy is not None:
             NUMPY_NAMES.update(dict.fromkeys((*((name,) if hasattr(np, name) else ()), *numpy), name))

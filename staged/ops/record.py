@@ -15,6 +15,7 @@ from staged.errors import LeakError, StagedError
 from staged.ir.builder import Builder
 from staged.ir.declaration import prims
 from staged.ir.nodes import FAIL, PURE, Op, Value
+from staged.ir.numbers import converted
 from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import Context
@@ -93,7 +94,7 @@ class RecordContext(Context):
         return tuple([StagedArray(result, self, op.device) for result in results])
 
     def constant(self, value: Any, type: TensorType) -> Array:
-        array = np.asarray(value, dtype=type.dtype.numpy)
+        array = converted(np.asarray(value), type.dtype) if type.dtype.is_half else np.asarray(value, type.dtype.numpy)
         if array.size > MAX_CONSTANT:
             return self.lift(array)
         attr = array.item() if array.ndim == 0 else tuple(array.reshape(-1).tolist())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ShapeError
-from staged.ir.types import ALL_DTYPES, Dim, Extent, Shape, TensorType, f32, shape_text
+from staged.ir.types import STORED_DTYPES, Dim, Extent, Shape, TensorType, f32, shape_text
 from staged.ops.array import Array, static_hint
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -31,7 +31,7 @@ from staged.ops.promote import (
 from staged.ops.public import internal, public
 from staged.ops.reduction import sum_
 
-_DTYPES = ALL_DTYPES
+_DTYPES = STORED_DTYPES
 
 
 # ---- broadcast ------------------------------------------------------------------------------------

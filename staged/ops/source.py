@@ -46,6 +46,7 @@ def _infer_constant(value: Any) -> TensorType:
 primitive(
     name="constant",
     kind="source",
+    takes_halves=True,
     harmless=True,
     infer=_infer_constant,
     reference=lambda value: np.asarray(value, dtype=_infer_constant(value).dtype.numpy),

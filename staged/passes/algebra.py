@@ -433,11 +433,11 @@ def _holds(wide: DType, narrow: DType) -> bool:
     if wide is narrow or narrow.is_bool:
         return True
     if narrow.is_integer and wide.is_float:
-        bits = 24 if wide.size == 4 else 53  # f32 and f64 have all integers to 2^24 and 2^53
+        bits = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}[wide.name]  # f32 has all integers to 2^24
         return max(map(abs, limits(narrow))) <= 1 << bits
     if narrow.is_integer:
         return fits(limits(narrow), wide)
-    return wide.is_float and wide.size >= narrow.size
+    return wide.is_float and wide.size > narrow.size
 
 
 # ---- reductions ---------------------------------------------------------------------------------

@@ -70,6 +70,25 @@ def is_by_value(parameter: Parameter) -> bool:
     return parameter.scalar and parameter.role == "input"
 
 
+class _HalfCell:
+    """The place of one f16 or bf16, which C knows as its bits: numbers are written to it as to the others' places."""
+
+    def __init__(self, address: Any, dtype: np.dtype[Any]) -> None:
+        self.bits = ffi.cast("uint16_t *", address)
+        self.dtype = dtype
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        if not isinstance(value, int | float | np.number | self.dtype.type):
+            raise TypeError(f"a number is needed, got {type(value).__name__}")
+        self.bits[index] = int(np.asarray(value, self.dtype).view(np.uint16))
+
+
+def cell_of(parameter: Parameter, address: Any) -> Any:
+    """The place of a number in the argument struct: `cell[0] = x` converts `x` to its dtype."""
+    dtype = DTYPES[parameter.dtype]
+    return _HalfCell(address, dtype.numpy) if dtype.is_half else ffi.cast(f"{dtype.c_name} *", address)
+
+
 def fitting(plan: ArgumentPlan, value: Any) -> np.ndarray[Any, Any]:
     """`value` as memory that the program can use: itself where it fits, else a copy."""
     parameter = plan.parameter

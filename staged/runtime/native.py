@@ -41,6 +41,7 @@ from staged.runtime.arguments import (
     WRITABLE,
     ArgumentPlan,
     bytes_of,
+    cell_of,
     fitting,
     is_by_value,
     lay_out,
@@ -92,7 +93,7 @@ class _Slot:
         self.args = ffi.new("char[]", layout.size)
         self.words = ffi.cast("void **", self.args)
         self.cells = [
-            ffi.cast(f"{DTYPES[parameter.dtype].c_name} *", self.args + offset)
+            cell_of(parameter, self.args + offset)
             for parameter, offset in zip(artifact.parameters, layout.offsets, strict=True)
             if is_by_value(parameter)
         ]

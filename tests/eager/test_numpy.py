@@ -30,7 +30,7 @@ FUNCTIONS = {
     "magnitude of integers": lambda x: np.fabs(x.astype(st.i64) - 2**53),
     "complex in a list": lambda x: np.concatenate([x, 1j * X]),
     "out": lambda x: np.exp(x, out=np.zeros((2, 3), np.float32)),
-    "f16": lambda x: np.add(x, X.astype(np.float16)),
+    "longdouble": lambda x: np.add(x, X.astype(np.longdouble)),
     "lists": lambda x: np.block([[x, x], [x, X]]),
     "argpartition": lambda x: x.argpartition(1),
     "tobytes": lambda x: np.frombuffer(x.tobytes(), np.float32),

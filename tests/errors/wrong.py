@@ -637,9 +637,9 @@ WRONG = (
         def f(x):
             return x
         """,
-        (X.astype(np.float16),),
+        (X.astype(np.longdouble),),
         errors.DTypeError,
-        "`x` has dtype float16, shape (3,), which has no staged type",
+        "`x` has dtype float128, shape (3,), which has no staged type",
         ".astype(np.float32)",
         "no line",
     ),

@@ -115,7 +115,7 @@ def test_bytes_in_the_other_order_are_turned_round_in_arguments_and_refused_else
         np.array([1j]),
         np.array(["a"]),
         np.array(["2020-01-01"], "M8[D]"),
-        np.ones(2, np.float16),
+        np.ones(2, np.longdouble),
     ],
     ids=lambda array: str(array.dtype),
 )

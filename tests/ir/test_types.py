@@ -14,7 +14,7 @@ def test_numpy_takes_a_dtype_for_its_own(name):
     assert np.zeros(3, dtype=dtype).dtype == theirs and np.dtype(dtype) == theirs
     assert np.result_type(dtype, np.bool_) == theirs
     assert (dtype.kind, dtype.itemsize, dtype.byteorder, dtype.type) == (
-        theirs.kind,
+        "f" if name == "bf16" else theirs.kind,  # `ml_dtypes` calls it a "V"
         theirs.itemsize,
         theirs.byteorder,
         theirs.type,

@@ -198,7 +198,6 @@ def test_an_outer_tensor_is_read_as_it_is_now(library: Any) -> None:
         (lambda torch: torch.ones(10).to_sparse(), "Sparse"),
         (lambda torch: torch.empty(10, device="meta"), "meta"),
         (lambda torch: torch.conj(torch.ones(10, dtype=torch.complex64)), "conjugate"),
-        (lambda torch: torch.ones(10, dtype=torch.float16), "float16"),
     ],
 )
 def test_a_tensor_that_cannot_be_read_is_refused(make: Any, words: str, library: Any, double: Any) -> None:

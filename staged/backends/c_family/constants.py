@@ -83,6 +83,8 @@ def _texts(array: Any, dtype: DType) -> list[str]:
     """
     if not dtype.is_float:
         return [str(literal(value, dtype)) for value in array.reshape(-1).tolist()]
+    if dtype.is_half:
+        return [str(bits) for bits in array.reshape(-1).view("u2").tolist()]
     suffix = "f" if dtype.name == "f32" else ""
     special = {"nan": "NAN", "inf": "INFINITY", "-inf": "-INFINITY"}
     return [special.get(text) or text + suffix for text in array.reshape(-1).astype(str).tolist()]

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from staged.ir.numbers import converted
 from staged.ir.types import Device, DType
 
 if TYPE_CHECKING:
@@ -371,6 +374,9 @@ def literal(value: float | int | bool, dtype: DType) -> Expr:
     if dtype.is_integer:
         return _integer(int(value), dtype)
     number = float(value)
+    if dtype.is_half:  # its bits
+        bits = int(converted(np.asarray(number), dtype).view(np.uint16))
+        return Literal(f"0x{bits:04x}" if bits else "0")
     suffix = "f" if dtype.name == "f32" else ""
     if math.isnan(number):
         return Name("NAN") if suffix else Cast("double", Name("NAN"))

@@ -126,7 +126,8 @@ def _put_value(value: Printed, spec: FormatSpec, shape: Expr) -> tuple[Expr, str
         element, rank = f"st_element_{name}", len(value.shape)
         return call("st_put_array", TEXT, value.expr, element, rank, shape, given), f"format_elements_{name}"
     if dtype.is_float:
-        return call(f"st_put_{dtype.name}", TEXT, value.expr, given), "format_float"
+        needed = f"format_{dtype}" if dtype.is_half else "format_float"
+        return call(f"st_put_{dtype.name}", TEXT, value.expr, given), needed
     if dtype.is_bool and not as_integer:
         return call("st_put_bool", TEXT, value.expr, given), "format_bool"
     if dtype is u64:

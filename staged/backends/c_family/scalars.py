@@ -17,7 +17,7 @@ from staged.errors import UnsupportedError
 from staged.ir.declaration import prims
 from staged.ir.loops import NO_ELEMENTS
 from staged.ir.nodes import Op
-from staged.ir.types import DType, Extent, f32
+from staged.ir.types import DType, Extent, f32, f64
 from staged.source import Position
 
 COMPARISONS = {
@@ -208,6 +208,13 @@ def cast(x: Expr, source: DType, target: DType, need: Need) -> Expr:
     """
     if source is target:
         return x
+    if source.is_half:
+        need(f"f32_from_{source}")
+        return cast(Call(f"st_f32_from_{source}", (x,)), f32, target, need)
+    if target.is_half:
+        wide = source if source.is_float else f32 if source.size < 4 else f64
+        need(f"{target}_from_{wide}")
+        return Call(f"st_{target}_from_{wide}", (cast(x, source, wide, need),))
     if target.is_bool:
         return Infix("!=", x, literal(0, source))
     if source.is_float and target.is_integer:

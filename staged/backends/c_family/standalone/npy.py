@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from staged.ir.types import DTYPES
 
-DESCR = {name: f"{'|' if dtype.size == 1 else '<'}{dtype.kind}{dtype.size}" for name, dtype in DTYPES.items()}
-"""The name of each dtype in a `.npy` header."""
+DESCR = {name: dtype.numpy.str for name, dtype in DTYPES.items()}
+"""The name of each dtype in a `.npy` header; bf16, which NumPy itself does not have, is two bytes of anything."""
 
 MOST_AXES = 32
 """Axes that the writer's buffer has room for, at 21 characters each."""

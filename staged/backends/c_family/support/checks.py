@@ -8,14 +8,14 @@ from __future__ import annotations
 from staged.backends.c_family.support.library import Snippet
 
 
-def _check(dtype: str, c_type: str) -> Snippet:
+def _check(dtype: str, c_type: str, wrong: str = "!(x[i] - x[i] == 0)", nan: str = "x[i] != x[i]") -> Snippet:
     text = f"""\
 // Stop the program if `x` holds a NaN or an infinity: the difference of such a number with itself is not zero.
 static bool st_check_finite_{dtype}(st_host *host, int site, const char *name, const {c_type} *x, int64_t count) {{
     for (int64_t i = 0; i < count; ++i) {{
-        if (!(x[i] - x[i] == 0)) {{
+        if ({wrong}) {{
             st_fail(host, ST_NAN_ERROR, site, "`%s` has %s at position %lld", name,
-                    x[i] != x[i] ? "NaN" : "an infinity",
+                    {nan} ? "NaN" : "an infinity",
                     (long long)i);
             return false;
         }}
@@ -31,4 +31,14 @@ static bool st_check_finite_{dtype}(st_host *host, int site, const char *name, c
     )
 
 
-SNIPPETS = (_check("f32", "float"), _check("f64", "double"))
+def _check_bits(dtype: str, exponent: str) -> Snippet:
+    """The check of bits: an exponent of ones alone."""
+    return _check(dtype, "uint16_t", f"(x[i] & {exponent}) == {exponent}", f"(x[i] & 0x7fffu) != {exponent}")
+
+
+SNIPPETS = (
+    _check("f32", "float"),
+    _check("f64", "double"),
+    _check_bits("f16", "0x7c00u"),
+    _check_bits("bf16", "0x7f80u"),
+)

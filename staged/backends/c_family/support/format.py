@@ -10,7 +10,7 @@ Tested by `tests/formatting/test_c_formatter.py`.
 from __future__ import annotations
 
 from staged.backends.c_family.support.library import Snippet
-from staged.ir.types import INTEGER_DTYPES, u64
+from staged.ir.types import HALF_DTYPES, INTEGER_DTYPES, u64
 
 _TEXT = """\
 // ---- printed text ----------------------------------------------------------------------------
@@ -320,6 +320,32 @@ __attribute__((unused)) static void st_put_f32(st_text *text, float x, st_spec s
 }
 """
 
+_HALF = """\
+// The f64 with the shortest text that reads back as the same @.
+static double st_shortest_@(uint16_t x) {
+    const double exact = st_f32_from_@(x);
+    char text[32];
+    for (int count = 0; count < 5 && isfinite(exact); ++count) {
+        (void)snprintf(text, sizeof text, "%.*e", count, exact);
+        const double near = strtod(text, NULL);
+        if (st_@_from_f64(near) == x) {
+            return near;
+        }
+    }
+    return exact;
+}
+
+static int32_t st_format_@(char *out, uint16_t x, st_spec spec) {
+    const bool is_short = spec.conversion != 0 || (spec.type == 0 && spec.precision < 0);
+    return st_format_real(out, is_short ? st_shortest_@(x) : (double)st_f32_from_@(x), false, spec);
+}
+
+__attribute__((unused)) static void st_put_@(st_text *text, uint16_t x, st_spec spec) {
+    char out[ST_FORMATTED];
+    st_put(text, out, st_format_@(out, x, spec));
+}
+"""
+
 _INTEGER = """\
 // The UTF-8 of a code point, ended by 0; what is no code point gives U+FFFD. Returns the number of bytes.
 static int32_t st_encode(char *out, int64_t code) {
@@ -485,11 +511,12 @@ static int32_t st_element_{dtype}(char *out, const void *data, int64_t index, st
 """
 
 
-_FORMATTERS = {"f32": "float", "f64": "float", "bool": "bool"}
+_FORMATTERS = {"f32": "float", "f64": "float", "bool": "bool", **{half.name: half.name for half in HALF_DTYPES}}
 _ELEMENTS = {
     "f32": ("float", "st_format_real(out, (double)x, true, spec)"),
     "f64": ("double", "st_format_real(out, x, false, spec)"),
     **{dtype.name: (dtype.c_name, "st_format_integer(out, x, spec)") for dtype in INTEGER_DTYPES if dtype is not u64},
+    **{half.name: (half.c_name, f"st_format_{half}(out, x, spec)") for half in HALF_DTYPES},
     "u64": ("uint64_t", "st_format_whole(out, x, false, spec)"),
     "bool": ("bool", "st_format_bool(out, x, spec)"),
     # A bool under a spec of its own is formatted as the integers 0 and 1, as in Python.
@@ -506,6 +533,15 @@ SNIPPETS = (
         _FLOAT,
         needs=("format_number",),
         includes=("#include <math.h>", "#include <stdio.h>", "#include <stdlib.h>"),
+    ),
+    *(
+        Snippet(
+            f"format_{half}",
+            _HALF.replace("@", half.name),
+            needs=("format_float", f"f32_from_{half}", f"{half}_from_f64"),
+            includes=("#include <math.h>", "#include <stdio.h>", "#include <stdlib.h>"),
+        )
+        for half in HALF_DTYPES
     ),
     Snippet("format_integer", _INTEGER, needs=("format_number", "format_float"), includes=_STRINGS),
     Snippet("format_bool", _BOOL, needs=("format",), includes=_STRINGS),

@@ -1,0 +1,105 @@
+"""f16 and bf16: arrays of them are stored, moved and converted; computations are made with f32.
+
+A function of half arrays is that of their f32 values, and its results are rounded once: to the dtype that the operands
+have together. So `st.softmax` of f16 adds up in f32, and `x * 0.1` multiplies by the f32 nearest to 0.1. Functions that
+only move elements take halves as they are. Ops that derivatives and passes record one by one do likewise, each for
+itself (`bind`). Hence no back end computes with halves: all of them convert.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from staged.ir.types import DType, bf16, dtype_of, f16, f32
+from staged.ops.array import METHODS, Array, StagedArray
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MOVING_MODULES = frozenset(f"staged.ops.{name}" for name in ("index", "joining", "numpy_map", "shape", "subscript"))
+_MOVING = frozenset(
+    "asarray astype diagonal diag diagflat diag_embed empty empty_like flip full full_like item ones ones_like "
+    "pad stop_gradient tril triu unfold unflatten where zeros zeros_like".split()
+)
+"""Functions that choose, move or convert elements: they take halves as they are. `dtype` means the dtype they make."""
+_PLAIN = frozenset((float, int, bool, str, type(None)))
+
+
+def in_f32(name: str, function: F) -> F:
+    """`function`, called `name`, computing with f32 where it is given f16 or bf16."""
+    if name in _MOVING or function.__module__ in _MOVING_MODULES:
+        return function
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        for given in args:
+            kind = type(given)
+            if kind is StagedArray:
+                if given.type.dtype.size == 2 and given.type.dtype.is_half:
+                    return _widened(function, args, kwargs)
+            elif kind not in _PLAIN and _has_half(given):
+                return _widened(function, args, kwargs)
+        if kwargs and any(map(_has_half, kwargs.values())):
+            return _widened(function, args, kwargs)
+        return function(*args, **kwargs)
+
+    return called  # type: ignore[return-value]
+
+
+def _half(x: Any) -> DType | None:
+    """The half dtype that `x` names, or whose array it is; None for anything else."""
+    dtype = getattr(x, "dtype", x)
+    if type(dtype) is not DType:
+        if dtype is None or getattr(dtype, "itemsize", 0) != 2:
+            return None
+        dtype = dtype_of(dtype)
+    return dtype if dtype is f16 or dtype is bf16 else None
+
+
+def _has_half(x: Any) -> bool:
+    if type(x) in (list, tuple):
+        return any(map(_has_half, x))
+    return type(x) not in _PLAIN and _half(x) is not None
+
+
+def _widened(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    floats: set[str] = set()
+    asked: list[DType] = []
+
+    def wide(x: Any) -> Any:
+        kind = type(x)
+        if kind in _PLAIN:
+            return x
+        if kind is list or kind is tuple:
+            return kind(map(wide, x))
+        half = _half(x)
+        if half is None:
+            dtype = getattr(x, "dtype", None)
+            known = dtype if dtype is None or type(dtype) is DType else dtype_of(dtype)
+            if known is not None and known.is_float and not (isinstance(x, Array) and x.type.weak):
+                floats.add(known.name)
+            return x
+        if not hasattr(x, "dtype") or isinstance(x, DType | type):
+            asked.append(half)
+            return f32
+        floats.add(half.name)
+        return METHODS["astype"](x, f32)
+
+    wanted = kwargs.get("dtype")
+    result = function(*map(wide, args), **{name: wide(value) for name, value in kwargs.items()})
+    if asked:
+        return _narrowed(result, asked[0])
+    if wanted is not None or len(floats) != 1:
+        return result
+    return _narrowed(result, f16 if "f16" in floats else bf16)
+
+
+def _narrowed(result: Any, dtype: DType) -> Any:
+    """f32 results in a half dtype."""
+    if isinstance(result, Array):
+        return METHODS["astype"](result, dtype) if result.dtype is f32 else result
+    if isinstance(result, tuple):
+        narrow = [_narrowed(each, dtype) for each in result]
+        return type(result)(*narrow) if hasattr(result, "_fields") else tuple(narrow)
+    return [_narrowed(each, dtype) for each in result] if isinstance(result, list) else result
