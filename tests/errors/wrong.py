@@ -640,7 +640,7 @@ WRONG = (
         (X.astype(np.longdouble),),
         errors.DTypeError,
         "`x` has dtype float128, shape (3,), which has no staged type",
-        ".astype(np.float32)",
+        ".astype(np.float64)",
         "no line",
     ),
     Wrong(

@@ -224,10 +224,13 @@ def test_halves_print_the_shortest_text_that_reads_back(capsys: pytest.CaptureFi
         with st.eager():
             show(x)
         assert capsys.readouterr().out == compiled
-        assert compiled.splitlines()[0].split()[:4] == {
-            "float16": ["[", "0.1", "1e-05", "0.3333"],
-            "bfloat16": ["[", "0.1", "1e-05", "0.334"],
-        }[half.name]
+        assert (
+            compiled.splitlines()[0].split()[:4]
+            == {
+                "float16": ["[", "0.1", "1e-05", "0.3333"],
+                "bfloat16": ["[", "0.1", "1e-05", "0.334"],
+            }[half.name]
+        )
 
 
 @pytest.mark.parametrize("half", ["f16", "bf16"])

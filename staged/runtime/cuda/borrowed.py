@@ -116,7 +116,7 @@ def _described(tensor: _Tensor, lease: Lease, what: str, value: Any) -> dict[str
         dtype = np.dtype(kind)
     except TypeError:
         dtype = None
-    if dtype is None or tensor.lanes != 1 or dtype.itemsize * 8 != tensor.bits:
+    if dtype is None or dtype.kind == "V" or tensor.lanes != 1 or dtype.itemsize * 8 != tensor.bits:
         lanes = "" if tensor.lanes == 1 else f" in groups of {tensor.lanes}"
         raise _refused(what, value, f"of elements of {kind}{lanes}, which have no staged type")
     strides = tensor.strides[: tensor.ndim] if tensor.strides else None

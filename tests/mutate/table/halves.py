@@ -1,0 +1,63 @@
+"""Planted faults of f16 and bf16: roundings that are lost or wrong, sums that are not f32's."""
+
+from tests.mutate.mutant import Mutant
+
+SUPPORT = "staged/backends/c_family/support/halves.py"
+OPS = "staged/ops/halves.py"
+CONVERSIONS = ("tests/backends/support/test_halves.py::test_floats_are_rounded_once_to_the_nearest_even_half",)
+TESTS = "tests/ops/test_halves.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a bf16 between two is always rounded up",
+        SUPPORT,
+        "(word + 0x7fffu + (word >> 16 & 1u))",
+        "(word + 0x8000u)",
+        CONVERSIONS,
+    ),
+    Mutant(
+        "an f64 is rounded twice",
+        SUPPORT,
+        "word = (word - past) | 1u;",
+        "word = past ? word : word;",
+        CONVERSIONS,
+    ),
+    Mutant(
+        "subnormal f16 are zeros",
+        SUPPORT,
+        "st_bits_f32(st_real_f32(rest) + 0.5f) - 0x3f000000u",
+        "0u * rest",
+        CONVERSIONS,
+    ),
+    Mutant(
+        "a half and what it is rounded from count as the same",
+        "staged/passes/algebra.py",
+        "return wide.is_float and wide.size > narrow.size",
+        "return wide.is_float",
+        (f"{TESTS}::test_every_op_of_a_program_rounds_its_result",),
+    ),
+    Mutant(
+        "functions of halves compute op by op",
+        OPS,
+        "if name in _MOVING or function.__module__ in _MOVING_MODULES:",
+        "if name:",
+        (
+            f"{TESTS}::test_a_sum_adds_up_in_f32",
+            f"{TESTS}::test_a_function_of_halves_is_that_of_f32_rounded_once[softmax-f16]",
+        ),
+    ),
+    Mutant(
+        "f16 and bf16 together are bf16",
+        "staged/ops/promote.py",
+        "if a.size != b.size else f32",
+        "if a.size != b.size else b",
+        (f"{TESTS}::test_dtypes_promote_as_in_the_array_api_and_jax",),
+    ),
+    Mutant(
+        "numbers of half arguments are cut to integers",
+        "staged/runtime/arguments.py",
+        "return _HalfCell(address, dtype.numpy) if dtype.is_half else",
+        "return",
+        (f"{TESTS}::test_numbers_are_arguments_results_and_variables",),
+    ),
+)
