@@ -39,7 +39,8 @@ Arguments have torch's names beside these: `dim` for `axis`, `keepdim` for `keep
 [guide](guide.md#torchs-words) says where torch means something else. More methods of arrays by torch's names: {words}.
 
 **Dtypes** are those that the operands may have: *floats* are f32 and f64, *integers* i8, i16, i32, i64, u8, u16, u32 and u64,
-*numbers* are both, *any* has bool too. Where a function computes in floats, others become f32 first.
+*numbers* are both, *any* has bool too. Where a function computes in floats, others become f32 first;
+f16 and bf16 become f32 in every function, and its results are rounded to them.
 
 **Gradient** says whether one passes through to the operands. Where none does (a comparison, a position, a draw), asking
 for it is an error that says so.

@@ -83,7 +83,8 @@ def finfo(type: Any, /) -> FInfo:
     dtype = _own_dtype(type)
     if not dtype.is_float:
         raise DTypeError(f"finfo is of a float dtype, got {dtype}", where=here(), hint=f"`st.iinfo({dtype})`")
-    known: Any = ml_dtypes.finfo(dtype.numpy) if dtype.is_half else np.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+    of: Any = ml_dtypes if dtype.is_half else np
+    known = of.finfo(dtype.numpy)
     least, largest, lowest = float(known.smallest_normal), float(known.max), float(known.min)
     return FInfo(int(known.bits), float(known.eps), largest, lowest, least, dtype)
 

@@ -78,7 +78,7 @@ class Declaration:
     combine: str = ""
     """Of a reduction: the elementwise op that makes one result of two partial ones."""
     takes_halves: bool = False
-    """True if operands may be f16 and bf16 (as they may of every op that only moves elements): it converts or chooses."""
+    """True if it converts or chooses, so that operands may be f16 and bf16, as they may of ops that move elements."""
     is_control: bool = False
     """True if its blocks run as part of the block around it, some number of times: `if`, `for`, `while`, `scope`."""
     is_loop: bool = False

@@ -4,8 +4,8 @@ What a value prints as:
 
 - an integer: its digits; a bool: `True` or `False`;
 - an f64: Python's `repr`, the shortest text that reads back as the same f64;
-- an f32: the shortest text that reads back as the same f32, in the layout of Python's `repr` (`0.1`, `1e-05`, `3.0`); an
-  f16 and a bf16 likewise;
+- an f32: the shortest text that reads back as the same f32, in the layout of Python's `repr` (`0.1`, `1e-05`, `3.0`);
+- an f16 and a bf16: likewise;
 - an integer with the type `c`: the character of that code; what is no code gives U+FFFD, the replacement character;
 - an array: nested brackets, elements separated by one space and padded on the left to one width, each row on a line of
   its own, a blank line between matrices; nothing is left out and no line is wrapped. A format spec on an array applies

@@ -63,8 +63,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "groups of numbers are taken for numbers",
         BORROWED,
-        "dtype is None or tensor.lanes != 1 or ",
-        "dtype is None or ",
+        "or tensor.lanes != 1 or ",
+        "or ",
         case("refused_and_given_back"),
     ),
     Mutant(

@@ -108,7 +108,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "f32 constants keep the digits of f64",
         NUMBERS,
-        "return float(np.asarray(number).astype(dtype.numpy))",
+        "return float(converted(np.asarray(number), dtype))",
         "return float(number)",
         (TESTS, "-k", "float_dtype_holds"),
     ),

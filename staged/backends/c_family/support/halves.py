@@ -3,7 +3,7 @@
 To nearest, to the even one of two that are equally near; a number beyond the largest becomes an infinity, and NaN stays
 NaN. Where the compiler has an f16 type and the machine its instructions, the host's functions use these.
 
-Tested by `tests/backends/c_family/test_halves.py`.
+Tested by `tests/backends/support/test_halves.py`.
 """
 
 from __future__ import annotations
