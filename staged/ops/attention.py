@@ -47,6 +47,8 @@ from staged.ops.source import arange, zeros, zeros_like
 
 BLOCKS = (192, 512)
 """The most queries and keys of a block: their scores stay in a core's cache, and their products fill its registers."""
+CAUSAL_BLOCKS = (192, 256)
+"""The same with `causal`: of shorter blocks fewer scores are computed that no query sees."""
 
 Sizes = tuple[int, ...]
 
@@ -485,5 +487,5 @@ def scaled_dot_product_attention(
         scale=usual if scale is None else float(scale),
         p=float(dropout_p),
         parts=parts,
-        blocks=BLOCKS,
+        blocks=CAUSAL_BLOCKS if is_causal else BLOCKS,
     )[0]

@@ -44,6 +44,7 @@ CASES = {
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three blocks of queries and four of keys, the last ones not full."""
     monkeypatch.setattr(ATTENTION, "BLOCKS", (12, 16))
+    monkeypatch.setattr(ATTENTION, "CAUSAL_BLOCKS", (12, 16))
 
 
 def torchs(torch, q, k, v, mask, w, wanted, options):
@@ -173,6 +174,7 @@ def test_without_dropout_nothing_is_drawn_and_with_all_dropped_there_are_zeros()
 
 def test_memory_grows_with_the_sequence_and_not_with_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ATTENTION, "BLOCKS", (192, 512))
+    monkeypatch.setattr(ATTENTION, "CAUSAL_BLOCKS", (192, 256))
 
     @st.function
     def step(q, k, v):
@@ -189,6 +191,7 @@ def test_memory_grows_with_the_sequence_and_not_with_its_square(monkeypatch: pyt
 @pytest.mark.parametrize("causal_", [False, True])
 def test_f32_is_within_1e_5_of_the_formula(causal_: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ATTENTION, "BLOCKS", (192, 512))
+    monkeypatch.setattr(ATTENTION, "CAUSAL_BLOCKS", (192, 256))
     operands = [RNG.standard_normal((1, 1100, 64)) for _ in range(3)]
 
     def step(q, k, v, f):

@@ -91,3 +91,28 @@ def test_without_a_writer_text_goes_to_standard_output(tmp_path):
     subprocess.run([*find_compiler().command, "-std=c11", *STRICT, "-o", str(binary), str(source)], check=True)
     run = subprocess.run([binary], capture_output=True, text=True)
     assert (run.stdout, run.returncode) == ("a\nb", ErrorKind.VALUE_ERROR)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_exp_of_minus_infinity_does_not_underflow(dtype, tmp_path):
+    """A product that does takes some 100 cycles, and masked attention has one for each score that no query sees."""
+    top, text = render([f"st_exp_{dtype}"])
+    name = {"f32": "float", "f64": "double"}[dtype]
+    main = f"""
+#include <fenv.h>
+#include <math.h>
+#include <stdio.h>
+int main(int count, char **words) {{
+    (void)words;
+    volatile {name} x = ({name})-INFINITY * count, y = st_exp_{dtype}(x);
+    printf("%g %d ", (double)y, fetestexcept(FE_UNDERFLOW) != 0);
+    x = ({name}){"-100" if dtype == "f32" else "-740"}, y = st_exp_{dtype}(x);
+    printf("%d %d\\n", y > 0, fetestexcept(FE_UNDERFLOW) != 0);
+    return 0;
+}}
+"""
+    source = tmp_path / "exp.c"
+    source.write_text("\n".join(top) + "\n" + text + main)
+    command = [*find_compiler().command, *BASE_FLAGS, "-O2", "-o", str(tmp_path / "exp"), str(source), *LIBRARIES]
+    subprocess.run(command, check=True)
+    assert subprocess.run([str(tmp_path / "exp")], capture_output=True, text=True).stdout == "0 0 1 1\n"
