@@ -10,7 +10,6 @@ python -m examples.gpt2.train --show                       # print the generated
 from __future__ import annotations
 
 import argparse
-import pickle
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -52,9 +51,13 @@ class Training:
             getattr(self, name).load_state_dict(saved)
 
 
-@st.function(static=("batch", "length", "accumulate", "clip"))
-def train(training, tokens, begin, steps, report, batch=12, length=64, accumulate=1, clip=1.0):
+@st.function(static=("batch", "length", "accumulate", "clip", "checkpoint"))
+def train(
+    training, tokens, begin, steps, report, batch=12, length=64, accumulate=1, clip=1.0, every=0, checkpoint=None
+):
     """Take `steps` steps after the first `begin`; returns the loss (nats per token) of each, and prints some.
+
+    With the path `checkpoint`, the file is written anew after each `every` steps and after the last one.
 
     Each step goes along the mean gradient of `accumulate` batches of `batch` texts of `length` tokens, which begin
     anywhere in `tokens`. Its norm is at most `clip`.
@@ -91,6 +94,8 @@ def train(training, tokens, begin, steps, report, batch=12, length=64, accumulat
         losses[step] = loss
         if (begin + step + 1) % report == 0:
             print(f"step {begin + step + 1}: loss {loss:.4f}, gradient {norm:.3f}, rate {rate:.2e}")
+        if checkpoint is not None and ((begin + step + 1) % every == 0 or step + 1 == steps):
+            st.save(checkpoint, {"steps": begin + step + 1, **training.state_dict()})
     return losses
 
 
@@ -119,17 +124,9 @@ def generate(model, prompt, codes, edges, temperature, seed, length=256, top_k=0
     return tokens
 
 
-def save(path: str | Path, steps: int, training: Training) -> None:
-    """Write a checkpoint; a run that ends meanwhile leaves the one that was there."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    new = Path(f"{path}.new")
-    new.write_bytes(pickle.dumps({"steps": steps, **training.state_dict()}))
-    new.replace(path)
-
-
 def load(path: str | Path, training: Training) -> int:
-    """Read a checkpoint of one's own; returns the number of steps that it is after."""
-    state = pickle.loads(Path(path).read_bytes())
+    """Read a checkpoint; returns the number of steps that it is after."""
+    state = st.load(path)
     steps: int = state.pop("steps")
     training.load_state_dict(state)
     return steps
@@ -156,7 +153,9 @@ def main() -> None:
     parser.add_argument("--decay", type=float, default=0.1, help="weight decay of the matrices")
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--checkpoint", metavar="FILE", default=str(out / "checkpoint.pickle"), help="what is saved")
+    parser.add_argument(
+        "--checkpoint", metavar="FILE", default=str(out / "checkpoint.safetensors"), help="what is saved"
+    )
     parser.add_argument("--every", type=int, default=250, help="steps between two checkpoints")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--prompt", default="\n", help="what the written text begins with")
@@ -179,13 +178,14 @@ def main() -> None:
     training = Training(model, options.lr, options.steps, options.warmup, options.decay, options.seed)
     sizes = {"batch": options.batch, "length": options.length, "accumulate": options.accumulate}
     if options.show:
-        print(train.stage(training, tokens, 0, options.every, 10, **sizes).source)
+        print(train.stage(training, tokens, 0, options.steps, 10, **sizes).source)
         return
     begin = load(options.checkpoint, training) if options.resume else 0
-    for first in range(begin, options.steps, options.every):
-        steps = min(options.every, options.steps - first)
-        train(training, tokens, first, steps, max(options.steps // 10, 1), **sizes)
-        save(options.checkpoint, first + steps, training)
+    Path(options.checkpoint).parent.mkdir(parents=True, exist_ok=True)
+    report = max(options.steps // 10, 1)
+    if begin < options.steps:
+        saving = {"every": options.every, "checkpoint": options.checkpoint}
+        train(training, tokens, begin, options.steps - begin, report, **sizes, **saving)
     codes, edges = vocabulary.spelling()
     prompt, length = vocabulary.encode(options.prompt), min(options.sample, config.places)
     generate(model, prompt, codes, edges, options.temperature, options.seed, length=length, top_k=options.top_k)

@@ -14,7 +14,7 @@ import staged as st
 from examples.gpt2 import weights
 from examples.gpt2.model import GPT2, Config
 from examples.gpt2.tokens import BytePairs, Characters, letters_of_bytes, pieces
-from examples.gpt2.train import Training, generate, load, save, train
+from examples.gpt2.train import Training, generate, load, train
 from tests.torch_reference import reference
 
 CONFIG = Config(layers=2, heads=2, width=128, places=16, vocabulary=61)
@@ -191,9 +191,9 @@ def test_ten_steps_have_torchs_losses_and_a_resumed_run_the_same_bits(tmp_path: 
     def start() -> Training:
         return Training(model(), LR, STEPS, WARMUP, seed=4)
 
-    def run(training: Training, begin: int, steps: int) -> np.ndarray:
+    def run(training: Training, begin: int, steps: int, **saving: Any) -> np.ndarray:
         sizes: dict[str, Any] = {"batch": BATCH, "length": LENGTH, "accumulate": ACCUMULATE, "clip": CLIP}
-        return np.asarray(train(training, TOKENS, begin, steps, 5, **sizes))[:steps]
+        return np.asarray(train(training, TOKENS, begin, steps, 5, **sizes, **saving))[:steps]
 
     draws = start().draws
     first = [np.asarray(draws.integers(0, len(TOKENS) - LENGTH, (BATCH, 1))) for _ in range(STEPS * ACCUMULATE)]
@@ -206,13 +206,11 @@ def test_ten_steps_have_torchs_losses_and_a_resumed_run_the_same_bits(tmp_path: 
     assert expected[-1] < 0.9 * expected[0]
     assert "step 5: loss" in capfd.readouterr().out
 
-    half = start()
-    parts = [run(half, 0, STEPS // 2)]
-    save(tmp_path / "checkpoint", STEPS // 2, half)
+    checkpoint = str(tmp_path / "checkpoint.safetensors")
+    np.testing.assert_array_equal(run(start(), 0, STEPS // 2, every=4, checkpoint=checkpoint), losses[: STEPS // 2])
     resumed = Training(GPT2(CONFIG), LR, STEPS, WARMUP)
-    assert load(tmp_path / "checkpoint", resumed) == STEPS // 2
-    parts.append(run(resumed, STEPS // 2, STEPS // 2))
-    np.testing.assert_array_equal(np.concatenate(parts), losses)
+    assert load(checkpoint, resumed) == STEPS // 2
+    np.testing.assert_array_equal(run(resumed, STEPS // 2, STEPS // 2), losses[STEPS // 2 :])
     for name, value in whole.model.state_dict().items():
         np.testing.assert_array_equal(resumed.model.state_dict()[name], value, err_msg=name)
 
