@@ -24,4 +24,25 @@ MUTANTS = (
         "= array if array.shape[0] == array.shape[-1] else array.T  # a matrix",
         ("tests/programs/test_gpt2.py::test_logits_of_published_weights_are_torchs",),
     ),
+    Mutant(
+        "a decoder sees the digits that it is to write",
+        "examples/transformer/train.py",
+        "y = self.transformer(self.embedded(read), self.embedded(written), tgt_is_causal=True)",
+        "y = self.transformer(self.embedded(read), self.embedded(written))",
+        ("tests/programs/test_transformer.py",),
+    ),
+    Mutant(
+        "gains of carts that have fallen are counted",
+        "examples/reinforce/train.py",
+        "return standing * (gains - mean) /",
+        "return (gains - mean) /",
+        ("tests/programs/test_reinforce.py::test_gains_are_the_rewards_to_come_in_deviations",),
+    ),
+    Mutant(
+        "the filter forgets the force",
+        "examples/kalman_mpc/control.py",
+        "estimate = a @ estimate + b * force",
+        "estimate = a @ estimate",
+        ("tests/programs/test_kalman_mpc.py::test_the_filter_is_kalmans",),
+    ),
 )
