@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from staged import cuda, linalg, ops, random, special
 from staged.api import StagedFunction, function
+from staged.callbacks import callback
 from staged.checkpoints import load, save
 from staged.eager import eager
 from staged.errors import (
@@ -136,6 +137,7 @@ __all__ = [
     "bfloat16",
     "bool",
     "bool_",
+    "callback",
     "can_cast",
     "check_grads",
     "checkpoint",

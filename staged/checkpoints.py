@@ -29,6 +29,7 @@ from staged.frontend.calls.call import call
 from staged.frontend.constructs.strings import StagedString, encode, parts_of
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.effects import check_effect
+from staged.frontend.transforms import stop_gradient
 from staged.ir.nodes import FAIL, IO, Op
 from staged.ir.structure import SAVE
 from staged.ir.types import CPU
@@ -75,7 +76,7 @@ def save(path: Any, tree: Any) -> None:
     if trace is not None:
         _record(trace, text, tuple(chosen), arrays, metadata)
         return
-    safetensors.write(str(text), chosen, [np.asarray(array) for array in arrays], metadata)
+    safetensors.write(str(text), chosen, [np.asarray(stop_gradient(array)) for array in arrays], metadata)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -13,7 +13,8 @@ from typing import Any, cast
 import numpy as np
 
 from staged.artifact import Artifact
-from staged.errors import DTypeError, StagedError
+from staged.callbacks import callbacks_of
+from staged.errors import DTypeError, StagedError, UnsupportedError
 from staged.explain import explain
 from staged.frontend.calls.arguments import Argument, as_argument, flatten_arguments
 from staged.frontend.devices.resident import DeviceArray
@@ -284,6 +285,8 @@ class Program:
             found = self._artifact
             store_artifact(self._traced.function, self._machine, self._check_nan, found)
         made = language_of(found).load(found, self.options)
+        if calls := {op.attrs["number"]: op.attrs["python"] for op in callbacks_of(self._traced.function)}:
+            made.answer(calls)
         self._loaded[self.key] = Loaded(made, self.key)
         return made
 
@@ -415,6 +418,12 @@ class Program:
         """
         constants = own_arrays(self._traced.hidden)
         function = self._traced.function
+        for op in callbacks_of(function):
+            raise UnsupportedError(
+                f"an exported program has no Python, and this one calls its function `{op.attrs['python'].name}`",
+                where=op.where,
+                hint='leave the `st.callback` out: `print`, `open(path, "w")` and `st.save` work without Python',
+            )
         given = len(self._traced.arguments)
         function = function.replace(param_data=[*(None for _ in range(given)), *constants])
         machine = target_machine(target or "portable")

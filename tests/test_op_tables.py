@@ -26,12 +26,13 @@ OUTSIDE = {
     "no float depends on what it takes": {
         s.ABSENT, s.VARIABLE_READ, s.VARIABLE_WRITE, s.PRINT, s.ASSERT, s.RAISE, s.CLOCK, s.FILE_OPEN, s.FILE_CLOSE,
         s.PROGRESS_START, s.PROGRESS_UPDATE, s.PROGRESS_END, s.SAVE,
-    }
+    },
+    "refused where a derivative would go through it": {s.CALLBACK},
 }  # fmt: skip
 REFUSED = {
     "refused where its operands are mapped": {
         s.VARIABLE_READ, s.VARIABLE_WRITE, s.PRINT, s.RAISE, s.CLOCK, s.FILE_OPEN, s.FILE_CLOSE, s.PROGRESS_START,
-        s.PROGRESS_UPDATE, s.PROGRESS_END, s.SAVE,
+        s.PROGRESS_UPDATE, s.PROGRESS_END, s.SAVE, s.CALLBACK,
     }
 }  # fmt: skip
 

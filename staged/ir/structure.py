@@ -289,6 +289,15 @@ FILE_OPEN = structured(
 FILE_CLOSE = structured(
     "file_close", operands="file: index", effects="io fail", doc="Closes it; once more does nothing."
 )
+CALLBACK = structured(
+    "callback",
+    operands="*arguments",
+    results="*returned",
+    attributes={"number": int, "python": object},
+    effects="io fail",
+    doc="Calls a function of Python's (`python`: see `staged/callbacks.py`), which the text knows by its `number`. A "
+    "derivative through it is refused.",
+)
 SAVE = structured(
     "save",
     operands="*values_then_arrays",

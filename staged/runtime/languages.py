@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from staged.artifact import Artifact
@@ -23,6 +23,9 @@ class LoadedProgram(Protocol):
 
     def __call__(self, *values: Any) -> Sequence[Any]:
         """Run on one value per input, then one per Variable, which may change. Returns the output arrays."""
+
+    def answer(self, calls: Mapping[int, Any]) -> None:
+        """Let the program call these functions of Python's (`printing.PythonCall`), by number, if it calls some."""
 
     def short(
         self,

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ from staged.runtime.layout import layout
 from staged.runtime.library import Library
 from staged.runtime.machine import default_threads
 from staged.runtime.prepared import is_simple, prepare, speaks
-from staged.runtime.printing import Printer, is_live, write
+from staged.runtime.printing import Printer, PythonCall, call_python, is_live, write
 from staged.runtime.results import Results
 from staged.runtime.stack_size import stack_bytes
 from staged.runtime.writers import writers
@@ -108,6 +108,7 @@ class _Slot:
         self.team = program._library.team_for(self, artifact.threads or default_threads())
         self.host = ffi.new("st_host *")
         self.printer = Printer(self.stop)
+        self.printer.calls = program.python_calls
         self._handle = ffi.new_handle(self.printer)
         self.host.write = write
         self.host.context = self._handle
@@ -186,6 +187,7 @@ class NativeProgram:
         self._library = Library(path, artifact.name, self.load_mode)
         self._layout = lay_out(artifact.parameters)
         self._entry = self._library.entry
+        self.python_calls: Mapping[int, PythonCall] = {}
         self._call = guard().st_call
         plans, cells = [], 0
         for parameter, offset in zip(artifact.parameters, self._layout.offsets, strict=True):
@@ -220,6 +222,12 @@ class NativeProgram:
         self._results = Results()
         self._is_short = is_simple(self._given, self._outputs) and self.may_be_short and not poison
         self._binding = self._bound_arrays() if self._is_short else None
+
+    def answer(self, calls: Mapping[int, PythonCall]) -> None:
+        """Let the program call these functions of Python's, by number."""
+        self.python_calls = calls
+        place = self._library.symbol("st_python")
+        ffi.cast("int (**)(void *, int64_t, const void *const *, void *const *)", place)[0] = call_python
 
     def __repr__(self) -> str:
         return f"<native program `{self.artifact.name}` for {self.artifact.target}>"

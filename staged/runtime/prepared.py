@@ -35,8 +35,8 @@ from staged.runtime.results import WORTH_KEEPING
 
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "<prepared call>")
 """The file name in tracebacks: inside this package, so that the frame is not taken for the user's."""
-_SPEAKS = ("st_stop_requested(", "st_text_begin(", "st_progress_start(")
-"""Calls in a program's text that can be stopped, or print."""
+_SPEAKS = ("st_stop_requested(", "st_text_begin(", "st_progress_start(", "st_callback(")
+"""Calls in a program's text that can be stopped, print, or go to Python."""
 
 
 class Plan(Protocol):

@@ -1,13 +1,29 @@
-"""Send the output of a running program to Python's `sys.stdout`; an error there stops the program."""
+"""Send the output of a running program to Python's `sys.stdout`, its calls to Python's functions; an error stops it."""
 
 from __future__ import annotations
 
 import codecs
 import sys
 import threading
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
+import numpy as np
+
+from staged.ir.types import TensorType, bound
 from staged.runtime.guard import ffi, guard
+from staged.source import Position, excerpt
+
+
+class PythonCall(Protocol):
+    """A function of Python's, as a program calls it."""
+
+    @property
+    def arguments(self) -> Sequence[TensorType]: ...
+    @property
+    def where(self) -> Position | None: ...
+    def returned(self, arguments: Sequence[np.ndarray[Any, Any]]) -> Sequence[np.ndarray[Any, Any]]: ...
 
 
 class Printer:
@@ -18,6 +34,8 @@ class Printer:
         self.error: BaseException | None = None
         self.catches = False  # whether the call has taken over SIGINT
         self.thread = 0  # that runs the call, or prints for it: a program that recurses runs on a thread of its own
+        self.calls: Mapping[int, PythonCall] = {}
+        """The functions of Python's that the program calls, by number."""
         # A character may be split between two pieces of text.
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -34,24 +52,56 @@ def write(context: Any, text: Any, length: int) -> None:
     printer: Printer = ffi.from_handle(context)
     if printer.error is not None:
         return  # the program is stopping
+    with _in_python(printer):
+        try:
+            shown = printer.decoder.decode(ffi.buffer(text, length)[:])
+            stream = sys.stdout
+            if stream is not None and shown:
+                stream.write(shown)
+                if not shown.endswith("\n"):
+                    stream.flush()  # part of a line, such as a progress bar, is meant to be seen now
+        except BaseException as error:
+            printer.error = error
+            printer.stop[0] = 1
+
+
+@contextmanager
+def _in_python(printer: Printer) -> Iterator[None]:
+    """The extent in which a running program is back in Python, which handles interrupts itself."""
     printer.thread = threading.get_ident()
     # Python raises interrupts on its main thread alone: elsewhere they stay ours, or they would be lost.
     suspends = printer.catches and printer.thread == threading.main_thread().ident
     if suspends:
         guard().st_suspend()
     try:
-        shown = printer.decoder.decode(ffi.buffer(text, length)[:])
-        stream = sys.stdout
-        if stream is not None and shown:
-            stream.write(shown)
-            if not shown.endswith("\n"):
-                stream.flush()  # part of a line, such as a progress bar, is meant to be seen now
-    except BaseException as error:
-        printer.error = error
-        printer.stop[0] = 1
+        yield
     finally:
         if suspends:
             guard().st_resume()
+
+
+@ffi.callback("int(void *, int64_t, const void *const *, void *const *)")  # type: ignore[untyped-decorator]
+def call_python(context: Any, number: int, arguments: Any, results: Any) -> int:
+    """The target of `st_python`: calls the function of this number on copies of its arguments."""
+    printer: Printer = ffi.from_handle(context)
+    if printer.error is not None:
+        return 0  # the program is stopping
+    called = printer.calls[number]
+    with _in_python(printer):
+        try:
+            given = []
+            for place, type in enumerate(called.arguments):
+                array = np.empty(tuple(map(bound, type.shape)), type.dtype.numpy)
+                ffi.memmove(ffi.from_buffer(array), arguments[place], array.nbytes)
+                given.append(array)
+            for place, array in enumerate(called.returned(given)):
+                ffi.memmove(results[place], ffi.from_buffer(array), array.nbytes)
+        except BaseException as error:
+            if called.where is not None and getattr(error, "where", None) is not called.where:
+                error.add_note(f"called by a program, at\n{excerpt(called.where)}")
+            printer.error = error
+            return 0
+    return 1
 
 
 def is_live(stream: Any) -> bool:

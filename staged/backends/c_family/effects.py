@@ -6,13 +6,23 @@ Tested by `tests/backends/native/test_golden.py` and `tests/formatting/test_stat
 from __future__ import annotations
 
 from staged.backends.c_family.body import BodyEmitter
-from staged.backends.c_family.expr import Call, Expr, Infix, Name, Prefix, call
-from staged.backends.c_family.messages import emit_failure, emit_file_open, emit_file_print, emit_print, emit_save
+from staged.backends.c_family.code.tree import CodeBuilder, Declare
+from staged.backends.c_family.code.types import word
+from staged.backends.c_family.expr import Call, Expr, Infix, Items, Literal, Name, Prefix, Variable, call, literal
+from staged.backends.c_family.messages import (
+    address,
+    emit_failure,
+    emit_file_open,
+    emit_file_print,
+    emit_print,
+    emit_save,
+)
 from staged.backends.c_family.progress import emit_progress
 from staged.backends.c_family.scalars import COMPARISONS, OPPOSITES
 from staged.backends.c_family.support.clock import CLOCK_NAMES
 from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
+from staged.ir.storage import is_tensor
 
 
 class Effects:
@@ -45,6 +55,29 @@ class Effects:
     def emit_save(self, op: Op) -> None:
         self.body.where(op.where)
         self.body.need(*emit_save(self.body.code, op, self.body, self.body.site_of(op.where)))
+
+    def emit_callback(self, op: Op) -> None:
+        """A call of Python's function: the addresses of its arguments and of its results."""
+        self.body.where(op.where)
+        self.body.need("callback")
+        places: list[Expr] = []
+        for result in op.results:
+            if is_tensor(result):
+                places.append(self.body.pointer(result))
+            else:
+                zero = literal(0, result.tensor.dtype)
+                name = self.body.scalars[result] = self.body.changing(name_of(result), self.body.c_type(result), zero)
+                places.append(Prefix("&", name))
+        code = self.body.code
+        with code.block():
+            given = [address(code, operand, self.body) for operand in op.operands]
+            arguments, results = (
+                table(code, name, type, items)
+                for name, type, items in (("arguments", "const void *const", given), ("results", "void *const", places))
+            )
+            self.body.try_(
+                call("st_callback", "host", self.body.site_of(op.where), op.attrs["number"], arguments, results)
+            )
 
     def emit_progress(self, op: Op) -> None:
         self.body.where(op.where)
@@ -92,3 +125,12 @@ class Effects:
         if what:
             parts = (f"{what}: ", *parts) if parts else (what,)
         self.body.need(*emit_failure(self.body.code, kind, parts, values, self.body.site_of(op.where), self.body))
+
+
+def table(code: CodeBuilder, name: str, type: str, items: list[Expr]) -> Expr:
+    """An array of addresses, declared here; NULL for none."""
+    if not items:
+        return Name("NULL")
+    variable = Variable(name, word(type))
+    code.add(Declare(variable, Items(tuple(items)), is_const=False, sizes=(Literal(""),)))
+    return variable

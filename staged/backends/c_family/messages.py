@@ -230,16 +230,21 @@ def emit_save(code: CodeBuilder, op: Op, text: Values, site: int) -> tuple[str, 
 
 
 def _saved(code: CodeBuilder, name: str, dtype: str, value: Value, text: Values) -> Expr:
-    """The row of a table of what is saved; a number gets an address."""
-    type, place = value.tensor, text.operand(value)
-    if not is_tensor(value):
-        number = Variable(f"number_{len(code.body)}", scalar(type.dtype))
-        code.add(Declare(number, place))
-        place = Prefix("&", number)
+    """The row of a table of what is saved."""
+    type, place = value.tensor, address(code, value, text)
     shape = Items(tuple(text.extent(extent) for extent in type.shape) or (Literal("0"),))
     quoted = c_string(json.dumps(name, ensure_ascii=False)[1:-1])
     words = Literal(quoted), Literal(c_string(dtype))
     return Items((*words, Sizeof(type.dtype.c_name), place, Literal(str(len(type.shape))), shape))
+
+
+def address(code: CodeBuilder, value: Value, text: Values) -> Expr:
+    """Where a value is; a number gets a place here."""
+    if is_tensor(value):
+        return text.operand(value)
+    number = Variable(f"number_{len(code.body)}", scalar(value.tensor.dtype))
+    code.add(Declare(number, text.operand(value)))
+    return Prefix("&", number)
 
 
 def emit_file_print(code: CodeBuilder, op: Op, text: Values, site: int) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from staged.frontend.trace.signals import (
 from staged.ir.builder import OpenBlock
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value, walk_ops
-from staged.ir.structure import ASSERT, FILE_CLOSE, FILE_OPEN, SAVE
+from staged.ir.structure import ASSERT, CALLBACK, FILE_CLOSE, FILE_OPEN, SAVE
 from staged.ir.trips import constant_of
 from staged.ir.types import TensorType
 from staged.ops.context import context_or_none
@@ -119,7 +119,7 @@ class in_try:
                 )
         for op in every:
             error = _stops_with(op)
-            if error is not None and issubclass(error, kinds):
+            if error is not None and (issubclass(error, kinds) or op.declared is CALLBACK):
                 raise StagingError(
                     f"this may stop the program with {article(error.__name__)}, which the `try` around it cannot catch",
                     where=op.where,
@@ -203,6 +203,8 @@ def _stops_with(op: Op) -> type[BaseException] | None:
         return next(error for error, (name, _) in KINDS.items() if name == op.attrs["kind"])
     if op.declared is prims.DIM:
         return ValueError
+    if op.declared is CALLBACK:
+        return Exception  # any
     if op.declared in (FILE_OPEN, FILE_CLOSE, SAVE):
         return OSError
     if op.declared is prims.INDEX_CHECK and "of" in op.attrs:

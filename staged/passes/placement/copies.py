@@ -11,6 +11,7 @@ from staged.ir.declaration import prims
 from staged.ir.nodes import Block, End, Function, Op, Value
 from staged.ir.structure import (
     ASSERT,
+    CALLBACK,
     PRINT,
     PROGRESS_END,
     PROGRESS_START,
@@ -167,8 +168,8 @@ def _why(op: Op, number: int) -> str:
         return "print"
     if op.declared is RAISE:
         return "message"
-    if op.declared is SAVE:
-        return "save"
+    if op.declared in (SAVE, CALLBACK):
+        return op.name
     if op.declared in (ASSERT, prims.INDEX_CHECK, prims.DIM) or operand_device(op, number, op.device) != op.device:
         return "decision"
     return {"variable_write": "variable", "to_device": "to"}.get(op.name, "value")

@@ -52,10 +52,10 @@ LONGEST_NAME = 40
 class Transfer:
     """One copy between devices.
 
-    `why` is 'input', 'constant' or 'value' towards a device, and 'result', 'print', 'save', 'decision', 'message' (of
-    an error that stops the program), 'variable', 'to' (an `st.to`) or 'value' (a computation on the host) from it. A
-    'resident' one is a Variable of Python's on the device: it is copied there once, stays for later calls and other
-    programs, and is copied back when the host reads it.
+    `why` is 'input', 'constant' or 'value' towards a device, and 'result', 'print', 'save', 'callback', 'decision',
+    'message' (of an error that stops the program), 'variable', 'to' (an `st.to`) or 'value' (a computation on the host)
+    from it. A 'resident' one is a Variable of Python's on the device: it is copied there once, stays for later calls
+    and other programs, and is copied back when the host reads it.
     """
 
     what: str

@@ -24,4 +24,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "stack(numbers)",
         ("tests/test_checkpoints.py", "-k", "as_it_was"),
     ),
+    Mutant(
+        "what is printed comes after what a callback prints",
+        "staged/backends/c_family/support/callback.py",
+        "    st_flush(host);  // what has been printed stands before what the function prints\n",
+        "",
+        ("tests/test_callbacks.py", "-k", "order"),
+    ),
+    Mutant(
+        "a callback in eager mode is a constant for derivatives",
+        "staged/callbacks.py",
+        "if any(type.dtype.is_float for type in types) and any(",
+        "if False and any(",
+        ("tests/test_callbacks.py", "-k", "derivative_through"),
+    ),
 )

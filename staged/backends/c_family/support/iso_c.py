@@ -60,6 +60,7 @@ _WANTED_BY = {
     "files": "opens files",
     "frames": "keeps what calls need for their gradient",
     "own_stack": "recurses",
+    "callback": "calls Python",
     "save": "saves arrays in files",
     "progress": "draws a progress bar",
     "stack": "keeps what a loop without a known end needs for its gradient",
