@@ -17,7 +17,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def both(f: Any, *args: Any) -> list[Any]:
-    """What the program and eager mode return."""
+    """The results of the program and of eager mode."""
     with_program = f(*args)
     with st.eager():
         return [with_program, f(*args)]

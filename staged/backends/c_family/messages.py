@@ -239,7 +239,7 @@ def _saved(code: CodeBuilder, name: str, dtype: str, value: Value, text: Values)
 
 
 def address(code: CodeBuilder, value: Value, text: Values) -> Expr:
-    """Where a value is; a number gets a place here."""
+    """The address of a value; a number gets a place here."""
     if is_tensor(value):
         return text.operand(value)
     number = Variable(f"number_{len(code.body)}", scalar(value.tensor.dtype))
