@@ -70,6 +70,7 @@ from staged.ir.types import CPU, DType, bf16, bool_, dtype_of, f16, f32, f64, i8
 from staged.ir.types import bool_ as bool
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
 from staged.ops.array import WORDS, Array
+from staged.ops.autocast import autocast
 from staged.prefetch import loader
 from staged.program import Program
 from staged.progress import progress
@@ -132,6 +133,7 @@ __all__ = [
     "UnboundNameError",
     "UnsupportedError",
     "Variable",
+    "autocast",
     "batches",
     "bf16",
     "bfloat16",

@@ -23,6 +23,7 @@ from staged.frontend.values import trees
 from staged.frontend.values.generator import OF_THREAD, Generator, checked_seed, default_with
 from staged.guards.guard import Reason
 from staged.ir.fingerprint import ProgramKey
+from staged.ops.autocast import lowered_to
 from staged.ops.context import context_or_none
 from staged.program import Program
 from staged.runtime.compiler import CompileOptions
@@ -80,7 +81,7 @@ class StagedFunction:
                 kept = self._kept
                 entries = kept.entries
                 if entries:
-                    region = region_key() if open_regions() else None
+                    region = region_key() if open_regions() or lowered_to() else None
                     for entry in entries:
                         if entry.region == region and entry.options is self.options:
                             values = entry.values(args, kwargs, self._owner)

@@ -31,6 +31,7 @@ from staged.frontend.values.generator import Generator
 from staged.guards.check import Check, DeadError, Writer
 from staged.guards.expected import TooLargeError, expected_argument, held, same
 from staged.guards.guard import Reason
+from staged.ops.autocast import lowered_to
 from staged.ops.interchange import elements
 from staged.program import Loaded, Program
 from staged.source import position_of_function
@@ -132,9 +133,11 @@ class Entry:
 
 
 def region_key() -> Any:
-    """The enclosing regions of plain Python, as part of a key; None outside of any."""
-    region = ambient_region()
-    return None if region is None else (region.device, tuple(sorted(ambient_options().items(), key=repr)))
+    """The enclosing regions and `autocast` of plain Python, as part of a key; None outside of any."""
+    region, low = ambient_region(), lowered_to()
+    if region is None:
+        return low
+    return region.device, tuple(sorted(ambient_options().items(), key=repr)), low
 
 
 def _known(traced: TracedFunction) -> frozenset[int]:

@@ -46,7 +46,8 @@ EQUIVALENTS: dict[str, str] = {
     "functional": "its functions are in `staged` itself: `st.relu(x)`, `st.cross_entropy(logits, labels)`",
     "utils": "gradients are clipped by `optim.clip_grad_norm(grads, max_norm)`, "
     "batches are `st.batches(x, y, size=32)`",
-    **dict.fromkeys(["amp", "autocast"], "there is no half precision here yet: leave it out"),
+    "amp": "write `with st.autocast(st.bf16):`; losses are scaled by `optim.GradScaler`",
+    "GradScaler": "write `optim.GradScaler`",
     **dict.fromkeys(
         ["tril_indices", "triu_indices", "ix_", "indices"],
         "make them with NumPy: `np.{bare}(...)` is known while staging",
@@ -143,8 +144,7 @@ OF_ARRAYS: dict[str, str] = {
 
 OF_MODULES: dict[str, str] = {
     **dict.fromkeys(["to", "cuda", "cpu"], _DEVICE + "; the dtype is the layers': `nn.Linear(2, 3, dtype=st.f64)`"),
-    **dict.fromkeys(["float", "double", "type"], "the dtype is the layers': `nn.Linear(2, 3, dtype=st.f64)`"),
-    **dict.fromkeys(["half", "bfloat16"], "there is no half precision here yet: leave it out"),
+    "type": "write `model.half()`, `bfloat16()`, `float()` or `double()`, or give layers a `dtype`",
     "requires_grad_": _SOME,
     "zero_grad": "gradients are values, nothing is added up behind your back: leave it out",
     **dict.fromkeys(

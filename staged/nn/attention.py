@@ -8,7 +8,7 @@ from typing import Any
 import staged as st
 from staged.nn.layers import Linear
 from staged.nn.module import Module
-from staged.nn.parameters import Parameter, check_dtype, check_probability, check_sizes
+from staged.nn.parameters import Parameter, biased, check_dtype, check_probability, check_sizes
 
 
 def xavier(shape: tuple[int, int], dtype: Any) -> Any:
@@ -98,7 +98,7 @@ class MultiheadAttention(Module):
         bias, width = self.in_proj_bias, self.embed_dim
         if self.joined and query is key and key is value:
             y = query @ st.matrix_transpose(self.in_proj_weight.value)
-            return list(st.split(y if bias is None else y + bias.value, 3, axis=-1))
+            return list(st.split(biased(y, None if bias is None else bias.value), 3, axis=-1))
         if self.joined:
             weights = st.split(self.in_proj_weight.value, 3, axis=0)
         else:
@@ -106,7 +106,7 @@ class MultiheadAttention(Module):
         found = [x @ st.matrix_transpose(w) for x, w in zip((query, key, value), weights, strict=True)]
         if bias is None:
             return found
-        return [y + bias.value[place * width : (place + 1) * width] for place, y in enumerate(found)]
+        return [biased(y, bias.value[place * width : (place + 1) * width]) for place, y in enumerate(found)]
 
     def _mask(self, attn_mask: Any, key_padding_mask: Any, batch: int, dtype: Any) -> Any:
         """The two masks as one that broadcasts to (N, num_heads, L, S), or None."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import staged as st
 from staged.nn.module import Module
-from staged.nn.parameters import Parameter, check_dtype, check_inplace, check_probability, check_sizes, uniform
+from staged.nn.parameters import Parameter, biased, check_dtype, check_inplace, check_probability, check_sizes, uniform
 
 
 class Linear(Module):
@@ -36,7 +36,7 @@ class Linear(Module):
                 hint=f"make it `Linear({x.shape[-1] if x.shape else 1}, {self.out_features})`, or reshape the input",
             )
         y = x @ st.matrix_transpose(self.weight.value)
-        return y if self.bias is None else y + self.bias.value
+        return biased(y, None if self.bias is None else self.bias.value)
 
 
 class Flatten(Module):

@@ -261,6 +261,32 @@ class Module:
         """Set evaluation mode: dropout does nothing, batch norm uses its running statistics."""
         return self.train(False)
 
+    def half(self) -> Module:
+        """Convert float parameters and buffers to f16. Do so before an optimiser gets them: they are new Variables."""
+        return self._converted(st.f16)
+
+    def bfloat16(self) -> Module:
+        """Convert float parameters and buffers to bf16, as `half` does."""
+        return self._converted(st.bf16)
+
+    def float(self) -> Module:
+        """Convert float parameters and buffers to f32, as `half` does."""
+        return self._converted(st.f32)
+
+    def double(self) -> Module:
+        """Convert float parameters and buffers to f64, as `half` does."""
+        return self._converted(st.f64)
+
+    def _converted(self, dtype: Any) -> Module:
+        made: dict[int, Any] = {}
+        for module in self.modules():
+            for name, held in list(module.__dict__.items()):
+                if isinstance(held, st.Variable) and held.dtype.is_float and held.dtype != dtype:
+                    if id(held) not in made:
+                        made[id(held)] = type(held)(st.astype(held.value, dtype), name=held.name)
+                    object.__setattr__(module, name, made[id(held)])
+        return self
+
     # ---- what it holds ----
 
     def _saved(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import staged as st
+from staged.ops.autocast import lowered_to
 
 
 class Parameter(st.Variable):
@@ -53,13 +54,20 @@ def pair(value: int | tuple[int, int]) -> tuple[int, int]:
 def check_dtype(layer: str, x: Any, weight: Any) -> None:
     """Data of another float dtype is refused: promotion would quietly run the whole network in f64."""
     given = st.asarray(x).dtype
-    if given != weight.dtype:
+    if given != weight.dtype and not (lowered_to() and given.size <= 4 and weight.dtype.size <= 4):
         raise st.DTypeError(
             f"{layer} has {weight.dtype} parameters, its input is {given}",
             where=st.here(),
             hint=f"cast the data (`st.astype(x, st.{weight.dtype})`, in NumPy `x.astype({weight.dtype.numpy})`), "
             f"or make the layer with `dtype=st.{given}`",
         )
+
+
+def biased(y: Any, bias: Any) -> Any:
+    """`y + bias` in the dtype of `y`, which an `autocast` has made; `bias` may be None."""
+    if bias is None:
+        return y
+    return y + (bias if bias.dtype == y.dtype else st.astype(bias, y.dtype))
 
 
 def check_sizes(layer: str, least: int = 1, **sizes: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from staged.ir.types import DType, bf16, dtype_of, f16, f32
 from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.autocast import IN_F32, IN_F32_MODULES, IN_LOW_PRECISION, lowered_to
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +31,7 @@ def in_f32(name: str, function: F) -> F:
     """`function`, called `name`, computing with f32 where it is given f16 or bf16."""
     if name in _MOVING or function.__module__ in _MOVING_MODULES:
         return function
+    stays = name in IN_F32 or function.__module__ in IN_F32_MODULES
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -37,14 +39,37 @@ def in_f32(name: str, function: F) -> F:
             kind = type(given)
             if kind is StagedArray:
                 if given.type.dtype.size == 2 and given.type.dtype.is_half:
-                    return _widened(function, args, kwargs)
+                    return _widened(function, args, kwargs, stays)
             elif kind not in _PLAIN and _has_half(given):
-                return _widened(function, args, kwargs)
+                return _widened(function, args, kwargs, stays)
         if kwargs and any(map(_has_half, kwargs.values())):
-            return _widened(function, args, kwargs)
+            return _widened(function, args, kwargs, stays)
         return function(*args, **kwargs)
 
-    return called  # type: ignore[return-value]
+    return _lowering(called) if name in IN_LOW_PRECISION else called  # type: ignore[return-value]
+
+
+def _lowering(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` of operands that are converted where an `autocast` is around."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        low = lowered_to()
+        if low is None:
+            return function(*args, **kwargs)
+
+        def narrow(x: Any) -> Any:
+            if type(x) in (list, tuple):
+                return type(x)(map(narrow, x))
+            dtype = None if type(x) in _PLAIN else getattr(x, "dtype", None)
+            known = dtype if dtype is None or type(dtype) is DType else dtype_of(dtype)
+            if known is None or not known.is_float or known.size > 4 or isinstance(x, DType | type):
+                return x
+            return METHODS["astype"](x, low)
+
+        return function(*map(narrow, args), **{name: narrow(value) for name, value in kwargs.items()})
+
+    return called
 
 
 def _half(x: Any) -> DType | None:
@@ -63,7 +88,8 @@ def _has_half(x: Any) -> bool:
     return type(x) not in _PLAIN and _half(x) is not None
 
 
-def _widened(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _widened(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], stays: bool) -> Any:
+    """`function` of the f32 values; `stays`: in an `autocast` its results stay f32."""
     floats: set[str] = set()
     asked: list[DType] = []
 
@@ -90,7 +116,7 @@ def _widened(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
     result = function(*map(wide, args), **{name: wide(value) for name, value in kwargs.items()})
     if asked:
         return _narrowed(result, asked[0])
-    if wanted is not None or len(floats) != 1:
+    if wanted is not None or len(floats) != 1 or (stays and lowered_to() is not None):
         return result
     return _narrowed(result, f16 if "f16" in floats else bf16)
 

@@ -7,6 +7,7 @@ from staged.optim.accumulation import MultiSteps
 from staged.optim.adaptive import Adadelta, Adafactor, Adamax, NAdam, RAdam, RMSprop
 from staged.optim.clipping import clip_grad_norm, clip_grad_value
 from staged.optim.directions import Lion, Muon, Rprop
+from staged.optim.grad_scaler import GradScaler
 from staged.optim.lbfgs import LBFGS
 from staged.optim.optimizer import Optimizer
 from staged.optim.optimizers import ASGD, SGD, Adagrad, Adam, AdamW
@@ -21,6 +22,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Adamax",
+    "GradScaler",
     "Lion",
     "MultiSteps",
     "Muon",

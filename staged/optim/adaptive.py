@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged.optim.optimizer import Optimizer, Params, is_off, scalar
+from staged.optim.optimizer import Optimizer, Params, computed_in, is_off, scalar
 from staged.optim.optimizers import Adam
 
 
@@ -314,7 +314,7 @@ class Adafactor(Optimizer):
         if len(shape) < 2:
             return None
         shape[axis] = 1
-        return st.Variable(st.zeros(tuple(shape), dtype=param.dtype), name=f"{name}_{param.name}")
+        return st.Variable(st.zeros(tuple(shape), dtype=computed_in(param)), name=f"{name}_{param.name}")
 
     def begin_step(self) -> None:
         """Count the step; the share of this gradient and the largest rate are computed once, in f64."""

@@ -23,6 +23,8 @@ _WAYS = ("foreach", "fused", "capturable", "differentiable")
 class Optimizer:
     """Base: the parameters, the learning rate, and the loop over both.
 
+    Updates of f16 and bf16 parameters are computed in f32 and rounded once; their state is f32.
+
     All numbers (`lr`, `weight_decay`, ...) are read at every step: setting one changes the steps that follow. Each may
     be a Python number, or a staged scalar or Variable. Instead of parameters, `params` may hold groups, `{"params":
     ..., "lr": ...}`, whose own `lr`, `weight_decay` and `eps` take precedence; `groups` has them, to read and to set.
@@ -115,7 +117,7 @@ class Optimizer:
     def state(self, name: str, fill: float = 0.0) -> list[Any]:
         """One state Variable per parameter, filled with a number and named after the parameter."""
         return [
-            st.Variable(st.full(param.shape, fill, dtype=param.dtype), name=f"{name}_{param.name or index}")
+            st.Variable(st.full(param.shape, fill, dtype=computed_in(param)), name=f"{name}_{param.name or index}")
             for index, param in enumerate(self.params)
         ]
 
@@ -184,7 +186,7 @@ class Optimizer:
                 raise st.ShapeError(
                     f"parameter `{param.name}` has shape {param.shape}, its gradient {grad.shape}", where=st.here()
                 )
-            if st.dtype_of(grad.dtype) != param.dtype:
+            if st.dtype_of(grad.dtype) not in (param.dtype, computed_in(param)):
                 raise st.DTypeError(
                     f"parameter `{param.name}` is {param.dtype}, its gradient {st.dtype_of(grad.dtype) or grad.dtype}",
                     where=st.here(),
@@ -219,8 +221,10 @@ class Optimizer:
         for group in self.groups:
             with self.having(self.own_numbers(group)):
                 for _ in group["params"]:
-                    grad = ordered[index]
-                    self.update(index, self.params[index], -grad if self.maximize else grad)
+                    grad, param = ordered[index], self.params[index]
+                    if param.dtype.is_half:
+                        grad, param = st.astype(grad, st.f32), _Widened(param)
+                    self.update(index, param, -grad if self.maximize else grad)
                     index += 1
 
     def begin_step(self) -> None:
@@ -370,6 +374,28 @@ def _is_path_of(path: Any, name: str) -> bool:
     """
     steps = zip(reversed(str(path).split(".")), reversed(name.split(".")), strict=False)
     return all(one == other or (one.isdigit() and other.rstrip("0123456789") + one == other) for one, other in steps)
+
+
+class _Widened:
+    """An f16 or bf16 parameter as its update sees it: f32, which is rounded once as it is written."""
+
+    dtype = st.f32
+
+    def __init__(self, param: Any) -> None:
+        self.param, self.name, self.shape = param, param.name, param.shape
+
+    @property
+    def value(self) -> Any:
+        return st.astype(self.param.value, st.f32)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self.param.value = st.astype(value, self.param.dtype)
+
+
+def computed_in(param: Any) -> Any:
+    """The dtype in which an update is computed, and the state of a parameter kept: f32 for f16 and bf16."""
+    return st.f32 if param.dtype.is_half else param.dtype
 
 
 def scalar(number: Any, dtype: Any) -> Any:

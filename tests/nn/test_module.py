@@ -236,3 +236,25 @@ def test_a_module_called_in_plain_python_gets_arrays_of_ours():
     np.testing.assert_array_equal(run(x, np.ones(2, np.float32)), expected)
     with st.eager():
         np.testing.assert_array_equal(run(x, np.ones(2, np.float32)), expected)
+
+
+@pytest.mark.parametrize("name", ["half", "bfloat16", "double", "float"])
+def test_a_model_changes_its_dtype_as_torchs_does(name: str) -> None:
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3))
+    model[3].tied = model[3].weight
+    names = list(model.state_dict())
+    before = np.asarray(model[3].weight.value)
+    assert getattr(model, name)() is model
+    dtype = {"half": st.f16, "bfloat16": st.bf16, "double": st.f64, "float": st.f32}[name]
+    assert {weight.dtype for weight in model.parameters()} == {dtype}
+    assert model[3].tied is model[3].weight
+    assert [st.dtype_of(x.dtype) for x in model[1].buffers()] == [dtype, dtype, st.i64]
+    assert list(model.state_dict()) == names
+    np.testing.assert_array_equal(np.asarray(model[3].weight.value), before.astype(dtype.numpy))
+    x = np.random.default_rng(0).normal(size=(4, 1, 4, 4)).astype(dtype.numpy)
+    step = st.function(lambda x: st.value_and_grad(lambda x: st.mean(model(x) ** 2), wrt=model)(x))
+    loss, grads = step(x)
+    assert st.dtype_of(loss.dtype) is dtype
+    assert {st.dtype_of(grad.dtype) for grad in grads.values()} == {dtype}
+    model.eval()
+    assert st.dtype_of(st.function(model)(x).dtype) is dtype
