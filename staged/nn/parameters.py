@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import staged as st
-from staged.ops.autocast import lowered_to
 
 
 class Parameter(st.Variable):
@@ -54,7 +53,7 @@ def pair(value: int | tuple[int, int]) -> tuple[int, int]:
 def check_dtype(layer: str, x: Any, weight: Any) -> None:
     """Data of another float dtype is refused: promotion would quietly run the whole network in f64."""
     given = st.asarray(x).dtype
-    if given != weight.dtype and not (lowered_to() and given.size <= 4 and weight.dtype.size <= 4):
+    if given != weight.dtype and not (st.autocast.dtype_here() and given.size <= 4 and weight.dtype.size <= 4):
         raise st.DTypeError(
             f"{layer} has {weight.dtype} parameters, its input is {given}",
             where=st.here(),

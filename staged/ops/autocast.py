@@ -56,6 +56,11 @@ class autocast(ContextDecorator):
         self.enabled = enabled
         self._tokens: list[Token[DType | None]] = []
 
+    @staticmethod
+    def dtype_here() -> DType | None:
+        """The dtype of products in the `autocast` around; None outside of any."""
+        return _lowered.get()
+
     def __enter__(self) -> autocast:
         self._tokens.append(_lowered.set(self.dtype if self.enabled else None))
         return self

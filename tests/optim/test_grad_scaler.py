@@ -12,7 +12,7 @@ from staged import optim
 from tests.torch_reference import reference
 
 FACTORS = np.array([1, 1, np.inf, 1, 1, 1, np.nan, np.inf, 1, 1, 1, 1], np.float32)
-"""What each step's loss is multiplied by."""
+"""The factor of each step's loss."""
 OPTIONS = {"init_scale": 1024.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 2}
 START = np.array([1.0, -2.0], np.float32)
 

@@ -260,6 +260,27 @@ def _(d: Draw) -> str:
     return "p.value"
 
 
+@call("optim.GradScaler")
+def _(d: Draw) -> str:
+    shape = d.shape(ranks=(0, 1, 2))
+    x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
+    options = d.pick(
+        "init_scale=8.0, growth_factor=4.0, growth_interval=2", "'cpu', 16.0, backoff_factor=0.25, enabled=True",
+        "device='cpu', init_scale=2.0, growth_interval=1", "enabled=False",
+    )  # fmt: skip
+    # The derivative of a step that is skipped is 0 times infinity.
+    factor = "" if d.smooth else d.pick("", "", " * st.where(i == 1, np.inf, 1.0)")
+    d.lines += [f"p = st.Variable({x})", "opt = st.optim.SGD([p], lr=0.25)", f"scaler = st.optim.GradScaler({options})"]
+    d.lines += [f"for i in st.range({d.pick(1, 3, 4)}):"]
+    if "enabled=False" in options:
+        d.lines += [f"    scaler.step(opt, [scaler.scale({slope})])"]
+    else:
+        d.lines += [f"    grads = [st.astype(scaler.scale({slope}){factor}, {slope}.dtype)]"]
+        d.lines += [d.pick("    grads = scaler.unscale(grads)", "    pass"), "    scaler.step(opt, grads)"]
+    d.lines += ["    scaler.update()"]
+    return "p.value + st.astype(scaler.get_scale(), p.dtype)"
+
+
 @call("optim.LBFGS")
 def _(d: Draw) -> str:
     if d.smooth:

@@ -317,6 +317,44 @@ class MultiSteps:
         return True
 
 
+class GradScaler:
+    """A scale that falls after steps that are not finite, which are skipped, and grows after some that are."""
+
+    def __init__(
+        self, device: str = "", init_scale: float = 65536.0, growth_factor: float = 2.0, backoff_factor: float = 0.5,
+        growth_interval: int = 2000, enabled: bool = True,
+    ) -> None:  # fmt: skip
+        self.factor, self.grows, self.falls = (init_scale if enabled else 1.0), growth_factor, backoff_factor
+        self.interval, self.enabled, self.good, self.found, self.taken_out = growth_interval, enabled, 0, False, False
+
+    def scale(self, loss: Any) -> Plain:
+        return Plain(plain(loss).a * plain(loss).a.dtype.type(self.factor))
+
+    def unscale(self, grads: Any) -> list[Plain]:
+        made = [Plain(plain(grad).a / plain(grad).a.dtype.type(self.factor)) for grad in grads]
+        self.found, self.taken_out = self.found or not self.finite(grads), True
+        return made
+
+    @staticmethod
+    def finite(grads: Any) -> bool:
+        return all(bool(np.isfinite(plain(grad).a).all()) for grad in grads)
+
+    def step(self, optimizer: Any, grads: Any) -> None:
+        if not self.enabled or (self.finite(grads) and not (self.taken_out and self.found)):
+            optimizer.step(grads if self.taken_out else self.unscale(grads))
+        self.found = self.found or not self.finite(grads)
+
+    def update(self) -> None:
+        if self.enabled:
+            self.good = 0 if self.found else self.good + 1
+            self.factor *= self.falls if self.found else self.grows if self.good >= self.interval else 1.0
+            self.good = 0 if self.good >= self.interval else self.good
+        self.found = self.taken_out = False
+
+    def get_scale(self) -> float:
+        return self.factor
+
+
 class LBFGS:
     """L-BFGS of a linear function: all iterations go along its gradient, which is its differences."""
 
@@ -377,6 +415,7 @@ def optimisers() -> SimpleNamespace:
         **{kind.__name__: kind for kind in (SGD, ASGD, Rprop, Adagrad, Adadelta, RMSprop, Adam, AdamW, Adamax)},
         **{kind.__name__: kind for kind in (NAdam, RAdam, Adafactor, Lion, Muon)},
         MultiSteps=MultiSteps,
+        GradScaler=GradScaler,
         LBFGS=LBFGS,
         clip_grad_norm=clip_grad_norm,
         clip_grad_value=clip_grad_value,
