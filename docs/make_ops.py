@@ -71,7 +71,7 @@ ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "sha
 ELSEWHERE |= {"special": "elementwise", "statistics": "reduction", "diagonals": "shape", "einsum": "contraction"}
 ELSEWHERE |= dict.fromkeys(("triangular", "lu", "qr", "spectral", "least_squares", "exponential"), "linalg")
 ELSEWHERE["cumulative"] = "reduction"
-ELSEWHERE |= {"counting": "index", "quantiles": "sorting", "distinct": "sorting"}
+ELSEWHERE |= {"counting": "index", "scatter_reduce": "index", "embedding": "index", "quantiles": "sorting", "distinct": "sorting"}
 ELSEWHERE["positions"] = "attention"
 ELSEWHERE |= {"padding": "shape", "patches": "shape", "channels": "composites", "margins": "losses"}
 ELSEWHERE |= {"volumes": "pooling", "adaptive_pooling": "pooling", "volume_convolution": "convolution", "interpolation": "images"}
@@ -114,6 +114,10 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "addbmm": lambda f, x: f(x, x[None], x[None]),
     "index_select": lambda f, x: f(x, 0, _LABELS),
     "index_add": lambda f, x: f(x, 0, _LABELS, x),
+    "embedding_bag": lambda f, x: f(_LABELS[None], x),
+    "scatter_reduce": lambda f, x: f(x, 0, np.zeros((2, 2), np.int64), x, "amax"),
+    "index_reduce": lambda f, x: f(x, 0, _LABELS, x, "amax"),
+    **dict.fromkeys([f"segment_{name}" for name in ("sum", "prod", "max", "min", "mean")], lambda f, x: f(x, _LABELS, 2)),
     "cumulative_sum": lambda f, x: f(x, axis=0),
     "cumulative_prod": lambda f, x: f(x, axis=0),
     "cummax": lambda f, x: f(x)[0],

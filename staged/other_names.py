@@ -170,7 +170,6 @@ OF_OPTIMIZERS: dict[str, str] = {
 }
 """Methods and attributes of torch's optimisers."""
 
-_OWN_LAYER = _NOT_YET + "write a Module of your own, with a `forward` of `st.` functions"
 
 IN_NN: dict[str, str] = {
     "functional": EQUIVALENTS["functional"],
@@ -192,10 +191,6 @@ IN_NN: dict[str, str] = {
     **dict.fromkeys(["RNNBase", "RNNCellBase"], "use `nn.RNN`, `nn.LSTM`, `nn.GRU` or their cells"),
     **dict.fromkeys(
         ["LinearCrossEntropyLoss", "LinearCrossEntropyOptions"], "use `nn.Linear` and `nn.CrossEntropyLoss`"
-    ),
-    **dict.fromkeys(
-        ["EmbeddingBag"],
-        _OWN_LAYER,
     ),
 }
 """Names in `torch.nn`."""

@@ -86,13 +86,13 @@ def gather(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exten
 
 
 def scatter(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
-    """`scatter` and `scatter_add`."""
+    """`scatter`, `scatter_add` and `scatter_reduce`."""
     x, indices, updates = operands
     axis = op.attrs["axis"]
     x = x if flags[0] else repeat(x, size)
     updates = updates if flags[2] else repeat(updates, size)
     if not flags[1]:
-        return emit(op.name, [x, indices, updates], {"axis": axis + 1})
+        return emit(op.name, [x, indices, updates], {**op.attrs, "axis": axis + 1})
     extent = x.shape[axis + 1]
     if not isinstance(size, int) or not isinstance(extent, int):
         return each_lane(op, operands, flags, size)
@@ -102,7 +102,7 @@ def scatter(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     count = indices.ndim - 1
     order = (0, *range(1 + axis, 1 + axis + count), *range(1, 1 + axis), *range(1 + axis + count, updates.ndim))
     (moved,) = emit("permute", [updates], {"axes": order})
-    added = unchecked(op.name, [flat, _positions(_checked(indices, extent), extent), moved], axis=0)
+    added = unchecked(op.name, [flat, _positions(_checked(indices, extent), extent), moved], **{**op.attrs, "axis": 0})
     (back,) = emit("reshape", [added], {"shape": rows.shape})
     return [_moved(back, 1, axis + 1)]
 

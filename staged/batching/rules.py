@@ -73,6 +73,7 @@ _RULES: dict[str, Rule] = {
     "take": gather,
     "scatter": scatter,
     "scatter_add": scatter,
+    "scatter_reduce": scatter,
     "matmul": _matmul,
     "conv2d": _merged(),
     "conv2d_backward_input": _merged("input_shape"),

@@ -95,7 +95,7 @@ def _dynamic_update(name: str, p: Parts) -> Nest:
 
 
 def _scatter(name: str, p: Parts) -> Nest:
-    """Writing rows, or adding to them: the array, then row by row where the indices say.
+    """Writing rows, or combining them with those there: the array, then row by row where the indices say.
 
     Exact: updates in the order of their places, so that of equal places the last stands and sums have one order;
     indices are checked first.
@@ -113,13 +113,14 @@ def _scatter(name: str, p: Parts) -> Nest:
         p.array(2), Affine.of(outer, place.extent * after) + Affine.of(place, after) + Affine.of(inner)
     )
     target = Affine.of(outer, extent * after) + Affine.of(checked, after) + Affine.of(inner)
-    write = p.add_to(out, target, update) if p.op.declared is prims.SCATTER_ADD else [Store(out, target, update)]
+    is_write = p.op.declared is prims.SCATTER
+    write = [Store(out, target, update)] if is_write else p.add_to(out, target, update, p.op.attrs.get("by", "add"))
     first, in_place = p.begin()
     body = [first, *loops([outer, place], [load_index, check, Loop(inner, (load, *write))])]
     return p.nest(name, body, False, in_place)
 
 
-def _scatter_add_along(name: str, p: Parts) -> Nest:
+def _scatter_along(name: str, p: Parts) -> Nest:
     axis = p.op.attrs["axis"]
     shape, indices = p.shapes[0], p.shapes[1]
     axes = [Axis.over(letter, extent) for letter, extent in zip("ijklmnopqrs", p.symbolic[1], strict=False)]
@@ -134,7 +135,7 @@ def _scatter_add_along(name: str, p: Parts) -> Nest:
         load_index,
         CheckIndex(checked, index, p.symbolic[0][axis], p.op.where),
         load,
-        *p.add_to(p.outputs[0], target, update),
+        *p.add_to(p.outputs[0], target, update, p.op.attrs.get("by", "add")),
     ]
     first, in_place = p.begin()
     return p.nest(name, [first, *loops(axes, inner)], False, in_place)
@@ -337,7 +338,9 @@ _LOWER: dict[str, Callable[[str, Parts], Nest]] = {
     "dynamic_update": _dynamic_update,
     "scatter": _scatter,
     "scatter_add": _scatter,
-    "scatter_add_along": _scatter_add_along,
+    "scatter_add_along": _scatter_along,
+    "scatter_reduce": _scatter,
+    "scatter_reduce_along": _scatter_along,
     "max_pool2d": _max_pool2d,
     "max_pool2d_backward": _max_pool2d_backward,
     "avg_pool2d": _avg_pool2d,

@@ -92,11 +92,11 @@ class Parts:
         target = Local(array.name, array.dtype)
         return target, Load(target, array, index)
 
-    def add_to(self, array: ArrayRef, index: Affine, value: Operand) -> list[Statement]:
-        """array[index] += value"""
+    def add_to(self, array: ArrayRef, index: Affine, value: Operand, by: str = "add") -> list[Statement]:
+        """array[index] += value, or combined with it by another op"""
         before, load = self.load(array, index)
-        after = Local("sum", array.dtype)
-        return [load, Compute(after, "add", (before, value), {}), Store(array, index, after)]
+        after = Local("sum" if by == "add" else by, array.dtype)
+        return [load, Compute(after, by, (before, value), {}), Store(array, index, after)]
 
 
 def loops(axes: Sequence[Axis], body: Sequence[Statement]) -> list[Statement]:

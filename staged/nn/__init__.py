@@ -30,7 +30,7 @@ from staged.nn.channels import (
 )
 from staged.nn.containers import Identity, ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from staged.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from staged.nn.layers import Dropout, Embedding, Flatten, Linear
+from staged.nn.layers import Dropout, Embedding, EmbeddingBag, Flatten, Linear
 from staged.nn.losses import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -177,6 +177,7 @@ __all__ = [
     "Dropout3d",
     "ELU",
     "Embedding",
+    "EmbeddingBag",
     "FeatureAlphaDropout",
     "Flatten",
     "Fold",

@@ -76,6 +76,18 @@ class Dropout(Module):
         return st.dropout(x, self.p, training=self.training, generator=self.generator)
 
 
+def _table(name: str, count: int, width: int, padding_idx: int | None, dtype: Any) -> tuple[int | None, Parameter]:
+    """(`padding_idx` counted from the front, rows from N(0, 1), of which that one is zeros)."""
+    check_sizes(name, 0, num_embeddings=count, embedding_dim=width)
+    table = st.random.normal((count, width), dtype=dtype)
+    if padding_idx is not None:
+        if not -count <= padding_idx < count:
+            raise st.ArgumentError(f"{name}: padding_idx is one of {count} rows, got {padding_idx}", where=st.here())
+        padding_idx %= count
+        table = st.where(st.arange(count)[:, None] == padding_idx, 0.0, table)
+    return padding_idx, Parameter(table)
+
+
 class Embedding(Module):
     """Rows of a table, by index; the table starts from N(0, 1) as in torch.
 
@@ -86,19 +98,9 @@ class Embedding(Module):
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, dtype: Any = st.f32
     ) -> None:
-        check_sizes("Embedding", 0, num_embeddings=num_embeddings, embedding_dim=embedding_dim)
-        table = st.random.normal((num_embeddings, embedding_dim), dtype=dtype)
-        if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
-                raise st.ArgumentError(
-                    f"Embedding: padding_idx is one of {num_embeddings} rows, got {padding_idx}", where=st.here()
-                )
-            padding_idx %= num_embeddings
-            table = st.where(st.arange(num_embeddings)[:, None] == padding_idx, 0.0, table)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
-        self.padding_idx = padding_idx
-        self.weight = Parameter(table)
+        self.padding_idx, self.weight = _table("Embedding", num_embeddings, embedding_dim, padding_idx, dtype)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, as `repr` shows them."""
@@ -113,3 +115,46 @@ class Embedding(Module):
         given = st.astype(indices, st.i64)
         is_padding = (given == self.padding_idx) | (given == self.padding_idx - self.num_embeddings)
         return st.where(st.expand_dims(is_padding, -1), st.stop_gradient(rows), rows)
+
+
+class EmbeddingBag(Module):
+    """The sum, mean or maximum of the rows of a table at the indices of each bag; the table starts from N(0, 1).
+
+    Shapes: indices (bags, n), or (n,) with `offsets` (bags,), the place where each bag begins; result (bags,
+    embedding_dim). Rows of `padding_idx` are in no bag, and not trained. See `st.embedding_bag`.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        mode: str = "mean",
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        dtype: Any = st.f32,
+    ) -> None:
+        if mode not in ("sum", "mean", "max"):
+            raise st.ArgumentError(f"EmbeddingBag: mode is 'sum', 'mean', 'max', got {mode!r}", where=st.here())
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.mode = mode
+        self.include_last_offset = include_last_offset
+        self.padding_idx, self.weight = _table("EmbeddingBag", num_embeddings, embedding_dim, padding_idx, dtype)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, as `repr` shows them."""
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}{padding}"
+
+    def forward(self, indices: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
+        """Look up and reduce; an index out of range stops the program with the line."""
+        return st.embedding_bag(
+            indices,
+            self.weight.value,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )

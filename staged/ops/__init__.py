@@ -141,6 +141,7 @@ from staged.ops.elementwise import (
 from staged.ops.elementwise import (
     round_ as round,
 )
+from staged.ops.embedding import embedding_bag
 from staged.ops.error_functions import erfinv
 from staged.ops.gamma_functions import digamma, lgamma, mvlgamma, polygamma
 from staged.ops.index import (
@@ -231,6 +232,15 @@ from staged.ops.reduction import (
 )
 from staged.ops.reduction import (
     sum_ as sum,
+)
+from staged.ops.scatter_reduce import (
+    index_reduce,
+    scatter_reduce,
+    segment_max,
+    segment_mean,
+    segment_min,
+    segment_prod,
+    segment_sum,
 )
 from staged.ops.shape import (
     broadcast_arrays,
@@ -443,6 +453,7 @@ __all__ = [
     "dynamic_update_slice",
     "einsum",
     "elu",
+    "embedding_bag",
     "empty",
     "empty_like",
     "equal",
@@ -492,6 +503,7 @@ __all__ = [
     "hypot",
     "i0",
     "index_add",
+    "index_reduce",
     "index_select",
     "inner",
     "instance_norm",
@@ -616,7 +628,13 @@ __all__ = [
     "rsqrt",
     "scaled_dot_product_attention",
     "scatter_add",
+    "scatter_reduce",
     "searchsorted",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
+    "segment_prod",
+    "segment_sum",
     "selu",
     "set_item",
     "sigmoid",

@@ -118,12 +118,13 @@ def _recurrence(
     return np.ascontiguousarray(np.moveaxis(found, 0, axis).astype(a.dtype))
 
 
-def _recur(a: Array, b: Array, axis: int, reverse: bool = False) -> Array:
+def recur(a: Array, b: Array, axis: int, reverse: bool = False) -> Array:
+    """y[j] = a[j] y[j - 1] + b[j] along `axis`, from 0; with `reverse` from the end, of y[j + 1]."""
     return bind(_recurrence_op, [a, b], axis=axis, reverse=reverse)
 
 
 def _recurrence_vjp(ct: Array, y: Array, a: Array, b: Array, axis: int, reverse: bool) -> list[Array]:
-    d_b = _recur(_before("linear_recurrence", a, axis, 0.0, not reverse), ct, axis, not reverse)
+    d_b = recur(_before("linear_recurrence", a, axis, 0.0, not reverse), ct, axis, not reverse)
     return [d_b * _before("linear_recurrence", y, axis, 0.0, reverse), d_b]
 
 
@@ -132,7 +133,7 @@ def _recurrence_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array]
     if d_a is not None:
         part = d_a * _before("linear_recurrence", y, axis, 0.0, reverse)
         d_b = part if d_b is None else d_b + part
-    return _recur(operands[0], d_b, axis, reverse)
+    return recur(operands[0], d_b, axis, reverse)
 
 
 _recurrence_op: Primitive = _scan(
@@ -167,14 +168,14 @@ _cumsum_op: Primitive = _scan(
 
 
 def _cumprod_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axis: int) -> Array:
-    return _recur(operands[0], _before("cumprod", y, axis, 1.0) * tangents[0], axis)
+    return recur(operands[0], _before("cumprod", y, axis, 1.0) * tangents[0], axis)
 
 
 _cumprod_op: Primitive = _scan(
     "cumprod",
     _of_ufunc(np.multiply),
     vjp=lambda ct, y, x, axis: [
-        _recur(_before("cumprod", x, axis, 0.0, True), ct, axis, True) * _before("cumprod", y, axis, 1.0)
+        recur(_before("cumprod", x, axis, 0.0, True), ct, axis, True) * _before("cumprod", y, axis, 1.0)
     ],
     jvp=_cumprod_jvp,
     doc="The products of the elements up to each along `axis`. Its derivative is right where factors are 0, too.",
@@ -194,12 +195,12 @@ def _log_shares(x: Array, y: Array, axis: int) -> tuple[Array, Array]:
 
 def _logcumsumexp_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
     old, new = _log_shares(x, y, axis)
-    return [_recur(_before("logcumsumexp", old, axis, 0.0, True), ct, axis, True) * new]
+    return [recur(_before("logcumsumexp", old, axis, 0.0, True), ct, axis, True) * new]
 
 
 def _logcumsumexp_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axis: int) -> Array:
     old, new = _log_shares(operands[0], y, axis)
-    return _recur(old, new * tangents[0], axis)
+    return recur(old, new * tangents[0], axis)
 
 
 _logcumsumexp_op: Primitive = _scan(

@@ -236,7 +236,7 @@ def _out_of_range(meaning: str, index: Any, extent: int) -> ProgramIndexError:
     return ProgramIndexError(OUT_OF_RANGE[meaning].replace("%lld", "{}").format(index, extent))
 
 
-def _wrapped(indices: np.ndarray[Any, Any], extent: int, meaning: str = "index") -> np.ndarray[Any, Any]:
+def wrapped(indices: np.ndarray[Any, Any], extent: int, meaning: str = "index") -> np.ndarray[Any, Any]:
     positions = indices.astype(np.int64)
     bad = (positions < (-extent if meaning == "index" else 0)) | (positions >= extent)
     if bad.any():
@@ -244,7 +244,7 @@ def _wrapped(indices: np.ndarray[Any, Any], extent: int, meaning: str = "index")
     return np.where(positions < 0, positions + extent, positions)
 
 
-def _infer_take(x: TensorType, indices: TensorType, axis: int, meaning: str = "index") -> TensorType:
+def infer_take(x: TensorType, indices: TensorType, axis: int, meaning: str = "index") -> TensorType:
     _check_indices("take", indices)
     _check_axis("take", x, axis)
     if not indices.ndim:
@@ -256,9 +256,9 @@ _take_op: Primitive = primitive(
     name="take",
     kind="index",
     elements="gathered",
-    infer=_infer_take,
+    infer=infer_take,
     reference=lambda x, indices, axis, meaning="index": np.asarray(
-        np.take(x, _wrapped(indices, x.shape[axis], meaning), axis=axis)
+        np.take(x, wrapped(indices, x.shape[axis], meaning), axis=axis)
     ),
     effects=FAIL,
     vjp=lambda ct, y, x, indices, axis, meaning="index": [
@@ -284,7 +284,7 @@ _take_op: Primitive = primitive(
 )
 
 
-def _infer_take_along(x: TensorType, indices: TensorType, axis: int, meaning: str = "index") -> TensorType:
+def infer_take_along(x: TensorType, indices: TensorType, axis: int, meaning: str = "index") -> TensorType:
     _check_indices("take_along", indices)
     _check_axis("take_along", x, axis)
     rest = x.shape[:axis] + x.shape[axis + 1 :]
@@ -297,9 +297,9 @@ _take_along_op: Primitive = primitive(
     name="take_along",
     kind="index",
     elements="gathered",
-    infer=_infer_take_along,
+    infer=infer_take_along,
     reference=lambda x, indices, axis, meaning="index": np.take_along_axis(
-        x, _wrapped(indices, x.shape[axis], meaning), axis
+        x, wrapped(indices, x.shape[axis], meaning), axis
     ),
     effects=FAIL,
     vjp=lambda ct, y, x, indices, axis, meaning="index": [
@@ -325,14 +325,15 @@ _take_along_op: Primitive = primitive(
 
 
 def _infer_scatter_add(x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> TensorType:
-    wanted = _infer_take(x, indices, axis)
-    return _infer_sum("scatter_add", x, updates, wanted)
+    wanted = infer_take(x, indices, axis)
+    return infer_sum("scatter_add", x, updates, wanted)
 
 
-def _infer_sum(name: str, x: TensorType, updates: TensorType, wanted: TensorType) -> TensorType:
+def infer_sum(name: str, x: TensorType, updates: TensorType, wanted: TensorType, aim: str = "") -> TensorType:
+    """The type of x with updates of the shape of `wanted` taken into its numbers."""
     if x.dtype.is_bool:
         raise DTypeError(f"{name} takes numbers, got {x}", hint="cast it: `st.astype(x, st.i64)`")
-    return _with_updates(name, f"add {updates} to {x}", x, updates, wanted)
+    return _with_updates(name, aim or f"add {updates} to {x}", x, updates, wanted)
 
 
 def _with_updates(name: str, aim: str, x: TensorType, updates: TensorType, wanted: TensorType) -> TensorType:
@@ -348,7 +349,7 @@ def _scatter_add(
     x: np.ndarray[Any, Any], indices: np.ndarray[Any, Any], updates: np.ndarray[Any, Any], axis: int
 ) -> np.ndarray[Any, Any]:
     result = x.copy()
-    where_: Any = (*(slice(None),) * axis, _wrapped(indices, x.shape[axis]))
+    where_: Any = (*(slice(None),) * axis, wrapped(indices, x.shape[axis]))
     np.add.at(result, where_, updates)
     return result
 
@@ -399,7 +400,7 @@ _scatter_add_op: Primitive = primitive(
 
 
 def _infer_scatter(x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> TensorType:
-    wanted = _infer_take(x, indices, axis)
+    wanted = infer_take(x, indices, axis)
     return _with_updates("scatter", f"write {updates} into {x}", x, updates, wanted)
 
 
@@ -407,7 +408,7 @@ def _scatter(
     x: np.ndarray[Any, Any], indices: np.ndarray[Any, Any], updates: np.ndarray[Any, Any], axis: int
 ) -> np.ndarray[Any, Any]:
     result = np.moveaxis(x.copy(), axis, 0)
-    flat = _wrapped(indices, x.shape[axis]).reshape(-1)
+    flat = wrapped(indices, x.shape[axis]).reshape(-1)
     places = range(axis, axis + indices.ndim)
     rows = np.moveaxis(updates, places, range(indices.ndim)).reshape(flat.size, *result.shape[1:])
     for position, row in zip(flat, rows, strict=True):
@@ -478,13 +479,13 @@ _scatter_op: Primitive = primitive(
 
 def scattered(x: Array, indices: Array, updates: Array, axis: int) -> Array:
     """`x` with `updates` written at integer `indices` along `axis`, the last one where an index comes twice."""
-    _check_of_no_elements(x, indices, axis)
+    check_of_no_elements(x, indices, axis)
     return bind(_scatter_op, [x, indices, updates], axis=axis)
 
 
 def _infer_scatter_add_along(x: TensorType, indices: TensorType, updates: TensorType, axis: int) -> TensorType:
-    wanted = _infer_take_along(x, indices, axis)
-    return _infer_sum("scatter_add_along", x, updates, wanted)
+    wanted = infer_take_along(x, indices, axis)
+    return infer_sum("scatter_add_along", x, updates, wanted)
 
 
 def _scatter_add_along(
@@ -492,7 +493,7 @@ def _scatter_add_along(
 ) -> np.ndarray[Any, Any]:
     result = x.copy()
     where_: list[Any] = list(np.ogrid[tuple(slice(0, extent) for extent in indices.shape)])
-    where_[axis] = _wrapped(indices, x.shape[axis])
+    where_[axis] = wrapped(indices, x.shape[axis])
     np.add.at(result, tuple(where_), updates)
     return result
 
@@ -523,7 +524,7 @@ _scatter_add_along_op: Primitive = primitive(
 # ---- public: gather and scatter -------------------------------------------------------------------
 
 
-def _integers(indices: Any, name: str) -> Array:
+def integers(indices: Any, name: str) -> Array:
     array = as_array(indices)
     if not array.dtype.is_integer:
         raise dtype_error(f"{name} needs integer indices, got {array.type}", array, hint="cast them to `st.i64`")
@@ -535,11 +536,11 @@ def at_labels(x: Array, labels: Array, meaning: str = "label") -> Array:
 
     `meaning` is their name in the error (a key of `OUT_OF_RANGE`).
     """
-    places = _integers(labels, meaning)
+    places = integers(labels, meaning)
     return bind(_take_op if x.ndim == 1 else _take_along_op, [x, places], axis=x.ndim - 1, meaning=meaning)
 
 
-def _check_of_no_elements(x: Array, indices: Array, axis: int) -> None:
+def check_of_no_elements(x: Array, indices: Array, axis: int) -> None:
     """Check indices by themselves where there may be no elements to read or write at them, as a loop over those would
     not.
 
@@ -563,9 +564,9 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Array:
         if array.ndim != 1:
             array = reshape(array, (-1,))
         axis = 0
-    along, positions = axis_of(axis, array.ndim, "take"), _integers(indices, "take")
+    along, positions = axis_of(axis, array.ndim, "take"), integers(indices, "take")
     if positions.ndim:
-        _check_of_no_elements(array, positions, along)
+        check_of_no_elements(array, positions, along)
         return bind(_take_op, [array, positions], axis=along)
     return array[(*[slice(None)] * along, positions)]
 
@@ -573,7 +574,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Array:
 @public("take_along_axis", method=True)
 def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Array:
     """x[.., indices[.., i, ..], ..] along `axis`. Array API `take_along_axis`; index rules as in `take`."""
-    array, positions = as_array(x), _integers(indices, "take_along_axis")
+    array, positions = as_array(x), integers(indices, "take_along_axis")
     along = axis_of(axis, array.ndim, "take_along_axis")
     if positions.ndim != array.ndim:
         raise shape_error("take_along_axis needs indices with as many axes as the array", array, positions)
@@ -596,14 +597,14 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
     `take`.
     """
     array = as_array(x)
-    positions = _integers(indices, "scatter_add")
+    positions = integers(indices, "scatter_add")
     along = axis_of(axis, array.ndim, "scatter_add")
     if not positions.ndim:
         result: Array = METHODS["add_item"](array, (*[slice(None)] * along, positions), updates)
         return result
     shape = array.shape[:along] + positions.shape + array.shape[along + 1 :]
     added = broadcast(as_array(updates, array.dtype), shape)
-    _check_of_no_elements(array, positions, along)
+    check_of_no_elements(array, positions, along)
     return bind(_scatter_add_op, [array, positions, added], axis=along)
 
 

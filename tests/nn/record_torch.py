@@ -114,6 +114,7 @@ PRINTED = {
     "RMSNorm": "6",
     "Dropout": "0.25",
     "Embedding": "10, 4",
+    "EmbeddingBag": "10, 4",
     "Flatten": "",
     "ReLU": "",
     "Sigmoid": "",

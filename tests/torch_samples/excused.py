@@ -25,6 +25,7 @@ EXCUSED: dict[str, dict[str, str]] = {
     "gather": {"axis 0": _NUMBER, "as many axes": "torch takes indices without elements of any number of axes"},
     "histogram": {"weight": "no weights, and bins of one array alone"},
     "index_add": {"axis 0": _NUMBER},
+    **{f"index_reduce.{how}": {"axis 0": _NUMBER} for how in ("amax", "amin", "mean", "prod")},
     "index_select": {"axis 0": _NUMBER},
     "kthvalue": {"needs an axis": _NUMBER},
     "linalg.cholesky": {"jvp: differs": "torch takes a tangent that is not symmetric for one that is, by its lower triangle"},

@@ -120,6 +120,7 @@ SPELLED: dict[str, Callable[..., Any] | None] = {
     "tensor_split": lambda x, parts, dim=0: st.tensor_split(x, _known(parts), dim),
     "cat": lambda tensors, dim=0: st.concat(tensors, dim),
     "nn.functional.embedding": None,
+    "nn.functional.embedding_bag": lambda weight, x, **options: st.embedding_bag(x, weight, **options),
     "repeat": lambda x, *counts: st.tile(x, counts[0] if len(counts) == 1 and not isinstance(counts[0], int) else counts),
 }
 """Functions that are ours in other words: another name, another order of arguments, a default that torch has otherwise."""

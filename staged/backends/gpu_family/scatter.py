@@ -51,13 +51,16 @@ from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Level, Schedule, Seek, Share
 from staged.ir.types import DType, bool_, f32, f64, i64
 
+_TOTALS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+"""The reduction of all that is meant for an element, by the op that combines."""
+
 MOST_ELEMENTS = 1 << 20
 """Elements of the result up to which looking at all indices for each beats one thread for each column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """The iterations of `loop`: each finds an index, and stores or adds `update` there."""
+    """The iterations of `loop`: each finds an index, and stores `update` there, or combines it with what is there."""
 
     loop: Loop
     check: CheckIndex
@@ -65,6 +68,8 @@ class Scatter:
     before: Load | None
     """The read of what is there; None where `update` replaces it."""
     update: Operand
+    by: str
+    """The op that combines: add, multiply, maximum, minimum."""
     rest: tuple[Statement, ...]
     """The statements that make place and update."""
 
@@ -85,20 +90,20 @@ def scatter_of(part: Part) -> Scatter | None:
     if store.index.stride(loop.axis):
         return None
     before = next((s for s in loop.body if isinstance(s, Load) and s.array is store.array), None)
-    update, rest = store.value, [s for s in loop.body if s is not store and s is not before]
+    update, by, rest = store.value, "add", [s for s in loop.body if s is not store and s is not before]
     if before is not None:
         combine = next((s for s in rest if isinstance(s, Compute) and s.target is store.value), None)
-        if combine is None or combine.op != "add" or combine.operands[0] is not before.target:
+        if combine is None or combine.op not in _TOTALS or combine.operands[0] is not before.target:
             return None
         rest.remove(combine)
-        update = combine.operands[1]
-    return Scatter(loop, check, store, before, update, tuple(rest))
+        update, by = combine.operands[1], combine.op
+    return Scatter(loop, check, store, before, update, by, tuple(rest))
 
 
 def scatter_with_atomics(part: Part) -> Part | None:
     """The part of a scatter that adds floats with a thread for each of them; None for other parts."""
     s = scatter_of(part)
-    if s is None or s.before is None or s.store.array.dtype not in (f32, f64):
+    if s is None or s.before is None or s.by != "add" or s.store.array.dtype not in (f32, f64):
         return None
     # Neighbouring threads at neighbouring elements.
     has_rows = any(s.store.index.stride(axis) == 1 for axis in part.axes)
@@ -138,8 +143,9 @@ def scatter_by_search(part: Part, copies: Sequence[Copy], gpu: Gpu) -> tuple[Par
     add: tuple[Statement, ...] = ()
     value = scatter.update
     if scatter.before is not None:
-        before, total = Local(store.array.name, store.array.dtype), Local("sum", store.array.dtype)
-        add = (Load(before, store.array, place), Compute(total, "add", (before, value), {}))
+        name = "sum" if scatter.by == "add" else scatter.by
+        before, total = Local(store.array.name, store.array.dtype), Local(name, store.array.dtype)
+        add = (Load(before, store.array, place), Compute(total, scatter.by, (before, value), {}))
         value = total
     filled = Loop(columns, begin)
     added = Loop(columns, (*tail, *add, Store(store.array, place, value)))
@@ -185,7 +191,8 @@ def _changes(update: Operand, dtype: DType, met: Reduction) -> tuple[Statement, 
 def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
     """The part of a scatter with threads for all of its result; None for other parts, and where it does not pay.
 
-    Exact: of equal places the last stands; sums are base + (0.0 + u1 + u2 ...), where the host adds each to the base;
+    Exact: of equal places the last stands; sums are base + (0.0 + u1 + u2 ...), where the host adds each to the base,
+    and so are products;
     an element that no place means, or that nothing but -0.0 is added to, keeps its bits.
     """
     scatter = scatter_of(part)
@@ -213,12 +220,14 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
         base = Local(copied.source.name, dtype)
         read_base = (Load(base, copied.source, place),)
     if before is not None:
-        total = Reduction(Local("total", store.array.dtype), "sum")
+        total = Reduction(Local("total", store.array.dtype), _TOTALS[scatter.by])
         totals = [total]
         inner: Sequence[Statement] = (*tail, Accumulate(total, update))
-        end: list[Statement] = [Compute(result, "add", (base, total.target), {})] if read_base else []
-        value = result if read_base else total.target
-        if read_base and dtype.is_float:  # -0.0 + 0.0 is 0.0: what nothing is added to stays as it is
+        is_sum = scatter.by == "add"
+        has_base = bool(read_base) or not is_sum
+        end: list[Statement] = [Compute(result, scatter.by, (base, total.target), {})] if has_base else []
+        value = result if has_base else total.target
+        if is_sum and read_base and dtype.is_float:  # -0.0 + 0.0 is 0.0: what nothing is added to stays as it is
             met, whole = Reduction(Local("met", bool_), "any"), Local("sum", dtype)
             totals.append(met)
             inner = (*inner, *_changes(update, dtype, met))

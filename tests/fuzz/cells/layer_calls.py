@@ -171,6 +171,18 @@ def _(d: Draw) -> str:
     return f"layer({x})"
 
 
+@call("nn.EmbeddingBag")
+def _(d: Draw) -> str:
+    x = d.new((d.pick(1, 3), d.pick(1, 4)), "i64" if d.is_float else d.dtype, "below 4")
+    width, mode = d.pick(1, 3, 16), d.pick("sum", "mean", "max")
+    seeded(d)
+    padding = d.pick("", ", padding_idx=2", ", include_last_offset=True")
+    d.setup.append(f"layer = st.nn.EmbeddingBag(4, {width}, mode={mode!r}{padding}{', ' + dtype_of(d) if d.is_float else ''})")
+    if d.is_float:
+        written(d, (4, width), percent=80 if d.smooth else 30)
+    return f"layer({x})"
+
+
 def _convolution(name: str, rank: int) -> Call:
     def text(d: Draw) -> str:
         groups = d.pick(1, 1, 2)

@@ -311,6 +311,65 @@ def _(d: Draw) -> str:
     d.keywords |= {"size", "mask"}
     return f"st.masked_select({x}, {_integer(d, shape, 2)} == 1, size={d.pick(1, 3, 40)}{d.keyword('fill_value', 1, 0)})"
 
+# ---- scatters with reductions -----------------------------------------------------------------------
+
+
+def _numbers(d: Draw) -> None:
+    if d.dtype == "bool":
+        raise NotACell
+
+
+@call("scatter_reduce")
+def _(d: Draw) -> str:
+    _numbers(d)
+    d.keywords |= {"axis", "src", "reduce"}
+    n, width = d.pick(1, 3), d.extent()
+    x, u = d.new((4, width), values="unit"), d.new((n, width), values="unit")
+    own = d.keyword("include_self", False)
+    reduce = d.pick("sum", "prod", "amax", "amin", "mean")
+    return f"st.scatter_reduce({x}, 0, {_integer(d, (n, width), 4)}, {u}, reduce={reduce!r}{own})"
+
+
+@call("index_reduce")
+def _(d: Draw) -> str:
+    _numbers(d)
+    d.keywords |= {"axis", "source", "reduce"}
+    width = d.extent()
+    x, u = d.new((width, 4), values="unit"), d.new((width, 3), values="unit")
+    own = d.keyword("include_self", False)
+    return f"st.index_reduce({x}, 1, {_integer(d, (3,), 4)}, {u}, reduce={d.pick('sum', 'prod', 'amax', 'amin', 'mean')!r}{own})"
+
+
+def _segment(name: str) -> Call:
+    def text(d: Draw) -> str:
+        _numbers(d)
+        d.keywords |= {"data", "segment_ids", "num_segments"}
+        n = d.extent()
+        data = d.new(d.pick((n,), (n, 3)), values="unit")
+        return f"st.segment_{name}({data}, {_integer(d, (n,), 6)} - 1, num_segments={d.pick(1, 4, 5)})"
+
+    return text
+
+
+for _name in ("sum", "prod", "max", "min", "mean"):
+    CALLS[f"segment_{_name}"] = _segment(_name)
+
+
+@call("embedding_bag")
+def _(d: Draw) -> str:
+    if not d.is_float:
+        raise NotACell
+    d.keywords |= {"weight", "offsets"}
+    table, padding = d.new((5, d.extent()), values="small"), d.keyword("padding_idx", 1, -2)
+    mode = d.pick("sum", "mean", "max")
+    n = d.pick(1, 4)
+    if d.likely(50):
+        ends = d.keyword("include_last_offset", True)
+        return f"st.embedding_bag({_integer(d, (n,), 5)}, {table}, [0, 0, {n}], mode={mode!r}{ends}{padding})"
+    shares = d.keyword("per_sample_weights", d.new((2, n), values="small")) if mode == "sum" else ""
+    d.keywords.add("mode")
+    return f"st.embedding_bag({_integer(d, (2, n), 5)}, {table}, mode={mode!r}{shares}{padding})"
+
 
 CALLS["tensor_split"] = lambda d: (
     f"st.tensor_split({d.new(shape := d.shape(ranks=(1, 2)))}, {d.pick(1, 2, 3, (1, 2))}"

@@ -76,6 +76,21 @@ class Embedding(Layer):
         return FUNCTIONS["take"](self.weight.value, x, axis=0)
 
 
+class EmbeddingBag(Layer):
+    def __init__(
+        self, count: int, width: int, *, mode: str = "mean", include_last_offset: bool = False, padding_idx: Any = None,
+        dtype: Any = F32,
+    ) -> None:  # fmt: skip
+        self.options = {"mode": mode, "include_last_offset": include_last_offset, "padding_idx": padding_idx}
+        table = normal((count, width), dtype=dtype)
+        if padding_idx is not None:
+            table = FUNCTIONS["set_item"](table, padding_idx, 0.0)
+        self.weight = Variable(table)
+
+    def forward(self, x: Any) -> Any:
+        return FUNCTIONS["embedding_bag"](x, self.weight.value, **self.options)
+
+
 class Flatten(Layer):
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.dims = start_dim, end_dim
@@ -398,6 +413,7 @@ def layers() -> SimpleNamespace:
         "Parameter": Variable,
         "Linear": Linear,
         "Embedding": Embedding,
+        "EmbeddingBag": EmbeddingBag,
         "Dropout": Dropout,
         "Flatten": Flatten,
         "Identity": Identity,

@@ -508,3 +508,81 @@ def index_add(x: Any, axis: int, indices: Any, source: Any, alpha: Any = 1) -> P
     total, parts = plain(x).a.copy(), (plain(source) * alpha).a
     np.add.at(total, (slice(None),) * axis + (plain(indices).a,), parts.astype(total.dtype))
     return Plain(total)
+
+
+# ---- scatters with reductions -----------------------------------------------------------------------
+
+_COMBINED = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+
+
+def _combined(x: Any, where: Any, u: Any, reduce: str, own: bool) -> Plain:
+    """x with each update taken in at its place, one after another; sums of floats in their own dtype."""
+    values, held = plain(x).a.copy(), plain(u).a
+    count = np.zeros(values.shape, np.int64)
+    np.add.at(count, where, 1)
+    if not own:
+        extreme = np.iinfo(values.dtype) if values.dtype.kind in "iu" else None
+        low, high = (-np.inf, np.inf) if extreme is None else (extreme.min, extreme.max)
+        values[count > 0] = {"prod": 1, "amax": low, "amin": high}.get(reduce, 0)
+    with np.errstate(all="ignore"):
+        _COMBINED[reduce].at(values, where, held)
+        if reduce == "mean":
+            count = np.maximum(count + own, 1).astype(values.dtype)
+            values = values / count if values.dtype.kind == "f" else values // count
+    return Plain(values)
+
+
+@reads
+def scatter_reduce(x: Any, axis: int, indices: Any, src: Any, reduce: str, include_self: bool = True) -> Plain:
+    places = plain(indices).a
+    return _combined(x, (places, np.broadcast_to(np.arange(places.shape[1]), places.shape)), src, reduce, include_self)
+
+
+@reads
+def index_reduce(x: Any, axis: int, indices: Any, source: Any, reduce: str, include_self: bool = True) -> Plain:
+    return _combined(x, (slice(None), plain(indices).a), source, reduce, include_self)
+
+
+def _segment(name: str) -> Callable[..., Plain]:
+    def segments(data: Any, segment_ids: Any, num_segments: int) -> Plain:
+        rows, ids = plain(data).a, plain(segment_ids).a
+        is_inside = (ids >= 0) & (ids < num_segments)
+        start = Plain(np.zeros((num_segments, *rows.shape[1:]), rows.dtype))
+        reduce = {"max": "amax", "min": "amin"}.get(name, name)
+        if name in ("prod", "max", "min"):
+            ends = np.iinfo(rows.dtype) if rows.dtype.kind in "iu" else None
+            low, high = (-np.inf, np.inf) if ends is None else (ends.min, ends.max)
+            start = Plain(np.full_like(start.a, {"prod": 1, "max": low, "min": high}[name]))
+        return _combined(start, (ids[is_inside],), Plain(rows[is_inside]), reduce, name != "mean")
+
+    return segments
+
+
+for _name in ("sum", "prod", "max", "min", "mean"):
+    FUNCTIONS[f"segment_{_name}"] = _segment(_name)
+
+
+@reads
+def embedding_bag(
+    x: Any,
+    weight: Any,
+    offsets: Any = None,
+    mode: str = "mean",
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Plain:
+    places, table = plain(x).a, plain(weight).a
+    shares = np.ones(places.shape, table.dtype) if per_sample_weights is None else plain(per_sample_weights).a
+    if offsets is None:
+        bags = [(row, share) for row, share in zip(places, shares, strict=True)]
+    else:
+        ends = [*offsets, *([] if include_last_offset else [len(places)])]
+        bags = [(places[a:b], shares[a:b]) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    found = np.zeros((len(bags), table.shape[1]), table.dtype)
+    for total, (row, share) in zip(found, bags, strict=True):
+        kept = row != (-1 if padding_idx is None else padding_idx % len(table))
+        rows = table[row[kept]] * share[kept, None]
+        if len(rows):
+            total[:] = {"sum": np.sum, "mean": np.mean, "max": np.max}[mode](rows, 0)
+    return Plain(found)

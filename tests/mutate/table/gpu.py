@@ -90,8 +90,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a zero that nothing is added to loses its sign",
         f"{FAMILY}scatter.py",
-        "if read_base and dtype.is_float:",
-        "if read_base and not dtype.is_float:",
+        "if is_sum and read_base and dtype.is_float:",
+        "if is_sum and read_base and not dtype.is_float:",
         ON_SCATTER,
     ),
     Mutant(

@@ -2,6 +2,8 @@
 
 from tests.mutate.mutant import Mutant
 
+_SCATTER = ("tests/ops/test_scatter_reduce.py", "-k", "gradients_are_torchs")
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a negative label of CTC wraps around",
@@ -338,5 +340,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "horner(near, _SINC)",
         "horner(near * 0.0, _SINC)",
         ("tests/ops/test_special_functions.py",),
+    ),
+    Mutant(
+        "an extreme that several updates share is given whole to each of them",
+        "staged/ops/scatter_reduce.py",
+        "share = ct / count",
+        "share = ct",
+        _SCATTER,
+    ),
+    Mutant(
+        "the derivative of a product of updates of one place leaves out those after it",
+        "staged/ops/scatter_reduce.py",
+        "left = before * self._running(factors, places, axis, count, True)",
+        "left = before",
+        _SCATTER,
+    ),
+    Mutant(
+        "on a device what is combined with an element is added to it",
+        "staged/backends/gpu_family/scatter.py",
+        "[Compute(result, scatter.by, (base, total.target), {})] if has_base",
+        '[Compute(result, "add", (base, total.target), {})] if has_base',
+        ("tests/ops/test_scatter_reduce.py", "-k", "a_device_gives"),
+    ),
+    Mutant(
+        "on a device all float updates are added atomically, also those that multiply",
+        "staged/backends/gpu_family/scatter.py",
+        's.by != "add" or s.store',
+        "s.store",
+        ("tests/ops/test_scatter_reduce.py", "-k", "atomics"),
     ),
 )
