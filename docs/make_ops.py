@@ -82,7 +82,7 @@ WORDS = {
     )
 }
 ELSEWHERE |= dict.fromkeys(("gamma_functions", "error_functions", "bessel", "number_theory"), "elementwise")
-ELSEWHERE |= {"distributions": "random"}
+ELSEWHERE |= {"distributions": "random", "rejection": "random"}
 
 # How to call a function on a 2 x 2 array `x`, where `f(x)` or `f(x, x)` is not a call of it.
 _LABELS = np.zeros(2, np.int32)

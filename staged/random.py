@@ -13,25 +13,33 @@ from staged.ops.distributions import (
     gumbel,
     laplace,
     logistic,
+    multivariate_normal,
     truncated_normal,
 )
 from staged.ops.random import bernoulli, bits, integers, normal, permutation, uniform
+from staged.ops.rejection import beta, binomial, dirichlet, gamma, poisson
 
 __all__ = [
     "Generator",
     "bernoulli",
+    "beta",
+    "binomial",
     "bits",
     "categorical",
     "cauchy",
     "choice",
     "default_generator",
+    "dirichlet",
     "exponential",
+    "gamma",
     "gumbel",
     "integers",
     "laplace",
     "logistic",
+    "multivariate_normal",
     "normal",
     "permutation",
+    "poisson",
     "truncated_normal",
     "uniform",
 ]

@@ -135,7 +135,11 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                 if _varies(index, varying):
                     return 0
             case Compute(target, op, operands) if s.declared.kind == "random":
-                if operands[-1] not in draws or any(_varies(operand, varying) for operand in operands):
+                if (
+                    s.declared.vector == "never"
+                    or operands[-1] not in draws
+                    or any(_varies(operand, varying) for operand in operands)
+                ):
                     return 0
                 varying[target] = u32 if target.dtype.is_bool else target.dtype
             case Compute(target, op, operands):

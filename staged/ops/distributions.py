@@ -17,10 +17,11 @@ from staged.errors import ShapeError
 from staged.ir.types import DType, Shape, f32, f64, i64
 from staged.ops.array import Array
 from staged.ops.choice import where
-from staged.ops.elementwise import abs_, clip, cos, log, log1p, maximum, sign, sin
+from staged.ops.elementwise import abs_, clip, cos, isfinite, log, log1p, logical_and, maximum, sign, sin
 from staged.ops.error_functions import ndtr, ndtri
 from staged.ops.index import take
 from staged.ops.loop import scan
+from staged.ops.matrices import stop_unless
 from staged.ops.promote import (
     as_array,
     as_float,
@@ -33,10 +34,11 @@ from staged.ops.promote import (
     shape_error,
 )
 from staged.ops.public import public
-from staged.ops.random import integers, permutation, uniform
-from staged.ops.reduction import argmax
-from staged.ops.shape import reshape
+from staged.ops.random import integers, normal, permutation, uniform
+from staged.ops.reduction import argmax, count_nonzero, max_
+from staged.ops.shape import expand_dims, reshape, squeeze
 from staged.ops.source import iota, static_shape, zeros
+from staged.ops.triangular import cholesky
 
 
 def _between(shape: Any, dtype: DType, generator: Any) -> Array:
@@ -53,7 +55,7 @@ def _placed(draw: Array, loc: Any, scale: Any, dtype: DType) -> Array:
     return draw if is_number(loc) and loc == 0 else draw + as_array(loc, dtype)
 
 
-def _shape(name: str, shape: Any, *parameters: Any) -> Shape:
+def draw_shape(name: str, shape: Any, *parameters: Any) -> Shape:
     """The shape of the draws: as NumPy has it, one for each parameter unless it is given."""
     wanted = static_shape(shape, f"random.{name}")
     needed = broadcast_shapes(*(as_array(one).shape for one in parameters))
@@ -78,7 +80,7 @@ def _check_scale(name: str, scale: Any) -> None:
 def _start(name: str, shape: Any, dtype: Any, generator: Any, scale: Any = 1.0, loc: Any = 0.0) -> tuple[Array, DType]:
     wanted = check_dtype(dtype)
     _check_scale(name, scale)
-    return _between(_shape(name, shape, loc, scale), wanted, generator), wanted
+    return _between(draw_shape(name, shape, loc, scale), wanted, generator), wanted
 
 
 @public("random.exponential")
@@ -137,7 +139,7 @@ def truncated_normal(
     check_argument(not is_number(std) or std > 0, f"random.truncated_normal: std is above 0, got {std}")
     if is_number(low) and is_number(high):
         check_argument(low < high, f"random.truncated_normal: low is below high, got {low} and {high}")
-    u = _between(_shape("truncated_normal", shape, low, high, mean, std), wanted, generator)
+    u = _between(draw_shape("truncated_normal", shape, low, high, mean, std), wanted, generator)
     first, last, middle, width = (cast(as_array(x, wanted), f64) for x in (low, high, mean, std))
     below, above = (first - middle) / width, (last - middle) / width
     # In the tail above 0 probabilities are near 1: there the mirrored one, whose probabilities are near 0.
@@ -146,6 +148,22 @@ def truncated_normal(
     start, end = ndtr(a), ndtr(b)
     z = clip(ndtri(start + u * (end - start)), a, b)
     return cast(middle + width * where(is_mirrored, -z, z), wanted)
+
+
+@public("random.multivariate_normal")
+def multivariate_normal(mean: Any, cov: Any, shape: Any = (), *, dtype: Any = f32, generator: Any = None) -> Array:
+    """Vectors from the normal distribution with this mean and covariance. NumPy `Generator.multivariate_normal`.
+
+    Shapes: mean (..., k), cov (..., k, k) positive definite; the result is `shape` + (..., k). Derivatives pass through
+    the Cholesky factor of `cov`.
+    """
+    middle, spread = as_array(mean, check_dtype(dtype)), as_array(cov, check_dtype(dtype))
+    if not middle.ndim or spread.ndim < 2 or spread.shape[-2:] != middle.shape[-1:] * 2:
+        raise shape_error("random.multivariate_normal needs a vector and a matrix of its size", middle, spread)
+    rows = broadcast_shapes(middle.shape[:-1], spread.shape[:-2])
+    whole = (*static_shape(shape, "random.multivariate_normal"), *rows, middle.shape[-1])
+    z = normal(whole, dtype=dtype, generator=generator)
+    return middle + squeeze(cholesky(spread) @ expand_dims(z, -1), -1)
 
 
 # ---- choices ----------------------------------------------------------------------------------------
@@ -160,6 +178,9 @@ def categorical(logits: Any, shape: Any = (), *, generator: Any = None) -> Array
     array = as_float(logits)
     if not array.ndim or fixed_size("random.categorical", array, -1) == 0:
         raise shape_error(f"random.categorical needs classes in the last axis, got {array.type}", array)
+    stop_unless(
+        isfinite(max_(array, -1)), "random.categorical: logits are numbers or -inf, and one of each row is above that"
+    )
     draws = gumbel((*static_shape(shape, "random.categorical"), *array.shape), dtype=f64, generator=generator)
     return argmax(cast(array, f64) + draws, -1)
 
@@ -195,6 +216,14 @@ def choice(a: Any, shape: Any = (), *, replace: bool = True, p: Any = None, gene
         weights = as_float(p)
         if weights.shape != (count,):
             raise shape_error(f"random.choice needs {count} probabilities, got {weights.type}", weights)
+        stop_unless(
+            logical_and(weights >= 0, weights < math.inf), "random.choice: probabilities are numbers, at least 0"
+        )
+        least = min(size, 1) if replace else size
+        stop_unless(
+            count_nonzero(weights) >= least,
+            "random.choice: there are as many probabilities above 0 as draws without replacement, and one for others",
+        )
         logits = log(cast(weights, f64))
         index = (
             categorical(logits, wanted, generator=generator)

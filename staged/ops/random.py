@@ -83,7 +83,8 @@ def _f32(bits: Data) -> Data:
     return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
-def _f64(high: Data, low: Data) -> Data:
+def unit_f64(high: Data, low: Data) -> Data:
+    """53 bits of two words, in [0, 1)."""
     return (high >> np.uint32(5)) * 2.0**-27 + (low >> np.uint32(6)) * 2.0**-53
 
 
@@ -96,7 +97,7 @@ def _uniform(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) 
     if dtype is f32:
         return _f32(words(seed, stream, counter, count)).reshape(shape)
     bits = words(seed, stream, counter, 2 * count)
-    return _f64(bits[::2], bits[1::2]).reshape(shape)
+    return unit_f64(bits[::2], bits[1::2]).reshape(shape)
 
 
 def _normal(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) -> Data:
@@ -109,7 +110,7 @@ def _normal(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) -
         u, v = _f32(bits[::2]) + np.float32(2.0**-24), _f32(bits[1::2])
     else:
         bits = words(seed, stream, counter, 4 * pairs)
-        u, v = _f64(bits[::4], bits[1::4]) + 2.0**-53, _f64(bits[2::4], bits[3::4])
+        u, v = unit_f64(bits[::4], bits[1::4]) + 2.0**-53, unit_f64(bits[2::4], bits[3::4])
     kind: Any = dtype.numpy.type
     radius = np.sqrt(kind(-2.0) * np.log(u))
     angle = kind(2.0 * math.pi) * v
@@ -135,7 +136,7 @@ def _permutation(seed: Data, stream: Data, counter: Data, n: int) -> Data:
 # ---- the primitives -------------------------------------------------------------------------------
 
 
-def _check_key(name: str, *key: TensorType) -> None:
+def check_key(name: str, *key: TensorType) -> None:
     for what, operand in zip(("seed", "stream", "counter"), key, strict=True):
         if operand.shape or operand.dtype is not i64:
             raise DTypeError(f"{name}: the {what} is an i64 scalar, got {operand}")
@@ -148,7 +149,7 @@ def _check_float(name: str, dtype: DType) -> None:
 
 def _infer_floats(name: str) -> Callable[..., TensorType]:
     def infer(seed: TensorType, stream: TensorType, counter: TensorType, shape: Shape, dtype: DType) -> TensorType:
-        _check_key(name, seed, stream, counter)
+        check_key(name, seed, stream, counter)
         _check_float(name, dtype)
         return TensorType(dtype, shape)
 
@@ -156,21 +157,21 @@ def _infer_floats(name: str) -> Callable[..., TensorType]:
 
 
 def _infer_bits(seed: TensorType, stream: TensorType, counter: TensorType, shape: Shape) -> TensorType:
-    _check_key("random_bits", seed, stream, counter)
+    check_key("random_bits", seed, stream, counter)
     return TensorType(u32, shape)
 
 
 def _infer_bernoulli(
     seed: TensorType, stream: TensorType, counter: TensorType, p: TensorType, shape: Shape
 ) -> TensorType:
-    _check_key("bernoulli", seed, stream, counter)
+    check_key("bernoulli", seed, stream, counter)
     if p.shape or p.dtype is not f32:
         raise DTypeError(f"bernoulli: the probability is an f32 scalar, got {p}")
     return TensorType(bool_, shape)
 
 
 def _infer_permutation(seed: TensorType, stream: TensorType, counter: TensorType, n: int) -> TensorType:
-    _check_key("permutation", seed, stream, counter)
+    check_key("permutation", seed, stream, counter)
     return TensorType(i64, (n,))
 
 

@@ -19,7 +19,7 @@ from staged.errors import ArgumentError, StateDictError
 from staged.frontend.trace.context import RandomNumbers, TraceContext, current_trace
 from staged.frontend.values.variable import Variable, read_variable
 from staged.ir.types import TensorType, f32, i64
-from staged.ops import distributions, random
+from staged.ops import distributions, random, rejection
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import current_context
 from staged.ops.promote import as_array, cast, dtype_error
@@ -200,6 +200,30 @@ class Generator:
         return distributions.truncated_normal(
             shape, low=low, high=high, mean=mean, std=std, dtype=dtype, generator=self
         )
+
+    def gamma(self, a: Any, shape: Any = (), *, scale: Any = 1.0, dtype: Any = f32) -> Array:
+        """As `st.random.gamma`."""
+        return rejection.gamma(a, shape, scale=scale, dtype=dtype, generator=self)
+
+    def beta(self, a: Any, b: Any, shape: Any = (), *, dtype: Any = f32) -> Array:
+        """As `st.random.beta`."""
+        return rejection.beta(a, b, shape, dtype=dtype, generator=self)
+
+    def dirichlet(self, alpha: Any, shape: Any = (), *, dtype: Any = f32) -> Array:
+        """As `st.random.dirichlet`."""
+        return rejection.dirichlet(alpha, shape, dtype=dtype, generator=self)
+
+    def poisson(self, rate: Any = 1.0, shape: Any = ()) -> Array:
+        """As `st.random.poisson`."""
+        return rejection.poisson(rate, shape, generator=self)
+
+    def binomial(self, n: Any, p: Any, shape: Any = ()) -> Array:
+        """As `st.random.binomial`."""
+        return rejection.binomial(n, p, shape, generator=self)
+
+    def multivariate_normal(self, mean: Any, cov: Any, shape: Any = (), *, dtype: Any = f32) -> Array:
+        """As `st.random.multivariate_normal`."""
+        return distributions.multivariate_normal(mean, cov, shape, dtype=dtype, generator=self)
 
     def categorical(self, logits: Any, shape: Any = ()) -> Array:
         """As `st.random.categorical`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.fuzz.cells.calls import CALLS, Call, call
 from tests.fuzz.cells.draw import Draw, NotACell, Shape
 
@@ -114,6 +116,37 @@ def _(d: Draw) -> str:
     d.keywords |= {"low", "high", "mean", "std"}
     rest = d.pick("", ", low=-1.0", ", low=3.0, high=5.0", ", mean=1.0, std=0.5")
     return f"st.random.truncated_normal({shape!r}{rest}, {dtype_of(d)}{generator(d)}) * {x}"
+
+
+def _rejected(name: str, *parameters: str, given: Callable[[Draw, tuple[int, ...]], str], dtype: bool = True) -> Call:
+    """A draw of parameters that are numbers, or an array of the shape of the draws."""
+
+    def text(d: Draw) -> str:
+        x, shape = _shaped(d)
+        d.keywords |= {*parameters}
+        kind = f", {dtype_of(d)}" if dtype and d.likely(70) else ""
+        rest = f"{given(d, shape)}{kind}{generator(d)})"
+        return f"st.random.{name}({rest} * {x}" if d.is_float and dtype else f"(st.random.{name}({rest}, {x})"
+
+    return text
+
+
+CALLS["random.gamma"] = _rejected(
+    "gamma", "a", "scale", given=lambda d, shape: f"{d.pick('0.5', '1.0', '7.5')}, {shape!r}{d.keyword('scale', 2.0)}"
+)
+CALLS["random.beta"] = _rejected("beta", "a", "b", given=lambda d, shape: f"{d.pick('0.5', '3.0')}, 2.5, {shape!r}")
+CALLS["random.dirichlet"] = _rejected(
+    "dirichlet", "alpha", given=lambda d, shape: f"np.linspace(0.5, 3.0, {shape[-1] if shape else 1}), {shape[:-1]!r}"
+)
+CALLS["random.poisson"] = _rejected(
+    "poisson", "rate", given=lambda d, shape: f"{d.pick('0.0', '2.5', '40.0')}, {shape!r}", dtype=False
+)
+CALLS["random.binomial"] = _rejected(
+    "binomial", "n", "p", given=lambda d, shape: f"{d.pick(0, 9, 200)}, {d.pick('0.25', '0.75', '1.0')}, {shape!r}", dtype=False
+)
+CALLS["random.multivariate_normal"] = _rejected(
+    "multivariate_normal", "mean", "cov", given=lambda d, shape: f"np.zeros(2), np.array([[2.0, 0.5], [0.5, 1.0]]), {shape!r}"
+)
 
 
 @call("random.categorical")

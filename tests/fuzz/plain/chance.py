@@ -52,9 +52,9 @@ def from_generator(draw: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
-def block(number: int, draw: int, key: int) -> list[int]:
+def block(number: int, draw: int, key: int, stream: int = 0) -> list[int]:
     """The four words of one block of a draw."""
-    a, b, c, d = number & MASK, 0, draw & MASK, draw >> 32
+    a, b, c, d = number & MASK, stream, draw & MASK, draw >> 32
     low, high = key & MASK, key >> 32 & MASK
     for _ in range(ROUNDS):
         first, second = a * MULTIPLIERS[0], c * MULTIPLIERS[1]

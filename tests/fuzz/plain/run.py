@@ -22,7 +22,7 @@ import tests.fuzz.plain.shapes
 import tests.fuzz.plain.small
 import tests.fuzz.plain.sorting
 import tests.fuzz.plain.sums  # noqa: F401  (each enters its readings)
-from tests.fuzz.plain import chance, transformers
+from tests.fuzz.plain import chance, rejection, transformers
 from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, Variable, bare, plain, strong
 from tests.fuzz.plain.layers import layers
 from tests.fuzz.plain.optimisers import optimisers
@@ -132,6 +132,7 @@ def _extreme(name: str) -> Callable[..., Any]:
 
 RANDOM = ("uniform", "normal", "bits", "bernoulli", "integers", "permutation", "exponential", "laplace", "logistic",
           "gumbel", "cauchy", "truncated_normal", "categorical", "choice")  # fmt: skip
+BY_REJECTION = ("gamma", "beta", "dirichlet", "poisson", "binomial", "multivariate_normal")
 
 
 def namespace() -> SimpleNamespace:
@@ -153,7 +154,8 @@ def namespace() -> SimpleNamespace:
         Variable=Variable,
         seed=chance.seed,
         random=SimpleNamespace(
-            Generator=chance.Generator, **{name: chance.from_generator(getattr(chance, name)) for name in RANDOM}
+            Generator=chance.Generator, **{name: chance.from_generator(getattr(chance, name)) for name in RANDOM},
+            **{name: chance.from_generator(getattr(rejection, name)) for name in BY_REJECTION},
         ),
         nn=SimpleNamespace(**vars(layers()), **transformers.LAYERS),
         optim=optimisers(),

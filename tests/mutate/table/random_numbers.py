@@ -210,4 +210,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "logits = cast(weights, f64)",
         ("tests/ops/test_distributions.py",),
     ),
+    Mutant(
+        "attempts at a draw share their words",
+        "staged/backends/c_family/support/rejection.py",
+        "stream + 2 * attempt + 1, counter",
+        "stream + 2 * attempt, counter",
+        ("tests/ops/test_rejection.py", "-k", "draw_the_same"),
+    ),
+    Mutant(
+        "gamma draws of less than 1 are those of 1 more",
+        "staged/ops/rejection.py",
+        "return np.asarray((found + boost).reshape(alpha.shape))",
+        "return np.asarray(found.reshape(alpha.shape))",
+        ("tests/ops/test_rejection.py", "-k", "draw_the_same"),
+    ),
+    Mutant(
+        "the slope of a gamma draw is that below the middle everywhere",
+        "staged/ops/rejection.py",
+        "side = where(is_below, -1.0, 1.0)",
+        "side = where(is_below, -1.0, -1.0)",
+        ("tests/ops/test_rejection.py", "-k", "slope_of_a_gamma"),
+    ),
+    Mutant(
+        "choices are made with probabilities that are none",
+        "staged/ops/distributions.py",
+        "logical_and(weights >= 0, weights < math.inf)",
+        "logical_and(weights == weights, weights < math.inf)",
+        ("tests/ops/test_rejection.py", "-k", "stop_the_program"),
+    ),
 )
