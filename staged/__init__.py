@@ -21,6 +21,7 @@ from staged import cuda, linalg, ops, random, special
 from staged.api import StagedFunction, function
 from staged.callbacks import callback
 from staged.checkpoints import load, save
+from staged.custom_ops import custom_op
 from staged.eager import eager
 from staged.errors import (
     ArgumentError,
@@ -144,6 +145,7 @@ __all__ = [
     "check_grads",
     "checkpoint",
     "cuda",
+    "custom_op",
     "custom_vjp",
     "data",
     "dim",

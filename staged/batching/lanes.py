@@ -9,7 +9,8 @@ from staged.ir.nodes import Label, Op
 from staged.ir.structure import FOR
 from staged.ir.types import Extent, TensorType, i64
 from staged.ops.array import Array
-from staged.ops.context import current_context
+from staged.ops.context import bind_all, current_context
+from staged.ops.primitive import Primitive
 from staged.ops.promote import cast
 from staged.ops.record import RecordContext
 from staged.ops.source import zeros
@@ -26,7 +27,8 @@ def each_lane(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Ex
     with builder.block([TensorType(i64), *types], ["lane"]) as body:
         lane, *carried = map(context.handle, body.params)
         given = [element(x, lane) if flag else x for x, flag in zip(operands, flags, strict=True)]
-        made = emit(op.name, given, dict(op.attrs))
+        assert isinstance(op.declared, Primitive)
+        made = bind_all(op.declared, given, **op.attrs)
         written = []
         for whole, result in zip(carried, made, strict=True):
             (row,) = emit("reshape", [cast(result, result.dtype, False)], {"shape": (1, *result.shape)})

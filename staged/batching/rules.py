@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 from staged.batching.indexing import check, gather, read_window, scatter, write_window
 from staged.batching.lanes import each_lane
 from staged.batching.values import emit, repeat
+from staged.errors import ShapeError
 from staged.ir.nodes import Op
 from staged.ir.types import Extent
 from staged.ops.array import Array
+from staged.ops.custom import CFunction
 from staged.ops.primitive import Primitive
+from staged.ops.promote import as_array
 
 Rule = Callable[[Op, Sequence[Array], Sequence[bool], Extent], Sequence[Array]]
 
@@ -66,7 +69,25 @@ def _merged(*shapes: str) -> Rule:
     return rule
 
 
+def _custom(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Extent) -> Sequence[Array]:
+    """The user's rule on arguments that all have the axis, else the C function for one element after another."""
+    function: CFunction = op.attrs["function"]
+    if function.batched is None:
+        return each_lane(op, operands, flags, size)
+    made = function.batched(*_all_full(operands, flags, size))
+    made = made if isinstance(made, tuple) else (made,)
+    results = [as_array(each) for each in made]
+    wanted = [(result.tensor.dtype, (size, *result.tensor.shape)) for result in op.results]
+    if [(result.type.dtype, result.type.shape) for result in results] != wanted:
+        raise ShapeError(
+            f"the `vmap` of `{function.name}` is to give {wanted}, it gives {[str(result.type) for result in results]}",
+            where=op.where,
+        )
+    return results
+
+
 _RULES: dict[str, Rule] = {
+    "custom_op": _custom,
     "index_check": check,
     "dynamic_slice": read_window,
     "dynamic_update": write_window,

@@ -20,9 +20,11 @@ from staged.backends.c_family.messages import (
 from staged.backends.c_family.progress import emit_progress
 from staged.backends.c_family.scalars import COMPARISONS, OPPOSITES
 from staged.backends.c_family.support.clock import CLOCK_NAMES
+from staged.backends.c_family.writer import c_string
 from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
+from staged.ops.custom import CFunction
 
 
 class Effects:
@@ -60,14 +62,7 @@ class Effects:
         """A call of Python's function: the addresses of its arguments and of its results."""
         self.body.where(op.where)
         self.body.need("callback")
-        places: list[Expr] = []
-        for result in op.results:
-            if is_tensor(result):
-                places.append(self.body.pointer(result))
-            else:
-                zero = literal(0, result.tensor.dtype)
-                name = self.body.scalars[result] = self.body.changing(name_of(result), self.body.c_type(result), zero)
-                places.append(Prefix("&", name))
+        places = self.places(op)
         code = self.body.code
         with code.block():
             given = [address(code, operand, self.body) for operand in op.operands]
@@ -78,6 +73,34 @@ class Effects:
             self.body.try_(
                 call("st_callback", "host", self.body.site_of(op.where), op.attrs["number"], arguments, results)
             )
+
+    def emit_custom_op(self, op: Op) -> None:
+        """A call of the user's C function: addresses with the size of each axis, numbers, the addresses of results."""
+        self.body.where(op.where)
+        self.body.need("fail")
+        function: CFunction = op.attrs["function"]
+        given: list[Expr] = []
+        for operand in op.operands:
+            given += [self.body.operand(operand), *map(self.body.extent, operand.tensor.shape)]
+        status = call(function.name, *given, *self.places(op))
+        status_name = self.body.local("status", word("int"), status, has_effects=True)
+        with self.body.code.branch(Infix("!=", status_name, Literal("0"))):
+            message = Literal(c_string(f"`{function.name}` has returned %d"))
+            site = self.body.site_of(op.where)
+            self.body.code.do("st_fail", "host", "ST_RUNTIME_ERROR", site, message, status_name)
+            self.body.leave_with_error()
+
+    def places(self, op: Op) -> list[Expr]:
+        """The addresses of an op's results; numbers get places here."""
+        found: list[Expr] = []
+        for result in op.results:
+            if is_tensor(result):
+                found.append(self.body.pointer(result))
+            else:
+                zero = literal(0, result.tensor.dtype)
+                name = self.body.scalars[result] = self.body.changing(name_of(result), self.body.c_type(result), zero)
+                found.append(Prefix("&", name))
+        return found
 
     def emit_progress(self, op: Op) -> None:
         self.body.where(op.where)

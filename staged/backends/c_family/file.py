@@ -25,6 +25,7 @@ from staged.backends.c_family.code.types import BYTES, Space, pointer, scalar, w
 from staged.backends.c_family.code.unused import drop_unused_locals, names_used
 from staged.backends.c_family.code.uses import functions_called
 from staged.backends.c_family.constants import ConstantInputs, emit_constant_table
+from staged.backends.c_family.custom import definitions, functions_of
 from staged.backends.c_family.expr import Expr, Literal, Name, Prefix, Variable, member, names_in
 from staged.backends.c_family.frames import field_origins, frame_text
 from staged.backends.c_family.functions import CFunction, prototypes, stack_bytes, write_function, write_locals
@@ -259,7 +260,8 @@ class ProgramFile:
             includes, support = render(asked | width)
         support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
         shared = dict.fromkeys(snippet.text for kernel in kernels for snippet in kernel.support)
-        return includes, "\n".join([support, *shared])
+        own = definitions(functions_of(self.program.function))
+        return includes, "\n".join([support, *shared, *([own] if own else [])])
 
     def write_head(self, w: Writer, kernels: Sequence[KernelText]) -> None:
         """Write the origin of the text, and how to read it."""

@@ -13,6 +13,7 @@ from staged.artifact import Artifact, Parameter, Site
 from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.calls import Signature
 from staged.backends.c_family.constants import ConstantInputs
+from staged.backends.c_family.custom import functions_of, libraries, names_in
 from staged.backends.c_family.expr import Cast, Expr, Field, Infix, Items, Literal, Member, Name, Prefix, member
 from staged.backends.c_family.file import ProgramFile, State, describe, note_of
 from staged.backends.c_family.frames import field_names, storing_functions
@@ -131,6 +132,8 @@ class ProgramEmitter:
 
     def run(self, planner: Planner, file_of: Callable[[Self], ProgramFile] = ProgramFile) -> Emitted:
         """The program; `file_of` gives what writes its file, when all of it is known."""
+        own = functions_of(self.function)
+        self.names.used |= names_in(own)
         # Functions have the first choice of names: kernels are called after the lines that call them.
         self.c_names = {called.name: self.names.fresh(called.name) for called in self.function.functions}
         kernel_source = self.make_kernels(self.machine, self.names, self.site)
@@ -199,7 +202,7 @@ class ProgramEmitter:
             target=self.machine.name,
             flags=(f"-march={self.machine.march}",) if self.machine.march else (),
             recursive=self.is_recursive,
-            link=self.link(),
+            link=(*self.link(), *libraries(own)),
         )
         return Emitted(artifact, self.whole_plan(), len(ordered), kernels)
 

@@ -32,6 +32,27 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/test_callbacks.py", "-k", "order"),
     ),
     Mutant(
+        "a C function's names are taken by the program",
+        "staged/backends/c_family/program.py",
+        "        self.names.used |= names_in(own)\n",
+        "",
+        ("tests/test_custom_ops.py", "-k", "not_taken"),
+    ),
+    Mutant(
+        "a C function is called on arrays of the device",
+        "staged/custom_ops.py",
+        "            builder.device = CPU\n",
+        "            builder.device = before\n",
+        ("tests/test_custom_ops.py", "-k", "region"),
+    ),
+    Mutant(
+        "a C function may return anything",
+        "staged/backends/c_family/effects.py",
+        'Infix("!=", status_name, Literal("0"))',
+        'Infix("<", status_name, Literal("0"))',
+        ("tests/test_custom_ops.py", "-k", "fails"),
+    ),
+    Mutant(
         "a callback in eager mode is a constant for derivatives",
         "staged/callbacks.py",
         "if any(type.dtype.is_float for type in types) and any(",

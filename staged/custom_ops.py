@@ -1,0 +1,214 @@
+"""`custom_op`: a C function of the user's as an op, in programs, eager mode, derivatives, `vmap` and exports."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from staged.errors import ArgumentError, DTypeError, ProgramError, ShapeError
+from staged.frontend.trace.context import current_trace
+from staged.frontend.trace.effects import check_effect
+from staged.frontend.transforms.custom_vjp import custom_vjp
+from staged.ir.types import CPU, DType, dims_of, dtype_of
+from staged.ops.array import Array
+from staged.ops.context import bind_all
+from staged.ops.custom import CUSTOM_OP, CFunction, Operand
+from staged.ops.promote import as_array, cast
+from staged.runtime.foreign import ForeignFunction
+from staged.source import here
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_DTYPES = frozenset("f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool".split())
+
+
+class custom_op:
+    """A C function as an op: `blur = st.custom_op("blur", [(st.f32, 2), st.f32], [(st.f32, 2)], source=C)`.
+
+    `arguments` and `results` list (dtype, number of axes); a dtype alone is a number. In C an array is an address and
+    the size of each of its axes, elements in C's order; a number is passed by value; the addresses of the results come
+    last, of numbers too. The function returns 0, or another number, with which the program stops at the user's line:
+
+        int blur(const float *x, int64_t rows, int64_t columns, float width, float *out)
+
+    `source` is the text that defines it, which becomes part of every program that calls it, and of exported folders;
+    helpers in it are `static`. Or `library` is the path of a shared library, which programs are linked to. `shapes`
+    gives the shapes of the results for those of the arguments (a list where there are several results); without it,
+    each result has the shape of the first argument with as many axes. A function with `has_effects` is called as often
+    as it stands there, in order; others are computations, which may be left out where the results are unused.
+
+    Called with arrays and numbers (these take the declared dtype), it returns its result, or a tuple of several. Eager
+    mode and plain Python call the same C function. In a region it runs on the host: arrays are copied, as
+    `program.transfers()` lists (`st.gpu_func` is for kernels of a GPU). `vjp(cotangent, result, *arguments)` gives one
+    cotangent per argument, None for zero, in staged code; with several results the first two are tuples.
+    `vmap(*arguments)` computes the results of arguments that all have a leading axis more; without it `st.vmap` calls
+    the function for one element after another.
+
+    Raises: ArgumentError for a declaration that is none; CompilerError, with the compiler's words, for a source that
+    does not define such a function; DTypeError and ShapeError for other arguments; GradientError for a derivative
+    without `vjp`; at run time ProgramError where the function has not returned 0.
+    """
+
+    __staged_plain__ = True
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[Any],
+        results: Sequence[Any],
+        *,
+        source: str = "",
+        library: str | os.PathLike[str] = "",
+        shapes: Callable[..., Any] | None = None,
+        has_effects: bool = False,
+        vjp: Callable[..., Any] | None = None,
+        vmap: Callable[..., Any] | None = None,
+    ) -> None:
+        if not _NAME.fullmatch(name) or name.startswith("st_"):
+            raise ArgumentError(f"{name!r} is no name for a C function of a program", where=here())
+        if bool(source) == bool(library):
+            raise ArgumentError(
+                f"`{name}` is defined by its `source`, or is in a `library`: one of the two", where=here()
+            )
+        if has_effects and (vjp is not None or vmap is not None):
+            raise ArgumentError(f"`{name}` has effects: it has no derivative and no `vmap`", where=here())
+        self.name = self.__name__ = name
+        path = os.path.abspath(os.fspath(library)) if library else ""
+        self.function = CFunction(
+            name,
+            tuple(_operand(each, name) for each in arguments),
+            tuple(_operand(each, name) for each in results),
+            self._shapes,
+            source,
+            path,
+            has_effects,
+            self._run,
+            vmap,
+        )
+        if not self.function.results and not has_effects:
+            raise ArgumentError(f"`{name}` has no results and no effects", where=here(), hint="`has_effects=True`")
+        self._given_shapes = shapes
+        self._with_vjp: custom_vjp | None = None
+        if vjp is not None:
+            self._with_vjp = self._differentiable(vjp)
+
+    def __call__(self, *args: Any) -> Any:
+        """Call it on arrays and numbers."""
+        if self.function.has_effects:
+            check_effect("print", f"`{self.name}`, which has effects,")
+        if len(args) != len(self.function.arguments):
+            raise ArgumentError(
+                f"`{self.name}` takes {len(self.function.arguments)} arguments, got {len(args)}", where=here()
+            )
+        self._foreign.load()
+        arrays = [self._argument(number, value) for number, value in enumerate(args)]
+        return self._with_vjp(*arrays) if self._with_vjp is not None else self._bound(*arrays)
+
+    def __repr__(self) -> str:
+        return f"<custom op `{self.name}`>"
+
+    # ---- calls ----
+
+    def _argument(self, number: int, value: Any) -> Array:
+        dtype, axes = self.function.arguments[number]
+        array = as_array(value)
+        if array.type.weak:
+            array = cast(array, dtype)
+        if array.type.dtype is not dtype:
+            raise DTypeError(
+                f"argument {number + 1} of `{self.name}` is {dtype}, got {array.type}",
+                where=here(),
+                hint=f"convert it: `st.astype(x, st.{dtype})`",
+            )
+        if len(array.type.shape) != axes or dims_of(array.type):
+            sizes = " of known sizes" if dims_of(array.type) else ""
+            raise ShapeError(
+                f"argument {number + 1} of `{self.name}` has {axes} axes{sizes}, got {array.type}", where=here()
+            )
+        return array
+
+    def _bound(self, *arrays: Any) -> Any:
+        trace = current_trace()
+        if trace is None:
+            made = bind_all(CUSTOM_OP, arrays, function=self.function)
+        else:
+            builder, before = trace.builder, trace.builder.device
+            builder.device = CPU
+            try:
+                made = bind_all(CUSTOM_OP, arrays, function=self.function)
+            finally:
+                builder.device = before
+        return made[0] if len(made) == 1 else made or None
+
+    def _differentiable(self, vjp: Callable[..., Any]) -> custom_vjp:
+        def forward(*args: Any) -> Any:
+            result = self._bound(*args)
+            return result, (result, args)
+
+        def backward(residuals: Any, cotangent: Any) -> Any:
+            result, args = residuals
+            return tuple(vjp(cotangent, result, *args))
+
+        def primal(*args: Any) -> Any:
+            return self._bound(*args)
+
+        primal.__name__ = primal.__qualname__ = self.name
+        made = custom_vjp(primal)
+        made.defvjp(forward, backward)
+        return made
+
+    def _shapes(self, *given: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The shapes of the results."""
+        wanted = [axes for _, axes in self.function.results]
+        if self._given_shapes is None:
+            found = [next((shape for shape in given if len(shape) == axes), None) for axes in wanted]
+        else:
+            made = self._given_shapes(*given)
+            found = [made] if len(wanted) == 1 and not isinstance(made, list) else list(made)
+        if len(found) != len(wanted) or any(
+            not isinstance(shape, tuple) or len(shape) != axes or not all(isinstance(n, int) and n >= 0 for n in shape)
+            for shape, axes in zip(found, wanted, strict=False)
+        ):
+            raise ShapeError(
+                f"the results of `{self.name}` have {wanted} axes, `shapes` gives {found}",
+                where=here(),
+                hint="a tuple of sizes, known while staging, for each result",
+            )
+        return [shape for shape in found if shape is not None]
+
+    # ---- the C function ----
+
+    @cached_property
+    def _foreign(self) -> ForeignFunction:
+        return ForeignFunction(self.name, self.function.parameters, self.function.source, self.function.library)
+
+    def _run(self, *arrays: Any) -> Any:
+        """Call the C function on arrays of NumPy's."""
+        shapes = self._shapes(*(np.shape(array) for array in arrays))
+        results = [
+            np.empty(shape, dtype.numpy) for shape, (dtype, _) in zip(shapes, self.function.results, strict=True)
+        ]
+        given = [
+            np.ascontiguousarray(array, dtype.numpy) if axes else array
+            for array, (dtype, axes) in zip(arrays, self.function.arguments, strict=True)
+        ]
+        status = self._foreign.load()(given, results)
+        if status:
+            raise ProgramError(f"`{self.name}` has returned {status}", where=here())
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def _operand(given: Any, name: str) -> Operand:
+    dtype, axes = given if isinstance(given, tuple) and len(given) == 2 else (given, 0)
+    known = dtype_of(dtype) if isinstance(dtype, DType | np.dtype | type | str) else None
+    if known is None or known.name not in _DTYPES or not isinstance(axes, int) or axes < 0:
+        raise ArgumentError(
+            f"`{name}` takes and returns (dtype, number of axes), or a dtype for a number; got {given!r}",
+            where=here(),
+            hint=f"dtypes are {', '.join(sorted(_DTYPES))}",
+        )
+    return known, axes

@@ -1,0 +1,96 @@
+"""The op behind `st.custom_op`: a call of a C function of the user's. Its declaration is in its attributes.
+
+Like a kernel of `st.gpu_func` it is not in the table of primitives: no rule of another op applies to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from staged.errors import GradientError, located
+from staged.ir.declaration import declare
+from staged.ir.nodes import FAIL, IO, Attrs, Effect
+from staged.ir.types import DType, TensorType, Type
+from staged.ops.primitive import Primitive
+from staged.source import Position, here
+
+Operand = tuple[DType, int]
+"""The dtype and the number of axes of an argument or a result; one without axes is a number."""
+
+
+@dataclass(frozen=True, eq=False)
+class CFunction:
+    """A C function with the types of its arguments and results."""
+
+    name: str
+    arguments: tuple[Operand, ...]
+    results: tuple[Operand, ...]
+    shapes: Callable[..., Any]
+    """The shapes of the results, for those of the arguments."""
+    source: str
+    """Its definition; empty for one of a library."""
+    library: str
+    has_effects: bool
+    run: Callable[..., Any]
+    """The function on arrays of NumPy's."""
+    batched: Callable[..., Any] | None
+    """The results for arguments that have a leading axis each; None: one element after another."""
+    serial: int = field(default_factory=count().__next__)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.serial}"
+
+    @property
+    def parameters(self) -> str:
+        """The types of its parameters in C: an array is an address and the size of each axis, a number itself; then
+        the addresses of the results.
+        """
+        given = [
+            ", ".join([f"const {dtype.c_name} *", *["int64_t"] * axes]) if axes else dtype.c_name
+            for dtype, axes in self.arguments
+        ]
+        return ", ".join([*given, *(f"{dtype.c_name} *" for dtype, _ in self.results)])
+
+    def types(self, arguments: Sequence[Type]) -> tuple[TensorType, ...]:
+        """The types of the results."""
+        with located(here()):
+            shapes = self.shapes(*(argument.shape for argument in arguments if isinstance(argument, TensorType)))
+        return tuple(TensorType(dtype, tuple(shape)) for (dtype, _), shape in zip(self.results, shapes, strict=True))
+
+
+def _infer(*operands: Type, function: CFunction) -> tuple[Type, ...]:
+    return function.types(operands)
+
+
+def _reference(*operands: Any, function: CFunction) -> Any:
+    return function.run(*operands)
+
+
+def _effects(operands: Sequence[Type], attrs: Attrs) -> tuple[Effect, ...]:
+    return (*IO, *FAIL) if attrs["function"].has_effects else FAIL
+
+
+CUSTOM_OP = declare(
+    Primitive(
+        name="custom_op",
+        kind="launch",
+        takes_halves=True,
+        infer=_infer,
+        reference=_reference,
+        effects=_effects,
+        why_not_differentiable="it is a C function, and nobody has said how",
+    )
+)
+"""A call. It stops the program where the function returns another number than 0."""
+
+
+def no_derivative_of(name: str, where: Position | None) -> GradientError:
+    """The error for a derivative through a C function that has none."""
+    return GradientError(
+        f"cannot differentiate through `{name}`: it is a C function, and nobody has said how",
+        where=where,
+        hint="give it one: `st.custom_op(..., vjp=...)`, or put `st.stop_gradient(...)` around its operands",
+    )
