@@ -45,4 +45,11 @@ MUTANTS = (
         "estimate = a @ estimate",
         ("tests/programs/test_kalman_mpc.py::test_the_filter_is_kalmans",),
     ),
+    Mutant(
+        "a letter that is held is heard twice",
+        "examples/deepspeech2/train.py",
+        "is_new = (best != before) & (best != 0)",
+        "is_new = best != 0",
+        ("tests/programs/test_deepspeech2.py::test_letters_are_heard_once_each_and_blanks_not",),
+    ),
 )
