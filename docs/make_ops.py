@@ -18,7 +18,7 @@ import numpy as np
 
 import staged as st
 from staged import ops
-from staged.ir.types import ALL_DTYPES, FLOAT_DTYPES, INTEGER_DTYPES, NUMBER_DTYPES, TensorType
+from staged.ir.types import ALL_DTYPES, COMPLEX_DTYPES, FLOAT_DTYPES, INTEGER_DTYPES, NUMBER_DTYPES, TensorType
 from staged.ops.array import METHOD_NAMES, METHODS, PUBLIC, Array
 from staged.ops.primitive import PRIMITIVES, Primitive, Sample
 from staged.ops.torch_words import METHOD_WORDS
@@ -39,8 +39,8 @@ Arguments have torch's names beside these: `dim` for `axis`, `keepdim` for `keep
 [guide](guide.md#torchs-words) says where torch means something else. More methods of arrays by torch's names: {words}.
 
 **Dtypes** are those that the operands may have: *floats* are f32 and f64, *integers* i8, i16, i32, i64, u8, u16, u32 and u64,
-*numbers* are both, *any* has bool too. Where a function computes in floats, others become f32 first;
-f16 and bf16 become f32 in every function, and its results are rounded to them.
+*numbers* are both, *any* has bool too, *complex* are c64 and c128. Where a function computes in floats, others become
+f32 first, and complex numbers stay so; f16 and bf16 become f32 in every function, and its results are rounded to them.
 
 **Gradient** says whether one passes through to the operands. Where none does (a comparison, a position, a draw), asking
 for it is an error that says so.
@@ -72,13 +72,16 @@ ELSEWHERE |= {"special": "elementwise", "statistics": "reduction", "diagonals": 
 ELSEWHERE |= dict.fromkeys(("triangular", "lu", "qr", "spectral", "least_squares", "exponential"), "linalg")
 ELSEWHERE["cumulative"] = "reduction"
 ELSEWHERE |= {"counting": "index", "scatter_reduce": "index", "embedding": "index", "quantiles": "sorting", "distinct": "sorting"}
+ELSEWHERE["complex_numbers"] = "elementwise"
 ELSEWHERE["positions"] = "attention"
 ELSEWHERE |= {"padding": "shape", "patches": "shape", "channels": "composites", "margins": "losses"}
 ELSEWHERE |= {"volumes": "pooling", "adaptive_pooling": "pooling", "volume_convolution": "convolution", "interpolation": "images"}
 WORDS = {
     word: {dtype.name for dtype in dtypes}
     for word, dtypes in zip(
-        ("any", "numbers", "floats", "integers"), (ALL_DTYPES, NUMBER_DTYPES, FLOAT_DTYPES, INTEGER_DTYPES), strict=True
+        ("any", "numbers", "floats", "integers", "complex"),
+        (ALL_DTYPES, NUMBER_DTYPES, FLOAT_DTYPES, INTEGER_DTYPES, COMPLEX_DTYPES),
+        strict=True,
     )
 }
 ELSEWHERE |= dict.fromkeys(("gamma_functions", "error_functions", "bessel", "number_theory"), "elementwise")
@@ -139,6 +142,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "dynamic_update_slice": lambda f, x: f(x, x, 0),
     "set_item": lambda f, x: f(x, 0, x[1]),
     "add_item": lambda f, x: f(x, 0, x[1]),
+    "is_complex": lambda f, x: st.where(f(x), x, x),
     "outer": lambda f, x: f(x[0], x[1]),
     "tensordot": lambda f, x: f(x, x, 1),
     "conv2d": lambda f, x: f(x[None, None], x[None, None]),
@@ -264,7 +268,9 @@ def functions() -> dict[str, Callable[..., Any]]:
     """The public array functions by the name that stands behind `st.`, in order of declaration."""
     order = {function: number for number, function in enumerate(METHODS.values())}
     found = {name: METHODS[name] for name in PUBLIC if "." not in name} | {"stop_gradient": st.stop_gradient}
-    found |= {name: function for name, function in METHODS.items() if name.startswith(("random.", "linalg.", "special."))}
+    found |= {
+        name: function for name, function in METHODS.items() if name.startswith(("random.", "linalg.", "special."))
+    }
     return dict(sorted(found.items(), key=lambda item: (order.get(item[1], len(order)), item[0])))
 
 
@@ -292,10 +298,11 @@ def probed(name: str, function: Callable[..., Any]) -> tuple[str, str]:
     parameters = inspect.signature(function).parameters.values()
     required = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
     call = CALLS.get(name, lambda f, x: f(*[x] * len(required)))
-    taken = [dtype.name for dtype in ALL_DTYPES if accepts(function, call, dtype)]
+    taken = [dtype.name for dtype in (*ALL_DTYPES, *COMPLEX_DTYPES) if accepts(function, call, dtype)]
     assert taken, f"CALLS needs a way to call {name}"
     try:
-        st.grad(lambda x: st.sum(call(function, x)))(np.ones((2, 2)))
+        x = np.ones((2, 2), np.float64 if st.f64.name in taken else np.complex128)
+        st.grad(lambda x: st.sum(st.real(call(function, x))))(x)
     except st.StagedError:
         return words_for(taken), "no"
     return words_for(taken), "none, on purpose" if name == "stop_gradient" else "yes"
@@ -389,7 +396,7 @@ Importing this package declares them all. `__all__` lists the array functions, w
 (those of `st.random`, `st.linalg` and `st.special` as `random.uniform`, `linalg.cholesky`, `special.ndtr`, ...).
 """
 
-from staged.ops import numpy_map, random  # noqa: F401  (declares their functions)
+from staged.ops import complex_functions, numpy_map, random  # noqa: F401  (declares their functions)
 '''
 
 

@@ -67,7 +67,26 @@ from staged.frontend.values.dimensions import dim
 from staged.frontend.values.generator import seed
 from staged.frontend.values.variable import Variable
 from staged.gradient_check import check_grads
-from staged.ir.types import CPU, DType, bf16, bool_, dtype_of, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from staged.ir.types import (
+    CPU,
+    DType,
+    bf16,
+    bool_,
+    c64,
+    c128,
+    dtype_of,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64,
+)
 from staged.ir.types import bool_ as bool
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
 from staged.ops.array import WORDS, Array
@@ -81,6 +100,8 @@ from staged.standard import (
     array_namespace_info,
     bfloat16,
     can_cast,
+    complex64,
+    complex128,
     e,
     finfo,
     float16,
@@ -140,8 +161,12 @@ __all__ = [
     "bfloat16",
     "bool",
     "bool_",
+    "c64",
+    "c128",
     "callback",
     "can_cast",
+    "complex64",
+    "complex128",
     "check_grads",
     "checkpoint",
     "cuda",

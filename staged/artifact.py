@@ -22,7 +22,9 @@ from enum import IntEnum
 from typing import Literal
 
 Role = Literal["input", "output", "variable"]
-ScalarType = Literal["f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "f16", "bf16"]
+ScalarType = Literal[
+    "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool", "f16", "bf16", "c64", "c128"
+]  # fmt: skip
 
 
 class ErrorKind(IntEnum):
@@ -81,10 +83,11 @@ class Site:
 class Parameter:
     """One field of the program's argument struct.
 
-    `label` is the user's name for it (`model.0.weight`). An extent that is a str is a symbolic dimension: all
-    parameters agree on it, and a scalar input of that name carries it if no input array has it. A `scalar` input is
-    passed by value; a 0-d input array is not `scalar` unless the struct holds the number itself. An array on another
-    `device` than 'cpu' is an address there. `written` says of a variable whether the program may change it.
+    `label` is the user's name for it (`model.0.weight`). The field of a complex `dtype` has pairs of floats. An
+    extent that is a str is a symbolic dimension: all parameters agree on it, and a scalar input of that name carries
+    it if no input array has it. A `scalar` input is passed by value; a 0-d input array is not `scalar` unless the
+    struct holds the number itself. An array on another `device` than 'cpu' is an address there. `written` says of a
+    variable whether the program may change it.
 
     For a generator of random numbers `part` is 'seed' or 'counter': an exported program takes these as numbers with the
     default `start`, except one that is set before it is read (`is_set_first`).

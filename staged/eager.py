@@ -34,13 +34,13 @@ from staged.frontend.trace.effects import check_effect
 from staged.frontend.values.generator import OF_THREAD, Generator
 from staged.ir.declaration import prims
 from staged.ir.numbers import converted
-from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64, shape_text
+from staged.ir.types import DType, TensorType, dtype_of, i64, shape_text
 from staged.ops.array import HASH_HINT, METHODS, Array, StagedArray
 from staged.ops.context import Context, Whole, context_or_none, current_context, set_default_context, use_context
 from staged.ops.formatting import format_value
 from staged.ops.interchange import elements
 from staged.ops.primitive import Primitive
-from staged.ops.promote import check_class, read
+from staged.ops.promote import check_class, number_type, read
 from staged.runtime.writers import writers
 from staged.source import Position, here
 from staged.tape import Node, Tangents, Tape, notify, only_levels, open_levels, run_custom
@@ -268,7 +268,7 @@ class EagerContext(Context):
         Raises: GradientError if an op between them has no derivative.
         """
         fresh = tuple(self._fresh(self.lift(primal)) for primal in primals)
-        tape = Tape(active={id(array) for array in fresh if array.dtype.is_float})
+        tape = Tape(active={id(array) for array in fresh if array.dtype.is_inexact})
         with only_levels((*open_levels.get(), tape)):
             outputs = tuple(self.lift(output) for output in f(*fresh))
 
@@ -299,7 +299,7 @@ class EagerContext(Context):
             outputs = tuple(self.lift(output) for output in f(*fresh))
         found = [level.of(output) for output in outputs]
         return outputs, tuple(
-            None if not output.dtype.is_float else _zeros_like(output) if tangent is None else self.lift(tangent)
+            None if not output.dtype.is_inexact else _zeros_like(output) if tangent is None else self.lift(tangent)
             for output, tangent in zip(outputs, found, strict=True)
         )
 
@@ -414,9 +414,9 @@ def _read_only(data: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 # ---- in and out ---------------------------------------------------------------------------------
 
 
-def weak_number(value: bool | int | float) -> EagerArray:
+def weak_number(value: bool | int | float | complex) -> EagerArray:
     """A Python number as a scalar array that adopts the dtype of the arrays it meets."""
-    dtype = bool_ if isinstance(value, bool) else i64 if isinstance(value, int) else f64
+    dtype = number_type(value).dtype
     try:
         return EagerArray(np.array(value, dtype=dtype.numpy), TensorType(dtype, (), weak=True))
     except OverflowError:
@@ -430,7 +430,7 @@ def wrap(value: Any) -> EagerArray:
     """
     if isinstance(value, EagerArray):
         return value
-    if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
+    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         return weak_number(value)
     check_class(value)
     data = np.array(elements(value))

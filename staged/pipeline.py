@@ -32,6 +32,7 @@ from staged.passes.outline_functions import outline_functions
 from staged.passes.placement.place import place
 from staged.passes.separate_accumulators import separate_accumulators
 from staged.passes.simplify import simplify, simplify_before_transforms
+from staged.passes.split_complex import split_complex
 from staged.passes.transposes import fold_transpose_of_matmul
 
 Pass = Callable[[Function], Function]
@@ -68,6 +69,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("call libraries", with_library_calls),
     # After autodiff: composites keep their own, better derivative until here.
     ("inline composites", each(inline_composites)),
+    # After the last pass that writes complex ops, before `simplify`, which knows no complex numbers.
+    ("split complex", split_complex),
     # Before fusion: what vjp rules ask for in vain must not become a kernel, equal ops must be one op.
     ("simplify", each(simplify)),
     # After equal ops are merged: ops that a checkpoint recomputes must not be merged with the first ones.

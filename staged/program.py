@@ -353,7 +353,7 @@ class Program:
             if argument.type.shape:
                 found.append(None)
             elif argument.type.weak:
-                found.append(float if argument.type.dtype.is_float else int)
+                found.append(type(argument.type.dtype.numpy.type().item()))
             else:
                 found.append(argument.type.dtype.numpy.type)
         return found
@@ -472,6 +472,6 @@ def _outer_names(traced: TracedFunction) -> list[str]:
 
 def _plain(value: Any) -> Any:
     """`value` for the runtime: NumPy arrays and numbers."""
-    if isinstance(value, int | float | bool | np.ndarray | DeviceArray):
+    if isinstance(value, int | float | complex | bool | np.ndarray | DeviceArray):
         return value
     return np.asarray(value)

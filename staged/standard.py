@@ -18,12 +18,15 @@ from staged.errors import ArgumentError, DTypeError
 from staged.ir.numbers import limits
 from staged.ir.types import (
     ALL_DTYPES,
+    COMPLEX_DTYPES,
     CPU,
     Device,
     DType,
     TensorType,
     bf16,
     bool_,
+    c64,
+    c128,
     dtype_of,
     f16,
     f32,
@@ -38,11 +41,13 @@ from staged.ir.types import (
     u64,
 )
 from staged.ops.array import Array
-from staged.ops.promote import check_dtype, handle, promote_dtypes, result_dtype, type_of
+from staged.ops.dtypes import promote_dtypes, result_dtype
+from staged.ops.promote import check_dtype, handle, type_of
 from staged.ops.source import asarray
 from staged.source import here
 
 float16, bfloat16, float32, float64 = f16, bf16, f32, f64
+complex64, complex128 = c64, c128
 int8, int16, int32, int64 = i8, i16, i32, i64
 uint8, uint16, uint32, uint64 = u8, u16, u32, u64
 e, inf, nan, pi = math.e, math.inf, math.nan, math.pi
@@ -79,8 +84,12 @@ def _own_dtype(type: Any) -> DType:
 
 
 def finfo(type: Any, /) -> FInfo:
-    """The limits of a float dtype, or of an array's, as Python numbers. Array API `finfo`; a DTypeError for others."""
+    """The limits of a float dtype, or of an array's, as Python numbers; of a complex one those of its parts.
+
+    Array API `finfo`. Raises DTypeError for other dtypes.
+    """
     dtype = _own_dtype(type)
+    dtype = dtype.part
     if not dtype.is_float:
         raise DTypeError(f"finfo is of a float dtype, got {dtype}", where=here(), hint=f"`st.iinfo({dtype})`")
     of: Any = ml_dtypes if dtype.is_half else np
@@ -134,10 +143,14 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         raise ArgumentError("result_type needs at least one array or dtype", where=here())
     types = []
     for each in arrays_and_dtypes:
-        found = None if isinstance(each, Array | bool | int | float | list | tuple | np.ndarray) else dtype_of(each)
+        found = (
+            None
+            if isinstance(each, Array | bool | int | float | complex | list | tuple | np.ndarray)
+            else dtype_of(each)
+        )
         types.append(type_of(handle(each)) if found is None else TensorType(found))
     dtype, weak = result_dtype(types)
-    return f32 if weak and dtype.is_float else dtype
+    return dtype.natural if weak else dtype
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
@@ -177,11 +190,11 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """The dtypes of numbers of each kind."""
-        return {"real floating": f32, "integral": i64, "indexing": i64}
+        return {"real floating": f32, "complex floating": c64, "integral": i64, "indexing": i64}
 
     def dtypes(self, *, device: Any = None, kind: str | Sequence[str] | None = None) -> dict[str, DType]:
         """All dtypes of a kind by the names of the standard, which has no f16 and bf16."""
-        found = {"bool" if one is bool_ else one.numpy.name: one for one in ALL_DTYPES}
+        found = {"bool" if one is bool_ else one.numpy.name: one for one in (*ALL_DTYPES, *COMPLEX_DTYPES)}
         if kind is None:
             return found
         kinds = (kind,) if isinstance(kind, str) else tuple(kind)

@@ -98,7 +98,9 @@ class Tape:
             return
         if any(id(operand) in self.active for operand in node.operands):
             self.nodes.append(node)
-            self.active.update(id(result) for result in node.results if result.dtype.is_float and has_elements(result))
+            self.active.update(
+                id(result) for result in node.results if result.dtype.is_inexact and has_elements(result)
+            )
 
     def pull_back(self, outputs: Arrays, cotangents: Sequence[Array | None]) -> dict[int, Array]:
         """The cotangent of every array on the way, by id, from those of the outputs."""
@@ -154,7 +156,7 @@ class Tangents:
 
     def note(self, node: Node, outer: tuple[Level, ...]) -> None:
         tangents = tuple(self.of(operand) for operand in node.operands)
-        if all(tangent is None for tangent in tangents) or not any(result.dtype.is_float for result in node.results):
+        if all(tangent is None for tangent in tangents) or not any(result.dtype.is_inexact for result in node.results):
             return
         rule = node.primitive.jvp
         if rule is None:

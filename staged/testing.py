@@ -188,10 +188,10 @@ def _compare_leaf(have: Any, want: Any, rtol: float | None, atol: float | None, 
     assert left.dtype == right.dtype, f"{where}: dtype {left.dtype} instead of {right.dtype}"
     assert left.shape == right.shape, f"{where}: shape {left.shape} instead of {right.shape}"
     dtype = dtype_of(right.dtype)
-    if dtype is None or not dtype.is_float:
+    if dtype is None or not dtype.is_inexact:
         np.testing.assert_array_equal(left, right, err_msg=where)
         return
-    rtol = _RTOL[dtype.name] if rtol is None else rtol
+    rtol = _RTOL[dtype.part.name] if rtol is None else rtol
     finite = np.abs(right[np.isfinite(right)])
     largest = float(finite.max()) if finite.size else 0.0
     atol = rtol * largest if atol is None else atol

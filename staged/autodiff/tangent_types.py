@@ -30,7 +30,7 @@ class TangentTypes:
             if type.name not in self._has:
                 self._has[type.name] = self._has_floats(type.name)
             return self._has[type.name]
-        return type.dtype.is_float
+        return type.dtype.is_inexact
 
     def type(self, type: Type) -> Type:
         """The type of the tangents and cotangents of values of a type that has them."""
@@ -72,7 +72,7 @@ class TangentTypes:
             for _, type in self.pool.frames[pending.pop()].fields:
                 while isinstance(type, SequenceType):
                     type = type.element
-                if isinstance(type, TensorType) and type.dtype.is_float:
+                if isinstance(type, TensorType) and type.dtype.is_inexact:
                     return True
                 if isinstance(type, FrameType) and type.name not in reached:
                     reached.add(type.name)

@@ -74,6 +74,10 @@ class Declaration:
 
     Such an op cannot fail, and neither it nor its derivatives make an infinity or NaN of finite operands.
     """
+    by_parts: bool = False
+    """True if it takes complex operands: what it does to their real and to their imaginary parts, apart."""
+    takes_complex: bool = False
+    """Of a composite: True if its body and its rules are right for complex operands, too."""
     vector: VectorForm = "any"
     combine: str = ""
     """Of a reduction: the elementwise op that makes one result of two partial ones."""

@@ -90,6 +90,8 @@ class VariableRef:
     """Its purpose, for people."""
     part: Final[str] = ""
     """Of a generator of random numbers: 'seed' or 'counter', which stay on the host."""
+    is_complex: Final[bool] = False
+    """True if its floats, along a last axis of 2, are the parts of complex numbers outside of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +250,14 @@ class Function:
     `param_paths` and `result_paths` name each leaf for people (`model.0.weight`, `x`, `result[1]`). The program itself
     lists the `functions` that it calls, which list none, and the records of their `frames`. `param_devices` are the
     devices of the arguments; empty if all are on the host. `param_data` has the arrays of parameters that are constants
-    of the program (None for the others); empty if there are none. `options` are those of its regions.
+    of the program (None for the others); empty if there are none. `options` are those of its regions. `complex_edges`
+    are the arguments ("input", number) and results ("output", number) whose floats, along a last axis of 2, are the
+    parts of complex numbers for the caller.
     """
 
     __slots__ = (
         "name", "block", "variables", "param_paths", "result_paths", "where", "functions", "frames", "param_devices",
-        "param_data", "options",
+        "param_data", "options", "complex_edges",
     )  # fmt: skip
 
     def __init__(
@@ -270,6 +274,7 @@ class Function:
         param_devices: Sequence[Device] = (),
         param_data: Sequence[Any] = (),
         options: DeviceOptions = DEFAULT_OPTIONS,
+        complex_edges: frozenset[tuple[str, int]] = frozenset(),
     ) -> None:
         self.name: Final = name
         self.block: Final = block
@@ -282,6 +287,7 @@ class Function:
         self.param_devices: Final = tuple(param_devices)
         self.param_data: Final = tuple(param_data)
         self.options: Final = options
+        self.complex_edges: Final = complex_edges
 
     @property
     def params(self) -> tuple[Value, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Label, Op, Value
 from staged.ir.structure import COMPOSITE
+from staged.ir.types import Type
 
 Mapping = MutableMapping[Value, Value]
 
@@ -38,6 +39,13 @@ class Copier:
         """The copy of `value` (itself where nothing replaced it)."""
         return self.values.get(value, value)
 
+    def type(self, type: Type) -> Type:
+        """The type of the copy of a value; a pass that changes types says so here."""
+        return type
+
+    def params(self, block: Block) -> None:
+        """Called at the start of the copy of a block, when its parameters are known."""
+
     def op(self, op: Op) -> None:
         """Copy one op into the current block."""
         operands = list(map(self.value, op.operands))
@@ -53,7 +61,7 @@ class Copier:
         copy = Op(
             op.declared,
             operands,
-            [result.type for result in op.results],
+            [self.type(result.type) for result in op.results],
             attrs=attrs,
             blocks=blocks,
             effects=op.effects,
@@ -82,8 +90,10 @@ class Copier:
 
     def block(self, block: Block) -> Block:
         """A copy of a nested block, with fresh parameters."""
-        with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
+        types = [self.type(param.type) for param in block.params]
+        with self.builder.block(types, [param.hint for param in block.params]) as opened:
             self.values.update(zip(block.params, opened.params, strict=True))
+            self.params(block)
             self.contents(block)
             self.end(block)
         return opened.block

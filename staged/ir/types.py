@@ -16,7 +16,9 @@ from staged.source import here
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type. `kind` is 'f' float, 'i' signed, 'u' unsigned, 'b' bool; `size` is in bytes.
+    """An element type. `kind` is 'f' float, 'c' complex, 'i' signed, 'u' unsigned, 'b' bool; `size` is in bytes.
+
+    A complex number is two floats in memory, as in NumPy and C; `c_name` is the type of one of them.
 
     NumPy accepts it as a dtype (`np.zeros(3, dtype=st.f32)`), and it equals NumPy's dtype, scalar type and name with
     the same bits.
@@ -53,6 +55,11 @@ class DType:
         return self.numpy.type
 
     @property
+    def c_bytes(self) -> str:
+        """The bytes of an element as an expression of C."""
+        return f"{'2 * ' if self.is_complex else ''}sizeof({self.c_name})"
+
+    @property
     def is_float(self) -> bool:
         """Return whether it is a float: f16, bf16, f32 or f64."""
         return self.kind == "f"
@@ -64,6 +71,26 @@ class DType:
         Their `c_name` is that of their bits.
         """
         return self.kind == "f" and self.size == 2
+
+    @property
+    def is_complex(self) -> bool:
+        """Return whether it is c64 or c128."""
+        return self.kind == "c"
+
+    @property
+    def is_inexact(self) -> bool:
+        """Return whether it is a float or complex: what has derivatives."""
+        return self.kind in "fc"
+
+    @property
+    def part(self) -> DType:
+        """The dtype of the real and of the imaginary part: f32 of c64; itself, if it is no complex one."""
+        return _PARTS.get(self.name, self)
+
+    @property
+    def natural(self) -> DType:
+        """The dtype that a Python number of this one takes in an array of its own: f32 of f64, c64 of c128."""
+        return _NATURAL.get(self, self)
 
     @property
     def is_integer(self) -> bool:
@@ -108,9 +135,11 @@ u8 = DType("u8", "u", 1, "uint8_t")
 u16 = DType("u16", "u", 2, "uint16_t")
 u32 = DType("u32", "u", 4, "uint32_t")
 u64 = DType("u64", "u", 8, "uint64_t")
+c64 = DType("c64", "c", 8, "float")
+c128 = DType("c128", "c", 16, "double")
 bool_ = DType("bool", "b", 1, "bool")
 
-DTYPES = {dtype.name: dtype for dtype in (f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, f16, bf16)}
+DTYPES = {dtype.name: dtype for dtype in (f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, f16, bf16, c64, c128)}
 FLOAT_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_float and not dtype.is_half)
 """The floats that are computed with."""
 HALF_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_half)
@@ -118,13 +147,19 @@ HALF_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_half)
 INTEGER_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_integer)
 NUMBER_DTYPES = (*FLOAT_DTYPES, *INTEGER_DTYPES)
 ALL_DTYPES = (*NUMBER_DTYPES, bool_)
-"""The dtypes that are computed with."""
+"""The dtypes that are computed with. Complex numbers are pairs of floats there (`passes/split_complex.py`)."""
 STORED_DTYPES = (*ALL_DTYPES, *HALF_DTYPES)
 """The dtypes of arrays."""
-DTYPE_WORDS = f"{', '.join(dtype.name for dtype in (*HALF_DTYPES, *NUMBER_DTYPES))} and bool"
+COMPLEX_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_complex)
+COMPLEX_OF = {f16: c64, bf16: c64, f32: c64, f64: c128}
+"""The complex dtype of parts of a float dtype."""
+_NATURAL = {f64: f32, c128: c64}
+_PARTS = {"c64": f32, "c128": f64}
+DTYPE_WORDS = f"{', '.join(dtype.name for dtype in (*HALF_DTYPES, *NUMBER_DTYPES, *COMPLEX_DTYPES))} and bool"
 """The names of all dtypes, for messages."""
 _NUMPY: dict[str, np.dtype[Any]] = {
-    dtype.name: np.dtype(f"{dtype.kind}{dtype.size}" if not dtype.is_bool else "?") for dtype in ALL_DTYPES
+    dtype.name: np.dtype(f"{dtype.kind}{dtype.size}" if not dtype.is_bool else "?")
+    for dtype in (*ALL_DTYPES, *COMPLEX_DTYPES)
 } | {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 _FROM_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
 
@@ -143,6 +178,8 @@ def dtype_of(dtype: Any) -> DType | None:
         return i64
     if dtype is bool:
         return bool_
+    if dtype is complex:
+        return c64
     try:
         return _FROM_NUMPY.get(np.dtype(dtype))
     except (TypeError, ValueError, SyntaxError):  # NumPy reads a text such as "(2," as Python
@@ -174,8 +211,8 @@ Shape = tuple[Extent, ...]
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """dtype + shape; `weak` marks a staged Python number (a 0-d f64, i64 or bool), which adopts the other operand's
-    dtype.
+    """dtype + shape; `weak` marks a staged Python number (a 0-d f64, i64, c128 or bool), which adopts the dtype of the
+    other operand.
     """
 
     dtype: DType

@@ -6,7 +6,7 @@ Importing this package declares them all. `__all__` lists the array functions, w
 (those of `st.random`, `st.linalg` and `st.special` as `random.uniform`, `linalg.cholesky`, `special.ndtr`, ...).
 """
 
-from staged.ops import numpy_map, random  # noqa: F401  (declares their functions)
+from staged.ops import complex_functions, numpy_map, random  # noqa: F401  (declares their functions)
 from staged.ops.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
 from staged.ops.attention import scaled_dot_product_attention
 from staged.ops.bessel import i0
@@ -22,6 +22,10 @@ from staged.ops.channels import (
     rrelu,
 )
 from staged.ops.choice import astype, where
+from staged.ops.complex_numbers import angle, conj, imag, is_complex, polar, real, view_as_complex, view_as_real
+from staged.ops.complex_numbers import (
+    complex_ as complex,
+)
 from staged.ops.composites import (
     celu,
     dropout,
@@ -90,7 +94,6 @@ from staged.ops.elementwise import (
     cbrt,
     ceil,
     clip,
-    conj,
     cos,
     cosh,
     divide,
@@ -367,6 +370,7 @@ __all__ = [
     "allclose",
     "alpha_dropout",
     "aminmax",
+    "angle",
     "any",
     "arange",
     "argmax",
@@ -409,6 +413,7 @@ __all__ = [
     "channel_shuffle",
     "clip",
     "column_stack",
+    "complex",
     "concat",
     "conj",
     "conv1d",
@@ -502,12 +507,14 @@ __all__ = [
     "huber_loss",
     "hypot",
     "i0",
+    "imag",
     "index_add",
     "index_reduce",
     "index_select",
     "inner",
     "instance_norm",
     "interpolate",
+    "is_complex",
     "isclose",
     "isfinite",
     "isin",
@@ -604,6 +611,7 @@ __all__ = [
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
+    "polar",
     "polygamma",
     "positive",
     "pow",
@@ -612,6 +620,7 @@ __all__ = [
     "ptp",
     "quantile",
     "rad2deg",
+    "real",
     "reciprocal",
     "relu",
     "relu6",
@@ -693,6 +702,8 @@ __all__ = [
     "var_mean",
     "vdot",
     "vecdot",
+    "view_as_complex",
+    "view_as_real",
     "vstack",
     "where",
     "xlogy",

@@ -86,6 +86,16 @@ class Array:
         return self.size * self.itemsize
 
     @property
+    def real(self) -> Array:
+        """The real part."""
+        return METHODS["real"](self)
+
+    @property
+    def imag(self) -> Array:
+        """The imaginary part."""
+        return METHODS["imag"](self)
+
+    @property
     def T(self) -> Array:
         """The transpose of a matrix."""
         return METHODS["matrix_transpose"](self)

@@ -16,6 +16,7 @@ from staged.ops.promote import (
     cast,
     check_argument,
     check_known,
+    check_real,
     is_number,
     promoted,
     shape_error,
@@ -73,6 +74,7 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
     torch `nn.functional.local_response_norm`. Source: Krizhevsky, Sutskever and Hinton, 2012.
     """
     array = as_float(x)
+    check_real("local_response_norm", array)
     check_argument(isinstance(size, int) and size > 0, f"local_response_norm: size is an int above 0, got {size!r}")
     if array.ndim < 3:
         raise shape_error(f"local_response_norm needs an input of (N, C, ..), got {array.type}", array)

@@ -56,6 +56,7 @@ def _select_jvp(tangents: Sequence[Any], y: Any, operands: Sequence[Any]) -> Any
 
 _select: Primitive = primitive(
     name="select",
+    by_parts=True,
     kind="elementwise",
     takes_halves=True,
     harmless=True,
@@ -159,6 +160,7 @@ def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Arra
 
 _stop: Primitive = primitive(
     name="stop_gradient",
+    by_parts=True,
     kind="elementwise",
     elements="viewed",
     harmless=True,
@@ -180,6 +182,7 @@ def stop_gradient(x: Any) -> Array:
 
 _to: Primitive = primitive(
     name="to_device",
+    by_parts=True,
     kind="elementwise",
     takes_halves=True,
     infer=lambda x: x,

@@ -28,7 +28,7 @@ from staged.ir.declaration import Declaration, Kind
 from staged.ir.nodes import Effect, Op
 from staged.ir.structure import COMPOSITE
 from staged.ops.array import Array
-from staged.ops.context import current_context
+from staged.ops.context import COMPLEX_FORMS, current_context, refuse_complex
 from staged.ops.primitive import JvpRule, Sample, ShiftRule, Slope, VjpRule, diagonal, same_attrs
 from staged.ops.promote import as_array, check_known
 from staged.ops.record import RecordContext
@@ -60,6 +60,9 @@ class Composite(Declaration):
         """Record one op, or run the body where ops are not recorded; a handle per result."""
         context = current_context()
         arrays = [as_array(operand) for operand in operands]
+        if not self.takes_complex and any(array.dtype.is_complex for array in arrays):
+            form = COMPLEX_FORMS.get(self)
+            return refuse_complex(self.name, arrays) if form is None else (form(*arrays, **attrs),)
         for name, value in attrs.items():
             check_known(self.name, name, value)
         if isinstance(context, RecordContext):

@@ -18,7 +18,17 @@ from staged.ops.choice import select, where
 from staged.ops.composite import composite
 from staged.ops.elementwise import abs_, erf, exp, expm1, isfinite, log, log1p, maximum, sign, square, tanh
 from staged.ops.primitive import Sample, next_axes, next_axis
-from staged.ops.promote import as_array, as_float, axes_of, axis_of, cast, check_dtype, is_number, shape_error
+from staged.ops.promote import (
+    as_array,
+    as_float,
+    axes_of,
+    axis_of,
+    cast,
+    check_dtype,
+    check_real,
+    is_number,
+    shape_error,
+)
 from staged.ops.public import public
 from staged.ops.random import bernoulli
 from staged.ops.reduction import peak, sum_
@@ -211,6 +221,7 @@ def tanhshrink(x: Any) -> Array:
 def hardshrink(x: Any, lambd: float = 0.5) -> Array:
     """x, but 0 where |x| <= `lambd`. torch `nn.functional.hardshrink`."""
     array = as_float(x)
+    check_real("hardshrink", array)
     return where(abs_(array) <= lambd, 0.0, array)
 
 
@@ -218,6 +229,7 @@ def hardshrink(x: Any, lambd: float = 0.5) -> Array:
 def softshrink(x: Any, lambd: float = 0.5) -> Array:
     """x moved towards 0 by `lambd`, 0 where |x| <= `lambd`. torch `nn.functional.softshrink`."""
     array = as_float(x)
+    check_real("softshrink", array)
     return where(abs_(array) <= lambd, 0.0, array - sign(array) * lambd)
 
 

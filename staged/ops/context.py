@@ -7,15 +7,16 @@ of this thread. Composites, layers and vjp rules are written once and serve ever
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
-from staged.errors import StagingError
+from staged.errors import DTypeError, StagingError
 from staged.ir.types import TensorType, bf16, f16, f32
 from staged.ops.array import WORDS, Array
 from staged.ops.primitive import PRIMITIVES, JvpRule, Primitive, VjpRule
+from staged.source import here
 
 
 class Whole(Protocol):
@@ -119,6 +120,19 @@ def use_context(context: Context) -> Iterator[None]:
         _current.reset(token)
 
 
+COMPLEX_FORMS: dict[Any, Callable[..., Array]] = {}
+"""By primitive or composite: what it is on complex operands; see `complex_numbers`."""
+
+
+def refuse_complex(name: str, operands: Sequence[Array]) -> NoReturn:
+    """Refuse an op that has no meaning for complex numbers."""
+    raise DTypeError(
+        f"{name} is not defined for complex numbers, got {', '.join(str(operand.type) for operand in operands)}",
+        where=here(),
+        hint="take `st.real(x)`, `st.imag(x)` or `st.abs(x)`",
+    )
+
+
 def bind(primitive: Primitive, operands: Sequence[Array], **attrs: Any) -> Array:
     """Carry out an op with one result."""
     (result,) = bind_all(primitive, operands, **attrs)
@@ -128,9 +142,15 @@ def bind(primitive: Primitive, operands: Sequence[Array], **attrs: Any) -> Array
 def bind_all(primitive: Primitive, operands: Sequence[Array], **attrs: Any) -> tuple[Array, ...]:
     """Carry out an op with any number of results; what computes with f16 or bf16 is carried out with f32.
 
-    Results that are f32 then are rounded, to the dtype of the first half operand.
+    Results that are f32 then are rounded, to the dtype of the first half operand. On complex operands an op is its
+    form, unless it takes them as they are.
     """
     context = _current.get() or current_context()
+    if not primitive.by_parts:
+        for operand in operands:
+            if operand.type.dtype.kind == "c":
+                form = COMPLEX_FORMS.get(primitive)
+                return refuse_complex(primitive.name, operands) if form is None else (form(*operands, **attrs),)
     if not primitive.is_of_storage:
         dtype = attrs.get("dtype")
         for operand in operands:

@@ -10,7 +10,7 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError
 from staged.ir.types import TensorType, bool_, f32, f64, i32, i64, shape_text
-from staged.ops.array import Array
+from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
 from staged.ops.joining import concat
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
@@ -187,8 +187,8 @@ def outer(a: Any, b: Any) -> Array:
 
 @public("vecdot", method=True)
 def vecdot(a: Any, b: Any, axis: int = -1) -> Array:
-    """The sum of a * b along `axis`. Array API `vecdot`: of integers too in the dtype of the operands, as `matmul`."""
-    product = as_array(a) * b
+    """The sum of conj(a) * b along `axis`. Array API `vecdot`: of integers in their own dtype, as `matmul`."""
+    product = METHODS["conj"](as_array(a)) * b
     return sum_(product, axis, dtype=product.dtype)
 
 
@@ -285,8 +285,8 @@ def _beside_each_other(a: Array, b: Array) -> tuple[Array, Array]:
 
 @public("vdot", method=True)
 def vdot(a: Any, b: Any) -> Array:
-    """The sum of the products of the elements of arrays of any shapes, in row-major order. NumPy and torch `vdot`."""
-    return dot(reshape(a, (-1,)), reshape(b, (-1,)))
+    """The sum of conj(a) * b over the elements of arrays of any shapes, in row-major order. NumPy and torch `vdot`."""
+    return dot(METHODS["conj"](reshape(a, (-1,))), reshape(b, (-1,)))
 
 
 @public("addr", method=True)

@@ -161,6 +161,7 @@ _cumsum_op: Primitive = _scan(
     _of_ufunc(np.add),
     reverses=True,
     vjp=_cumsum_vjp,
+    by_parts=True,
     jvp=lambda tangents, y, operands, axis, reverse=False: bind(_cumsum_op, [tangents[0]], axis=axis, reverse=reverse),
     harmless=True,
     doc="The sums of the elements up to each along `axis`; with `reverse` from each to the last.",

@@ -155,7 +155,7 @@ def _unary(
 
     def function(x: Any) -> Array:
         (array,) = promoted(x, floats=kinds == FLOATS and not whole)
-        return array if whole and not array.dtype.is_float else bind(op, [array])
+        return array if whole and not array.dtype.is_inexact else bind(op, [array])
 
     function.__doc__ = doc
     return public(name, method=True, numpy=numpy, torch=torch)(function) if enter else function
@@ -179,12 +179,16 @@ def _binary(
     high: float = 2.0,
     why: str = _NO_FLOAT_RESULT,
     enter: bool = True,
+    mixes: bool = False,
     method: bool = True,
     numpy: Sequence[str] = (),
     torch: Sequence[str] = (),
     **traits: Any,
 ) -> Binary:
-    """Declare a binary op; the public function, which promotes and broadcasts."""
+    """Declare a binary op; the public function, which promotes and broadcasts.
+
+    With `mixes` a real operand beside a complex one stays real.
+    """
     op = primitive(
         name=name,
         kind="elementwise",
@@ -202,7 +206,7 @@ def _binary(
     )
 
     def function(a: Any, b: Any) -> Array:
-        return bind(op, together(a, b, name=name, floats=kinds == FLOATS))
+        return bind(op, together(a, b, name=name, floats=kinds == FLOATS, mixes=mixes))
 
     function.__doc__ = doc
     return public(name, method=method, numpy=numpy, torch=torch)(function) if enter else function
@@ -353,12 +357,6 @@ def round_(x: Any, decimals: int = 0) -> Array:
     return _nearest(array * scale) / scale if decimals > 0 else _nearest(array / scale) * scale
 
 
-@public("conj", method=True, numpy=("conjugate",), torch=("conj_physical", "resolve_conj", "resolve_neg"))
-def conj(x: Any) -> Array:
-    """The complex conjugate: x itself, as the numbers here are real. Array API `conj`."""
-    return promoted(x)[0]
-
-
 @public("positive", method=True)
 def positive(x: Any) -> Array:
     """x itself: +x. Array API `positive`."""
@@ -402,7 +400,9 @@ def _half(t: Any, mine: Any, other: Any) -> Any:
     return select(mine, t, select(other, broadcast(cast(as_array(0.0), t.dtype, t.type.weak), t.shape), t * 0.5))
 
 
-add: Binary = _binary("add", np.add, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: t], doc="a + b.", harmless=True)
+add: Binary = _binary(
+    "add", np.add, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: t], doc="a + b.", harmless=True, mixes=True
+)
 accumulate: Binary = _binary(
     "accumulate",
     np.add,
@@ -413,12 +413,14 @@ accumulate: Binary = _binary(
     "Reverse mode writes it, so that a part which is zero almost everywhere is added where it is not; `simplify` makes "
     "it `add`.",
     enter=False,
+    by_parts=True,
 )
 subtract: Binary = _binary(
     "subtract",
     np.subtract,
     NUMBERS,
     [lambda t, y, a, b: t, lambda t, y, a, b: -t],
+    mixes=True,
     doc="a - b.",
     harmless=True,
     torch=("sub",),
@@ -428,6 +430,7 @@ multiply: Binary = _binary(
     np.multiply,
     NUMBERS,
     [lambda t, y, a, b: t * b, lambda t, y, a, b: t * a],
+    mixes=True,
     doc="a * b.",
     harmless=True,
     torch=("mul",),
@@ -437,6 +440,7 @@ divide: Binary = _binary(
     np.divide,
     FLOATS,
     [lambda t, y, a, b: t / b, lambda t, y, a, b: -(t * (y / b))],
+    mixes=True,
     low=0.5,
     doc="a / b, a float: integers become f32 (Python numbers f64) first. IEEE: 1 / 0 is inf, 0 / 0 is NaN.",
     expensive=True,
@@ -589,9 +593,9 @@ def pow_(a: Any, b: Any) -> Array:
     base, power = handle(a), handle(b)
     if isinstance(base, NumberList) and is_number(power):
         base = as_array(base)
-    if not is_number(power) or isinstance(power, bool) or not isinstance(base, Array) or base.dtype.is_bool:
+    if not is_number(power) or isinstance(power, bool | complex) or not isinstance(base, Array) or base.dtype.is_bool:
         return _general_power(base, power)
-    if (isinstance(power, float) or power < 0) and not base.dtype.is_float:
+    if (isinstance(power, float) or power < 0) and not base.dtype.is_inexact:
         (base,) = promoted(base, floats=True)  # before a product of integers could leave their range
     if power == 0:
         return broadcast(cast(as_array(1), base.dtype, base.type.weak), base.shape)

@@ -26,7 +26,7 @@ import numpy as np
 
 from staged.errors import StagingError
 from staged.ir.numbers import as_held
-from staged.ir.types import DType, dtype_of, f32
+from staged.ir.types import DType, c64, dtype_of, f32
 from staged.source import here
 
 MAX_WIDTH = 255
@@ -39,8 +39,15 @@ _SPEC = re.compile(
     re.DOTALL,
 )
 
-_SAMPLES: dict[str, Any] = {"f": 1.0, "i": 1, "u": 1, "b": True, "s": "x"}
-_KIND_NAMES = {"f": "a float", "i": "an integer", "u": "an integer", "b": "a bool", "s": "text"}
+_SAMPLES: dict[str, Any] = {"f": 1.0, "i": 1, "u": 1, "b": True, "c": 1j, "s": "x"}
+_KIND_NAMES = {
+    "f": "a float",
+    "i": "an integer",
+    "u": "an integer",
+    "b": "a bool",
+    "c": "a complex number",
+    "s": "text",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +146,9 @@ def format_value(value: Any, spec: str | FormatSpec = "", conversion: str = "") 
     if isinstance(value, str):
         parsed = spec if isinstance(spec, FormatSpec) else parse_spec(spec, "s", conversion)
         return format(repr(value) if parsed.conversion == "r" else value, parsed.text)
-    if type(value) in (bool, int, float):
+    if type(value) in (bool, int, float, complex):
         dtype, scalar = None, value
-        kind = "b" if isinstance(value, bool) else "i" if isinstance(value, int) else "f"
+        kind = {bool: "b", int: "i", float: "f", complex: "c"}[type(value)]
     else:
         array = np.asarray(value)
         dtype = dtype_of(array.dtype)
@@ -156,13 +163,15 @@ def format_value(value: Any, spec: str | FormatSpec = "", conversion: str = "") 
     return _format_scalar(scalar, dtype, parsed)
 
 
-def _format_scalar(value: bool | int | float, dtype: DType | None, spec: FormatSpec) -> str:
+def _format_scalar(value: Any, dtype: DType | None, spec: FormatSpec) -> str:
     """`value` is exact; with `dtype` f32 the shortest text is that of an f32."""
     if dtype is f32 and (spec.conversion or (not spec.type and spec.precision is None)):
         # The f64 nearest to the shortest f32 text has that same text as its own shortest one.
         value = float(str(np.float32(value)))
     if dtype is not None and dtype.is_half and (spec.conversion or (not spec.type and spec.precision is None)):
         value = _shortest(float(value), dtype)
+    if dtype is c64 and (spec.conversion or (not spec.type and spec.precision is None)):
+        value = complex(*(float(str(np.float32(part))) for part in (value.real, value.imag)))
     if spec.type == "c" and not (0 <= value <= 0x10FFFF and not 0xD800 <= value < 0xE000):
         value = 0xFFFD  # where Python's formatter raises, or gives what no file can hold
     return format(repr(value) if spec.conversion else value, spec.text)

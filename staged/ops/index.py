@@ -142,6 +142,7 @@ def _window(starts: Sequence[Any], sizes: Sequence[int]) -> tuple[slice, ...]:
 
 dynamic_slice_op: Primitive = primitive(
     name="dynamic_slice",
+    by_parts=True,
     kind="view",
     elements="viewed",
     named_after_operand=True,
@@ -196,6 +197,7 @@ def _dynamic_update_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Ar
 
 dynamic_update_op: Primitive = primitive(
     name="dynamic_update",
+    by_parts=True,
     kind="index",
     takes_halves=True,
     elements="updated",
@@ -254,6 +256,7 @@ def infer_take(x: TensorType, indices: TensorType, axis: int, meaning: str = "in
 
 _take_op: Primitive = primitive(
     name="take",
+    by_parts=True,
     kind="index",
     elements="gathered",
     infer=infer_take,
@@ -295,6 +298,7 @@ def infer_take_along(x: TensorType, indices: TensorType, axis: int, meaning: str
 
 _take_along_op: Primitive = primitive(
     name="take_along",
+    by_parts=True,
     kind="index",
     elements="gathered",
     infer=infer_take_along,
@@ -368,6 +372,7 @@ _NUMBERS = NUMBER_DTYPES
 
 _scatter_add_op: Primitive = primitive(
     name="scatter_add",
+    by_parts=True,
     kind="index",
     elements="updated",
     infer=_infer_scatter_add,
@@ -436,6 +441,7 @@ def _scatter_vjp(ct: Array, y: Array, x: Array, indices: Array, updates: Array, 
 
 _scatter_op: Primitive = primitive(
     name="scatter",
+    by_parts=True,
     kind="index",
     takes_halves=True,
     elements="updated",
@@ -500,6 +506,7 @@ def _scatter_add_along(
 
 _scatter_add_along_op: Primitive = primitive(
     name="scatter_add_along",
+    by_parts=True,
     kind="index",
     elements="updated",
     infer=_infer_scatter_add_along,

@@ -61,6 +61,7 @@ def _concat_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], ax
 
 _concat_op: Primitive = primitive(
     name="concat",
+    by_parts=True,
     kind="view",
     takes_halves=True,
     harmless=True,
@@ -133,7 +134,7 @@ def stack(arrays: Sequence[Any], axis: int = 0) -> Array:
                 hint="`st.concat` joins along an axis that is there already",
             )
     if all(array.type.weak for array in joined):
-        joined = [cast(array, f32 if array.dtype is f64 else array.dtype) for array in joined]
+        joined = [cast(array, array.dtype.natural) for array in joined]
     return concat([expand_dims(array, axis) for array in joined], axis)
 
 

@@ -26,6 +26,7 @@ from staged.ops.promote import (
     broadcast,
     cast,
     check_argument,
+    check_real,
     dtype_error,
     handle,
     is_number,
@@ -227,6 +228,7 @@ def pair_of(name: str, prediction: Any, target: Any) -> tuple[Array, Array]:
             hint="reshape one of them: broadcasting here is almost always a mistake",
         )
     left, right = together(first, second, name=name, floats=True)
+    check_real(name, left, right)
     return left, right
 
 

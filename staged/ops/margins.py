@@ -14,7 +14,16 @@ from staged.ops.elementwise import exp, log, maximum, minimum, sqrt, square
 from staged.ops.index import at_labels, take
 from staged.ops.losses import check_reduction, pair_of, reduced
 from staged.ops.normalization import norm
-from staged.ops.promote import as_array, as_float, cast, check_argument, dtype_error, promoted, shape_error
+from staged.ops.promote import (
+    as_array,
+    as_float,
+    cast,
+    check_argument,
+    check_real,
+    dtype_error,
+    promoted,
+    shape_error,
+)
 from staged.ops.public import public
 from staged.ops.reduction import any_, mean, sum_
 from staged.ops.shape import broadcast_arrays, expand_dims, reshape
@@ -36,6 +45,7 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Arr
     The arrays are broadcast first: the axis is one of both.
     """
     a, b = broadcast_arrays(*promoted(x1, x2, floats=True))
+    check_real("cosine_similarity", a, b)
     lengths = [maximum(norm(each, axis=axis, keepdims=True), eps) for each in (a, b)]
     return sum_((a / lengths[0]) * (b / lengths[1]), axis)
 
@@ -243,6 +253,7 @@ def poisson_nll_loss(
     """
     check_reduction("poisson_nll_loss", reduction)
     rate, count = promoted(x, target, floats=True)
+    check_real("poisson_nll_loss", rate, count)
     losses = exp(rate) - count * rate if log_input else rate - count * log(rate + eps)
     if full:
         # The logarithm sees no count of 1 or less, whose slope times 0 would be NaN.

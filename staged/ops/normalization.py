@@ -364,6 +364,8 @@ def norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) -> Arra
     evenly.
     """
     array = as_float(x)
+    if array.dtype.is_complex:
+        array = abs_(array)
     ord = 2 if isinstance(ord, str) and ord == "fro" else ord
     if not is_number(ord):
         raise shape_error(f"norm: ord is a number known while staging, got {ord!r}", hint="1, 2, float('inf')")

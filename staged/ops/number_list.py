@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from staged.ir.types import DType, TensorType, f32, f64
+from staged.ir.types import DType, TensorType
 
 
 class NumberList:
@@ -26,7 +26,7 @@ class NumberList:
         """The dtype of the array that the list is by itself: f32 for floats, as for every array that is made of
         numbers.
         """
-        return f32 if self.type.dtype is f64 else self.type.dtype
+        return self.type.dtype.natural
 
     def numbers(self) -> Iterator[Any]:
         """The numbers in row-major order."""

@@ -21,6 +21,7 @@ from typing import Any
 from staged.ir.declaration import Declaration, declare
 from staged.ir.nodes import PURE, Attrs, Effect
 from staged.ir.types import DType, Extent, TensorType, Type, f32, f64
+from staged.ops.array import METHODS
 
 InferRule = Callable[..., TensorType | tuple[Type, ...]]
 """`infer(*operand_types, **attrs)`: the type of the result, or a tuple of types for several results."""
@@ -63,9 +64,15 @@ def next_axes(attrs: dict[str, Any], size: Extent) -> dict[str, Any]:
 
 
 def diagonal(slopes: Sequence[Slope | None]) -> dict[str, Any]:
-    """The vjp and the jvp of an elementwise op, from one slope per operand (None: none, or zero almost everywhere)."""
+    """The vjp and the jvp of an elementwise op, from one slope per operand (None: none, or zero almost everywhere).
+
+    Of complex operands the slope is a complex factor, and the vjp multiplies by its conjugate.
+    """
 
     def vjp(ct: Any, y: Any, *operands: Any, **attrs: Any) -> list[Any]:
+        if ct.dtype.is_complex:
+            conj, turned = METHODS["conj"], METHODS["conj"](ct)
+            return [None if slope is None else conj(slope(turned, y, *operands, **attrs)) for slope in slopes]
         return [None if slope is None else slope(ct, y, *operands, **attrs) for slope in slopes]
 
     def jvp(tangents: Sequence[Any], y: Any, operands: Sequence[Any], **attrs: Any) -> Any:

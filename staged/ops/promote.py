@@ -26,20 +26,23 @@ from staged.ir.types import (
     Shape,
     TensorType,
     bool_,
+    c128,
     dtype_of,
-    f32,
     f64,
     i64,
     shape_text,
 )
 from staged.ops.array import METHODS, Array, StagedArray, static_hint
-from staged.ops.context import bind, current_context
+from staged.ops.context import bind, current_context, refuse_complex
 from staged.ops.dimension import extent_op
+from staged.ops.dtypes import float_dtype, result_dtype
 from staged.ops.interchange import elements, is_offered
 from staged.ops.number_list import NumberList, leaves_of, shape_of, tuples_of
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import operand_line
 from staged.source import here
+
+AnyNumber = bool | int | float | complex
 
 # ---- errors ---------------------------------------------------------------------------------------
 
@@ -114,17 +117,19 @@ def check_known(name: str, what: str, value: Any) -> None:
 
 def is_number(x: Any) -> bool:
     """Return whether `x` is a Python number, which is weak (`np.float64` counts: it is a Python float)."""
-    return isinstance(x, bool | int | float)
+    return isinstance(x, bool | int | float | complex)
 
 
-def number_type(x: bool | int | float) -> TensorType:
+def number_type(x: AnyNumber) -> TensorType:
     """The weak type of a Python number."""
+    if isinstance(x, complex):
+        return _COMPLEX
     return _BOOL if isinstance(x, bool) else _INT if isinstance(x, int) else _FLOAT
 
 
 _SCALARS = {(dtype.name, weak): TensorType(dtype, (), weak) for dtype in DTYPES.values() for weak in (False, True)}
 """The type of a scalar, by the name of its dtype and whether it is a Python number."""
-_BOOL, _INT, _FLOAT = (_SCALARS[dtype.name, True] for dtype in (bool_, i64, f64))
+_BOOL, _INT, _FLOAT, _COMPLEX = (_SCALARS[dtype.name, True] for dtype in (bool_, i64, f64, c128))
 
 
 def read(x: Any) -> Any:
@@ -194,7 +199,7 @@ def handle(x: Any) -> Any:
     raise DTypeError(f"expected an array or a number, got {type(x).__name__}", where=here(), hint=hint)
 
 
-_AS_THEY_ARE = frozenset((StagedArray, float, int, bool))
+_AS_THEY_ARE = frozenset((StagedArray, float, int, bool, complex))
 _PLAIN = (np.ndarray, np.memmap)
 
 
@@ -273,14 +278,18 @@ def _from_numpy(data: np.ndarray[Any, Any], original: Any) -> Array:
     return context.constant(data, TensorType(dtype, data.shape))
 
 
-def constant(value: bool | int | float, type: TensorType) -> Array:
+def constant(value: AnyNumber, type: TensorType) -> Array:
     """A scalar constant of `type`; a DTypeError for a number that its dtype cannot hold."""
     check_fits(value, type.dtype)
     return current_context().constant(value, _SCALARS[type.dtype.name, type.weak])
 
 
-def check_fits(value: bool | int | float, dtype: DType) -> None:
-    """A DTypeError for a number that an integer dtype cannot hold."""
+def check_fits(value: AnyNumber, dtype: DType) -> None:
+    """A DTypeError for a number that a dtype cannot hold: too large for an integer, or complex for a real one."""
+    if isinstance(value, complex):
+        if not dtype.is_complex:
+            raise DTypeError(f"{value} does not fit {dtype}: it is complex", where=here(), hint="`st.c64` holds it")
+        return
     if not dtype.is_integer:
         return
     low, high = limits(dtype)
@@ -297,82 +306,15 @@ def cast(x: Array, dtype: DType, weak: bool = False) -> Array:
     own = x.type
     if own.dtype is dtype and own.weak == weak:
         return x
+    if dtype.is_complex and not own.dtype.is_complex:
+        real = cast(x, dtype.part, weak)
+        return bind(
+            PRIMITIVES["from_parts"], [real, broadcast(constant(0.0, TensorType(dtype.part, (), weak)), x.shape)]
+        )
     return bind(PRIMITIVES["cast"], [x], dtype=dtype, weak=weak)
 
 
 # ---- dtypes ---------------------------------------------------------------------------------------
-
-_RANK = {"b": 0, "u": 1, "i": 1, "f": 2}
-_SIGNED = {dtype.size: dtype for dtype in DTYPES.values() if dtype.kind == "i"}
-
-
-def promote_dtypes(a: DType, b: DType) -> DType:
-    """The dtype of two arrays together. Raises DTypeError for u64 beside a signed one: the Array API leaves it open.
-
-    NumPy takes f64, in which neither has all its numbers; torch refuses.
-    """
-    if a is b:
-        return a
-    if _RANK[a.kind] != _RANK[b.kind]:
-        return a if _RANK[a.kind] > _RANK[b.kind] else b
-    if a.kind == b.kind:
-        return (a if a.size > b.size else b) if a.size != b.size else f32  # neither of f16 and bf16 holds the other
-    signed, unsigned = (a, b) if a.kind == "i" else (b, a)
-    if signed.size > unsigned.size:
-        return signed
-    if unsigned.size == 8:
-        raise DTypeError(
-            f"{unsigned} and {signed} have no common integer dtype",
-            where=here(),
-            hint=f"cast one of them: `st.astype(x, st.i64)` where the numbers are below 2**63, else "
-            f"`st.astype(y, st.{unsigned})` where none is negative",
-        )
-    return _SIGNED[2 * unsigned.size]
-
-
-def result_dtype(types: Sequence[TensorType]) -> tuple[DType, bool]:
-    """The dtype of operands together, and whether it is still weak (Python numbers alone)."""
-    if len(types) == 2:
-        one, other = types
-        key = one.dtype.name, one.weak, other.dtype.name, other.weak
-        found = _PAIRS.get(key)
-        if found is None:
-            found = _PAIRS[key] = _result_dtype(types)
-        return found
-    return _result_dtype(types)
-
-
-_PAIRS: dict[tuple[str, bool, str, bool], tuple[DType, bool]] = {}
-"""`result_dtype` of two operands, of which there are some two hundred."""
-
-
-def _result_dtype(types: Sequence[TensorType]) -> tuple[DType, bool]:
-    strong = _promoted(types, False)
-    if strong is None:
-        weak = _promoted(types, True)
-        assert weak is not None, "an op has operands"
-        return weak, True
-    for type in types:
-        other = type.dtype
-        if type.weak and _RANK[other.kind] > _RANK[strong.kind]:
-            strong = f32 if other.is_float else i64
-    return strong, False
-
-
-def _promoted(types: Sequence[TensorType], weak: bool) -> DType | None:
-    """The dtype of those operands together that are weak, or are not; None where there are none."""
-    found = None
-    for type in types:
-        if type.weak is weak:
-            found = type.dtype if found is None or found is type.dtype else promote_dtypes(found, type.dtype)
-    return found
-
-
-def float_dtype(dtype: DType, weak: bool) -> DType:
-    """The dtype in which a float function of `dtype` works: itself, or the default float."""
-    if dtype.is_float:
-        return dtype
-    return f64 if weak else f32
 
 
 def check_dtype(dtype: Any) -> DType:
@@ -419,7 +361,7 @@ def broadcast(x: Array, shape: Shape) -> Array:
         return x
     if type.weak:
         # A number that fills an array takes a place in memory, so it gets the default float; integers stay i64.
-        x = cast(x, f32 if type.dtype is f64 else type.dtype)
+        x = cast(x, type.dtype.natural)
     if not own:
         return bind(PRIMITIVES["broadcast_to"], [x], shape=shape, axes=())
     lead = len(shape) - len(own)
@@ -448,16 +390,26 @@ def as_float(x: Any) -> Array:
     return array
 
 
-def _promoted_handles(arrays: Sequence[Any], types: Sequence[TensorType], floats: bool) -> list[Array]:
-    """`promoted` of the results of `handle`."""
+def check_real(name: str, *arrays: Array) -> None:
+    """Refuse complex numbers in a function that would take them without a meaning."""
+    if any(array.dtype.is_complex for array in arrays):
+        refuse_complex(name, arrays)
+
+
+def _promoted_handles(
+    arrays: Sequence[Any], types: Sequence[TensorType], floats: bool, mixes: bool = False
+) -> list[Array]:
+    """`promoted` of the results of `handle`; with `mixes` real ones beside complex ones have the dtype of a part."""
     dtype, weak = result_dtype(types)
     if weak and any(isinstance(array, NumberList) for array in arrays):
         # Numbers alone: an array of them has the default float.
-        dtype, weak = f32 if dtype is f64 else dtype, False
+        dtype, weak = dtype.natural, False
     if floats:
         dtype = float_dtype(dtype, weak)
     made: list[Array] = []
+    common = dtype
     for array, own in zip(arrays, types, strict=True):
+        dtype = common if not mixes or own.dtype.is_complex else common.part
         if type(array) is not StagedArray and not isinstance(array, Array):
             is_list = isinstance(array, NumberList)
             made += (filled(array, dtype) if is_list else constant(array, _SCALARS[dtype.name, weak]),)
@@ -468,8 +420,11 @@ def _promoted_handles(arrays: Sequence[Any], types: Sequence[TensorType], floats
     return made
 
 
-def together(*operands: Any, name: str, floats: bool = False) -> list[Array]:
-    """The operands as handles of one dtype and one shape, ready for an elementwise op called `name`."""
+def together(*operands: Any, name: str, floats: bool = False, mixes: bool = False) -> list[Array]:
+    """The operands as handles of one dtype and one shape, ready for an elementwise op called `name`.
+
+    With `mixes`, real operands beside complex ones stay real.
+    """
     arrays = [operand if type(operand) in _AS_THEY_ARE else handle(operand) for operand in operands]
     types = [array.type if type(array) is StagedArray else type_of(array) for array in arrays]
     first = types[0]
@@ -477,7 +432,7 @@ def together(*operands: Any, name: str, floats: bool = False) -> list[Array]:
         if (own is not first and own != first) or (type(array) is not StagedArray and not isinstance(array, Array)):
             break
     else:
-        if not floats or first.dtype.is_float:
+        if not floats or first.dtype.is_inexact:
             return arrays
     try:
         shape = broadcast_shapes(*[own.shape for own in types])
@@ -485,7 +440,7 @@ def together(*operands: Any, name: str, floats: bool = False) -> list[Array]:
         error.message = f"{name}: {error.message}"
         error.details = describe(*arrays)
         raise
-    return [broadcast(array, shape) for array in _promoted_handles(arrays, types, floats)]
+    return [broadcast(array, shape) for array in _promoted_handles(arrays, types, floats, mixes)]
 
 
 def axis_of(axis: int, ndim: int, name: str) -> int:

@@ -15,7 +15,7 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.declaration import prims
 from staged.ir.loops import NO_ELEMENTS
 from staged.ir.types import NUMBER_DTYPES, DType, Shape, TensorType, bool_, f32, i64, u8, u64
-from staged.ops.array import Array
+from staged.ops.array import METHODS, Array
 from staged.ops.choice import select
 from staged.ops.context import bind
 from staged.ops.elementwise import BOOLS, NUMBERS, divide, maximum, not_equal, sqrt, square
@@ -62,7 +62,7 @@ def _infer(name: str, kinds: tuple[str, ...], needs_element: bool) -> Callable[.
 
 def _reduce(name: str, reference: Callable[..., Any], kinds: tuple[str, ...], **fields: Any) -> Primitive:
     needs_element = name in ("max", "min")
-    dtypes = _NUMBER_DTYPES if kinds == NUMBERS else (bool_,)
+    dtypes = (bool_,) if kinds == BOOLS else _NUMBER_DTYPES
     samples = [
         Sample(((2, 3),), {"axes": (1,)}, dtypes=dtypes),
         Sample(((2, 3),), {"axes": (0,)}, dtypes=dtypes),
@@ -71,7 +71,7 @@ def _reduce(name: str, reference: Callable[..., Any], kinds: tuple[str, ...], **
         Sample(((3,),), {"axes": ()}, dtypes=dtypes),
         Sample(((3, 0),), {"axes": (0,)}, dtypes=dtypes),
     ]
-    wrong = TensorType(bool_ if kinds == NUMBERS else f32, (3,))
+    wrong = TensorType(f32 if kinds == BOOLS else bool_, (3,))
     bad = [
         BadSample((wrong,), DTypeError, f"{name} takes", {"axes": (0,)}),
         BadSample((TensorType(f32, (3,)),), ShapeError, "does not fit", {"axes": (1,)}),
@@ -110,11 +110,12 @@ def _sum(x: np.ndarray[Any, Any], axes: tuple[int, ...]) -> np.ndarray[Any, Any]
 _sum_op: Primitive = _reduce(
     "sum",
     _sum,
-    NUMBERS,
+    (*NUMBERS, "c"),
     vjp=lambda ct, y, x, axes: [expand_back(ct, x.shape, axes)],
     jvp=lambda tangents, y, operands, axes: bind(_sum_op, [tangents[0]], axes=axes),
     doc="The sum over `axes`; 0 of no elements. The order of additions is the back end's.",
     harmless=True,
+    by_parts=True,
     combine="add",
 )
 
@@ -154,6 +155,18 @@ def _levels(x: Array, axes: tuple[int, ...]) -> tuple[list[tuple[Array, Array]],
         return bind(PRIMITIVES["permute"], [shaped], axes=tuple(int(axis) for axis in np.argsort(order)))
 
     return levels, back
+
+
+def product_tree(x: Array, axes: tuple[int, ...]) -> Array:
+    """The product over `axes`, pairwise: by multiplications of halves."""
+    if x.type.is_static and 0 in x.shape:
+        outer = tuple(x.shape[axis] for axis in _kept(axes, x.ndim))
+        return broadcast(cast(as_array(1.0), x.dtype), outer)
+    levels, _ = _levels(x, axes)
+    if not levels:
+        return bind(PRIMITIVES["reshape"], [x], shape=tuple(x.shape[axis] for axis in _kept(axes, x.ndim)))
+    left, right = levels[-1]
+    return bind(PRIMITIVES["reshape"], [left * right], shape=left.shape[:-1])
 
 
 def _part(x: Array, start: int, stop: int) -> Array:
@@ -339,7 +352,7 @@ def wide(x: Any, dtype: Any = None) -> Array:
     if dtype is not None:
         return cast(array, check_dtype(dtype))
     own = array.dtype
-    return array if own.is_float else cast(array, u64 if own.kind == "u" else i64, array.type.weak)
+    return array if own.is_inexact else cast(array, u64 if own.kind == "u" else i64, array.type.weak)
 
 
 @public("sum", method=True)
@@ -459,7 +472,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) ->
     (array,) = promoted(x if dtype is None else wide(x, dtype), floats=True)
     axes = axes_of(axis, array.ndim, "mean")
     total = _apply(_sum_op, array, axes, keepdims)
-    return divide(total, extent_of(array, axes, array.dtype)) if axes else total
+    return divide(total, extent_of(array, axes, array.dtype.part)) if axes else total
 
 
 @public("var", method=True)
@@ -472,8 +485,11 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
     (array,) = promoted(x, floats=True)
     axes = axes_of(axis, array.ndim, "var")
     centred = array - mean(array, axes, keepdims=True) if axes else array - array
-    total = _apply(_sum_op, square(centred), axes, keepdims)
-    return divide(total, freedom_of(array, axes, array.dtype, correction))
+    squares = square(centred)
+    if array.dtype.is_complex:  # distances, which are real
+        squares = square(METHODS["real"](centred)) + square(METHODS["imag"](centred))
+    total = _apply(_sum_op, squares, axes, keepdims)
+    return divide(total, freedom_of(array, axes, total.dtype, correction))
 
 
 @public("std", method=True)

@@ -59,6 +59,7 @@ def _broadcast(x: np.ndarray[Any, Any], shape: tuple[int, ...], axes: tuple[int,
 
 _broadcast_op: Primitive = primitive(
     name="broadcast_to",
+    by_parts=True,
     kind="broadcast",
     elements="moved",
     harmless=True,
@@ -133,6 +134,7 @@ def _infer_reshape(x: TensorType, shape: Shape) -> TensorType:
 
 _reshape_op: Primitive = primitive(
     name="reshape",
+    by_parts=True,
     kind="view",
     elements="viewed",
     harmless=True,
@@ -269,6 +271,7 @@ def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
 
 _permute_op: Primitive = primitive(
     name="permute",
+    by_parts=True,
     kind="view",
     elements="moved",
     harmless=True,
@@ -435,6 +438,7 @@ def pad_axis(x: Array, axis: int, low: int, high: int, value: Any) -> Array:
 
 _slice_op: Primitive = primitive(
     name="slice",
+    by_parts=True,
     kind="view",
     elements="viewed",
     harmless=True,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from staged.errors import ShapeError
-from staged.ir.types import DTYPES, Dim, TensorType, f32, f64, i64
+from staged.ir.types import ALL_DTYPES, Dim, TensorType, f32, f64, i64
 from staged.ops.array import Array
 from staged.ops.choice import zeros_of
 from staged.ops.context import bind, bind_all
@@ -79,13 +79,13 @@ sort_op: Primitive = primitive(
     shift=same_attrs,
     samples=[
         *(
-            Sample((shape,), {"descending": descending, "k": None}, dtypes=tuple(DTYPES.values()))
+            Sample((shape,), {"descending": descending, "k": None}, dtypes=ALL_DTYPES)
             for shape in ((5,), (3, 4), (0, 3), (3, 0), (2, 1))
             for descending in (False, True)
         ),
         Sample(((2, 3, 7),), {"descending": True, "k": 3}, dtypes=(f32, f64, i64)),
         Sample(((40,),), {"descending": False, "k": 2}, dtypes=(f32, f64, i64)),
-        *(Sample((_LONG.astype(d.numpy),), {"descending": False, "k": None}) for d in DTYPES.values()),
+        *(Sample((_LONG.astype(d.numpy),), {"descending": False, "k": None}) for d in ALL_DTYPES),
         *(
             Sample((_ROWS.astype(dtype),), {"descending": descending, "k": None}, differentiate=())
             for dtype in (np.float32, np.float64)

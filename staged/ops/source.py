@@ -8,8 +8,23 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ShapeError
-from staged.ir.types import CPU, Dim, DType, Extent, Shape, TensorType, dtype_of, f32, f64, i32, i64, shape_text, u8
-from staged.ops.array import Array, static_hint
+from staged.ir.types import (
+    CPU,
+    Dim,
+    DType,
+    Extent,
+    Shape,
+    TensorType,
+    c64,
+    dtype_of,
+    f32,
+    f64,
+    i32,
+    i64,
+    shape_text,
+    u8,
+)
+from staged.ops.array import METHODS, Array, static_hint
 from staged.ops.choice import where
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -88,7 +103,7 @@ _iota_op: Primitive = primitive(
 
 def iota(shape: Shape, axis: int = 0, dtype: DType = i64) -> Array:
     """0, 1, 2, ... along `axis` of `shape`."""
-    return bind(_iota_op, [], shape=shape, axis=axis, dtype=dtype)
+    return cast(bind(_iota_op, [], shape=shape, axis=axis, dtype=dtype.part), dtype)
 
 
 def static_shape(shape: Any, name: str) -> Shape:
@@ -134,7 +149,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
         wanted = value.dtype
     else:
         kind = (number_type(value) if is_number(value) else value.type).dtype
-        wanted = f32 if kind.is_float else kind
+        wanted = kind.natural if kind.is_complex else f32 if kind.is_float else kind
     scalar = cast(value, wanted) if isinstance(value, Array) else constant(value, TensorType(wanted))
     if scalar.shape:
         raise shape_error(f"full needs a scalar to fill with, got {scalar.type}", scalar, hint="use `st.broadcast_to`")
@@ -210,11 +225,11 @@ def asarray(x: Any, dtype: Any = None, *, device: Any = None, copy: bool | None 
     check_device(device, "asarray")
     if dtype is not None:
         return as_array(x, check_dtype(dtype))
-    if isinstance(x, np.float64):  # which is a Python float, too
-        return as_array(x, f64)
+    if isinstance(x, np.float64 | np.complex128):  # which are Python numbers, too
+        return as_array(x, dtype_of(x.dtype))
     array = as_array(x)
     if array.type.weak:
-        return cast(array, f32 if array.dtype is f64 else array.dtype)
+        return cast(array, array.dtype.natural)
     return array
 
 
@@ -263,6 +278,14 @@ def linspace(
     for what, number in (("start", start), ("stop", stop), ("num", num)):
         check_known("linspace", what, number)
     check_argument(isinstance(num, int | np.integer) and num >= 0, f"linspace: num is at least 0, got {num}")
+    if isinstance(start, complex) or isinstance(stop, complex):
+        ends = complex(start), complex(stop)
+        wanted = c64 if dtype is f32 else check_dtype(dtype)
+        re, im = (
+            linspace(*part, num, dtype=wanted.part, endpoint=endpoint)  # type: ignore[misc, arg-type]
+            for part in ([end.real for end in ends], [end.imag for end in ends])
+        )
+        return cast(METHODS["complex"](re, im), wanted)
     num, start, stop = int(num), float(start), float(stop)
     gaps = num - 1 if endpoint else num
     counter = iota((num,), 0, f64)

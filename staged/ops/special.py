@@ -40,7 +40,7 @@ from staged.ops.elementwise import (
 )
 from staged.ops.polynomials import horner
 from staged.ops.primitive import Sample
-from staged.ops.promote import as_array, as_float, is_number, together
+from staged.ops.promote import as_array, as_float, check_real, is_number, together
 from staged.ops.public import public
 from staged.ops.reduction import all_
 
@@ -140,6 +140,7 @@ def hypot(a: Any, b: Any) -> Array:
     Array API `hypot`.
     """
     left, right = together(a, b, name="hypot", floats=True)
+    check_real("hypot", left, right)
     longer = stop_gradient(maximum(abs_(left), abs_(right)))
     at_zero, endless = longer == 0, logical_or(isinf(left), isinf(right))
     scale = where(logical_or(at_zero, endless), 1.0, longer)
@@ -275,6 +276,7 @@ def _not_nan(left: Array, right: Array, both: Array) -> Array:
 def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Array:
     """`x` with numbers for NaN and the infinities: by default 0 and the ends of the range. NumPy `nan_to_num`."""
     array = as_array(x)
+    check_real("nan_to_num", array)
     if not array.dtype.is_float:
         return array
     top = float(np.finfo(array.dtype.numpy).max)

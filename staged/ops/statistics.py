@@ -18,6 +18,7 @@ from staged.ops.promote import (
     broadcast,
     cast,
     check_known,
+    check_real,
     fixed_size,
     promoted,
     shape_error,
@@ -206,6 +207,7 @@ def cov(x: Any, rowvar: bool = True, *, correction: float = 1.0, fweights: Any =
     then sum(w) - `correction` * sum(w * aweights) / sum(w), for w = fweights * aweights, as in NumPy and torch.
     """
     array = as_float(x)
+    check_real("cov", array)
     if array.ndim > 2:
         raise shape_error(f"cov takes a matrix or a vector, got {array.type}", array)
     rows = array if array.ndim == 2 else reshape(array, (1, -1))

@@ -14,6 +14,7 @@ from staged.ir.types import i64
 from staged.ops.adaptive_pooling import Windows, adaptive_avg_pool2d, adaptive_max_pool2d, pooled_at
 from staged.ops.array import Array
 from staged.ops.choice import where
+from staged.ops.dtypes import float_dtype
 from staged.ops.elementwise import pow_
 from staged.ops.index import scattered, take_along_axis
 from staged.ops.pooling import avg_pool1d, avg_pool2d, max_pool2d, on_lines
@@ -25,7 +26,6 @@ from staged.ops.promote import (
     check_argument,
     dtype_error,
     fixed_size,
-    float_dtype,
     is_number,
     promoted,
     shape_error,

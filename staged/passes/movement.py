@@ -158,6 +158,19 @@ def fold_transpose_into_matmul(op: Op, emit: Emitter) -> Value | None:
     return emit.emit("matmul", operands, **attrs) if changed else None
 
 
+def part_of_complex(op: Op) -> Value | None:
+    """real_part(from_parts(a, b))  ->  a;  imag_part(from_parts(a, b))  ->  b
+
+    Why: arithmetic takes its operands apart and joins its result; between two of them both are in vain, and what stays
+    is differentiated as real numbers are.
+    Exact: the same numbers.
+    """
+    if op.declared not in (prims.REAL_PART, prims.IMAG_PART):
+        return None
+    made = op.operands[0].made_by(prims.FROM_PARTS)
+    return None if made is None else made.operands[op.declared is prims.IMAG_PART]
+
+
 # ---- indices ------------------------------------------------------------------------------------
 
 

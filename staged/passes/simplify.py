@@ -23,6 +23,7 @@ from staged.ir.views import Loop
 from staged.ops.primitive import PRIMITIVES
 from staged.passes import comparisons, movement, partial_sums  # noqa: F401  (they enter their rules)
 from staged.passes.algebra import RULES, empty_result, fold_constants
+from staged.passes.movement import part_of_complex
 from staged.source import Position
 
 
@@ -124,11 +125,14 @@ class Simplifier(Copier):
         """
         op = Op(declared, operands, types, attrs=attrs, effects=effects, device=self.device, where=self.where)
         if len(types) == 1:
-            found = fold_constants(op, self) or empty_result(op, self)
-            for rule in RULES.get(declared, ()):
-                if found is not None:
-                    break
-                found = rule(op, self)
+            if _is_complex(op):
+                found = part_of_complex(op)
+            else:
+                found = fold_constants(op, self) or empty_result(op, self)
+                for rule in RULES.get(declared, ()):
+                    if found is not None:
+                        break
+                    found = rule(op, self)
             if found is not None:
                 return (self.as_weak_as(types[0], found, op),)
         if op.effects and not _only_checks(op) and not self.reads_what_stays(op):
@@ -256,6 +260,12 @@ class Simplifier(Copier):
         return super().value(value) if fixed is None else fixed
 
 
+def _is_complex(op: Op) -> bool:
+    """Return whether an op has complex numbers, of which the rules know nothing: they are for the parts, later."""
+    types = [value.type for value in (*op.operands, *op.results)]
+    return any(isinstance(type, TensorType) and type.dtype.kind == "c" for type in types)
+
+
 def _only_checks(op: Op) -> bool:
     """Return whether an op gives values and may stop the program, no more: after an equal one, it gives the same and
     does not stop.
@@ -271,7 +281,7 @@ def _frozen(attrs: Attrs) -> Hashable:
 def _exact(value: Any) -> Hashable:
     if isinstance(value, tuple):
         return tuple(map(_exact, value))
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float | complex):
         return repr(value)
     key: Hashable = value
     return key

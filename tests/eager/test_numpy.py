@@ -28,7 +28,7 @@ FUNCTIONS = {
     "where of add": lambda x: np.add(x, 1, where=X > 0, out=np.zeros((2, 3), np.float32)),
     "power of integers": lambda x: np.float_power(np.array([10, 7]), x[0, :1].astype(st.i64) * 10),
     "magnitude of integers": lambda x: np.fabs(x.astype(st.i64) - 2**53),
-    "complex in a list": lambda x: np.concatenate([x, 1j * X]),
+    "long doubles in a list": lambda x: np.concatenate([x, X.astype(np.longdouble)]),
     "out": lambda x: np.exp(x, out=np.zeros((2, 3), np.float32)),
     "longdouble": lambda x: np.add(x, X.astype(np.longdouble)),
     "lists": lambda x: np.block([[x, x], [x, X]]),

@@ -7,7 +7,20 @@ from staged.ir.functions import components, recursive_functions, with_call_effec
 from staged.ir.nodes import Effect, FrameRecord, Function, Label, Op, VariableRef, free_values, walk_ops
 from staged.ir.printer import print_function
 from staged.ir.rewrite import copy_block, rewrite
-from staged.ir.types import Dim, FrameType, SequenceType, TensorType, bool_, bound, dtype_of, f32, f64, i64, shape_text
+from staged.ir.types import (
+    Dim,
+    FrameType,
+    SequenceType,
+    TensorType,
+    bool_,
+    bound,
+    c64,
+    dtype_of,
+    f32,
+    f64,
+    i64,
+    shape_text,
+)
 from staged.ir.verifier import VerificationError, verify
 
 F = TensorType(f32)
@@ -161,7 +174,7 @@ def test_types_speak_and_symbolic_dimensions_have_bounds():
     assert TensorType(f32, (n, 2)).size == 128 and bound(n) == 64
     assert shape_text((3,)) == "(3,)" and shape_text(()) == "()"
     assert str(SequenceType(V, 10)) == "[f32 (3,) x 10]"
-    assert dtype_of("float32") is f32 and dtype_of(complex) is None
+    assert dtype_of("float32") is f32 and dtype_of(complex) is c64 and dtype_of(object) is None
 
 
 # ---- functions that call one another --------------------------------------------------------------

@@ -57,7 +57,7 @@ def test_every_primitive_is_declared_whole():
 
 def test_every_differentiable_primitive_has_a_gradient_checked():
     for primitive in PRIMITIVES.values():
-        if primitive.vjp is None or primitive.name == "stop_gradient":
+        if primitive.vjp is None or primitive.name in ("stop_gradient", "from_parts", "real_part", "imag_part"):  # test_complex.py
             continue
         floats = [sample for sample in primitive.samples if f64 in sample.dtypes]
         assert sum(check_vjp(primitive, sample) for sample in floats) > 0, primitive.name

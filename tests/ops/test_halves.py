@@ -15,7 +15,7 @@ import staged as st
 from staged.errors import ProgramNanError
 from staged.ir.nodes import Function
 from staged.ir.verifier import VerificationError
-from staged.ops.promote import promote_dtypes
+from staged.ops.dtypes import promote_dtypes
 from tests.torch_reference import reference
 
 BF16 = np.dtype(ml_dtypes.bfloat16)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from staged.backends.c_family.expr import Expr, Name, literal
 from staged.backends.c_family.writer import Writer
 from staged.ir.buffers import Buffer
@@ -40,6 +42,8 @@ class ConstantInputs:
         self.rows: dict[Value, tuple[str, Any]] = {}
 
     def add(self, param: Value, name: str, array: Any) -> None:
+        if array.dtype.kind == "c":  # pairs of floats
+            array = np.ascontiguousarray(array).reshape((*array.shape, 1)).view(param.tensor.dtype.numpy)
         self.rows[param] = name, array
 
     def place(self, param: Value) -> Expr | None:

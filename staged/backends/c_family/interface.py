@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from staged.artifact import Parameter, Role, arrivals_field
@@ -19,7 +19,7 @@ from staged.ir.functions import every_function
 from staged.ir.nodes import Function, Op, VariableRef, walk_ops
 from staged.ir.storage import structural_blocks
 from staged.ir.structure import VARIABLE_WRITE
-from staged.ir.types import CPU, DTYPES, Device, TensorType, shape_text
+from staged.ir.types import COMPLEX_OF, CPU, DTYPES, Device, TensorType, shape_text
 
 
 def make_parameter(
@@ -37,6 +37,12 @@ def make_parameter(
     shape = tuple(extent if isinstance(extent, int) else extent.name for extent in type.shape)
     dtype: Any = type.dtype.name
     return Parameter(field, label, dtype, shape, role, scalar, str(device), written, part, 0, is_set_first)
+
+
+def as_complex(parameter: Parameter) -> Parameter:
+    """A parameter whose floats, along a last axis of 2, are complex numbers for the caller."""
+    dtype: Any = COMPLEX_OF[DTYPES[parameter.dtype]].name
+    return replace(parameter, dtype=dtype, shape=parameter.shape[:-1])
 
 
 def written_variables(program: Function) -> set[VariableRef]:
@@ -118,11 +124,13 @@ def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
     macros = size_macros(name, parameters)
     if not macros:
         return
-    w.comment("How many elements each array has.")
+    pairs = any(DTYPES[parameter.dtype].is_complex for parameter in parameters)
+    w.comment("How many elements each array has" + (", two for a complex number." if pairs else "."))
     for parameter in parameters:
         if not parameter.scalar:
             extents = [extent for extent in parameter.shape if isinstance(extent, int)]
-            w.line(f"#define {macros[parameter.field]} {math.prod(extents)}")
+            floats = 2 if DTYPES[parameter.dtype].is_complex else 1
+            w.line(f"#define {macros[parameter.field]} {math.prod(extents) * floats}")
     w.line()
 
 
@@ -192,7 +200,8 @@ def header_text(
                 if parameter.scalar
                 else f"{'const ' if parameter.role == 'input' else ''}{c_type} *{parameter.field};"
             )
-            note = f"{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"
+            kind = f"{parameter.dtype} " if DTYPES[parameter.dtype].is_complex else ""
+            note = f"{kind}{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"
             rows.append((declaration, note if parameter.device == "cpu" else f"{note}  on {parameter.device}"))
         arrivals = arrivals_field(parameters)
         if arrivals:

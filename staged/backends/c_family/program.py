@@ -26,6 +26,7 @@ from staged.backends.c_family.functions import (
     returned_values,
 )
 from staged.backends.c_family.interface import (
+    as_complex,
     header_text,
     is_set_first,
     make_parameter,
@@ -386,7 +387,8 @@ class ProgramEmitter:
                 self.constant_inputs.add(param, self.names.fresh(f"{self.name}_{field}"), function.param_data[index])
                 continue
             device = function.param_devices[index] if function.param_devices else CPU
-            self.parameters.append(make_parameter(field, path, param.tensor, "input", not param.tensor.shape, device))
+            made = make_parameter(field, path, param.tensor, "input", not param.tensor.shape, device)
+            self.parameters.append(as_complex(made) if ("input", index) in function.complex_edges else made)
         structure.variable_fields = {}
         written = written_variables(function)
         for variable in function.variables:
@@ -394,13 +396,15 @@ class ProgramEmitter:
                 field = self.fields.fresh(variable.name)
                 structure.variable_fields[variable] = field
                 place = variable.device, variable in written, variable.part, is_set_first(function, variable)
-                self.parameters.append(make_parameter(field, variable.name, variable.type, "variable", False, *place))
+                made = make_parameter(field, variable.name, variable.type, "variable", False, *place)
+                self.parameters.append(made if not variable.is_complex else as_complex(made))
         structure.results = []
         for index, type in enumerate(result_tensors(function)):
             path = function.result_paths[index] if index < len(function.result_paths) else f"result_{index}"
             field = self.fields.fresh(path)
             structure.results.append(Member(Name("args"), field))
-            self.parameters.append(make_parameter(field, path, type, "output", False))
+            made = make_parameter(field, path, type, "output", False)
+            self.parameters.append(as_complex(made) if ("output", index) in function.complex_edges else made)
         self.input_fields = fields
         return fields
 

@@ -6,7 +6,7 @@ Tested by `tests/backends/cublas_cudnn/test_gpu_func.py`.
 from __future__ import annotations
 
 from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
-from staged.ir.types import DTYPES, DType, i64
+from staged.ir.types import ALL_DTYPES, DType, i64
 
 _ATOMIC = """\
 ({t} *array, int64_t place, {t} value) {{
@@ -14,7 +14,7 @@ _ATOMIC = """\
 }}
 """
 _COMMENT = "// Gives what was there before; 0 where there is no such place.\n"
-_ATOMICS = {f"thread_atomic_{op}_{dtype}": (op, dtype) for op in ("add", "min", "max") for dtype in DTYPES.values()}
+_ATOMICS = {f"thread_atomic_{op}_{dtype}": (op, dtype) for op in ("add", "min", "max") for dtype in ALL_DTYPES}
 
 
 def atomic_function(name: str) -> Snippet | None:

@@ -17,10 +17,10 @@ from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
 from staged.backends.gpu_family.addresses import bare
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.nodes import Value
-from staged.ir.types import DTYPES, DType
+from staged.ir.types import ALL_DTYPES, DType
 from staged.source import Position
 
-_SIZES = {f"{dtype.c_name} ": dtype.size for dtype in DTYPES.values() if dtype.size < WORD}
+_SIZES = {f"{dtype.c_name} ": dtype.size for dtype in ALL_DTYPES if dtype.size < WORD}
 
 
 def _size(c_type: str) -> int:

@@ -16,16 +16,16 @@ from __future__ import annotations
 from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
 from staged.backends.gpu_family.reductions import reduction_name
 from staged.ir.declaration import DECLARED
-from staged.ir.types import DTYPES, DType
+from staged.ir.types import ALL_DTYPES, DType
 
 _PLACES = ("argmax", "argmin")
 _REDUCTIONS = {
     reduction_name(team, op, dtype): (team, op, dtype)
     for team in ("warp", "block", "column")
     for op in (each.name for each in DECLARED.values() if each.kind == "reduction")
-    for dtype in DTYPES.values()
+    for dtype in ALL_DTYPES
 }
-_WINS = {f"wins_{op}_{dtype}": (op, dtype) for op in _PLACES for dtype in DTYPES.values()}
+_WINS = {f"wins_{op}_{dtype}": (op, dtype) for op in _PLACES for dtype in ALL_DTYPES}
 
 
 def reduction_function(name: str) -> Snippet | None:

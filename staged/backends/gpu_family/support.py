@@ -13,7 +13,7 @@ from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.nest.statements import FAILED
 from staged.backends.gpu_family.thread_support import thread_function
-from staged.ir.types import DTYPES
+from staged.ir.types import ALL_DTYPES
 
 FindSnippet = Callable[[str], Snippet | None]
 """The snippet that a device has of its own under a name; None where it has none."""
@@ -32,9 +32,7 @@ _WRONG = {
     "remainder": ("b == 0", "ST_DEVICE_ZERO_DIVISION"),
     "pow": ("b < 0", "ST_DEVICE_VALUE"),
 }
-_CHECKED = {
-    f"checked_{name}_{dtype}": (name, dtype) for name in _WRONG for dtype in DTYPES.values() if dtype.is_integer
-}
+_CHECKED = {f"checked_{name}_{dtype}": (name, dtype) for name in _WRONG for dtype in ALL_DTYPES if dtype.is_integer}
 
 
 def needs_of(kernels: Iterable[GpuKernel]) -> set[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
 from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.nest.statements import FAILED
-from staged.ir.types import DTYPES
+from staged.ir.types import ALL_DTYPES
 
 _INDEX = """\
 ({record}failed, int site, int64_t index, int64_t extent) {{
@@ -32,7 +32,7 @@ _READ = """\
 }}
 """
 _READ_COMMENT = "// What stands there; 0 where there is no such place.\n"
-_READS = {f"thread_read_{dtype}": dtype for dtype in DTYPES.values()}
+_READS = {f"thread_read_{dtype}": dtype for dtype in ALL_DTYPES}
 
 
 def thread_function(name: str, dialect: GpuDialect) -> Snippet | None:

@@ -14,7 +14,7 @@ from staged.backends.gpu_family.dialect import DEVICE_MATHS, DEVICE_PREFIX, GpuD
 from staged.backends.gpu_family.sorting import block_sort
 from staged.backends.opencl.failures import FAIL
 from staged.ir.machine import Gpu
-from staged.ir.types import DTYPES, f32, f64
+from staged.ir.types import ALL_DTYPES, f32, f64
 
 OPENCL_GPU = Gpu(
     "opencl",
@@ -76,7 +76,7 @@ _ATOMIC = """\
 }}
 """
 _ATOMIC_COMMENT = "// Gives what was there before; 0 where there is no such place.\n"
-_ATOMICS = {f"thread_atomic_{op}_{dtype}": (op, dtype) for op in ("add", "min", "max") for dtype in DTYPES.values()}
+_ATOMICS = {f"thread_atomic_{op}_{dtype}": (op, dtype) for op in ("add", "min", "max") for dtype in ALL_DTYPES}
 
 
 def find_snippet(name: str) -> Snippet | None:

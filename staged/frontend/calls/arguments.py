@@ -22,7 +22,7 @@ from staged.ops.interchange import elements, is_offered
 from staged.ops.promote import check_class
 from staged.source import here
 
-_NEVER_ARRAYS = (bool, int, float, str, bytes, type(None))
+_NEVER_ARRAYS = (bool, int, float, complex, str, bytes, type(None))
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:
         return None
     if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
         raise StagedValueError(f"`{path}` is {leaf}, which does not fit 64 bits", where=here())
-    if isinstance(leaf, int | float) and not isinstance(leaf, np.generic):
+    if isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic):
         return number_type(leaf)
     if not isinstance(leaf, np.ndarray | np.generic | DeviceArray):
         if not is_offered(leaf):
@@ -194,7 +194,7 @@ def as_argument(leaf: Any, path: str = "a value") -> Any:
 
 def static_key(leaf: Any) -> Any:
     """The part of a key for a static leaf: its value if that identifies it, else its identity."""
-    if isinstance(leaf, bool | int | float | str | bytes | type(None)):
+    if isinstance(leaf, bool | int | float | complex | str | bytes | type(None)):
         return type(leaf).__name__, repr(leaf)
     if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and type(leaf).__hash__ is not None:
         return leaf

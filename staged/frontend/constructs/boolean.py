@@ -159,7 +159,7 @@ def _equal(a: Any, b: Any) -> Any:
 
 
 _SEARCHED = (list, tuple, set, frozenset, dict, range, deque, KeysView, ValuesView)
-_NUMBERS = (Array, bool, int, float, np.generic, np.ndarray)
+_NUMBERS = (Array, bool, int, float, complex, np.generic, np.ndarray)
 
 
 @operator

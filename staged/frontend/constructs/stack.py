@@ -20,7 +20,7 @@ from staged.frontend.constructs.stores import set_attribute
 from staged.frontend.constructs.strings import fstring
 from staged.frontend.trace.context import current_trace
 from staged.frontend.values import trees
-from staged.ir.types import DType, TensorType, f32, i64
+from staged.ir.types import DType, TensorType, i64
 from staged.ops.array import METHODS, Array, StagedArray, static_hint
 from staged.ops.context import bind
 from staged.ops.index import dynamic_slice_op, dynamic_update_op
@@ -202,7 +202,7 @@ def _room(leaf: Any, count: int) -> Array:
     like = as_array(leaf)
     dtype: DType = like.dtype
     if like.type.weak:
-        dtype = {"f": f32, "i": i64}.get(dtype.kind, dtype)
+        dtype = dtype.natural
     return METHODS["zeros"]((count, *like.shape), dtype)
 
 

@@ -15,7 +15,7 @@ from staged.errors import CarriedValueError
 from staged.ir.numbers import limits
 from staged.ir.ranges import Range
 from staged.ir.types import DType, TensorType
-from staged.ops.promote import promote_dtypes, result_dtype
+from staged.ops.dtypes import promote_dtypes, result_dtype
 from staged.source import Position
 
 _STEPS = 3

@@ -19,7 +19,7 @@ def unsupported_dtype(what: str, array: Any, where: Position | None) -> DTypeErr
     return DTypeError(
         f"{what} has dtype {array.dtype}, shape {shape_text(tuple(array.shape))}, which has no staged type",
         where=where,
-        hint={"c": "pass its `.real` and its `.imag`"}.get(array.dtype.kind, f"pass `.astype({cast})` of it")
+        hint=f"pass `.astype({cast})` of it"
         if array.dtype.kind not in "USOMm"
         else "pass numbers, such as codes or indices; a single string is static",
     )

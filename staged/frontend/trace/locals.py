@@ -41,7 +41,7 @@ class Unbound:
         raise self.error(self.message, where=self.where or read, details=details, hint=self.hint)
 
 
-_PLAIN = frozenset((bool, int, float, str, type(None)))
+_PLAIN = frozenset((bool, int, float, complex, str, type(None)))
 """Values without a position of their own, unlike staged values: the line that binds them is kept."""
 
 Snapshot = tuple[dict[str, Any], dict[str, Unbound]]

@@ -168,7 +168,7 @@ class _Call:
 
     def fitted(self, cotangent: Any, array: Array) -> Array | None:
         """A cotangent in the type of what it belongs to."""
-        if cotangent is None or not array.dtype.is_float:
+        if cotangent is None or not array.dtype.is_inexact:
             return None
         made = as_array(_read(cotangent))
         if made.type.weak or array.type.weak:
@@ -213,7 +213,7 @@ def _record(trace: TraceContext, call_: _Call) -> Any:
         return [
             _zeros(array) if cotangent is None else cotangent
             for cotangent, array in zip(found, call_.arrays, strict=True)
-            if array.dtype.is_float
+            if array.dtype.is_inexact
         ]
 
     backward = record(trace, name, [*kept, *floats], back, where, stateless=True)
@@ -226,7 +226,7 @@ def _record(trace: TraceContext, call_: _Call) -> Any:
     outside = list(free_values(backward.block))
     blocks[1] = _with_yields(blocks[1], [blocks[1].params[captures.index(value)] for value in outside])
     blocks.append(_backward_block(backward, len(kept), outside))
-    wrt = tuple(index for index, array in enumerate(call_.arrays) if array.dtype.is_float)
+    wrt = tuple(index for index, array in enumerate(call_.arrays) if array.dtype.is_inexact)
     op = Op(
         CUSTOM_VJP,
         captures,
@@ -269,7 +269,7 @@ def _backward_block(backward: Recording, kept: int, outside: Sequence[Value]) ->
 
 
 def _is_float(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.type.dtype.is_float
+    return isinstance(value.type, TensorType) and value.type.dtype.is_inexact
 
 
 def _zeros(array: Array) -> Array:
@@ -288,7 +288,7 @@ def _run_eagerly(call_: _Call) -> Any:
 
     def backward(residuals: Any, cotangents: Sequence[Array | None]) -> list[Array | None]:
         filled = [
-            _zeros(array) if cotangent is None and array.dtype.is_float else cotangent
+            _zeros(array) if cotangent is None and array.dtype.is_inexact else cotangent
             for cotangent, array in zip(cotangents, outputs.arrays, strict=True)
         ]
         return call_.back(residuals, filled)

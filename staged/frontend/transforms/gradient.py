@@ -99,7 +99,7 @@ class _Target:
         else:
             self._by_variables(wrt)
         for label, primal in zip(self.labels, self.primals, strict=True):
-            if not primal.dtype.is_float:
+            if not primal.dtype.is_inexact:
                 raise GradientError(
                     f"the gradient of `{self.name}` by {label}, {primal.type}, does not exist: it is not a float",
                     where=self.where,
@@ -183,6 +183,12 @@ class _Target:
                 f"the gradient of `{self.name}` needs a scalar, it returns {loss.type}",
                 where=self.where,
                 hint="reduce it: `st.sum(...)` or `st.mean(...)`",
+            )
+        if loss.dtype.is_complex:
+            raise GradientError(
+                f"the gradient of `{self.name}` needs a real number, it returns {loss.type}",
+                where=self.where,
+                hint="return `st.abs(z)` or `st.real(z)`; the derivative of a complex result is `st.vjp` or `st.jvp`",
             )
         if not loss.dtype.is_float:
             raise GradientError(

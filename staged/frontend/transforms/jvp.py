@@ -85,4 +85,4 @@ def _record(trace: TraceContext, primal: PrimalCall, along: list[Array | None]) 
 
 
 def _is_float(type: Any) -> bool:
-    return isinstance(type, TensorType) and type.dtype.is_float
+    return isinstance(type, TensorType) and type.dtype.is_inexact

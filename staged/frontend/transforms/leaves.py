@@ -94,7 +94,7 @@ class Primals:
                     hint="close over what is no array: `lambda x: f(x, mode)`",
                 )
             array = as_array(_read(leaf))
-            if not array.dtype.is_float:
+            if not array.dtype.is_inexact:
                 raise GradientError(
                     f"{what} of `{name}` by {path}, {array.type}, does not exist: it is not a float",
                     where=where,

@@ -87,7 +87,7 @@ def cotangents_of(
     """One cotangent per array of the outputs; None for zero and for what is no float."""
     wanted: list[Array | None] = [None] * len(outputs.leaves)
     for place, result in zip(outputs.places, results, strict=True):
-        wanted[place] = result if result.dtype.is_float else None
+        wanted[place] = result if result.dtype.is_inexact else None
     found = matching(name, "the cotangent", cotangents, outputs.spec, wanted, where)
     return [found[place] for place in outputs.places]
 

@@ -17,7 +17,7 @@ from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.locals import Locals, Unbound
 from staged.frontend.values import trees
 from staged.ir.nodes import Value
-from staged.ir.types import TensorType, bool_, dtype_of, f64, i64
+from staged.ir.types import TensorType, bool_, c128, dtype_of, f64, i64
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
@@ -26,6 +26,7 @@ from staged.source import Position
 
 WEAK_INT = TensorType(i64, (), True)
 WEAK_FLOAT = TensorType(f64, (), True)
+WEAK_COMPLEX = TensorType(c128, (), True)
 WEAK_BOOL = TensorType(bool_, (), True)
 
 
@@ -49,6 +50,8 @@ def number_type(value: Any) -> TensorType | None:
         return WEAK_INT
     if isinstance(value, float):
         return WEAK_FLOAT
+    if isinstance(value, complex):
+        return WEAK_COMPLEX
     return None
 
 
@@ -81,7 +84,7 @@ def same(a: Any, b: Any) -> bool:
     return False
 
 
-_ORDER = {"b": 0, "i": 1, "u": 1, "f": 2}
+_ORDER = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 def join_types(a: TensorType, b: TensorType) -> TensorType:

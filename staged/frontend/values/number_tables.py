@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from staged.ops.array import METHODS, Array, StagedArray
-from staged.ops.promote import as_array, cast, is_number, read, result_dtype, type_of
+from staged.ops.dtypes import result_dtype
+from staged.ops.promote import as_array, cast, is_number, read, type_of
 
 _MAX_ROW = 64
 """Rows of more numbers than this are refused: a row is read number by number."""

@@ -47,7 +47,7 @@ def _register_dataclass(node: Any) -> bool:
 
 Tree = Any
 Spec = Any  # optree.PyTreeSpec
-_LEAVES = frozenset((StagedArray, bool, int, float, str, type(None), np.ndarray, FunctionType))
+_LEAVES = frozenset((StagedArray, bool, int, float, complex, str, type(None), np.ndarray, FunctionType))
 _structure: Any = optree.tree_structure
 _LEAF: Spec = _structure(0, none_is_leaf=True, namespace=_NAMESPACE)
 

@@ -18,7 +18,7 @@ from staged.frontend.trace.lifetimes import OfTrace
 from staged.ir.names import as_name
 from staged.ir.nodes import Effect, Op, VariableRef
 from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
-from staged.ir.types import TensorType, dims_of, f32, i64, shape_text
+from staged.ir.types import TensorType, dims_of, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import current_context
 from staged.ops.promote import as_array
@@ -51,7 +51,7 @@ class Variable(Array):
         array = as_array(value)
         dtype = array.dtype
         if array.type.weak:
-            dtype = {"f": f32, "i": i64}.get(dtype.kind, dtype)
+            dtype = dtype.natural
         self._type = TensorType(dtype, array.shape)
         self._trace = trace
         self._kept: Any = None
@@ -273,7 +273,7 @@ def _restored(cls: type[Variable], value: Any, name: str) -> Variable:
 
 
 def _fits(source: str, target: str) -> bool:
-    order = {"b": 0, "i": 1, "u": 1, "f": 2}
+    order = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
     return order[source] <= order[target]
 
 

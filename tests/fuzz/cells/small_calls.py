@@ -13,7 +13,7 @@ DOMAINS |= {
 
 for _name in (
     "exp2 reciprocal deg2rad rad2deg asinh acosh atanh frac signbit relu6 hardsigmoid hardswish mish "
-    "selu softsign tanhshrink positive conj"
+    "selu softsign tanhshrink positive conj real imag angle"
 ).split():
     CALLS[_name] = _unary(_name)
 for _name in ("logaddexp2", "hypot", "fmod", "copysign", "fmax", "fmin"):
@@ -42,6 +42,22 @@ for _name in ("nanmax", "nanmin", "ptp", "aminmax"):
     CALLS[_name] = lambda d, name=_name: _of_extremes(d, name)
 for _name in ("var_mean", "std_mean"):
     CALLS[_name] = lambda d, name=_name: _renamed(_reduction("var")(d), name)
+
+
+for _name, _parts in (("complex", ("real", "imag")), ("polar", ("abs", "angle"))):
+    CALLS[_name] = _noted(
+        lambda d, name=_name: (
+            f"st.view_as_real(st.{name}({d.new(shape := d.shape(ranks=(0, 1, 2)), values='small')}, {d.new(shape, values='small')}))"
+        ),
+        *_parts,
+    )
+CALLS["view_as_real"] = lambda d: (
+    f"st.view_as_real(st.complex({d.new(shape := d.shape(ranks=(0, 1, 2)), values='small')}, {d.new(shape, values='small')}))"
+)
+CALLS["view_as_complex"] = lambda d: (
+    f"st.view_as_real(st.conj(st.view_as_complex({d.new((*d.shape(ranks=(0, 1, 2)), 2), values='small')})))"
+)
+CALLS["is_complex"] = lambda d: f"st.where(st.is_complex({d.new(d.shape(ranks=(0, 1, 2)))}), 1, 2)"
 
 
 def _renamed(text: str, name: str) -> str:

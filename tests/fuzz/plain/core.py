@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-RANK = {"b": 0, "u": 1, "i": 1, "f": 2}
+RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
 class Precision:

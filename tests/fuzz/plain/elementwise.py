@@ -74,8 +74,7 @@ for _name, _function in {
 
 for _name, _function in {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}.items():
     _exact(_name, lambda x, function=_function: function(x) if x.dtype.kind == "f" else x)
-for _name in ("positive", "conj"):
-    _exact(_name, lambda x: x)
+_exact("positive", lambda x: x)
 
 
 def _integer_sign(x: Any) -> Any:

@@ -47,6 +47,28 @@ for _name, _function in {
     _smooth(_name, _function)
 
 
+# ---- complex numbers ------------------------------------------------------------------------------
+
+
+def _of_parts(function: Callable[[Any, Any], Any]) -> Callable[..., Plain]:
+    def reading(a: Any, b: Any) -> Plain:
+        arrays, _ = together(a, b, floats=True)
+        return Plain(np.asarray(function(*arrays), np.result_type(arrays[0].dtype, np.complex64)))
+
+    return reading
+
+
+FUNCTIONS["complex"] = _of_parts(lambda a, b: a + 1j * b)
+FUNCTIONS["polar"] = _of_parts(lambda a, b: a * np.cos(b) + 1j * (a * np.sin(b)))
+_exact("view_as_real", lambda z: np.stack([z.real, z.imag], -1))
+_exact("view_as_complex", lambda x: x[..., 0] + 1j * x[..., 1])
+FUNCTIONS["is_complex"] = lambda x: Plain(np.iscomplexobj(bare(x)))
+_exact("real", np.real)
+_exact("imag", np.imag)
+_exact("conj", np.conj)
+_smooth("angle", lambda x: np.where(np.isnan(x), x, np.angle(x)))
+
+
 # ---- special functions ----------------------------------------------------------------------------
 
 

@@ -48,7 +48,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "f16 and bf16 together are bf16",
-        "staged/ops/promote.py",
+        "staged/ops/dtypes.py",
         "if a.size != b.size else f32",
         "if a.size != b.size else b",
         (f"{TESTS}::test_dtypes_promote_as_in_the_array_api_and_jax",),

@@ -66,7 +66,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "The table of dtypes leaves out which operand is a Python number",
-        "staged/ops/promote.py",
+        "staged/ops/dtypes.py",
         "key = one.dtype.name, one.weak, other.dtype.name, other.weak",
         "key = one.dtype.name, False, other.dtype.name, False",
         ("tests/ops/test_promote.py",),

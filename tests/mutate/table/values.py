@@ -13,7 +13,7 @@ _INTEGERS = "tests/backends/c_family/test_integers_in_kernels.py"
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "u64 beside a signed integer is an i64",
-        "staged/ops/promote.py",
+        "staged/ops/dtypes.py",
         "    if unsigned.size == 8:\n        raise DTypeError(",
         "    if unsigned.size == 8:\n        return i64\n        raise DTypeError(",
         ("tests/ops/test_promote.py", "-k", "beside_a_signed"),

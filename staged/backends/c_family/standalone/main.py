@@ -417,8 +417,7 @@ def _layout(parameter: Parameter) -> str:
     extents = ", ".join(map(str, _extents(parameter) or [1]))
     dtype = DTYPES[parameter.dtype]
     return (
-        f"{c_string(DESCR[parameter.dtype])}, sizeof({dtype.c_name}), {len(parameter.shape)}, "
-        f"(const int64_t[]){{{extents}}}"
+        f"{c_string(DESCR[parameter.dtype])}, {dtype.c_bytes}, {len(parameter.shape)}, (const int64_t[]){{{extents}}}"
     )
 
 
@@ -456,7 +455,7 @@ def _write_generators(w: Writer, artifact: Artifact) -> None:
 def _write_array(w: Writer, parameter: Parameter, name: str) -> None:
     field = f"args.{parameter.field}"
     if parameter.role == "output":
-        w.line(f"{field} = allocate({math.prod(_extents(parameter))} * sizeof({DTYPES[parameter.dtype].c_name}));")
+        w.line(f"{field} = allocate({math.prod(_extents(parameter))} * {DTYPES[parameter.dtype].c_bytes});")
         return
     array = f"array_flag({c_string(name)}, {_layout(parameter)})"
     w.line(f"{field} = {array if parameter.device == 'cpu' else _on_device('to_device', array, parameter)};")
@@ -465,7 +464,7 @@ def _write_array(w: Writer, parameter: Parameter, name: str) -> None:
 def _on_device(function: str, array: str, parameter: Parameter) -> str:
     """A call of the functions that `device_text` has: a device by its number, an array, its bytes."""
     number = next(iter(re.findall(r"\d+", parameter.device)), "0")
-    return f"{function}({number}, {array}, {math.prod(_extents(parameter))} * sizeof({DTYPES[parameter.dtype].c_name}))"
+    return f"{function}({number}, {array}, {math.prod(_extents(parameter))} * {DTYPES[parameter.dtype].c_bytes})"
 
 
 def _write_results(w: Writer, artifact: Artifact) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import textwrap
 
 from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
-from staged.ir.types import DTYPES, DType, f32, f64, i32, i64
+from staged.ir.types import ALL_DTYPES, DType, f32, f64, i32, i64
 
 # ---- keys -------------------------------------------------------------------------------------------
 
@@ -280,12 +280,12 @@ def _digits(what: str, w: int) -> Snippet:
     return Snippet(f"sort_{what}s_{w}", text, (), (*_INCLUDES, "#include <string.h>"))
 
 
-SORTS = {f"{name}_{dtype}": dtype for dtype in DTYPES.values() for name in ("sort", "sort_values")}
+SORTS = {f"{name}_{dtype}": dtype for dtype in ALL_DTYPES for name in ("sort", "sort_values")}
 """The dtype of the elements, by the name of the snippet that sorts them."""
 
 SNIPPETS = (
-    *(_key(dtype) for dtype in DTYPES.values()),
+    *(_key(dtype) for dtype in ALL_DTYPES),
     *(_value(dtype) for dtype in (f32, f64)),
     *(_digits(what, w) for what in ("record", "key") for w in (32, 64)),
-    *(_sort(dtype, what) for what in ("record", "key") for dtype in DTYPES.values()),
+    *(_sort(dtype, what) for what in ("record", "key") for dtype in ALL_DTYPES),
 )

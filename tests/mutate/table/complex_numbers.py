@@ -1,0 +1,45 @@
+"""Faults planted in complex numbers: their products, derivatives, places in memory and edges."""
+
+from __future__ import annotations
+
+from tests.mutate.mutant import Mutant
+
+_TEST = "tests/ops/test_complex.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "the vjp of a holomorphic function is not conjugated, as in JAX",
+        "staged/ops/primitive.py",
+        'conj, turned = METHODS["conj"], METHODS["conj"](ct)',
+        "conj, turned = lambda x: x, ct",
+        (_TEST, "-k", "torchs_convention"),
+    ),
+    Mutant(
+        "the gradient by the imaginary part has the other sign",
+        "staged/ops/complex_numbers.py",
+        "vjp=lambda ct, y, z: [join(zeros_of(ct), ct)],",
+        "vjp=lambda ct, y, z: [join(zeros_of(ct), -ct)],",
+        (_TEST, "-k", "torchs_convention"),
+    ),
+    Mutant(
+        "imaginary parts are read where the real ones are",
+        "staged/passes/split_complex.py",
+        '"start": (*kept, number)',
+        '"start": (*kept, 0)',
+        (_TEST, "-k", "agree_with_numpy and program"),
+    ),
+    Mutant(
+        "the logarithm near the unit circle is that of the length",
+        "staged/ops/complex_functions.py",
+        "near = (longer > 0.5) & (longer < 2.0)",
+        "near = (longer > 0.5) & (longer < 0.5)",
+        (_TEST, "-k", "keep_to_the_range"),
+    ),
+    Mutant(
+        "a function that knows real numbers alone takes complex ones",
+        "staged/ops/composite.py",
+        "if not self.takes_complex and any(",
+        "if False and any(",
+        (_TEST, "-k", "refused"),
+    ),
+)
