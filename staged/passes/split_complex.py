@@ -15,13 +15,10 @@ from staged.ir.declaration import prims
 from staged.ir.functions import every_function, map_functions
 from staged.ir.nodes import Block, Effect, FrameRecord, Function, Op, Value, VariableRef, walk_blocks
 from staged.ir.rewrite import Copier
-from staged.ir.structure import ABSENT, CHECKPOINT, VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.types import SequenceType, TensorType, Type
 from staged.source import Position
 
 Parts = tuple[Value, Value]
-_HOLD = (VARIABLE_READ, VARIABLE_WRITE, CHECKPOINT, ABSENT)
-"""Structured ops that keep values as they are, besides the carriers: the others show them to someone outside."""
 
 
 def split_complex(program: Function) -> Function:
@@ -167,7 +164,7 @@ class _Splitter(Copier):
         elif known and op.declared.kind != "structured":
             re, im = (self.of_part(op, number) for number in (0, 1))
             self.parts[op.result] = re, im
-        elif known and not (op.declared.is_carrier or op.declared in _HOLD):
+        elif known and _shows(op):
             raise DTypeError(
                 f"{op.name} takes real numbers, got {known[0].type}",
                 where=op.where,
@@ -211,6 +208,12 @@ class _Splitter(Copier):
             super().op(op)
         for result in op.results:
             self.take_apart(result)
+
+
+def _shows(op: Op) -> bool:
+    """Return whether an op shows values outside of the program, instead of passing them on: a callback, a message."""
+    is_seen = any(effect.kind in ("io", "fail") for effect in op.effects)
+    return is_seen and not op.blocks and not op.declared.is_carrier
 
 
 def _of(number: complex, part: int) -> float:
