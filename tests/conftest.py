@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import re
@@ -190,6 +191,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # begin with Python's own handler.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # How long random examples take depends on what else the machine does.
+    with contextlib.suppress(ImportError):
+        import hypothesis
+
+        patient = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+        hypothesis.settings.register_profile("patient", **patient)
+        hypothesis.settings.load_profile("patient")
     # The programs that tests compile stay out of the user's own cache. They are kept between runs: a program's key is
     # its text, compiler and flags, so a stale one cannot be met. Set in the environment, for subprocesses too.
     os.environ.setdefault("STAGED_VERIFY", "1")

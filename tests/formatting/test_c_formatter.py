@@ -49,7 +49,7 @@ floats |= some.floats(-1e6, 1e6) | some.integers(-(10**6), 10**6).map(lambda n: 
 singles = some.floats(width=32) | some.integers(0, 2**32 - 1).map(lambda b: struct.unpack("f", struct.pack("I", b))[0])
 singles |= some.integers(-(10**5), 10**5).map(lambda n: float(np.float32(n / 100)))
 integers = some.integers(-(2**63), 2**63 - 1) | some.integers(-2000, 2000)
-many = settings(max_examples=1500, deadline=None)
+many = settings(max_examples=1500)
 
 TRICKY = [0.0, -0.0, 1.0, 0.1, 1e16, 1e15, 9999999999999998.0, 1e-4, 1e-5, 123456.789, 9.5, 0.5, 1.5, 2.5, 0.95, 99.995]
 TRICKY += [
@@ -107,7 +107,7 @@ ANY_SPEC = some.builds(
 )
 
 
-@settings(max_examples=4000, deadline=None)
+@settings(max_examples=4000)
 @given(some.one_of(floats.map(np.float64), singles.map(np.float32), integers.map(np.int64), some.booleans()), ANY_SPEC)
 def test_any_spec_is_formatted_alike_or_refused_where_python_refuses(c_format: Any, value: Any, spec: str) -> None:
     number = value.item() if isinstance(value, np.generic) else value

@@ -50,7 +50,7 @@ def test_every_public_function_has_a_call_and_a_reading() -> None:
     assert missing() == []
     names = vars(plain.namespace())
     read = {name for name, found in names.items() if callable(found)}
-    read |= {f"{module}.{name}" for module in ("random", "nn", "optim") for name in vars(names[module])}
+    read |= {f"{module}.{name}" for module in ("random", "linalg", "special", "nn", "optim") for name in vars(names[module])}
     read |= {f"nn.init.{name}" for name in vars(names["nn"].init)}
     assert set(public_names()) - read == set()
 

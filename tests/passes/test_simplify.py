@@ -352,7 +352,7 @@ def test_time_grows_with_the_program() -> None:
     assert large < 30 * small
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_random_straight_programs_keep_their_values(data: st.DataObject) -> None:
     """Small numbers that the rules look for (0, 1, -1) on purpose."""

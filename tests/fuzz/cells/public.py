@@ -9,6 +9,7 @@ import staged as st
 from staged.ops.array import METHODS
 from tests.fuzz.cells import (  # noqa: F401  (enter their calls)
     layer_calls,
+    linalg_calls,
     more_layer_calls,
     network_calls,
     shape_calls,
@@ -24,8 +25,12 @@ BASES = (st.nn.Module, st.optim.Optimizer)
 
 @cache
 def public_names() -> list[str]:
-    """The functions of `st`, `st.random`, `st.nn`, `st.nn.init` and `st.optim`."""
+    """The functions of `st`, and what its modules have beside these."""
     names = [*st.ops.__all__, *(name for name in METHODS if name.startswith("random."))]
+    here = {getattr(st, name) for name in st.ops.__all__}
+    for module in ("linalg", "special"):
+        held = getattr(st, module)
+        names += [f"{module}.{name}" for name in held.__all__ if getattr(held, name) not in here]
     for module in ("nn", "optim"):
         held = getattr(st, module)
         found = {name: getattr(held, name) for name in held.__all__}

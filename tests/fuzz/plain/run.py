@@ -25,6 +25,7 @@ import tests.fuzz.plain.sums  # noqa: F401  (each enters its readings)
 from tests.fuzz.plain import chance, rejection, transformers
 from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, Variable, bare, plain, strong
 from tests.fuzz.plain.layers import layers
+from tests.fuzz.plain.linalg import LINALG, SPECIAL
 from tests.fuzz.plain.optimisers import optimisers
 
 MISSING = frozenset({"grad", "value_and_grad", "jvp", "vjp", "hessian", "jacfwd", "jacrev"})
@@ -158,6 +159,8 @@ def namespace() -> SimpleNamespace:
             **{name: chance.from_generator(getattr(rejection, name)) for name in BY_REJECTION},
         ),
         nn=SimpleNamespace(**vars(layers()), **transformers.LAYERS),
+        linalg=LINALG,
+        special=SPECIAL,
         optim=optimisers(),
         checkpoint=lambda function: function,
         vmap=_vmap,
