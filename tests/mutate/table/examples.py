@@ -52,4 +52,11 @@ MUTANTS = (
         "is_new = best != 0",
         ("tests/programs/test_deepspeech2.py::test_letters_are_heard_once_each_and_blanks_not",),
     ),
+    Mutant(
+        "a residual network forgets what came in",
+        "examples/resnet50/model.py",
+        "return st.relu(self.bn3(self.conv3(y)) + self.downsample(x))",
+        "return st.relu(self.bn3(self.conv3(y)))",
+        ("tests/programs/test_image_models.py::test_training_has_torchs_losses_and_statistics",),
+    ),
 )
