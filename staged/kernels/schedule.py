@@ -35,7 +35,7 @@ from staged.ir.loops import (
 )
 from staged.ir.machine import Machine
 from staged.ir.schedule import Bind, Directive, Level, Schedule, Unroll, Vectorise
-from staged.ir.types import DType, u32
+from staged.ir.types import DType, f32, u32
 
 UNROLL = 4
 """Running totals per reduction: enough to hide the latency of one addition behind the next."""
@@ -104,7 +104,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
     for s in walk(loop.body):
         match s:
             case Load(target, array, index, guards):
-                if array.dtype.is_half or any(isinstance(n, Local) and n in varying for n, _ in index.terms):
+                if any(isinstance(n, Local) and n in varying for n, _ in index.terms):
                     return 0
                 if any(g.index.stride(axis) for g in guards) and not segments(loop):
                     return 0
@@ -148,7 +148,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                         return 0
                     varying[target] = target.dtype
             case Store(array, index, value):
-                if array.dtype.is_half or index.stride(axis) != 1:
+                if index.stride(axis) != 1:
                     return 0
                 touches_memory = True
                 widest = max(widest, array.dtype.size)
@@ -182,7 +182,7 @@ def has_vector_form(op: str, result: DType, operands: tuple[Operand, ...]) -> bo
         return form == "floats" and dtype.is_float
     if op == "cast":
         if dtype.is_half or result.is_half:
-            return False
+            return dtype.is_half != result.is_half and {dtype.size, result.size} == {2, 4} and f32 in (dtype, result)
         # What lies out of range becomes what the scalar function gives: vectors do so for i32 and i64 alone.
         return not (dtype.is_float and result.is_integer) or result.kind == "i" and result.size >= 4
     return True

@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from staged.ir.machine import PORTABLE, X86_64_V3
+from staged.backends.c_family.support.halves import LANES
+from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4
 from staged.ir.numbers import converted
 from staged.ir.types import bf16, f16
 from tests.backends.support.harness import Array, compiled, machines, pointer, program
@@ -32,8 +33,29 @@ DRIVERS = {
     for wide, c_type in (("f32", "float"), ("f64", "double"))
 } | {f"f32_from_{half}": _driver(f"f32_from_{half}", "uint16_t", "float") for half in NUMPY}
 
-WAYS = [(PORTABLE, None)] + [(m, m.march) for m in machines() if m is X86_64_V3]
+WAYS = [(PORTABLE, None)] + [(m, m.march) for m in machines() if m in (X86_64_V3, X86_64_V4)]
 """By integers, and by the machine's instructions where it has them."""
+
+
+VECTORS = {
+    f"{name}_x{lanes}": f"""
+void run_{name}_x{lanes}(const {source} *x, {target} *y, int64_t n) {{
+    for (int64_t k = 0; k < n; k += {lanes}) {{
+        const {source_vector}x{lanes} whole = *(const {source_vector}x{lanes}_u *)(x + k);
+        {target_vector}x{lanes} made;
+        st_{name}_x{lanes}(&made, &whole);
+        *({target_vector}x{lanes}_u *)(y + k) = made;
+    }}
+}}
+"""
+    for half in NUMPY
+    for lanes in LANES
+    for name, source, target, source_vector, target_vector in (
+        (f"{half}_from_f32", "float", "uint16_t", "f32", "u16"),
+        (f"f32_from_{half}", "uint16_t", "float", "u16", "f32"),
+    )
+}
+DRIVERS |= VECTORS
 
 
 def run(name: str, x: Array, dtype: type, way: int, replace: tuple[str, str] = ("", "")) -> Array:
@@ -49,7 +71,9 @@ def between(half: str, wide: type) -> Array:
     low = ALL_BITS[:-1].view(NUMPY[half])
     with np.errstate(all="ignore"):
         x, after = low.astype(np.float64), ALL_BITS[1:].view(NUMPY[half]).astype(np.float64)
-        edge = np.where(np.isinf(after) & np.isfinite(x), 2 * x - (ALL_BITS[:-1] - 1).astype(np.uint16).view(NUMPY[half]), after)
+        edge = np.where(
+            np.isinf(after) & np.isfinite(x), 2 * x - (ALL_BITS[:-1] - 1).astype(np.uint16).view(NUMPY[half]), after
+        )
         middle = ((x + edge) / 2).astype(wide)
         around = [middle, np.nextafter(middle, wide(np.inf)), np.nextafter(middle, wide(-np.inf))]
         tiny = np.finfo(wide).smallest_subnormal * np.array([0, 1, 3, -1], wide)
@@ -81,6 +105,20 @@ def test_floats_are_rounded_once_to_the_nearest_even_half(half: str, wide: str, 
     assert same(made, converted(x, {"f16": f16, "bf16": bf16}[half]))
 
 
+@pytest.mark.parametrize("way", range(len(WAYS)))
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("half", NUMPY)
+def test_vectors_are_converted_as_numbers_are(half: str, lanes: int, way: int) -> None:
+    wide = run(f"f32_from_{half}_x{lanes}", ALL_BITS, np.float32, way)
+    np.testing.assert_array_equal(wide, run(f"f32_from_{half}", ALL_BITS, np.float32, way))
+    zeros = ALL_BITS.view(NUMPY[half]) == 0
+    assert np.signbit(wide[zeros]).tolist() == [False, True]
+    x = between(half, np.float32)
+    x = np.append(x, np.zeros(-x.size % lanes, np.float32))
+    made = run(f"{half}_from_f32_x{lanes}", x, np.uint16, way)
+    assert same(made.view(NUMPY[half]), run(f"{half}_from_f32", x, np.uint16, way).view(NUMPY[half]))
+
+
 @pytest.mark.parametrize("half", NUMPY)
 def test_numpys_reading_rounds_to_the_nearest_even(half: str) -> None:
     """By distances in f64, which has the middle of two halves."""
@@ -89,7 +127,9 @@ def test_numpys_reading_rounds_to_the_nearest_even(half: str) -> None:
     made = converted(x, {"f16": f16, "bf16": bf16}[half])
     bits, distance = made.view(np.uint16), np.abs(made.astype(np.float64) - x)
     for step in (1, -1):
-        beside = (bits.astype(np.int32) + step).clip(0, 2**16 - 1).astype(np.uint16).view(NUMPY[half]).astype(np.float64)
+        beside = (
+            (bits.astype(np.int32) + step).clip(0, 2**16 - 1).astype(np.uint16).view(NUMPY[half]).astype(np.float64)
+        )
         other = np.where(np.isfinite(beside), np.abs(beside - x), np.inf)
         assert (distance <= other).all()
         assert ((distance < other) | (bits % 2 == 0)).all()

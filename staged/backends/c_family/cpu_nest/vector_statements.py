@@ -165,7 +165,7 @@ class VectorStatements:
         low, dtype = self.low, s.target.dtype
         whole = [self.settled(o) for o in operands]
         result = self.result(s)
-        function = self.speller.function(s.op, operands[0].dtype)
+        function = self.speller.function(s.op, operands[0].dtype, dtype)
         if function is not None:
             low.code.add(Do(Call(function, tuple(Prefix("&", x) for x in (result, *whole)))))
             return

@@ -155,7 +155,7 @@ class VectorTotals:
             return
         x = self.vectors.settled(value)
         name = "maximum" if op == "max" else "minimum"
-        function = speller.function(name, dtype)
+        function = speller.function(name, dtype, dtype)
         if function is not None:
             low.code.add(Do(Call(function, tuple(Prefix("&", each) for each in (target, x, target)))))
         else:

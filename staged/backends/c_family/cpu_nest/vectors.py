@@ -15,6 +15,7 @@ from typing import Any
 from staged.backends.c_family.expr import Call, Cast, Expr, Infix, Items, Literal, Name, Prefix, literal
 from staged.backends.c_family.nest.value import Value, is_zero
 from staged.backends.c_family.scalars import ARITHMETIC, BITWISE, COMPARISONS
+from staged.backends.c_family.support.halves import vector_function
 from staged.backends.c_family.support.lanes import HALVES, lanes_snippet
 from staged.backends.c_family.support.math import FUNCTION_NAMES, function_snippet
 from staged.backends.c_family.support.vectors import vector_snippet, width_snippet
@@ -46,7 +47,7 @@ class VectorTypes:
     def type(self, dtype: DType) -> str:
         if dtype.is_bool:
             return self.mask()
-        return self.name(dtype.name, dtype.size)
+        return self.name("u16" if dtype.is_half else dtype.name, dtype.size)
 
     def mask(self, size: int = 0) -> str:
         bits = 8 * size or self.mask_bits
@@ -138,7 +139,7 @@ class VectorSpeller:
         x = operands[0]
         dtype = x.dtype
         if name == "cast":
-            return self.cast(x, result)
+            return None if dtype.is_half or result.is_half else self.cast(x, result)
         if name == "select":
             return self.select(operands[0], operands[1], operands[2])
         if name in COMPARISONS:
@@ -236,8 +237,12 @@ class VectorSpeller:
             return self.select(x, one, Value(literal(0, result), result))
         return self.convert(x.expr, self.types.type(result))
 
-    def function(self, name: str, dtype: DType) -> str | None:
+    def function(self, name: str, dtype: DType, result: DType) -> str | None:
         """The support function of an op on whole vectors; None: lane by lane with the scalar one."""
+        if name == "cast":
+            function = vector_function(f"{result}_from_{dtype}", self.types.lanes)
+            self.need(function)
+            return f"st_{function}"
         if not self.has_function(name, dtype):
             return None
         function = function_snippet(name, self.types.type(dtype))

@@ -8,7 +8,11 @@ Tested by `tests/backends/support/test_halves.py`.
 
 from __future__ import annotations
 
+import re
+
+from staged.backends.c_family.support.lanes import lanes_snippet
 from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
+from staged.ir.types import HALF_DTYPES
 
 _FROM_F16 = """\
 (uint16_t x) {
@@ -77,6 +81,66 @@ def _snippet(name: str, comment: str, result: str, text: str, *calls: str) -> Sn
     return made_of(name, function, needs=needs, includes=("#include <math.h>", "#include <stdint.h>"))
 
 
+_VECTORS = {
+    "f32_from_f16": """\
+    const U word = __builtin_convertvector(*x, U), sign = (word & 0x8000u) << 16, rest = (word & 0x7fffu) << 13;
+    const U special = (U)(rest >= 0x0f800000u) & 0x7f800000u;
+    *y = (F)(sign | special | (U)((F)rest * 0x1p112f));
+""",
+    "f16_from_f32": """\
+    const U word = (U)*x, sign = word >> 16 & 0x8000u, rest = word & 0x7fffffffu;
+    const U normal = (rest - 0x38000000u + 0xfffu + (rest >> 13 & 1u)) >> 13;
+    const U subnormal = (U)((F)rest + 0.5f) - 0x3f000000u;
+    const U special = ((U)(rest > 0x7f800000u) & 0x200u) | 0x7c00u;
+    const U is_small = (U)(rest < 0x38800000u), is_large = (U)(rest >= 0x47800000u);
+    const U finite = (is_small & subnormal) | (~is_small & normal);
+    *y = __builtin_convertvector(sign | (is_large & special) | (~is_large & finite), H);
+""",
+    "f32_from_bf16": """\
+    *y = (F)(__builtin_convertvector(*x, U) << 16);
+""",
+    "bf16_from_f32": """\
+    const U word = (U)*x, is_nan = (U)((word & 0x7fffffffu) > 0x7f800000u);
+    const U rounded = (word + 0x7fffu + (word >> 16 & 1u)) >> 16;
+    *y = __builtin_convertvector((is_nan & (word >> 16 | 0x40u)) | (~is_nan & rounded), H);
+""",
+}
+"""The same on vectors: F of f32, U of their bits, H and S of the halves' bits. All cases are computed, masks choose."""
+_INSTRUCTIONS = {
+    (16, "f32_from_f16"): ("__AVX512F__", "(F)__builtin_ia32_vcvtph2ps512_mask((S)*x, (F){0}, 0xffff, 4)"),
+    (16, "f16_from_f32"): ("__AVX512F__", "(H)__builtin_ia32_vcvtps2ph512_mask(*x, 0, (S){0}, 0xffff)"),
+    (8, "f32_from_f16"): ("__F16C__", "(F)__builtin_ia32_vcvtph2ps256((S)*x)"),
+    (8, "f16_from_f32"): ("__F16C__", "(H)__builtin_ia32_vcvtps2ph256(*x, 0)"),
+}
+"""By number of lanes and name: where the machine has it as one instruction, by gcc's name for that."""
+LANES = (2, 4, 8, 16)
+
+
+def vector_function(name: str, lanes: int) -> str:
+    """The snippet and the function on vectors of so many lanes: `f32_from_f16_x8`."""
+    return f"{name}_x{lanes}"
+
+
+def _vector_snippet(name: str, lanes: int) -> Snippet:
+    widens = name.startswith("f32")
+    source, target = ("H", "F") if widens else ("F", "H")
+    body = _VECTORS[name]
+    if (lanes, name) in _INSTRUCTIONS:
+        feature, one = _INSTRUCTIONS[lanes, name]
+        body = f"#if defined({feature}) && !defined(__clang__)\n    *y = {one};\n#else\n{body}#endif\n"
+    for letter, dtype in (("F", "f32"), ("U", "u32"), ("H", "u16"), ("S", "i16")):
+        body = re.sub(rf"\b{letter}\b", f"{dtype}x{lanes}", body)
+        source, target = source.replace(letter, f"{dtype}x{lanes}"), target.replace(letter, f"{dtype}x{lanes}")
+    text = (
+        f"// `st_{name}` on each lane.\n"
+        f"static inline __attribute__((always_inline)) void st_{vector_function(name, lanes)}({target} *y, "
+        f"const {source} *x) {{\n{body}}}\n"
+    )
+    return Snippet(
+        vector_function(name, lanes), text, tuple(lanes_snippet(d, lanes) for d in ("f32", "i16", "u16", "u32"))
+    )
+
+
 _ROUNDED = "to nearest, the even one of two that are equally near."
 _TWICE = "The same of an f64: first to the f32 beside it whose last bit is 1, so that rounding twice is rounding once."
 
@@ -90,6 +154,7 @@ SNIPPETS = (
             f"{half}_from_f64", _TWICE, "uint16_t",
             _FROM_F64.replace("FUNCTION", f"st_{half}_from_f32"), f"st_{half}_from_f32",
         )
-        for half in ("f16", "bf16")
+        for half in HALF_DTYPES
     ),
+    *(_vector_snippet(name, lanes) for name in _VECTORS for lanes in LANES),
 )  # fmt: skip
