@@ -24,7 +24,9 @@ class NumpyBackEnd(BackEnd):
         text = "\n    ".join([head, *self.lines(function.block, "return ")])
         roles = {"input": function.params, "output": function.block.end.operands}
         given = [(value.hint, value.tensor, role) for role, values in roles.items() for value in values]
-        parameters = tuple(Parameter(f"p{n}", hint, t.dtype.name, t.shape, role) for n, (hint, t, role) in enumerate(given))
+        parameters = tuple(
+            Parameter(f"p{n}", hint, t.dtype.name, t.shape, role) for n, (hint, t, role) in enumerate(given)
+        )
         artifact = Artifact(function.name, text, "", parameters, arena_bytes=0, language="python")
         return Emitted(artifact, plan(function, lambda op: (), None))
 

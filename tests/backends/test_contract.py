@@ -89,7 +89,9 @@ def test_the_environment_names_a_back_end(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_names_are_checked_where_they_are_said() -> None:
-    with pytest.raises(st.errors.StagingError, match="using='cublas_cudnn' or using='opencl' or using='numpy', got 'native'"):
+    with pytest.raises(
+        st.errors.StagingError, match="using='cublas_cudnn' or using='opencl' or using='numpy', got 'native'"
+    ):
         with_backend(GPU, using="native")
     with pytest.raises(st.errors.StagingError, match="`using` is an option of a GPU's region"):
         with_backend(st.CPU, using="native")

@@ -180,7 +180,8 @@ def test_u64_beyond_i64_is_a_number_of_its_own(capsys):
 
 
 @pytest.mark.parametrize(
-    "f", [lambda x, i: x[i], st.take, lambda x, i: st.dynamic_slice(x, i[0], 2), lambda x, i: st.take_along_axis(x, i, 0)]
+    "f",
+    [lambda x, i: x[i], st.take, lambda x, i: st.dynamic_slice(x, i[0], 2), lambda x, i: st.take_along_axis(x, i, 0)],
 )
 def test_an_index_of_u64_does_not_count_from_the_end(f):
     x, i = np.arange(4.0), np.array([2**64 - 1], np.uint64)

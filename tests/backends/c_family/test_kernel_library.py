@@ -56,7 +56,9 @@ def other_padding(x, w):
         (other_padding, (X, W), 2),
     ],
 )
-def test_equal_products_share_a_function(function: Callable[..., object], args: tuple, bodies: int, target: str) -> None:
+def test_equal_products_share_a_function(
+    function: Callable[..., object], args: tuple, bodies: int, target: str
+) -> None:
     lines = st.function(function, target=target).stage(*args).source.splitlines()
     heads = [line for line in lines if line.startswith(("static void first(", "static void second("))]
     assert len(heads) == bodies

@@ -1,4 +1,3 @@
-
 """The lines of Python that the text cites: exits by their own statements."""
 
 from __future__ import annotations
@@ -40,7 +39,11 @@ def test_exits_are_cited_where_they_stand() -> None:
     lines = cited(search.stage(np.ones(3), 3))
     exits = [line for line in lines if line.startswith(("return", "break", "continue"))]
     assert exits == ["return i", "break", "continue", "return -1"]
-    order = [line for line in lines[lines.index("for i in st.range(n):") :] if line in ("x = x + 1.0", "continue", "x = x * 2.0")]
+    order = [
+        line
+        for line in lines[lines.index("for i in st.range(n):") :]
+        if line in ("x = x + 1.0", "continue", "x = x * 2.0")
+    ]
     assert order == ["x = x + 1.0", "continue", "x = x * 2.0"]
     text = search.stage(np.ones(3), 3).source
     assert re.search(r"// .*  return i\n *\*args->result = i;", text)

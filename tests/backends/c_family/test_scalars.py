@@ -99,7 +99,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 def test_every_op_has_scalar_text() -> None:
     spelled = {name for name, *_ in cases()}
-    assert spelled == {name for name, primitive in PRIMITIVES.items() if primitive.kind == "elementwise"} - NO_EXPRESSION
+    assert (
+        spelled == {name for name, primitive in PRIMITIVES.items() if primitive.kind == "elementwise"} - NO_EXPRESSION
+    )
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda n: f"{CASES[n][0]}-{CASES[n][1][-1]}-{CASES[n][2]}")

@@ -15,7 +15,9 @@ def test_totals_of_columns_take_every_item_once():
 
     @st.function
     def run(arrays):
-        return [(st.sum(st.exp(x), axis=0), st.max(st.tanh(x), axis=0), st.mean(st.log1p(x * x), axis=0)) for x in arrays]
+        return [
+            (st.sum(st.exp(x), axis=0), st.max(st.tanh(x), axis=0), st.mean(st.log1p(x * x), axis=0)) for x in arrays
+        ]
 
     for x, results in zip(arrays, run(arrays), strict=True):
         wide = x.astype(np.float64)
@@ -26,12 +28,19 @@ def test_totals_of_columns_take_every_item_once():
 
 def test_totals_of_rows_take_every_item_once():
     """A last vector that covers items twice takes those lanes out of sums, and may keep them in extremes."""
-    arrays = [np.random.default_rng(n).uniform(-1, 1, (3, n)).astype(np.float32) for n in (1, 15, 16, 17, 31, 33, 65, 130)]
+    arrays = [
+        np.random.default_rng(n).uniform(-1, 1, (3, n)).astype(np.float32) for n in (1, 15, 16, 17, 31, 33, 65, 130)
+    ]
 
     @st.function
     def run(arrays):
         return [
-            (st.sum(st.exp(x), axis=1), st.max(st.exp(x), axis=1), st.prod(1.0 + 0.01 * x, axis=1), st.softmax(x, axis=1))
+            (
+                st.sum(st.exp(x), axis=1),
+                st.max(st.exp(x), axis=1),
+                st.prod(1.0 + 0.01 * x, axis=1),
+                st.softmax(x, axis=1),
+            )
             for x in arrays
         ]
 

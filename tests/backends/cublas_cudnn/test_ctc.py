@@ -100,7 +100,9 @@ def test_losses_and_gradients_agree_with_torch(torch: Any) -> None:
 def test_the_gradient_by_the_log_probabilities_is_that_of_the_formula(device: cuda.Emulator) -> None:
     def shared(x: Any, *texts: Any) -> Any:
         log_probs = st.log_softmax(x)
-        return st.value_and_grad(lambda scores: st.ctc_loss(scores, *texts, reduction="sum", zero_infinity=True))(log_probs)
+        return st.value_and_grad(lambda scores: st.ctc_loss(scores, *texts, reduction="sum", zero_infinity=True))(
+            log_probs
+        )
 
     staged = on_gpu(shared)
     arguments = SCORES, TARGETS, INPUTS, LENGTHS
@@ -114,7 +116,9 @@ def test_rows_may_stand_elsewhere_than_where_they_were_made(device: cuda.Emulato
     def moved(x: Any, targets: Any, inputs: Any, lengths: Any) -> Any:
         by_text = lambda x: st.swapaxes(st.log_softmax(x, -1), 0, 1)  # noqa: E731
         in_rows = lambda x: st.reshape(st.log_softmax(st.reshape(x, (-1, CLASSES))), x.shape)  # noqa: E731
-        first = st.grad(lambda x: st.ctc_loss(by_text(x), targets, inputs, lengths, zero_infinity=True))(st.swapaxes(x, 0, 1))
+        first = st.grad(lambda x: st.ctc_loss(by_text(x), targets, inputs, lengths, zero_infinity=True))(
+            st.swapaxes(x, 0, 1)
+        )
         second = st.grad(lambda x: st.ctc_loss(in_rows(x), targets, inputs, lengths, zero_infinity=True))(x)
         alone = st.grad(lambda x: losses_of(x, targets[0], inputs[0], lengths[0]))(x[:, 0])
         return first, second, alone
@@ -267,7 +271,11 @@ def test_what_cudnn_does_not_take_stays_kernels(name: str) -> None:
 )
 def test_long_texts_and_large_batches_stay_kernels(batch: int, longest: int, expected: tuple[int, int]) -> None:
     lengths = np.full(batch, longest)
-    text = on_gpu(losses_of).stage(np.zeros((600, batch, 3), "f4"), np.ones((batch, longest), int), lengths + 300, lengths).source
+    text = (
+        on_gpu(losses_of)
+        .stage(np.zeros((600, batch, 3), "f4"), np.ones((batch, longest), int), lengths + 300, lengths)
+        .source
+    )
     assert calls(text) == expected
 
 
@@ -288,8 +296,10 @@ def test_numbers_that_cudnn_leaves_alone_are_not_looked_at() -> None:
 
 def test_training_makes_what_the_losses_need_once(device: cuda.Emulator) -> None:
     x = RANDOM.normal(size=(6, STEPS, BATCH, 5)).astype(np.float32)
-    arguments = x, np.stack([np.roll(TARGETS, k, 0) for k in range(6)]), *(
-        np.stack([np.roll(numbers, k) for k in range(6)]) for numbers in (INPUTS, LENGTHS)
+    arguments = (
+        x,
+        np.stack([np.roll(TARGETS, k, 0) for k in range(6)]),
+        *(np.stack([np.roll(numbers, k) for k in range(6)]) for numbers in (INPUTS, LENGTHS)),
     )
 
     def train(backend: Any) -> tuple[Any, Any]:

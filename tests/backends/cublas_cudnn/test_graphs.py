@@ -294,7 +294,9 @@ def test_a_check_of_the_host_stops_a_turn_where_it_stands(device: cuda.Emulator)
 
 
 @pytest.mark.parametrize("distinct", [False, True])
-def test_a_value_that_many_calls_read_is_one_of_those_that_a_launch_takes(distinct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_many_calls_read_is_one_of_those_that_a_launch_takes(
+    distinct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("staged.backends.cublas_cudnn.graphs.MOST_VALUES", 3)
 
     @st.function

@@ -307,7 +307,11 @@ def test_atomics_add_where_a_program_allows_them(device: Any) -> None:
         compare_trees(program(*arguments), expected, rtol=1e-5, atol=1e-5)
     text = program.stage(*arguments).source
     # Whole numbers and values that replace others come out the same in any order only by looking for them.
-    assert len([head for head in kernels(text) if "add to the result by atomics" in head]) == text.count("atomicAdd(&") == 2
+    assert (
+        len([head for head in kernels(text) if "add to the result by atomics" in head])
+        == text.count("atomicAdd(&")
+        == 2
+    )
     assert "atomicAdd(&" not in on_gpu(added).stage(x, k).source
     with pytest.raises(IndexError):
         program(x, np.full(70, 19), *arguments[2:])
@@ -370,7 +374,9 @@ def test_updates_share_a_launch_after_the_products_of_all_gradients(device: Any)
     compare_trees(found, expected, rtol=1e-4, atol=1e-6)
     entry = program.source[program.source.index("\nint step(") :]
     assert len(re.findall(r"CUDA_CHECK\(\d+, launch_step", program.source)) == 1
-    assert len(re.findall(r"CUDA_CHECK\(\d+, cudaMemsetAsync\(d->velocity", entry)) == len(values), "zeros need no kernel"
+    assert len(re.findall(r"CUDA_CHECK\(\d+, cudaMemsetAsync\(d->velocity", entry)) == len(values), (
+        "zeros need no kernel"
+    )
     waits = entry.count("cudaStreamSynchronize") + entry.count("wait_for_device")
     assert waits == 1, "three results come to the host, and the program waits once"
 

@@ -415,7 +415,9 @@ def weight_alone(x: Any, w: Any, b: Any, ct: Any) -> Any:
         (of_pieces, ["BGRADA"]), (with_relu, []), (in_place, []), (weight_alone, []),
     ],
 )  # fmt: skip
-def test_gradients_of_weight_and_bias_are_one_product_where_no_kernel_adds_up(function: Any, epilogues: list[str]) -> None:
+def test_gradients_of_weight_and_bias_are_one_product_where_no_kernel_adds_up(
+    function: Any, epilogues: list[str]
+) -> None:
     text = agrees_with_eager(function, (normal(8, 6), normal(6, 5), normal(5), normal(8, 5)))
     assert re.findall(r"CUBLASLT_EPILOGUE_(BGRAD\w)", text) == epilogues
     if function is columns_of_weights:
@@ -442,7 +444,11 @@ def test_options_reach_the_libraries(options: dict[str, Any]) -> None:
 
     arrays = normal(2, 3, 6, 6), normal(4, 3, 3, 3), normal(4), normal(8, 8), normal(8)
     text = inside.stage(*arrays).source
-    is_rounded, is_any, is_timed = bool(options.get("tf32")), options.get("deterministic") is False, "algorithms" in options
+    is_rounded, is_any, is_timed = (
+        bool(options.get("tf32")),
+        options.get("deterministic") is False,
+        "algorithms" in options,
+    )
     assert ("CUDNN_DEFAULT_MATH" in text, "CUDNN_FMA_MATH" in text) == (is_rounded, not is_rounded)
     assert ("CUBLAS_COMPUTE_32F_FAST_TF32" in text, "CUBLAS_TF32_TENSOR_OP_MATH" in text) == (is_rounded, is_rounded)
     assert ("CUDNN_DETERMINISTIC" not in text) == is_any

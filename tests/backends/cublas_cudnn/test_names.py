@@ -62,7 +62,12 @@ def in_kernels_of_the_users(gpu: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("function", "arguments"),
-    [(in_fused_kernels, (X, X)), (in_launches_that_clear, (X,)), (in_functions, (X, X, 3)), (in_kernels_of_the_users, (X,))],
+    [
+        (in_fused_kernels, (X, X)),
+        (in_launches_that_clear, (X,)),
+        (in_functions, (X, X, 3)),
+        (in_kernels_of_the_users, (X,)),
+    ],
 )
 def test_names_that_mean_something_elsewhere(function: Any, arguments: tuple[Any, ...]) -> None:
     staged = st.function(target="portable")(function)

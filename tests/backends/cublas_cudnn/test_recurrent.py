@@ -171,7 +171,9 @@ def test_two_reverses_do_not_share_what_is_kept(device: cuda.Emulator) -> None:
     staged = on_gpu(twice)
     agrees_in_any_order(staged, device, 1e-11, *arrays)
     text = staged.stage(*arrays).source
-    assert routines(text).count("RNNBackwardData_v8") == text.count("// what a call of cuDNN keeps for its reverse") == 2
+    assert (
+        routines(text).count("RNNBackwardData_v8") == text.count("// what a call of cuDNN keeps for its reverse") == 2
+    )
 
 
 def test_a_layer_in_the_body_of_a_loop_keeps_for_the_reverse_of_the_same_iteration(device: cuda.Emulator) -> None:

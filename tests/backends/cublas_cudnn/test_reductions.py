@@ -83,12 +83,26 @@ def test_of_ties_every_team_finds_the_lowest_place_and_of_nans_the_first(emulate
 
     def run(arrays, cube):
         flat = st.reshape(st.permute_dims(cube, (0, 2, 1)), (3, -1))
-        found = [st.argmax(st.permute_dims(cube, (2, 1, 0))), st.argmax(flat, axis=1), st.argmax(st.sum(cube, axis=(0, 1)))]
+        found = [
+            st.argmax(st.permute_dims(cube, (2, 1, 0))),
+            st.argmax(flat, axis=1),
+            st.argmax(st.sum(cube, axis=(0, 1))),
+        ]
         for x in arrays:
-            found += [st.argmax(x), st.argmin(-x.T), st.argmax(x, axis=0), st.argmax(x.T, axis=0), st.argmin(x * 0.0, axis=1)]
+            found += [
+                st.argmax(x),
+                st.argmin(-x.T),
+                st.argmax(x, axis=0),
+                st.argmax(x.T, axis=0),
+                st.argmin(x * 0.0, axis=1),
+            ]
         return found
 
-    right = [cube.transpose(2, 1, 0).argmax(), cube.transpose(0, 2, 1).reshape(3, -1).argmax(1), cube.sum((0, 1)).argmax()]
+    right = [
+        cube.transpose(2, 1, 0).argmax(),
+        cube.transpose(0, 2, 1).reshape(3, -1).argmax(1),
+        cube.sum((0, 1)).argmax(),
+    ]
     for x in arrays:
         right += [x.argmax(), (-x.T).argmin(), x.argmax(0), x.T.argmax(0), (x * 0).argmin(1)]
     for number, (got, wanted) in enumerate(zip(on_gpu(run)(arrays, cube), right, strict=True)):

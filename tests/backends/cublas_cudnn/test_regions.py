@@ -358,7 +358,9 @@ TABLE: list[tuple[Any, tuple[Any, ...], int, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("function", "arguments", "to_device", "to_host"), TABLE, ids=[row[0].__name__ for row in TABLE])
+@pytest.mark.parametrize(
+    ("function", "arguments", "to_device", "to_host"), TABLE, ids=[row[0].__name__ for row in TABLE]
+)
 def test_copies_are_exactly_those_of_the_edges(
     function: Any,
     arguments: tuple[Any, ...],
@@ -400,7 +402,12 @@ def test_every_copy_is_reported_with_its_reason_and_line() -> None:
 
 @pytest.mark.parametrize(
     ("function", "arguments"),
-    [(decisions, (X, 5)), (asserts, (X, 1e6, 3)), (as_long_as_the_device_says, (X,)), (index_that_the_device_finds, (X, 3))],
+    [
+        (decisions, (X, 5)),
+        (asserts, (X, 1e6, 3)),
+        (as_long_as_the_device_says, (X,)),
+        (index_that_the_device_finds, (X, 3)),
+    ],
 )
 def test_a_decision_copies_one_number(function: Any, arguments: tuple[Any, ...]) -> None:
     listed = st.function(function).stage(*arguments).transfers()

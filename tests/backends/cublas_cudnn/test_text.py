@@ -98,7 +98,9 @@ def test_the_kernels_compile_alone(
     compile_with(tmp_path, ["g++", *flags, "-c", f"{name}.cu", "-o", "kernels.o"])
 
 
-@pytest.mark.parametrize(("function", "arguments"), PROGRAMS[1:3] + PROGRAMS[-2:], ids=["maths", "softmax", "train", "stacks"])
+@pytest.mark.parametrize(
+    ("function", "arguments"), PROGRAMS[1:3] + PROGRAMS[-2:], ids=["maths", "softmax", "train", "stacks"]
+)
 def test_nvcc_takes_the_whole_file_and_the_kernels(
     function: Any, arguments: tuple[Any, ...], written: Callable[..., Artifact], tmp_path: Path
 ) -> None:

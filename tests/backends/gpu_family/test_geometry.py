@@ -111,7 +111,11 @@ def test_counted_items_with_workspace_have_no_more_blocks_than_there_is_workspac
     assert str(launch.grid) == f"((n + 255) / 256 < {launch.blocks} ? (n + 255) / 256 : {launch.blocks})"
 
 
-@given(sizes.integers(1, 10**6), sizes.sampled_from([(32, 8), (256, 1), (8, 32)]), sizes.integers(0, CUDA_GPU.workspace_bytes // 4))
+@given(
+    sizes.integers(1, 10**6),
+    sizes.sampled_from([(32, 8), (256, 1), (8, 32)]),
+    sizes.integers(0, CUDA_GPU.workspace_bytes // 4),
+)
 @example(9, (32, 8), 0)
 @example(10**6, (256, 1), 1 << 20)
 def test_every_item_has_a_team_and_a_strided_launch_teams_of_the_same_size(

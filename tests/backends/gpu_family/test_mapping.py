@@ -140,7 +140,9 @@ def test_rows_that_nothing_reads_are_not_kept() -> None:
     value, again = Local("value", f32), Local("again", f32)
     at = Affine.of(i, 7) + Affine.of(j)
     total = Reduction(Local("total", f32), "sum")
-    first = Loop(j, (Load(value, array("x", 35), at), Store(kept, Affine.of(j), value), Accumulate(total, value)), (total,))
+    first = Loop(
+        j, (Load(value, array("x", 35), at), Store(kept, Affine.of(j), value), Accumulate(total, value)), (total,)
+    )
     lost = Loop(j, (Store(unread, Affine.of(j), total.target),))
     last = Loop(j, (Load(again, kept, Affine.of(j)), Store(array("y", 35, "output"), at, again)))
     (part,) = map_nest(nest(Loop(i, (first, lost, last)), scratch=(kept, unread), items=5)).parts

@@ -22,7 +22,10 @@ def packs(
     value, row = Local("value", f32), Local("row", i64)
     at = Affine.of(row if found else i, step) + Affine.of(j) + offset
     guards = (Bound(Affine.of(j), columns - 1),) if guarded else ()
-    body = (Load(value, x, at, guards, Constant(0.0, f32) if guards else None), Store(y, Affine.of(i, columns) + Affine.of(j), value))
+    body = (
+        Load(value, x, at, guards, Constant(0.0, f32) if guards else None),
+        Store(y, Affine.of(i, columns) + Affine.of(j), value),
+    )
     width, fitting = packed(Part((i, j), body, ()), {x: address, y: 16}, CUDA_GPU)
     return width, sorted(s.array.name for s in fitting)
 

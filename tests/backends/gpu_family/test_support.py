@@ -26,7 +26,9 @@ def own_snippets() -> Iterator[tuple[GpuDialect, Snippet]]:
     of_opencl = ["fail", "st_permutation", *opencl._ATOMICS]
     for dialect, names, find in ((CUDA, of_cuda, spelling.find_snippet), (OPENCL, of_opencl, opencl.find_snippet)):
         for name in [*shared, *names]:
-            made = support.checked_function(name, dialect) or thread_support.thread_function(name, dialect) or find(name)
+            made = (
+                support.checked_function(name, dialect) or thread_support.thread_function(name, dialect) or find(name)
+            )
             assert made is not None and made.name == name
             yield dialect, made
 

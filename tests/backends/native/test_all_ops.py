@@ -144,7 +144,9 @@ def test_composites_as_declared_and_their_gradients() -> None:
 
 @pytest.mark.parametrize("shape", [(5, 4), (1, 4), (3, 1), (1, 1), (2, 17)])
 def test_composites_and_their_gradients_at_odd_shapes(shape) -> None:
-    of_one = [name for name, one in COMPOSITES.items() if hasattr(st, name) and all(len(s.operands) == 1 for s in one.samples)]
+    of_one = [
+        name for name, one in COMPOSITES.items() if hasattr(st, name) and all(len(s.operands) == 1 for s in one.samples)
+    ]
     names = list(dict.fromkeys([*of_one, *CALLS]))
     assert len(names) > 8
 

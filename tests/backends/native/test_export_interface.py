@@ -90,7 +90,9 @@ def test_arrays_made_in_the_function_are_constants_and_closed_over_ones_are_inpu
 def test_the_program_runs_alone_and_writes_results_under_their_names(folder: Path) -> None:
     for name, array in (("bias", PARAMS["bias"]), ("weight", PARAMS["weight"]), ("x", X)):
         np.save(folder / f"{name}.npy", array)
-    flags = "--params.bias bias.npy --params.weight weight.npy --x x.npy --rate 0.5 --OUTSIDE OUTSIDE.npy --out .".split()
+    flags = (
+        "--params.bias bias.npy --params.weight weight.npy --x x.npy --rate 0.5 --OUTSIDE OUTSIDE.npy --out .".split()
+    )
     done = subprocess.run(["./controller", *flags], cwd=folder, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     loss, params = expected()
@@ -110,10 +112,14 @@ def test_the_shared_library_is_called_from_python(folder: Path) -> None:
 
 
 def test_the_examples_run_as_they_are_in_c_in_cpp_and_in_python(folder: Path) -> None:
-    flags = "-Wall -Wextra -Wpedantic -Werror -std=c++17 -x c++ controller_example.c -x none libcontroller.a -lm -pthread"
+    flags = (
+        "-Wall -Wextra -Wpedantic -Werror -std=c++17 -x c++ controller_example.c -x none libcontroller.a -lm -pthread"
+    )
     subprocess.run(["c++", *flags.split(), "-o", "from_cpp"], cwd=folder, check=True)
     commands = (["./controller_example"], ["./from_cpp"], [sys.executable, "controller_example.py"])
-    said = [subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout for command in commands]
+    said = [
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout for command in commands
+    ]
     with st.eager():
         zeros = {name: np.zeros_like(array) for name, array in PARAMS.items()}
         loss, params = controller(zeros, np.zeros_like(X), 0.0)
@@ -160,7 +166,9 @@ def test_the_texts_for_every_processor_agree(folder: Path) -> None:
         library = f"level{level}.so"
         flags = f"{STRICT} -fPIC -shared -DCONTROLLER_LEVEL={level} controller_dispatch.c controller_library.o controller_data.o"
         objects = "controller_v3.o controller_v4.o"
-        subprocess.run(["cc", *flags.split(), *objects.split(), "-o", library, "-lm", "-pthread"], cwd=folder, check=True)
+        subprocess.run(
+            ["cc", *flags.split(), *objects.split(), "-o", library, "-lm", "-pthread"], cwd=folder, check=True
+        )
         if runs:
             made = call(ctypes.CDLL(str(folder / library)))
             np.testing.assert_allclose(made["loss"], loss, rtol=1e-6)
@@ -181,7 +189,9 @@ def test_the_program_alone_is_one_file_for_any_processor(folder: Path) -> None:
 @pytest.mark.parametrize("flag", ["-Ofast", "-ffast-math", "-ffinite-math-only"])
 def test_flags_that_change_numbers_are_refused_with_words(folder: Path, flag: str) -> None:
     done = subprocess.run(["cc", flag, "-c", "controller.c", "-o", "no.o"], cwd=folder, capture_output=True, text=True)
-    assert done.returncode != 0 and "a NaN would go unseen" in done.stderr.replace("NaN would", "a NaN would"), done.stderr
+    assert done.returncode != 0 and "a NaN would go unseen" in done.stderr.replace("NaN would", "a NaN would"), (
+        done.stderr
+    )
 
 
 def test_the_text_itself_keeps_gcc_from_its_vectorisers(tmp_path: Path) -> None:
@@ -206,13 +216,21 @@ def test_an_exported_program_has_threads_and_every_count_gives_the_same_bits(tmp
     np.save(tmp_path / "x.npy", x)
     found = []
     for threads in ([], ["--threads", "1"], ["--threads", "3"]):
-        done = subprocess.run(["./parallel", "--x", "x.npy", "--out", ".", *threads], cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            ["./parallel", "--x", "x.npy", "--out", ".", *threads], cwd=tmp_path, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         found.append(np.load(tmp_path / "result.npy"))
-    assert "(default one per core)" in subprocess.run(["./parallel", "--help"], cwd=tmp_path, capture_output=True, text=True).stdout
+    assert (
+        "(default one per core)"
+        in subprocess.run(["./parallel", "--help"], cwd=tmp_path, capture_output=True, text=True).stdout
+    )
     np.testing.assert_allclose(found[0], np.exp(x).sum(axis=1) * 2.0, rtol=1e-5)
     assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
-    for words, message in ((["--threads", "0"], "--threads: 0 is not between 1"), (["--threads", "x"], "expected an integer")):
+    for words, message in (
+        (["--threads", "0"], "--threads: 0 is not between 1"),
+        (["--threads", "x"], "expected an integer"),
+    ):
         done = subprocess.run(["./parallel", "--x", "x.npy", *words], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 2 and message in done.stderr
 

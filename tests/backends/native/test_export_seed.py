@@ -53,7 +53,11 @@ def test_the_same_seed_gives_the_numbers_of_python_and_a_run_goes_on(tmp_path: P
     noise.start(2**63 - 1)
     assert result("--seed=-5", "--noise.seed", str(2**63 - 1)) == draws(3).tolist()
     assert "--seed  an integer, which says what random numbers are drawn (default 9)\n" in run("--help")[1]
-    for given, words in (("x", "expected an integer, got x"), (str(2**63), "is not between"), ("", "expected an integer")):
+    for given, words in (
+        ("x", "expected an integer, got x"),
+        (str(2**63), "is not between"),
+        ("", "expected an integer"),
+    ):
         status, text = run("--n", "3", f"--seed={given}")
         assert status == 2 and "--seed: " in text and words in text
     assert run("--n", "1", "--seed", "1", "--seed", "2") == (2, "./draws: --seed is given twice\n")

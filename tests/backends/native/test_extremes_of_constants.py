@@ -26,7 +26,11 @@ def test_extremes_of_the_least_and_greatest_constant(dtype: str) -> None:
             framed = st.pad(x, ((1, 1), (0, 2)), value=fill)
             for each in (same, framed):
                 out += [st.argmax(each, axis=0), st.argmin(each, axis=1)]
-                out += [st.any(each, axis=0), st.all(each, axis=1)] if dtype == "bool" else [st.max(each, axis=0), st.min(each, axis=1)]
+                out += (
+                    [st.any(each, axis=0), st.all(each, axis=1)]
+                    if dtype == "bool"
+                    else [st.max(each, axis=0), st.min(each, axis=1)]
+                )
         return out
 
     with st.eager():

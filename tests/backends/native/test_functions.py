@@ -292,7 +292,9 @@ def test_recursion_without_end_is_an_error_with_a_way_out_and_the_program_lives_
     monkeypatch.setenv("STAGED_STACK", "16 MiB")
     native = compiled(chain())
     for _ in range(2):
-        with pytest.raises(RecursionError, match="`deep` recurses deeper than the program's stack of 16777216") as caught:
+        with pytest.raises(
+            RecursionError, match="`deep` recurses deeper than the program's stack of 16777216"
+        ) as caught:
             native(1 << 40, X)
         assert isinstance(caught.value, st.ProgramError) and "STAGED_STACK" in str(caught.value)
     np.testing.assert_allclose(native(1000, X)[0], X / 0.75, rtol=1e-5)
@@ -356,9 +358,17 @@ def test_sums_in_place_are_never_copied():
 
 def test_calls_that_print_and_fail_stop_the_program_at_their_line():
     def check(p: Functions, n):
-        p.builder.op("print", p.values([n]), [], attrs={"parts": ("going on",), "end": "\n", "file": "stdout"}, effects=(Effect("io"),))
+        p.builder.op(
+            "print",
+            p.values([n]),
+            [],
+            attrs={"parts": ("going on",), "end": "\n", "file": "stdout"},
+            effects=(Effect("io"),),
+        )
         small = p.values([n < 3])[0]
-        p.builder.op("assert", [small], [], attrs={"parts": ("too large",), "kind": "assertion"}, effects=(Effect("fail"),))
+        p.builder.op(
+            "assert", [small], [], attrs={"parts": ("too large",), "kind": "assertion"}, effects=(Effect("fail"),)
+        )
         return p.call("check", [n + 1], [INT])
 
     program = assemble(entry("check", [INT], [INT]), define("check", [INT], check))

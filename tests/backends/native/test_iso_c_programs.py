@@ -16,7 +16,9 @@ from staged.errors import UnsupportedError
 from tests import embedded_check
 from tests.embedded_check import CASES, FLAGS, missing, on_cortex_m, on_host, run
 
-FORBIDDEN = re.compile(r"__\w+__\(|__builtin|__atomic|__extension__|#pragma|vector_size|pthread|alloc\(|\bdouble\b|<stdatomic")
+FORBIDDEN = re.compile(
+    r"__\w+__\(|__builtin|__atomic|__extension__|#pragma|vector_size|pthread|alloc\(|\bdouble\b|<stdatomic"
+)
 COUNT = 4
 
 

@@ -189,7 +189,9 @@ def test_arrays_and_variables_move_between_runtimes(device: None, emulated_devic
 def test_the_text_says_what_runs_where() -> None:
     text = on_opencl(lambda x: st.tanh(x) * 2.0).stage(X).source
     assert "// backend opencl" in text
-    assert '    "__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void tanh_kernel(__global const float *' in text
+    assert (
+        '    "__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void tanh_kernel(__global const float *' in text
+    )
     assert "static int launch_tanh(const Device *gpu, const float *" in text
     assert ": to the device (input)" in text and "st_ocl_copy(gpu->device, " in text
 

@@ -38,7 +38,9 @@ def check(function: Any, arguments: tuple[Any, ...], tolerance: float) -> None:
         compare_trees(found, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("function", "arguments"), test_programs.CASES, ids=[f.__name__ for f, _ in test_programs.CASES])
+@pytest.mark.parametrize(
+    ("function", "arguments"), test_programs.CASES, ids=[f.__name__ for f, _ in test_programs.CASES]
+)
 def test_programs_of_cuda(function: Any, arguments: tuple[Any, ...]) -> None:
     check(function, arguments, 5e-5)
 

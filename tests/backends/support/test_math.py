@@ -65,7 +65,9 @@ def vector_kinds(dtype: str, machine: Machine) -> dict[str, str]:
     return {"scalar": dtype, "vector": f"{dtype}v", **half}
 
 
-def library(machine: Machine, names: tuple[str, ...] = (*UNARY, *BINARY), replace: tuple[str, str] = ("", "")) -> ctypes.CDLL:
+def library(
+    machine: Machine, names: tuple[str, ...] = (*UNARY, *BINARY), replace: tuple[str, str] = ("", "")
+) -> ctypes.CDLL:
     snippets, drivers = [], ""
     for name in names:
         for dtype in ("f32", "f64"):

@@ -56,7 +56,14 @@ FUNCTIONS = {"uniform_f32": "f32", "uniform_f64": "f64", "normal_f32": "f32", "n
 
 
 def library(machine: Machine, replace: tuple[str, str] = ("", "")) -> ctypes.CDLL:
-    snippets = ["philox", "st_bernoulli", "st_bernoulli_i32v", "st_permutation", "st_random_bits", "st_random_bits_u32v"]
+    snippets = [
+        "philox",
+        "st_bernoulli",
+        "st_bernoulli_i32v",
+        "st_permutation",
+        "st_random_bits",
+        "st_random_bits_u32v",
+    ]
     drivers = _SCALAR.format(function="st_random_bits", c_type="uint32_t")
     drivers += _VECTOR.format(function="st_random_bits_u32v", c_type="uint32_t", vector="u32v")
     for name, dtype in FUNCTIONS.items():

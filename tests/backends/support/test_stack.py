@@ -69,7 +69,9 @@ int main(void) {
 def test_stack(tmp_path: Path) -> None:
     text = program(["stack"], _MAIN, PORTABLE)
     text = text.replace("(unsigned char *)realloc(", "(unsigned char *)counted_realloc(")
-    text = text.replace("// Append an item", "static void *counted_realloc(void *data, size_t bytes);\n// Append an item")
+    text = text.replace(
+        "// Append an item", "static void *counted_realloc(void *data, size_t bytes);\n// Append an item"
+    )
     (tmp_path / "stack.c").write_text(text)
     command = ["gcc", *FLAGS, *WARNINGS, "-g", "-fsanitize=address,undefined", "stack.c", "-o", "stack"]
     built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

@@ -107,7 +107,7 @@ _VECTORS = {
 }
 """The same on vectors: F of f32, U of their bits, H and S of the halves' bits. All cases are computed, masks choose."""
 _INSTRUCTIONS = {
-    (16, "f32_from_f16"): ("__AVX512F__", "(F)__builtin_ia32_vcvtph2ps512_mask((S)*x, (F){0}, 0xffff, 4)"),
+    (16, "f32_from_f16"): ("__AVX512F__", "(F)__builtin_ia32_vcvtph2ps512_mask((S)*x, (F){0}, -1, 4)"),
     (16, "f16_from_f32"): ("__AVX512F__", "(H)__builtin_ia32_vcvtps2ph512_mask(*x, 0, (S){0}, 0xffff)"),
     (8, "f32_from_f16"): ("__F16C__", "(F)__builtin_ia32_vcvtph2ps256((S)*x)"),
     (8, "f16_from_f32"): ("__F16C__", "(H)__builtin_ia32_vcvtps2ph256(*x, 0)"),
