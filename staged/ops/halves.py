@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from staged.ir.types import DType, bf16, dtype_of, f16, f32
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.autocast import IN_F32, IN_F32_MODULES, IN_LOW_PRECISION, lowered_to
@@ -78,7 +80,7 @@ def _half(x: Any) -> DType | None:
     if type(dtype) is not DType:
         if dtype is None or getattr(dtype, "itemsize", 0) != 2:
             return None
-        dtype = dtype_of(dtype)
+        dtype = dtype_of(str(dtype).removeprefix("torch.") if not isinstance(dtype, np.dtype) else dtype)
     return dtype if dtype is f16 or dtype is bf16 else None
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from staged.errors import DTypeError, article
 from staged.source import here
 
+_TORCH_BF16 = "torch.bfloat16"
+"""torch gives NumPy no such tensor, for which NumPy has no dtype: its bits are read."""
 _BY_NUMPY = ("__array_interface__", "__array_struct__")
 
 
@@ -32,7 +36,10 @@ def elements(x: Any, what: str = "an array") -> np.ndarray[Any, Any]:
     if not isinstance(x, np.ndarray):
         try:
             by_numpy = hasattr(x, "__array__") or any(hasattr(x, name) for name in _BY_NUMPY)
-            array = np.asarray(x) if by_numpy else np.from_dlpack(x)
+            if str(getattr(x, "dtype", "")) == _TORCH_BF16:
+                array = np.asarray(x.view(sys.modules["torch"].int16)).view(ml_dtypes.bfloat16)
+            else:
+                array = np.asarray(x) if by_numpy else np.from_dlpack(x)
         except Exception as error:
             raise DTypeError(
                 f"{what} is {article(type(x).__name__)} that NumPy cannot read: {error}",

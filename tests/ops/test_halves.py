@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -262,3 +264,26 @@ def test_an_op_that_computes_with_halves_is_found_by_the_verifier() -> None:
         builder.end("return", [builder.op("tanh", [opened.params[0]], [type]).result])
     with pytest.raises(VerificationError, match="tanh.*computes with f16"):
         verify(Function("f", opened.block), "a pass")
+
+
+def test_exports_read_and_write_halves(tmp_path: Path) -> None:
+    @st.function
+    def f(x: Any, y: Any, s: Any, t: Any) -> Any:
+        print(f"{s} {t}")
+        return x * s, y + t, s * 2
+
+    x, y = np.linspace(0, 1, 5).astype(np.float16), np.linspace(0, 1, 3).astype(BF16)
+    f.stage(x, y, np.float16(0.3), BF16.type(0.3)).export(tmp_path)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    make = subprocess.run(["make"], cwd=tmp_path, capture_output=True, text=True)
+    assert make.returncode == 0, make.stderr
+    assert "warning" not in make.stderr
+    call = ["./f", "--x", "x.npy", "--y", "y.npy", "--s", "0.3", "--out", "."]
+    done = subprocess.run([*call, "--t", "0.3"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == "0.3 0.3"
+    scaled, sums = np.load(tmp_path / "result.0.npy"), np.load(tmp_path / "result.1.npy")
+    assert steps(scaled, np.asarray(st.asarray(x) * np.float16(0.3))) == 0
+    assert steps(sums.view(BF16), np.asarray(st.asarray(y) + BF16.type(0.3))) == 0
+    refused = subprocess.run([*call, "--t", "3.5e38"], cwd=tmp_path, capture_output=True, text=True)
+    assert "larger than any number of its type" in refused.stderr

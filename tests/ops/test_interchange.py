@@ -194,7 +194,7 @@ def test_an_outer_tensor_is_read_as_it_is_now(library: Any) -> None:
     [
         (lambda torch: torch.ones(10, requires_grad=True), "requires grad"),
         (lambda torch: torch.nn.Parameter(torch.ones(10)), "requires grad"),
-        (lambda torch: torch.ones(10, dtype=torch.bfloat16), "BFloat16"),
+        (lambda torch: torch.ones(10, dtype=torch.float8_e5m2), "Float8"),
         (lambda torch: torch.ones(10).to_sparse(), "Sparse"),
         (lambda torch: torch.empty(10, device="meta"), "meta"),
         (lambda torch: torch.conj(torch.ones(10, dtype=torch.complex64)), "conjugate"),
@@ -222,3 +222,17 @@ def test_tensors_are_read_in_place(library: Any) -> None:
     tensor.requires_grad_(True)  # the same object
     with pytest.raises(st.DTypeError, match="requires grad"):
         double(tensor)
+
+
+def test_tensors_of_half_precision_are_read(library: Any, double: Any) -> None:
+    torch = library("torch")
+    for name in ("float16", "bfloat16"):
+        tensor = torch.linspace(-1, 1, 10).to(getattr(torch, name))
+        wanted = (tensor * 2 + 1).float().numpy()
+        found = double(tensor)
+        assert found.dtype.name == name
+        np.testing.assert_array_equal(found.astype(np.float32), wanted)
+        assert st.softmax(tensor).dtype == st.dtype_of(name)
+        np.testing.assert_allclose(
+            np.asarray(st.softmax(tensor)).astype(np.float32), torch.softmax(tensor, 0).float().numpy(), rtol=2**-7
+        )

@@ -11,9 +11,16 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a bf16 between two is always rounded up",
         SUPPORT,
-        "(word + 0x7fffu + (word >> 16 & 1u))",
-        "(word + 0x8000u)",
+        "return (uint16_t)((word + 0x7fffu + (word >> 16 & 1u)) >> 16);",
+        "return (uint16_t)((word + 0x8000u) >> 16);",
         CONVERSIONS,
+    ),
+    Mutant(
+        "vectors of large numbers are no infinities in f16",
+        SUPPORT,
+        "is_large = (U)(rest >= 0x47800000u);",
+        "is_large = (U)(rest >= 0x7f800000u);",
+        ("tests/backends/support/test_halves.py::test_vectors_are_converted_as_numbers_are",),
     ),
     Mutant(
         "an f64 is rounded twice",
