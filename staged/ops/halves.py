@@ -105,7 +105,7 @@ def _widened(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
         if half is None:
             dtype = getattr(x, "dtype", None)
             known = dtype if dtype is None or type(dtype) is DType else dtype_of(dtype)
-            if known is not None and known.is_float and not (isinstance(x, Array) and x.type.weak):
+            if known is not None and known.kind in "fc" and not (isinstance(x, Array) and x.type.weak):
                 floats.add(known.name)
             return x
         if not hasattr(x, "dtype") or isinstance(x, DType | type):
