@@ -56,6 +56,7 @@ SECTIONS = {
     "sorting": "Sorting and quantiles",
     "contraction": "Products",
     "linalg": "Linear algebra",
+    "fourier": "Fourier transforms",
     "convolution": "Convolution",
     "pooling": "Pooling",
     "images": "Images at other sizes and places",
@@ -244,6 +245,8 @@ MAKERS = {
     "logspace",
     "geomspace",
     "eye",
+    "fft.fftfreq",
+    "fft.rfftfreq",
 }
 
 
@@ -269,7 +272,7 @@ def functions() -> dict[str, Callable[..., Any]]:
     order = {function: number for number, function in enumerate(METHODS.values())}
     found = {name: METHODS[name] for name in PUBLIC if "." not in name} | {"stop_gradient": st.stop_gradient}
     found |= {
-        name: function for name, function in METHODS.items() if name.startswith(("random.", "linalg.", "special."))
+        name: function for name, function in METHODS.items() if name.startswith(("random.", "linalg.", "special.", "fft."))
     }
     return dict(sorted(found.items(), key=lambda item: (order.get(item[1], len(order)), item[0])))
 
@@ -393,7 +396,7 @@ NAMES_HEAD = '''\
 Importing this package declares them all. `__all__` lists the array functions, which `staged` itself exports: those that
 `public.public` has entered. `python -m docs.make_ops` writes this file, so that editors and type checkers see them.
 `primitive.PRIMITIVES` and `composite.COMPOSITES` hold the declarations by name, `array.METHODS` the functions by name
-(those of `st.random`, `st.linalg` and `st.special` as `random.uniform`, `linalg.cholesky`, `special.ndtr`, ...).
+(those of `st.random`, `st.linalg`, `st.fft` and `st.special` as `random.uniform`, `linalg.cholesky`, `fft.rfft`, ...).
 """
 
 from staged.ops import complex_functions, numpy_map, random  # noqa: F401  (declares their functions)

@@ -3,7 +3,7 @@
 Importing this package declares them all. `__all__` lists the array functions, which `staged` itself exports: those that
 `public.public` has entered. `python -m docs.make_ops` writes this file, so that editors and type checkers see them.
 `primitive.PRIMITIVES` and `composite.COMPOSITES` hold the declarations by name, `array.METHODS` the functions by name
-(those of `st.random`, `st.linalg` and `st.special` as `random.uniform`, `linalg.cholesky`, `special.ndtr`, ...).
+(those of `st.random`, `st.linalg`, `st.fft` and `st.special` as `random.uniform`, `linalg.cholesky`, `fft.rfft`, ...).
 """
 
 from staged.ops import complex_functions, numpy_map, random  # noqa: F401  (declares their functions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutate.mutant import Mutant
 
 _TEST = "tests/ops/test_complex.py"
+_FOURIER = "tests/ops/test_fourier.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -41,5 +42,19 @@ MUTANTS: tuple[Mutant, ...] = (
         "if not self.takes_complex and any(",
         "if False and any(",
         (_TEST, "-k", "refused"),
+    ),
+    Mutant(
+        "the twiddle factors of an inverse transform are those of the forward one",
+        "staged/ops/fourier.py",
+        "return _roots(sign * np.multiply.outer(np.arange(r), np.arange(s)), r * s)[..., None]",
+        "return _roots(np.multiply.outer(np.arange(r), np.arange(s)), r * s)[..., None]",
+        (_FOURIER, "-k", "eager_transforms"),
+    ),
+    Mutant(
+        "a real result sees the imaginary part of the spectrum's first element",
+        "staged/ops/fourier.py",
+        "im = pad(within, [(0, 0)] * last + [ends])",
+        "im = imag(rows)",
+        (_FOURIER, "-k", "eager_transforms"),
     ),
 )
