@@ -72,7 +72,7 @@ MUTANTS: tuple[Mutant, ...] = (
         OPS,
         "(stays and lowered_to() is not None)",
         "not stays",
-        ("tests/ops/test_autocast.py::test_dtypes_and_values_are_those_of_torch[mse_loss]",),
+        ("tests/ops/test_autocast.py::test_reductions_of_low_precision_are_f32",),
     ),
     Mutant(
         "a step along infinite gradients is taken",

@@ -74,9 +74,8 @@ _FROM_F64 = """\
 
 
 def _snippet(name: str, comment: str, result: str, text: str, *calls: str) -> Snippet:
-    function = SupportFunction(
-        result, f"st_{name}", text, ("st_bits_f32", "st_real_f32", *calls), comment=f"// {comment}\n"
-    )
+    called = tuple(each for each in ("st_bits_f32", "st_real_f32", *calls) if f"{each}(" in text)
+    function = SupportFunction(result, f"st_{name}", text, called, comment=f"// {comment}\n")
     needs = ("bits_f32", *(call.removeprefix("st_") for call in calls))
     return made_of(name, function, needs=needs, includes=("#include <math.h>", "#include <stdint.h>"))
 
