@@ -15,6 +15,7 @@ from staged.ops.promote import (
     as_array,
     as_float,
     broadcast,
+    broadcast_shapes,
     cast,
     check_argument,
     check_known,
@@ -32,15 +33,23 @@ from staged.ops.source import arange, iota, zeros
 
 
 @public("searchsorted")
-def searchsorted(a: Any, v: Any, side: str = "left", *, right: bool = False, out_int32: bool = False) -> Array:
+def searchsorted(
+    a: Any, v: Any, side: str = "left", sorter: Any = None, *, right: bool = False, out_int32: bool = False
+) -> Array:
     """The places at which the numbers `v` keep a sorted `a` sorted, as i64, or i32 with `out_int32`. NumPy and torch
     `searchsorted`.
 
     Shapes: a (n,), v of any; or a (..., n), v (..., m), row by row. Among equal numbers the first place, or with
-    `side="right"` the one after the last. NaN is the largest number. By bisection: log2(n) reads of `a` for each.
+    `side="right"` the one after the last. NaN is the largest number. `sorter`, of the shape of `a`, are the places that
+    sort it (`st.argsort(a)`). By bisection: log2(n) reads of `a` for each.
     """
     check_argument(side in ("left", "right"), f'searchsorted: side is "left" or "right", got {side!r}')
     rows, values = promoted(a, v)
+    if sorter is not None:
+        order = as_array(sorter)
+        if order.shape != rows.shape:
+            raise shape_error(f"searchsorted: a sorter {order.type} does not sort {rows.type}", order, rows)
+        rows = take_along_axis(rows, order, -1)
     if not rows.ndim or rows.ndim > 1 and rows.shape[:-1] != values.shape[:-1]:
         raise shape_error(f"searchsorted: {rows.type} is no sorted row for each row of {values.type}", rows, values)
     n = fixed_size("searchsorted", rows, -1)
@@ -125,6 +134,8 @@ def _edges(x: Array, bins: Any, between: Any) -> Array:
     if not isinstance(bins, int):
         return cast(as_array(bins), x.dtype)
     check_argument(bins > 0, f"histogram: there is at least one bin, got {bins}")
+    if between is None and 0 in x.shape:
+        between = 0.0, 1.0  # of no elements, as in NumPy
     low, high = (min_(x), max_(x)) if between is None else (cast(as_array(end), x.dtype) for end in between)
     apart = where(low == high, 0.5, 0.0)
     low, high = low - apart, high + apart
@@ -166,6 +177,6 @@ def masked_select(x: Any, mask: Any, *, size: int, fill_value: Any = 0) -> Array
     torch's has as many elements as the mask selects; here the number is a bound that is fixed while staging.
     """
     array, chosen = as_array(x), as_array(mask)
-    shape = broadcast(array, chosen.shape).shape if chosen.ndim > array.ndim else array.shape
+    shape = broadcast_shapes(array.shape, chosen.shape)
     place, is_there = _places(reshape(broadcast(chosen, shape), (-1,)), size, "masked_select")
     return where(is_there, take(reshape(broadcast(array, shape), (-1,)), place, 0), fill_value)

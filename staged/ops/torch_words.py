@@ -387,8 +387,11 @@ def _expand(x: Array, *sizes: Any) -> Array:
     return result
 
 
-def _narrow(x: Array, dim: int, start: int, length: int) -> Array:
+def _narrow(x: Array, dim: int, start: int | Array, length: int) -> Array:
     axis, extent = dim % max(x.ndim, 1), _fixed("narrow", x, dim)
+    if isinstance(start, Array):  # its place is checked when the program runs
+        at: Any = METHODS["where"](start < 0, start + extent, start)
+        return x[(slice(None),) * axis + (slice(at, at + length),)]
     first = start + extent if start < 0 else start
     if not 0 <= first <= first + length <= extent:
         raise ShapeError(f"narrow: {length} elements from {start} do not lie in axis {dim} of {x.type}", where=here())

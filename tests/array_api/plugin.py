@@ -37,6 +37,12 @@ def _load_dtypes() -> None:
     array_api_tests.dtype_helpers = module
 
 
+if os.environ.get("ARRAY_API_TESTS_MODULE") == "compiled_staged":
+    from tests.array_api.compiled import compile_operators, namespace
+
+    compile_operators()
+    sys.modules["compiled_staged"] = namespace()
+
 if os.environ.get("ARRAY_API_TESTS_SKIP_DTYPES"):
     _load_dtypes()
 
@@ -47,6 +53,13 @@ def pytest_configure(config: pytest.Config) -> None:
     suite = settings.get_profile("array-api-tests")
     settings.register_profile("staged", suite, phases=(Phase.explicit, Phase.generate))
     settings.load_profile("staged")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many calls were compiled."""
+    if "tests.array_api.compiled" in sys.modules:
+        count = sys.modules["tests.array_api.compiled"].program_count()
+        terminalreporter.write_line(f"{count} programs were made")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

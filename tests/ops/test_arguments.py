@@ -1,5 +1,7 @@
 """Numbers that there are not, for functions that torch has too: refused where they are written, as torch refuses them."""
 
+import contextlib
+
 import numpy as np
 import optree
 import pytest
@@ -100,7 +102,6 @@ KNOWN_WHILE_STAGING = {
     "instance_norm eps": lambda x, n: st.instance_norm(x, eps=n * 0.5),
     "batch_norm eps": lambda x, n: st.batch_norm(x, MEAN, VAR, eps=n * 0.5),
     "batch_norm_training eps": lambda x, n: st.batch_norm_training(x, eps=n * 0.5),
-    "linspace stop": lambda x, n: st.linspace(0, n, 3),
     "linspace num": lambda x, n: st.linspace(0, 1, n),
     "pad value": lambda x, n: st.pad(x, 1, value=n),
     "tile repetitions": lambda x, n: st.tile(x, n),
@@ -144,6 +145,23 @@ def test_asarray_keeps_the_dtype_of_a_numpy_scalar(dtype):
     for found in (st.asarray(number), st.function(lambda: st.asarray(number))()):
         assert np.asarray(found).dtype == dtype
         assert np.asarray(found) == number
+
+
+@pytest.mark.parametrize("eager", [True, False])
+def test_ends_of_spaced_numbers_may_be_staged(eager):
+    def ranges(low, n):
+        return st.linspace(low, n, 5, dtype=st.f64), st.logspace(low, n + 1, 3, dtype=st.f64), st.linspace(low, n, 1)
+
+    run = st.function(ranges)
+    with st.eager() if eager else contextlib.nullcontext():
+        found = run(np.float64(-1.5), 4)
+        slope = st.grad(st.function(lambda end: st.sum(st.linspace(0.0, end, 5, dtype=st.f64))))(np.float64(3))
+    wanted = np.linspace(-1.5, 4, 5), np.logspace(-1.5, 5, 3), np.float32([-1.5])
+    for mine, expected in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-15)
+    assert slope == 2.5
+    with pytest.raises(st.ShapeError, match="from a real number to another"):
+        st.linspace(st.asarray([1.0, 2.0]), 3.0, 4)
 
 
 def test_spaced_numbers_are_computed_in_f64_whatever_bounds_are():

@@ -13,6 +13,7 @@ from staged.testing import compare_trees
 
 RNG = np.random.default_rng(8)
 KEYS = np.sort(RNG.integers(-9, 9, 13)).astype(np.float64)
+SHUFFLED = np.random.default_rng(5).permutation(13)
 X = RNG.integers(-11, 11, (4, 5)).astype(np.float64)
 LABELS = RNG.integers(0, 5, 20)
 W = RNG.uniform(0.5, 1.5, 20)
@@ -29,6 +30,7 @@ def ours(x, w):
         "searchsorted": st.searchsorted(KEYS, x),
         "searchsorted_right": st.searchsorted(KEYS, x, side="right"),
         "searchsorted_rows": st.searchsorted(np.stack([KEYS, KEYS + 3]), x[:2]),
+        "searchsorted_sorter": st.searchsorted(KEYS[SHUFFLED], x, sorter=st.argsort(KEYS[SHUFFLED])),
         "bucketize": st.bucketize(x, KEYS),
         "digitize": st.digitize(x, KEYS),
         "isin": st.isin(x, KEYS),
@@ -38,10 +40,12 @@ def ours(x, w):
         "histogram": st.histogram(x, 4, (-5.0, 8.0)),
         "histogram_of_all": st.histogram(x, 5),
         "histogram_edges": st.histogram(x, KEYS, weights=w),
+        "histogram_of_nothing": st.histogram(x[:0], 3),
         "nonzero": st.nonzero(MASK, size=30, fill_value=-1),
         "nonzero_first": st.nonzero(MASK, size=2),
         "masked_select": st.masked_select(x, MASK, size=25),
         "masked_select_first": st.masked_select(x, MASK, size=3),
+        "masked_select_of_both": st.masked_select(x[:, None], MASK[:1, :1], size=25),
         "tensor_split": st.tensor_split(x, 3, 1),
         "tensor_split_at": st.tensor_split(x, [1, 3]),
         "addbmm": st.addbmm(M, A * w[0], B, beta=2, alpha=0.5),
@@ -61,6 +65,7 @@ def numpys(x, w):
         "searchsorted": np.searchsorted(KEYS, x),
         "searchsorted_right": np.searchsorted(KEYS, x, side="right"),
         "searchsorted_rows": np.stack([np.searchsorted(KEYS, x[0]), np.searchsorted(KEYS + 3, x[1])]),
+        "searchsorted_sorter": np.searchsorted(KEYS, x),
         "bucketize": np.searchsorted(KEYS, x),
         "digitize": np.digitize(x, KEYS),
         "isin": np.isin(x, KEYS),
@@ -70,9 +75,11 @@ def numpys(x, w):
         "histogram": np.histogram(x, 4, (-5.0, 8.0)),
         "histogram_of_all": np.histogram(x, 5),
         "histogram_edges": np.histogram(x, KEYS, weights=w.reshape(x.shape)),
+        "histogram_of_nothing": np.histogram(np.zeros(0), 3),
         "nonzero": tuple(up_to(places, 30, -1) for places in np.nonzero(MASK)),
         "nonzero_first": tuple(places[:2] for places in np.nonzero(MASK)),
         "masked_select": up_to(x[MASK], 25),
+        "masked_select_of_both": up_to(x[:, None][np.broadcast_to(MASK[:1, :1], (4, 1, 5))], 25),
         "masked_select_first": x[MASK][:3],
         "tensor_split": np.array_split(x, 3, 1),
         "tensor_split_at": np.array_split(x, [1, 3]),
@@ -141,6 +148,7 @@ def test_rows_of_every_length(n: int) -> None:
 
 REFUSED = {
     "rows_that_do_not_fit": (lambda: st.searchsorted(X, X[:2]), st.ShapeError, "no sorted row"),
+    "sorter": (lambda: st.searchsorted(KEYS, X, sorter=np.arange(3)), st.ShapeError, "does not sort"),
     "side": (lambda: st.searchsorted(KEYS, X, "middle"), st.StagedError, "side is"),
     "floats": (lambda: st.bincount(W, length=2), st.DTypeError, "takes integers"),
     "a_matrix": (lambda: st.bincount(LABELS.reshape(4, 5), length=2), st.ShapeError, "takes a vector"),

@@ -59,6 +59,8 @@ CASES = {
     "expand": (lambda x, m, mask, ids: m.expand(2, -1, 4), lambda: np.broadcast_to(M, (2, 3, 4))),
     "expand_as": (lambda x, m, mask, ids: m.expand_as(x), lambda: np.broadcast_to(M, (2, 3, 4))),
     "narrow": (lambda x, m, mask, ids: x.narrow(2, 1, 2), lambda: X[:, :, 1:3]),
+    "narrow_from": (lambda x, m, mask, ids: x.narrow(2, ids[1, 0] * 0 + 1, 2), lambda: X[:, :, 1:3]),
+    "narrow_from_the_end": (lambda x, m, mask, ids: x.narrow(2, ids[1, 0] * 0 - 2, 2), lambda: X[:, :, -2:]),
     "select": (lambda x, m, mask, ids: x.select(1, -1), lambda: X[:, -1]),
     "index_select_one": (lambda x, m, mask, ids: x.index_select(1, ids[1, 0] * 0 + 1), lambda: X[:, [1]]),
     "index_select": (lambda x, m, mask, ids: x.index_select(1, ids[1] // 4), lambda: X[:, [0, 1, 1]]),

@@ -1,4 +1,4 @@
-"""One sample of torch's on our function: value, vjp and jvp in eager mode, each against torch's."""
+"""One sample of torch's on our function: value, vjp and jvp in eager mode, each against torch's. `compiled.py` has programs."""
 
 from __future__ import annotations
 
@@ -118,24 +118,71 @@ def says(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
+class Expected(NamedTuple):
+    """What torch makes of a sample: results, and the derivatives of those in `chosen` by the `leaves`."""
+
+    values: list[Any]
+    leaves: list[Any]
+    chosen: list[int]
+    cotangents: list[np.ndarray]
+    d_leaves: list[np.ndarray]
+    """The gradients of the leaves; empty where there are none."""
+    tangents: list[np.ndarray]
+    d_values: list[np.ndarray] | None
+    """The tangents of the chosen results; None where torch has no forward mode."""
+
+
+def by_torch(record: Any, sample: Any, dtype: Any, values: bool) -> Expected | None:
+    """torch's results of a sample, and their derivatives if `values` count; None where they are complex."""
+    args, kwargs = arguments(sample)
+    made = record.op(*args, **kwargs)
+    if isinstance(made, bool | int | float):
+        made = torch.tensor(made, dtype=None if isinstance(made, bool) else dtype)
+    expected = list(tensors(made))
+    if any(tensor.is_complex() for tensor in [*expected, *tensors([args, kwargs])]):
+        return None
+    leaves = [tensor for tensor in tensors([args, kwargs]) if tensor.requires_grad]
+    chosen = [index for index, tensor in enumerate(expected) if tensor.requires_grad] if leaves and values else []
+    arrays = [array_of(tensor) for tensor in expected]
+    if not chosen:
+        return Expected(arrays, leaves, [], [], [], [], None)
+    outputs = [expected[index] for index in chosen]
+    generator = torch.Generator().manual_seed(1)
+    cotangents = [torch.randn(y.shape, dtype=y.dtype, generator=generator) for y in outputs]
+    tangents = [torch.randn(x.shape, dtype=x.dtype, generator=generator) for x in leaves]
+    found = torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True)
+    d_leaves = [np.zeros_like(array_of(x)) if d is None else array_of(d) for d, x in zip(found, leaves, strict=True)]
+    d_values = tangents_of(record, sample, leaves, tangents, chosen)
+    return Expected(
+        arrays, leaves, chosen, list(map(array_of, cotangents)), d_leaves, list(map(array_of, tangents)), d_values
+    )
+
+
+def alike(found: list[Any], expected: list[Any]) -> bool:
+    """Return whether arrays have the same shapes and dtypes."""
+    return [(np.asarray(a).shape, np.asarray(a).dtype) for a in found] == [(b.shape, b.dtype) for b in expected]
+
+
 def check(record: Any, sample: Any, function: Callable[..., Any], dtype: Any, values: bool = True) -> Failure | None:
     """Run one sample; None where all agrees. Without `values` only shapes and dtypes are compared."""
-    args, kwargs = arguments(sample)
-    made_by_torch = record.op(*args, **kwargs)
-    if isinstance(made_by_torch, bool | int | float):
-        made_by_torch = torch.tensor(made_by_torch, dtype=None if isinstance(made_by_torch, bool) else dtype)
-    expected = list(tensors(made_by_torch))
-    leaves = [tensor for tensor in tensors([args, kwargs]) if tensor.requires_grad]
-    if any(tensor.is_complex() for tensor in [*expected, *tensors([args, kwargs])]):
+    expected = by_torch(record, sample, dtype, values)
+    if expected is None:
         return Failure("call", "complex numbers")
-    primals = [array_of(leaf) for leaf in leaves]
+    return in_eager_mode(expected, sample, function, dtype, values)
+
+
+def in_eager_mode(
+    expected: Expected, sample: Any, function: Callable[..., Any], dtype: Any, values: bool = True
+) -> Failure | None:
+    """The first difference of our function in eager mode from what torch made."""
+    leaves, primals = expected.leaves, [array_of(leaf) for leaf in expected.leaves]
     chosen: list[int] = []
 
     def run(*given: Any) -> list[Any]:
         handles = {id(leaf): handle for leaf, handle in zip(leaves, given, strict=True)}
         ours = [
             converted(tree, lambda tensor: handles[id(tensor)] if id(tensor) in handles else st.asarray(array_of(tensor)))
-            for tree in (args, kwargs)
+            for tree in arguments(sample)
         ]
         made = results(function(*ours[0], **ours[1]))
         return [made[index] for index in chosen] if chosen else made
@@ -146,40 +193,24 @@ def check(record: Any, sample: Any, function: Callable[..., Any], dtype: Any, va
         except Exception as error:  # any refusal or fault is the failure that is reported
             return Failure("call", says(error))
         if not values:
-            alike = [(np.asarray(a).shape, np.asarray(a).dtype) for a in found] == [
-                (tuple(b.shape), array_of(b).dtype) for b in expected
-            ]
-            return None if alike else Failure("value", "other shapes or dtypes")
-        failure = compare("value", found, [array_of(tensor) for tensor in expected], dtype)
-        if failure is not None:
+            return None if alike(found, expected.values) else Failure("value", "other shapes or dtypes")
+        failure = compare("value", found, expected.values, dtype)
+        chosen = expected.chosen
+        if failure is not None or not chosen:
             return failure
-        chosen = [index for index, tensor in enumerate(expected) if tensor.requires_grad]
-        if not leaves or not chosen:
-            return None
-        outputs = [expected[index] for index in chosen]
-        generator = torch.Generator().manual_seed(1)
-        cotangents = [torch.randn(y.shape, dtype=y.dtype, generator=generator) for y in outputs]
-        tangents = [torch.randn(x.shape, dtype=x.dtype, generator=generator) for x in leaves]
-        theirs = torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True)
-        expected_d = [
-            np.zeros_like(primal) if d is None else array_of(d) for d, primal in zip(theirs, primals, strict=True)
-        ]
         try:
             _, pullback = context.vjp(run, primals)
-            found_d = pullback([st.asarray(array_of(ct)) for ct in cotangents])
+            d_leaves = pullback([st.asarray(ct) for ct in expected.cotangents])
         except Exception as error:
             return Failure("vjp", says(error))
-        failure = compare("vjp", list(found_d), expected_d, dtype)
-        if failure is not None:
+        failure = compare("vjp", list(d_leaves), expected.d_leaves, dtype)
+        if failure is not None or expected.d_values is None:
             return failure
-        expected_t = tangents_of(record, sample, leaves, tangents, chosen)
-        if expected_t is None:
-            return None
         try:
-            _, found_t = context.jvp(run, primals, [array_of(tangent) for tangent in tangents])
+            _, d_values = context.jvp(run, primals, expected.tangents)
         except Exception as error:
             return Failure("jvp", says(error))
-        return compare("jvp", list(found_t), expected_t, dtype)
+        return compare("jvp", list(d_values), expected.d_values, dtype)
 
 
 def tangents_of(record: Any, sample: Any, leaves: list[Any], tangents: list[Any], chosen: list[int]) -> list[np.ndarray] | None:

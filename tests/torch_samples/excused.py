@@ -13,7 +13,9 @@ _LABELS = "labels are one per row of scores, as integers: classes in another axi
 _WEIGHT = "losses have no weights of single elements"
 _ADJUSTED = "torch also takes a vector for each matrix of a batch; here, as in NumPy 2, b is a vector only with one axis"
 
-_UNIQUE = "the options are NumPy's, and in a program the size is given"
+_SQUARE = "LU is of square matrices"
+_MIDDLE = "of an even number the mean of the two middle elements, as in NumPy: torch takes the lower one"
+_FRACTIONS = "there is no derivative by the fractions: they are known while staging"
 
 EXCUSED: dict[str, dict[str, str]] = {
     "atleast_1d": {"stack needs": "several arrays are several arguments, as in NumPy; torch also takes a list of them"},
@@ -21,9 +23,7 @@ EXCUSED: dict[str, dict[str, str]] = {
     "atleast_3d": {"stack needs": "several arrays are several arguments, as in NumPy; torch also takes a list of them"},
     "cat": {"axis 1 does not exist": "torch leaves out empty vectors among matrices"},
     "cov": {"differs by .*e-0[567]": "torch adds up weights of f32 in f32, beside data of f64"},
-    "einsum": {"the first argument of einsum": "torch's second form, lists of integers for subscripts, is not there"},
     "gather": {"axis 0": _NUMBER, "as many axes": "torch takes indices without elements of any number of axes"},
-    "histogram": {"weight": "no weights, and bins of one array alone"},
     "index_add": {"axis 0": _NUMBER},
     **{f"index_reduce.{how}": {"axis 0": _NUMBER} for how in ("amax", "amin", "mean", "prod")},
     "index_select": {"axis 0": _NUMBER},
@@ -33,23 +33,16 @@ EXCUSED: dict[str, dict[str, str]] = {
     "linalg.eigh": {"value: differs": _SIGNS},
     "linalg.lstsq": {"value: shape": "rank and singular values are NumPy's, torch leaves them out by its driver"},
     "linalg.lstsq.grad_oriented": {"value: shape": "residuals are NumPy's where torch's driver leaves them out"},
-    "linalg.lu": {"pivot": "rows are exchanged always"},
-    "linalg.lu_factor": {"pivot": "rows are exchanged always"},
     "linalg.matrix_rank": {"the tolerance is a number": _STATIC_TOLERANCE},
     "linalg.pinv": {"the tolerance is a number": _STATIC_TOLERANCE},
-    "linalg.pinv.hermitian": {"hermitian": "general matrices"},
-    "linalg.pinv.singular": {"the tolerance is a number": "torch's sample takes a product of two factors"},
     "linalg.solve": {"has not the rows": _ADJUSTED, "value: shape": _ADJUSTED},
     "linalg.svd": {
         "value: differs": _SIGNS,
     },
     "logcumsumexp": {"[vj][jv]p: differs by": "torch's derivative is a difference of two sums, ours sums quotients below 1"},
     "masked_fill": {"does not fit": "a mask does not make an array larger"},
-    "masked_select": {"size": _SIZE},
     "median": {"needs an axis": _NUMBER, "value: differs": "of an even number the mean of the two middle elements, as in NumPy"},
     "mode": {"needs an axis": _NUMBER},
-    "nanmedian": {"": "of an even number the mean of the two middle elements, as in NumPy: torch takes the lower one"},
-    "nanquantile": {"known while staging": "the fractions are numbers that are known while staging"},
     "nn.functional.avg_pool2d": {"positional arguments": "no divisor of one's own"},
     "nn.functional.batch_norm": {"needs an input of": "an array of one axis has no channels"},
     "nn.functional.binary_cross_entropy": {"weight": _WEIGHT},
@@ -67,28 +60,42 @@ EXCUSED: dict[str, dict[str, str]] = {
     "nn.functional.max_unpool3d": {"vjp: differs": _LAST},
     "nn.functional.multi_margin_loss": {"does not fit": _NUMBER_OF_SCORES},
     "nn.functional.multilabel_margin_loss": {"does not fit": _NUMBER_OF_SCORES},
-    "nn.functional.triplet_margin_with_distance_loss": {"must be Tensor": "the sample's distance is a function of torch's"},
-    "nonzero": {"as_tuple": _SIZE},
-    "norm.nuc": {"ord is a number": "the nuclear norm is `st.linalg.matrix_norm(x, 'nuc')`"},
-    "quantile": {"known while staging": "the fractions are numbers that are known while staging"},
     "repeat_interleave": {
         "known while staging": "shapes follow from the counts, which are known while staging",
         "output_size": "the size follows from the counts",
     },
     "scatter_add": {"axis is a Python int": "the order of arguments is (x, indices, updates), as in JAX"},
-    "searchsorted": {"sorter": "the array is sorted"},
     "argsort": {"needs an axis": _NUMBER},
     "sort": {"needs an axis": _NUMBER},
     "squeeze": {"has extent 5": "an axis that is named has one element, as in NumPy and the Array API"},
     "squeeze.multiple": {"has extent 5": "an axis that is named has one element, as in NumPy and the Array API"},
     "squeeze_copy": {"has extent 5": "an axis that is named has one element, as in NumPy and the Array API"},
     "tensordot": {"differ in extent": "the axes of the second array are in the order of the first's"},
-    "to": {"positional arguments": "a device, and whether to wait for it, are no arguments of `to`"},
     "topk": {"needs an axis": _NUMBER},
     "transpose": {"axis 0": _NUMBER},
     "transpose_copy": {"axis 0": _NUMBER},
-    "unique": {"": _UNIQUE},
+    "__getitem__": {"whose size is not known": _SIZE},
+    "argwhere": {"at least one array": _NUMBER},
+    "linalg.lu": {"square matrices": _SQUARE},
+    "linalg.lu_factor": {"square matrices": _SQUARE},
+    "nanmedian": {"takes the lower of two": _MIDDLE, "value: differs": _MIDDLE},
+    "nonzero": {"at least one array": _NUMBER, "0 results instead of 1": _NUMBER},
+    "nonzero_static": {"at least one array": _NUMBER},
+    "quantile": {"cannot become a NumPy array": _FRACTIONS},
+    "nanquantile": {"cannot become a NumPy array": _FRACTIONS},
+    "unique": {"argument 'axis'": "distinct elements, not rows or columns"},
 }
+
+_KNOWN = "numbers that shapes or the text of the program follow from are known while staging"
+
+_COUNTED = "the bound that the caller gives is counted here, in elements that are known in eager mode alone"
+
+EXCUSED_IN_PROGRAMS: dict[str, dict[str, str]] = {
+    "tensor_split": {"known while staging": _KNOWN},
+    **dict.fromkeys(("unique", "nonzero", "argwhere", "masked_select"), {"": _COUNTED}),
+    **dict.fromkeys(("quantile", "nanquantile"), {"known while staging": _KNOWN}),
+}
+"""Samples that agree in eager mode alone, where all numbers are known."""
 
 RANDOM = frozenset(
     "nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d nn.functional.alpha_dropout "

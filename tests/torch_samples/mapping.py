@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged.ops.array import METHOD_NAMES, METHODS
+from staged.ops.array import METHOD_NAMES, METHODS, StagedArray
 from staged.ops.torch_words import METHOD_WORDS
 
 PREFIXES = ("nn.functional.", "special.", "linalg.", "")
@@ -47,7 +47,7 @@ def _batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = Non
 
 def _known(parts: Any) -> Any:
     """Places of cuts as Python numbers: the shapes of a program follow from them."""
-    return np.asarray(parts).tolist() if isinstance(parts, st.Array) else parts
+    return np.asarray(parts).tolist() if isinstance(parts, st.Array) and not isinstance(parts, StagedArray) else parts
 
 
 def _ordered(function: Any, x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
@@ -62,6 +62,51 @@ def _own(options: dict[str, Any]) -> dict[str, Any]:
 def _logdet(x: Any) -> Any:
     sign, log = st.linalg.slogdet(x)
     return st.where(sign < 0, float("nan"), log)
+
+
+def _unique(
+    x: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+) -> Any:
+    options = {} if dim is None else {"axis": dim}
+    size = np.unique(np.asarray(x)).size
+    return st.unique(x, return_inverse=return_inverse, return_counts=return_counts, size=size, **options)
+
+
+def _places(x: Any, size: int, as_tuple: bool = False, fill_value: int = 0) -> Any:
+    found = st.nonzero(x, size=size, fill_value=fill_value)
+    return found if as_tuple else st.stack(found, 1)
+
+
+def _selected(x: Any, mask: Any) -> Any:
+    size = np.count_nonzero(np.broadcast_to(np.asarray(mask), np.broadcast_shapes(x.shape, mask.shape)))
+    return st.masked_select(x, mask, size=int(size))
+
+
+def _histogram(x: Any, bins: Any, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+    counts, edges = st.histogram(x, bins, range, weight)
+    counts = st.astype(counts, x.dtype)
+    if density:
+        counts = counts / (st.sum(counts) * st.diff(edges))
+    return counts, edges
+
+
+def _quantile(name: str) -> Callable[..., Any]:
+    def call(x: Any, q: Any, *args: Any, interpolation: str = "linear", **options: Any) -> Any:
+        return getattr(st, name)(x, _known(q), *args, method=interpolation, **options)
+
+    return call
+
+
+def _to(x: Any, *args: Any, **options: Any) -> Any:
+    """Devices, and whether to wait for them, are left out."""
+    dtypes = [one for one in (*args, *options.values()) if isinstance(one, str) and st.dtype_of(one) is not None]
+    dtypes += [one.dtype for one in args if isinstance(one, st.Array)]
+    return st.astype(x, dtypes[0]) if dtypes else x
+
+
+def _distance(options: dict[str, Any]) -> dict[str, Any]:
+    """torch's module of distances as our function."""
+    return {**options, "distance_function": st.pairwise_distance}
 
 
 SPELLED: dict[str, Callable[..., Any] | None] = {
@@ -121,6 +166,38 @@ SPELLED: dict[str, Callable[..., Any] | None] = {
     "cat": lambda tensors, dim=0: st.concat(tensors, dim),
     "nn.functional.embedding": None,
     "nn.functional.embedding_bag": lambda weight, x, **options: st.embedding_bag(x, weight, **options),
+    "unique": _unique,
+    "nonzero": lambda x, as_tuple=False: _places(x, int(np.count_nonzero(np.asarray(x))), as_tuple),
+    "nonzero_static": lambda x, size, fill_value=-1: _places(x, size, fill_value=fill_value),
+    "argwhere": lambda x: _places(x, int(np.count_nonzero(np.asarray(x)))),
+    "masked_select": _selected,
+    "histogram": _histogram,
+    "quantile": _quantile("quantile"),
+    "nanquantile": _quantile("nanquantile"),
+    "einsum": lambda arrays, subscripts: st.einsum(subscripts, *arrays),
+    "linalg.lu": lambda a, pivot=True: st.linalg.lu(a, **({} if pivot else {"pivot": False})),
+    "linalg.lu_factor": lambda a, pivot=True: st.linalg.lu_factor(a, **({} if pivot else {"pivot": False})),
+    "linalg.pinv.hermitian": None,  # of one triangle
+    "linalg.pinv.singular": lambda a, b: st.linalg.pinv(a @ st.matrix_transpose(b)),
+    "norm.nuc": lambda x, p, dim=None, keepdim=False: st.linalg.matrix_norm(x, p, keepdims=keepdim),
+    "to": _to,
+    "nn.functional.triplet_margin_with_distance_loss": (
+        lambda a, b, c, **options: st.triplet_margin_with_distance_loss(a, b, c, **_distance(options))
+    ),
+    "take_along_dim": lambda x, index, dim=None: (
+        st.take_along_axis(st.reshape(x, (-1,)), st.reshape(index, (-1,)), 0)
+        if dim is None
+        else st.take_along_axis(x, index, dim)
+    ),
+    "constant_pad_nd": lambda x, pad, value=0: st.pad(x, pad=pad, value=value),
+    "nn.functional.upsample_nearest": lambda x, size=None, scale_factor=None: st.interpolate(x, size, scale_factor),
+    "nn.functional.upsample_bilinear": (
+        lambda x, size=None, scale_factor=None: st.interpolate(x, size, scale_factor, "bilinear", align_corners=True)
+    ),
+    "float_power": lambda x, y: st.astype(x, st.f64) ** (st.astype(y, st.f64) if isinstance(y, st.Array) else y),
+    "isposinf": lambda x: x == float("inf"),
+    "isneginf": lambda x: x == -float("inf"),
+    "__getitem__": lambda x, index: x[index],
     "repeat": lambda x, *counts: st.tile(x, counts[0] if len(counts) == 1 and not isinstance(counts[0], int) else counts),
 }
 """Functions that are ours in other words: another name, another order of arguments, a default that torch has otherwise."""

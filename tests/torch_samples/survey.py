@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tests.torch_samples.check import DTYPES, arguments, check, samples, tensors
-from tests.torch_samples.excused import EXCUSED, RANDOM
+from tests.torch_samples.check import DTYPES, Failure, arguments, check, samples, tensors
+from tests.torch_samples.compiled import Case, failures, spread
+from tests.torch_samples.excused import EXCUSED, EXCUSED_IN_PROGRAMS, RANDOM
 from tests.torch_samples.mapping import ours
 
 
@@ -32,8 +34,8 @@ def name_of(record: Any) -> str:
     return f"{record.name}.{record.variant_test_name}" if record.variant_test_name else record.name
 
 
-def survey(part: int, parts: int) -> Survey:
-    """Check every sample of the records of a part."""
+def survey(part: int, parts: int, programs: int = 0) -> Survey:
+    """Check every sample of the records of a part in eager mode, or `programs` of each record in one compiled program."""
     found = Survey()
     torch.set_num_threads(1)
     for record in op_db[part::parts]:
@@ -42,22 +44,52 @@ def survey(part: int, parts: int) -> Survey:
         if function is None:
             continue
         found.mapped += 1
-        name = name_of(record)
-        excuses = dict.fromkeys(EXCUSED.get(name, {}), 0)
-        for dtype in DTYPES:
-            for sample in samples(record, dtype) if record.supports_dtype(dtype, "cpu") else ():
-                is_certain = record.name not in RANDOM and not sample.kwargs.get("dropout_p")
-                with warnings.catch_warnings(action="ignore"):
-                    failure = check(record, sample, function, dtype, values=is_certain)
-                if failure is None:
-                    found.agree += 1
-                    continue
-                excuse = next((pattern for pattern in excuses if re.search(pattern, str(failure))), None)
-                if excuse is None:
-                    shapes = [tuple(tensor.shape) for tensor in tensors(arguments(sample))]
-                    found.failures.append(f"{name} {dtype} {shapes} {sample.kwargs}: {failure}"[:400])
-                else:
-                    found.excused += 1
-                    excuses[excuse] += 1
-        found.unneeded += [f"{name}: {pattern}" for pattern, count in excuses.items() if not count]
+        with warnings.catch_warnings(action="ignore"):
+            if programs:
+                _compiled(found, record, function, programs)
+            else:
+                _eager(found, record, function)
     return found
+
+
+def _cases(record: Any) -> Iterator[tuple[Any, Any, bool]]:
+    """The samples of a record with their dtype, and whether their elements are certain."""
+    for dtype in DTYPES:
+        for sample in samples(record, dtype) if record.supports_dtype(dtype, "cpu") else ():
+            yield sample, dtype, record.name not in RANDOM and not sample.kwargs.get("dropout_p")
+
+
+def _eager(found: Survey, record: Any, function: Any) -> None:
+    name = name_of(record)
+    excuses = dict.fromkeys(EXCUSED.get(name, {}), 0)
+    for sample, dtype, is_certain in _cases(record):
+        failure = check(record, sample, function, dtype, values=is_certain)
+        if failure is None:
+            found.agree += 1
+        else:
+            _note(found, excuses, name, sample, dtype, failure)
+    found.unneeded += [f"{name}: {pattern}" for pattern, count in excuses.items() if not count]
+
+
+def _compiled(found: Survey, record: Any, function: Any, count: int) -> None:
+    """Samples that agree in eager mode, of as many signatures as there are."""
+    name = name_of(record)
+    excuses = dict.fromkeys(EXCUSED_IN_PROGRAMS.get(name, {}), 0)
+    several = [Case(record, *case) for case in _cases(record)]
+    cases = [case for case in spread(several, count) if case.agrees_in_eager_mode(function)]
+    failing = failures(cases, function)
+    found.agree += len(cases) - len(failing)
+    for case, failure in failing:
+        _note(found, excuses, name, case.sample, case.dtype, failure)
+    if len(cases) == len(several):
+        found.unneeded += [f"{name}: {pattern}" for pattern, times in excuses.items() if not times]
+
+
+def _note(found: Survey, excuses: dict[str, int], name: str, sample: Any, dtype: Any, failure: Failure) -> None:
+    excuse = next((pattern for pattern in excuses if re.search(pattern, str(failure))), None)
+    if excuse is None:
+        shapes = [tuple(tensor.shape) for tensor in tensors(arguments(sample))]
+        found.failures.append(f"{name} {dtype} {shapes} {sample.kwargs}: {failure}"[:400])
+    else:
+        found.excused += 1
+        excuses[excuse] += 1

@@ -285,6 +285,7 @@ def _keys(d: Draw) -> str:
 def _(d: Draw) -> str:
     keys, x = _keys(d), d.new(d.shape(ranks=(0, 1, 2)), values="small")
     how = d.keyword("right", True, False) or d.keyword("side", "'left'", "'right'", percent=90)
+    how += d.keyword("sorter", f"st.argsort({keys})", percent=30)
     return f"st.searchsorted({keys}, {x}{how})"
 
 

@@ -450,9 +450,10 @@ _running_extreme("cummin", np.less_equal)
 
 
 @reads
-def searchsorted(a: Any, v: Any, side: str = "left", right: bool = False) -> Plain:
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, right: bool = False) -> Plain:
     (keys, values), _ = together(a, v)
-    return Plain(np.asarray(np.searchsorted(keys, values, "right" if right else side)).astype(np.int64))
+    order = None if sorter is None else plain(sorter).a
+    return Plain(np.asarray(np.searchsorted(keys, values, "right" if right else side, order)).astype(np.int64))
 
 
 FUNCTIONS["bucketize"] = lambda x, boundaries, right=False: FUNCTIONS["searchsorted"](boundaries, x, right=right)
