@@ -15,6 +15,7 @@ from staged.ir.types import (
     Extent,
     Shape,
     TensorType,
+    bound,
     c64,
     dtype_of,
     f32,
@@ -246,16 +247,16 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, de
     size = as_extent(stop)
     if isinstance(size, Dim) and (start, step) == (0, 1):
         return iota((size,), 0, i64 if dtype is None else check_dtype(dtype))
-    for bound in (start, stop, step):
-        if isinstance(bound, Array | Dim):
+    for given in (start, stop, step):
+        if isinstance(given, Array | Dim):
             raise shape_error(
                 "arange needs bounds known while staging",
-                *([bound] if isinstance(bound, Array) else []),
+                *([given] if isinstance(given, Array) else []),
                 hint="loop with `st.range(n)`, or make the argument static",
             )
     if step == 0:
         raise shape_error("arange: the step cannot be 0")
-    ints = all(isinstance(bound, int | np.integer) for bound in (start, stop, step))
+    ints = all(isinstance(given, int | np.integer) for given in (start, stop, step))
     wanted = check_dtype(dtype) if dtype is not None else i64 if ints else f32
     count = len(range(int(start), int(stop), int(step))) if ints else max(0, int(np.ceil((stop - start) / step)))
     if ints:
@@ -337,7 +338,9 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *
     check_device(device, "eye")
     dtype = f32 if dtype is None else dtype
     shape = static_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
-    return cast(iota(shape, 1) - iota(shape, 0) == k, check_dtype(dtype))
+    rows, columns = map(bound, shape)
+    diagonal = max(-rows, min(k, columns)) if isinstance(k, int) else k  # beyond the corners all are empty
+    return cast(iota(shape, 1) - iota(shape, 0) == diagonal, check_dtype(dtype))
 
 
 @public("one_hot")

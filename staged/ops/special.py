@@ -40,7 +40,7 @@ from staged.ops.elementwise import (
 )
 from staged.ops.polynomials import horner
 from staged.ops.primitive import Sample
-from staged.ops.promote import as_array, as_float, check_real, is_number, together
+from staged.ops.promote import as_array, as_float, cast, check_real, is_number, together
 from staged.ops.public import public
 from staged.ops.reduction import all_
 
@@ -245,6 +245,26 @@ def copysign(a: Any, b: Any) -> Array:
     """The size of `a` with the sign of `b`, where -0.0 is negative and NaN is not. Array API `copysign`."""
     left, right = together(a, b, name="copysign", floats=True)
     return where(signbit(left) == signbit(right), left, -left)
+
+
+@public("nextafter", method=True)
+def nextafter(a: Any, b: Any) -> Array:
+    """The float after `a` in the direction of `b`. Array API `nextafter`.
+
+    Source: Rump, Zimmermann, Boldo and Melquiond, Computing predecessor and successor in rounding to nearest, 2009.
+    """
+    left, right = together(a, b, name="nextafter", floats=True)
+    limits = np.finfo(left.dtype.numpy)
+    # A bit more than half the distance of neighbours, which rounds to all of it. Small numbers are made large first.
+    small, scale = float(limits.tiny) * 2.0**60, 2.0**60
+    size, upwards = abs_(left), cast(where(left < right, 1, -1), left.dtype)
+    larger = where(size < small, left * scale, left)
+    moved = larger + upwards * abs_(larger) * (float(limits.epsneg) * (1.0 + 2.0 * float(limits.epsneg)))
+    moved = where(size < small, moved / scale, moved)
+    moved = where(size < 2.0 * float(limits.tiny), left + upwards * float(limits.smallest_subnormal), moved)
+    moved = where(size == math.inf, upwards * -float(limits.max), moved)
+    is_nan = logical_or(isnan(left), isnan(right))
+    return where(is_nan, math.nan, where(left == right, right, moved))
 
 
 @public("heaviside", method=True)

@@ -46,6 +46,7 @@ CASES = {
     "frac": (st.frac, lambda x: np.modf(x)[0], X),
     "fmod": (st.fmod, np.fmod, 3 * X, Y),
     "copysign": (st.copysign, np.copysign, X, Y),
+    "nextafter": (st.nextafter, np.nextafter, X, Y),
     "heaviside": (st.heaviside, np.heaviside, X, Y),
     "fmax": (lambda x, y: st.fmax(present(x), y), lambda x, y: np.fmax(HOLES, y), X, Y),
     "fmin": (lambda x, y: st.fmin(x, present(y)), lambda x, y: np.fmin(x, np.where(np.isnan(HOLES), HOLES, y)), X, Y),
@@ -200,6 +201,8 @@ def test_an_opencl_device_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 INF, NAN = math.inf, math.nan
+TOP = float(np.finfo(np.float32).max)
+EDGES = [float(np.ldexp(np.float32(size), power)) for power in (-126, -125, -66) for size in (1.0, 1.5, 1.9999999)]
 # name: (function, operands, values); each as an array of f32 in one program
 SPECIAL = {
     "asinh": (st.asinh, [[0.0, -0.0, INF, -INF, NAN, 1e30, -1e30]], np.arcsinh),
@@ -208,6 +211,12 @@ SPECIAL = {
     "hypot": (st.hypot, [[0.0, 3e38, INF, NAN, 1e-40, NAN], [0.0, 3e37, NAN, INF, 0.0, 1.0]], np.hypot),
     "signbit": (st.signbit, [[0.0, -0.0, INF, -INF, -1e-40]], np.signbit),
     "copysign": (st.copysign, [[1.0, -1.0, 0.0, -0.0, INF], [-0.0, 0.0, -2.0, 1.0, -INF]], np.copysign),
+    "nextafter": (
+        st.nextafter,
+        [[0.0, -0.0, 0.0, 1.0, 1.0, -2.0, INF, -INF, TOP, 1e-45, -1e-45, 1.2e-38, *EDGES, *EDGES, NAN, 1.0, 3.0],
+         [1.0, 0.0, -1.0, 2.0, 0.0, -1.0, 0.0, 0.0, INF, 0.0, -1.0, 0.0, *(INF,) * 9, *(-INF,) * 9, 1.0, NAN, 3.0]],
+        np.nextafter,
+    ),
     "fmod": (st.fmod, [[5.5, -5.5, 5.5, -0.0, 1.0, INF, 1.0], [2.0, 2.0, -2.0, 3.0, INF, 1.0, 0.0]], np.fmod),
     "fmod_of_integers": (
         lambda a, b: st.fmod(a.astype(st.i64) - 2**62 - 2**62, b.astype(st.i64)),

@@ -16,6 +16,8 @@ import staged as st
 
 PARTS = 8
 """All records are divided into so many tests, which run side by side."""
+MOST = 149
+"""Samples of a record in eager mode. Nearly all have fewer; pools have thousands, in every mix of their options."""
 IN_A_PROGRAM = 2
 """Samples of each record that are compiled: one of f32 and one of f64 with other options, as a rule."""
 
@@ -25,7 +27,7 @@ IN_A_PROGRAM = 2
 def test_samples_agree_with_torch_or_are_excused(part: int, torch: ModuleType) -> None:
     from tests.torch_samples.survey import survey
 
-    found = survey(part, PARTS)
+    found = survey(part, PARTS, most=MOST)
     assert not found.failures, "\n".join(found.failures[:40])
     assert not found.unneeded, f"excuses that nothing needs: {found.unneeded}"
 

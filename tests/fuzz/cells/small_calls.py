@@ -16,7 +16,7 @@ for _name in (
     "selu softsign tanhshrink positive conj real imag angle"
 ).split():
     CALLS[_name] = _unary(_name)
-for _name in ("logaddexp2", "hypot", "fmod", "copysign", "fmax", "fmin"):
+for _name in ("logaddexp2", "hypot", "fmod", "copysign", "nextafter", "fmax", "fmin"):
     CALLS[_name] = _binary(_name)
 
 

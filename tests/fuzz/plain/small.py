@@ -34,6 +34,7 @@ for _name, _function in {
     "frac": lambda x: x - np.trunc(x),
     "hypot": np.hypot,
     "logaddexp2": np.logaddexp2,
+    "nextafter": np.nextafter,
     "copysign": lambda x, y: np.copysign(x, np.where(np.isnan(y), 1.0, y)),
     "xlogy": _xlogy,
     "softsign": lambda x: x / (1.0 + np.abs(x)),

@@ -55,6 +55,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/ops/test_no_samples.py",),
     ),
     Mutant(
+        "a sorter is taken for an order of the numbers that are looked for",
+        "staged/ops/counting.py",
+        "rows = take_along_axis(rows, order, -1)",
+        "rows = take_along_axis(rows, order, -1) if order.ndim > 1 else rows",
+        ("tests/ops/test_counting.py", "-k", "numpys"),
+    ),
+    Mutant(
+        "the float after a small one is computed among subnormal ones",
+        "staged/ops/special.py",
+        "small, scale = float(limits.tiny) * 2.0**60, 2.0**60",
+        "small, scale = float(limits.tiny) * 2.0**60, 1.0",
+        ("tests/ops/test_small_functions.py", "-k", "special_points"),
+    ),
+    Mutant(
         "planes of no samples have no size",
         "staged/ops/pooling.py",
         "return flatten(x, 2)",
