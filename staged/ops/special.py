@@ -254,6 +254,7 @@ def nextafter(a: Any, b: Any) -> Array:
     Source: Rump, Zimmermann, Boldo and Melquiond, Computing predecessor and successor in rounding to nearest, 2009.
     """
     left, right = together(a, b, name="nextafter", floats=True)
+    check_real("nextafter", left, right)
     limits = np.finfo(left.dtype.numpy)
     # A bit more than half the distance of neighbours, which rounds to all of it. Small numbers are made large first.
     small, scale = float(limits.tiny) * 2.0**60, 2.0**60
