@@ -171,7 +171,8 @@ def _plan_slice(plan: _Plan, x: Array, axis: int, part: slice) -> None:
     extent = x.shape[axis]
     bounds = (read(part.start), read(part.stop), read(part.step))
     if current_context().is_plain:  # numbers, whatever holds them
-        bounds = tuple(int(bound) if isinstance(bound, Array) and not bound.ndim else bound for bound in bounds)
+        start, stop, step = (int(one) if isinstance(one, Array) and not one.ndim else one for one in bounds)
+        bounds = start, stop, step
     if any(isinstance(bound, Array) for bound in bounds):
         _plan_window(plan, x, axis, bounds)
         return
