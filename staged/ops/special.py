@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.ir.types import f32, f64
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
@@ -40,7 +41,7 @@ from staged.ops.elementwise import (
 )
 from staged.ops.polynomials import horner
 from staged.ops.primitive import Sample
-from staged.ops.promote import as_array, as_float, cast, check_real, is_number, together
+from staged.ops.promote import as_array, as_float, cast, check_real, dtype_error, is_number, together
 from staged.ops.public import public
 from staged.ops.reduction import all_
 
@@ -255,6 +256,8 @@ def nextafter(a: Any, b: Any) -> Array:
     """
     left, right = together(a, b, name="nextafter", floats=True)
     check_real("nextafter", left, right)
+    if left.dtype not in (f32, f64):
+        raise dtype_error(f"nextafter takes f32 or f64, got {left.type}", left, hint="cast it: `st.astype(x, st.f32)`")
     limits = np.finfo(left.dtype.numpy)
     # A bit more than half the distance of neighbours, which rounds to all of it. Small numbers are made large first.
     small, scale = float(limits.tiny) * 2.0**60, 2.0**60

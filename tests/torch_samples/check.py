@@ -119,7 +119,7 @@ def says(error: BaseException) -> str:
 
 
 class Expected(NamedTuple):
-    """What torch makes of a sample: results, and the derivatives of those in `chosen` by the `leaves`."""
+    """The results of a sample by torch: and the derivatives of those in `chosen` by the `leaves`."""
 
     values: list[Any]
     leaves: list[Any]

@@ -63,7 +63,7 @@ class Case:
 
 
 def signature(case: Case) -> Any:
-    """What samples differ in that makes other programs: numbers of axes, dtypes, elements or none, options."""
+    """The differences of samples that make other programs: numbers of axes, dtypes, elements or none, options."""
 
     def of(tree: Any) -> Any:
         if isinstance(tree, torch.Tensor):
