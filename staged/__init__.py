@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from staged import cuda, fft, linalg, ops, random, special
+from staged import cuda, fft, linalg, ops, random, sparse, special
 from staged.api import StagedFunction, function
 from staged.callbacks import callback
 from staged.checkpoints import load, save
@@ -221,6 +221,7 @@ __all__ = [
     "result_type",
     "save",
     "seed",
+    "sparse",
     "special",
     "stop_gradient",
     "system",

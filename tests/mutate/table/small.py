@@ -383,4 +383,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "s.store",
         ("tests/ops/test_scatter_reduce.py", "-k", "atomics"),
     ),
+    Mutant(
+        "a transposed sparse matrix is multiplied as it is",
+        "staged/ops/sparse.py",
+        "_product(self.of.data, self.of.row_of, self.of.indices, y, self.shape)",
+        "_product(self.of.data, self.of.indices, self.of.row_of, y, self.shape)",
+        ("tests/ops/test_sparse.py", "-k", "dense_matrix"),
+    ),
+    Mutant(
+        "columns of a sparse matrix are not looked at",
+        "staged/ops/sparse.py",
+        "logical_and(indices >= 0, indices < columns)",
+        "indices < columns",
+        ("tests/ops/test_sparse.py", "-k", "stop_with_the_line"),
+    ),
 )

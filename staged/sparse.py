@@ -1,0 +1,7 @@
+"""`st.sparse`: matrices of few elements, as compressed sparse rows, times dense vectors and matrices."""
+
+from __future__ import annotations
+
+from staged.ops.sparse import CsrMatrix, CsrTransposed, csr_matrix
+
+__all__ = ["CsrMatrix", "CsrTransposed", "csr_matrix"]
