@@ -70,7 +70,18 @@ from staged.ops.contraction import (
     vecdot,
 )
 from staged.ops.convolution import conv1d, conv2d, conv_transpose2d
-from staged.ops.counting import bincount, bucketize, digitize, histogram, isin, masked_select, nonzero, searchsorted
+from staged.ops.counting import (
+    bincount,
+    bucketize,
+    digitize,
+    flatnonzero,
+    histogram,
+    interp,
+    isin,
+    masked_select,
+    nonzero,
+    searchsorted,
+)
 from staged.ops.ctc import ctc_loss
 from staged.ops.cumulative import cummax, cummin, cumprod, cumsum, cumulative_prod, cumulative_sum, logcumsumexp
 from staged.ops.diagonals import block_diag, diag, diag_embed, diagflat, diagonal, trace
@@ -151,6 +162,8 @@ from staged.ops.index import (
     dynamic_slice,
     dynamic_update_slice,
     index_add,
+    index_copy,
+    index_fill,
     index_select,
     scatter_add,
     take,
@@ -472,6 +485,7 @@ __all__ = [
     "expm1",
     "eye",
     "feature_alpha_dropout",
+    "flatnonzero",
     "flatten",
     "flip",
     "fliplr",
@@ -510,10 +524,13 @@ __all__ = [
     "i0",
     "imag",
     "index_add",
+    "index_copy",
+    "index_fill",
     "index_reduce",
     "index_select",
     "inner",
     "instance_norm",
+    "interp",
     "interpolate",
     "is_complex",
     "isclose",

@@ -9,8 +9,9 @@ from staged.ir.types import f64, i32, i64
 from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.cumulative import cumsum
-from staged.ops.elementwise import clip, isnan, logical_and, logical_or, minimum, not_equal
+from staged.ops.elementwise import clip, isnan, logical_and, logical_or, maximum, minimum, not_equal
 from staged.ops.index import scatter_add, take, take_along_axis
+from staged.ops.joining import concat
 from staged.ops.promote import (
     as_array,
     as_float,
@@ -27,6 +28,7 @@ from staged.ops.promote import (
 from staged.ops.public import public
 from staged.ops.reduction import any_, max_, min_
 from staged.ops.shape import expand_dims, reshape
+from staged.ops.sorting import ordered
 from staged.ops.source import arange, iota, zeros
 
 # ---- places among sorted numbers --------------------------------------------------------------------
@@ -79,6 +81,37 @@ def bucketize(x: Any, boundaries: Any, *, right: bool = False, out_int32: bool =
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """The bin of each element: `bins` are sorted upwards, each begins one (with `right` ends one). NumPy `digitize`."""
     return searchsorted(bins, x, right=not right)
+
+
+@public("interp")
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> Array:
+    """The piecewise linear function through the points (xp, fp), at `x`. NumPy and JAX `interp`.
+
+    Shapes: x any; xp, fp (n,), xp sorted upwards. Below and above all points it is `left` and `right`, by default the
+    first and last of `fp`; with a `period` it repeats, and points need no order. Derivatives by x, xp and fp.
+    """
+    place, points, values = (as_float(each) for each in promoted(x, xp, fp))
+    count = fixed_size("interp", points, 0) if points.ndim == 1 else 0
+    if points.ndim != 1 or values.shape != points.shape or not count:
+        raise shape_error(f"interp takes points as two vectors, got {points.type} and {values.type}", points, values)
+    if period is not None:
+        check_argument(period != 0, "interp: the period is not 0")
+        length = abs(period)
+        place, points = place % length, points % length
+        points, order = ordered(points, 0)
+        values = take(values, order, 0)
+        points = concat([points[-1:] - length, points, points[:1] + length], 0)
+        values = concat([values[-1:], values, values[:1]], 0)
+        count, left, right = count + 2, None, None
+    above = clip(searchsorted(points, place, "right"), min(1, count - 1), count - 1)
+    below = maximum(above - 1, 0)
+    flat = reshape(above, (-1,)), reshape(below, (-1,))
+    x1, x0 = (reshape(take(points, at, 0), place.shape) for at in flat)
+    y1, y0 = (reshape(take(values, at, 0), place.shape) for at in flat)
+    width = x1 - x0
+    found = y0 + (place - x0) / where(width == 0, 1, width) * (y1 - y0)
+    found = where(place < points[0], values[0] if left is None else left, found)
+    return where(place > points[-1], values[-1] if right is None else right, found)
 
 
 @public("isin")
@@ -168,6 +201,14 @@ def nonzero(x: Any, *, size: int, fill_value: int = 0) -> tuple[Array, ...]:
         where(is_there, place // max(stride, 1) % max(extent, 1), fill_value)
         for stride, extent in zip(strides, shape, strict=True)
     )
+
+
+@public("flatnonzero")
+def flatnonzero(x: Any, *, size: int, fill_value: int = 0) -> Array:
+    """The places of the first `size` elements that are not 0 in the flattened array, then `fill_value`. JAX
+    `flatnonzero`.
+    """
+    return nonzero(reshape(as_array(x), (-1,)), size=size, fill_value=fill_value)[0]
 
 
 @public("masked_select")

@@ -628,6 +628,28 @@ def index_add(x: Any, axis: int, indices: Any, source: Any, *, alpha: Any = 1) -
     return scatter_add(x, indices, source if is_number(alpha) and alpha == 1 else as_array(source) * alpha, axis)
 
 
+@public("index_copy", method=True)
+def index_copy(x: Any, axis: int, indices: Any, source: Any) -> Array:
+    """`x` with the rows of `source` written along `axis` at a vector of indices, the last one where an index comes
+    twice. torch `index_copy`.
+    """
+    array, positions = as_array(x), integers(indices, "index_copy")
+    along = axis_of(axis, array.ndim, "index_copy")
+    if positions.ndim != 1:
+        raise shape_error(f"index_copy takes a vector of indices, got {positions.type}", positions)
+    shape = array.shape[:along] + positions.shape + array.shape[along + 1 :]
+    return scattered(array, positions, broadcast(as_array(source, array.dtype), shape), along)
+
+
+@public("index_fill", method=True)
+def index_fill(x: Any, axis: int, indices: Any, value: Any) -> Array:
+    """`x` with a number written along `axis` at a vector of indices. torch `index_fill`."""
+    number = as_array(value, as_array(x).dtype)
+    if number.shape:
+        raise shape_error(f"index_fill writes a number, got {number.type}", number)
+    return index_copy(x, axis, indices, number)
+
+
 @public("dynamic_slice")
 def dynamic_slice(x: Any, start: Any, size: Any, axis: int = 0) -> Array:
     """`size` elements of `x` along `axis` from a staged `start` on; the size is fixed while staging, or a dimension.

@@ -15,6 +15,7 @@ RNG = np.random.default_rng(8)
 KEYS = np.sort(RNG.integers(-9, 9, 13)).astype(np.float64)
 SHUFFLED = np.random.default_rng(5).permutation(13)
 X = RNG.integers(-11, 11, (4, 5)).astype(np.float64)
+KNOTS = np.array([-7.3, -4.1, -0.3, 0.0, 3.7, 8.8])
 LABELS = RNG.integers(0, 5, 20)
 W = RNG.uniform(0.5, 1.5, 20)
 MASK = X > 2
@@ -51,6 +52,13 @@ def ours(x, w):
         "addbmm": st.addbmm(M, A * w[0], B, beta=2, alpha=0.5),
         "vdot": st.vdot(x, w.reshape(5, 4)),
         "diag_embed": st.diag_embed(x, 1, 0, 2),
+        "interp": st.interp(x, KNOTS, w[:6]),
+        "interp_ends": st.interp(x, KNOTS, w[:6], -9.0, 9.0),
+        "interp_period": st.interp(x, KNOTS[::-1].copy(), w[:6], period=7.7),
+        "interp_of_one": st.interp(x, KNOTS[:1], w[:1], right=2.0),
+        "flatnonzero": st.flatnonzero(MASK, size=9, fill_value=-2),
+        "index_copy": st.index_copy(x, 1, [3, 0, 3], x[:, :3] * w[0]),
+        "index_fill": st.index_fill(x, 0, [1, -1], 2.5),
         "index_select": st.index_select(x, 1, [3, 0, 3]),
         "index_add": st.index_add(x, 0, [1, 1], x[:2], alpha=2),
     }
@@ -59,6 +67,9 @@ def ours(x, w):
 def numpys(x, w):
     added = x.copy()
     added[1] += 2 * (x[0] + x[1])
+    copied, filled = x.copy(), x.copy()
+    copied[:, 0], copied[:, 3] = x[:, 1] * w[0], x[:, 2] * w[0]
+    filled[[1, -1]] = 2.5
     embedded = np.zeros((6, 4, 6))
     embedded[np.arange(5), :, np.arange(5) + 1] = x.T
     return {
@@ -86,6 +97,13 @@ def numpys(x, w):
         "addbmm": 2 * M + 0.5 * np.einsum("kij,kjl->il", A * w[0], B),
         "vdot": np.vdot(x, w),
         "diag_embed": embedded,
+        "interp": np.interp(x, KNOTS, w[:6]),
+        "interp_ends": np.interp(x, KNOTS, w[:6], -9.0, 9.0),
+        "interp_period": np.interp(x, KNOTS[::-1], w[:6], period=7.7),
+        "interp_of_one": np.where(x > KNOTS[0], 2.0, w[0]),
+        "flatnonzero": up_to(np.flatnonzero(MASK), 9, -2),
+        "index_copy": copied,
+        "index_fill": filled,
         "index_select": x[:, [3, 0, 3]],
         "index_add": added,
     }
@@ -106,6 +124,7 @@ def test_derivatives_agree_with_differences() -> None:
     def smooth(x, w):
         found = ours(x, w)
         names = ("bincount_weights", "masked_select", "addbmm", "vdot", "diag_embed", "index_select", "index_add")
+        names += ("interp", "interp_period", "index_copy", "index_fill")
         return [found[name] for name in names]
 
     st.check_grads(smooth, (X + 0.5, W), rtol=1e-6)
@@ -155,6 +174,10 @@ REFUSED = {
     "no_bins": (lambda: st.histogram(X, 0), st.StagedError, "at least one bin"),
     "one_edge": (lambda: st.histogram(X, [1.0]), st.ShapeError, "two edges"),
     "batches": (lambda: st.addbmm(M, A, A), st.ShapeError, "batches of matrices"),
+    "points": (lambda: st.interp(X, KNOTS, KNOTS[:3]), st.ShapeError, "two vectors"),
+    "no_period": (lambda: st.interp(X, KNOTS, KNOTS, period=0.0), st.StagedError, "is not 0"),
+    "rows_to_copy": (lambda: st.index_copy(X, 0, [[1]], X), st.ShapeError, "a vector of indices"),
+    "a_row_to_fill": (lambda: st.index_fill(X, 0, [1], W), st.ShapeError, "writes a number"),
     "one_axis": (lambda: st.diag_embed(X, 0, 1, 1), st.ShapeError, "two axes"),
 }
 

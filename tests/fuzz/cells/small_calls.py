@@ -322,6 +322,24 @@ def _(d: Draw) -> str:
     return f"st.nonzero({d.new(d.shape(ranks=(1, 2)))}, size={d.pick(1, 3, 40)}{d.keyword('fill_value', -1, 0)})"
 
 
+@call("flatnonzero")
+def _(d: Draw) -> str:
+    d.keywords.add("size")
+    return f"st.flatnonzero({d.new(d.shape(ranks=(1, 2)))}, size={d.pick(1, 3, 40)}{d.keyword('fill_value', -1, 0)})"
+
+
+@call("interp")
+def _(d: Draw) -> str:
+    if not d.is_float:
+        raise NotACell
+    d.keywords |= {"xp", "fp"}
+    x, values = d.new(d.shape(ranks=(0, 1, 2)), values="small"), d.new((4,), values="small")
+    if d.likely(30):
+        return f"st.interp({x}, [0.125, 2.25, 4.5, 1.0], {values}{d.keyword('period', 5.0, percent=100)})"
+    ends = d.keyword("left", -1.0) + d.keyword("right", 7.0)
+    return f"st.interp({x}, [-2.125, -0.375, 0.25, 4.5], {values}{ends})"
+
+
 @call("masked_select")
 def _(d: Draw) -> str:
     x = d.new(shape := d.shape(ranks=(1, 2)))
@@ -401,12 +419,17 @@ CALLS["diag_embed"] = lambda d: (
     f"st.diag_embed({d.new(d.shape(ranks=(1, 2)))}{d.keyword('offset', -1, 2)}{d.keyword('dim1', 0)}{d.keyword('dim2', 1)})"
 )
 CALLS["index_select"] = lambda d: f"st.index_select({d.new((4, d.extent()))}, 0, {_integer(d, (3,), 4)})"
+CALLS["index_copy"] = lambda d: (
+    f"st.index_copy({d.new((4, n := d.extent()))}, 0, {_integer(d, (3,), 4)}, {d.new((3, n))})"
+)
+CALLS["index_fill"] = lambda d: f"st.index_fill({d.new((4, d.extent()))}, 0, {_integer(d, (3,), 4)}, {d.pick(0, 1)})"
 CALLS["index_add"] = lambda d: (
     f"st.index_add({d.new((4, n := d.extent()), values='small')}, 0, {_integer(d, (3,), 4)}, "
     f"{d.new((3, n), values='small')}{d.keyword('alpha', 1, 2)})"
 )
 
 for _name, _keyword in {
-    "searchsorted": "v", "bucketize": "boundaries", "digitize": "bins", "isin": "test", "index_select": "axis", "index_add": "axis"
+    "searchsorted": "v", "bucketize": "boundaries", "digitize": "bins", "isin": "test", "index_select": "axis", "index_add": "axis",
+    "index_copy": "axis", "index_fill": "axis",
 }.items():  # fmt: skip
     CALLS[_name] = _noted(CALLS[_name], _keyword)

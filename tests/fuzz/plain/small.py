@@ -524,6 +524,29 @@ def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Plain
     return Plain(np.moveaxis(found, (-2, -1), (dim1, dim2)))
 
 
+def _written(x: Any, axis: int, indices: Any, rows: Any) -> Plain:
+    values = np.moveaxis(plain(x).a.copy(), axis, 0)
+    for place, row in zip(plain(indices).a, np.moveaxis(np.broadcast_to(rows, plain(x).a[:3].shape), axis, 0), strict=True):
+        values[place] = row
+    return Plain(np.moveaxis(values, 0, axis))
+
+
+FUNCTIONS["index_copy"] = lambda x, axis, indices, source: _written(x, axis, indices, plain(source).a)
+FUNCTIONS["index_fill"] = lambda x, axis, indices, value: _written(x, axis, indices, np.asarray(value).astype(plain(x).a.dtype))
+
+
+@reads
+def flatnonzero(x: Any, size: int, fill_value: int = 0) -> Plain:
+    found = np.flatnonzero(plain(x).a)
+    return Plain(np.concatenate([found, np.full(size, fill_value)])[:size].astype(np.int64))
+
+
+@reads
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Plain:
+    values = plain(x).a
+    return Plain(np.interp(values.astype(np.float64), xp, plain(fp).a, left, right, period).astype(values.dtype))
+
+
 FUNCTIONS["index_select"] = lambda x, axis, indices: Plain(np.take(plain(x).a, plain(indices).a, axis))
 
 

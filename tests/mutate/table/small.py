@@ -397,4 +397,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "indices < columns",
         ("tests/ops/test_sparse.py", "-k", "stop_with_the_line"),
     ),
+    Mutant(
+        "interp beyond all points goes on as between the last two",
+        "staged/ops/counting.py",
+        "return where(place > points[-1], values[-1] if right is None else right, found)",
+        "return found",
+        ("tests/ops/test_counting.py", "-k", "numpys"),
+    ),
 )
