@@ -633,12 +633,16 @@ def index_copy(x: Any, axis: int, indices: Any, source: Any) -> Array:
     """`x` with the rows of `source` written along `axis` at a vector of indices, the last one where an index comes
     twice. torch `index_copy`.
     """
-    array, positions = as_array(x), integers(indices, "index_copy")
-    along = axis_of(axis, array.ndim, "index_copy")
+    return _with_rows("index_copy", x, axis, indices, source)
+
+
+def _with_rows(name: str, x: Any, axis: int, indices: Any, rows: Any) -> Array:
+    array, positions = as_array(x), integers(indices, name)
+    along = axis_of(axis, array.ndim, name)
     if positions.ndim != 1:
-        raise shape_error(f"index_copy takes a vector of indices, got {positions.type}", positions)
+        raise shape_error(f"{name} takes a vector of indices, got {positions.type}", positions)
     shape = array.shape[:along] + positions.shape + array.shape[along + 1 :]
-    return scattered(array, positions, broadcast(as_array(source, array.dtype), shape), along)
+    return scattered(array, positions, broadcast(as_array(rows, array.dtype), shape), along)
 
 
 @public("index_fill", method=True)
@@ -647,7 +651,7 @@ def index_fill(x: Any, axis: int, indices: Any, value: Any) -> Array:
     number = as_array(value, as_array(x).dtype)
     if number.shape:
         raise shape_error(f"index_fill writes a number, got {number.type}", number)
-    return index_copy(x, axis, indices, number)
+    return _with_rows("index_fill", x, axis, indices, number)
 
 
 @public("dynamic_slice")

@@ -26,6 +26,8 @@ EXCUSED: dict[str, dict[str, str]] = {
     "gather": {"axis 0": _NUMBER, "as many axes": "torch takes indices without elements of any number of axes"},
     "index_add": {"axis 0": _NUMBER},
     **{f"index_reduce.{how}": {"axis 0": _NUMBER} for how in ("amax", "amin", "mean", "prod")},
+    "index_copy": {"axis 0": _NUMBER},
+    "index_fill": {"axis 0": _NUMBER},
     "index_select": {"axis 0": _NUMBER},
     "kthvalue": {"needs an axis": _NUMBER},
     "linalg.cholesky": {"jvp: differs": "torch takes a tangent that is not symmetric for one that is, by its lower triangle"},
