@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, together
+from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, plain, together
 from tests.fuzz.plain.elementwise import _smooth
 
 
@@ -98,7 +98,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cholesky": lambda a, upper=False: np.swapaxes(np.linalg.cholesky(a), -1, -2) if upper else np.linalg.cholesky(a),
     "cond": lambda x: (s := np.linalg.svd(x, compute_uv=False))[..., 0] / s[..., -1],
     "det": np.linalg.det,
-    "diagonal": lambda x, offset=0: np.diagonal(x, offset, -2, -1),
     "eigh": lambda a, UPLO="L": tuple(np.linalg.eigh(a, UPLO)),
     "eigvalsh": np.linalg.eigvalsh,
     "expm": _expm,
@@ -110,7 +109,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "matrix_norm": _matrix_norm,
     "norm": _matrix_norm,
     "matrix_rank": np.linalg.matrix_rank,
-    "outer": np.outer,
     "pinv": np.linalg.pinv,
     "qr": lambda a, mode="reduced": tuple(np.linalg.qr(a, mode)),
     "slogdet": lambda a: tuple(np.linalg.slogdet(a)),
@@ -118,12 +116,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "solve_triangular": _solve_triangular,
     "svd": lambda a, full_matrices=True: tuple(np.linalg.svd(a, full_matrices)),
     "svdvals": lambda a: np.linalg.svd(a, compute_uv=False),
-    "trace": lambda x, offset=0: np.trace(x, offset, -2, -1),
     "vector_norm": _vector_norm,
 }
 LINALG = SimpleNamespace(
     **{name: _read(function) for name, function in _FUNCTIONS.items()},
     matrix_power=lambda a, n: _read(lambda x: np.linalg.matrix_power(x, n))(a),
+    outer=lambda x, y: FUNCTIONS["outer"](x, y),  # these three of integers too, in their own dtype
+    diagonal=lambda x, offset=0: Plain(np.diagonal(plain(x).a, offset, -2, -1)),
+    trace=lambda x, offset=0: Plain(np.trace(plain(x).a, offset, -2, -1)),
     multi_dot=lambda arrays: _read(lambda a, b, c: a @ b @ c)(*arrays),
 )
 
