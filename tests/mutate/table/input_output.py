@@ -39,11 +39,11 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/test_custom_ops.py", "-k", "not_taken"),
     ),
     Mutant(
-        "a C function is called on arrays of the device",
-        "staged/custom_ops.py",
-        "            builder.device = CPU\n",
-        "            builder.device = before\n",
-        ("tests/test_custom_ops.py", "-k", "region"),
+        "the user's rule of `vmap` is left out",
+        "staged/batching/rules.py",
+        "    if function.batched is None:\n",
+        "    if True:\n",
+        ("tests/test_custom_ops.py", "-k", "vmap"),
     ),
     Mutant(
         "a C function may return anything",
@@ -51,6 +51,20 @@ MUTANTS: tuple[Mutant, ...] = (
         'Infix("!=", status_name, Literal("0"))',
         'Infix("<", status_name, Literal("0"))',
         ("tests/test_custom_ops.py", "-k", "fails"),
+    ),
+    Mutant(
+        "samples of 24 bits begin at the lower end",
+        "staged/data/sound.py",
+        "wide[:, 4 - width :] =",
+        "wide[:, :width] =",
+        ("tests/data/test_readers.py", "-k", "every_width"),
+    ),
+    Mutant(
+        "all images of a batch are cropped at one height",
+        "staged/data/augment.py",
+        "full_height - height + 1, (n, 1)",
+        "full_height - height + 1, (1, 1)",
+        ("tests/data/test_augment.py", "-k", "padded"),
     ),
     Mutant(
         "a callback in eager mode is a constant for derivatives",
