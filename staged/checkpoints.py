@@ -41,8 +41,6 @@ from staged.source import here
 
 TREE = "staged.tree"
 """The key of the metadata under which a tree stands."""
-_WORDS = {"complex64": "C64"}
-"""The format's words for dtypes, where they are not the names in capitals."""
 
 
 def save(path: Any, tree: Any) -> None:
@@ -55,10 +53,10 @@ def save(path: Any, tree: Any) -> None:
     tuple of these, of texts and of Nones, nested. Names are those of torch: the keys joined by dots.
 
     The file appears whole or not at all: it is written beside its place under another name, forced to the disk, and
-    renamed. Any dtype but complex128, which the format does not have.
+    renamed. Any dtype but the complex ones.
 
-    Raises: ArgumentError where two arrays have one name, or the tree holds what is no array; DTypeError for a dtype
-    that the format does not have; StagingError under `vmap`. The program stops with ProgramFileError (an OSError), at
+    Raises: ArgumentError where two arrays have one name, or the tree holds what is no array; DTypeError for complex
+    numbers; StagingError under `vmap`. The program stops with ProgramFileError (an OSError), at
     this line, where the file cannot be written. Source of the format: https://github.com/huggingface/safetensors.
     """
     check_effect("print", "`st.save`")
@@ -203,10 +201,13 @@ def _tree(node: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
 def _word(name: str, array: Any) -> str:
     """The format's word for an array's dtype."""
     dtype = str(array.dtype)
-    word = _WORDS.get(dtype) or dtype.upper()
-    if word not in safetensors.ORDER:
-        raise DTypeError(f"`{name}` is {dtype}, which the safetensors format does not have", where=here())
-    return word
+    if dtype.upper() not in safetensors.ORDER or dtype.startswith("c"):
+        raise DTypeError(
+            f"`{name}` is {dtype}, and `st.save` takes real numbers",
+            where=here(),
+            hint="save its parts: `z.real` and `z.imag`, or `st.view_as_real(z)`",
+        )
+    return dtype.upper()
 
 
 # ---- staged code ----

@@ -338,6 +338,18 @@ def test_trees_that_are_no_files(tree: Any, words: str) -> None:
         assert 'st.save("file", tree)' in str(caught.value)
 
 
+def test_complex_numbers_are_refused_with_the_line() -> None:
+    @st.function
+    def f(z: Any) -> Any:
+        st.save("z", {"z": z})
+        return z
+
+    for run in (lambda: f(X + 1j), lambda: _eagerly(f, X + 1j)):
+        with pytest.raises(st.DTypeError, match="takes real numbers") as caught:
+            run()
+        assert 'st.save("z", {"z": z})' in str(caught.value)
+
+
 def test_it_is_refused_under_vmap_with_the_line() -> None:
     @st.function
     def f(x: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import staged as st
@@ -19,6 +19,7 @@ __all__ = [
     "get_ema_multi_avg_fn",
     "get_swa_avg_fn",
     "get_swa_multi_avg_fn",
+    "update_bn",
 ]
 
 Average = Callable[[Any, Any, Any], Any]
@@ -113,6 +114,35 @@ def get_ema_multi_avg_fn(decay: Any = 0.999) -> Average:
 
 def _of_lists(average: Average) -> Average:
     return lambda means, news, n: [average(mean, new, n) for mean, new in zip(means, news, strict=True)]
+
+
+def update_bn(loader: Iterable[Any], model: nn.Module, device: Any = None) -> None:
+    """Take the running statistics of all batch norms of `model` anew: each the mean over the batches of `loader`.
+
+    `loader` is a loop over batches, in staged code `st.batches(...)` too; of a batch that is a list or tuple the first
+    array is the model's input. Afterwards momentum and training mode are as before.
+    """
+    if device is not None:
+        raise st.ArgumentError(
+            "update_bn: batches are where their region is", where=st.here(), hint="leave `device` out"
+        )
+    norms = [each for each in model.modules() if getattr(each, "running_mean", None) is not None]
+    if not norms:
+        return
+    modes = [(each, each.training) for each in model.modules()]
+    momenta = [each.momentum for each in norms]
+    for norm in norms:
+        norm.running_mean.value = st.zeros_like(norm.running_mean.value)
+        norm.running_var.value = st.ones_like(norm.running_var.value)
+        norm.num_batches_tracked.value = st.zeros_like(norm.num_batches_tracked.value)
+        norm.momentum = None
+    model.train()
+    for batch in loader:
+        model(batch[0] if isinstance(batch, list | tuple) else batch)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    for module, mode in modes:
+        module.training = mode
 
 
 class SWALR(LRScheduler):

@@ -145,8 +145,8 @@ def test_what_has_no_meaning_is_refused_with_the_line(what):
 
 def test_names_and_arguments_are_torchs(library):
     torch = library("torch")
-    assert set(torch.optim.swa_utils.__all__) - {"update_bn"} == set(swa_utils.__all__)
-    for name in ("AveragedModel", "SWALR"):
+    assert set(torch.optim.swa_utils.__all__) == set(swa_utils.__all__)
+    for name in ("AveragedModel", "SWALR", "update_bn"):
         mine, other = (inspect.signature(getattr(where, name)) for where in (swa_utils, torch.optim.swa_utils))
         assert [(one, two.default) for one, two in mine.parameters.items()] == [
             (one, two.default) for one, two in other.parameters.items()
@@ -203,3 +203,45 @@ def test_a_sum_is_saved_between_calls():
         assert bool(step(opt, grad)) == bool(again.step([grad]))
     np.testing.assert_allclose(other.numpy(), w.numpy(), rtol=1e-12)
     assert not np.array_equal(w.numpy(), START)
+
+
+BATCHES = np.random.default_rng(4).normal(1.0, 2.0, size=(3, 8, 4)).astype(np.float32)
+LABELS = np.zeros((3, 8), np.int32)
+
+
+def normed():
+    model = nn.Sequential(nn.BatchNorm1d(4, momentum=0.3), nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5)))
+    model[0].running_mean.value = np.full(4, 9.0, np.float32)
+    return model.eval()
+
+
+def check_normed(model):
+    mean = BATCHES.mean(axis=1).mean(axis=0)
+    var = BATCHES.var(axis=1, ddof=1).mean(axis=0)
+    np.testing.assert_allclose(model[0].running_mean.numpy(), mean, rtol=1e-5)
+    np.testing.assert_allclose(model[0].running_var.numpy(), var, rtol=1e-5)
+    np.testing.assert_allclose(model[1][0].running_mean.numpy(), 0.0, atol=1e-5)
+    assert int(model[0].num_batches_tracked.numpy()) == 3
+    assert [each.momentum for each in (model[0], model[1][0])] == [0.3, 0.1]
+    assert not any(module.training for module in model.modules())
+
+
+def test_statistics_of_batch_norms_are_means_over_all_batches():
+    for loader in (list(BATCHES), list(zip(BATCHES, LABELS, strict=True))):
+        model = normed()
+        swa_utils.update_bn(loader, model)
+        check_normed(model)
+    swa_utils.update_bn(iter(()), nn.Linear(4, 4))  # without norms nothing is read
+    with pytest.raises(st.ArgumentError, match="batches are where their region is"):
+        swa_utils.update_bn([], normed(), "cuda")
+
+
+def test_statistics_are_taken_in_a_loop_of_the_program():
+    @st.function
+    def f(model, x, y):
+        swa_utils.update_bn(st.batches(x, y, size=8, shuffle=False), model)
+        return 0
+
+    model = normed()
+    f(model, BATCHES.reshape(24, 4), LABELS.reshape(24))
+    check_normed(model)
