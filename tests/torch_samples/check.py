@@ -27,6 +27,9 @@ class Failure(NamedTuple):
         return f"{self.what}: {self.why}"
 
 
+COMPLEX = Failure("call", "complex numbers")
+
+
 def samples(record: Any, dtype: Any) -> list[Any]:
     """The samples that torch generates for a record, the same ones in every run."""
     torch.manual_seed(0)
@@ -73,6 +76,8 @@ def array_of(tensor: Any) -> np.ndarray:
     """The elements of a tensor."""
     if tensor._is_zerotensor():
         tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
+    if tensor.dtype == torch.bfloat16:
+        return tensor.detach().view(torch.int16).numpy().copy().view(st.bfloat16.numpy)
     return tensor.detach().resolve_conj().resolve_neg().numpy().copy()
 
 
@@ -167,7 +172,7 @@ def check(record: Any, sample: Any, function: Callable[..., Any], dtype: Any, va
     """Run one sample; None where all agrees. Without `values` only shapes and dtypes are compared."""
     expected = by_torch(record, sample, dtype, values)
     if expected is None:
-        return Failure("call", "complex numbers")
+        return COMPLEX
     return in_eager_mode(expected, sample, function, dtype, values)
 
 
