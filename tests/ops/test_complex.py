@@ -265,8 +265,8 @@ def test_division_and_roots_keep_to_the_range():
         np.testing.assert_allclose(complex(st.divide(np.complex128(z), np.complex128(w))), z / w, rtol=1e-14)
     for z in (big * (1 + 1j), small * (3 - 4j), -4 + 0j, complex(-4, -0.0), 0j, -1e-310 + 0j):
         np.testing.assert_allclose(complex(st.sqrt(np.complex128(z))), cmath.sqrt(z), rtol=1e-14)
-    z = 0.6 + 0.8000000001j  # the unit circle
-    np.testing.assert_allclose(complex(st.log(np.complex128(z))), cmath.log(z), rtol=1e-13)
+    for z in (1 + 1e-9j, 1e-9 - 1j):  # the unit circle, where the real part is small
+        np.testing.assert_allclose(complex(st.log(np.complex128(z))).real, cmath.log(z).real, rtol=1e-12)
     for z in (1000 + 1j, -1000 + 0.5j, 2 - 1.5707963267948966j):
         np.testing.assert_allclose(complex(st.tanh(np.complex128(z))), cmath.tanh(z), rtol=1e-13, atol=1e-300)
 
