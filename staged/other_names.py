@@ -52,6 +52,7 @@ EQUIVALENTS: dict[str, str] = {
         ["tril_indices", "triu_indices", "ix_", "indices"],
         "make them with NumPy: `np.{bare}(...)` is known while staging",
     ),
+    **dict.fromkeys("ifft rfft irfft fft2 ifft2 fftn ifftn".split(), "use `st.fft.{bare}`"),
     "detach": "use `st.stop_gradient(x)`",
     "scan": "write a loop, `for i in st.range(n):`, and collect in an array or `st.Stack`",
     "fori_loop": "write a loop: `for i in st.range(n):`",
@@ -63,7 +64,7 @@ EQUIVALENTS: dict[str, str] = {
     "compile": "decorate the function with `@st.function`",
     "tree_map": "write a loop over the tree: lists, dicts and dataclasses are values",
     "pmap": "a program has the devices of its regions: see docs/regions.md",
-    **dict.fromkeys(["flatnonzero", "argwhere"], "use `st.nonzero(x, size=n)`: a vector of indices for each axis"),
+    "argwhere": "use `st.nonzero(x, size=n)`: a vector of indices for each axis",
     "masked_fill": "write `st.where(mask, value, x)`",
     "scatter": "write `x[i] = v`",
     "index_put": "write `x[i] = v`",
@@ -94,7 +95,7 @@ EQUIVALENTS: dict[str, str] = {
     "device": "use `st.CPU` and `st.GPU`: see docs/regions.md",
     # ---- not here yet ----
     **dict.fromkeys(
-        "partition argpartition interp".split(),
+        "partition argpartition".split(),
         _NOT_YET + _BEFORE,
     ),
     **dict.fromkeys(
@@ -102,11 +103,8 @@ EQUIVALENTS: dict[str, str] = {
         _NOT_YET + "write it with loops (they are compiled and differentiated), or " + _BEFORE.split(", or")[0],
     ),
     **dict.fromkeys(
-        "convolve correlate fft ifft rfft irfft".split(),
+        "convolve correlate".split(),
         _NOT_YET + "write it with the functions there are, and a loop where one is needed",
-    ),
-    **dict.fromkeys(
-        "complex64 complex128 real imag angle".split(), "there are no complex numbers here: carry two arrays"
     ),
 }
 """By unknown name: the hint."""
@@ -137,8 +135,6 @@ OF_ARRAYS: dict[str, str] = {
     "itemset": "write `x[i] = v`",
     "resize": "use `x.reshape(shape)`",
     "masked_scatter": "write `x[mask] = v`",
-    "index_fill": "write `x[i] = v`",
-    "index_copy": "write `x[i] = v`",
 }
 """Methods and properties of other libraries' arrays."""
 

@@ -98,8 +98,8 @@ def _ufunc_by_ours(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mappi
 
 def _function_by_ours(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     name = function.__name__
-    is_linalg = function.__module__ == "numpy.linalg"
-    ours = _of_linalg(name) if is_linalg else NUMPY_NAMES.get(name, "")
+    module = _MODULES.get(function.__module__, "")
+    ours = _of_module(module, name) if module else NUMPY_NAMES.get(name, "")
     if not ours or not function.__module__.startswith("numpy"):
         raise _MissingError(f"{function.__module__}.{name}".replace("numpy", "np", 1))
     if any(map(_is_foreign, args)):
@@ -108,12 +108,14 @@ def _function_by_ours(function: Any, args: Sequence[Any], kwargs: Mapping[str, A
     return _call(f"np.{name}", METHODS[ours], positional, _options(f"np.{name}", {**named, **kwargs}))
 
 
+_MODULES = {"numpy.linalg": "linalg", "numpy.fft": "fft"}
 _ALIKE = ("cross", "matmul", "matrix_transpose", "tensordot", "vecdot")
 """Functions of `np.linalg` that are functions of `st` itself."""
 
 
-def _of_linalg(name: str) -> str:
-    return f"linalg.{name}" if f"linalg.{name}" in METHODS else name if name in _ALIKE else ""
+def _of_module(module: str, name: str) -> str:
+    ours = f"{module}.{name}"
+    return ours if ours in METHODS else name if module == "linalg" and name in _ALIKE else ""
 
 
 def _is_foreign(value: Any) -> bool:

@@ -649,12 +649,12 @@ WRONG = (
         import numpy as np
 
         def f(x):
-            return np.fft.fft(x)  # !
+            return np.convolve(x, x)  # !
         """,
         (X,),
         errors.StagingError,
-        "np.fft.fft is not available",
-        "there is no `fft` here yet",
+        "np.convolve is not available",
+        "there is no `convolve` here yet",
     ),
     Wrong(
         "recursion that a staged value ends",

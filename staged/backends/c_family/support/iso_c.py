@@ -51,9 +51,7 @@ _SPELLINGS = (
     ("__builtin_sqrt", "sqrt"),
 )
 """The heads of support functions, and the words in them, that C99 does not have; and what it has."""
-_EXTENSIONS = (
-    "__attribute__", "__builtin", "__atomic", "#pragma", "static_assert", "_Alignas", "alloc(", "_SOURCE", "<pthread.h>"
-)  # fmt: skip
+_EXTENSIONS = "__attribute__ __builtin __atomic #pragma static_assert _Alignas alloc( _SOURCE <pthread.h>".split()
 _WANTED_BY = {
     "clock": "reads the clock, or draws a progress bar",
     "clocks": "reads the clock",
