@@ -154,9 +154,14 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Return whether `from_`, a dtype or an array, becomes `to` by promotion. Array API `can_cast`."""
+    """Return whether `from_`, a dtype or an array, becomes `to` by promotion; not where the two have no common dtype.
+    Array API `can_cast`.
+    """
     wanted = check_dtype(to)
-    return promote_dtypes(_own_dtype(from_), wanted) is wanted
+    try:
+        return promote_dtypes(_own_dtype(from_), wanted) is wanted
+    except DTypeError:
+        return False
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:

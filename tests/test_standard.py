@@ -29,6 +29,7 @@ def test_questions_about_dtypes() -> None:
     assert st.result_type(st.i32, st.u8) == st.i32
     assert st.can_cast(st.i32, st.f64)
     assert not st.can_cast(st.f64, st.f32)
+    assert not st.can_cast(st.i32, st.u64)
 
 
 def test_the_namespace_is_found_from_an_array() -> None:
