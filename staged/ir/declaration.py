@@ -137,6 +137,11 @@ def declaration_of(name: str) -> Declaration:
     return DECLARED[name]
 
 
+def reduction_by(combine: str) -> str | None:
+    """The reduction that makes one of all elements by the op `combine`, as `sum` does by `add`; None where none does."""
+    return next((each.name for each in DECLARED.values() if each.combine == combine), None)
+
+
 class _Primitives:
     """`prims.MATMUL` is the declaration of the primitive `matmul`; an AttributeError where none has the name."""
 

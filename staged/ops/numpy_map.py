@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from staged.errors import StagingError
+from staged.ir.declaration import reduction_by
 from staged.ir.types import dtype_of
 from staged.ops.array import METHODS, NUMPY_NAMES, WORDS, Array, StagedArray
 from staged.ops.context import current_context
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import handle, type_of
 from staged.ops.public import internal
 from staged.other_names import EQUIVALENTS, answer_from
@@ -85,7 +85,7 @@ def _ufunc_by_ours(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mappi
     name = ufunc.__name__
     options = _options(f"np.{name}", kwargs)
     ours = NUMPY_NAMES.get(name, "")
-    reduction = next((each.name for each in PRIMITIVES.values() if each.combine == name), None)
+    reduction = reduction_by(name)
     if method == "reduce" and reduction is not None:
         # NumPy's `reduce` goes over the first axis unless told otherwise.
         return _call(f"np.{name}.reduce", METHODS[reduction], inputs, {"axis": 0, **options})

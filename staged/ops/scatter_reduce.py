@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
+from staged.ir.declaration import DECLARED, reduction_by
 from staged.ir.loops import identity
 from staged.ir.nodes import FAIL
 from staged.ir.types import NUMBER_DTYPES, DType, TensorType, bool_, f32, f64, i64
@@ -53,12 +54,13 @@ Data = np.ndarray[Any, Any]
 
 _UFUNCS = {"multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 """The ufuncs of the ops that combine."""
-_TOTALS = {"multiply": "prod", "maximum": "max", "minimum": "min"}
 
 
 def _nothing(by: str, dtype: DType) -> Any:
     """The number that changes none that it is combined with."""
-    return identity(_TOTALS[by], dtype).value
+    reduction = reduction_by(by)
+    assert reduction is not None, f"{by} combines elements"
+    return identity(reduction, dtype).value
 
 
 # ---- the primitives -------------------------------------------------------------------------------
@@ -244,15 +246,20 @@ _elements_op = _declared(
 
 # ---- torch's functions ----------------------------------------------------------------------------
 
-_REDUCTIONS = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
+_WORDS = ("sum", "mean", "prod", "amax", "amin")
+
+
+def _combining(reduce: str) -> str:
+    """The op that combines two elements by one of torch's words."""
+    return DECLARED[{"mean": "sum"}.get(reduce, reduce.removeprefix("a"))].combine
 
 
 def _reduced(
     name: str, along: str, x: Array, indices: Array, updates: Array, axis: int, reduce: str, include_self: bool
 ) -> Array:
     """`x` with updates combined; the indices are checked by the op that combines."""
-    check_argument(reduce in _REDUCTIONS, f"{name}: reduce is {', '.join(map(repr, _REDUCTIONS))}, got {reduce!r}")
-    by = _REDUCTIONS[reduce]
+    check_argument(reduce in _WORDS, f"{name}: reduce is {', '.join(map(repr, _WORDS))}, got {reduce!r}")
+    by = _combining(reduce)
     attrs = {"axis": axis} if by == "add" else {"axis": axis, "by": by}
     op = PRIMITIVES[f"scatter_add{along}" if by == "add" else f"scatter_reduce{along}"]
     counts: Array | None = None
@@ -355,7 +362,7 @@ def _segments(name: str, data: Any, segment_ids: Any, num_segments: int, reduce:
         raise shape_error(f"{name} needs a segment for each row, got {ids.type} for {rows.type}", rows, ids)
     # Rows of no segment go to one more, which is dropped.
     place = where(logical_and(ids >= 0, ids < num_segments), ids, num_segments)
-    by = _REDUCTIONS[reduce]
+    by = _combining(reduce)
     nothing = 0 if by == "add" else _nothing(by, rows.dtype)
     start = full((num_segments + 1, *rows.shape[1:]), nothing, rows.dtype)
     with in_range():

@@ -23,11 +23,9 @@ class NumpyBackEnd(BackEnd):
         head = f"def program({self.named(function.params)}):"
         text = "\n    ".join([head, *self.lines(function.block, "return ")])
         roles = {"input": function.params, "output": function.block.end.operands}
-        given = [(value.hint, value.tensor, role) for role, values in roles.items() for value in values]
-        parameters = tuple(
-            Parameter(f"p{n}", hint, t.dtype.name, t.shape, role) for n, (hint, t, role) in enumerate(given)
-        )
-        artifact = Artifact(function.name, text, "", parameters, arena_bytes=0, language="python")
+        given = [(v.hint, v.tensor, role) for role, values in roles.items() for v in values]
+        parts = (Parameter(f"p{n}", hint, t.dtype.name, t.shape, role) for n, (hint, t, role) in enumerate(given))
+        artifact = Artifact(function.name, text, "", tuple(parts), arena_bytes=0, language="python")
         return Emitted(artifact, plan(function, lambda op: (), None))
 
     def named(self, values: Any) -> str:

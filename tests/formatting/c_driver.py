@@ -14,7 +14,7 @@ from cffi import FFI
 from staged.backends.c_family.messages import spec_text
 from staged.backends.c_family.support.format import SNIPPETS
 from staged.backends.c_family.support.library import render
-from staged.ir.types import DTYPES, dtype_of
+from staged.ir.types import STORED_DTYPES, dtype_of
 from staged.ops.formatting import FormatSpec, parse_spec
 
 FLAGS = (
@@ -173,7 +173,7 @@ def driver(folder: Path, before: str = "") -> CFormatter:
     top, text = render([snippet.name for snippet in SNIPPETS])
     elements = "\n".join(
         f'        if (strcmp(dtype, "{name}") == 0) {{ element = st_element_{name}; }}'
-        for name in [*DTYPES, "bool_as_integer"]
+        for name in [*map(str, STORED_DTYPES), "bool_as_integer"]
     )
     source = "\n".join(top) + "\n" + before + text + DRIVER.replace("@ELEMENTS@", elements)
     return CFormatter(build(folder, source, "formatter.so"))

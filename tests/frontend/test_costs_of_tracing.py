@@ -49,9 +49,9 @@ def test_a_trace_takes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.step(grads)
         return loss
 
-    # 12,520 and 592 where they were 27,000 and 1,170, with a twentieth of room.
-    assert traced_again(step, np.ones((2, 8), np.float32), np.zeros(2, np.int32)) < 13_150
-    assert traced_again(st.function(lambda x: x + 1.0), np.ones(3)) < 622
+    # 13,310 and 631 where they were 27,000 and 1,170, with a little room: since operands may be halves and complex, 6 % more.
+    assert traced_again(step, np.ones((2, 8), np.float32), np.zeros(2, np.int32)) < 13_600
+    assert traced_again(st.function(lambda x: x + 1.0), np.ones(3)) < 650
 
 
 def test_a_chain_of_operators_takes_few_calls_for_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,9 +104,9 @@ ALWAYS: dict[str, tuple[Callable[[], Any], str]] = {
     "subprocess": (lambda: subprocess.run(["false"], check=True), "before or after the call"),
     "temporary": (tempfile.mkdtemp, "open(path"),
     "json": (lambda: json.dump({}, sys.stdout), "open(path"),
-    "pickle": (lambda: pickle.dump({}, sys.stdout.buffer), "return the values"),
-    "savez": (lambda: np.savez("never-made.npz", ARRAY), "return the values"),
-    "tofile": (lambda: ARRAY.tofile("never-made"), "return the values"),
+    "pickle": (lambda: pickle.dump({}, sys.stdout.buffer), "or return them"),
+    "savez": (lambda: np.savez("never-made.npz", ARRAY), "or return them"),
+    "tofile": (lambda: ARRAY.tofile("never-made"), "or return them"),
     "now": (datetime.datetime.now, "time.time()"),
 }
 UNDER_CONTROL: dict[str, tuple[Callable[[], Any], str]] = {

@@ -17,7 +17,12 @@ MANY = 4
 """Names from which on a literal is a list of ops."""
 OPS = {*DECLARED, *COMPOSITES}
 CONSTANTS = {name for name, value in vars(structure).items() if isinstance(value, Declaration)}
-OTHER_WORDS = {"WORDS": "names that C's headers take", "SNIPPETS": "functions that a snippet calls"}
+OTHER_WORDS = {
+    "WORDS": "names that C's headers take",
+    "SNIPPETS": "functions that a snippet calls",
+    "_WANTED_BY": "support functions",
+    "IN_F32": "torch's list of its functions",
+}
 
 
 def ops_named(value: ast.expr) -> set[str]:

@@ -201,7 +201,7 @@ def test_async_function_is_told_to_be_a_def() -> None:
     assert caught.value.hint == "write a plain `def`"
 
 
-@pytest.mark.parametrize(("array", "hint"), [(np.array(["a"]), "pass numbers"), (np.ones(2, np.complex64), "`.real`")])
+@pytest.mark.parametrize(("array", "hint"), [(np.array(["a"]), "pass numbers")])
 def test_dtypes_without_a_cast_get_no_cast_as_a_hint(array: Any, hint: str) -> None:
     with pytest.raises(st.DTypeError) as caught:
         st.function(lambda x: x)(array)

@@ -147,7 +147,6 @@ def test_dtypes_are_dlpacks() -> None:
         ({"lanes": 4}, "elements of float32 in groups of 4"),
         ({"major": 2}, "in DLPack's version 2"),
         ({"error": BufferError("it requires gradients")}, "that its library does not give: it requires gradients"),
-        ({"code": 5, "bits": 64}, "complex64"),
     ],
 )
 def test_what_no_program_reads_is_refused_and_given_back(changes: Any, words: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import prod
 
 from staged.ir.buffers import aligned
-from staged.ir.declaration import DECLARED
+from staged.ir.declaration import reduction_by
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -364,7 +364,7 @@ def _total_as_reduction(body: tuple[Statement, ...], array: ArrayRef) -> tuple[S
     combine = next((s for s in inner if isinstance(s, Compute) and s.target is after.value), None)
     if combine is None or combine.operands[0] is not before.target:
         return None
-    op = next((each.name for each in DECLARED.values() if each.combine == combine.op), None)
+    op = reduction_by(combine.op)
     if op is None:
         return None
     reduction = Reduction(last.target, op)

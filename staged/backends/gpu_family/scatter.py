@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from math import prod
 
 from staged.backends.gpu_family.mapping import Part
+from staged.ir.declaration import reduction_by
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -50,9 +51,6 @@ from staged.ir.loops import (
 from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Level, Schedule, Seek, Share
 from staged.ir.types import DType, bool_, f32, f64, i64
-
-_TOTALS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-"""The reduction of all that is meant for an element, by the op that combines."""
 
 MOST_ELEMENTS = 1 << 20
 """Elements of the result up to which looking at all indices for each beats one thread for each column."""
@@ -93,7 +91,7 @@ def scatter_of(part: Part) -> Scatter | None:
     update, by, rest = store.value, "add", [s for s in loop.body if s is not store and s is not before]
     if before is not None:
         combine = next((s for s in rest if isinstance(s, Compute) and s.target is store.value), None)
-        if combine is None or combine.op not in _TOTALS or combine.operands[0] is not before.target:
+        if combine is None or reduction_by(combine.op) is None or combine.operands[0] is not before.target:
             return None
         rest.remove(combine)
         update, by = combine.operands[1], combine.op
@@ -220,7 +218,9 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
         base = Local(copied.source.name, dtype)
         read_base = (Load(base, copied.source, place),)
     if before is not None:
-        total = Reduction(Local("total", store.array.dtype), _TOTALS[scatter.by])
+        op = reduction_by(scatter.by)
+        assert op is not None, "updates are combined by what makes a reduction"
+        total = Reduction(Local("total", store.array.dtype), op)
         totals = [total]
         inner: Sequence[Statement] = (*tail, Accumulate(total, update))
         is_sum = scatter.by == "add"

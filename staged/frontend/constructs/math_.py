@@ -149,8 +149,8 @@ def _to_integer(rounding: str) -> Callable[[Any], Any]:
     return lambda x: integer_of(x if x.dtype.is_integer else METHODS[rounding](x))
 
 
-_OTHERWISE = ("remainder", "gcd", "lcm")
-"""Python's functions that take other arguments than those of arrays: IEEE's remainder, and any number of integers."""
+_OTHERWISE = ("remainder", "gcd", "lcm", "nextafter")
+"""Python's functions that take other arguments than those of arrays: IEEE's remainder, any number of integers, steps."""
 
 STAGED: dict[str, Callable[..., Any]] = {
     **{name: _op(name) for name in dir(math) if name in METHODS and name not in _OTHERWISE},
