@@ -75,8 +75,12 @@ _SOURCE = f"""\
 // Only the main thread comes here with `catches`, so this needs no lock.
 static volatile int *volatile st_flag;
 static struct sigaction *st_before;
-// What handled interrupts outside of all calls.
+// What handled interrupts outside of all calls: Python's handler, as far as is known.
 static struct sigaction st_outside;
+
+__attribute__((constructor)) static void st_remember(void) {{
+    (void)sigaction(SIGINT, NULL, &st_outside);
+}}
 
 static void st_on_interrupt(int number) {{
     volatile int *flag = st_flag;
@@ -122,7 +126,11 @@ int st_call(st_entry *entry, const void *args, void *arena, st_host *host, volat
     if (catches) {{
         (void)sigaction(SIGINT, NULL, &before);
         if (before.sa_handler != st_on_interrupt) {{
-            st_outside = before;
+            // A handler for one signal alone is not Python's, but one of a library (LLVM's) that hands on to what it
+            // found: that may be ours, which would hand back to it.
+            if (((unsigned)before.sa_flags & (unsigned)SA_RESETHAND) == 0) {{
+                st_outside = before;
+            }}
         }} else if (outer_flag == NULL) {{
             before = st_outside;  // ours was put back by somebody else
         }}

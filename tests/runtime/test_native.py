@@ -482,7 +482,16 @@ static void handle(int number) {
     (void)raise(number);
 }
 void come(void);
+void again(void);
 void go(void);
+void again(void) {
+    struct sigaction own;
+    memset(&own, 0, sizeof own);
+    (void)sigemptyset(&own.sa_mask);
+    own.sa_handler = handle;
+    own.sa_flags = SA_NODEFER | (int)SA_RESETHAND;
+    (void)sigaction(SIGINT, &own, NULL);
+}
 void come(void) {
     struct sigaction own;
     memset(&own, 0, sizeof own);
@@ -503,11 +512,11 @@ CALLS = program(
 )
 
 
-@pytest.mark.parametrize("order", ["[come] go", "[come]", "come [go]", "[come go]", "[come] go []", "[come] [go]"])
+@pytest.mark.parametrize("order", ["[come] go", "[come]", "come [go]", "[come go]", "[come] go []", "[come] [go]", "[come] again []"])
 def test_ctrl_c_is_pythons_again_though_a_library_changes_handlers(order):
     """In brackets: during a call, as an OpenCL driver does when it compiles."""
     ffi = cffi.FFI()
-    ffi.cdef("void come(void); void go(void);")
+    ffi.cdef("void come(void); void again(void); void go(void);")
     library = ffi.dlopen(str(compile_text("meddler", MEDDLER)))
     spin, calls = load(SPIN), load(CALLS)
     inside = False
