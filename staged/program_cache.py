@@ -30,6 +30,8 @@ from staged.source import Position
 @goes_deep
 def find_artifact(function: Function, machine: Machine, check_nan: bool) -> Artifact | None:
     """The artifact stored for this traced program, with the error sites of this trace."""
+    if not _is_whole(function):
+        return None
     text = default_cache().get_text(_key(function, machine, check_nan))
     if text is None:
         return None
@@ -52,10 +54,31 @@ def find_artifact(function: Function, machine: Machine, check_nan: bool) -> Arti
 @goes_deep
 def store_artifact(function: Function, machine: Machine, check_nan: bool, artifact: Artifact) -> None:
     """Keep the artifact for later processes."""
+    if not _is_whole(function):
+        return
     numbers = {_site(place): number for number, place in reversed(list(enumerate(_places(function))))}
     entry: dict[str, Any] = asdict(artifact)
     entry["places"] = [numbers.get(site) for site in artifact.sites]
     default_cache().put_text(_key(function, machine, check_nan), json.dumps(entry))
+
+
+def _is_whole(function: Function) -> bool:
+    """Return whether the traced IR says all of the program: a user's rule of `vmap` is Python, and runs in a pass."""
+    return all(custom.batched is None for custom in _custom_ops(function))
+
+
+def _custom_ops(function: Function) -> Iterator[Any]:
+    """The C functions of the user's that the program calls."""
+    for op in _ops(function):
+        if op.declared is prims.CUSTOM_OP:
+            yield op.attrs["function"]
+
+
+def _definition(custom: Any) -> str:
+    """What a C function of the user's does: its text, or the file of its library as it is now."""
+    status = Path(custom.library).stat() if custom.library else None
+    stamp = f"{status.st_size} {status.st_mtime_ns}" if status else ""
+    return f"{custom.parameters} {custom.source} {custom.library} {stamp}"
 
 
 def _places(function: Function) -> list[Position]:
@@ -85,9 +108,9 @@ def _site(position: Position) -> Site:
 def _key(function: Function, machine: Machine, check_nan: bool) -> str:
     shape = [",".join(function.param_paths), ",".join(function.result_paths)]
     order = [f"{op.name}:{places}" for op, places in zip(_ops(function), _place_numbers(function), strict=True)]
-    return digest(
-        "text 1", _fingerprint(), print_function(function), *shape, ",".join(order), repr(machine), str(check_nan)
-    )
+    foreign = map(_definition, _custom_ops(function))
+    parts = [print_function(function), *shape, ",".join(order), repr(machine), str(check_nan), *foreign]
+    return digest("text 1", _fingerprint(), *parts)
 
 
 def _place_numbers(function: Function) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -339,3 +341,23 @@ def test_names_of_the_source_are_not_taken_by_the_program() -> None:
         return rows
 
     np.testing.assert_allclose(f(X), the_bend(2 * X) + the_bend(2 * X).sum(), rtol=1e-12)
+
+
+def test_a_function_that_was_edited_is_not_taken_for_what_it_was(tmp_path: Path) -> None:
+    """In another process, where the op has the same number: its text, and the rule of its `vmap`, are the new ones."""
+    script = """
+import numpy as np, staged as st
+double = st.custom_op("twice", [st.f64], [st.f64], source=\"\"\"
+#include <stdint.h>
+int twice(double x, double *y) {{ *y = {factor} * x; return 0; }}
+\"\"\", shapes=lambda *shapes: [()])
+ruled = st.custom_op("twice", [st.f64], [st.f64], source=double.function.source, shapes=lambda *shapes: [()],
+                     vmap=lambda x: {factor} * x)
+print(st.function(lambda x: double(x))(1.5), st.function(lambda x: st.vmap(ruled)(x))(np.ones(2)))
+"""
+    path = tmp_path / "edited.py"
+    environment = {**os.environ, "STAGED_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(Path(st.__file__).parents[1])}
+    for factor, wanted in ((2.0, "3.0 [2. 2.]"), (4.0, "6.0 [4. 4.]")):
+        path.write_text(script.format(factor=factor))
+        run = subprocess.run([sys.executable, str(path)], env=environment, capture_output=True, text=True)
+        assert run.stdout.strip() == wanted, run.stderr

@@ -138,7 +138,7 @@ def declaration_of(name: str) -> Declaration:
 
 
 def reduction_by(combine: str) -> str | None:
-    """The reduction that makes one of all elements by the op `combine`, as `sum` does by `add`; None where none does."""
+    """The reduction that makes one of all elements by the op `combine`, as `sum` does by `add`; None if none does."""
     return next((each.name for each in DECLARED.values() if each.combine == combine), None)
 
 

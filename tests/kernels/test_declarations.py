@@ -16,7 +16,8 @@ from staged.ops.primitive import PRIMITIVES, Primitive, Sample
 
 MACHINES = [PORTABLE, X86_64_V4]
 _PLAIN = {"index_check", "dim", "extent"}  # numbers only: the structure around kernels writes them
-_REPLACED = {"to_device", "accumulate"}  # by passes before: placement makes copies, the simplifier additions
+_REPLACED = {"to_device", "accumulate", "from_parts", "real_part", "imag_part"}
+# By passes before: placement makes copies, the simplifier additions, complex numbers are split.
 
 
 def operands_of(sample: Sample, dtype: Any, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:

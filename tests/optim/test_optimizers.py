@@ -54,7 +54,7 @@ CASES = [
     ("Muon", {"nesterov": False, "weight_decay": 0.0, "lr": 0.1}),
     ("Muon", {"adjust_lr_fn": "match_rms_adamw", "ns_steps": 3, "momentum": 0.5}),
 ]
-OURS = {"Lion", "MultiSteps", "clip_grad_norm", "clip_grad_value", "lr_scheduler", "swa_utils"}
+OURS = {"GradScaler", "Lion", "MultiSteps", "clip_grad_norm", "clip_grad_value", "lr_scheduler", "swa_utils"}
 """Names that are not torch's, or are no optimisers."""
 SHARES = {"NAdam": 1e-7, "ASGD": 1e-7}
 """torch keeps a product of shares, or a rate, in f32."""

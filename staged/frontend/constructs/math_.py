@@ -150,7 +150,7 @@ def _to_integer(rounding: str) -> Callable[[Any], Any]:
 
 
 _OTHERWISE = ("remainder", "gcd", "lcm", "nextafter")
-"""Python's functions that take other arguments than those of arrays: IEEE's remainder, any number of integers, steps."""
+"""Python's functions that take other arguments than arrays': IEEE's remainder, any number of integers, steps."""
 
 STAGED: dict[str, Callable[..., Any]] = {
     **{name: _op(name) for name in dir(math) if name in METHODS and name not in _OTHERWISE},
