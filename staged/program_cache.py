@@ -75,7 +75,7 @@ def _custom_ops(function: Function) -> Iterator[Any]:
 
 
 def _definition(custom: Any) -> str:
-    """What a C function of the user's does: its text, or the file of its library as it is now."""
+    """The meaning of a C function of the user's: its text, or the file of its library as it is now."""
     status = Path(custom.library).stat() if custom.library else None
     stamp = f"{status.st_size} {status.st_mtime_ns}" if status else ""
     return f"{custom.parameters} {custom.source} {custom.library} {stamp}"
