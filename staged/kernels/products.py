@@ -95,7 +95,8 @@ def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
     lanes = machine.lanes(dtype.size)
     least = LEAST_ROWS_OF_A_NEST if k * n * dtype.size <= machine.l2 // 2 else 8
     stride = dtype.size * (1 if root.attrs.get("transpose_a", False) else k)
-    if turned[1] and not is_transposition_worth_it(m, n, k, dtype, machine):
+    results = 1 if epilogue is None else len(epilogue.outputs)
+    if turned[1] and not is_transposition_worth_it(m, n, k, dtype, results, machine):
         return False
     if k > LONGEST_CHAIN and (
         not turned[1] and k * n * dtype.size > machine.l2 or stride % PAGE == 0 and n > MANY_COLUMNS
@@ -153,12 +154,13 @@ def are_columns_worth_it(m: int, n: int, k: int, lanes: int, machine: Machine) -
     return columns == 1 or machine.vector_bytes >= 64 and columns < (1.16 if k <= LONGEST_CHAIN else 1.02) * rows
 
 
-def is_transposition_worth_it(m: int, n: int, k: int, dtype: DType, machine: Machine) -> bool:
+def is_transposition_worth_it(m: int, n: int, k: int, dtype: DType, results: int, machine: Machine) -> bool:
     """Return whether panels of a transposed right operand, which are copied, are as fast as the back end's function, by
     experiment.
 
     That copies the left operand where it is the smaller one, and has vectors of rows; few columns are dot products. It
-    splits the rows among threads, which here share panels, and among blocks that stay in the second-level cache.
+    splits the rows among threads, which here share panels, and among blocks that stay in the second-level cache. Its
+    epilogue has columns beside whole vectors, where several `results` (a relu and what its gradient keeps) mean a branch.
     """
     lanes = machine.lanes(dtype.size)
     if k < lanes or n < 8 or m * k * dtype.size > 2 * machine.l2:
@@ -169,7 +171,7 @@ def is_transposition_worth_it(m: int, n: int, k: int, dtype: DType, machine: Mac
     (by_columns, by_rows) = (
         -(-extent // lanes) * lanes / extent * (1 + 4 / other) for extent, other in ((n, m), (m, n))
     )
-    return by_columns < 1.035 * by_rows
+    return by_columns < (1.035 if results == 1 else 1.06) * by_rows
 
 
 def calls_functions_in(epilogue: Nest) -> bool:
