@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-CLASSES, MEAN, DEVIATION = 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+from staged import data
 
-
-def cifar10(folder: str | Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(images, labels, test images, test labels) of `data_batch_1.bin`, ... and `test_batch.bin` in a folder.
-
-    Shapes: images (n, 3, 32, 32) f32, less the mean of each colour and over its deviation; labels (n,) i64.
-    Source: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
-    """
-
-    def read(names: list[Path]) -> tuple[np.ndarray, np.ndarray]:
-        if not names:
-            raise FileNotFoundError(f"{folder} has no batches of CIFAR-10 in their binary form")
-        rows = np.concatenate([np.fromfile(name, np.uint8).reshape(-1, 3073) for name in names])
-        images = rows[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32) / 255.0
-        mean, deviation = (np.array(each, np.float32).reshape(3, 1, 1) for each in (MEAN, DEVIATION))
-        return (images - mean) / deviation, rows[:, 0].astype(np.int64)
-
-    return (*read(sorted(Path(folder).glob("data_batch_*.bin"))), *read([Path(folder) / "test_batch.bin"]))
+CLASSES = 10
 
 
 def waves(count: int, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -42,6 +24,6 @@ def waves(count: int, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def load(folder: str | None, size: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """CIFAR-10 of `folder`, or `count` synthetic images to train on and a quarter as many to test."""
     if folder is not None:
-        return cifar10(folder)
+        return (*data.cifar10(folder, "train"), *data.cifar10(folder, "test"))
     print("no --data: the images are synthetic, waves in ten directions")
     return (*waves(count, size, 0), *waves(count // 4, size, 1))

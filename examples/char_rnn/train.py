@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/
 import staged as st
 from examples.char_rnn.corpus import read
 from examples.char_rnn.model import CharRNN
+from examples.command_line import add_flags, run
 from staged import optim
 
 MAX_REPORTS = 1000
@@ -94,16 +95,13 @@ def main(model: Any, doc: str, out: Path) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sample", type=int, default=200, help="characters to write after each report")
     parser.add_argument("--temperature", type=float, default=0.7, help="how freely it writes")
-    parser.add_argument("--show", action="store_true", help="print the generated C and stop")
+    add_flags(parser)
     options = parser.parse_args()
 
     text, alphabet = read(options.data, options.letters)
     given = (text, alphabet, options.steps, max(1, options.steps // 5), options.lr, options.seed, options.temperature)
     sizes = {"hidden": options.hidden, "length": options.length, "batch": options.batch, "sample": options.sample}
-    if options.show:
-        print(train.stage(*given, model=model, **sizes).source)
-        return
-    weights, _ = train(*given, model=model, **sizes)
+    weights, _ = run(options, train, *given, model=model, **sizes)
     out.mkdir(parents=True, exist_ok=True)
     np.savez(out / "weights.npz", **weights)
     print(f"weights: {out / 'weights.npz'}")

@@ -15,7 +15,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/deepspeech2/train.py`
 
 import staged as st
-from examples.command_line import read_flags
+from examples.command_line import read_flags, run
 from examples.deepspeech2.model import DeepSpeech2
 from staged import optim
 
@@ -118,11 +118,7 @@ def main() -> None:
     print("the speech is synthetic: a letter is a sound in two bands")
     codes = np.array([ord(letter) for letter in LETTERS])
     given = (synthetic(512, 0), synthetic(128, 1), codes, flags.epochs, flags.lr, flags.seed)
-    sizes = {"hidden": flags.hidden, "layers": flags.layers}
-    if flags.show:
-        print(train.stage(*given, **sizes).source)
-    else:
-        train(*given, **sizes)
+    run(flags, train, *given, hidden=flags.hidden, layers=flags.layers)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,17 @@ python -m examples.gaussian_process.regress --show    # print the generated C an
 
 from __future__ import annotations
 
-import argparse
 import math
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/gaussian_process/regress.py`
+
 import staged as st
+from examples.command_line import read_flags, run
 
 
 class Scales(NamedTuple):
@@ -74,17 +78,12 @@ START = Scales(*(np.array(each) for each in (0.0, 0.0, -1.0)))
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--show", action="store_true", help="print the generated C and stop")
-    options = parser.parse_args()
-    x, y = measurements()
-    if options.show:
-        print(fit.stage(x, y, START).source)
-        return
-    print("a synthetic curve, measured 40 times with noise 0.1, nowhere between 3.5 and 4.5")
-    scales, _, _ = fit(x, y, START)
+    flags, (x, y) = read_flags(__doc__), measurements()
+    if not flags.show:
+        print("a synthetic curve, measured 40 times with noise 0.1, nowhere between 3.5 and 4.5")
+    scales, _, _ = run(flags, fit, x, y, START)
     at = np.linspace(0.0, 6.0, 13)
-    for place, mean, spread in zip(at, *predict(x, y, at, scales), strict=True):
+    for place, mean, spread in zip(at, *run(flags, predict, x, y, at, scales), strict=True):
         print(f"x {place:.1f}: {mean:+.3f} +- {spread:.3f}   truth {np.sin(2.0 * place) + 0.5 * np.cos(5.0 * place):+.3f}")
 
 

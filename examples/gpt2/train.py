@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/
 
 import staged as st
 from examples.char_rnn import corpus
+from examples.command_line import add_flags, run
 from examples.gpt2 import weights
 from examples.gpt2.model import GPT2, SIZES
 from examples.gpt2.tokens import BytePairs, Characters
@@ -83,7 +84,7 @@ def train(
             grads = [grad + other / accumulate for grad, other in zip(grads, others, strict=True)]
         return loss, grads
 
-    losses = st.zeros(MAX_STEPS)
+    losses = st.zeros(MAX_STEPS, dtype=model.dtype)
     assert steps <= MAX_STEPS, f"at most {MAX_STEPS} steps in a call, got {steps}"
     for step in st.range(steps):
         loss, grads = mean_gradient()
@@ -162,7 +163,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=256, help="tokens to write, the prompt included")
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-k", type=int, default=40, help="draw from so many of the likeliest tokens (0: all)")
-    parser.add_argument("--show", action="store_true", help="print the generated C and stop")
+    add_flags(parser)
     options = parser.parse_args()
 
     text, alphabet = corpus.read(options.data)
@@ -177,18 +178,16 @@ def main() -> None:
         model.load_state_dict(state)
     training = Training(model, options.lr, options.steps, options.warmup, options.decay, options.seed)
     sizes = {"batch": options.batch, "length": options.length, "accumulate": options.accumulate}
-    if options.show:
-        print(train.stage(training, tokens, 0, options.steps, 10, **sizes).source)
-        return
     begin = load(options.checkpoint, training) if options.resume else 0
     Path(options.checkpoint).parent.mkdir(parents=True, exist_ok=True)
     report = max(options.steps // 10, 1)
     if begin < options.steps:
         saving = {"every": options.every, "checkpoint": options.checkpoint}
-        train(training, tokens, begin, options.steps - begin, report, **sizes, **saving)
+        run(options, train, training, tokens, begin, options.steps - begin, report, **sizes, **saving)
     codes, edges = vocabulary.spelling()
     prompt, length = vocabulary.encode(options.prompt), min(options.sample, config.places)
-    generate(model, prompt, codes, edges, options.temperature, options.seed, length=length, top_k=options.top_k)
+    given = (model, prompt, codes, edges, options.temperature, options.seed)
+    run(options, generate, *given, length=length, top_k=options.top_k)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/kalman_mpc/control.py`
 
 import staged as st
-from examples.command_line import read_flags
+from examples.command_line import read_flags, run
 
 GRAVITY, CART, POLE, HALF_LENGTH = 9.81, 1.0, 0.1, 0.5
 PERIOD, STEP, HORIZON, ITERATIONS, PENALTY, LIMIT = 0.001, 0.02, 40, 25, 0.03, 10.0
@@ -128,9 +128,10 @@ def build(folder: str | Path) -> Path:
 def main() -> None:
     """The command line."""
     flags = read_flags(__doc__, seconds=2.0)
+    if flags.gpu and not flags.show:
+        raise SystemExit("--gpu: `loop.c` calls a controller of the CPU; with --show its program for a GPU is printed")
     if flags.show:
-        print(control.stage(*start()).source)
-        return
+        run(flags, control, *start())
     folder = Path(__file__).parent / "export"
     subprocess.run([build(folder).absolute(), str(flags.seconds)], check=True)
 

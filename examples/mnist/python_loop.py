@@ -18,6 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/mnist/python_loop.py`
 
 import staged as st
+from examples.command_line import add_flags, region, run
 from examples.mnist.models import MODELS
 from examples.mnist.train import load
 from staged import optim
@@ -94,13 +95,16 @@ def main() -> None:
     parser.add_argument("--model", choices=sorted(MODELS), default="cnn")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.02)
+    add_flags(parser)
     arguments = parser.parse_args()
 
     images, labels, test_images, test_labels = load(arguments.data)
     batch = 100 if arguments.data else 32
     model = MODELS[arguments.model]()
     optimizer = optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9)
-    with tempfile.TemporaryDirectory() as folder:
+    if arguments.show:
+        run(arguments, step, model, optimizer, images[:batch], labels[:batch])
+    with tempfile.TemporaryDirectory() as folder, region(arguments):
         if arguments.mapped:
             np.save(Path(folder) / "images.npy", images)
             np.save(Path(folder) / "labels.npy", labels)
@@ -108,7 +112,7 @@ def main() -> None:
         else:
             batches = data_loader(images, labels, batch)
         train(model, optimizer, batches, arguments.epochs)
-    print(f"test accuracy {100 * accuracy(model, test_images, test_labels):.2f} %")
+        print(f"test accuracy {100 * accuracy(model, test_images, test_labels):.2f} %")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/mnist/train.py`
 
 import staged as st
+from examples.command_line import add_flags, run
 from examples.mnist.models import MODELS
 from staged import data, optim
 
@@ -95,18 +96,15 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.02)
     parser.add_argument("--seeds", type=int, default=1, help="train from this many seeds and print the mean accuracy")
     parser.add_argument("--out", metavar="FOLDER", default=str(Path(__file__).parent / "out"), help="where weights and plot go")
-    parser.add_argument("--show", action="store_true", help="print the generated C and stop")
+    add_flags(parser)
     arguments = parser.parse_args()
 
     images, labels, test_images, test_labels = load(arguments.data)
     given = (images, labels, test_images, test_labels, arguments.epochs, arguments.lr)
     batch = 100 if arguments.data else 32
-    if arguments.show:
-        print(train.stage(*given, 0, model=arguments.model, batch=batch).source)
-        return
     final = []
     for seed in range(arguments.seeds):
-        weights, losses, accuracies = train(*given, seed, model=arguments.model, batch=batch)
+        weights, losses, accuracies = run(arguments, train, *given, seed, model=arguments.model, batch=batch)
         final.append(accuracies[arguments.epochs - 1])
     if arguments.seeds > 1:
         print(f"mean test accuracy over {arguments.seeds} seeds: {100 * np.mean(final):.2f} %")

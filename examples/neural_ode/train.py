@@ -15,7 +15,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/neural_ode/train.py`
 
 import staged as st
-from examples.command_line import read_flags
+from examples.command_line import read_flags, run
 from staged import nn, optim
 
 MAX_STEPS = 10_000
@@ -92,11 +92,7 @@ def train(times, path, steps, lr, seed, batch=16, window=10, adjoint=False, hidd
 def main() -> None:
     """The command line."""
     flags = read_flags(__doc__, steps=1000, lr=1e-3, seed=0, adjoint=0)
-    given = (*spiral(), flags.steps, flags.lr, flags.seed)
-    if flags.show:
-        print(train.stage(*given, adjoint=bool(flags.adjoint)).source)
-    else:
-        train(*given, adjoint=bool(flags.adjoint))
+    run(flags, train, *spiral(), flags.steps, flags.lr, flags.seed, adjoint=bool(flags.adjoint))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,13 @@ python -m examples.newton.ball --show    # print the generated C and stop
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/newton/ball.py`
 
 import staged as st
+from examples.command_line import add_flags, run
 
 GRAVITY = 9.81  # m / s^2
 KEPT = 0.8  # of the vertical speed at a contact
@@ -133,13 +138,9 @@ def main() -> None:
     )
     parser.add_argument("--drag", type=float, default=0.02, help="air drag, 1/m")
     parser.add_argument("--duration", type=float, default=2.2, help="s")
-    parser.add_argument("--show", action="store_true", help="print the generated C and stop")
+    add_flags(parser)
     options = parser.parse_args()
-    given = (2.0, 3.0, *options.bucket, options.drag, options.duration)
-    if options.show:
-        print(aim.stage(*given).source)
-        return
-    aim(*given)
+    run(options, aim, 2.0, 3.0, *options.bucket, options.drag, options.duration)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,16 @@ python -m examples.newton.orbit --show    # print the generated C and stop
 
 from __future__ import annotations
 
-import argparse
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/newton/orbit.py`
+
 import staged as st
+from examples.command_line import read_flags, run
 
 
 def kepler(mean_anomaly, eccentricity):
@@ -101,15 +105,10 @@ def observations(noise=1e-3, seed=0):
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--show", action="store_true", help="print the generated C and stop")
-    options = parser.parse_args()
-    given = (*observations(), np.array([0.3, 1.25, 0.2]))
-    if options.show:
-        print(fit.stage(*given).source)
-        return
-    print("a body with e 0.6, period 1.3, phase 0.4, seen twenty times; the guess is e 0.3, period 1.25, phase 0.2")
-    fit(*given)
+    flags = read_flags(__doc__)
+    if not flags.show:
+        print("a body with e 0.6, period 1.3, phase 0.4, seen twenty times; the guess is e 0.3, period 1.25, phase 0.2")
+    run(flags, fit, *observations(), np.array([0.3, 1.25, 0.2]))
 
 
 if __name__ == "__main__":

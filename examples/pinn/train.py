@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/pinn/train.py`
 
 import staged as st
-from examples.command_line import read_flags
+from examples.command_line import read_flags, run
 from staged import nn, optim
 
 CONDUCTIVITY, MAX_REPORTS = 0.1, 100
@@ -84,11 +84,7 @@ def train(steps, lr, seed, points=256, width=32, report=500, dtype=st.f64):
 def main() -> None:
     """The command line."""
     flags = read_flags(__doc__, steps=3000, lr=3e-3, seed=0)
-    given = (flags.steps, flags.lr, flags.seed)
-    if flags.show:
-        print(train.stage(*given).source)
-    else:
-        train(*given)
+    run(flags, train, flags.steps, flags.lr, flags.seed)
 
 
 if __name__ == "__main__":

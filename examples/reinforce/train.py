@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/reinforce/train.py`
 
 import staged as st
-from examples.command_line import read_flags
+from examples.command_line import read_flags, run
 from staged import nn, optim
 
 GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
@@ -118,11 +118,7 @@ def train(updates, lr, seed, carts=16, longest=500, report=20, dtype=st.f32):
 def main() -> None:
     """The command line."""
     flags = read_flags(__doc__, updates=200, lr=1e-2, seed=0)
-    given = (flags.updates, flags.lr, flags.seed)
-    if flags.show:
-        print(train.stage(*given).source)
-    else:
-        train(*given)
+    run(flags, train, flags.updates, flags.lr, flags.seed)
 
 
 if __name__ == "__main__":

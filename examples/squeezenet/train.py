@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/squeezenet/train.py`
 
 import staged as st
-from examples.command_line import read_flags
+from examples.command_line import read_flags, run
 from examples.images import CLASSES, load
 from examples.squeezenet.model import SqueezeNet
 from staged import nn, optim
@@ -58,10 +58,7 @@ def main(model: type[nn.Module], doc: str | None, lr: float) -> None:
     """The command line, of one of the networks for images."""
     flags = read_flags(doc, data=None, size=32, count=1024, epochs=10, batch=32, lr=lr, seed=0)
     given = (*load(flags.data, flags.size, flags.count), flags.epochs, flags.lr, flags.seed)
-    if flags.show:
-        print(train.stage(*given, model=model, batch=flags.batch).source)
-    else:
-        train(*given, model=model, batch=flags.batch)
+    run(flags, train, *given, model=model, batch=flags.batch)
 
 
 if __name__ == "__main__":

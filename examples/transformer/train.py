@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/transformer/train.py`
 
 import staged as st
-from examples.command_line import read_flags
+from examples.command_line import read_flags, run
 from staged import nn, optim
 
 DIGITS, BEGIN, MAX_STEPS = 10, 10, 10_000
@@ -87,11 +87,7 @@ def train(steps, lr, seed, task="reverse", length=10, batch=64, dtype=st.f32):
 def main() -> None:
     """The command line."""
     flags = read_flags(__doc__, task=tuple(TASKS), steps=1500, length=10, lr=3e-3, seed=0)
-    given = (flags.steps, flags.lr, flags.seed)
-    if flags.show:
-        print(train.stage(*given, task=flags.task, length=flags.length).source)
-    else:
-        train(*given, task=flags.task, length=flags.length)
+    run(flags, train, flags.steps, flags.lr, flags.seed, task=flags.task, length=flags.length)
 
 
 if __name__ == "__main__":

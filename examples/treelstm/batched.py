@@ -18,6 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/treelstm/batched.py`
 
 import staged as st
+from examples.command_line import add_flags, run
 from examples.treelstm.model import TreeLSTM
 from examples.treelstm.train import CLASSES, MAX_EPOCHS
 from examples.treelstm.vectors import word_vectors
@@ -146,17 +147,15 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=20, help="trees of one step")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--lr", type=float, default=0.05)
-    parser.add_argument("--show", action="store_true", help="print the generated C and stop")
+    parser.add_argument("--hidden", type=int, default=150)
+    add_flags(parser)
     options = parser.parse_args()
 
     trees = data.treebank(options.data)
     levels = by_level(trees, options.batch)
     table = word_vectors(trees.vocabulary, 300, options.vectors)
     given = (*levels[:7], table, options.epochs, options.lr, 0, levels.widest, levels.largest, options.batch)
-    if options.show:
-        print(train.stage(*given).source)
-        return
-    train(*given)
+    run(options, train, *given, hidden=options.hidden)
 
 
 if __name__ == "__main__":

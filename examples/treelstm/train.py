@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/treelstm/train.py`
 
 import staged as st
+from examples.command_line import add_flags, run
 from examples.treelstm.model import TreeLSTM
 from examples.treelstm.vectors import word_vectors
 from staged import data, optim
@@ -78,18 +79,16 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--hidden", type=int, default=150)
-    parser.add_argument("--show", action="store_true", help="print the generated C and stop")
+    add_flags(parser)
     options = parser.parse_args()
 
     trees = data.treebank(options.data)
     table = word_vectors(trees.vocabulary, 300, options.vectors)
     count = len(trees.starts) - 1
     given = (*trees[:5], table, count, options.epochs, options.lr, options.seed)
-    if options.show:
-        print(train.stage(*given, hidden=options.hidden).source)
-        return
-    print(f"{count} trees, {len(trees.labels)} nodes, {len(trees.vocabulary)} words")
-    weights, _, _ = train(*given, hidden=options.hidden)
+    if not options.show:
+        print(f"{count} trees, {len(trees.labels)} nodes, {len(trees.vocabulary)} words")
+    weights, _, _ = run(options, train, *given, hidden=options.hidden)
     out = Path(__file__).parent / "out"
     out.mkdir(parents=True, exist_ok=True)
     np.savez(out / "weights.npz", **weights)

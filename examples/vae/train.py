@@ -15,7 +15,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for `python examples/vae/train.py`
 
 import staged as st
-from examples.command_line import read_flags
+from examples.command_line import read_flags, run
 from staged import data, nn, optim
 
 PIXELS, MAX_EPOCHS, SHADES = 784, 100, " .:-=+*#%@"
@@ -94,11 +94,7 @@ def load(folder: str | None) -> np.ndarray:
 def main() -> None:
     """The command line."""
     flags = read_flags(__doc__, data=None, epochs=20, lr=1e-3, seed=0)
-    given = (load(flags.data), flags.epochs, flags.lr, flags.seed)
-    if flags.show:
-        print(train.stage(*given).source)
-        return
-    _, _, drawn = train(*given)
+    _, _, drawn = run(flags, train, load(flags.data), flags.epochs, flags.lr, flags.seed)
     for image in drawn[:2]:
         print(picture(image))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -150,18 +149,3 @@ def test_scores_of_the_whole_network_are_torchs(name: str) -> None:
 
     scores = reference(by_torch, weights, x)
     np.testing.assert_allclose(net(x), scores, atol=1e-3 * abs(scores).max())
-
-
-def test_batches_of_cifar10_are_read(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.integers(0, 256, (3, 3073)).astype(np.uint8)
-    rows[:, 0] = 3, 9, 0
-    rows[:2].tofile(tmp_path / "data_batch_1.bin")
-    rows[2:].tofile(tmp_path / "test_batch.bin")
-    train, labels, test, test_labels = images.cifar10(tmp_path)
-    np.testing.assert_array_equal(labels, [3, 9])
-    np.testing.assert_array_equal(test_labels, [0])
-    assert train.shape == (2, 3, 32, 32) and test.dtype == np.float32
-    np.testing.assert_allclose(train[1, 2, 5, 7], (rows[1, 1 + 2 * 1024 + 5 * 32 + 7] / 255 - 0.4465) / 0.2616, rtol=1e-5)
-    with pytest.raises(FileNotFoundError, match="CIFAR-10"):
-        images.cifar10(tmp_path / "absent")

@@ -4,6 +4,13 @@ from tests.mutate.mutant import Mutant
 
 MUTANTS = (
     Mutant(
+        "an example on the GPU runs on the CPU",
+        "examples/command_line.py",
+        "return st.with_backend(st.GPU) if flags.gpu else",
+        "return st.with_backend(st.CPU) if flags.gpu else",
+        ("tests/programs/test_example_scripts.py::test_a_program_is_shown_for_where_it_runs",),
+    ),
+    Mutant(
         "a place sees the places to come",
         "examples/gpt2/model.py",
         "seen = st.arange(keys.shape[1]) <= place",
