@@ -160,7 +160,8 @@ def is_transposition_worth_it(m: int, n: int, k: int, dtype: DType, results: int
 
     That copies the left operand where it is the smaller one, and has vectors of rows; few columns are dot products. It
     splits the rows among threads, which here share panels, and among blocks that stay in the second-level cache. Its
-    epilogue has columns beside whole vectors, where several `results` (a relu and what its gradient keeps) mean a branch.
+    epilogue has columns beside whole vectors, where several `results` (a relu and what its gradient keeps) mean a
+    branch.
     """
     lanes = machine.lanes(dtype.size)
     if k < lanes or n < 8 or m * k * dtype.size > 2 * machine.l2:
