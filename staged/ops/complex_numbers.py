@@ -22,11 +22,11 @@ import numpy as np
 from staged.errors import DTypeError, ShapeError
 from staged.ir.types import COMPLEX_OF, DType, TensorType, bool_, f32, f64
 from staged.ops.array import METHODS, Array
-from staged.ops.choice import select, zeros_of
+from staged.ops.choice import select, stop_gradient, zeros_of
 from staged.ops.composite import composite
 from staged.ops.context import COMPLEX_FORMS, bind
 from staged.ops.contraction import matrix_product
-from staged.ops.elementwise import atan2, isinf, isnan, logical_and, logical_or, not_equal
+from staged.ops.elementwise import atan2, isinf, isnan, logical_and, logical_or, maximum, not_equal, sqrt
 from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive, same_attrs
 from staged.ops.promote import as_array, cast, dtype_error, promoted, together
 from staged.ops.public import public
@@ -306,11 +306,22 @@ def _abs(z: Array) -> Array:
 
 @complex_form("sign")
 def _sign(z: Array) -> Array:
-    """z / abs(z), and 0 at 0."""
-    size = _abs(z)
+    """z / abs(z), 0 at 0, and the direction of a single infinite part."""
     a, b = parts(z)
-    size = select(size == 0, size + 1.0, size)
-    return join(a / size, b / size)
+    absolute = METHODS["abs"]
+    # The length of the longer part is a constant to derivatives: the direction does not depend on it.
+    longer = stop_gradient(maximum(absolute(a), absolute(b)))
+    at_zero = longer == 0
+    scale = select(at_zero, longer + 1.0, longer)
+
+    def scaled(part: Array, other: Array) -> Array:
+        alone = logical_and(isinf(part), METHODS["isfinite"](other))
+        found = select(alone, select(part > 0, zeros_of(part) + 1.0, zeros_of(part) - 1.0), part / scale)
+        return select(at_zero, zeros_of(part), found)
+
+    re, im = scaled(a, b), scaled(b, a)
+    size = sqrt(select(at_zero, scale, re * re + im * im))
+    return join(re / size, im / size)
 
 
 @complex_form("equal")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutate.mutant import Mutant
 
 _TEST = "tests/ops/test_complex.py"
+_SPECIAL = "tests/ops/test_complex_special_values.py"
 _FOURIER = "tests/ops/test_fourier.py"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -35,6 +36,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "near = (longer > 0.5) & (longer < 2.0)",
         "near = (longer > 0.5) & (longer < 0.5)",
         (_TEST, "-k", "keep_to_the_range"),
+    ),
+    Mutant(
+        "the squares in the logarithm of a length are rounded",
+        "staged/ops/complex_functions.py",
+        "    return high, x - high",
+        "    return x, zeros_of(high)",
+        (_SPECIAL, "-k", "unit_circle and eager"),
+    ),
+    Mutant(
+        "an infinite exponential has a direction that is no number",
+        "staged/ops/complex_functions.py",
+        "return select(isinf(a) & ~isfinite(b), zeros_of(b), b)",
+        "return b",
+        (_SPECIAL, "-k", "annex_g and eager"),
     ),
     Mutant(
         "a function that knows real numbers alone takes complex ones",
