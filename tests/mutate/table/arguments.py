@@ -37,11 +37,11 @@ MUTANTS: tuple[Mutant, ...] = (
         (_NUMPY, "-k", "power"),
     ),
     Mutant(
-        "a list with an array of complex numbers is ours",
+        "a list with an array of long doubles is ours",
         _MAP,
         "return any(map(_is_foreign, value))",
         "return False",
-        (_NUMPY, "-k", "complex"),
+        (_NUMPY, "-k", "long and doubles"),
     ),
     Mutant(
         "the square under a negative power of integers wraps around",
