@@ -64,6 +64,6 @@ MUTANTS = (
         "examples/resnet50/model.py",
         "return st.relu(self.bn3(self.conv3(y)) + self.downsample(x))",
         "return st.relu(self.bn3(self.conv3(y)))",
-        ("tests/programs/test_image_models.py::test_training_has_torchs_losses_and_statistics",),
+        ("tests/programs/test_image_models.py::test_ten_steps_have_torchs_losses_and_statistics",),
     ),
 )
