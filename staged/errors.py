@@ -75,6 +75,10 @@ class StaticIndexError(ShapeError, IndexError):
     """An index that is known while staging, and out of range."""
 
 
+class AxisError(ShapeError, IndexError):
+    """An axis that an array does not have."""
+
+
 class DTypeError(StagedError, TypeError):
     """Dtypes that do not fit together, or an op that does not take this dtype."""
 

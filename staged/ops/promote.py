@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import ArgumentError, DTypeError, ShapeError, StagedError, StagedValueError, article
+from staged.errors import ArgumentError, AxisError, DTypeError, ShapeError, StagedError, StagedValueError, article
 from staged.ir.nodes import Value
 from staged.ir.numbers import converted, limits
 from staged.ir.types import (
@@ -444,11 +444,11 @@ def together(*operands: Any, name: str, floats: bool = False, mixes: bool = Fals
 
 
 def axis_of(axis: int, ndim: int, name: str) -> int:
-    """`axis` counted from the front; a ShapeError where there is no such axis."""
+    """`axis` counted from the front; an AxisError where there is no such axis."""
     if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
         raise ShapeError(f"{name}: an axis is a Python int, got {axis!r}", where=here())
     if not -ndim <= axis < ndim:
-        raise ShapeError(
+        raise AxisError(
             f"{name}: axis {axis} does not exist in an array of {ndim} dimensions",
             where=here(),
             hint=f"axes go from {-ndim} to {ndim - 1}" if ndim else "the array is a single number",

@@ -161,13 +161,14 @@ def _shape_argument(shape: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @public("reshape", method=True)
-def reshape(x: Any, *shape: Any) -> Array:
+def reshape(x: Any, shape: Any = (), *extents: Any, copy: Any = None) -> Array:
     """The elements of `x`, in row-major order, in another shape; one extent may be -1. Array API `reshape`.
 
+    The extents are a tuple, or stand one after the other. Arrays are values, so that `copy` changes nothing.
     Raises ShapeError where the number of elements differs.
     """
     array = as_array(x)
-    wanted = list(_shape_argument(shape))
+    wanted = list(_shape_argument((shape, *extents)))
     for position, given in enumerate(wanted):
         extent = as_extent(given)
         if extent is None:
@@ -293,10 +294,13 @@ _permute_op: Primitive = primitive(
 
 
 @public("permute_dims", method=True)
-def permute_dims(x: Any, *axes: Any) -> Array:
-    """`x` with its axes in another order: axis i of the result is axis `axes[i]` of `x`. Array API `permute_dims`."""
+def permute_dims(x: Any, axes: Any = (), *others: Any) -> Array:
+    """`x` with its axes in another order: axis i of the result is axis `axes[i]` of `x`. Array API `permute_dims`.
+
+    The axes are a tuple, or stand one after the other.
+    """
     array = as_array(x)
-    named = _shape_argument(axes)
+    named = _shape_argument((axes, *others))
     if len(named) != array.ndim:
         raise shape_error(f"permute_dims by {named} does not fit {array.type}", array, hint="name every axis once")
     order = tuple(axis_of(axis, array.ndim, "permute_dims") for axis in named)

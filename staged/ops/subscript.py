@@ -76,7 +76,7 @@ class _Plan:
 
 
 def _is_mask(part: Any) -> bool:
-    return isinstance(part, Array) and part.dtype.is_bool and part.ndim > 0
+    return isinstance(part, Array) and part.dtype.is_bool
 
 
 def _parts(x: Array, key: Any) -> list[Any]:
@@ -277,7 +277,9 @@ def get_item(x: Any, key: Any) -> Array:
         raise shape_error(
             f"reading by a mask ({mask.type}) gives an array whose size is not known while staging",
             array,
-            hint="use `st.where(mask, x, 0)`, or `st.sum(st.where(mask, x, 0))` for a sum; writing `x[mask] = v` works",
+            hint="use `st.where(mask, x, 0)`, or `st.sum(st.where(mask, x, 0))` for a sum; writing `x[mask] = v` works"
+            if mask.ndim
+            else "for the element 0 or 1, cast it: `st.astype(mask, st.i64)`",
         )
     plan = _plan(array, parts)
     laid = _laid_out(_rectangle(array, plan), plan)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -112,6 +114,25 @@ def test_masks_write_and_do_not_read() -> None:
     assert "st.where" in str(caught.value)
     with pytest.raises(st.ShapeError, match="does not fit"):
         METHODS["set_item"](X, np.array([True, False]), 0)
+
+
+@pytest.mark.parametrize("is_eager", [False, True])
+@pytest.mark.parametrize("condition", [False, True])
+def test_a_single_bool_is_a_mask_and_no_position(condition: bool, is_eager: bool) -> None:
+    def write(x, condition):
+        x[condition] = 7.0
+        return x
+
+    def read(x, condition):
+        return x[condition]
+
+    expected = X.copy()
+    expected[np.array(condition)] = 7.0
+    with st.eager() if is_eager else contextlib.nullcontext():
+        np.testing.assert_array_equal(np.asarray(st.function(write)(X, np.array(condition))), expected)
+        with pytest.raises(st.ShapeError, match="mask") as caught:
+            st.function(read)(X, np.array(condition))
+    assert "cast it" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -136,3 +136,19 @@ def test_fractional_windows_of_integers_are_drawn_in_the_default_float(rank, dty
     for run in (places, st.function(places)):
         integers, floats = (np.asarray(run(st.asarray(image, dtype=kind))) for kind in (dtype, "f32"))
         np.testing.assert_array_equal(integers, floats)
+
+
+def test_an_axis_that_is_not_there_is_an_index_error_and_a_shape_error() -> None:
+    for call in (lambda x: st.expand_dims(x, 4), lambda x: st.sum(x, -3), lambda x: st.swapaxes(x, 0, 2)):
+        with pytest.raises(IndexError, match="does not exist") as caught:
+            st.function(call)(np.ones((2, 3)))
+        assert isinstance(caught.value, st.ShapeError)
+
+
+def test_shapes_and_axes_are_tuples_by_name_or_stand_one_after_the_other() -> None:
+    x = st.asarray(np.arange(6.0).reshape(2, 3))
+    for made in (st.reshape(x, shape=(3, 2), copy=True), st.reshape(x, 3, 2), x.reshape(3, -1), x.reshape([3, 2])):
+        np.testing.assert_array_equal(made, np.arange(6.0).reshape(3, 2))
+    for made in (st.permute_dims(x, axes=(1, 0)), st.permute_dims(x, 1, 0), x.permute_dims((-1, 0))):
+        np.testing.assert_array_equal(made, np.asarray(x).T)
+    assert st.reshape(st.ones((1, 1))).shape == () == st.permute_dims(st.ones(()), ()).shape

@@ -327,7 +327,7 @@ def _(d: Draw) -> str:
     options += [repr((size, 1)), repr((1, size)), repr(shape[::-1])]
     if size % 2 == 0 and size:
         options.append("(2, -1)")
-    return form(d, "reshape", d.new(shape), f", {d.chance.choice(options)}")
+    return form(d, "reshape", d.new(shape), f", {d.pick('', 'shape=')}{d.chance.choice(options)}")
 
 
 @call("flatten")

@@ -124,7 +124,7 @@ def report(cells: set[Cell], keywords: set[str], scenes: Counter[str], check: Ca
 
 
 POSITIONAL = frozenset(
-    "x a b arrays shape condition dtype fill_value start stop num weight min max indices updates key value size update n_rows "
+    "x a b arrays shape axes condition dtype fill_value start stop num weight min max indices updates key value size update n_rows "
     "num_classes pad_width repetitions repeats shift source destination axis1 axis2 dim mean var num_groups kernel_size output_size "
     "state w_ih w_hh logits labels log_probs target targets prediction probabilities input_lengths target_lengths "
     "indices_or_sections p training alpha x1 x2 anchor positive negative".split()

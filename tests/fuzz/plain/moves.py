@@ -30,8 +30,8 @@ def broadcast_arrays(*arrays: Any) -> list[Plain]:
 
 
 @reads
-def reshape(x: Any, *shape: Any) -> Plain:
-    return Plain(plain(x).a.reshape(_sizes(_axes(shape))))
+def reshape(x: Any, shape: Any = (), *extents: Any) -> Plain:
+    return Plain(plain(x).a.reshape(_sizes(_axes((shape, *extents)))))
 
 
 @reads

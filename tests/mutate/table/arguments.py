@@ -241,6 +241,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (_ARGUMENTS, "-k", "one_hot"),
     ),
     Mutant(
+        "a single bool is an index, 0 or 1",
+        "staged/ops/subscript.py",
+        "return isinstance(part, Array) and part.dtype.is_bool",
+        "return isinstance(part, Array) and part.dtype.is_bool and part.ndim > 0",
+        ("tests/ops/test_index.py", "-k", "single_bool"),
+    ),
+    Mutant(
         "what a Variable refuses is found when others are written",
         "staged/nn/state.py",
         "if type(array) not in (np.ndarray, np.memmap):",
