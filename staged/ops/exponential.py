@@ -11,12 +11,11 @@ from typing import Any
 from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.composite import composite
-from staged.ops.contraction import matrix_product
 from staged.ops.elementwise import abs_, maximum
 from staged.ops.joining import concat
 from staged.ops.loop import repeat_while
 from staged.ops.lu import solved
-from staged.ops.matrices import BATCHES, block, size_of, square, turned
+from staged.ops.matrices import BATCHES, adjoint, block, product, size_of, square
 from staged.ops.primitive import Sample
 from staged.ops.public import public
 from staged.ops.reduction import any_, max_, sum_
@@ -36,15 +35,15 @@ def _pade(x: Array) -> Array:
     """exp(x) for matrices of a norm up to `_BOUND`."""
     unit = eye(size_of(x), dtype=x.dtype)
     c = [coefficient / _COEFFICIENTS[0] for coefficient in _COEFFICIENTS]
-    x2 = matrix_product(x, x)
-    x4 = matrix_product(x2, x2)
-    x6 = matrix_product(x4, x2)
+    x2 = product(x, x)
+    x4 = product(x2, x2)
+    x6 = product(x4, x2)
 
     def half(first: int) -> Array:
-        high = matrix_product(x6, c[first + 12] * x6 + c[first + 10] * x4 + c[first + 8] * x2)
+        high = product(x6, c[first + 12] * x6 + c[first + 10] * x4 + c[first + 8] * x2)
         return high + c[first + 6] * x6 + c[first + 4] * x4 + c[first + 2] * x2 + c[first] * unit
 
-    odd, even = matrix_product(x, half(1)), half(0)
+    odd, even = product(x, half(1)), half(0)
     return solved(even - odd, even + odd)
 
 
@@ -58,7 +57,7 @@ def _slope(x: Array, t: Array) -> Array:
 
 @composite(
     "expm",
-    vjp=lambda ct, y, x: [_slope(turned(x), ct)],
+    vjp=lambda ct, y, x: [_slope(adjoint(x), ct)],
     jvp=lambda tangents, y, operands: _slope(operands[0], tangents[0]),
     **BATCHES,
     samples=[Sample(((3, 3),), differentiate=())],
@@ -67,7 +66,7 @@ def _expm(x: Array) -> Array:
     if not size_of(x):
         return x
     size = max_(sum_(abs_(x), -2, keepdims=True), -1, keepdims=True)
-    scale = ones(size.shape, x.dtype)
+    scale = ones(size.shape, size.dtype)
 
     def grow(scale: Array) -> list[Array]:
         return [where(scale * _BOUND < size, scale * 2.0, scale)]
@@ -77,7 +76,7 @@ def _expm(x: Array) -> Array:
     )
 
     def double(y: Array, left: Array) -> list[Array]:
-        return [where(left > 1.0, matrix_product(y, y), y), maximum(left * 0.5, 1.0)]
+        return [where(left > 1.0, product(y, y), y), maximum(left * 0.5, 1.0)]
 
     y, _ = repeat_while(lambda y, left: any_(left > 1.0), [_pade(x / scale), scale], double, ("power", "left"))
     return y

@@ -5,17 +5,29 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from staged.ir.types import i64
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
-from staged.ops.contraction import matrix_product
-from staged.ops.elementwise import abs_, maximum, square
+from staged.ops.elementwise import abs_, maximum
 from staged.ops.lu import inv
-from staged.ops.matrices import BATCHES, matrix, size_of, turned
+from staged.ops.matrices import BATCHES, adjoint, matrix, product, size_of, squared, turned
 from staged.ops.normalization import norm as norm_
 from staged.ops.primitive import Sample
-from staged.ops.promote import as_float, axes_of, axis_of, cast, check_argument, check_dtype, is_number, promoted
+from staged.ops.promote import (
+    as_array,
+    as_float,
+    axes_of,
+    axis_of,
+    broadcast,
+    cast,
+    check_argument,
+    check_dtype,
+    is_number,
+    promoted,
+)
 from staged.ops.public import public
 from staged.ops.reduction import max_, min_, sum_
 from staged.ops.shape import expand_dims, moveaxis, reshape, slice_axis, squeeze
@@ -26,7 +38,7 @@ from staged.ops.triangular import columns
 # ---- pseudo-inverses --------------------------------------------------------------------------------
 
 
-def _over(values: Array, rtol: float) -> Array:
+def _over(values: Array, rtol: float | Array) -> Array:
     """1 over each singular value above `rtol` times the largest, 0 for the others."""
     if not size_of(values):
         return values
@@ -35,31 +47,43 @@ def _over(values: Array, rtol: float) -> Array:
 
 
 def _pinv_slope(t: Array, y: Array, a: Array, turns: bool) -> Array:
-    """The derivative along t, or its transpose: -y t y + y y' t' (1 - a y) + (1 - y a) t' y' y."""
-    p, s = (turned(y), turned(a)) if turns else (y, a)
-    rise = turned(t)
-    first = matrix_product(matrix_product(p, p, transpose_b=True), rise)
-    last = matrix_product(matrix_product(rise, p, transpose_b=True), p)
-    total = first - matrix_product(matrix_product(first, s), p)
-    total = total + last - matrix_product(p, matrix_product(s, last))
-    return total - matrix_product(matrix_product(p, t), p)
+    """The derivative along t, or its adjoint: -y t y + y y' t' (1 - a y) + (1 - y a) t' y' y."""
+    p, s = (adjoint(y), adjoint(a)) if turns else (y, a)
+    rise = adjoint(t)
+    first = product(product(p, p, adjoint_b=True), rise)
+    last = product(product(rise, p, adjoint_b=True), p)
+    total = first - product(product(first, s), p)
+    total = total + last - product(p, product(s, last))
+    return total - product(product(p, t), p)
 
 
 @composite(
     "pinv",
-    vjp=lambda ct, y, a, rtol: [_pinv_slope(ct, y, a, True)],
+    vjp=lambda ct, y, a, *limits, rtol: [_pinv_slope(ct, y, a, True), *(None for _ in limits)],
     jvp=lambda tangents, y, operands, rtol: _pinv_slope(tangents[0], y, operands[0], False),
     **BATCHES,
     samples=[Sample(((4, 3),), {"rtol": 1e-12}, differentiate=())],
 )
-def _pinv(a: Array, *, rtol: float) -> Array:
+def _pinv(a: Array, *limits: Array, rtol: float) -> Array:
+    """The tolerance is a number, or for each matrix one of `limits`."""
     u, values, v = thin_svd(a)
-    return matrix_product(v * expand_dims(_over(values, rtol), -2), u, transpose_b=True)
+    return product(v * expand_dims(_over(values, limits[0] if limits else rtol), -2), u, adjoint_b=True)
 
 
-def _tolerance(name: str, rtol: Any, a: Array, usual: float) -> float:
-    check_argument(rtol is None or is_number(rtol), f"linalg.{name}: the tolerance is a number, got {rtol!r}")
-    return usual * precision(a) if rtol is None else float(rtol)
+def _inverse(a: Array, rtol: float | Array) -> Array:
+    return _pinv(a, rtol, rtol=0.0)[0] if isinstance(rtol, Array) else _pinv(a, rtol=rtol)[0]
+
+
+def _tolerance(name: str, rtol: Any, a: Array, usual: float) -> float | Array:
+    """A number, or numbers (..., 1) for matrices (..., m, n), constants to derivatives."""
+    if rtol is None:
+        return usual * precision(a)
+    if is_number(rtol):
+        return float(rtol)
+    is_array = isinstance(rtol, Array | np.ndarray | np.generic)
+    check_argument(is_array, f"linalg.{name}: the tolerance is a number or an array, got {rtol!r}")
+    limits = expand_dims(cast(as_array(rtol), a.dtype.part), -1)
+    return broadcast(stop_gradient(limits), (*a.shape[:-2], 1))
 
 
 def _longest(a: Array) -> int:
@@ -70,11 +94,11 @@ def _longest(a: Array) -> int:
 def pinv(a: Any, rtol: Any = None) -> Array:
     """The pseudo-inverses (..., n, m) of matrices (..., m, n). Array API and torch `linalg.pinv`.
 
-    Singular values up to `rtol` times the largest count as 0; by default max(m, n) times the distance of neighbouring
-    numbers. The derivative is that at a constant rank.
+    Singular values up to `rtol` times the largest count as 0, a number or one for each matrix; by default max(m, n) times
+    the distance of neighbouring numbers. The derivative is that at a constant rank.
     """
     matrices = matrix("pinv", a)
-    return _pinv(matrices, rtol=_tolerance("pinv", rtol, matrices, _longest(matrices)))[0]
+    return _inverse(matrices, _tolerance("pinv", rtol, matrices, _longest(matrices)))
 
 
 @public("linalg.lstsq")
@@ -93,14 +117,14 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Array, Array, Array, Array
     values = svdvals(stop_gradient(matrices))
     tall, sides, is_vector = columns("lstsq", turned(matrices), sides)
     matrices = turned(tall)
-    found = matrix_product(_pinv(matrices, rtol=rtol)[0], sides)
-    residuals = sum_(square(matrix_product(matrices, found) - sides), -2)
+    found = product(_inverse(matrices, rtol), sides)
+    residuals = sum_(squared(product(matrices, found) - sides), -2)
     if m <= n:
         residuals = slice_axis(residuals, residuals.ndim - 1, 0, 0)
     return squeeze(found, -1) if is_vector else found, residuals, _count(values, rtol), values
 
 
-def _count(values: Array, rtol: float, atol: float = 0.0) -> Array:
+def _count(values: Array, rtol: float | Array, atol: float = 0.0) -> Array:
     if not size_of(values):
         return zeros(values.shape[:-1], i64)
     least = rtol * max_(values, -1, keepdims=True)

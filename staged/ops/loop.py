@@ -16,6 +16,7 @@ from staged.ir.nodes import Label, Op
 from staged.ir.structure import FOR, WHILE
 from staged.ir.types import Shape, TensorType, i64
 from staged.ops.array import Array, StagedArray
+from staged.ops.complex_numbers import join, parts
 from staged.ops.context import bind, current_context
 from staged.ops.index import dynamic_slice_op, dynamic_update_op
 from staged.ops.promote import constant
@@ -25,6 +26,25 @@ from staged.ops.shape import reshape
 _INDEX = TensorType(i64)
 
 Body = Callable[..., Sequence[Array]]
+
+
+def _apart(arrays: Sequence[Array]) -> list[Array]:
+    """Both parts of each complex array instead of it: a loop that changes a row of one copies nothing else."""
+    return [part for x in arrays for part in (parts(x) if x.dtype.is_complex else (x,))]
+
+
+def _together(found: Sequence[Array], like: Sequence[Array]) -> list[Array]:
+    """The inverse of `_apart`."""
+    left = iter(found)
+    return [join(next(left), next(left)) if x.dtype.is_complex else next(left) for x in like]
+
+
+def _part_hints(hints: Sequence[str], like: Sequence[Array]) -> list[str]:
+    return [
+        f"{hint}{end}"
+        for hint, x in zip(hints, like, strict=True)
+        for end in (("_re", "_im") if x.dtype.is_complex else ("",))
+    ]
 
 
 def scan(
@@ -42,6 +62,13 @@ def scan(
     text, `index` names t there. `count` may be an i64 scalar of the program, for a loop that counts up. The body must
     have no exits, and no effects that a caller must know.
     """
+    if any(x.dtype.is_complex for x in initial):
+
+        def in_parts(t: Array, *carried: Array) -> list[Array]:
+            return _apart(body(t, *_together(carried, initial)))
+
+        found = scan(count, _apart(initial), in_parts, _part_hints(hints, initial), backwards, index)
+        return tuple(_together(found, initial))
     if isinstance(count, int) and count == 0:
         return tuple(initial)  # a body may read rows, of which there are none
     context = current_context()
@@ -87,6 +114,14 @@ def repeat_while(
 
     As in `scan`, the body has no exits, and no effects that a caller must know.
     """
+    if any(x.dtype.is_complex for x in initial):
+        found = repeat_while(
+            lambda *carried: condition(*_together(carried, initial)),
+            _apart(initial),
+            lambda *carried: _apart(body(*_together(carried, initial))),
+            _part_hints(hints, initial),
+        )
+        return tuple(_together(found, initial))
     context = current_context()
     carried = tuple(initial)
     if not isinstance(context, RecordContext):

@@ -15,18 +15,21 @@ import numpy as np
 from staged.ir.types import i32, i64
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
+from staged.ops.complex_numbers import conj, imag, real
 from staged.ops.composite import composite
-from staged.ops.contraction import matmul, matrix_product
+from staged.ops.contraction import matmul
 from staged.ops.diagonals import diagonal
-from staged.ops.elementwise import abs_, log, sign
+from staged.ops.elementwise import abs_, exp, log, sign
 from staged.ops.joining import concat
 from staged.ops.loop import scan
 from staged.ops.matrices import (
     BATCHES,
+    adjoint,
     block,
     halves,
     leaf,
     part,
+    product,
     rows_at,
     rows_to,
     size_of,
@@ -59,7 +62,7 @@ def _eliminate(a: Array) -> Factors:
 
     def step(t: Array, x: Array, is_left: Array, order: Array, pivots: Array) -> list[Array]:
         column = part(x, t, -2)
-        pivot = argmax(where(is_left, abs_(column), -1.0), -1, keepdims=True)
+        pivot = argmax(where(is_left, _size(column), -1.0), -1, keepdims=True)
         place = argmax(order == pivot, -1, keepdims=True)
         row = _column_at(x, pivot, places)
         order = where(places == place, part(order, t, -1), where(places == t, pivot, order))
@@ -73,6 +76,11 @@ def _eliminate(a: Array) -> Factors:
     x, _, order, pivots = scan(n, initial, step, ("factors", "is_left", "order", "pivots"))
     order = squeeze(order, -2)
     return rows_at(turned(x), order), order, squeeze(pivots, -2)
+
+
+def _size(x: Array) -> Array:
+    """Absolute values; of complex numbers the sum of those of both parts, by which LAPACK compares pivots."""
+    return abs_(x) if not x.dtype.is_complex else abs_(real(x)) + abs_(imag(x))
 
 
 def _column_at(x: Array, place: Array, places: Array) -> Array:
@@ -92,7 +100,7 @@ def _factor_halves(a: Array, least: int) -> Factors:
     right = rows_at(block(a, (0, rows), (middle, n)), order)
     top = triangular(_unit(block(left, (0, middle), (0, middle))), slice_axis(right, last - 1, 0, middle), False)
     low = slice_axis(left, last - 1, middle, rows)
-    below, later, more = _factor_halves(slice_axis(right, last - 1, middle, rows) - matrix_product(low, top), least)
+    below, later, more = _factor_halves(slice_axis(right, last - 1, middle, rows) - product(low, top), least)
     parts = [
         concat([slice_axis(left, last - 1, 0, middle), top], last),
         concat([rows_at(low, later), below], last),
@@ -115,10 +123,10 @@ def _lu_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     if ct is None:
         return [zeros(a.shape, a.dtype)]
     lower, upper = _unit(factors), triu(factors)
-    inner = tril(matrix_product(lower, tril(ct, -1), transpose_a=True), -1)
-    inner = inner + triu(matrix_product(triu(ct), upper, transpose_b=True))
-    inner = triangular(turned(lower), inner, True)
-    return [rows_to(turned(triangular(upper, turned(inner), True)), order)]
+    inner = tril(product(lower, tril(ct, -1), adjoint_a=True), -1)
+    inner = inner + triu(product(triu(ct), upper, adjoint_b=True))
+    inner = triangular(adjoint(lower), inner, True)
+    return [rows_to(adjoint(triangular(upper, adjoint(inner), True)), order)]
 
 
 def _lu_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -> tuple[Any, ...]:
@@ -126,7 +134,7 @@ def _lu_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) ->
     lower, upper = _unit(factors), triu(factors)
     inner = triangular(lower, rows_at(tangents[0], order), False)
     inner = turned(triangular(turned(upper), turned(inner), False))
-    return matrix_product(lower, tril(inner, -1)) + matrix_product(triu(inner), upper), None, None
+    return product(lower, tril(inner, -1)) + product(triu(inner), upper), None, None
 
 
 @composite("lu", vjp=_lu_vjp, jvp=_lu_jvp, **BATCHES, samples=[Sample(((3, 3),))])
@@ -160,34 +168,34 @@ def lu(a: Any) -> tuple[Array, Array, Array]:
 
 
 def _solve_vjp(
-    ct: Array, x: Array, a: Array, b: Array, factors: Array, order: Array, transposed: bool
+    ct: Array, x: Array, a: Array, b: Array, factors: Array, order: Array, of_adjoint: bool
 ) -> list[Array | None]:
-    d_b = _solved(a, ct, factors, order, not transposed)
-    left, right = (x, d_b) if transposed else (d_b, x)
-    return [-matrix_product(left, right, transpose_b=True), d_b, None, None]
+    d_b = _solved(a, ct, factors, order, not of_adjoint)
+    left, right = (x, d_b) if of_adjoint else (d_b, x)
+    return [-product(left, right, adjoint_b=True), d_b, None, None]
 
 
-def _solve_jvp(tangents: Sequence[Any], x: Array, operands: Sequence[Array], transposed: bool) -> Array | None:
+def _solve_jvp(tangents: Sequence[Any], x: Array, operands: Sequence[Array], of_adjoint: bool) -> Array | None:
     a, _, factors, order = operands
-    right = None if tangents[0] is None else -matrix_product(tangents[0], x, transpose_a=transposed)
+    right = None if tangents[0] is None else -product(tangents[0], x, adjoint_a=of_adjoint)
     if tangents[1] is not None:
         right = tangents[1] if right is None else tangents[1] + right
-    return None if right is None else _solved(a, right, factors, order, transposed)
+    return None if right is None else _solved(a, right, factors, order, of_adjoint)
 
 
-_FACTORED = ((np.eye(3)[::-1] * 2.0, (3, 2), np.eye(3) * 2.0, np.array([2, 1, 0])), {"transposed": False})
+_FACTORED = ((np.eye(3)[::-1] * 2.0, (3, 2), np.eye(3) * 2.0, np.array([2, 1, 0])), {"of_adjoint": False})
 
 
 @composite("lu_solve", vjp=_solve_vjp, jvp=_solve_jvp, **BATCHES, samples=[Sample(*_FACTORED, differentiate=())])
-def _lu_solve(a: Array, b: Array, factors: Array, order: Array, *, transposed: bool) -> Array:
+def _lu_solve(a: Array, b: Array, factors: Array, order: Array, *, of_adjoint: bool) -> Array:
     # By the factors of `a`, which is there for its derivative.
-    if transposed:
-        return rows_to(triangular(turned(_unit(factors)), triangular(turned(triu(factors)), b, False), True), order)
+    if of_adjoint:
+        return rows_to(triangular(adjoint(_unit(factors)), triangular(adjoint(triu(factors)), b, False), True), order)
     return triangular(triu(factors), triangular(_unit(factors), rows_at(b, order), False), True)
 
 
-def _solved(a: Array, b: Array, factors: Array, order: Array, transposed: bool = False) -> Array:
-    return _lu_solve(a, b, factors, order, transposed=transposed)[0]
+def _solved(a: Array, b: Array, factors: Array, order: Array, of_adjoint: bool = False) -> Array:
+    return _lu_solve(a, b, factors, order, of_adjoint=of_adjoint)[0]
 
 
 def solved(a: Array, b: Array) -> Array:
@@ -228,9 +236,9 @@ def inv(a: Any) -> Array:
 # ---- determinants -----------------------------------------------------------------------------------
 
 
-def _inverse_transposed(a: Array, factors: Array, order: Array) -> Array:
+def _inverse_of_adjoint(a: Array, factors: Array, order: Array) -> Array:
     unit = with_batch(a.shape[:-2], eye(size_of(a), dtype=a.dtype))
-    return _solved(a, unit, factors, order, transposed=True)
+    return _solved(a, unit, factors, order, of_adjoint=True)
 
 
 def _regular(factors: Array) -> Array:
@@ -241,10 +249,10 @@ def _regular(factors: Array) -> Array:
 
 
 def _cofactors(y: Array, a: Array, factors: Array, order: Array, signs: Array) -> Array:
-    """The derivative of the determinant: y times the transposed inverse, and its limit where that does not exist."""
+    """The derivative of the determinant: conj(y) times the inverse of the adjoint, and its limit where that does not exist."""
     regular = _regular(factors)
     limit = prod(diagonal(regular, 0, -2, -1), -1) * signs
-    return where(y == 0, limit, y)[..., None, None] * _inverse_transposed(a, regular, order)
+    return conj(where(y == 0, limit, y))[..., None, None] * _inverse_of_adjoint(a, regular, order)
 
 
 def _det_vjp(ct: Array, y: Array, *operands: Array) -> list[Array | None]:
@@ -252,7 +260,7 @@ def _det_vjp(ct: Array, y: Array, *operands: Array) -> list[Array | None]:
 
 
 def _det_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array]) -> Array | None:
-    return None if tangents[0] is None else sum_(_cofactors(y, *operands) * tangents[0], (-2, -1))
+    return None if tangents[0] is None else sum_(conj(_cofactors(y, *operands)) * tangents[0], (-2, -1))
 
 
 _OF_FACTORS = Sample((np.eye(3)[::-1] * 2.0, np.eye(3) * 2.0, np.array([2, 1, 0]), np.array(-1.0)), differentiate=())
@@ -264,11 +272,11 @@ def _det(a: Array, factors: Array, order: Array, signs: Array) -> Array:
 
 
 def _logdet_vjp(ct: Array, y: Array, a: Array, factors: Array, order: Array) -> list[Array | None]:
-    return [ct[..., None, None] * _inverse_transposed(a, factors, order), None, None]
+    return [ct[..., None, None] * _inverse_of_adjoint(a, factors, order), None, None]
 
 
 def _logdet_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array]) -> Array | None:
-    return None if tangents[0] is None else sum_(_inverse_transposed(*operands) * tangents[0], (-2, -1))
+    return None if tangents[0] is None else sum_(conj(_inverse_of_adjoint(*operands)) * tangents[0], (-2, -1))
 
 
 @composite(
@@ -279,7 +287,9 @@ def _logdet_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array]) ->
     samples=[Sample(_OF_FACTORS.operands[:3], differentiate=())],
 )
 def _logabsdet(a: Array, factors: Array, order: Array) -> Array:
-    return sum_(log(abs_(diagonal(factors, 0, -2, -1))), -1)
+    """Of complex matrices the logarithm of the determinant, but for the sign of the order."""
+    pivots = diagonal(factors, 0, -2, -1)
+    return sum_(log(pivots if a.dtype.is_complex else abs_(pivots)), -1)
 
 
 def _with_signs(name: str, a: Any) -> tuple[Array, Array, Array, Array]:
@@ -310,11 +320,17 @@ class SlogDet(NamedTuple):
 def slogdet(a: Any) -> SlogDet:
     """The sign and the logarithm of the absolute value of the determinant. NumPy and Array API `linalg.slogdet`.
 
+    The sign of a complex determinant is det / abs(det), which has a derivative.
     0 and -inf for singular matrices, where the logarithm has no finite derivative.
     """
     matrices, factors, order, signs = _with_signs("slogdet", a)
-    held = prod(sign(diagonal(factors, 0, -2, -1)), -1) * signs
-    return SlogDet(stop_gradient(held), _logabsdet(matrices, factors, order)[0])
+    held = stop_gradient(prod(sign(diagonal(factors, 0, -2, -1)), -1) * signs)
+    (log_size,) = _logabsdet(matrices, factors, order)
+    if not matrices.dtype.is_complex:
+        return SlogDet(held, log_size)
+    angle = imag(log_size)
+    # A turn by nothing, which has the derivative of the sign's angle.
+    return SlogDet(held * exp((angle - stop_gradient(angle)) * 1j), real(log_size))
 
 
 # ---- powers -----------------------------------------------------------------------------------------

@@ -13,14 +13,18 @@ from staged.ir.nodes import FAIL, Op
 from staged.ir.structure import ASSERT
 from staged.ir.types import Extent, Shape, TensorType, i64
 from staged.ops.array import Array
+from staged.ops.choice import where
+from staged.ops.complex_numbers import conj, join, parts
 from staged.ops.context import bind, current_context
+from staged.ops.contraction import matrix_product
+from staged.ops.elementwise import square as square_of
 from staged.ops.index import dynamic_slice_op, dynamic_update_op
 from staged.ops.primitive import PRIMITIVES, same_attrs
 from staged.ops.promote import as_float, broadcast, broadcast_shapes, constant, shape_error
 from staged.ops.record import RecordContext
 from staged.ops.reduction import all_
 from staged.ops.shape import expand_dims, slice_axis, swapaxes
-from staged.ops.source import zeros
+from staged.ops.source import eye, zeros
 from staged.source import here
 
 LEAF = 64
@@ -28,8 +32,8 @@ LEAF = 64
 LEAVES = 16
 """The largest number of such pieces, each of which is text in the program."""
 
-BATCHES: dict[str, Any] = {"shift": same_attrs, "has_batches": True}
-"""The rule of `vmap` for composites of matrices, which have leading axes anyway."""
+BATCHES: dict[str, Any] = {"shift": same_attrs, "has_batches": True, "takes_complex": True}
+"""The traits of composites of matrices, which have leading axes anyway: the rule of `vmap`, and complex operands."""
 
 _ZERO = TensorType(i64)
 
@@ -38,7 +42,7 @@ _ZERO = TensorType(i64)
 
 
 def matrix(name: str, x: Any) -> Array:
-    """The operand of `linalg.<name>`: floats, with at least two axes, the last two of sizes fixed while staging."""
+    """The operand of `linalg.<name>`: floats or complex numbers, with at least two axes, the last two of sizes fixed while staging."""
     array = as_float(x)
     if array.ndim < 2:
         raise shape_error(f"linalg.{name} takes a matrix, or an array of matrices, got {array.type}", array)
@@ -79,6 +83,32 @@ def same_batch(a: Array, b: Array) -> tuple[Array, Array]:
 def turned(x: Array) -> Array:
     """The transposed matrices."""
     return swapaxes(x, -1, -2)
+
+
+def adjoint(x: Array) -> Array:
+    """The transposed matrices, of complex numbers the conjugate of these."""
+    return conj(turned(x))
+
+
+def product(a: Array, b: Array, adjoint_a: bool = False, adjoint_b: bool = False) -> Array:
+    """The product of matrices of one batch, or of their adjoints."""
+    return matrix_product(conj(a) if adjoint_a else a, conj(b) if adjoint_b else b, adjoint_a, adjoint_b)
+
+
+def with_real_diagonal(x: Array) -> Array:
+    """Square complex matrices without the imaginary part of their diagonal; real ones as they are."""
+    if not x.dtype.is_complex:
+        return x
+    re, im = parts(x)
+    return join(re, where(eye(size_of(x)) != 0, 0.0, im))
+
+
+def squared(x: Array) -> Array:
+    """The squares of absolute values."""
+    if not x.dtype.is_complex:
+        return square_of(x)
+    re, im = parts(x)
+    return square_of(re) + square_of(im)
 
 
 def block(x: Array, rows: tuple[int, int], columns: tuple[int, int]) -> Array:

@@ -13,12 +13,25 @@ from typing import Any, NamedTuple
 
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
+from staged.ops.complex_numbers import conj, imag, real
 from staged.ops.composite import composite
-from staged.ops.contraction import matrix_product
-from staged.ops.elementwise import sqrt, square
+from staged.ops.elementwise import sqrt
 from staged.ops.joining import concat
 from staged.ops.loop import scan
-from staged.ops.matrices import BATCHES, block, leaf, matrix, part, size_of, turned, with_part
+from staged.ops.matrices import (
+    BATCHES,
+    adjoint,
+    block,
+    leaf,
+    matrix,
+    part,
+    product,
+    size_of,
+    squared,
+    turned,
+    with_part,
+    with_real_diagonal,
+)
 from staged.ops.primitive import Sample
 from staged.ops.promote import broadcast, check_argument
 from staged.ops.public import public
@@ -31,7 +44,7 @@ PANEL = 32
 """The columns that are reflected one by one."""
 
 Reflections = tuple[Array, Array]
-"""The rows v, and t^-1."""
+"""The rows v, of complex numbers their conjugates, and t^-1."""
 
 
 def _reflect(a: Array) -> tuple[Array, Reflections]:
@@ -44,31 +57,34 @@ def _reflect(a: Array) -> tuple[Array, Reflections]:
         column = part(x, t, -2)
         head = part(column, t, -1)
         rest = where(places > t, column, 0.0)
-        below = sum_(square(rest), -1, keepdims=True)
-        # A column that is zero already is not reflected: v is 0.
+        below = sum_(squared(rest), -1, keepdims=True)
+        # A column that is zero already is not reflected: v is 0. The diagonal of r is real.
         plain = below == 0
-        size = sqrt(where(plain, 1.0, square(head) + below))
-        beta = where(plain, head, where(head > 0, -size, size))
+        if x.dtype.is_complex:
+            plain = plain & (imag(head) == 0)
+        size = sqrt(where(plain, 1.0, squared(head) + below))
+        beta = where(plain, real(head), where(real(head) > 0, -size, size))
         apart = where(plain, 1.0, head - beta)
         v = where(places == t, where(plain, 0.0, 1.0), rest / apart)
         tau = where(plain, 1.0, -apart / where(plain, 1.0, beta))
-        x = x - matrix_product(x, v, transpose_b=True) * tau * v
+        x = x - product(x, v, adjoint_b=True) * conj(tau) * v
         done = where(places == t, beta, where(places > t, 0.0, column))
         return [with_part(x, t, -2, done), with_part(vs, t, -2, v), with_part(taus, t, -1, tau)]
 
     x = turned(a)
     initial = [x, zeros(x.shape, x.dtype), zeros((*batch, 1, n), x.dtype)]
     x, vs, taus = scan(n, initial, step, ("reflected", "vs", "taus"))
-    crossed = triu(matrix_product(vs, vs, transpose_b=True), 1)
+    vs = conj(vs)
+    crossed = triu(product(vs, vs, adjoint_b=True), 1)
     return turned(x), (vs, crossed + eye(n, dtype=x.dtype) / taus)
 
 
-def _reflected(x: Array, by: Reflections, transposed: bool) -> Array:
-    """The product of the reflections, or its transpose, times x."""
+def _reflected(x: Array, by: Reflections, is_adjoint: bool) -> Array:
+    """The product of the reflections, or its adjoint, times x."""
     vs, inverse = by
-    inner = matrix_product(vs, x)
-    inner = triangular(turned(inverse) if transposed else inverse, inner, not transposed)
-    return x - matrix_product(vs, inner, transpose_a=True)
+    inner = product(vs, x)
+    inner = triangular(adjoint(inverse) if is_adjoint else inverse, inner, not is_adjoint)
+    return x - product(vs, inner, adjoint_a=True)
 
 
 def _factors(a: Array, wide: bool) -> tuple[Array, Array]:
@@ -102,22 +118,22 @@ def _factors(a: Array, wide: bool) -> tuple[Array, Array]:
 def _qr_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     (q, r), (d_q, d_r) = results, cts
     inner = zeros(r.shape, r.dtype)
-    inner = inner if d_r is None else matrix_product(r, d_r, transpose_b=True)
-    inner = inner if d_q is None else inner - matrix_product(d_q, q, transpose_a=True)
+    inner = inner if d_r is None else product(r, d_r, adjoint_b=True)
+    inner = inner if d_q is None else inner - product(d_q, q, adjoint_a=True)
     # The symmetric matrix with the lower triangle of `inner`.
-    inner = tril(inner) + turned(tril(inner, -1))
-    total = matrix_product(q, inner)
+    inner = with_real_diagonal(tril(inner) + adjoint(tril(inner, -1)))
+    total = product(q, inner)
     total = total if d_q is None else d_q + total
-    return [turned(triangular(r, turned(total), True))]
+    return [adjoint(triangular(r, adjoint(total), True))]
 
 
 def _qr_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -> tuple[Array, Array]:
     q, r = results
     d_a = turned(triangular(turned(r), turned(tangents[0]), False))
-    inner = matrix_product(q, d_a, transpose_a=True)
+    inner = product(q, d_a, adjoint_a=True)
     lower = tril(inner, -1)
-    upper = inner - lower + turned(lower)
-    return d_a - matrix_product(q, upper), matrix_product(upper, r)
+    upper = with_real_diagonal(inner - lower + adjoint(lower))
+    return d_a - product(q, upper), product(upper, r)
 
 
 @composite("qr", vjp=_qr_vjp, jvp=_qr_jvp, **BATCHES, samples=[Sample(((4, 3),))])
@@ -148,7 +164,7 @@ def qr(a: Any, mode: str = "reduced") -> QR:
     """The q, r of a = q r: orthonormal columns, and an upper triangular matrix. NumPy and Array API `linalg.qr`.
 
     Shapes: a (..., m, n); q (..., m, k) and r (..., k, n) for k = min(m, n), with `mode` "complete" k = m. Signs are
-    LAPACK's. The derivative needs independent columns; columns that "complete" adds are constants to it.
+    LAPACK's: the diagonal of r is real. The derivative needs independent columns; columns that "complete" adds are constants to it.
     """
     check_argument(mode in ("reduced", "complete"), f"linalg.qr: the mode is 'reduced' or 'complete', got {mode!r}")
     matrices = matrix("qr", a)
@@ -156,7 +172,7 @@ def qr(a: Any, mode: str = "reduced") -> QR:
     assert isinstance(rows, int)
     if rows < n:
         q, r = tall_qr(slice_axis(matrices, last, 0, rows))
-        beside = matrix_product(q, slice_axis(matrices, last, rows, n), transpose_a=True)
+        beside = product(q, slice_axis(matrices, last, rows, n), adjoint_a=True)
         return QR(q, concat([r, beside], last))
     q, r = tall_qr(matrices)
     if mode == "reduced" or rows == n:

@@ -1,4 +1,4 @@
-"""Eigenvalues of symmetric matrices and singular values, by one-sided Jacobi rotations.
+"""Eigenvalues of symmetric (of complex matrices: Hermitian) matrices and singular values, by one-sided Jacobi rotations.
 
 Rotations of pairs of rows make all rows orthogonal: half as many pairs as there are rows at a time, each row meeting
 each other one once in a sweep, and sweeps until no pair is rotated. Source: Hestenes, 1958; Brent and Luk, 1985;
@@ -15,13 +15,23 @@ import numpy as np
 from staged.ir.types import TensorType, bool_, i64
 from staged.ops.array import Array
 from staged.ops.choice import where
+from staged.ops.complex_numbers import conj, imag, real
 from staged.ops.composite import composite
-from staged.ops.contraction import matrix_product
 from staged.ops.diagonals import diagonal
-from staged.ops.elementwise import abs_, sqrt, square
+from staged.ops.elementwise import abs_, sign, sqrt, square
 from staged.ops.joining import concat
 from staged.ops.loop import repeat_while, scan
-from staged.ops.matrices import BATCHES, matrix, rows_to, size_of, stop_unless, turned
+from staged.ops.matrices import (
+    BATCHES,
+    adjoint,
+    matrix,
+    product,
+    rows_to,
+    size_of,
+    squared,
+    stop_unless,
+    with_real_diagonal,
+)
 from staged.ops.matrices import square as square_matrix
 from staged.ops.primitive import Sample
 from staged.ops.promote import broadcast, cast, check_argument, constant
@@ -58,7 +68,10 @@ def _orthogonal_rows(x: Array, width: int) -> Array:
     def step(t: Array, x: Array, is_rotated: Array) -> list[Array]:
         above, below = slice_axis(x, axis, 0, half), slice_axis(x, axis, half, 2 * half)
         first, second = slice_axis(above, last, 0, width), slice_axis(below, last, 0, width)
-        a, b, c = (sum_(p * q, -1, keepdims=True) for p, q in ((first, first), (second, second), (first, second)))
+        a, b, c = (sum_(p * conj(q), -1, keepdims=True) for p, q in ((first, first), (second, second), (first, second)))
+        if x.dtype.is_complex:  # the second row times a number of size 1 has a real product with the first
+            below = below * where(c == 0, 1.0, sign(c))
+            a, b, c = real(a), real(b), abs_(c)
         rotates = abs_(c) > enough * sqrt(a) * sqrt(b)
         zeta = (b - a) / where(rotates, 2.0 * c, 1.0)
         tangent = where(zeta < 0, -1.0, 1.0) / (abs_(zeta) + sqrt(1.0 + square(zeta)))
@@ -97,7 +110,23 @@ def _sorted(keys: Array, rows: Array) -> tuple[Array, Array]:
 
 
 def _norms(rows: Array) -> Array:
-    return sqrt(sum_(square(rows), -1))
+    return sqrt(sum_(squared(rows), -1))
+
+
+# ---- what has no derivative --------------------------------------------------------------------------
+
+
+def _check_phases(name: str, turns: Array | None) -> None:
+    """Stop the reverse where a result depends on the vectors' phases, which are arbitrary in complex matrices."""
+    if turns is None or not turns.dtype.is_complex or not size_of(turns):
+        return
+    phases = imag(diagonal(turns, 0, -2, -1))
+    least = precision(turns) * size_of(turns)  # the rounding of a loss of about 1
+    stop_unless(
+        abs_(phases) <= precision(turns) ** 0.5 * max_(abs_(turns), (-2, -1), keepdims=True)[..., 0] + least,
+        f"linalg.{name}: the phases of complex vectors are arbitrary, so what depends on them has no derivative",
+        in_rules=True,
+    )
 
 
 # ---- what equal values have no derivative of ----------------------------------------------------------
@@ -139,21 +168,22 @@ def _largest(values: Array) -> Array:
 
 def _eigh_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     (values, vectors), (d_values, d_vectors) = results, cts
-    inner = zeros(a.shape, a.dtype) if d_values is None else _on_diagonal(d_values)
+    inner = zeros(a.shape, a.dtype) if d_values is None else cast(_on_diagonal(d_values), a.dtype)
     if d_vectors is not None:
-        turns = matrix_product(vectors, d_vectors, transpose_a=True)
+        turns = product(vectors, d_vectors, adjoint_a=True)
+        _check_phases("eigh", turns)
         gaps = expand_dims(values, -2) - expand_dims(values, -1)
         # Half of the pairs (i, j) and (j, i), which the symmetric part below adds up.
-        inner = inner + _over_gaps((turns - turned(turns)) * 0.5, gaps, _largest(values), "eigh", True)
-    return [symmetric(matrix_product(matrix_product(vectors, inner), vectors, transpose_b=True))]
+        inner = inner + _over_gaps((turns - adjoint(turns)) * 0.5, gaps, _largest(values), "eigh", True)
+    return [symmetric(product(product(vectors, inner), vectors, adjoint_b=True))]
 
 
 def _eigh_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -> tuple[Array, Array]:
     values, vectors = results
-    inner = matrix_product(vectors, matrix_product(symmetric(tangents[0]), vectors), transpose_a=True)
+    inner = product(vectors, product(symmetric(tangents[0]), vectors), adjoint_a=True)
     gaps = expand_dims(values, -2) - expand_dims(values, -1)
     turns = _over_gaps(inner, gaps, _largest(values), "eigh", False)
-    return diagonal(inner, 0, -2, -1), matrix_product(vectors, turns)
+    return real(diagonal(inner, 0, -2, -1)), product(vectors, turns)
 
 
 _SYMMETRIC = Sample((np.array([[2.0, 0.3, 0.1], [0.3, -1.0, 0.7], [0.1, 0.7, 0.5]]),), differentiate=())
@@ -164,18 +194,18 @@ def _eigh(a: Array) -> tuple[Array, ...]:
     """Of a + s > 0 = l l', the rotated rows of l' are eigenvectors, times roots of the shifted eigenvalues."""
     n = size_of(a)
     if not n:
-        return zeros(a.shape[:-1], a.dtype), a
-    a = tril(a) + turned(tril(a, -1))
+        return zeros(a.shape[:-1], a.dtype.part), a
+    a = with_real_diagonal(tril(a) + adjoint(tril(a, -1)))
     size = max_(abs_(a), (-2, -1), keepdims=True)
     scaled = a / where(size == 0, 1.0, size)
     # The fourth root of the norm of the fourth power is little above the largest eigenvalue.
-    twice = matrix_product(scaled, scaled)
-    largest = sqrt(sqrt(sqrt(sum_(square(matrix_product(twice, twice)), (-2, -1), keepdims=True))))
+    twice = product(scaled, scaled)
+    largest = sqrt(sqrt(sqrt(sum_(squared(product(twice, twice)), (-2, -1), keepdims=True))))
     shifted = scaled + eye(n, dtype=a.dtype) * where(size == 0, 1.0, 1.05 * largest)
     rows = _orthogonal_rows(cholesky_rows(shifted), n)
     rows = rows / expand_dims(_norms(rows), -1)
-    values, rows = _sorted(sum_(rows * matrix_product(rows, a), -1), rows)
-    return values, turned(rows)
+    values, rows = _sorted(real(sum_(conj(rows) * product(rows, a), -1)), rows)
+    return values, adjoint(rows)
 
 
 class Eigh(NamedTuple):
@@ -187,11 +217,13 @@ class Eigh(NamedTuple):
 
 @public("linalg.eigh")
 def eigh(a: Any, UPLO: str = "L") -> Eigh:
-    """The eigenvalues (..., n), ascending, and eigenvectors (..., n, n), as columns, of symmetric matrices.
+    """The eigenvalues (..., n), ascending, and eigenvectors (..., n, n), as columns, of symmetric or Hermitian matrices.
 
     NumPy and Array API `linalg.eigh`. The lower triangle is read, or with `UPLO="U"` the upper; the derivative is that
     of symmetric matrices, itself symmetric. Eigenvectors of equal eigenvalues have no derivative: the reverse stops the
-    program with a ValueError where one is needed, forward mode gives NaN. Signs of eigenvectors are arbitrary.
+    program with a ValueError where one is needed, forward mode gives NaN. Signs of eigenvectors are arbitrary. So are
+    the phases of complex ones: where a loss depends on them, the reverse stops the program, too; forward mode has the
+    derivative of vectors that turn as little as they can.
     """
     values, vectors = _eigh(_lower("eigh", a, UPLO))
     return Eigh(values, vectors)
@@ -207,7 +239,7 @@ def _lower(name: str, a: Any, UPLO: str) -> Array:
     """Square matrices with the triangle that is to be read as the lower one."""
     check_argument(UPLO in ("L", "U"), f"linalg.{name}: UPLO is 'L' or 'U', got {UPLO!r}")
     matrices = square_matrix(name, a)
-    return matrices if UPLO == "L" else turned(matrices)
+    return matrices if UPLO == "L" else adjoint(matrices)
 
 
 class SVD(NamedTuple):
@@ -230,37 +262,45 @@ def _svd_parts(values: Array) -> tuple[Array, Array, Array]:
 def _svd_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     (u, values, v), (d_u, d_values, d_v) = results, cts
     row, column, gaps = _svd_parts(values)
-    inner = zeros((*values.shape, size_of(values)), a.dtype) if d_values is None else _on_diagonal(d_values)
-    turns, beside = None, None
+    inner = zeros((*values.shape, size_of(values)), a.dtype)
+    inner = inner if d_values is None else cast(_on_diagonal(d_values), a.dtype)
+    turns, beside, phases = None, None, None
     if d_u is not None:
-        part = matrix_product(u, d_u, transpose_a=True)
-        turns = (part - turned(part)) * row
+        part = phases = product(u, d_u, adjoint_a=True)
+        turns = (part - adjoint(part)) * row
+        if a.dtype.is_complex:
+            inner = inner + _on_diagonal(imag(diagonal(part, 0, -2, -1)) / values * 1j)
         if a.shape[-2] != size_of(a):
-            beside = (d_u - matrix_product(u, part)) / row
+            beside = (d_u - product(u, part)) / row
     if d_v is not None:
-        part = matrix_product(v, d_v, transpose_a=True)
-        part = (part - turned(part)) * column
+        part = product(v, d_v, adjoint_a=True)
+        phases = part if phases is None else phases + part
+        part = (part - adjoint(part)) * column
         turns = part if turns is None else turns + part
+    _check_phases("svd", phases)
     if turns is not None:
         inner = inner + _over_gaps(turns, gaps, square(_largest(values)), "svd", True)
-    total = matrix_product(u, inner)
-    return [matrix_product(total if beside is None else total + beside, v, transpose_b=True)]
+    total = product(u, inner)
+    return [product(total if beside is None else total + beside, v, adjoint_b=True)]
 
 
 def _svd_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -> tuple[Array, ...]:
     (u, values, v), (t,), (a,) = results, tangents, operands
     row, column, gaps = _svd_parts(values)
-    sides = matrix_product(t, v)
-    inner = matrix_product(u, sides, transpose_a=True)
+    sides = product(t, v)
+    inner = product(u, sides, adjoint_a=True)
     largest = square(_largest(values))
     turns = [
         _over_gaps(x, gaps, largest, "svd", False)
-        for x in (inner * row + turned(inner) * column, inner * column + turned(inner) * row)
+        for x in (inner * row + adjoint(inner) * column, inner * column + adjoint(inner) * row)
     ]
-    d_u, d_v = matrix_product(u, turns[0]), matrix_product(v, turns[1])
+    if a.dtype.is_complex:  # half of what is left of the diagonal, in each
+        half = _on_diagonal(imag(diagonal(inner, 0, -2, -1)) / values * 0.5j)
+        turns = [turns[0] + half, turns[1] - half]
+    d_u, d_v = product(u, turns[0]), product(v, turns[1])
     if a.shape[-2] != size_of(a):
-        d_u = d_u + (sides - matrix_product(u, inner)) / row
-    return d_u, diagonal(inner, 0, -2, -1), d_v
+        d_u = d_u + (sides - product(u, inner)) / row
+    return d_u, real(diagonal(inner, 0, -2, -1)), d_v
 
 
 @composite("svd", vjp=_svd_vjp, jvp=_svd_jvp, **BATCHES, samples=[Sample(((4, 3),), differentiate=())])
@@ -269,7 +309,7 @@ def _svd(a: Array) -> tuple[Array, ...]:
     n, last = size_of(a), a.ndim - 1
     if not n:
         q, r = tall_qr(a)
-        return q, zeros(r.shape[:-1], a.dtype), r
+        return q, zeros(r.shape[:-1], a.dtype.part), r
     size = max_(abs_(a), (-2, -1), keepdims=True)
     size = where(size == 0, 1.0, size)
     q, r = tall_qr(a / size)  # squares of what is large would be infinite, of what is small 0
@@ -277,11 +317,11 @@ def _svd(a: Array) -> tuple[Array, ...]:
     rows = _orthogonal_rows(concat([r, unit], last), n)
     values, rows = _sorted(-_norms(slice_axis(rows, last, 0, n)), rows)
     # Columns that are orthogonal, or 0, of descending size: their q are right singular vectors.
-    basis, signs = tall_qr(turned(slice_axis(rows, last, 0, n)))
-    signs = where(diagonal(signs, 0, -2, -1) < 0, -1.0, 1.0)
+    basis, signs = tall_qr(adjoint(slice_axis(rows, last, 0, n)))
+    signs = where(real(diagonal(signs, 0, -2, -1)) < 0, -1.0, 1.0)
     turns = slice_axis(rows, last, n, 2 * n)
     turns = turns / expand_dims(_norms(turns), -1)  # products of many rotations drift away from length 1
-    u = matrix_product(q, turns, transpose_b=True)
+    u = product(q, turns, adjoint_b=True)
     return u, abs_(values) * squeeze(size, -1), basis * expand_dims(signs, -2)
 
 
@@ -292,7 +332,7 @@ def thin_svd(a: Array) -> tuple[Array, Array, Array]:
     if rows >= n:
         u, values, v = _svd(a)
     else:
-        v, values, u = _svd(turned(a))
+        v, values, u = _svd(adjoint(a))
     return u, values, v
 
 
@@ -303,7 +343,7 @@ def svd(a: Any, full_matrices: bool = True) -> SVD:
     NumPy and Array API `linalg.svd`. Shapes: a (..., m, n), u (..., m, m), s (..., k), vh (..., n, n) for k = min(m,
     n); without `full_matrices` u (..., m, k) and vh (..., k, n). Singular vectors of equal singular values have no
     derivative: the reverse stops the program with a ValueError where one is needed, forward mode gives NaN. What
-    `full_matrices` adds is a constant to derivatives.
+    `full_matrices` adds is a constant to derivatives. Phases of complex vectors are arbitrary, as those of `eigh`.
     """
     matrices = matrix("svd", a)
     rows, n = matrices.shape[-2:]
@@ -313,7 +353,7 @@ def svd(a: Any, full_matrices: bool = True) -> SVD:
         u = completed(u, u)
     if full_matrices and rows < n:
         v = completed(v, v)
-    return SVD(u, values, turned(v))
+    return SVD(u, values, adjoint(v))
 
 
 @public("linalg.svdvals")

@@ -14,24 +14,27 @@ import numpy as np
 
 from staged.ops.array import Array
 from staged.ops.choice import where
+from staged.ops.complex_numbers import real
 from staged.ops.composite import composite
-from staged.ops.contraction import matrix_product
 from staged.ops.diagonals import diagonal
 from staged.ops.elementwise import sqrt
 from staged.ops.joining import concat
 from staged.ops.loop import scan
 from staged.ops.matrices import (
     BATCHES,
+    adjoint,
     block,
     halves,
     leaf,
     part,
+    product,
     same_batch,
     size_of,
     square,
     stop_unless,
     turned,
     with_part,
+    with_real_diagonal,
 )
 from staged.ops.primitive import Sample
 from staged.ops.promote import promoted, shape_error
@@ -47,7 +50,7 @@ def _solve_rows(a: Array, b: Array, upper: bool) -> Array:
 
     def step(t: Array, x: Array) -> list[Array]:
         row = part(a, t, -2)
-        return [with_part(x, t, -2, (part(b, t, -2) - matrix_product(row, x)) / part(row, t, -1))]
+        return [with_part(x, t, -2, (part(b, t, -2) - product(row, x)) / part(row, t, -1))]
 
     (x,) = scan(size_of(a), [zeros(b.shape, b.dtype)], step, ("x",), backwards=upper)
     return x
@@ -60,7 +63,7 @@ def _solve_halves(a: Array, b: Array, upper: bool, least: int) -> Array:
     middle = halves(n)
     spans = ((middle, n), (0, middle)) if upper else ((0, middle), (middle, n))
     first = _solve_halves(block(a, spans[0], spans[0]), slice_axis(b, rows, *spans[0]), upper, least)
-    rest = slice_axis(b, rows, *spans[1]) - matrix_product(block(a, spans[1], spans[0]), first)
+    rest = slice_axis(b, rows, *spans[1]) - product(block(a, spans[1], spans[0]), first)
     second = _solve_halves(block(a, spans[1], spans[1]), rest, upper, least)
     return concat([second, first] if upper else [first, second], rows)
 
@@ -70,13 +73,13 @@ def _triangle(x: Array, upper: bool) -> Array:
 
 
 def _solve_vjp(ct: Array, x: Array, a: Array, b: Array, upper: bool) -> list[Array]:
-    d_b = triangular(turned(a), ct, not upper)
-    return [-_triangle(matrix_product(d_b, x, transpose_b=True), upper), d_b]
+    d_b = triangular(adjoint(a), ct, not upper)
+    return [-_triangle(product(d_b, x, adjoint_b=True), upper), d_b]
 
 
 def _solve_jvp(tangents: Sequence[Any], x: Array, operands: Sequence[Array], upper: bool) -> Array | None:
     d_a, d_b = tangents
-    right = None if d_a is None else -matrix_product(_triangle(d_a, upper), x)
+    right = None if d_a is None else -product(_triangle(d_a, upper), x)
     if d_b is not None:
         right = d_b if right is None else d_b + right
     return None if right is None else triangular(operands[0], right, upper)
@@ -131,16 +134,19 @@ def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool = True, unitrian
 
 
 def _cholesky_rows(a: Array) -> Array:
-    """The upper factor of u' u, row by row: a row of what is left, over the root of its first element."""
+    """The upper factor of u' u, row by row: a row of what is left, over the root of its first element.
+
+    That is real, so the imaginary part of the diagonal is unused.
+    """
     n = size_of(a)
     places = iota((1, n), 1)
 
     def step(t: Array, u: Array) -> list[Array]:
-        row = part(a, t, -2) - matrix_product(part(u, t, -1), u, transpose_a=True)
-        return [with_part(u, t, -2, where(places >= t, row / sqrt(part(row, t, -1)), 0.0))]
+        row = part(a, t, -2) - product(part(u, t, -1), u, adjoint_a=True)
+        return [with_part(u, t, -2, where(places >= t, row / sqrt(real(part(row, t, -1))), 0.0))]
 
     (u,) = scan(n, [zeros(a.shape, a.dtype)], step, ("u",))
-    return u
+    return with_real_diagonal(u)
 
 
 def _cholesky_halves(a: Array, least: int) -> Array:
@@ -149,8 +155,8 @@ def _cholesky_halves(a: Array, least: int) -> Array:
         return _cholesky_rows(a)
     first, second = (0, halves(n)), (halves(n), n)
     top = _cholesky_halves(block(a, first, first), least)
-    right = triangular(turned(top), block(a, first, second), False)
-    below = _cholesky_halves(block(a, second, second) - matrix_product(right, right, transpose_a=True), least)
+    right = triangular(adjoint(top), block(a, first, second), False)
+    below = _cholesky_halves(block(a, second, second) - product(right, right, adjoint_a=True), least)
     empty = zeros(turned(right).shape, right.dtype)
     return concat([concat([top, right], a.ndim - 1), concat([empty, below], a.ndim - 1)], a.ndim - 2)
 
@@ -167,19 +173,19 @@ def _half_triangle(x: Array) -> Array:
 
 
 def symmetric(x: Array) -> Array:
-    """The symmetric part."""
-    return (x + turned(x)) * 0.5
+    """The symmetric part, of complex matrices the Hermitian one."""
+    return (x + adjoint(x)) * 0.5
 
 
 def _cholesky_vjp(ct: Array, y: Array, x: Array) -> list[Array]:
-    inner = _half_triangle(matrix_product(y, ct, transpose_a=True))
-    upper = turned(y)
-    return [symmetric(triangular(upper, turned(triangular(upper, turned(inner), True)), True))]
+    inner = _half_triangle(product(y, ct, adjoint_a=True))
+    upper = adjoint(y)
+    return [symmetric(triangular(upper, adjoint(triangular(upper, adjoint(inner), True)), True))]
 
 
 def _cholesky_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array]) -> Array:
     half = triangular(y, symmetric(tangents[0]), False)
-    return matrix_product(y, _half_triangle(triangular(y, turned(half), False)))
+    return product(y, _half_triangle(triangular(y, adjoint(half), False)))
 
 
 _SYMMETRIC = Sample((np.array([[3.0, 1.0, 0.5], [1.0, 2.0, -0.4], [0.5, -0.4, 1.5]]),), differentiate=())
@@ -197,10 +203,11 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Array:
     """The lower triangular l of a = l l', or with `upper` the u of u' u. NumPy `linalg.cholesky`.
 
     Shapes: (..., n, n). The lower triangle is read (with `upper` the upper one), and the derivative is that of
-    symmetric matrices, itself symmetric, as torch's. A matrix that is not positive definite stops the program with a
+    symmetric matrices, itself symmetric, as torch's. Of complex matrices l' is the adjoint, they are Hermitian, and the
+    imaginary part of their diagonal is unused. A matrix that is not positive definite stops the program with a
     ValueError.
     """
     matrices = square("cholesky", a)
-    (factor,) = _cholesky(turned(matrices) if upper else matrices)
-    stop_unless(diagonal(factor, 0, -2, -1) > 0, "linalg.cholesky: the matrix is not positive definite")
-    return turned(factor) if upper else factor
+    (factor,) = _cholesky(adjoint(matrices) if upper else matrices)
+    stop_unless(real(diagonal(factor, 0, -2, -1)) > 0, "linalg.cholesky: the matrix is not positive definite")
+    return adjoint(factor) if upper else factor

@@ -398,7 +398,8 @@ def test_eigenvalues_of_equal_ones_have_a_derivative_and_their_vectors_have_none
 
 
 def check_basis(q):
-    compare_trees(q.mT @ q, np.broadcast_to(np.eye(q.shape[-1]), (*q.shape[:-2], *q.shape[-1:] * 2)), rtol=0, atol=1e-13)
+    unit = np.broadcast_to(np.eye(q.shape[-1], dtype=q.dtype), (*q.shape[:-2], *q.shape[-1:] * 2))
+    compare_trees(q.conj().mT @ q, unit, rtol=0, atol=1e-13)
 
 
 SPECIAL = {
@@ -418,26 +419,29 @@ SPECIAL = {
 }
 
 
+def factors(a, is_large=False):
+    found = {} if is_large else {"qr": st.linalg.qr(a, "complete"), "svd": st.linalg.svd(a)}
+    if a.shape[-1] == a.shape[-2]:
+        found["eigh"] = st.linalg.eigh(a)
+    return found
+
+
 @pytest.mark.parametrize("name", SPECIAL)
 def test_factors_of_special_matrices(name: str) -> None:
-    a = SPECIAL[name]
+    check_factors(SPECIAL[name], st.function(factors)(SPECIAL[name], name == "large"))
 
-    @st.function
-    def program(a):
-        found = {} if name == "large" else {"qr": st.linalg.qr(a, "complete"), "svd": st.linalg.svd(a)}
-        if a.shape[-1] == a.shape[-2]:
-            found["eigh"] = st.linalg.eigh(a)
-        return found
 
-    found = {key: [np.asarray(part) for part in parts] for key, parts in program(a).items()}
+def check_factors(a, factors) -> None:
+    """The factors of a matrix: orthonormal, with the matrix as their product, and NumPy's values."""
+    found = {key: [np.asarray(part) for part in parts] for key, parts in factors.items()}
     atol = 1e-13 * np.abs(a).max(initial=1.0)
-    if name != "large":
+    if "qr" in found:
         q, r = found["qr"]
         check_basis(q)
         compare_trees([q @ r, np.tril(r, -1)], [a, np.zeros_like(r)], rtol=0, atol=atol)
         u, values, vh = found["svd"]
         check_basis(u)
-        check_basis(vh.mT)
+        check_basis(vh.conj().mT)
         count = values.shape[-1]
         compare_trees(values, np.linalg.svd(a)[1], rtol=0, atol=atol)
         compare_trees((u[..., :count] * values[..., None, :]) @ vh[..., :count, :], a, rtol=0, atol=atol)
@@ -457,6 +461,19 @@ def test_a_matrix_of_less_than_full_rank_has_a_pseudo_inverse_and_a_smallest_sol
 
     right = np.linalg.pinv(a), np.linalg.lstsq(a, b)[0], np.array(1), np.array(0)
     compare_trees(program(a, b), right, rtol=1e-13)
+
+
+def test_each_matrix_may_have_a_tolerance_of_its_own() -> None:
+    a, rtol = np.stack([np.diag([1.0, 0.1]), np.diag([1.0, 0.1])]), np.array([0.5, 0.01])
+
+    @st.function
+    def program(a, rtol):
+        loss = lambda a: st.sum(st.linalg.pinv(a, rtol))  # noqa: E731
+        return st.linalg.pinv(a, rtol), st.linalg.matrix_rank(a, rtol=rtol), st.grad(loss)(a)
+
+    inverse, rank, slope = program(a, rtol)
+    compare_trees((inverse, rank), (np.linalg.pinv(a, rtol), np.array([1, 2])), rtol=1e-13)
+    compare_trees(slope[1], -np.outer(*[np.array([1.0, 10.0])] * 2), rtol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 50.0])
