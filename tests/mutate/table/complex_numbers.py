@@ -7,6 +7,7 @@ from tests.mutate.mutant import Mutant
 _TEST = "tests/ops/test_complex.py"
 _SPECIAL = "tests/ops/test_complex_special_values.py"
 _FOURIER = "tests/ops/test_fourier.py"
+_LINALG = "tests/ops/test_complex_linalg.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -71,5 +72,33 @@ MUTANTS: tuple[Mutant, ...] = (
         "im = pad(within, [(0, 0)] * last + [ends])",
         "im = imag(rows)",
         (_FOURIER, "-k", "eager_transforms"),
+    ),
+    Mutant(
+        "the product with an adjoint takes the transposed matrix",
+        "staged/ops/matrices.py",
+        "conj(b) if adjoint_b else b",
+        "b",
+        (_LINALG, "-k", "agree_with_torch and eigh"),
+    ),
+    Mutant(
+        "the derivative of singular vectors lacks that of their common phase",
+        "staged/ops/spectral.py",
+        "/ values * 1j)",
+        "/ values * 0j)",
+        (_LINALG, "-k", "agree_with_torch and polar"),
+    ),
+    Mutant(
+        "a loss may depend on the phases of eigenvectors",
+        "staged/ops/spectral.py",
+        '        _check_phases("eigh", turns)\n',
+        "",
+        (_LINALG, "-k", "depends_on_phases"),
+    ),
+    Mutant(
+        "the sign of a complex determinant is a constant to derivatives",
+        "staged/ops/lu.py",
+        "exp((angle - stop_gradient(angle)) * 1j)",
+        "exp(stop_gradient(angle - angle) * 1j)",
+        (_LINALG, "-k", "agree_with_torch and slogdet"),
     ),
 )
