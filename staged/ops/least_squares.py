@@ -94,8 +94,8 @@ def _longest(a: Array) -> int:
 def pinv(a: Any, rtol: Any = None) -> Array:
     """The pseudo-inverses (..., n, m) of matrices (..., m, n). Array API and torch `linalg.pinv`.
 
-    Singular values up to `rtol` times the largest count as 0, a number or one for each matrix; by default max(m, n) times
-    the distance of neighbouring numbers. The derivative is that at a constant rank.
+    Singular values up to `rtol` times the largest count as 0; it is a number, or one for each matrix, by default
+    max(m, n) times the distance of neighbouring numbers. The derivative is that at a constant rank.
     """
     matrices = matrix("pinv", a)
     return _inverse(matrices, _tolerance("pinv", rtol, matrices, _longest(matrices)))

@@ -249,7 +249,7 @@ def _regular(factors: Array) -> Array:
 
 
 def _cofactors(y: Array, a: Array, factors: Array, order: Array, signs: Array) -> Array:
-    """The derivative of the determinant: conj(y) times the inverse of the adjoint, and its limit where that does not exist."""
+    """The derivative of the determinant: conj(y) times the adjoint's inverse, or the limit of this."""
     regular = _regular(factors)
     limit = prod(diagonal(regular, 0, -2, -1), -1) * signs
     return conj(where(y == 0, limit, y))[..., None, None] * _inverse_of_adjoint(a, regular, order)

@@ -42,7 +42,7 @@ _ZERO = TensorType(i64)
 
 
 def matrix(name: str, x: Any) -> Array:
-    """The operand of `linalg.<name>`: floats or complex numbers, with at least two axes, the last two of sizes fixed while staging."""
+    """The operand of `linalg.<name>`: no integers, two axes or more, the last two of sizes fixed while staging."""
     array = as_float(x)
     if array.ndim < 2:
         raise shape_error(f"linalg.{name} takes a matrix, or an array of matrices, got {array.type}", array)

@@ -164,7 +164,8 @@ def qr(a: Any, mode: str = "reduced") -> QR:
     """The q, r of a = q r: orthonormal columns, and an upper triangular matrix. NumPy and Array API `linalg.qr`.
 
     Shapes: a (..., m, n); q (..., m, k) and r (..., k, n) for k = min(m, n), with `mode` "complete" k = m. Signs are
-    LAPACK's: the diagonal of r is real. The derivative needs independent columns; columns that "complete" adds are constants to it.
+    LAPACK's: the diagonal of r is real. The derivative needs independent columns; columns that "complete" adds are
+    constants to it.
     """
     check_argument(mode in ("reduced", "complete"), f"linalg.qr: the mode is 'reduced' or 'complete', got {mode!r}")
     matrices = matrix("qr", a)

@@ -1,4 +1,4 @@
-"""Eigenvalues of symmetric (of complex matrices: Hermitian) matrices and singular values, by one-sided Jacobi rotations.
+"""Eigenvalues of symmetric and Hermitian matrices, and singular values, by one-sided Jacobi rotations.
 
 Rotations of pairs of rows make all rows orthogonal: half as many pairs as there are rows at a time, each row meeting
 each other one once in a sweep, and sweeps until no pair is rotated. Source: Hestenes, 1958; Brent and Luk, 1985;
@@ -217,13 +217,13 @@ class Eigh(NamedTuple):
 
 @public("linalg.eigh")
 def eigh(a: Any, UPLO: str = "L") -> Eigh:
-    """The eigenvalues (..., n), ascending, and eigenvectors (..., n, n), as columns, of symmetric or Hermitian matrices.
+    """The eigenvalues (..., n), ascending, and eigenvectors (..., n, n), as columns, of symmetric matrices.
 
-    NumPy and Array API `linalg.eigh`. The lower triangle is read, or with `UPLO="U"` the upper; the derivative is that
-    of symmetric matrices, itself symmetric. Eigenvectors of equal eigenvalues have no derivative: the reverse stops the
-    program with a ValueError where one is needed, forward mode gives NaN. Signs of eigenvectors are arbitrary. So are
-    the phases of complex ones: where a loss depends on them, the reverse stops the program, too; forward mode has the
-    derivative of vectors that turn as little as they can.
+    Complex matrices are Hermitian. NumPy and Array API `linalg.eigh`. The lower triangle is read, or with `UPLO="U"`
+    the upper; the derivative is that of symmetric matrices, itself symmetric. Eigenvectors of equal eigenvalues have no
+    derivative: the reverse stops the program with a ValueError where one is needed, forward mode gives NaN. Signs of
+    eigenvectors are arbitrary, phases of complex ones too: where a loss depends on phases, the reverse stops the
+    program, and forward mode has the derivative of vectors that turn as little as they can.
     """
     values, vectors = _eigh(_lower("eigh", a, UPLO))
     return Eigh(values, vectors)

@@ -35,7 +35,7 @@ def joined(linalg, parts):
 
 
 def sizes_and_product(linalg, u, values, vh):
-    """What of singular vectors does not depend on their phases."""
+    """The parts of singular vectors that do not depend on their phases."""
     product = (u[..., :2] * values[..., None, :2]) @ vh[..., :2, :]
     return joined(linalg, [product, abs(u) ** 2, abs(vh) ** 2, values])
 
