@@ -30,6 +30,7 @@ from staged.ops.reduction import any_, max_, min_
 from staged.ops.shape import expand_dims, reshape
 from staged.ops.sorting import ordered
 from staged.ops.source import arange, iota, zeros
+from staged.ops.wide_numbers import comparable, holding
 
 # ---- places among sorted numbers --------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ def searchsorted(
     sort it (`st.argsort(a)`). By bisection: log2(n) reads of `a` for each.
     """
     check_argument(side in ("left", "right"), f'searchsorted: side is "left" or "right", got {side!r}')
-    rows, values = promoted(a, v)
+    rows, values = promoted(*comparable(a, v))
     if sorter is not None:
         order = as_array(sorter)
         if order.shape != rows.shape:
@@ -117,7 +118,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 @public("isin")
 def isin(x: Any, test: Any, *, invert: bool = False) -> Array:
     """Whether each element of `x` is among those of `test` (not among them with `invert`). NumPy and torch `isin`."""
-    left, right = promoted(x, test)
+    left, right = promoted(*comparable(x, test))
     found = any_(expand_dims(left, left.ndim) == reshape(right, (-1,)), -1)
     return ~found if invert else found
 
@@ -142,7 +143,7 @@ def bincount(x: Any, weights: Any = None, *, length: int) -> Array:
     counted = logical_and(values >= 0, values < length)
     parts = cast(counted, i64) if weights is None else where(counted, weights, 0)
     total = zeros((length + 1,), dtype=parts.dtype)
-    return scatter_add(total, where(counted, values, length), parts)[:length]
+    return scatter_add(total, where(counted, holding(values, length), length), parts)[:length]
 
 
 @public("histogram")

@@ -46,6 +46,7 @@ from staged.ops.promote import (
     type_of,
 )
 from staged.ops.public import public
+from staged.ops.wide_numbers import comparable, widened
 
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]
@@ -181,13 +182,15 @@ def _binary(
     enter: bool = True,
     mixes: bool = False,
     method: bool = True,
+    wide: bool = False,
     numpy: Sequence[str] = (),
     torch: Sequence[str] = (),
     **traits: Any,
 ) -> Binary:
     """Declare a binary op; the public function, which promotes and broadcasts.
 
-    With `mixes` a real operand beside a complex one stays real.
+    With `mixes` a real operand beside a complex one stays real. With `wide` the result depends on more than the low
+    bits of integers.
     """
     op = primitive(
         name=name,
@@ -206,7 +209,9 @@ def _binary(
     )
 
     def function(a: Any, b: Any) -> Array:
-        return bind(op, together(a, b, name=name, floats=kinds == FLOATS, mixes=mixes))
+        a, b, own = widened(a, b) if wide else (a, b, None)
+        result = bind(op, together(a, b, name=name, floats=kinds == FLOATS, mixes=mixes))
+        return result if own is None else cast(result, own)
 
     function.__doc__ = doc
     return public(name, method=method, numpy=numpy, torch=torch)(function) if enter else function
@@ -454,6 +459,7 @@ maximum: Binary = _binary(
     [lambda t, y, a, b: _half(t, a > b, a < b), lambda t, y, a, b: _half(t, b > a, b < a)],
     doc="The larger of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
     harmless=True,
+    wide=True,
 )
 minimum: Binary = _binary(
     "minimum",
@@ -462,6 +468,7 @@ minimum: Binary = _binary(
     [lambda t, y, a, b: _half(t, a < b, a > b), lambda t, y, a, b: _half(t, b < a, b > a)],
     doc="The smaller of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
     harmless=True,
+    wide=True,
 )
 
 
@@ -531,6 +538,7 @@ floor_divide: Binary = _binary(
     doc="a / b rounded down (Python's `//`). Dividing an integer by zero stops the program with the line.",
     expensive=True,
     vector="never",
+    wide=True,
 )
 remainder: Binary = _binary(
     "remainder",
@@ -544,6 +552,7 @@ remainder: Binary = _binary(
     expensive=True,
     vector="never",
     numpy=("mod",),
+    wide=True,
 )
 
 
@@ -580,6 +589,7 @@ _general_power: Binary = _binary(
     enter=False,
     expensive=True,
     vector="floats",
+    wide=True,
 )
 
 
@@ -623,7 +633,13 @@ def pow_(a: Any, b: Any) -> Array:
 
 def _compare(name: str, reference: Callable[..., Any], doc: str, word: str) -> Binary:
     doc = f"{doc} element by element; a bool array."
-    return _binary(name, reference, ANY, doc=doc, result=bool_, harmless=True, torch=(word,))
+    strict = _binary(name, reference, ANY, doc=doc, result=bool_, harmless=True, enter=False)
+
+    def function(a: Any, b: Any) -> Array:
+        return strict(*comparable(a, b))
+
+    function.__doc__ = doc
+    return public(name, method=True, torch=(word,))(function)
 
 
 equal: Binary = _compare("equal", np.equal, "a == b", "eq")

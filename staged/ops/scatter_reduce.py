@@ -49,6 +49,7 @@ from staged.ops.public import public
 from staged.ops.shape import pad_axis, reshape, slice_axis
 from staged.ops.sorting import ordered
 from staged.ops.source import full, zeros
+from staged.ops.wide_numbers import holding
 
 Data = np.ndarray[Any, Any]
 
@@ -361,7 +362,7 @@ def _segments(name: str, data: Any, segment_ids: Any, num_segments: int, reduce:
     if not rows.ndim or ids.shape != rows.shape[:1]:
         raise shape_error(f"{name} needs a segment for each row, got {ids.type} for {rows.type}", rows, ids)
     # Rows of no segment go to one more, which is dropped.
-    place = where(logical_and(ids >= 0, ids < num_segments), ids, num_segments)
+    place = where(logical_and(ids >= 0, ids < num_segments), holding(ids, num_segments), num_segments)
     by = _combining(reduce)
     nothing = 0 if by == "add" else _nothing(by, rows.dtype)
     start = full((num_segments + 1, *rows.shape[1:]), nothing, rows.dtype)
