@@ -17,7 +17,7 @@ from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.contraction import bilinear_jvp
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, cast, promoted, shape_error
+from staged.ops.promote import promoted, shape_error
 from staged.ops.public import public
 from staged.ops.shape import expand_dims, pad, reshape, squeeze
 
@@ -299,12 +299,12 @@ def conv2d(
 def _with_bias(y: Array, bias: Any) -> Array:
     if bias is None:
         return y
-    added = as_array(bias)
+    y, added = promoted(y, bias)
     if added.shape != y.shape[1:2]:
         raise shape_error(
             f"a convolution's bias has one number per output channel, {y.shape[1]}, got {added.type}", y, added
         )
-    return y + reshape(cast(added, y.dtype), (1, -1, 1, 1))
+    return y + reshape(added, (1, -1, 1, 1))
 
 
 def _named_padding(x: Array, w: Array, padding: str, stride: Pair, dilation: Pair) -> tuple[Array, Pair]:

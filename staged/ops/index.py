@@ -48,6 +48,7 @@ from staged.ops.promote import (
 from staged.ops.public import public
 from staged.ops.shape import reshape
 from staged.ops.source import full, iota, zeros_like
+from staged.ops.written import as_written
 
 _DTYPES = STORED_DTYPES
 
@@ -610,7 +611,7 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
         result: Array = METHODS["add_item"](array, (*[slice(None)] * along, positions), updates)
         return result
     shape = array.shape[:along] + positions.shape + array.shape[along + 1 :]
-    added = broadcast(as_array(updates, array.dtype), shape)
+    added = broadcast(as_written(array, updates, "add"), shape)
     check_of_no_elements(array, positions, along)
     return bind(_scatter_add_op, [array, positions, added], axis=along)
 
@@ -642,13 +643,13 @@ def _with_rows(name: str, x: Any, axis: int, indices: Any, rows: Any) -> Array:
     if positions.ndim != 1:
         raise shape_error(f"{name} takes a vector of indices, got {positions.type}", positions)
     shape = array.shape[:along] + positions.shape + array.shape[along + 1 :]
-    return scattered(array, positions, broadcast(as_array(rows, array.dtype), shape), along)
+    return scattered(array, positions, broadcast(as_written(array, rows), shape), along)
 
 
 @public("index_fill", method=True)
 def index_fill(x: Any, axis: int, indices: Any, value: Any) -> Array:
     """`x` with a number written along `axis` at a vector of indices. torch `index_fill`."""
-    number = as_array(value, as_array(x).dtype)
+    number = as_written(as_array(x), value)
     if number.shape:
         raise shape_error(f"index_fill writes a number, got {number.type}", number)
     return _with_rows("index_fill", x, axis, indices, number)
@@ -696,7 +697,7 @@ def dynamic_update_slice(x: Any, update: Any, start: Any, axis: int = 0) -> Arra
     """`x` with `update` written along `axis` from a staged `start` on; the rules of `dynamic_slice`."""
     array = as_array(x)
     along = axis_of(axis, array.ndim, "dynamic_update_slice")
-    new = as_array(update, array.dtype)
+    new = as_written(array, update)
     size = new.shape[along] if new.ndim == array.ndim else None
     if size is None:
         raise shape_error("dynamic_update_slice needs an update with the axes of the array", array, new)

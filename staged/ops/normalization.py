@@ -19,7 +19,19 @@ from staged.ops.composite import composite
 from staged.ops.composites import spread
 from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, square
 from staged.ops.primitive import Sample, next_axes
-from staged.ops.promote import as_array, as_float, broadcast, cast, check_argument, check_known, is_number, shape_error
+from staged.ops.promote import (
+    as_float,
+    broadcast,
+    cast,
+    check_argument,
+    check_known,
+    dtype_error,
+    handle,
+    is_number,
+    promoted,
+    shape_error,
+    type_of,
+)
 from staged.ops.public import public
 from staged.ops.reduction import count_nonzero, extent_of, freedom_of, max_, mean, min_, sum_
 from staged.ops.shape import flatten, reshape
@@ -42,8 +54,11 @@ def _last_axes(name: str, x: Array, shape: Any) -> tuple[Shape, tuple[int, ...]]
 
 
 def _fitting(name: str, what: str, shape: Shape, x: Array, value: Any) -> Array:
-    """A parameter as an array of x's dtype; a ShapeError where it has another shape."""
-    part = as_array(value, x.dtype)
+    """A parameter as an array of x's dtype, which has its values; a ShapeError where it has another shape."""
+    joined, part = promoted(x, value)
+    if joined.dtype is not x.dtype:
+        hint = f"cast one of them: `st.astype(x, st.{joined.dtype})`, or the {what}, which rounds it"
+        raise dtype_error(f"{name}: the {what} is {type_of(handle(value))} for {x.type}", x, part, hint=hint)
     if part.shape != shape:
         raise shape_error(f"{name}: the {what} is {shape_text(shape)}, got {part.type}", x, part)
     return part

@@ -28,7 +28,6 @@ from staged.ops.index import (
     scattered,
     take,
 )
-from staged.ops.number_list import NumberList
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import (
     as_array,
@@ -38,18 +37,15 @@ from staged.ops.promote import (
     constant,
     describe,
     dtype_error,
-    filled,
     handle,
-    is_number,
-    promoted,
     read,
     shape_error,
     type_of,
-    wider_hint,
 )
 from staged.ops.public import internal, public
 from staged.ops.shape import embed, permute_dims, reshape
 from staged.ops.windows import width_of
+from staged.ops.written import as_written
 from staged.source import here
 
 # ---- keys -----------------------------------------------------------------------------------------
@@ -77,6 +73,22 @@ class _Plan:
 
 def _is_mask(part: Any) -> bool:
     return isinstance(part, Array) and part.dtype.is_bool
+
+
+def _without_masks(x: Array, parts: list[Any]) -> list[Any]:
+    """The key with the places where masks hold, which are known in plain Python."""
+    made: list[Any] = []
+    axis = 0
+    for part in parts:
+        if _is_mask(part) and part.ndim:  # a single bool is refused there, too
+            if part.shape != x.shape[axis : axis + part.ndim]:
+                raise shape_error(f"a mask of {shape_text(part.shape)} does not fit {x.type}", x, part)
+            made += map(as_array, np.nonzero(np.asarray(part)))
+            axis += part.ndim
+        else:
+            made.append(part)
+            axis += part is not None
+    return made
 
 
 def _parts(x: Array, key: Any) -> list[Any]:
@@ -268,16 +280,19 @@ def get_item(x: Any, key: Any) -> Array:
     """`x[key]`: integers (staged ones too), slices, None, `...`, and integer arrays, as in NumPy.
 
     Negative indices wrap. One out of range is a ShapeError where it is known while staging, and stops the program with
-    the line otherwise. Reading by a mask is refused: its size would not be known while staging.
+    the line otherwise. Reading by a mask is refused in staged code: its size would not be known while staging.
     """
     array = as_array(x)
     parts = _parts(array, key)
+    if current_context().is_plain:
+        parts = _without_masks(array, parts)
     mask = next((part for part in parts if _is_mask(part)), None)
     if mask is not None:
         raise shape_error(
             f"reading by a mask ({mask.type}) gives an array whose size is not known while staging",
             array,
-            hint="use `st.where(mask, x, 0)`, or `st.sum(st.where(mask, x, 0))` for a sum; writing `x[mask] = v` works"
+            hint="use `st.where(mask, x, 0)`, or `st.sum(st.where(mask, x, 0))` for a sum, or "
+            "`st.masked_select(x, mask, size=n)` for at most n elements; writing `x[mask] = v` works"
             if mask.ndim
             else "for the element 0 or 1, cast it: `st.astype(mask, st.i64)`",
         )
@@ -331,23 +346,7 @@ def _merged(x: Array, plan: _Plan) -> tuple[Array, Array, int, list[int]]:
 
 def _value_for(x: Array, value: Any, shape: Shape) -> Array:
     """The value to write, of x's dtype, broadcast to `shape`."""
-    new = handle(value)
-    if is_number(new):
-        if isinstance(new, float) and not x.dtype.is_float:
-            raise dtype_error(f"cannot write the float {new} into {x.type}", x, hint="cast the array or the number")
-        new = constant(new, TensorType(x.dtype))
-    if isinstance(new, NumberList):
-        if new.type.dtype.is_float and not x.dtype.is_float:
-            raise dtype_error(f"cannot write floats into {x.type}", x, hint="cast the array or the numbers")
-        new = filled(new, x.dtype)
-    if new.dtype is not x.dtype:
-        (joined, _) = promoted(new, x)
-        if joined.dtype is not x.dtype and not new.type.weak:
-            cast_it = f"`st.astype(v, st.{x.dtype})`"
-            name = (x.value.hint if isinstance(x, StagedArray) else "") or "the array"
-            hint = wider_hint(name, x, new, f"{cast_it} would round what is written") or f"cast it: {cast_it}"
-            raise dtype_error(f"cannot write {new.type} into {x.type}", x, new, hint=hint)
-        new = cast(new, x.dtype)
+    new = as_written(x, value)
     lead = len(shape) - new.ndim
     if lead < 0 or any(have not in (1, want) for have, want in zip(new.shape, shape[lead:], strict=True)):
         raise shape_error(
@@ -356,7 +355,7 @@ def _value_for(x: Array, value: Any, shape: Shape) -> Array:
             new,
             hint="the value broadcasts: its extents are those of the place, or 1",
         )
-    return broadcast(cast(new, x.dtype), shape)
+    return broadcast(new, shape)
 
 
 @public("set_item")

@@ -11,7 +11,7 @@ from typing import Any
 from staged.ops.array import Array
 from staged.ops.convolution import check_line, check_output_padding, conv2d, conv_transpose2d, single, window_count
 from staged.ops.joining import stack
-from staged.ops.promote import as_array, cast, fixed_size, promoted, shape_error
+from staged.ops.promote import fixed_size, promoted, shape_error
 from staged.ops.public import public
 from staged.ops.shape import embed, expand_dims, pad, permute_dims, reshape, slice_axis, squeeze
 from staged.ops.volumes import Triple, triple
@@ -32,12 +32,12 @@ def _checked(
 
 def _with_bias(y: Array, bias: Any, batched: bool) -> Array:
     if bias is not None:
-        added = as_array(bias)
+        y, added = promoted(y, bias)
         if added.shape != y.shape[1:2]:
             raise shape_error(
                 f"a convolution's bias has one number per output channel, {y.shape[1]}, got {added.type}", y, added
             )
-        y = y + reshape(cast(added, y.dtype), (1, -1, 1, 1, 1))
+        y = y + reshape(added, (1, -1, 1, 1, 1))
     return y if batched else reshape(y, y.shape[1:])
 
 

@@ -167,3 +167,18 @@ def test_staged_values_are_not_handed_over():
         run(X)
     with st.eager():
         assert np.median(st.asarray(X)) == np.median(X)  # the `with` itself is plain Python
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_a_mask_reads_what_numpys_would(made):
+    x = MADE[made]()
+    for mask in (X > 1.0, X > 99.0):
+        np.testing.assert_array_equal(x[mask], X[mask])
+        np.testing.assert_array_equal(x[st.asarray(mask)], X[mask])
+    np.testing.assert_array_equal(x[x > 1.0], X[X > 1.0])
+    np.testing.assert_array_equal(x[:, X[0] > 2.0], X[:, X[0] > 2.0])
+    np.testing.assert_array_equal(x[X[:, 0] > 2.0, 1:], X[X[:, 0] > 2.0, 1:])
+    with pytest.raises(st.ShapeError, match="a mask of"):
+        x[np.array([True])]
+    with st.eager(), pytest.raises(st.ShapeError, match="reading by a mask"):
+        st.function(lambda x: x[x > 1.0])(X)

@@ -1,0 +1,35 @@
+"""The value that is written into an array, or added at places of it: it takes the array's dtype, or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staged.ir.types import TensorType
+from staged.ops.array import Array, StagedArray
+from staged.ops.number_list import NumberList
+from staged.ops.promote import cast, constant, dtype_error, filled, handle, is_number, promoted, wider_hint
+
+
+def as_written(x: Array, value: Any, verb: str = "write") -> Array:
+    """`value` with x's dtype. Raises: DTypeError where that has not all of its values, as f32 has not of f64.
+
+    Python numbers take the dtype, but a float is no integer.
+    """
+    new = handle(value)
+    if is_number(new):
+        if isinstance(new, float) and not x.dtype.is_float:
+            raise dtype_error(f"cannot {verb} the float {new} into {x.type}", x, hint="cast the array or the number")
+        return constant(new, TensorType(x.dtype))
+    if isinstance(new, NumberList):
+        if new.type.dtype.is_float and not x.dtype.is_float:
+            raise dtype_error(f"cannot {verb} floats into {x.type}", x, hint="cast the array or the numbers")
+        return filled(new, x.dtype)
+    if new.dtype is not x.dtype:
+        (joined, _) = promoted(new, x)
+        cut = new.dtype.is_float and not x.dtype.is_inexact
+        if joined.dtype is not x.dtype and (cut or not new.type.weak):
+            cast_it = f"`st.astype(v, st.{x.dtype})`"
+            name = (x.value.hint if isinstance(x, StagedArray) else "") or "the array"
+            hint = wider_hint(name, x, new, f"{cast_it} would round what is written") or f"cast it: {cast_it}"
+            raise dtype_error(f"cannot {verb} {new.type} into {x.type}", x, new, hint=hint)
+    return cast(new, x.dtype)
