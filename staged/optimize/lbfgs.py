@@ -41,6 +41,8 @@ class Point(NamedTuple):
     memory: Memory
     iterations: Any
     evaluations: Any
+    is_endless: Any = False
+    """Whether the value still fell where the last search ended."""
 
 
 Evaluate = Callable[[Any], tuple[Any, Any]]
@@ -71,7 +73,8 @@ def descend(
 
     They end after `most_iterations`, or `most_evaluations`; where no element of the gradient is above `least_gradient`
     or none of the step above `least_change`; where the value changes by less than `least_change`, `relative` to it if
-    that is set; and where the direction does not lead down. A search tries at most `most_tries` steps.
+    that is set; with that also where a search found no end; and where the direction does not lead down. A search tries
+    at most `most_tries` steps.
     """
     iterations = 0
     spent = 0
@@ -79,7 +82,7 @@ def descend(
     while not is_done and iterations < most_iterations:
         iterations += 1
         spent_now = 0
-        x, value, gradient, _, _, _, memory, all_iterations, evaluations = point
+        x, value, gradient, _, _, _, memory, all_iterations, evaluations, _ = point
         if all_iterations > 0:
             memory = _with_change(memory, point)
         direction = -_times_inverse_hessian(memory, gradient)
@@ -90,8 +93,9 @@ def descend(
         if not slope <= -least_change:  # or NaN
             is_done = True
         else:
+            is_endless = False
             if has_search:
-                step, new, gradient, spent_now = strong_wolfe(
+                step, new, gradient, spent_now, is_endless = strong_wolfe(
                     evaluate,
                     x,
                     direction,
@@ -109,12 +113,14 @@ def descend(
                     spent_now = 1
             spent += spent_now
             change = st.abs(new - value)
+            all_evaluations = evaluations + spent_now
             point = Point(
-                x, new, gradient, direction, step, point.before, memory, all_iterations + 1, evaluations + spent_now
+                x, new, gradient, direction, step, point.before, memory, all_iterations + 1, all_evaluations, is_endless
             )
             unit = st.maximum(st.maximum(st.abs(new), st.abs(value)), 1.0) if relative else 1.0
             is_done = (
                 (spent >= most_evaluations)
+                | (relative and is_endless)
                 | (st.max(st.abs(gradient)) <= least_gradient)
                 | (st.max(st.abs(step * direction)) <= least_change)
                 | (change < least_change * unit)

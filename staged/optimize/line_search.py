@@ -28,8 +28,9 @@ def strong_wolfe(
     first: Any,
     tolerance: float = 1e-9,
     most: Any = 25,
-) -> tuple[Any, Any, Any, Any]:
-    """The length of a step from `x` along `direction`, the value and the gradient there, and the number of evaluations.
+) -> tuple[Any, Any, Any, Any, Any]:
+    """The length of a step from `x` along `direction`, the value and the gradient there, the number of evaluations, and
+    whether the value still fell as steeply at the last step, ten times as long as the one before.
 
     `evaluate(x)` is (value, gradient); `value`, `slope` (negative) and `gradient` are those at `x`; the length `first`
     is tried first. The search ends with the best step so far once no element of the interval that is left is above
@@ -84,7 +85,7 @@ def strong_wolfe(
         elif not is_found:
             shortest, longest = low + 0.01 * (low - before), 10.0 * low
             t = _cubic_step(before, high_value, high_slope, low, low_value, low_slope, shortest, longest)
-    return low, low_value, low_gradient, tries
+    return low, low_value, low_gradient, tries, not (is_found or is_bracketed)
 
 
 def _cubic_step(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import optree
 
 import staged as st
@@ -24,7 +26,8 @@ class OptimizeResult(NamedTuple):
     success: Any
     """True if an end was reached: a small gradient, or no more change of the value."""
     status: Any
-    """i64: 0 success, 1 `maxiter` iterations were made, 2 no step leads down, or the value is NaN."""
+    """i64: 0 success, 1 `maxiter` iterations were made, 2 no step leads down although the function is steep, or the value
+    is NaN, 3 the value falls without end."""
     nit: Any
     """The number of iterations, i64."""
     nfev: Any
@@ -40,6 +43,7 @@ _MESSAGES = (
     "the gradient is small, or the value does not change any more",
     "maxiter iterations were made",
     "no step leads down, or the value is NaN",
+    "the value falls without end along a direction: the function has no minimum there",
 )
 _METHODS = ("L-BFGS", "Newton-CG")
 _OPTIONS = {"L-BFGS": ("maxiter", "gtol", "ftol", "maxcor"), "Newton-CG": ("maxiter", "gtol", "ftol")}
@@ -125,9 +129,19 @@ def _minimize(
         start = Point(x, value, gradient, zeros, zeros[0], zeros, memory, st.asarray(0), st.asarray(1))
         end = descend(evaluate, start, 1.0, maxiter, 2**62, gtol, ftol, has_search=True, relative=True, most_tries=25)
         x, value, gradient = end.x, end.value, end.gradient
-        iterations, evaluations, fell = end.iterations, end.evaluations, st.vdot(end.before, end.direction) < 0.0
+        iterations, evaluations, is_endless = end.iterations, end.evaluations, end.is_endless
+        slope = st.vdot(end.before, end.direction)
     else:
-        x, value, gradient, iterations, evaluations, fell = newton(evaluate, x, value, gradient, maxiter, gtol, ftol)
+        x, value, gradient, iterations, evaluations, slope, is_endless = newton(
+            evaluate, x, value, gradient, maxiter, gtol, ftol
+        )
     is_small = st.max(st.abs(gradient)) <= gtol
-    status = st.where(is_small, 0, st.where(st.isnan(value) | ~fell, 2, st.where(iterations >= maxiter, 1, 0)))
+    # At a minimum the last slope is made of roundings.
+    is_steep = slope < -math.sqrt(np.finfo(x.dtype.numpy).eps) * st.maximum(st.abs(value), 1.0)
+    status = st.where(is_steep, 2, 0)
+    status = st.where(iterations >= maxiter, 1, status)
+    status = st.where(st.isnan(value) | ~(slope < 0.0), 2, status)
+    status = st.where(is_endless, 3, status)
+    status = st.where(is_small, 0, status)
+    status = st.where(value == -st.inf, 3, status)
     return OptimizeResult(tree(x), value, tree(gradient), status == 0, status, iterations, evaluations)

@@ -17,31 +17,30 @@ def newton(
     maxiter: int,
     gtol: float,
     ftol: float,
-) -> tuple[Any, Any, Any, Any, Any, Any]:
-    """(x, value, gradient, iterations, evaluations, whether the last direction led down).
+) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
+    """(x, value, gradient, iterations, evaluations, the last slope, whether the last search found no end).
 
     Source: Nocedal and Wright, Numerical Optimization, 2006, algorithm 7.1; the products with the Hessian are
     derivatives of the gradient.
     """
     iterations, evaluations = st.asarray(0), st.asarray(1)
     is_done: Any = st.max(st.abs(gradient)) <= gtol
-    fell: Any = True
+    slope, is_endless = -st.ones_like(value), st.asarray(False)
     while not is_done and iterations < maxiter:
         direction = _solved(evaluate, x, gradient)
         slope = st.vdot(gradient, direction)
-        fell = slope < 0.0
-        if not fell:
+        if not slope < 0.0:
             is_done = True
         else:
             before = value
             one = st.ones_like(value)
-            step, value, gradient, tries = strong_wolfe(evaluate, x, direction, value, slope, gradient, one)
+            step, value, gradient, tries, is_endless = strong_wolfe(evaluate, x, direction, value, slope, gradient, one)
             x = x + step * direction
             evaluations += tries
             unit = st.maximum(st.maximum(st.abs(value), st.abs(before)), 1.0)
-            is_done = (st.max(st.abs(gradient)) <= gtol) | (st.abs(value - before) < ftol * unit)
+            is_done = is_endless | (st.max(st.abs(gradient)) <= gtol) | (st.abs(value - before) < ftol * unit)
         iterations += 1
-    return x, value, gradient, iterations, evaluations, fell
+    return x, value, gradient, iterations, evaluations, slope, is_endless
 
 
 def _solved(evaluate: Callable[[Any], tuple[Any, Any]], x: Any, gradient: Any) -> Any:

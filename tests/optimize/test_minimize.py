@@ -127,3 +127,21 @@ def test_refusals(run, error, words):
     with pytest.raises(error) as raised:
         run()
     assert words in str(raised.value)
+
+
+FALLING = {
+    "a plane": (lambda x: -st.sum(x), 3, "falls without end"),
+    "a hill": (lambda x: -st.sum(x * x), 3, "falls without end"),
+    "a steep hill": (lambda x: -st.sum(st.exp(x)), 3, "falls without end"),
+    "a pole": (lambda x: st.sum(st.log(x)), 2, "no step leads down"),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", FALLING)
+def test_a_function_without_a_minimum_is_no_success(name, method, dtype):
+    function, status, message = FALLING[name]
+    found = minimize(function, np.array([1.5, 0.7], dtype), method=method)
+    assert not found.success and found.status == status
+    assert message in found.message
