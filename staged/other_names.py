@@ -10,7 +10,6 @@ import difflib
 from collections.abc import Iterable, Mapping
 
 _NOT_YET = "there is no {name} here yet; "
-_BEFORE = "compute it in Python before the call, or write a loop"
 
 _OTHER_SPELLINGS = {
     "absolute": "abs", "amax": "max", "amin": "min", "arccos": "acos", "arcsin": "asin", "arctan": "atan",
@@ -94,18 +93,25 @@ EQUIVALENTS: dict[str, str] = {
     "cuda_is_available": "use `st.cuda`: see docs/regions.md",
     "device": "use `st.CPU` and `st.GPU`: see docs/regions.md",
     # ---- not here yet ----
-    **dict.fromkeys(
-        "partition argpartition".split(),
-        _NOT_YET + _BEFORE,
-    ),
+    "partition": "`st.sort(x)` has all in order, `st.topk(x, k)` the k largest, `st.kthvalue(x, k)` the k-th smallest",
+    "argpartition": "`st.argsort(x)` has all in order, `st.topk(x, k)` the places of the k largest too",
     **dict.fromkeys(
         "eig eigvals".split(),
-        _NOT_YET + "write it with loops (they are compiled and differentiated), or " + _BEFORE.split(", or")[0],
+        _NOT_YET
+        + "write it with loops (they are compiled and differentiated), or compute it in Python before the call",
     ),
-    **dict.fromkeys(
-        "convolve correlate".split(),
-        _NOT_YET + "write it with the functions there are, and a loop where one is needed",
-    ),
+    "convolve": "for vectors write `st.conv1d(a[None, None], st.flip(b)[None, None], padding=len(b) - 1)[0, 0]`, "
+    "for long ones `st.fft.irfft(st.fft.rfft(a, n) * st.fft.rfft(b, n), n)` with `n = len(a) + len(b) - 1`",
+    "correlate": "for vectors write `st.conv1d(a[None, None], b[None, None], padding=len(b) - 1)[0, 0]`",
+    "ravel": "write `x.reshape(-1)`",
+    "identity": "use `st.eye(n)`",
+    "tri": "write `st.tril(st.ones((n, m)))`",
+    "vander": "write `x[:, None] ** st.arange(n)`",
+    "polyfit": "write `st.linalg.lstsq(x[:, None] ** st.arange(degree + 1), y)[0]`",
+    "polyval": "write Horner's rule: `for c in coefficients: y = y * x + c`",
+    "unravel_index": "write `row, column = i // n, i % n`",
+    **dict.fromkeys(("select", "piecewise"), "nest `st.where(condition, a, b)`"),
+    "gradient": "a derivative is `st.grad(f)`; differences of neighbours are `st.diff(x)`",
 }
 """By unknown name: the hint."""
 

@@ -252,7 +252,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, de
             raise shape_error(
                 "arange needs bounds known while staging",
                 *([given] if isinstance(given, Array) else []),
-                hint="loop with `st.range(n)`, or make the argument static",
+                hint=f"loop with `st.range(n)`, or {static_hint(given)}",
             )
     if step == 0:
         raise shape_error("arange: the step cannot be 0")

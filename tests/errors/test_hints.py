@@ -116,7 +116,7 @@ def test_list_that_grows_is_called_as_it_is_reached(program, message) -> None:
     ("name", "answer"),
     [
         ("gather", "use `st.take_along_axis`"),
-        ("partition", "there is no `partition` here yet"),
+        ("partition", "`st.sort(x)` has all in order"),
         ("inv", "use `st.linalg.inv`"),
         ("eig", "there is no `eig` here yet"),
         ("cond", "write an `if`"),
@@ -196,7 +196,7 @@ def test_every_name_of_a_table_is_unknown_there_and_answered(place) -> None:
 def test_names_of_arrays_are_answered_in_a_program_and_in_plain_python() -> None:
     answers = {
         "use `st.take_along_axis`": lambda x: x.gather(0, x),
-        "there is no `partition` here yet": lambda x: x.partition_(),
+        r"`st.sort\(x\)` has all in order": lambda x: x.partition_(),
         "arrays are values": lambda x: x.zero_(),
         "write `x = x.exp": lambda x: x.exp_(),
     }
@@ -204,7 +204,7 @@ def test_names_of_arrays_are_answered_in_a_program_and_in_plain_python() -> None
         for call in (st.function(program), lambda x, program=program: program(st.exp(x))):
             with pytest.raises(AttributeError, match=answer):
                 call(X)
-    with pytest.raises(AttributeError, match="there is no `argpartition` here yet"):
+    with pytest.raises(AttributeError, match=r"`st.argsort\(x\)` has all in order"):
         st.function(lambda x: x.argpartition(1))(X)
     np.testing.assert_array_equal(st.exp(X).argpartition(1), X.argpartition(1))  # NumPy's, in plain Python
     with pytest.raises(AttributeError, match="x = st.sort"):
@@ -217,10 +217,11 @@ def test_names_of_arrays_are_answered_in_a_program_and_in_plain_python() -> None
 @pytest.mark.parametrize(
     ("call", "hint"),
     [
-        (lambda x: np.partition(x, 1), "there is no `partition` here yet"),
+        (lambda x: np.partition(x, 1), "`st.sort(x)` has all in order"),
         (lambda x: np.linalg.eig(x), "there is no `eig` here yet"),
-        (lambda x: np.convolve(x, x), "there is no `convolve` here yet"),
-        (lambda x: np.vander(x), "use the functions of `staged`"),
+        (lambda x: np.convolve(x, x), "for vectors write `st.conv1d("),
+        (lambda x: np.vander(x), "write `x[:, None] ** st.arange(n)`"),
+        (lambda x: np.block([x, x]), "use the functions of `staged`"),
     ],
 )
 def test_functions_of_numpys_are_answered_by_what_does_it_here(call, hint) -> None:
@@ -242,3 +243,30 @@ def test_roll_along_several_axes_is_numpys() -> None:
         np.testing.assert_array_equal(have, np.roll(x, shift, axis))
     with pytest.raises(st.ShapeError, match="2 shifts for 3 axes"):
         st.roll(x, (1, 2), (0, 1, 0))
+
+
+def test_what_hints_write_in_place_of_numpys_functions_is_equal_to_them() -> None:
+    a, b = np.random.default_rng(0).normal(size=(2, 6))
+    b, y, n, m, i, degree = b[:3], 2.0 * a**2 - a + 0.5, 5, 3, 7, 2
+    expected = {
+        "convolve": [np.convolve(a, b)] * 2,
+        "correlate": [np.correlate(a, b, "full")],
+        "ravel": [a],
+        "identity": [np.identity(5)],
+        "tri": [np.tri(5, 3)],
+        "vander": [np.vander(a, 5, increasing=True)],
+        "polyfit": [np.polyfit(a, y, 2)[::-1]],
+        "unravel_index": [None],
+    }
+    for name, results in expected.items():
+        codes = [code for code in re.findall(r"`([^`]*)`", EQUIVALENTS[name]) if not code.startswith("n = ")]
+        for code, result in zip(codes, results, strict=True):
+            x = st.asarray(a)
+            space = {"st": st, "a": x, "b": st.asarray(b), "x": x, "y": y, "n": n, "m": m, "i": i, "degree": degree}
+            if "len(a) + len(b)" in EQUIVALENTS[name]:
+                space["n"] = len(a) + len(b) - 1
+            if result is None:
+                exec(code, space)
+                np.testing.assert_array_equal((space["row"], space["column"]), np.unravel_index(i, (9, n)))
+            else:
+                np.testing.assert_allclose(eval(code, space), result, rtol=1e-9, atol=1e-12, err_msg=name)

@@ -289,7 +289,7 @@ def sorted_(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
         raise StagingError(
             "`sorted` of staged values cannot be staged: their order is known only when the program runs",
             where=here(),
-            hint="sort before the call, or put two in order by `a, b = min(a, b), max(a, b)`",
+            hint="`st.sort(st.stack(values))` is an array in order; of two, write `a, b = min(a, b), max(a, b)`",
         ) from error
 
 
