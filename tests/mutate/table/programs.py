@@ -164,4 +164,48 @@ MUTANTS = (
         "st.expand_dims(is_padding, -1), rows, rows)",
         ("tests/nn/test_layers.py::test_the_row_of_padding_starts_as_zeros_and_is_not_trained",),
     ),
+    Mutant(
+        "a comparison takes the low bits of a number that the array's dtype does not hold",
+        "staged/ops/wide_numbers.py",
+        "        return cast(array, i64), number\n",
+        "        return array, number\n",
+        ("tests/ops/test_wide_numbers.py::test_a_counter_that_has_outgrown_the_array_equals_none_of_it",),
+    ),
+    Mutant(
+        "a quotient takes the low bits of a number of the program",
+        "staged/ops/wide_numbers.py",
+        "or not isinstance(number, Array):",
+        "or isinstance(number, Array):",
+        (
+            "tests/ops/test_wide_numbers.py::test_quotients_remainders_powers_and_extremes_need_all_bits_of_a_staged_number",
+        ),
+    ),
+    Mutant(
+        "what is added at indices is rounded to the array's dtype",
+        "staged/ops/index.py",
+        'as_written(array, updates, "add")',
+        "as_array(updates, array.dtype)",
+        ("tests/ops/test_written.py::test_what_would_lose_digits_is_refused_and_what_fits_is_written",),
+    ),
+    Mutant(
+        "a staged float is cut to an integer where it is written",
+        "staged/ops/written.py",
+        "(cut or not new.type.weak)",
+        "not new.type.weak",
+        ("tests/ops/test_written.py::test_a_staged_float_is_no_more_an_integer_than_a_static_one",),
+    ),
+    Mutant(
+        "a search that found no end counts as a minimum",
+        "staged/optimize/minimize.py",
+        "    status = st.where(is_endless, 3, status)\n",
+        "",
+        ("tests/optimize/test_minimize.py::test_a_function_without_a_minimum_is_no_success",),
+    ),
+    Mutant(
+        "a value that stays where the function is steep counts as a minimum",
+        "staged/optimize/minimize.py",
+        "st.where(is_steep, 2, 0)",
+        "st.where(is_steep, 0, 0)",
+        ("tests/optimize/test_minimize.py::test_a_function_without_a_minimum_is_no_success",),
+    ),
 )
