@@ -209,9 +209,9 @@ def _binary(
     )
 
     def function(a: Any, b: Any) -> Array:
-        a, b, own = widened(a, b) if wide else (a, b, None)
-        result = bind(op, together(a, b, name=name, floats=kinds == FLOATS, mixes=mixes))
-        return result if own is None else cast(result, own)
+        a, b, own = (comparable if result else widened)(a, b) if wide else (a, b, None)
+        made = bind(op, together(a, b, name=name, floats=kinds == FLOATS, mixes=mixes))
+        return made if own is None else cast(made, own)
 
     function.__doc__ = doc
     return public(name, method=method, numpy=numpy, torch=torch)(function) if enter else function
@@ -527,32 +527,24 @@ def _integer_division(divide_: Callable[..., Any]) -> Callable[..., Any]:
     return reference
 
 
+_DIVISION: dict[str, Any] = {"effects": _fails_on_integers, "low": 1.0, "high": 5.0, "vector": "never"}
+_DIVISION |= {"expensive": True, "wide": True}
 floor_divide: Binary = _binary(
     "floor_divide",
     _integer_division(np.floor_divide),
     NUMBERS,
     [None, None],
-    effects=_fails_on_integers,
-    low=1.0,
-    high=5.0,
     doc="a / b rounded down (Python's `//`). Dividing an integer by zero stops the program with the line.",
-    expensive=True,
-    vector="never",
-    wide=True,
+    **_DIVISION,
 )
 remainder: Binary = _binary(
     "remainder",
     _integer_division(np.remainder),
     NUMBERS,
     [lambda t, y, a, b: t, lambda t, y, a, b: -(t * floor_divide(a, b))],
-    effects=_fails_on_integers,
-    low=1.0,
-    high=5.0,
     doc="a - b * (a // b): the sign is b's (Python's `%`). An integer modulo zero stops the program with the line.",
-    expensive=True,
-    vector="never",
     numpy=("mod",),
-    wide=True,
+    **_DIVISION,
 )
 
 
@@ -633,13 +625,7 @@ def pow_(a: Any, b: Any) -> Array:
 
 def _compare(name: str, reference: Callable[..., Any], doc: str, word: str) -> Binary:
     doc = f"{doc} element by element; a bool array."
-    strict = _binary(name, reference, ANY, doc=doc, result=bool_, harmless=True, enter=False)
-
-    def function(a: Any, b: Any) -> Array:
-        return strict(*comparable(a, b))
-
-    function.__doc__ = doc
-    return public(name, method=True, torch=(word,))(function)
+    return _binary(name, reference, ANY, doc=doc, result=bool_, harmless=True, wide=True, torch=(word,))
 
 
 equal: Binary = _compare("equal", np.equal, "a == b", "eq")

@@ -45,19 +45,20 @@ def widened(a: Any, b: Any) -> tuple[Any, Any, DType | None]:
     return (number, wide, dtype) if number is left else (wide, number, dtype)
 
 
-def comparable(a: Any, b: Any) -> tuple[Any, Any]:
-    """Operands that compare as `a` and `b`: numbers that the array's dtype does not hold are compared as they are.
+def comparable(a: Any, b: Any) -> tuple[Any, Any, None]:
+    """Operands that compare as `a` and `b`, and None: numbers that the array's dtype does not hold are compared as
+    they are.
 
     So do NumPy and the Array API with Python's numbers: no element of u8 equals 256, and all are less.
     """
     left, right = handle(a), handle(b)
     dtype = _narrow_dtype(left, right)
     if dtype is None:
-        return left, right
+        return left, right, None
     if type_of(left).weak:
         array, number = _comparable(right, left, dtype)
-        return number, array
-    return _comparable(left, right, dtype)
+        return number, array, None
+    return *_comparable(left, right, dtype), None
 
 
 def _comparable(array: Array, number: Any, dtype: DType) -> tuple[Any, Any]:

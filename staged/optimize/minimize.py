@@ -26,8 +26,8 @@ class OptimizeResult(NamedTuple):
     success: Any
     """True if an end was reached: a small gradient, or no more change of the value."""
     status: Any
-    """i64: 0 success, 1 `maxiter` iterations were made, 2 no step leads down although the function is steep, or the value
-    is NaN, 3 the value falls without end."""
+    """i64: 0 success, 1 `maxiter` iterations were made, 2 no step leads down although the function is steep, or the
+    value is NaN, 3 the value falls without end."""
     nit: Any
     """The number of iterations, i64."""
     nfev: Any

@@ -1,4 +1,4 @@
-"""What is written into an array, or beside it as a parameter, takes its dtype without loss, or is refused with the line."""
+"""A value that is written into an array, or scales it, takes its dtype without loss, or is refused with the line."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def cell(x):
 
 
 def run_cell(turns, number, space):
-    """What a notebook does: a text that is in no file, known to linecache."""
+    """Run a text that is in no file and known to linecache, as a notebook does."""
     text, name = CELL.format(turns=turns), f"<ipython-input-{number}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     exec(compile(text, name, "exec"), space)

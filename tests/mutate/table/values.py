@@ -83,9 +83,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a list that is written goes by way of f32",
-        "staged/ops/subscript.py",
-        "new = filled(new, x.dtype)",
-        "new = cast(filled(new, new.natural), x.dtype)",
+        "staged/ops/written.py",
+        "return filled(new, x.dtype)",
+        "return cast(filled(new, new.natural), x.dtype)",
         (_LISTS,),
     ),
     Mutant(
