@@ -110,7 +110,7 @@ EQUIVALENTS: dict[str, str] = {
     "polyfit": "write `st.linalg.lstsq(x[:, None] ** st.arange(degree + 1), y)[0]`",
     "polyval": "write Horner's rule: `for c in coefficients: y = y * x + c`",
     "unravel_index": "write `row, column = i // n, i % n`",
-    **dict.fromkeys(("select", "piecewise"), "nest `st.where(condition, a, b)`"),
+    "piecewise": "nest `st.where(condition, a, b)`",
     "gradient": "a derivative is `st.grad(f)`; differences of neighbours are `st.diff(x)`",
 }
 """By unknown name: the hint."""

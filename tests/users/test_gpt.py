@@ -120,8 +120,8 @@ def test_it_has_torchs_losses():
 def test_it_learns_the_text_with_dropout_and_writes(capsys):
     st.seed(1)
     model = GPT(dropout=0.1)
-    losses = train(model, batches(60))
-    assert losses[:3].mean() > 2.5 and losses[-3:].mean() < 1.0
+    losses = train(model, batches(50))
+    assert losses[:3].mean() > 2.5 and losses[-3:].mean() < 1.5
     model.eval()
     write(model, CHARS.index("q"), 0.5)
     text = capsys.readouterr().out

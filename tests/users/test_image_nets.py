@@ -31,8 +31,8 @@ def define(nn, F, cat):
         def __init__(self, classes=10):
             super().__init__()
             self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
-            self.layer1 = nn.Sequential(BasicBlock(8, 8), BasicBlock(8, 8))
-            self.layer2 = nn.Sequential(BasicBlock(8, 16, 2), BasicBlock(16, 16))
+            self.layer1 = BasicBlock(8, 8)
+            self.layer2 = BasicBlock(8, 16, 2)
             self.fc = nn.Linear(16, classes)
 
         def forward(self, x):
