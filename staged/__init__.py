@@ -126,6 +126,7 @@ from staged.standard import (
 
 if TYPE_CHECKING:
     from staged import data, integrate, nn, optim, optimize, system, testing
+    from staged.nn.quantized import quantize
 
 __all__ = [
     "CPU",
@@ -216,6 +217,7 @@ __all__ = [
     "optimize",
     "progress",
     "pure",
+    "quantize",
     "random",
     "range",
     "result_type",
@@ -262,14 +264,17 @@ WORDS["namespace"] = _namespace
 WORDS["to_device"] = lambda x, device: to(x, CPU if device == "cpu" else device)
 
 _LATE = ("nn", "optim", "data", "integrate", "optimize", "testing", "system")
+_LATE_FUNCTIONS = {"quantize": "nn.quantized"}
 
 
 def __getattr__(name: str) -> Any:
     # Written on these public names, so they can only be imported after them.
-    if name in _LATE:
-        import importlib
+    import importlib
 
+    if name in _LATE:
         return importlib.import_module(f"staged.{name}")
+    if name in _LATE_FUNCTIONS:
+        return getattr(importlib.import_module(f"staged.{_LATE_FUNCTIONS[name]}"), name)
     from staged.other_names import answer_to, no_attribute
 
     raise no_attribute("module 'staged' has", name, answer_to(name, __all__))

@@ -74,7 +74,7 @@ def product_nest(
     the other inputs of the epilogue and of the prologues, and the size of a dimension.
     """
     a, b = (tuple(bound(extent) for extent in operand.tensor.shape) for operand in op.operands[:2])
-    dtype = total_dtype or op.operands[0].tensor.dtype
+    dtype = total_dtype or op.attrs.get("dtype") or op.operands[0].tensor.dtype
     turned_a, turned_b = (bool(op.attrs.get(f"transpose_{side}", False)) for side in "ab")
     m, k = (a[-1], a[-2]) if turned_a else (a[-2], a[-1])
     n, batch = b[-2] if turned_b else b[-1], prod(a[:-2])

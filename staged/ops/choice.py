@@ -174,6 +174,25 @@ _stop: Primitive = primitive(
 )
 
 
+_quantized_layer: Primitive = primitive(
+    name="quantized_layer",
+    kind="elementwise",
+    elements="viewed",
+    harmless=True,
+    named_after_operand=True,
+    infer=lambda x: x,
+    reference=lambda x: x,
+    why_not_differentiable="its rounding has no slope; train the model first, then quantise it",
+    samples=[Sample(((2, 3),))],
+    doc="x, through which no derivative goes: each is refused.",
+)
+
+
+def inference_only(x: Any) -> Array:
+    """`x` as it is; a derivative through it is refused, where rounding behind it would make it zero."""
+    return bind(_quantized_layer, [as_array(x)])
+
+
 @internal("stop_gradient", torch=("detach",))
 def stop_gradient(x: Any) -> Array:
     """`x` as it is, but a constant to every derivative. JAX `lax.stop_gradient`."""

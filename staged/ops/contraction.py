@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
-from staged.ir.types import TensorType, bool_, f32, f64, i32, i64, shape_text
+from staged.ir.types import DType, TensorType, bool_, f32, f64, i8, i16, i32, i64, shape_text, u16
 from staged.ops.array import METHODS, Array
 from staged.ops.context import bind
+from staged.ops.dtypes import result_dtype
 from staged.ops.joining import concat
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
@@ -19,6 +20,9 @@ from staged.ops.promote import (
     axis_of,
     broadcast,
     broadcast_shapes,
+    cast,
+    check_dtype,
+    dtype_error,
     is_number,
     promoted,
     shape_error,
@@ -29,13 +33,17 @@ from staged.ops.reduction import sum_
 from staged.ops.shape import expand_dims, moveaxis, reshape, slice_axis, squeeze
 
 
-def _infer_matmul(a: TensorType, b: TensorType, transpose_a: bool = False, transpose_b: bool = False) -> TensorType:
+def _infer_matmul(
+    a: TensorType, b: TensorType, transpose_a: bool = False, transpose_b: bool = False, dtype: DType | None = None
+) -> TensorType:
     if a.ndim < 2 or b.ndim < 2:
         raise ShapeError(f"matmul needs matrices, got {a} @ {b}", hint="`x[:, None]` makes a vector a column")
     if a.dtype is not b.dtype:
         raise DTypeError(f"matmul needs operands of one dtype, got {a} @ {b}", hint="cast one of them")
     if a.dtype.is_bool:
         raise DTypeError(f"matmul takes numbers, got {a} @ {b}", hint="cast them: `st.astype(x, st.f32)`")
+    if dtype is not None and not (a.dtype.is_integer and is_wider(dtype, a.dtype)):
+        raise DTypeError(f"matmul sums products of {a.dtype} in a wider integer dtype, got {dtype}")
     m, k = a.shape[-2:] if not transpose_a else a.shape[:-3:-1]
     k2, n = b.shape[-2:] if not transpose_b else b.shape[:-3:-1]
     if k != k2:
@@ -47,7 +55,13 @@ def _infer_matmul(a: TensorType, b: TensorType, transpose_a: bool = False, trans
         )
     if a.shape[:-2] != b.shape[:-2]:
         raise ShapeError(f"matmul needs equal batch sizes, got {a} @ {b}")
-    return TensorType(a.dtype, (*a.shape[:-2], m, n))
+    return TensorType(dtype or a.dtype, (*a.shape[:-2], m, n))
+
+
+def is_wider(dtype: DType, given: DType) -> bool:
+    """Return whether `dtype` is another dtype of integers, which has all numbers of `given`."""
+    is_kind = dtype.kind == given.kind or (dtype.kind, given.kind) == ("i", "u")
+    return is_kind and dtype.size > given.size
 
 
 def _transposed(x: np.ndarray[Any, Any], flag: bool) -> np.ndarray[Any, Any]:
@@ -55,7 +69,7 @@ def _transposed(x: np.ndarray[Any, Any], flag: bool) -> np.ndarray[Any, Any]:
 
 
 def _matmul_vjp(
-    ct: Array, y: Array, a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False
+    ct: Array, y: Array, a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, dtype: Any = None
 ) -> list[Array]:
     d_a = matrix_product(b, ct, transpose_b, True) if transpose_a else matrix_product(ct, b, False, not transpose_b)
     d_b = matrix_product(ct, a, True, transpose_a) if transpose_b else matrix_product(a, ct, not transpose_a, False)
@@ -72,8 +86,8 @@ _matmul_op: Primitive = primitive(
     name="matmul",
     kind="contraction",
     infer=_infer_matmul,
-    reference=lambda a, b, transpose_a=False, transpose_b=False: np.matmul(
-        _transposed(a, transpose_a), _transposed(b, transpose_b)
+    reference=lambda a, b, transpose_a=False, transpose_b=False, dtype=None: np.matmul(
+        _transposed(a, transpose_a), _transposed(b, transpose_b), dtype=None if dtype is None else dtype.numpy
     ),
     vjp=_matmul_vjp,
     jvp=lambda tangents, y, operands, transpose_a=False, transpose_b=False: bilinear_jvp(
@@ -88,6 +102,13 @@ _matmul_op: Primitive = primitive(
         Sample(((3, 2), (4, 3)), {"transpose_a": True, "transpose_b": True}),
         Sample(((2, 2, 3), (2, 3, 1)), {"transpose_a": False, "transpose_b": False}),
         Sample(((2, 0), (0, 3)), {"transpose_a": False, "transpose_b": False}),
+        Sample(
+            ((5, 7), (3, 7)),
+            {"transpose_a": False, "transpose_b": True, "dtype": i32},
+            low=-128,
+            high=127,
+            dtypes=(i8, i16),
+        ),
     ],
     bad=[
         BadSample((TensorType(f32, (64, 784)), TensorType(f32, (748, 128))), ShapeError, "equal inner sizes"),
@@ -95,22 +116,44 @@ _matmul_op: Primitive = primitive(
         BadSample((TensorType(f32, (2, 3)), TensorType(f64, (3, 2))), DTypeError, "one dtype"),
         BadSample((TensorType(bool_, (2, 3)), TensorType(bool_, (3, 2))), DTypeError, "takes numbers"),
         BadSample((TensorType(f32, (2, 3, 4)), TensorType(f32, (3, 4, 5))), ShapeError, "batch sizes"),
+        BadSample((TensorType(i8, (2, 3)), TensorType(i8, (3, 4))), DTypeError, "wider integer", {"dtype": u16}),
     ],
-    doc="(..., m, k) @ (..., k, n) -> (..., m, n); the flags swap the last two axes of an operand first.",
+    doc="(..., m, k) @ (..., k, n) -> (..., m, n); the flags swap the last two axes of an operand first. Products of "
+    "integers are made and added up in `dtype`, where there is one.",
 )
 
 
-def matrix_product(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
+def matrix_product(
+    a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, dtype: DType | None = None
+) -> Array:
     """The primitive: operands of one dtype, with equal batch axes."""
-    return bind(_matmul_op, [a, b], transpose_a=transpose_a, transpose_b=transpose_b)
+    summed = {} if dtype is None else {"dtype": dtype}
+    return bind(_matmul_op, [a, b], transpose_a=transpose_a, transpose_b=transpose_b, **summed)
+
+
+def _summed_in(dtype: DType, a: Array, b: Array) -> tuple[Array, Array, DType | None]:
+    """The operands of a product in `dtype`, and that of its sums where it is another one: integers stay narrow."""
+    if a.dtype.is_integer and is_wider(dtype, a.dtype):
+        return a, b, dtype
+    if result_dtype([TensorType(a.dtype), TensorType(dtype)])[0] is not dtype:
+        raise dtype_error(
+            f"matmul in {dtype} would round what {a.dtype} holds",
+            a,
+            b,
+            hint=f"take a dtype that holds {a.dtype}, or convert the operands: `st.astype(x, st.{dtype})`",
+        )
+    return cast(a, dtype), cast(b, dtype), None
 
 
 @public("matmul", method=True, torch=("mm", "bmm"))
-def matmul(a: Any, b: Any) -> Array:
+def matmul(a: Any, b: Any, *, dtype: Any = None) -> Array:
     """The matrix product `a @ b`. Array API `matmul`.
 
     Shapes: (..., m, k) @ (..., k, n) -> (..., m, n); leading axes broadcast, dtypes promote. A vector on the left is a
-    row, on the right a column, and that axis is dropped from the result. Raises ShapeError where inner sizes differ.
+    row, on the right a column, and that axis is dropped from the result. With a `dtype` that holds theirs the products
+    are made and added up in that one, as in NumPy: `st.matmul(x, w, dtype=st.i32)` of i8 (JAX's
+    `preferred_element_type`, torch's `_int_mm`). Raises ShapeError where inner sizes differ, DTypeError where `dtype`
+    would round the operands.
     """
     left, right = promoted(a, b)
     if not left.ndim or not right.ndim:
@@ -125,23 +168,24 @@ def matmul(a: Any, b: Any) -> Array:
             right,
             hint=_inner_hint(left, right),
         )
+    left, right, summed = (left, right, None) if dtype is None else _summed_in(check_dtype(dtype), left, right)
     if column:
         right = expand_dims(right, 1)
     if row and right.ndim == 2 and not left.type.is_static:
         # A dimension whose size the program finds is the first axis of an array: a column, turned by the product.
-        product = squeeze(matrix_product(expand_dims(left, 1), right, transpose_a=True), 0)
+        product = squeeze(matrix_product(expand_dims(left, 1), right, True, dtype=summed), 0)
         return squeeze(product, -1) if column else product
     if row:
         left = expand_dims(left, 0)
     if right.ndim == 2 and left.ndim > 2:
         # One big product instead of many small ones.
-        folded = matrix_product(reshape(left, (joint_extent(left.shape[:-1], left), left.shape[-1])), right)
+        rows = reshape(left, (joint_extent(left.shape[:-1], left), left.shape[-1]))
+        folded = matrix_product(rows, right, dtype=summed)
         result = reshape(folded, (*left.shape[:-1], right.shape[-1]))
     else:
         batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
-        result = matrix_product(
-            broadcast(left, (*batch, *left.shape[-2:])), broadcast(right, (*batch, *right.shape[-2:]))
-        )
+        left, right = (broadcast(x, (*batch, *x.shape[-2:])) for x in (left, right))
+        result = matrix_product(left, right, dtype=summed)
     if row:
         result = squeeze(result, -2)
     return squeeze(result, -1) if column else result

@@ -222,9 +222,9 @@ def read_what_was_written(op: Op, emit: Emitter) -> Value | None:
     return update.operands[1]
 
 
-@rule(prims.STOP_GRADIENT)
+@rule(prims.STOP_GRADIENT, prims.QUANTIZED_LAYER)
 def forget_stop_gradient(op: Op, emit: Emitter) -> Value | None:
-    """stop_gradient(x)  ->  x, where no transform is left that would ask
+    """stop_gradient(x), quantized_layer(x)  ->  x, where no transform is left that would ask
 
     Exact: it is x; only derivatives see a difference.
     """

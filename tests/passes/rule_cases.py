@@ -523,7 +523,7 @@ CASES = [
         ((13,), (4,)),
         fires=False,
     ),
-    Case("forget_stop_gradient", lambda p, x: (METHODS["stop_gradient"](x),), each(*FLOATS)),
+    Case("forget_stop_gradient", lambda p, x: (METHODS["stop_gradient"](x), op("quantized_layer", x)), each(*FLOATS)),
 ]
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 

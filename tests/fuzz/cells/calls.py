@@ -249,7 +249,8 @@ def _(d: Draw) -> str:
     if d.both and d.likely(30):
         first = second = (k,) if d.likely(50) else (k, k)
     a, b = d.new(first, values="small"), d.new(second, values="small")
-    return d.pick(f"({a} @ {b})", f"st.matmul({a}, {b})")
+    wide = "f64" if d.dtype[1:] in ("32", "64") else d.pick("i32", "i64")
+    return d.pick(f"({a} @ {b})", f"st.matmul({a}, {b})", f"st.matmul({a}, {b}, dtype=st.{wide})")
 
 
 def _sides(d: Draw) -> tuple[int, int, int]:

@@ -122,8 +122,9 @@ def _product(function: Any, a: Any, b: Any) -> Plain:
 
 
 @reads
-def matmul(a: Any, b: Any) -> Plain:
-    return _product(np.matmul, a, b)
+def matmul(a: Any, b: Any, *, dtype: Any = None) -> Plain:
+    astype = FUNCTIONS["astype"]
+    return _product(np.matmul, *((a, b) if dtype is None else (astype(a, dtype), astype(b, dtype))))
 
 
 @reads

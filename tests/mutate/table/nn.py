@@ -259,4 +259,32 @@ MUTANTS = (
         "if other is None or isinstance(other, np.dtype | str) or",
         ("tests/ir/test_types.py",),
     ),
+    Mutant(
+        "a derivative goes through a layer of integers",
+        "staged/quantization.py",
+        "    x = inference_only(x)\n",
+        "",
+        ("tests/nn/test_quantized.py", "-k", "gradient"),
+    ),
+    Mutant(
+        "a scale that is NaN becomes one",
+        "staged/quantization.py",
+        "st.where(scale == 0, 1.0, scale)",
+        "st.where(scale > 0, scale, 1.0)",
+        ("tests/nn/test_quantized.py", "-k", "hidden"),
+    ),
+    Mutant(
+        "windows of a convolution of integers do not spread",
+        "staged/nn/quantized.py",
+        "st.expand_dims(st.arange(count) * step, 1) + st.arange(width) * apart",
+        "st.expand_dims(st.arange(count) * step, 1) + st.arange(width)",
+        ("tests/nn/test_quantized.py", "-k", "strides"),
+    ),
+    Mutant(
+        "products of narrow integers are made in their own dtype",
+        "staged/ir/products.py",
+        'total_dtype or op.attrs.get("dtype") or op',
+        "total_dtype or op",
+        ("tests/ops/test_contraction.py", "-k", "worst"),
+    ),
 )
