@@ -3,6 +3,7 @@
 | a product | runs |
 |---|---|
 | of integers, an empty or a tiny one, any contraction without vectors | as a nest |
+| of i8 in i32, of rows with rows | as a function of the back end's |
 | of floats whose columns fill vectors | as a nest in register tiles |
 | any other one of floats: few rows, long sums, two transposed operands | as a function of the back end's |
 
@@ -24,7 +25,7 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.products import COLUMN, LONGEST_CHAIN, ROW, SUM, product_nest
 from staged.ir.schedule import Schedule
-from staged.ir.types import CPU, Dim, DType
+from staged.ir.types import CPU, Dim, DType, i8, i32
 from staged.kernels.candidates import (
     CHANNEL,
     PAGE,
@@ -78,7 +79,22 @@ def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
         return is_image and is_tiled_convolution(root, epilogue, machine)
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
     _, m, n = matrix_shape(root)
-    return not root.operands[0].tensor.dtype.is_float or m * n * k <= TINY or is_tiled(root, epilogue, machine)
+    if not root.operands[0].tensor.dtype.is_float:
+        return not is_of_bytes(root, machine)
+    return m * n * k <= TINY or is_tiled(root, epilogue, machine)
+
+
+def is_of_bytes(root: Op, machine: Machine) -> bool:
+    """Return whether a product is one of i8 in i32 that the back end has a function for: its terms are neighbours in
+    both operands.
+    """
+    a, b = (operand.tensor for operand in root.operands[:2])
+    if a.dtype is not i8 or root.attrs.get("dtype") is not i32 or any(isinstance(e, Dim) for e in (*a.shape, *b.shape)):
+        return False
+    _, m, n = matrix_shape(root)
+    k = extents(root.operands[0])[-1]
+    is_run = not root.attrs.get("transpose_a", False) and root.attrs.get("transpose_b", False)
+    return is_run and 4 * k >= machine.vector_bytes and m * n * k >= TILED
 
 
 def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:

@@ -15,6 +15,7 @@ from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.shape import shape_of
 from staged.backends.c_family.code.tree import Function
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
+from staged.backends.c_family.contraction.dots import emit_dots
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue, MatmulSpec
 from staged.backends.c_family.cpu_nest.epilogue import emit_epilogue, parameter_names
@@ -44,7 +45,10 @@ def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelT
         inline, parameters, snippets = emit_epilogue(nest, op.attrs["schedule"], f"{name}_epilogue", machine, site)
         epilogue = Epilogue(f"{name}_epilogue", parameters)
     spec = spec_of(op, f"{name}_product", epilogue)
-    product = emit_matmul(spec, machine) if isinstance(spec, MatmulSpec) else emit_conv2d(spec, machine)
+    if isinstance(spec, Conv2dSpec):
+        product = emit_conv2d(spec, machine)
+    else:
+        product = (emit_matmul if spec.dtype.is_float else emit_dots)(spec, machine)
     kernel = _wrap(op, name, product, inline, snippets, nest, machine)
     shape = None if inline is None else shape_of(inline)[0]
     return replace(kernel, shape=(replace(spec, name="", epilogue=None), shape))

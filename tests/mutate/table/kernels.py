@@ -349,4 +349,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "False",
         ("tests/backends/native/test_short_kernels.py", "-k", "equal_zeros"),
     ),
+    Mutant(
+        "the rest of rows of bytes is summed up twice",
+        "staged/backends/c_family/contraction/dots.py",
+        "            if last:\n",
+        "            if False:\n",
+        ("tests/backends/c_family/test_contraction_dots.py", "-k", "exact and native"),
+    ),
+    Mutant(
+        "signs that are turned for an instruction stay turned",
+        "staged/backends/c_family/contraction/dots.py",
+        "] -= offset[s];",
+        "] -= 0u * offset[s];",
+        ("tests/backends/c_family/test_contraction_dots.py", "-k", "exact and native"),
+    ),
 )
