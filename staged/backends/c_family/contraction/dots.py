@@ -83,6 +83,8 @@ class _Emitter:
         t.line(f"// {rows} x {columns} dot products of {k} items side by side, each in {sums.lanes} partial sums")
         head = f"static __attribute__((noinline)) void {self.tile_name(rows, columns)}"
         with t.function(head, map(declared, parameters)):
+            if rows == 1:
+                t.line("(void)step;")
             t.line(f"u32v total[{padded}], offset[{columns}];")
             for name, extent in (("total", padded), ("offset", columns)):
                 with t.unrolled(extent, f"for (int64_t i = 0; i < {extent}; ++i)"):
@@ -92,9 +94,10 @@ class _Emitter:
             with t.block(f"for (int64_t k = 0; k < {whole}; k += {width})"):
                 self.emit_step(rows, columns, "k")
             if whole < k:
-                t.line(f"// the last {k - whole}, with those before them as zeros")
+                t.line("i8v last;")
+                t.line(f"st_last_i8(&last, {k - whole});  // those before them are zeros")
                 with t.block(f"for (int64_t k = {k - width}; k < {k}; k += {width})"):
-                    self.emit_step(rows, columns, "k", k - whole)
+                    self.emit_step(rows, columns, "k", " & last")
             with t.unrolled(rows, f"for (int64_t r = 0; r < {rows}; ++r)"):
                 with t.unrolled(columns, f"for (int64_t s = 0; s < {columns}; ++s)"):
                     t.line(f"total[{added(times(columns, 'r'), 's')}] -= offset[s];")
@@ -106,14 +109,12 @@ class _Emitter:
                 t.line(f"memcpy({target}, {added('sums', times(columns, r))}, {columns} * sizeof *c);")
         t.line()
 
-    def emit_step(self, rows: int, columns: int, k: str, last: int = 0) -> None:
-        """The products of the vectors at `k`, or of their last items."""
+    def emit_step(self, rows: int, columns: int, k: str, mask: str = "") -> None:
+        """The products of the vectors at `k`, or of some of their lanes."""
         t, length = self.text, self.row_step
         t.line(f"i8v y[{columns}];")
         with t.unrolled(columns, f"for (int64_t s = 0; s < {columns}; ++s)"):
-            t.line(f"y[s] = {self.bytes.load(added('b', times(length, 's'), k))};")
-            if last:
-                t.line(f"st_last_i8(&y[s], {last});")
+            t.line(f"y[s] = {self.bytes.load(added('b', times(length, 's'), k))}{mask};")
             with t.block("if (ST_DOT_SIGN != 0)"):
                 t.line("st_dot_i8(&offset[s], &sign, &y[s]);")
         with t.unrolled(rows, f"for (int64_t r = 0; r < {rows}; ++r)"):
@@ -141,9 +142,8 @@ class _Emitter:
             stop = "stop_row"
         column, end = "0", str(spec.n)
         if self.column_blocks > 1:
-            t.line(
-                f"const int64_t first_column = {times(width, f'{block} % {self.column_blocks}' if inner > 1 else block)};"
-            )
+            strip = f"{block} % {self.column_blocks}" if self.row_blocks > 1 else block
+            t.line(f"const int64_t first_column = {times(width, strip)};")
             column, end = "first_column", f"first_column + {width}"
             if spec.n % width:
                 end = f"{end} < {spec.n} ? {end} : {spec.n}"

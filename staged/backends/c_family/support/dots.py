@@ -9,8 +9,8 @@ from staged.backends.c_family.support.library import Snippet
 from staged.backends.c_family.support.vectors import vector_snippet
 
 _STEP = """\
-// Each lane of `total` takes in some of the products of `x` and `y`, whose lanes are four times as many. One instruction
-// does that where x has no signs: the caller then turns x ^ ST_DOT_SIGN in, and takes off what that adds.
+// Each lane of `total` takes in some of the products of `x` and `y`, whose lanes are four times as many. There is an
+// instruction for an x without signs: the caller gives x ^ ST_DOT_SIGN then, and takes off what that adds.
 #if defined(__GNUC__) && !defined(__clang__) && ST_VECTOR_BYTES == 64 && defined(__AVX512VNNI__)
 #define ST_DOT_BYTES(total, x, y) __builtin_ia32_vpdpbusd_v16si(total, x, y)
 #elif defined(__GNUC__) && !defined(__clang__) && ST_VECTOR_BYTES == 32 \\
@@ -51,10 +51,11 @@ static inline __attribute__((always_inline)) void st_dot_i8(u32v *total, const i
 #endif
 }
 
-// The last `count` lanes of a vector, the others 0.
-static inline __attribute__((always_inline)) void st_last_i8(i8v *x, int count) {
-    static const int8_t masks[2 * ST_VECTOR_BYTES] = {[ST_VECTOR_BYTES ... 2 * ST_VECTOR_BYTES - 1] = -1};
-    *x &= *(const i8v_u *)(masks + count);
+// A mask of the last `count` lanes.
+static inline __attribute__((always_inline)) void st_last_i8(i8v *mask, int count) {
+    int8_t lanes[2 * ST_VECTOR_BYTES] = {0};
+    memset(lanes + ST_VECTOR_BYTES, -1, ST_VECTOR_BYTES);
+    memcpy(mask, lanes + count, sizeof *mask);
 }
 """
 
