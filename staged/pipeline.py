@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from staged.autodiff.fulfil import fulfil_transforms
 from staged.backends.contract import BackEnd, Emitted
@@ -122,6 +122,11 @@ def back_end_of(function: Function) -> BackEnd:
     return choose(kinds, function.options.using)
 
 
+def for_host(machine: Machine, back_end: BackEnd) -> Machine:
+    """The machine as a back end may use it: programs with a device are linked to its libraries, and to no BLAS."""
+    return machine if back_end.devices == (CPU.kind,) else replace(machine, blas=None)
+
+
 @goes_deep
 def lower(
     function: Function, machine: Machine, seconds: dict[str, float] | None = None, watch: Watch | None = None
@@ -142,7 +147,8 @@ def lower(
     for name, run_pass in PASSES:
         run(name, run_pass)
     # By now every op is on its device; a back end that calls libraries says which epilogues they have.
-    takes_epilogue = back_end_of(function).takes_epilogue
+    back_end = back_end_of(function)
+    takes_epilogue, machine = back_end.takes_epilogue, for_host(machine, back_end)
     log = None if watch is None else watch.log
     run("fuse", each(lambda f: fuse(f, machine, takes_epilogue, log)))
     return function
@@ -160,6 +166,6 @@ def build(function: Function, machine: Machine, check_nan: bool = False, watch: 
             f"programs of the back end {back_end.name!r} are no plain C: the target 'c99' is for the CPU alone",
             where=next((op.where for op in walk_ops(lowered.block) if op.device != CPU), lowered.where),
         )
-    emitted = back_end.emit(lowered, machine, plan_buffers, check_nan)
+    emitted = back_end.emit(lowered, for_host(machine, back_end), plan_buffers, check_nan)
     seconds["emit"] = time.perf_counter() - begin
     return Built(back_end, emitted, lowered, seconds)

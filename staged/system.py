@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from staged.errors import UnsupportedError
 from staged.ir.machine import MACHINES, Machine
+from staged.runtime.blas import chosen_blas
 from staged.runtime.cache import default_cache
 from staged.runtime.compiler import find_compiler
 from staged.runtime.cuda import devices
@@ -54,7 +56,7 @@ def gpus() -> tuple[list[str], str]:
 
 def machine() -> Machine:
     """The processor of this machine as the scheduler sees it."""
-    return native_machine()
+    return replace(native_machine(), blas=chosen_blas())
 
 
 def target(name: str) -> Machine:
@@ -63,10 +65,11 @@ def target(name: str) -> Machine:
     Raises: UnsupportedError for a name that is not known.
     """
     if name == "native":
-        return native_machine()
+        return machine()
     if name not in MACHINES:
         raise UnsupportedError(f"unknown target {name!r}", hint=f"one of native, {', '.join(sorted(MACHINES))}")
-    return MACHINES[name]
+    found = MACHINES[name]
+    return found if found.is_iso_c else replace(found, blas=chosen_blas())
 
 
 def cache_summary() -> tuple[Path, int, int]:

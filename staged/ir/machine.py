@@ -10,6 +10,21 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
+class Blas:
+    """A library with the C interface of BLAS, which computes matrix products of f32 and f64.
+
+    `link` are the linker's flags for it; `symbols` has `{}` in the place of a function's name.
+    """
+
+    link: tuple[str, ...]
+    symbols: str = "{}"
+
+    def function(self, name: str) -> str:
+        """The library's name of a function."""
+        return self.symbols.replace("{}", name)
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """A CPU as the scheduler sees it.
 
@@ -27,6 +42,7 @@ class Machine:
     l3: int
     fma: bool
     march: str | None
+    blas: Blas | None = None
 
     def lanes(self, item_size: int) -> int:
         """The number of items of `item_size` bytes in one vector; 0 without vectors."""

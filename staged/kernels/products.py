@@ -3,6 +3,7 @@
 | a product | runs |
 |---|---|
 | of integers, an empty or a tiny one, any contraction without vectors | as a nest |
+| of floats, where the machine has a BLAS | by that, in a function of the back end's |
 | of i8 in i32, of rows with rows | as a function of the back end's |
 | of floats whose columns fill vectors | as a nest in register tiles |
 | any other one of floats: few rows, long sums, two transposed operands | as a function of the back end's |
@@ -78,7 +79,9 @@ def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
         is_image = root.declared in (prims.CONV2D, prims.CONV2D_BACKWARD_INPUT)
         return is_image and is_tiled_convolution(root, epilogue, machine)
     k = extents(root.operands[0])[-2 if root.attrs.get("transpose_a", False) else -1]
-    _, m, n = matrix_shape(root)
+    batch, m, n = matrix_shape(root)
+    if machine.blas is not None and root.operands[0].tensor.dtype.is_float and batch * m * n * k >= TILED:
+        return False
     if not root.operands[0].tensor.dtype.is_float:
         return not is_of_bytes(root, machine)
     return m * n * k <= TINY or is_tiled(root, epilogue, machine)

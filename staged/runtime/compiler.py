@@ -16,6 +16,7 @@ from typing import Literal
 
 from staged.artifact import Artifact, Site
 from staged.errors import CompilerError
+from staged.runtime.blas import missing_blas
 from staged.runtime.cache import default_cache, digest, write_texts
 from staged.runtime.machine import cpu_signature
 from staged.runtime.shortage import ShortageError, shortage_in, shortage_of
@@ -241,6 +242,9 @@ def explained(
     `settings` are the environment variables by which the user may have chosen something that does not work; "" if none.
     """
     words = failure.words.strip()
+    absent = missing_blas(words)
+    if absent is not None:
+        return absent
     details: list[str] = []
     where: Position | None = None
     match = _WORDS.search(words)

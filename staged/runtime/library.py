@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from staged.errors import CompilerError
+from staged.runtime.blas import missing_blas
 from staged.runtime.guard import ffi, loader
 
 
@@ -23,7 +24,7 @@ class Library:
         handle = dl.dlopen(os.fsencode(path), mode)
         if handle == ffi.NULL:
             words = ffi.string(dl.dlerror()).decode(errors="replace")
-            raise CompilerError(f"the compiled program `{name}` cannot be loaded: {words}")
+            raise missing_blas(words) or CompilerError(f"the compiled program `{name}` cannot be loaded: {words}")
         self._handle = handle
         finalizer = weakref.finalize(self, dl.dlclose, handle)
         finalizer.atexit = False  # helper threads may still run its code while the process ends

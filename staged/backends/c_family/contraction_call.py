@@ -14,6 +14,7 @@ from typing import Literal
 from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.shape import shape_of
 from staged.backends.c_family.code.tree import Function
+from staged.backends.c_family.contraction.blas import emit_blas, goes_to_blas
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
 from staged.backends.c_family.contraction.dots import emit_dots
 from staged.backends.c_family.contraction.matmul import emit_matmul
@@ -47,6 +48,8 @@ def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelT
     spec = spec_of(op, f"{name}_product", epilogue)
     if isinstance(spec, Conv2dSpec):
         product = emit_conv2d(spec, machine)
+    elif machine.blas is not None and goes_to_blas(spec):
+        product = emit_blas(spec, machine, machine.blas)
     else:
         product = (emit_matmul if spec.dtype.is_float else emit_dots)(spec, machine)
     kernel = _wrap(op, name, product, inline, snippets, nest, machine)
@@ -155,6 +158,7 @@ def _wrap(
         () if nest is None else tuple((o, i + 1) for o, i in nest.in_place),
         items_text=product.items_text.replace("{count}", f"{{{len(op.operands) - 1}}}"),
         support=product.support,
+        link=product.link,
     )
 
 

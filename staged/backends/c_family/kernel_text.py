@@ -45,6 +45,8 @@ class KernelText:
     `items` is a bound."""
     support: tuple[Snippet, ...] = ()
     """Functions that kernels share and the registry of snippets does not have: once per program."""
+    link: tuple[str, ...] = ()
+    """Linker flags for a library that it calls."""
     shape: object = field(default=None, compare=False)
     """Equal for kernels whose texts differ only in comments and in the names that they declare."""
 

@@ -203,7 +203,7 @@ class ProgramEmitter:
             target=self.machine.name,
             flags=(f"-march={self.machine.march}",) if self.machine.march else (),
             recursive=self.is_recursive,
-            link=(*self.link(), *libraries(own)),
+            link=(*self.link(), *libraries(own), *dict.fromkeys(flag for kernel in ordered for flag in kernel.link)),
         )
         return Emitted(artifact, self.whole_plan(), len(ordered), kernels)
 

@@ -363,4 +363,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "] -= 0u * offset[s];",
         ("tests/backends/c_family/test_contraction_dots.py", "-k", "exact and native"),
     ),
+    Mutant(
+        "a library takes a transposed operand for a plain one",
+        "staged/backends/c_family/contraction/blas.py",
+        "return _TRANSPOSED, max(column, rows)",
+        "return _PLAIN, max(column, rows)",
+        ("tests/runtime/test_blas.py", "-k", "forms"),
+    ),
+    Mutant(
+        "an exported folder does not link the library",
+        "staged/backends/c_family/program.py",
+        ", *dict.fromkeys(flag for kernel in ordered for flag in kernel.link)",
+        "",
+        ("tests/runtime/test_blas.py", "-k", "exported"),
+    ),
 )

@@ -134,6 +134,8 @@ class ContractionKernel:
     """Support snippets of the registry that it uses."""
     support: tuple[Snippet, ...] = ()
     """Support text that follows from the lanes of its vectors: shared by the kernels of a program."""
+    link: tuple[str, ...] = ()
+    """Linker flags for a library that it calls."""
 
     def call(self, arguments: Mapping[str, str]) -> str:
         """The C call; `arguments` maps parameter names to C expressions (other names stand for themselves)."""
