@@ -16,6 +16,7 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.types import NUMBER_DTYPES, TensorType, bool_, f32, f64, i64
 from staged.ops.array import Array
 from staged.ops.choice import select, zeros_of
+from staged.ops.complex_numbers import complex_form
 from staged.ops.context import bind
 from staged.ops.elementwise import exp
 from staged.ops.index import take_along_axis
@@ -181,6 +182,16 @@ _cumprod_op: Primitive = _scan(
     jvp=_cumprod_jvp,
     doc="The products of the elements up to each along `axis`. Its derivative is right where factors are 0, too.",
 )
+
+
+@complex_form("cumprod")
+def _cumprod_of_complex(z: Array, axis: int) -> Array:
+    """Products over runs of 1, 2, 4, ... elements: as many steps as the extent has bits, and no loop."""
+    extent, run = fixed_size("cumprod of complex numbers", z, axis), 1
+    while run < extent:
+        longer = slice_axis(z, axis, run, extent) * slice_axis(z, axis, 0, extent - run)
+        z, run = concat([slice_axis(z, axis, 0, run), longer], axis), 2 * run
+    return z
 
 
 def _ratio(x: Array, y: Array) -> Array:
