@@ -18,7 +18,17 @@ from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.elementwise import abs_, clip, floor, isnan, round_
 from staged.ops.index import take
-from staged.ops.promote import as_array, as_float, broadcast, cast, fixed_size, is_number, promoted, shape_error
+from staged.ops.promote import (
+    as_array,
+    as_float,
+    broadcast,
+    cast,
+    check_real,
+    fixed_size,
+    is_number,
+    promoted,
+    shape_error,
+)
 from staged.ops.public import public
 from staged.ops.shape import expand_dims, matrix_transpose, moveaxis, reshape
 from staged.ops.source import iota
@@ -200,6 +210,7 @@ def grid_sample(
     _options("grid_sample", "mode", mode, ("bilinear", "nearest"))
     _options("grid_sample", "padding_mode", padding_mode, ("zeros", "border", "reflection"))
     image, places = promoted(x, grid, floats=True)
+    check_real("grid_sample", image, places)
     rank = image.ndim - 2
     fits = rank in (2, 3) and places.ndim == image.ndim and places.shape[-1] == rank
     if not fits or places.shape[0] != image.shape[0]:

@@ -50,7 +50,7 @@ def test_every_public_function_has_a_call_and_a_reading() -> None:
     assert missing() == []
     names = vars(plain.namespace())
     read = {name for name, found in names.items() if callable(found)}
-    read |= {f"{module}.{name}" for module in ("random", "linalg", "special", "nn", "optim") for name in vars(names[module])}
+    read |= {f"{module}.{name}" for module in ("random", "linalg", "special", "fft", "nn", "optim") for name in vars(names[module])}
     read |= {f"nn.init.{name}" for name in vars(names["nn"].init)}
     assert set(public_names()) - read == set()
 
@@ -74,7 +74,8 @@ def test_a_new_public_function_is_a_cell_that_stays_empty(monkeypatch: pytest.Mo
 def test_dtypes_are_those_that_the_declarations_take() -> None:
     taken = {name: [dtype for dtype in DTYPES if is_taken(name, dtype)] for name in ("bitwise_or", "conv1d", "nn.Linear")}
     assert taken["bitwise_or"] == ["bool", "u8", "i8", "u16", "i16", "i32", "u32", "i64", "u64"]
-    assert taken["conv1d"] == taken["nn.Linear"] == ["f32", "f64"]
+    assert taken["conv1d"] == taken["nn.Linear"] == ["f32", "f64", "f16", "bf16"]
+    assert is_taken("fft.fft", "c64")
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
@@ -205,6 +206,21 @@ def test_a_derivative_by_two_operands_that_forgets_one_is_found(transform: str, 
 def test_a_derivative_that_is_wrong_in_both_modes_is_found_by_differences(plant: Plant) -> None:
     plant("cosh", vjp=lambda ct, y, x: [ct * y], jvp=lambda tangents, y, operands: tangents[0] * y)
     assert "not what differences say" in found(calls(("cosh", "f64", "odd", "grad")), 4)
+
+
+def test_a_result_of_halves_that_is_off_by_two_units_is_found(plant: Plant) -> None:
+    drawn_from = calls(("tanh", "bf16", "odd", "plain"), ("tanh", "f16", "vector", "plain"))
+    assert found(drawn_from, 4) == ""
+    reference = PRIMITIVES["tanh"].reference
+    plant("tanh", reference=lambda x: reference(x) * np.float32(1.02))
+    assert "not what NumPy reads" in found(drawn_from, 4)
+
+
+def test_a_conjugated_gradient_is_found(plant: Plant) -> None:
+    drawn_from = calls(("imag", "c128", "odd", "grad"), ("imag", "c64", "one", "grad"))
+    assert found(drawn_from, 4) == ""
+    plant("imag_part", vjp=lambda ct, y, z: [st.complex(ct * 0.0, -ct)])
+    assert "forward and reverse mode differ" in found(drawn_from, 4)
 
 
 def test_differences_say_nothing_where_numbers_are_equal_at_a_point_alone() -> None:

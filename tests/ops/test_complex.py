@@ -309,6 +309,20 @@ def test_functions_without_a_complex_meaning_are_refused(name):
     assert "test_complex.py" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: st.max_pool2d(x, 2, ceil_mode=True),
+        lambda x: st.grid_sample(x, np.zeros((1, 2, 2, 2), np.float32), padding_mode="reflection"),
+    ],
+    ids=["a pool over the edge", "places that are reflected"],
+)
+def test_calls_that_pass_by_a_type_rule_are_refused(call):
+    with pytest.raises(st.DTypeError, match="not defined for complex numbers") as error:
+        call(np.ones((1, 2, 5, 5), np.complex64))
+    assert "test_complex.py" in str(error.value)
+
+
 def test_what_would_lose_the_imaginary_part_is_refused():
     with pytest.raises(st.DTypeError, match="imaginary part would be lost"):
         st.astype(Z, st.f64)

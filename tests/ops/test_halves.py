@@ -287,3 +287,17 @@ def test_exports_read_and_write_halves(tmp_path: Path) -> None:
     assert steps(sums.view(BF16), np.asarray(st.asarray(y) + BF16.type(0.3))) == 0
     refused = subprocess.run([*call, "--t", "3.5e38"], cwd=tmp_path, capture_output=True, text=True)
     assert "larger than any number of its type" in refused.stderr
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_the_float_after_a_half_is_refused(half: str) -> None:
+    with pytest.raises(st.DTypeError, match=f"nextafter takes f32 or f64, got {half}"):
+        st.nextafter(np.ones(2, HALVES[half]), np.zeros(2, HALVES[half]))
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_chosen_elements_keep_their_dtype(half: str) -> None:
+    st.seed(0)
+    found = st.random.choice(np.arange(3).astype(HALVES[half]), (40,), p=np.array([0.5, 0.0, 0.5]))
+    assert found.dtype == HALVES[half]
+    assert set(np.asarray(found).astype(int).tolist()) == {0, 2}

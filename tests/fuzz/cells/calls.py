@@ -11,7 +11,7 @@ from collections.abc import Callable
 import staged as st
 from staged.ops.array import METHOD_NAMES
 from staged.ops.primitive import PRIMITIVES
-from tests.fuzz.cells.draw import Draw, NotACell
+from tests.fuzz.cells.draw import COMPLEX, Draw, NotACell
 
 Call = Callable[[Draw], str]
 
@@ -126,7 +126,7 @@ def _binary(name: str) -> Call:
         if name in ("bitwise_left_shift", "bitwise_right_shift"):
             right = "bits"
         if name == "pow":
-            left, right = ("positive", "small") if d.is_float else ("small", "below 4")
+            left, right = ("positive", "nonzero" if d.dtype in COMPLEX else "small") if d.is_float else ("small", "below 4")
             if d.smooth and d.likely(40):
                 left, right = "below 3", "below 3"  # 0 to the power 0, where PyTorch says what a derivative is
         x = d.new(shape, values=left)

@@ -23,8 +23,12 @@ UNOPTIMISED = CompileOptions("0", (), ("-g0", "-w"))
 ORDERS = ("eager forward", "lazy reverse", "lazy shuffled")
 
 
-def source_on_device(program: Program) -> str:
-    """The module's text, with one region around all pieces or one around each."""
+CUDA, OPENCL = "st.with_backend(st.GPU)", 'st.with_backend(st.GPU, using="opencl")'
+"""Regions of each back end."""
+
+
+def source_on_device(program: Program, region: str = CUDA) -> str:
+    """The module's text, with one region around all pieces or one around each, or none."""
     chance = random.Random(f"regions {program.seed}")
     parts, calls, parameters = [], [], []
     for number, piece in enumerate(program.pieces):
@@ -34,10 +38,12 @@ def source_on_device(program: Program) -> str:
         parameters += given
         calls.append(f"r{number} = {name}({', '.join(given)})")
     inside = "\n".join(calls)
-    if chance.random() < 0.6:
-        body = "with st.with_backend(st.GPU):\n" + textwrap.indent(inside, "    ")
+    if not region:
+        body = inside
+    elif chance.random() < 0.6:
+        body = f"with {region}:\n" + textwrap.indent(inside, "    ")
     else:
-        body = "\n".join(f"with st.with_backend(st.GPU):\n    {call}" for call in calls)
+        body = "\n".join(f"with {region}:\n    {call}" for call in calls)
     results = ", ".join(f"r{number}" for number in range(len(calls)))
     text = "\n\n".join(parts)
     text += f"\n\ndef everything({', '.join(parameters)}):\n{textwrap.indent(body, '    ')}\n    return ({results},)\n"
@@ -71,13 +77,18 @@ def check_cells_on_device(program: Program, refused: dict[Any, str] | None = Non
     return len(accepted.pieces)
 
 
+def run_in_region(program: Program, region: str) -> Any:
+    """The result of each piece; without a region it is the compiled program's."""
+    module = load_snippet(source_on_device(program, region), "cells")
+    staged = st.function(module.everything)
+    staged.options = UNOPTIMISED
+    with np.errstate(all="ignore"):
+        return with_all_variables(program, module, lambda: staged(*(array.copy() for array in program.arrays())))
+
+
 def _compared(program: Program, expected: list[Any]) -> None:
     try:
-        module = load_snippet(source_on_device(program), "cells")
-        staged = st.function(module.everything)
-        staged.options = UNOPTIMISED
-        with np.errstate(all="ignore"):
-            found = with_all_variables(program, module, lambda: staged(*(array.copy() for array in program.arrays())))
+        found = run_in_region(program, CUDA)
     except Exception as error:
         for piece, wanted in zip(program.pieces, expected, strict=True):
             if len(program.pieces) == 1:

@@ -13,7 +13,7 @@ import numpy as np
 
 from staged.errors import StagedError
 from tests.fuzz import plain
-from tests.fuzz.cells.draw import DTYPES, KINDS, Draw, NotACell
+from tests.fuzz.cells.draw import DTYPES, INEXACT, KINDS, Draw, NotACell
 from tests.fuzz.cells.public import CALLS, public_names
 
 Cell = tuple[str, str, str, str]
@@ -94,7 +94,7 @@ def cells() -> list[Cell]:
         for dtype in DTYPES
         for kind in KINDS
         for transform in TRANSFORMS
-        if transform not in OF_FLOATS or dtype in ("f32", "f64")
+        if transform not in OF_FLOATS or dtype in INEXACT
     ]
 
 
@@ -183,7 +183,7 @@ def _derivative(piece: Piece, d: Draw, call: str, transform: str) -> None:
 
 def derive(piece: Piece, d: Draw, body: str, transform: str) -> None:
     """Make `piece` a derivative of the function with this body by one of the float arrays, or by two."""
-    floats = [name for name, array in d.arrays.items() if array.dtype.kind == "f"]
+    floats = [name for name, array in d.arrays.items() if plain.kind_of(array.dtype) in "fc"]
     if not floats:
         raise NotACell
     main = piece.main = d.chance.choice([*floats, piece.main if piece.main in floats else floats[0]])
@@ -203,19 +203,20 @@ def derive(piece: Piece, d: Draw, body: str, transform: str) -> None:
         else:
             piece.by = (main, second)
     found = result_of(f"{opening(d)}{textwrap.indent(body, '    ')}", d.arrays)
-    if not isinstance(found, np.ndarray | np.generic) or found.dtype.kind != "f" or not np.all(np.isfinite(found)):
+    if not isinstance(found, np.ndarray | np.generic) or plain.kind_of(found.dtype) not in "fc":
+        raise NotACell
+    if not np.all(np.isfinite(found)):
         raise NotACell
     numbers = np.random.default_rng(d.chance.randrange(1 << 30))
     by, tangents = piece.by, TANGENTS[: len(piece.by)]
-    d.arrays["w"] = np.asarray(numbers.choice((-1.0, 0.5, 1.0, 2.0), found.shape)).astype(found.dtype)
+    d.arrays["w"] = _chosen(numbers, (-1.0, 0.5, 1.0, 2.0), found)
     for tangent, name in zip(tangents, by, strict=True):
-        along = numbers.choice((-1.0, 0.5, 1.0, 0.25), d.arrays[name].shape)
-        d.arrays[tangent] = np.asarray(along).astype(d.arrays[name].dtype)
+        d.arrays[tangent] = _chosen(numbers, (-1.0, 0.5, 1.0, 0.25), d.arrays[name])
     names = ", ".join(by)
     head = f"{opening(d)}    def inner({names}):\n{textwrap.indent(body, '        ')}\n"
     inner = "st.checkpoint(inner)" if d.likely(20) else "inner"
-    whole = f"lambda {names}: st.sum({inner}({names}) * w)"
-    piece.value = f"{head}    return st.sum(inner({names}) * w)\n"
+    whole = f"lambda {names}: {_product_of(f'{inner}({names})', 'w', found)}"
+    piece.value = f"{head}    return {_product_of(f'inner({names})', 'w', found)}\n"
     piece.transform = transform
     forward = f"st.jvp({inner}, ({names},), ({', '.join(tangents)},))"
     several = ", argnums=(0, 1)" if len(by) > 1 else ""
@@ -227,18 +228,22 @@ def derive(piece: Piece, d: Draw, body: str, transform: str) -> None:
     along = [d.arrays[tangent] for tangent in tangents]
     if transform in ("grad", "grads", "shared"):
         piece.text = f"{head}    return {gradient}\n"
-        piece.other = f"{head}    return st.sum({forward}[1] * w)\n"
+        piece.other = f"{head}    return {_product_of(f'{forward}[1]', 'w', found)}\n"
         piece.agree = lambda gradient, number: (_product(gradient, along), wide(number))
     elif transform in ("jvp", "jvps"):
         piece.text = f"{head}    return {forward}[1]\n"
         piece.other = f"{head}    slopes = st.grad({whole}{several})({names})\n    return " + (
-            "st.sum(slopes[0] * t) + st.sum(slopes[1] * s)\n" if several else "st.sum(slopes * t)\n"
+            " + ".join(
+                _product_of(f"slopes[{place}]" if several else "slopes", tangent, d.arrays[tangent])
+                for place, tangent in enumerate(tangents)
+            )
+            + "\n"
         )
-        piece.agree = lambda slope, number: (np.sum(wide(slope) * wide(d.arrays["w"])), wide(number))
+        piece.agree = lambda slope, number: (_product(slope, [d.arrays["w"]]), wide(number))
     else:
         piece.text = f"{head}    return st.jvp(st.grad({whole}), ({main},), (t,))[1]\n"
         piece.other = (
-            f"{head}    return st.grad(lambda {main}: st.sum(st.jvp(inner, ({main},), (t,))[1] * w))({main})\n"
+            f"{head}    return st.grad(lambda {main}: {_product_of(f'st.jvp(inner, ({main},), (t,))[1]', 'w', found)})({main})\n"
         )
         piece.agree = lambda left, right: (wide(left), wide(right))
 
@@ -246,10 +251,21 @@ def derive(piece: Piece, d: Draw, body: str, transform: str) -> None:
 TANGENTS = ("t", "s")
 
 
+def _chosen(numbers: np.random.Generator, values: tuple[float, ...], like: Any) -> Any:
+    """An array like another of some of these values, also in its imaginary part."""
+    found = np.asarray(numbers.choice(values, like.shape))
+    return (found + 1j * numbers.choice(values, like.shape) if like.dtype.kind == "c" else found).astype(like.dtype)
+
+
+def _product_of(x: str, y: str, like: Any) -> str:
+    """The text of the inner product of two arrays, of real and imaginary parts where they are complex."""
+    return f"st.sum(st.real({x} * st.conj({y})))" if like.dtype.kind == "c" else f"st.sum({x} * {y})"
+
+
 def _product(gradients: Any, tangents: list[Any]) -> Any:
-    """The inner product of gradients and tangents."""
+    """The inner product of gradients and tangents, of real and imaginary parts where they are complex."""
     found = gradients if isinstance(gradients, tuple | list) else (gradients,)
-    return sum(np.sum(wide(gradient) * wide(tangent)) for gradient, tangent in zip(found, tangents, strict=True))
+    return sum(np.sum((wide(gradient) * np.conj(wide(tangent))).real) for gradient, tangent in zip(found, tangents, strict=True))
 
 
 def module_of(pieces: list[Piece], text: str) -> str:
@@ -274,29 +290,17 @@ def with_variables(piece: Piece, module: Any, run: Callable[[], Any]) -> Any:
 
 
 def wide(x: Any) -> Any:
-    return np.asarray(x, dtype=np.float64)
+    """An array in f64, or c128."""
+    return np.asarray(x, dtype=np.complex128 if np.asarray(x).dtype.kind == "c" else np.float64)
 
 
 def result_of(text: str, arrays: dict[str, Any]) -> Any:
     """The result of NumPy for a definition; raises NotACell where it fails."""
     try:
         with np.errstate(all="ignore"):
-            return bare(plain.load(text)["piece"](*(plain.Plain(array) for array in arrays.values())))
+            return plain.results(plain.load(text)["piece"], arrays.values())
     except (ValueError, TypeError, IndexError, NotImplementedError, ArithmeticError, MemoryError) as error:
         raise NotACell(str(error)) from error
-
-
-def bare(tree: Any) -> Any:
-    """A tree of `Plain`s as arrays."""
-    if isinstance(tree, dict):
-        return {key: bare(value) for key, value in tree.items()}
-    if isinstance(tree, tuple | list):
-        if type(tree) not in (tuple, list):
-            return type(tree)(*(bare(item) for item in tree))
-        return type(tree)(bare(item) for item in tree)
-    if isinstance(tree, plain.Plain):
-        return tree.a
-    return np.asarray(tree)
 
 
 REFUSED = (StagedError, NotACell)

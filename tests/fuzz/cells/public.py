@@ -8,6 +8,7 @@ from types import FunctionType, ModuleType
 import staged as st
 from staged.ops.array import METHODS
 from tests.fuzz.cells import (  # noqa: F401  (enter their calls)
+    fourier_calls,
     layer_calls,
     linalg_calls,
     more_layer_calls,
@@ -28,7 +29,7 @@ def public_names() -> list[str]:
     """The functions of `st`, and what its modules have beside these."""
     names = [*st.ops.__all__, *(name for name in METHODS if name.startswith("random."))]
     here = {getattr(st, name) for name in st.ops.__all__}
-    for module in ("linalg", "special"):
+    for module in ("linalg", "special", "fft"):
         held = getattr(st, module)
         names += [f"{module}.{name}" for name in held.__all__ if getattr(held, name) not in here]
     for module in ("nn", "optim"):

@@ -56,7 +56,7 @@ def reproduction(program: Program, gpu: bool = False) -> str:
     return (
         "import numpy as np\n\nimport staged as st\nfrom staged.testing import load_snippet\nfrom tests.fuzz import plain\n\n"
         f"TEXT = '''\\\n{piece.module(piece.text)}'''\n\nARRAYS = dict(\n{arrays})\n"
-        "print('NumPy', plain.load(TEXT)['piece'](*map(plain.Plain, ARRAYS.values())))\n"
+        "print('NumPy', plain.results(plain.load(TEXT)['piece'], ARRAYS.values()))\n"
         "f = st.function(load_snippet(TEXT, 'cell').piece)\n"
         "with st.eager():\n    print('eager', f(*ARRAYS.values()))\n"
         "print('compiled', f(*ARRAYS.values()))\n"
@@ -65,4 +65,4 @@ def reproduction(program: Program, gpu: bool = False) -> str:
 
 def _literal(array: np.ndarray[Any, Any]) -> str:
     text = repr(array.tolist()).replace("nan", "np.nan").replace("inf", "np.inf")
-    return f"np.array({text}, np.{array.dtype.name})" + (f".reshape({array.shape!r})" if not array.size else "")
+    return f"np.array({text}, {array.dtype.name!r})" + (f".reshape({array.shape!r})" if not array.size else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz.cells.calls import CALLS, Call, call
-from tests.fuzz.cells.draw import Draw, NotACell
+from tests.fuzz.cells.draw import HALVES, Draw, NotACell
 from tests.fuzz.cells.network_calls import _image, _reduction
 from tests.fuzz.cells.training_calls import seeded
 
@@ -188,7 +188,7 @@ def _fractional(name: str, rank: int) -> Call:
         if d.kind != "one":
             size = "2, " + d.pick("output_size=2", "output_ratio=0.7")
         d.keywords |= {"output_size", "output_ratio", "return_indices", "_random_samples"}
-        samples = d.new((*shape[:2], rank), "f64", values="prob")
+        samples = d.new((*shape[:2], rank), d.dtype if d.dtype in HALVES else "f64", values="prob")
         text = f"st.{name}({x}, {size}, _random_samples=st.stop_gradient({samples}), return_indices=True)"
         return text + ("[0]" if d.smooth else d.pick("[0]", "[1]"))
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.cells.piece import Piece
+from tests.fuzz import plain
+from tests.fuzz.cells.piece import Piece, wide
 
 AVAILABLE = importlib.util.find_spec("torch") is not None
 
@@ -23,7 +24,7 @@ def gradients(piece: Piece) -> list[Any]:
     names: dict[str, Any] = {"st": _namespace(), "np": np}
     exec(piece.module(piece.value), names)
     given = {
-        name: torch.tensor(array.astype(np.float64) if array.dtype.kind == "f" else _signed(array))
+        name: torch.tensor(wide(array) if plain.kind_of(array.dtype) in "fc" else _signed(array))
         for name, array in piece.arrays.items()
     }
     for name in piece.by:
@@ -35,7 +36,7 @@ def gradients(piece: Piece) -> list[Any]:
         found = torch.autograd.grad(value, [given[name] for name in piece.by], allow_unused=True)
     except (AttributeError, TypeError, RuntimeError, IndexError, ValueError, NotImplementedError):
         return []  # another form of call, or a function that PyTorch has not
-    return [None if gradient is None else gradient.numpy() for gradient in found]
+    return [None if gradient is None else gradient.resolve_conj().numpy() for gradient in found]
 
 
 def _signed(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -79,7 +80,7 @@ def _namespace() -> SimpleNamespace:
     same = (
         "exp expm1 log log1p log2 log10 sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh erf erfc negative square abs sign "
         "add subtract multiply divide maximum minimum atan2 pow where sigmoid relu matmul outer tensordot reshape flatten "
-        "permute unsqueeze swapaxes moveaxis flip tril triu broadcast_to sum mean"
+        "permute unsqueeze swapaxes moveaxis flip tril triu broadcast_to sum mean real imag conj"
     ).split()
     functional_ones = "elu softplus silu gelu leaky_relu mse_loss l1_loss huber_loss smooth_l1_loss kl_div".split()
     functions: dict[str, Any] = {name: getattr(torch, name) for name in same}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.fuzz.cells.calls import CALLS, Call, call
-from tests.fuzz.cells.draw import Draw, NotACell, Shape
+from tests.fuzz.cells.draw import HALVES, Draw, NotACell, Shape
 
 SEEDS = (0, 3, 2**40 + 7, -5)
 
@@ -61,7 +61,7 @@ def _(d: Draw) -> str:
     x, shape = _shaped(d)
     drawn = f"st.random.bits({shape!r}{generator(d)})"
     if d.is_float:
-        return f"st.astype({drawn} >> {d.pick(12, 20)}, st.{d.dtype}) * {x}"
+        return f"st.astype({drawn} >> {24 if d.dtype in HALVES else d.pick(12, 20)}, st.{d.dtype}) * {x}"
     return f"({drawn}, {x})" if d.likely(50) or d.dtype == "bool" else f"({drawn} ^ st.astype({x}, st.u32))"
 
 

@@ -4,7 +4,7 @@ It imports NumPy alone, and nothing of `staged`: what it says is a second opinio
 Formulas are the textbook's. `run` executes a program's text with it; loops, branches and calls are Python's own.
 """
 
-from tests.fuzz.plain.core import Plain
-from tests.fuzz.plain.run import MISSING, load, namespace, noting_equalities, wide
+from tests.fuzz.plain.core import BF16, HALVES, Plain, kind_of
+from tests.fuzz.plain.run import MISSING, load, namespace, noting_equalities, results, wide
 
-__all__ = ["MISSING", "Plain", "load", "namespace", "noting_equalities", "wide"]
+__all__ = ["BF16", "HALVES", "MISSING", "Plain", "kind_of", "load", "namespace", "noting_equalities", "results", "wide"]

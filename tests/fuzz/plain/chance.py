@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.core import Plain, Precision, plain
+from tests.fuzz.plain.core import HALVES, Plain, Precision, plain
 from tests.fuzz.plain.elementwise import dtype_of
 
 ROUNDS = 10
@@ -87,7 +87,7 @@ def _unit(count: int, dtype: Any) -> Any:
 
 def is_short(dtype: Any) -> bool:
     """Whether numbers of this dtype are made of 24 bits: those of f32, whatever stands for it."""
-    return bool(np.dtype(dtype) == np.float32 or Precision.is_wide)
+    return bool(np.dtype(dtype) in (np.float32, *HALVES) or Precision.is_wide)
 
 
 def _bound(value: Any, dtype: Any) -> Any:

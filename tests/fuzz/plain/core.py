@@ -5,15 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
+BF16 = np.dtype(ml_dtypes.bfloat16)
+HALVES = (np.dtype(np.float16), BF16)
 RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+
+
+def kind_of(dtype: Any) -> str:
+    """NumPy's letter for the kind of a dtype; bf16 is a float, of which NumPy does not know."""
+    return "f" if dtype == BF16 else dtype.kind
+
+
+def widest_of(x: Any) -> Any:
+    """An array in f64, or c128."""
+    return x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def part_of(dtype: Any) -> Any:
+    """The dtype of the real part."""
+    return np.zeros((), dtype).real.dtype
+
+
+def complex_of(dtype: Any) -> Any:
+    """The complex dtype of parts of a float dtype: of f16 and bf16 it is that of f32."""
+    return np.result_type(dtype if Precision.half is None else np.float64, np.complex64)
+
+
+def squared(x: Any) -> Any:
+    """The square of the absolute value."""
+    return (x * np.conj(x)).real
 
 
 class Precision:
     """The dtype that `f32` stands for: float64 while derivatives are approximated by differences."""
 
     single: Any = np.dtype(np.float32)
+    half: Any = None
+    """The dtype of 16 bits that float32 stands for, while `single` is float64: results are rounded to it at the end."""
     is_wide = False
     """Whether arrays of float64 stand for ones of f32."""
     equalities: list[Any] | None = None
@@ -126,7 +156,7 @@ def plain(x: Any) -> Plain:
     """A `Plain` of an array, a number (weak) or a nested list."""
     if isinstance(x, Plain):
         return Plain(x.a, x.weak)
-    if isinstance(x, bool | int | float):
+    if isinstance(x, bool | int | float | complex):
         if isinstance(x, int) and not -(2**63) <= x < 2**63:
             raise OverflowError(f"{x} is no i64")
         return Plain(np.asarray(x), weak=True)
@@ -166,19 +196,28 @@ def common(*operands: Any) -> tuple[Any, bool]:
         found = _pair(found, other)
     for other in weak:
         if RANK[other.kind] > RANK[found.kind]:
-            found = Precision.single if other.kind == "f" else np.dtype(np.int64)
+            found = default_of(other.kind, found)
     return found, False
 
 
+def default_of(kind: str, beside: Any) -> Any:
+    """The dtype of a Python number of this kind beside an array of numbers below it."""
+    if kind == "c":
+        return complex_of(beside if beside.kind == "f" else Precision.single)
+    return Precision.single if kind == "f" else np.dtype(np.int64)
+
+
 def _pair(a: Any, b: Any) -> Any:
+    if "c" in (a.kind, b.kind):
+        return complex_of(np.result_type(*(x if x.kind in "fc" else Precision.single for x in (a, b))))
     if RANK[a.kind] != RANK[b.kind]:
         return a if RANK[a.kind] > RANK[b.kind] else b
     return np.promote_types(a, b)
 
 
 def as_float(dtype: Any, weak: bool) -> Any:
-    """The float dtype in which functions of floats work."""
-    if dtype.kind == "f":
+    """The float or complex dtype in which functions of floats work."""
+    if dtype.kind in "fc":
         return dtype
     return np.dtype(np.float64) if weak else Precision.single
 

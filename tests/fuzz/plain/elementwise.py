@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, plain, reads, together
+from tests.fuzz.plain.core import FUNCTIONS, HALVES, Plain, Precision, plain, reads, together, widest_of
 
 
 def _exact(name: str, function: Callable[..., Any], floats: bool = False, arity: int = 1) -> None:
@@ -28,7 +28,7 @@ def _smooth(name: str, function: Callable[..., Any]) -> None:
     def reading(*operands: Any) -> Plain:
         arrays, weak = together(*operands, floats=True)
         with np.errstate(all="ignore"):
-            return Plain(np.asarray(function(*(x.astype(np.float64) for x in arrays))).astype(arrays[0].dtype), weak)
+            return Plain(np.asarray(function(*map(widest_of, arrays))).astype(arrays[0].dtype), weak)
 
     FUNCTIONS[name] = reading
 
@@ -130,8 +130,8 @@ def pow(a: Any, b: Any) -> Plain:
     if x.dtype.kind == "b":
         x, y = x.astype(np.int64), y.astype(np.int64)
     with np.errstate(all="ignore"):
-        if x.dtype.kind == "f":
-            return Plain(np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype), weak)
+        if x.dtype.kind in "fc":
+            return Plain(np.power(widest_of(x), widest_of(y)).astype(x.dtype), weak)
         return Plain(np.power(x, y), weak)
 
 
@@ -165,7 +165,9 @@ def where(condition: Any, a: Any, b: Any) -> Plain:
 def dtype_of(dtype: Any) -> Any:
     """The dtype meant, where f32 may stand for another."""
     found = np.dtype(dtype)
-    return Precision.single if found == np.float32 else found
+    if found in HALVES and (Precision.half or Precision.is_wide):
+        return np.dtype(np.float32) if Precision.half else Precision.single
+    return {"float32": Precision.single, "complex64": np.result_type(Precision.single, np.complex64)}.get(found.name, found)
 
 
 @reads
@@ -210,7 +212,7 @@ def elu(x: Any, alpha: float = 1.0) -> Plain:
 @reads
 def silu(x: Any) -> Plain:
     (array,), weak = together(x, floats=True)
-    wide = array.astype(np.float64)
+    wide = widest_of(array)
     with np.errstate(all="ignore"):
         small = np.exp(-np.abs(wide))
         gate = np.where(wide >= 0, 1.0 / (1.0 + small), small / (1.0 + small))
@@ -220,7 +222,7 @@ def silu(x: Any) -> Plain:
 @reads
 def gelu(x: Any, approximate: str = "none") -> Plain:
     (array,), weak = together(x, floats=True)
-    wide = array.astype(np.float64)
+    wide = widest_of(array)
     with np.errstate(all="ignore"):
         if approximate == "tanh":
             gate = 0.5 * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (wide + 0.044715 * wide**3)))

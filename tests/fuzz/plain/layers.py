@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.plain.chance import normal, permutation, uniform
-from tests.fuzz.plain.core import FUNCTIONS, Plain, Variable, plain
+from tests.fuzz.plain.core import FUNCTIONS, Plain, Variable, plain, widest_of
 from tests.fuzz.plain.elementwise import dtype_of
 from tests.fuzz.plain.more_layers import more_layers
 from tests.fuzz.plain.optimisers import full_like
@@ -353,7 +353,7 @@ def _truncated(tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0
 
     known = NormalDist(mean, std)
     low, high = known.cdf(a), known.cdf(b)
-    share = uniform(tensor.shape, low=2.0 * low - 1.0, high=2.0 * high - 1.0, dtype=tensor.dtype).a.astype(np.float64)
+    share = widest_of(uniform(tensor.shape, low=2.0 * low - 1.0, high=2.0 * high - 1.0, dtype=tensor.dtype).a)
     found = [known.inv_cdf(min(max((s + 1.0) / 2.0, 1e-300), 1.0 - 1e-16)) for s in share.reshape(-1)]
     return _write(tensor, Plain(np.clip(np.array(found).reshape(tensor.shape), a, b)))
 

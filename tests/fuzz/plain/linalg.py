@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, plain, together
+from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, part_of, plain, squared, together, widest_of
 from tests.fuzz.plain.elementwise import _smooth
 
 
@@ -19,7 +19,7 @@ def _read(function: Callable[..., Any]) -> Callable[..., Any]:
     def reading(*operands: Any, **keywords: Any) -> Any:
         arrays, _ = together(*operands, floats=True)
         dtype = arrays[0].dtype
-        found = function(*(array.astype(np.float64) for array in arrays), **{k: bare(v) for k, v in keywords.items()})
+        found = function(*(widest_of(array) for array in arrays), **{k: bare(v) for k, v in keywords.items()})
         if isinstance(found, tuple):
             return tuple(_rounded(part, dtype) for part in found)
         return _rounded(found, dtype)
@@ -29,7 +29,8 @@ def _read(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _rounded(x: Any, dtype: Any) -> Plain:
     array = np.asarray(x)
-    return Plain(array.astype(dtype) if array.dtype.kind == "f" else array)
+    wanted = {"f": part_of(dtype), "c": dtype}
+    return Plain(array.astype(wanted.get(array.dtype.kind, array.dtype)))
 
 
 def _solve(a: Any, b: Any) -> Any:
@@ -79,7 +80,7 @@ def _matrix_norm(x: Any, ord: Any = "fro", axis: Any = (-2, -1), keepdims: bool 
     if ord == 1:
         found = np.max(np.sum(np.abs(x), -2), -1) if x.size else np.zeros(x.shape[:-2])
     elif ord == "fro" or ord is None:
-        found = np.sqrt(np.sum(x * x, (-2, -1)))
+        found = np.sqrt(np.sum(squared(x), (-2, -1)))
     else:
         sizes = np.linalg.svd(x, compute_uv=False)
         found = np.sum(sizes, -1) if ord == "nuc" else np.max(sizes, -1, initial=0.0)

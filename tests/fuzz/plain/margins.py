@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.core import Plain, common, plain, reads
+from tests.fuzz.plain.core import Plain, common, part_of, plain, reads
 from tests.fuzz.plain.network import _f64, _reduced
 from tests.fuzz.plain.sums import wide
 
@@ -31,7 +31,7 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Pla
 @reads
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdims: bool = False) -> Plain:
     found = _norms(_f64(x1) - _f64(x2) + eps, p)
-    return Plain((found[..., None] if keepdims else found).astype(_dtype(x1, x2)))
+    return Plain((found[..., None] if keepdims else found).astype(part_of(_dtype(x1, x2))))
 
 
 @reads
@@ -70,7 +70,7 @@ def triplet_margin_loss(
     if swap:
         far = np.minimum(far, _norms(b - c + eps, p))
     losses = np.maximum(0.0, margin + _norms(a - b + eps, p) - far)
-    return _reduced(losses, reduction, _dtype(anchor, positive, negative))
+    return _reduced(losses, reduction, part_of(_dtype(anchor, positive, negative)))
 
 
 @reads
@@ -87,7 +87,7 @@ def triplet_margin_with_distance_loss(
     near, far = _f64(distance(anchor, positive)), _f64(distance(anchor, negative))
     if swap:
         far = np.minimum(far, _f64(distance(positive, negative)))
-    return _reduced(np.maximum(0.0, margin + near - far), reduction, _dtype(anchor, positive, negative))
+    return _reduced(np.maximum(0.0, margin + near - far), reduction, part_of(_dtype(anchor, positive, negative)))
 
 
 @reads

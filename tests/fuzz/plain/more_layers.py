@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.core import FUNCTIONS, Plain, Variable, plain
+from tests.fuzz.plain.core import FUNCTIONS, Plain, Variable, plain, widest_of
 from tests.fuzz.plain.elementwise import dtype_of
 
 F32 = np.dtype(np.float32)
@@ -93,7 +93,7 @@ def more_layers(layer: Any, of_function: Any, parameter: Any, convolution: Any, 
                 first, second = self.tail[number]
                 inner = FUNCTIONS["log_softmax"](second(first(x))).a
                 found[row] = head[row, self.cutoffs[0] + number] + inner[row, label - self.cutoffs[number]]
-            return Plain(found), Plain(np.asarray(-np.mean(found.astype(np.float64))).astype(found.dtype))
+            return Plain(found), Plain(np.asarray(-np.mean(widest_of(found))).astype(found.dtype))
 
     found: dict[str, Any] = {
         f"{kind}Pad{rank}d": padding(kind, rank)

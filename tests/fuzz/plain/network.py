@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.plain.chance import bernoulli
-from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, common, plain, reads
+from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, common, plain, reads, widest_of
 from tests.fuzz.plain.sums import wide
 
 
@@ -18,7 +18,7 @@ def _two(x: Any) -> tuple[int, int]:
 
 
 def _f64(x: Any) -> Any:
-    return plain(x).a.astype(np.float64)
+    return widest_of(plain(x).a)
 
 
 def _float(*operands: Any) -> Any:
@@ -123,7 +123,7 @@ def _windows(extent: int, size: int, step: int, around: int, ceil: bool) -> list
 
 
 def _pool(x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool) -> Any:
-    data = plain(x).a.astype(np.float64)
+    data = widest_of(plain(x).a)
     (kh, kw), (ph, pw) = _two(kernel_size), _two(padding)
     sh, sw = (kh, kw) if stride is None else _two(stride)
     h, w = data.shape[-2:]
@@ -172,7 +172,7 @@ def avg_pool1d(
 
 def _adaptive(x: Any, output_size: Any, largest: bool) -> Any:
     array = plain(x).a
-    data = array if largest else array.astype(np.float64)
+    data = array if largest else widest_of(array)
     h, w = data.shape[-2:]
     oh, ow = (
         h if a is None else a for a in (output_size if isinstance(output_size, tuple | list) else (output_size,) * 2)

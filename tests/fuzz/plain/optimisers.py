@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.core import FUNCTIONS, Plain, as_float, bare, plain
+from tests.fuzz.plain.core import FUNCTIONS, Plain, as_float, bare, plain, widest_of
 
 
 def full_like(x: Any, number: Any) -> Plain:
@@ -21,7 +21,7 @@ class _Optimizer:
     def __init__(self, params: Any, **options: Any) -> None:
         self.params = list(params.values()) if isinstance(params, dict) else list(params)
         self.names = list(params) if isinstance(params, dict) else []
-        self.options = {name: value.a.astype(np.float64) if isinstance(value, Plain) else value for name, value in options.items()}
+        self.options = {name: widest_of(value.a) if isinstance(value, Plain) else value for name, value in options.items()}
         self.steps = 0
         self.kept: dict[tuple[int, str], Any] = {}
 
@@ -30,7 +30,7 @@ class _Optimizer:
         ordered = [grads[name] for name in self.names] if isinstance(grads, dict) else list(grads)
         for number, (param, grad) in enumerate(zip(self.params, ordered, strict=True)):
             with np.errstate(all="ignore"):
-                value, slope = param.a.astype(np.float64), plain(grad).a.astype(np.float64)
+                value, slope = widest_of(param.a), widest_of(plain(grad).a)
                 param.value = Plain(self.after(number, value, slope))
 
     def after(self, number: int, value: Any, grad: Any) -> Any:
@@ -309,7 +309,7 @@ class MultiSteps:
         self.optimizer, self.every, self.kept = optimizer, every, []
 
     def step(self, grads: Any) -> bool:
-        self.kept.append([plain(grad).a.astype(np.float64) for grad in grads])
+        self.kept.append([widest_of(plain(grad).a) for grad in grads])
         if len(self.kept) < self.every:
             return False
         self.optimizer.step([Plain(sum(each) / self.every) for each in zip(*self.kept, strict=True)])
@@ -362,7 +362,7 @@ class LBFGS:
         (self.param,), self.lr, self.max_iter = params, lr, max_iter
 
     def step(self, closure: Any) -> None:
-        x = self.param.a.astype(np.float64)
+        x = widest_of(self.param.a)
         grad = np.zeros(x.shape)
         for place in np.ndindex(x.shape):
             unit = np.zeros(x.shape)
@@ -396,7 +396,7 @@ def _floats(grad: Any) -> Any:
 
 def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Plain]:
     values = [_floats(grad) for grad in (grads.values() if isinstance(grads, dict) else grads)]
-    norm = math.sqrt(sum(float(np.sum(np.square(value.astype(np.float64)))) for value in values))
+    norm = math.sqrt(sum(float(np.sum(np.square(widest_of(value)))) for value in values))
     scale = min(1.0, float(bare(max_norm)) / (norm + 1e-6)) if norm == norm else norm
     return _like(grads, lambda grad: Plain((grad * scale).astype(grad.dtype))), Plain(np.asarray(norm, values[0].dtype))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +23,8 @@ import tests.fuzz.plain.small
 import tests.fuzz.plain.sorting
 import tests.fuzz.plain.sums  # noqa: F401  (each enters its readings)
 from tests.fuzz.plain import chance, rejection, transformers
-from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, Variable, bare, plain, strong
+from tests.fuzz.plain.core import FUNCTIONS, HALVES, Plain, Precision, Variable, bare, plain, strong
+from tests.fuzz.plain.fourier import FOURIER
 from tests.fuzz.plain.layers import layers
 from tests.fuzz.plain.linalg import LINALG, SPECIAL
 from tests.fuzz.plain.optimisers import optimisers
@@ -140,6 +141,10 @@ def namespace() -> SimpleNamespace:
     """The stand-in for `st` in a program that NumPy runs."""
     return SimpleNamespace(
         **(FUNCTIONS | {"dropout": chance.from_generator(FUNCTIONS["dropout"])}),
+        f16=HALVES[0],
+        bf16=HALVES[1],
+        c64=np.dtype(np.complex64),
+        c128=np.dtype(np.complex128),
         f32=np.dtype(np.float32),
         f64=np.dtype(np.float64),
         i32=np.dtype(np.int32),
@@ -160,6 +165,7 @@ def namespace() -> SimpleNamespace:
         ),
         nn=SimpleNamespace(**vars(layers()), **transformers.LAYERS),
         linalg=LINALG,
+        fft=FOURIER,
         special=SPECIAL,
         optim=optimisers(),
         checkpoint=lambda function: function,
@@ -184,6 +190,35 @@ def load(text: str) -> dict[str, Any]:
     }
     exec(compile(tree, "plain", "exec"), names)
     return names
+
+
+def results(function: Callable[..., Any], arrays: Iterable[Any]) -> Any:
+    """The results of a reading for these arrays, as arrays.
+
+    Halves are read in f32, with f64 in the place of f32, and what comes of them is rounded once, at the end.
+    """
+    given = list(arrays)
+    half = next((array.dtype for array in given if array.dtype in HALVES), None)
+    if half is None:
+        return arrays_of(function(*map(Plain, given)))
+    before = Precision.single, Precision.is_wide, Precision.half
+    Precision.single, Precision.is_wide, Precision.half = np.dtype(np.float64), True, half
+    back = {"float32": half, "float64": np.dtype(np.float32), "complex128": np.dtype(np.complex64)}
+    try:
+        found = function(*(Plain(array.astype(np.float32) if array.dtype == half else array) for array in given))
+        return arrays_of(found, lambda array: array.astype(back.get(array.dtype.name, array.dtype)))
+    finally:
+        Precision.single, Precision.is_wide, Precision.half = before
+
+
+def arrays_of(tree: Any, change: Callable[[Any], Any] = np.asarray) -> Any:
+    """A tree of `Plain`s as arrays."""
+    if isinstance(tree, dict):
+        return {key: arrays_of(value, change) for key, value in tree.items()}
+    if isinstance(tree, tuple | list):
+        several = [arrays_of(item, change) for item in tree]
+        return type(tree)(several) if type(tree) in (tuple, list) else type(tree)(*several)
+    return change(np.asarray(tree.a if isinstance(tree, Plain) else tree))
 
 
 @contextlib.contextmanager

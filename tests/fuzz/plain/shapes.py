@@ -297,7 +297,7 @@ def _adaptive(name: str, rank: int, largest: bool) -> None:
         if largest:
             values, places = _maxima(data, rank, pairs)
             return (Plain(values), Plain(places)) if return_indices else Plain(values)
-        result = np.zeros((*data.shape[: data.ndim - rank], *wanted))
+        result = np.zeros((*data.shape[: data.ndim - rank], *wanted), data.dtype)
         for index, part in pairs:
             result[(..., *index)] = np.mean(data[(..., *part)], axis=tuple(range(data.ndim - rank, data.ndim)))
         return Plain(result.astype(dtype))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, plain, reads, together
+from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, complex_of, plain, reads, together, widest_of
 from tests.fuzz.plain.elementwise import _exact, _smooth, dtype_of
 from tests.fuzz.plain.moves import _joined
 from tests.fuzz.plain.sums import _product, wide, widest
@@ -28,13 +28,12 @@ for _name, _function in {
     "asinh": np.arcsinh,
     "acosh": np.arccosh,
     "atanh": np.arctanh,
-    "deg2rad": np.deg2rad,
-    "rad2deg": np.rad2deg,
+    "deg2rad": lambda x: x * (math.pi / 180),
+    "rad2deg": lambda x: x * (180 / math.pi),
     "sinc": np.sinc,
     "frac": lambda x: x - np.trunc(x),
     "hypot": np.hypot,
     "logaddexp2": np.logaddexp2,
-    "nextafter": np.nextafter,
     "copysign": lambda x, y: np.copysign(x, np.where(np.isnan(y), 1.0, y)),
     "xlogy": _xlogy,
     "softsign": lambda x: x / (1.0 + np.abs(x)),
@@ -51,10 +50,15 @@ for _name, _function in {
 # ---- complex numbers ------------------------------------------------------------------------------
 
 
+def _angle(x: Any) -> Any:
+    """The argument; 0 of -0.0 as in torch, where NumPy has pi."""
+    return np.angle(x) if x.dtype.kind == "c" else np.where(np.isnan(x), x, np.where(x < 0, math.pi, 0.0))
+
+
 def _of_parts(function: Callable[[Any, Any], Any]) -> Callable[..., Plain]:
     def reading(a: Any, b: Any) -> Plain:
         arrays, _ = together(a, b, floats=True)
-        return Plain(np.asarray(function(*arrays), np.result_type(arrays[0].dtype, np.complex64)))
+        return Plain(np.asarray(function(*arrays), complex_of(arrays[0].dtype)))
 
     return reading
 
@@ -62,12 +66,12 @@ def _of_parts(function: Callable[[Any, Any], Any]) -> Callable[..., Plain]:
 FUNCTIONS["complex"] = _of_parts(lambda a, b: a + 1j * b)
 FUNCTIONS["polar"] = _of_parts(lambda a, b: a * np.cos(b) + 1j * (a * np.sin(b)))
 _exact("view_as_real", lambda z: np.stack([z.real, z.imag], -1))
-_exact("view_as_complex", lambda x: x[..., 0] + 1j * x[..., 1])
+FUNCTIONS["view_as_complex"] = lambda x: FUNCTIONS["complex"](x[..., 0], x[..., 1])
 FUNCTIONS["is_complex"] = lambda x: Plain(np.iscomplexobj(bare(x)))
 _exact("real", np.real)
 _exact("imag", np.imag)
-_exact("conj", np.conj)
-_smooth("angle", lambda x: np.where(np.isnan(x), x, np.angle(x)))
+_exact("conj", lambda z: np.conj(z) if z.dtype.kind == "c" else z)
+_exact("angle", lambda x: _angle(x).astype(x.real.dtype), floats=True)
 
 
 # ---- special functions ----------------------------------------------------------------------------
@@ -135,6 +139,14 @@ for _name, _function in {
     "cbrt": lambda x: np.copysign(np.abs(x) ** (1.0 / 3.0), x),
 }.items():
     _smooth(_name, _function)
+
+
+def _next(x: Any, y: Any) -> Any:
+    FUNCTIONS["equal"](x, y)  # where they are equal the result is y, which decides the derivative
+    return np.nextafter(x, y)
+
+
+_exact("nextafter", _next, floats=True)
 for _name in ("gcd", "lcm"):
     _exact(_name, getattr(np, _name))
 
@@ -263,7 +275,7 @@ def threshold(x: Any, threshold: float, value: float) -> Plain:
 @reads
 def lerp(a: Any, b: Any, weight: Any) -> Plain:
     (x, y, w), _ = together(a, b, weight, floats=True)
-    return Plain((x + w.astype(np.float64) * (y.astype(np.float64) - x)).astype(x.dtype))
+    return Plain((x + widest_of(w) * (widest_of(y) - x)).astype(x.dtype))
 
 
 @reads
@@ -323,7 +335,7 @@ for _name in ("var", "std"):
 @reads
 def average(x: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Plain:
     (array, weight), _ = together(x, weights, floats=True)
-    inner = array.astype(np.float64), weight.astype(np.float64)
+    inner = widest_of(array), widest_of(weight)
     with np.errstate(all="ignore"):
         sums = [np.sum(x, axis, keepdims=keepdims) for x in (inner[0] * inner[1], inner[1])]
         return Plain((sums[0] / sums[1]).astype(array.dtype))
@@ -357,6 +369,8 @@ def block_diag(*arrays: Any) -> Plain:
 @reads
 def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Plain:
     array = plain(x).a
+    if n == 0:
+        return Plain(array)
     if prepend is not None:
         array = np.insert(array, 0, bare(prepend), axis)
     if append is not None:
@@ -393,7 +407,7 @@ def addr(x: Any, a: Any, b: Any, beta: Any = 1) -> Plain:
 def einsum(subscripts: str, *operands: Any) -> Plain:
     arrays, _ = together(*operands)
     dtype = arrays[0].dtype
-    inner = np.float64 if dtype.kind == "f" else dtype
+    inner = np.result_type(dtype, np.float64) if dtype.kind in "fc" else dtype
     return Plain(np.array(np.einsum(subscripts, *(x.astype(inner) for x in arrays))).astype(dtype))
 
 
@@ -405,10 +419,11 @@ def _running(name: str, ufunc: Any) -> None:
         array = plain(x)
         if dtype is not None:
             array = FUNCTIONS["astype"](array, dtype)
-        wanted = array.dtype if dtype is not None or array.dtype.kind == "f" else widest(array.dtype)
+        wanted = array.dtype if dtype is not None or array.dtype.kind in "fc" else widest(array.dtype)
         rows, along = (array.a.reshape(-1), 0) if axis is None else (array.a, axis)
         with np.errstate(all="ignore"):
-            found = ufunc.accumulate(rows.astype(np.float64 if wanted.kind == "f" else wanted), along).astype(wanted)
+            inner = np.result_type(wanted, np.float64) if wanted.kind in "fc" else wanted
+            found = ufunc.accumulate(rows.astype(inner), along).astype(wanted)
         if include_initial:
             first = np.full_like(np.sum(found, along, found.dtype, keepdims=True), ufunc.identity)
             found = np.concatenate([first, found], along)
@@ -435,7 +450,7 @@ def _running_extreme(name: str, is_beyond: Any) -> None:
             return Plain(plain(x).a), Plain(np.zeros(plain(x).a.shape, np.int64))
         best, at = [rows[0]], [np.zeros(rows.shape[1:], np.int64)]
         for place, row in enumerate(rows[1:], 1):
-            wins = np.isnan(row) | is_beyond(row, best[-1]) if row.dtype.kind == "f" else is_beyond(row, best[-1])
+            wins = np.isnan(row) | is_beyond(row, best[-1]) if row.dtype.kind in "fc" else is_beyond(row, best[-1])
             best.append(np.where(wins, row, best[-1]))
             at.append(np.where(wins, place, at[-1]))
         return Plain(np.moveaxis(np.array(best), 0, axis)), Plain(np.moveaxis(np.array(at), 0, axis))
@@ -544,7 +559,7 @@ def flatnonzero(x: Any, size: int, fill_value: int = 0) -> Plain:
 @reads
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Plain:
     values = plain(x).a
-    return Plain(np.interp(values.astype(np.float64), xp, plain(fp).a, left, right, period).astype(values.dtype))
+    return Plain(np.interp(widest_of(values), xp, plain(fp).a, left, right, period).astype(values.dtype))
 
 
 FUNCTIONS["index_select"] = lambda x, axis, indices: Plain(np.take(plain(x).a, plain(indices).a, axis))
@@ -575,7 +590,7 @@ def _combined(x: Any, where: Any, u: Any, reduce: str, own: bool) -> Plain:
         _COMBINED[reduce].at(values, where, held)
         if reduce == "mean":
             count = np.maximum(count + own, 1).astype(values.dtype)
-            values = values / count if values.dtype.kind == "f" else values // count
+            values = values / count if values.dtype.kind in "fc" else values // count
     return Plain(values)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.core import FUNCTIONS, Plain, as_float, plain, reads, together
+from tests.fuzz.plain.core import FUNCTIONS, Plain, as_float, part_of, plain, reads, squared, together, widest_of
 from tests.fuzz.plain.elementwise import dtype_of
 
 
@@ -15,7 +15,7 @@ def wide(x: Any) -> tuple[Any, Any]:
     """The operand in f64, and the float dtype of the result."""
     array = plain(x)
     dtype = as_float(array.dtype, array.weak)
-    return array.a.astype(dtype).astype(np.float64), dtype
+    return widest_of(array.a.astype(dtype)), dtype
 
 
 def _axis(axis: Any) -> Any:
@@ -31,10 +31,10 @@ def _total(x: Any, axis: Any, keepdims: bool, dtype: Any, function: Any) -> Plai
     array = plain(x)
     if dtype is not None:
         array = FUNCTIONS["astype"](array, dtype)
-    wanted = array.dtype if dtype is not None or array.dtype.kind == "f" else widest(array.dtype)
+    wanted = array.dtype if dtype is not None or array.dtype.kind in "fc" else widest(array.dtype)
     if wanted.kind == "b":
         wanted = np.dtype(np.int64)
-    inner = np.float64 if wanted.kind == "f" else wanted
+    inner = wanted if wanted.kind in "iu" else np.result_type(wanted, np.float64)
     with np.errstate(all="ignore"):
         return Plain(function(array.a.astype(inner), axis=_axis(axis), keepdims=keepdims, dtype=inner).astype(wanted))
 
@@ -100,15 +100,15 @@ def var(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = Fals
         centre = np.sum(array, axis=_axis(axis), keepdims=True)
         count = np.float64(array.size // centre.size if centre.size else 1)
         distances = array - centre / count
-        total = np.sum(distances * distances, axis=_axis(axis), keepdims=keepdims)
-        return Plain((total / np.maximum(count - correction, 0.0)).astype(dtype))
+        total = np.sum(squared(distances), axis=_axis(axis), keepdims=keepdims)
+        return Plain((total / np.maximum(count - correction, 0.0)).astype(part_of(dtype)))
 
 
 @reads
 def std(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Plain:
     array, dtype = wide(x)
     with np.errstate(all="ignore"):
-        return Plain(np.sqrt(var(Plain(array), axis, correction, keepdims).a).astype(dtype))
+        return Plain(np.sqrt(var(Plain(array), axis, correction, keepdims).a).astype(part_of(dtype)))
 
 
 # ---- products -----------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ def std(x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = Fals
 
 def _product(function: Any, a: Any, b: Any) -> Plain:
     (x, y), weak = together(a, b)
-    if x.dtype.kind == "f":
-        return Plain(np.asarray(function(x.astype(np.float64), y.astype(np.float64))).astype(x.dtype))
+    if x.dtype.kind in "fc":
+        return Plain(np.asarray(function(widest_of(x), widest_of(y))).astype(x.dtype))
     return Plain(np.asarray(function(x, y)).astype(x.dtype), weak)
 
 
@@ -139,7 +139,7 @@ def outer(a: Any, b: Any) -> Plain:
 
 @reads
 def vecdot(a: Any, b: Any, axis: int = -1) -> Plain:
-    return _product(lambda x, y: np.sum(x * y, axis=axis, dtype=x.dtype), a, b)
+    return _product(lambda x, y: np.sum(np.conj(x) * y, axis=axis, dtype=x.dtype), a, b)
 
 
 @reads
@@ -189,14 +189,14 @@ def norm(x: Any, axis: Any = None, keepdims: bool = False, ord: float = 2) -> Pl
             result = (np.max if ord > 0 else np.min)(size, axis=axis, keepdims=keepdims)
         else:
             result = np.sum(size ** float(ord), axis=axis, keepdims=keepdims) ** (1.0 / ord)
-        return Plain(np.asarray(result).astype(dtype))
+        return Plain(np.asarray(result).astype(part_of(dtype)))
 
 
 @reads
 def normalize(x: Any, axis: int = -1, eps: float = 1e-12) -> Plain:
     array, dtype = wide(x)
     with np.errstate(all="ignore"):
-        size = np.sqrt(np.sum(array * array, axis=axis, keepdims=True))
+        size = np.sqrt(np.sum(squared(array), axis=axis, keepdims=True))
         return Plain((array / np.maximum(size, eps)).astype(dtype))
 
 
@@ -208,7 +208,7 @@ def _standard(array: Any, axes: tuple[int, ...], eps: float) -> Any:
 
 
 def _f64(x: Any) -> Any:
-    return plain(x).a.astype(np.float64)
+    return widest_of(plain(x).a)
 
 
 @reads
@@ -248,9 +248,9 @@ def rotary(x: Any, positions: Any = None, base: float = 10000.0, interleaved: bo
     at = np.arange(array.shape[-2]) if positions is None else plain(positions).a
     turn = np.exp(1j * at[:, None] * float(base) ** (-np.arange(half) / (half or 1)))
     first, second = (np.s_[..., 0::2], np.s_[..., 1::2]) if interleaved else (np.s_[..., :half], np.s_[..., half:])
-    turned = (array[first] + 1j * array[second]) * turn
     result = np.empty_like(array)
-    result[first], result[second] = turned.real, turned.imag
+    result[first] = array[first] * turn.real - array[second] * turn.imag
+    result[second] = array[first] * turn.imag + array[second] * turn.real
     return Plain(result.astype(dtype))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.plain.chance import uniform
-from tests.fuzz.plain.core import FUNCTIONS, Plain, Variable, plain
+from tests.fuzz.plain.core import FUNCTIONS, Plain, Variable, plain, widest_of
 from tests.fuzz.plain.layers import F32, Layer, LayerNorm, Linear
 
 
@@ -28,8 +28,8 @@ class MultiheadAttention(Layer):
     def forward(self, query: Any, key: Any, value: Any, padding: Any = None, need_weights: bool = True) -> Any:
         dtype = plain(query).a.dtype
         parts = []
-        for x, weight in zip((query, key, value), np.split(self.in_proj_weight.a.astype(np.float64), 3), strict=True):
-            y = np.swapaxes(plain(x).a.astype(np.float64) @ weight.T, 0, 1)
+        for x, weight in zip((query, key, value), np.split(widest_of(self.in_proj_weight.a), 3), strict=True):
+            y = np.swapaxes(widest_of(plain(x).a) @ weight.T, 0, 1)
             parts.append(np.swapaxes(y.reshape(*y.shape[:2], self.heads, y.shape[2] // self.heads), 1, 2))
         q, k, v = parts
         scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])

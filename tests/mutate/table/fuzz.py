@@ -8,6 +8,27 @@ _FUNCTIONS = "tests/ops/test_functions.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "the float after a half is that of f32, rounded back to the half",
+        "staged/ops/halves.py",
+        '"nextafter pad random.choice stop_gradient',
+        '"pad random.choice stop_gradient',
+        ("tests/ops/test_halves.py::test_the_float_after_a_half_is_refused",),
+    ),
+    Mutant(
+        "elements of an array of halves are chosen as f32",
+        "staged/ops/halves.py",
+        '"nextafter pad random.choice stop_gradient',
+        '"nextafter pad stop_gradient',
+        ("tests/ops/test_halves.py::test_chosen_elements_keep_their_dtype",),
+    ),
+    Mutant(
+        "a grid of complex places is read at their absolute values",
+        "staged/ops/interpolation.py",
+        '    check_real("grid_sample", image, places)\n',
+        "",
+        ("tests/ops/test_complex.py::test_calls_that_pass_by_a_type_rule_are_refused",),
+    ),
+    Mutant(
         "a dot product of bytes is summed in i64",
         "staged/ops/contraction.py",
         "return sum_(product, axis, dtype=product.dtype)",
@@ -24,7 +45,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a pool over the edge of a bool image ends in NumPy's words",
         "staged/ops/pooling.py",
-        "if ceil_mode and not array.dtype.is_bool:",
+        "if ceil_mode and (array.dtype.is_float or array.dtype.is_integer):",
         "if ceil_mode:",
         ("tests/ops/test_pooling.py::test_bad_calls_are_refused_with_the_line",),
     ),
