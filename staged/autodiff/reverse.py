@@ -25,7 +25,7 @@ from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.op_table import OpTable
 from staged.ir.structure import CALL, FRAME_LOAD, SEQUENCE_SUM
-from staged.ir.types import SequenceType, TensorType
+from staged.ir.types import DType, SequenceType, TensorType, f32
 from staged.ops.context import use_context
 from staged.source import Position
 
@@ -115,7 +115,17 @@ class Reverse:
                 where=self.where,
                 hint="take one of the two derivatives in forward mode: `st.jvp` of what `st.grad` gives",
             )
-        return self.builder.op(prims.ACCUMULATE, [left, right], [left.type], where=self.where).result
+        if not left.type.dtype.is_half:
+            return self.builder.op(prims.ACCUMULATE, [left, right], [left.type], where=self.where).result
+        # No op computes with f16 or bf16.
+        total = self.add(self.cast(left, f32), self.cast(right, f32))
+        return self.cast(total, left.type.dtype)
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        attrs = {"dtype": dtype, "weak": False}
+        return self.builder.op(
+            prims.CAST, [x], [TensorType(dtype, x.tensor.shape)], attrs=attrs, where=self.where
+        ).result
 
     # ---- straight code ----
 

@@ -318,7 +318,7 @@ def max_pool2d(
     array = as_array(x)
     attrs = {**_attrs(kernel_size, stride, padding), "dilation": pair(dilation, "dilation")}
     image = given = images("max_pool2d", array)
-    # The type rule refuses the rest of a bool or complex image's call: there is no lowest number to make it longer with.
+    # The type rule refuses the rest of a bool or complex image's call: no number is the lowest there.
     if ceil_mode and (array.dtype.is_float or array.dtype.is_integer):
         lowest = -math.inf if array.dtype.is_float else int(np.iinfo(array.dtype.numpy).min)
         image = _longer(image, attrs, lowest, attrs["dilation"])

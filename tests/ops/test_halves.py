@@ -301,3 +301,14 @@ def test_chosen_elements_keep_their_dtype(half: str) -> None:
     found = st.random.choice(np.arange(3).astype(HALVES[half]), (40,), p=np.array([0.5, 0.0, 0.5]))
     assert found.dtype == HALVES[half]
     assert set(np.asarray(found).astype(int).tolist()) == {0, 2}
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_cotangents_of_a_half_and_its_view_are_added(half: str) -> None:
+    @st.function
+    def slopes(x: Any, w: Any) -> Any:
+        return st.grad(lambda x: st.sum((x + st.matrix_transpose(x)) * w))(x)
+
+    w = np.arange(9, dtype=np.float32).reshape(3, 3)
+    found = slopes(np.ones((3, 3), HALVES[half]), w)
+    assert np.array_equal(np.asarray(found).astype(np.float32), w + w.T)

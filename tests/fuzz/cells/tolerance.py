@@ -1,4 +1,4 @@
-"""How far apart results of a dtype may be: a few units of its last place, more where roundings add up."""
+"""Tolerances of results by their dtype: a few units of the last place, more where roundings add up."""
 
 from __future__ import annotations
 

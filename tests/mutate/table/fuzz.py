@@ -8,6 +8,13 @@ _FUNCTIONS = "tests/ops/test_functions.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "cotangents of halves are added bit by bit",
+        "staged/autodiff/reverse.py",
+        "if not left.type.dtype.is_half:",
+        "if left.type.dtype:",
+        ("tests/ops/test_halves.py::test_cotangents_of_a_half_and_its_view_are_added",),
+    ),
+    Mutant(
         "the float after a half is that of f32, rounded back to the half",
         "staged/ops/halves.py",
         '"nextafter pad random.choice stop_gradient',
