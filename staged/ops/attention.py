@@ -130,7 +130,7 @@ class _Plan:
 
     def with_queries(self, x: Array, new: Array, n: Array, i: Array) -> Array:
         """x with such rows in their place."""
-        return with_window(x, (n, i * self.bq, 0), new)
+        return named(placed=with_window(x, (n, i * self.bq, 0), new))[0]
 
     def keys(self, which: str, x: Array, n: Array, j: Array) -> Array:
         """The rows of block j of keys or values."""
@@ -141,7 +141,7 @@ class _Plan:
         at = (_index_of(self.own[which], self.lead, n), j * self.bk, 0)
         if self.own[which] != self.lead:
             new = window(x, at, new.shape) + new
-        return with_window(x, at, new)
+        return named(placed=with_window(x, at, new))[0]
 
     def mask_at(self, n: Array, i: Array, j: Array) -> tuple[tuple[Any, ...], Sizes]:
         """The place of the mask of a block of scores, and its shape."""
@@ -222,7 +222,8 @@ def _vjp(cts: Any, results: Any, q: Array, k: Array, v: Array, *rest: Array, **a
     ct, ct_lse = cts
     ct = zeros_like(out) if ct is None else ct
     # d_score = share * (d_share - sum of share * d_share), and the sum is that of ct * out over the values' axis.
-    offset = sum_(ct * out, -1, keepdims=True)
+    (offset,) = named(offset=sum_(ct * out, -1))
+    offset = reshape(offset, lse.shape)
     if ct_lse is not None:
         offset = offset - ct_lse
     known = (q, k, v, *rest, ct, lse, offset)
@@ -281,7 +282,8 @@ def _attention(q: Array, k: Array, v: Array, *rest: Array, **attrs: Any) -> tupl
             m, total, mean = one_block() if plan.nk == 1 else scan(plan.ends(i), start, some_keys, ("m", "l", "mean"))
             if plan.mask is not None:
                 m, total = where(total == 0, 0.0, m), where(total == 0, 1.0, total)
-            return [plan.with_queries(out, mean / total, n, i), plan.with_queries(lse, m + log(total), n, i)]
+            mean, logs = named(mean=mean / total, logs=m + log(total))
+            return [plan.with_queries(out, mean, n, i), plan.with_queries(lse, logs, n, i)]
 
         return _loop("i", plan.nq, [out, lse], some_queries, ("out", "lse"))
 
@@ -333,6 +335,7 @@ def _backward(*operands: Array, **attrs: Any) -> tuple[Array, ...]:
                 d_vj = d_vj + matrix_product(weights, plan.queries(plan.ct, n, i), transpose_a=True)
                 d_kj = d_kj + matrix_product(d_scores, plan.queries(plan.q, n, i), transpose_a=True)
                 d_qi = plan.queries(d_q, n, i) + matrix_product(d_scores, plan.keys("k", plan.k, n, j))
+                d_qi, d_kj, d_vj = named(d_q=d_qi, d_k=d_kj, d_v=d_vj)
                 return [plan.with_queries(d_q, d_qi, n, i), d_kj, d_vj]
 
             start = [d_q, zeros((plan.bk, k.shape[-1]), q.dtype), zeros((plan.bk, v.shape[-1]), q.dtype)]
