@@ -22,7 +22,10 @@ void PREFIXcblas_LETTERgemm(int order, int ta, int tb, int m, int n, int k, TYPE
         int ldb, TYPE beta, TYPE *c, int ldc) {
     ++calls;
     if (order != 101 || lda < (ta == 111 ? k : m) || ldb < (tb == 111 ? n : k) || ldc < n) {
-        abort();
+        for (int i = 0; i < m * n; ++i) {
+            c[i / n * ldc + i % n] = -1e30f;
+        }
+        return;
     }
     for (int i = 0; i < m; ++i) {
         for (int j = 0; j < n; ++j) {
@@ -40,7 +43,7 @@ Blas = Callable[[], int]
 
 
 def library(folder: Path, prefix: str = "") -> Path:
-    text = "#include <stdlib.h>\nint calls;\n"
+    text = "int calls;\n"
     for letter, type in (("s", "float"), ("d", "double")):
         text += GEMM.replace("PREFIX", prefix).replace("LETTER", letter).replace("TYPE", type)
     (folder / "blas.c").write_text(text)
