@@ -502,7 +502,7 @@ WRONG = (
         (X,),
         errors.StagingError,
         "np.partition is not available",
-        "there is no `partition` here yet",
+        "`st.sort(x)` has all in order",
     ),
     Wrong(
         "the gradient through a function without derivative of its own",
@@ -654,7 +654,7 @@ WRONG = (
         (X,),
         errors.StagingError,
         "np.convolve is not available",
-        "there is no `convolve` here yet",
+        "for vectors write `st.conv1d(",
     ),
     Wrong(
         "recursion that a staged value ends",
