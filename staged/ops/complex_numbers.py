@@ -159,7 +159,7 @@ def imag(x: Any) -> Array:
     return bind(_imag_op, [array]) if array.dtype.is_complex else zeros_of(array)
 
 
-@public("conj", method=True, numpy=("conjugate",), torch=("conj_physical", "resolve_conj", "resolve_neg"))
+@public("conj", method=True, numpy=("conjugate",), torch=("conj_physical",))
 def conj(x: Any) -> Array:
     """The complex conjugate; of real numbers themselves. Array API `conj`."""
     (array,) = promoted(x)

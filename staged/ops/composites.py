@@ -364,7 +364,7 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """log(sum(exp(x))) over `axis`, without overflow; -inf if all elements are -inf."""
     array = as_float(x)
     axes = axes_of(axis, array.ndim, "logsumexp")
-    if not axes:
+    if not axes and not array.dtype.is_complex:
         return array
     result = _logsumexp(array, axes=axes)[0]
     return spread(result, array.shape, axes) if keepdims else result

@@ -434,6 +434,8 @@ METHOD_WORDS: dict[str, Callable[..., Any]] = {
     "nelement": _amount,
     # the same array
     "contiguous": _value,
+    "resolve_conj": _value,
+    "resolve_neg": _value,
     "clone": _value,
     "copy": _value,
     "cpu": _value,

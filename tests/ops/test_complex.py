@@ -357,3 +357,11 @@ def test_arrays_are_numpys_in_memory_and_in_c():
     assert twice(np.asfortranarray(Z)).dtype == np.complex128
     with pytest.raises(st.DTypeError, match="must be c64, got complex128"):
         program.runnable([Z])
+
+
+def test_torchs_resolve_functions_change_no_element_and_logsumexp_of_a_number_is_refused():
+    """They were taken for the conjugate, and a number's imaginary part for that of the logarithm of its exponential."""
+    z = st.asarray(Z)
+    compare_trees([z.resolve_conj(), z.resolve_neg()], [Z, Z], rtol=0)
+    with pytest.raises(st.DTypeError, match="logsumexp is not defined for complex numbers"):
+        st.logsumexp(z[0, 0])
