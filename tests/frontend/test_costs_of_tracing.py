@@ -119,3 +119,25 @@ def test_what_a_composite_records_is_from_the_line_of_its_call_and_what_follows_
     inside = {op.name for op in composite.blocks[0].ops}
     assert {(name, 1) for name in ("composite", *inside)} | {("add", 2), ("multiply", 3), ("sum", 3)} <= found
     assert {line for name, line in found if name in ("add", "multiply", "sum")} == {2, 3}
+
+
+def test_a_model_whose_parts_change_their_mode_in_a_loop_is_not_traced_for_each_part():
+    def train(parts):
+        @st.function
+        def run(xs):
+            model = nn.Sequential(*(nn.Identity() for _ in range(parts)))
+            total = 0.0
+            for _ in st.range(3):
+                model.train()
+                for i in st.range(xs.shape[0]):
+                    total += model(xs[i])
+                model.eval()
+                total += model(xs[0])
+            return total
+
+        return run
+
+    xs = np.ones(4, np.float32)
+    assert float(train(3)(xs)) == 15.0
+    few, many = (calls(lambda n=n: train(n).stage(xs)) for n in (10, 40))
+    assert many < 6 * few  # 4.0; with a trace of the loop for each part 14.9

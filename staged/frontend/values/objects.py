@@ -230,11 +230,16 @@ def before_change(trace: TraceContext, owner: object, label: str) -> None:
         )
     if trace.of(Origins).by_id:
         _check_aliases(trace, owner, label)
-    depth = next((depth for depth, body in enumerate(trace.bodies) if id(owner) not in body.made), None)
+    depth = _depth_of(trace, owner)
     if depth is None or is_tracked(trace, owner) or any(body.function is not None for body in trace.bodies[depth:]):
         return
     if id(owner) in trace.made and contents_of(owner) is not None:
         raise _tracking(trace, owner, label, depth)
+
+
+def _depth_of(trace: TraceContext, owner: object) -> int | None:
+    """The outermost open body that is younger than `owner`."""
+    return next((depth for depth, body in enumerate(trace.bodies) if id(owner) not in body.made), None)
 
 
 def with_objects(trace: TraceContext, scopes: Callable[[], list[Locals]], run: Callable[[], R]) -> R:
@@ -255,10 +260,13 @@ def with_objects(trace: TraceContext, scopes: Callable[[], list[Locals]], run: C
             raise
         return made
 
-    # Each time there is one more object that is tracked: it ends.
-    return trace.until_settled(
-        "a construct", scopes, watched_run, lambda change: _track(trace, change.owner, change.label), limit=None
-    )
+    def track(change: Change) -> None:
+        _track(trace, change.owner, change.label)
+        for owner in change.others:
+            _track(trace, owner, "")
+
+    # Each time there are more objects that are tracked: it ends.
+    return trace.until_settled("a construct", scopes, watched_run, track, limit=None)
 
 
 @dataclass(frozen=True)
@@ -274,12 +282,14 @@ class Change:
 
     owner: object
     label: str
+    others: tuple[object, ...] = ()
+    """What has changed with it."""
 
 
-def _tracking(trace: TraceContext, owner: object, label: str, depth: int) -> Again:
-    """Has the construct whose body is at `depth` traced again, with `owner` among what it tracks."""
+def _tracking(trace: TraceContext, owner: object, label: str, depth: int, others: tuple[object, ...] = ()) -> Again:
+    """Has the construct whose body is at `depth` traced again, with `owner` among what it tracks, and `others`."""
     attempts = reversed(trace.of(OpenConstructs).attempts)
-    return Again(next(attempt for bodies, attempt in attempts if bodies == depth), Change(owner, label))
+    return Again(next(attempt for bodies, attempt in attempts if bodies == depth), Change(owner, label, others))
 
 
 def _watched(trace: TraceContext) -> list[tuple[object, dict[str, Any]]]:
@@ -293,14 +303,18 @@ def _watched(trace: TraceContext) -> list[tuple[object, dict[str, Any]]]:
 
 def _check_unnoticed(trace: TraceContext, watched: list[tuple[object, dict[str, Any]]]) -> None:
     """Let objects that have changed without a statement of converted code be tracked, too."""
+    changed: dict[int, list[object]] = {}
     for owner, held in watched:
         now = owner.__dict__
-        if is_tracked(trace, owner) or (
-            now.keys() == held.keys() and all(now[name] is value for name, value in held.items())
+        if not is_tracked(trace, owner) and (
+            now.keys() != held.keys() or any(now[name] is not value for name, value in held.items())
         ):
-            continue
-        depth = next((depth for depth, body in enumerate(trace.bodies) if id(owner) not in body.made), None)
-        raise _tracking(trace, owner, "", len(trace.bodies) if depth is None else depth)
+            body = _depth_of(trace, owner)
+            changed.setdefault(len(trace.bodies) if body is None else body, []).append(owner)
+    if changed:  # the outermost construct first; together, since a trace of the construct each would be many
+        depth = min(changed)
+        owner, *others = changed[depth]
+        raise _tracking(trace, owner, "", depth, tuple(others))
 
 
 def _put_back(owner: object, held: dict[str, Any]) -> None:
