@@ -18,7 +18,7 @@ from staged.ops.public import public
 from staged.ops.reduction import any_
 
 _SAMPLES = [
-    Sample((np.array([[12, -18, 0], [7, 0, 1]], dtype), np.array([[8, 24, 0], [-7, 5, 9]], dtype)))
+    Sample((np.array([[12, -18, 0], [7, 0, 2]], dtype), np.array([[8, 24, 0], [-7, 5, np.iinfo(dtype).min]], dtype)))
     for dtype in (i32.numpy, i64.numpy)
 ]
 
@@ -31,7 +31,7 @@ def _gcd(a: Array, b: Array) -> Array:
 
     # By Euclid: at most 92 steps for 64 bits.
     found, _ = repeat_while(lambda a, b: any_(not_equal(b, 0)), [abs_(a), abs_(b)], step, ("divisor", "rest"))
-    return found
+    return abs_(found)  # the remainder by the lowest number may be negative
 
 
 def _integers(a: Any, b: Any, name: str) -> list[Array]:

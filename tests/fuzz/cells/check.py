@@ -226,7 +226,7 @@ def _derivatives(piece: Piece, found: Any) -> None:
     if np.any(apart):
         _fail(piece, "forward and reverse mode differ", f"{left!r} and {right!r}")
     if piece.transform != "twice":
-        _differences(piece, float(left), allowed)
+        _differences(piece, float(left), allowed, _size(found, allowed) if allowed.epsilon > 1e-6 else 0.0)
     if piece.transform in ("grad", "grads", "shared") and piece.cell and torch_reading.AVAILABLE:
         _of_torch(piece, found, allowed)
 
@@ -254,8 +254,8 @@ def _as_torch_says(piece: Piece, found: Any, wanted: Any, allowed: Tolerance) ->
         _fail(piece, "the gradient is not PyTorch's", f"at {place}: {have[place]!r} and {wanted[place]!r}")
 
 
-def _differences(piece: Piece, slope: float, rounding: Tolerance) -> None:
-    """Central differences of the value that NumPy reads in f64."""
+def _differences(piece: Piece, slope: float, rounding: Tolerance, size: float) -> None:
+    """Central differences of the value that NumPy reads in f64; `size` is what the slope of halves is the sum of."""
     # What `stop_gradient` does is no derivative.
     if not math.isfinite(slope) or "stop_gradient" in piece.value:
         return
@@ -287,7 +287,7 @@ def _differences(piece: Piece, slope: float, rounding: Tolerance) -> None:
     margin = 1e-4 * (1.0 + abs(fine) + abs(here) * 1e-2)
     if not (abs(coarse - fine) <= margin and abs(right - left) <= 1e-2 * (1.0 + abs(fine))):
         return  # a kink
-    allowed = 10 * margin + rounding.differences * (1.0 + abs(fine))
+    allowed = 10 * margin + rounding.differences * (1.0 + abs(fine) + size)
     if not min(left, right) - allowed <= slope <= max(left, right) + allowed:  # at a kink each slope between them is one
         if "w" in arrays:  # kinks of several elements may come to nothing, but not under weights of one sign
             with plain.wide(rounding != OF["float64"]), np.errstate(all="ignore"):
