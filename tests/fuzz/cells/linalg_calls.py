@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.fuzz.cells.calls import CALLS
-from tests.fuzz.cells.draw import Draw, NotACell
+from tests.fuzz.cells.draw import COMPLEX, Draw, NotACell
 
 Text = Callable[[Draw], str]
 
@@ -32,6 +32,11 @@ def _any(d: Draw, rows: int, columns: int) -> str:
     return d.new((*lead, rows, columns), values="unit")
 
 
+def _adjoint(d: Draw, x: str) -> str:
+    """The text of the transpose, conjugated where numbers are complex."""
+    return f"st.conj(st.matrix_transpose({x}))" if d.dtype in COMPLEX else f"st.matrix_transpose({x})"
+
+
 def _square(d: Draw) -> tuple[str, int]:
     """A matrix whose diagonal outweighs the rest."""
     n = _extent(d)
@@ -44,7 +49,7 @@ def _symmetric(d: Draw) -> tuple[str, int]:
     if n > 9:
         raise NotACell
     x = _any(d, n, n)
-    return f"({x} + st.matrix_transpose({x}) + st.diag(st.arange(1.0, {n + 1.0}) * {4 * n}))", n
+    return f"({x} + {_adjoint(d, x)} + st.diag(st.arange(1.0, {n + 1.0}) * {4 * n}))", n
 
 
 def _tall(d: Draw) -> str:
@@ -110,7 +115,7 @@ def _(d: Draw) -> str:
 def _(d: Draw) -> str:
     a, _ = _symmetric(d)
     d.lines.append(f"w, v = st.linalg.eigh({a}{d.keyword('UPLO', repr('L'), repr('U'))})")
-    return d.pick("(v * st.expand_dims(w * w, -2)) @ st.matrix_transpose(v)", "st.abs(v)", "w")
+    return d.pick(f"(v * st.expand_dims(w * w, -2)) @ {_adjoint(d, 'v')}", "st.abs(v)", "w")
 
 
 @_call("svd")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -46,7 +47,7 @@ def _solve_triangular(a: Any, b: Any, upper: bool, left: bool = True) -> Any:
 def _by_rows(x: Any) -> tuple[Any, Any, Any]:
     """Gauss elimination with the largest pivot of each column: permutation, lower and upper factor of one matrix."""
     u, n = x.copy(), x.shape[-1]
-    p, low = np.eye(n), np.zeros((n, n))
+    p, low = np.eye(n), np.zeros((n, n), x.dtype)
     for k in range(n):
         best = k + int(np.argmax(np.abs(u[k:, k])))
         for array in (u, p, low):
@@ -96,7 +97,7 @@ def _least(a: Any, b: Any) -> tuple[Any, ...]:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "cholesky": lambda a, upper=False: np.swapaxes(np.linalg.cholesky(a), -1, -2) if upper else np.linalg.cholesky(a),
+    "cholesky": lambda a, upper=False: np.conj(np.swapaxes(np.linalg.cholesky(a), -1, -2)) if upper else np.linalg.cholesky(a),
     "cond": lambda x: (s := np.linalg.svd(x, compute_uv=False))[..., 0] / s[..., -1],
     "det": np.linalg.det,
     "eigh": lambda a, UPLO="L": tuple(np.linalg.eigh(a, UPLO)),
@@ -125,7 +126,7 @@ LINALG = SimpleNamespace(
     outer=lambda x, y: FUNCTIONS["outer"](x, y),  # these three of integers too, in their own dtype
     diagonal=lambda x, offset=0: Plain(np.diagonal(plain(x).a, offset, -2, -1)),
     trace=lambda x, offset=0: Plain(np.trace(plain(x).a, offset, -2, -1)),
-    multi_dot=lambda arrays: _read(lambda a, b, c: a @ b @ c)(*arrays),
+    multi_dot=lambda arrays: functools.reduce(FUNCTIONS["matmul"], arrays),
 )
 
 # ---- special functions ----------------------------------------------------------------------------
