@@ -1,4 +1,4 @@
-"""The command line: `staged run`, `show`, `export`, `doctor`, `cache`."""
+"""The command line: `staged run`, `show`, `explain`, `export`, `doctor`, `support`, `cache`."""
 
 from __future__ import annotations
 

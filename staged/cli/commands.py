@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import math
 import sys
@@ -16,6 +17,7 @@ from staged import system
 from staged.cli.arguments import load_function, parse_all
 from staged.cli.doctor import examine
 from staged.cli.show import python_file_of, side_by_side
+from staged.cli.support import rows, text_of
 
 _ARGUMENTS = (
     """ARGUMENTS are numbers, strings, .npy files, types such as f32[64,784] (an array of zeros), or name=value."""
@@ -125,6 +127,26 @@ def doctor(as_json: bool) -> None:
         click.echo(f"{mark}  {finding.name:<{width}}  {finding.detail}")
         if finding.remedy:
             click.echo(f"{'':9}{'':<{width}}  to do: {finding.remedy}")
+
+
+@cli.command(
+    help="Say for which dtypes and transforms functions run, on which back ends.\n\n"
+    "NAMES are functions, such as exp or nn.Linear; without one all are listed.\n\nExample: staged support cumsum"
+)
+@click.argument("names", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="The rows as JSON.")
+def support(names: tuple[str, ...], as_json: bool) -> None:
+    known = rows()
+    chosen = [name.removeprefix("st.") for name in names] or list(known)
+    for name in chosen:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"no function is called {name}{hint}")
+    if as_json:
+        click.echo(json.dumps({name: known[name].as_json() for name in chosen}))
+    else:
+        click.echo("\n".join(text_of(known[name]) for name in chosen))
 
 
 @cli.command(help="Show the program cache, or clear it.\n\nExample: staged cache --clear")
