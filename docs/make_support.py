@@ -25,7 +25,9 @@ numbers* are integers and floats, *numbers* are all of these, *real* and *all* h
 **forward** are derivatives in that mode, **second** forward mode over reverse. A dash is refused, or has no meaning.
 
 """
-TAIL = """The last column says what runs in eager mode and not in C. CUDA and OpenCL are not in this table yet. Shapes, keywords
+TAIL = """\
+
+The last column says what runs in eager mode and not in C. CUDA and OpenCL are not in this table yet. Shapes, keywords
 and mixtures of transforms are the fuzzer's matter ([testing](testing.md)).
 
 """

@@ -283,7 +283,7 @@ class Change:
     owner: object
     label: str
     others: tuple[object, ...] = ()
-    """What has changed with it."""
+    """Objects that have changed with it."""
 
 
 def _tracking(trace: TraceContext, owner: object, label: str, depth: int, others: tuple[object, ...] = ()) -> Again:
