@@ -17,16 +17,16 @@ def as_written(x: Array, value: Any, verb: str = "write") -> Array:
     """
     new = handle(value)
     if is_number(new):
-        if isinstance(new, float) and not x.dtype.is_float:
+        if isinstance(new, float) and not x.dtype.is_inexact:
             raise dtype_error(f"cannot {verb} the float {new} into {x.type}", x, hint="cast the array or the number")
         return constant(new, TensorType(x.dtype))
     if isinstance(new, NumberList):
-        if new.type.dtype.is_float and not x.dtype.is_float:
+        if new.type.dtype.is_float and not x.dtype.is_inexact:
             raise dtype_error(f"cannot {verb} floats into {x.type}", x, hint="cast the array or the numbers")
         return filled(new, x.dtype)
     if new.dtype is not x.dtype:
         (joined, _) = promoted(new, x)
-        cut = new.dtype.is_float and not x.dtype.is_inexact
+        cut = new.dtype.is_inexact and not x.dtype.is_inexact
         if joined.dtype is not x.dtype and (cut or not new.type.weak):
             cast_it = f"`st.astype(v, st.{x.dtype})`"
             name = (x.value.hint if isinstance(x, StagedArray) else "") or "the array"

@@ -103,3 +103,24 @@ def test_a_weight_wider_than_what_it_scales_is_refused(name: str) -> None:
             run(weight)
         assert "st.astype(x, st.f64)" in str(refused.value)
         assert np.asarray(run(weight.astype(np.float32))).dtype == np.float32
+
+
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, st.eager])
+def test_real_numbers_are_written_into_complex_arrays_and_no_complex_ones_into_others(mode: Any) -> None:
+    def mixed(x: Any) -> Any:
+        x[0] = 1.5
+        x[1:3] = [2.5, 1j]
+        return x
+
+    def counted(x: Any) -> Any:
+        number = 0j
+        for _ in st.range(2):
+            number += 1j
+        x[0] = number
+        return x
+
+    with mode():
+        np.testing.assert_array_equal(st.function(mixed)(np.zeros(3, np.complex64)), np.array([1.5, 2.5, 1j]))
+        for dtype in (np.float32, np.int64, bool):
+            with pytest.raises(st.DTypeError):
+                st.function(counted)(np.zeros(3, dtype))
