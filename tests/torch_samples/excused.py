@@ -87,6 +87,27 @@ EXCUSED: dict[str, dict[str, str]] = {
     "unique": {"argument 'axis'": "distinct elements, not rows or columns"},
 }
 
+_REAL = "has no complex form here"
+_PART = "a cast to a real dtype loses the imaginary part, which torch warns of: `st.real` says which part is meant"
+_HERMITIAN = "torch's gradient is not Hermitian where the loss reads imaginary parts of the diagonal; ours is its Hermitian part"
+
+EXCUSED_OF_COMPLEX: dict[str, dict[str, str]] = {
+    **dict.fromkeys(
+        "corrcoef cov logaddexp logcumsumexp logsumexp sigmoid nn.functional.conv1d nn.functional.conv2d "
+        "nn.functional.conv3d nn.functional.conv_transpose1d nn.functional.conv_transpose2d nn.functional.conv_transpose3d "
+        "nn.functional.l1_loss nn.functional.rms_norm nn.functional.silu.complex".split(),
+        {"is not defined for complex numbers": _REAL},
+    ),
+    **dict.fromkeys(
+        "bfloat16 byte char double float half int long short to softmax.with_dtype log_softmax.with_dtype "
+        "nn.functional.softmin.with_dtype".split(),
+        {"a complex array becomes no": _PART},
+    ),
+    "cholesky": {"vjp: differs": _HERMITIAN},
+    "linalg.cholesky": {"vjp: differs": _HERMITIAN},
+}
+"""Further ones of complex samples."""
+
 _KNOWN = "numbers that shapes or the text of the program follow from are known while staging"
 
 _COUNTED = "the bound that the caller gives is counted here, in elements that are known in eager mode alone"

@@ -59,8 +59,14 @@ def _own(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != "device"}
 
 
+def _in_doubles(x: Any) -> Any:
+    return st.astype(x, st.c128 if x.dtype.is_complex else st.f64)
+
+
 def _logdet(x: Any) -> Any:
     sign, log = st.linalg.slogdet(x)
+    if sign.dtype.is_complex:
+        return st.log(sign) + log
     return st.where(sign < 0, float("nan"), log)
 
 
@@ -194,7 +200,7 @@ SPELLED: dict[str, Callable[..., Any] | None] = {
     "nn.functional.upsample_bilinear": (
         lambda x, size=None, scale_factor=None: st.interpolate(x, size, scale_factor, "bilinear", align_corners=True)
     ),
-    "float_power": lambda x, y: st.astype(x, st.f64) ** (st.astype(y, st.f64) if isinstance(y, st.Array) else y),
+    "float_power": lambda x, y: _in_doubles(x) ** (_in_doubles(y) if isinstance(y, st.Array) else y),
     "isposinf": lambda x: x == float("inf"),
     "isneginf": lambda x: x == -float("inf"),
     "__getitem__": lambda x, index: x[index],
