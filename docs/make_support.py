@@ -17,8 +17,8 @@ HEAD = """\
 <!-- Written by docs/make_support.py from what tests/support found by running every function: `python -m tests.support`. -->
 
 Every function was called with the dtypes below, under each transform: in eager mode, whose results were compared with
-NumPy's or with differences, and as a C program, whose results were compared with eager mode's. `staged support NAME`
-prints a row with the words of what is refused.
+NumPy's or with differences, and as a C program, in a region of CUDA on the emulated device and in one of OpenCL on PoCL,
+whose results were compared with eager mode's. `staged support NAME` prints a row with the words of what is refused.
 
 *integers* are i8, i16, i32, i64, u8, u16, u32 and u64, *floats* f16, bf16, f32 and f64, *complex* c64 and c128. *real
 numbers* are integers and floats, *numbers* are all of these, *real* and *all* have bool too. **reverse** and
@@ -27,8 +27,8 @@ numbers* are integers and floats, *numbers* are all of these, *real* and *all* h
 """
 TAIL = """\
 
-The last column says what runs in eager mode and not in C. CUDA and OpenCL are not in this table yet. Shapes, keywords
-and mixtures of transforms are the fuzzer's matter ([testing](testing.md)).
+The last column says what of it runs in eager mode and not on a back end. Shapes, keywords and mixtures of transforms are
+the fuzzer's matter ([testing](testing.md)).
 
 """
 COLUMNS = ("value", "vmap", "reverse", "forward", "second")

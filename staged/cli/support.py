@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 RECORD = Path(__file__).with_name("support.json")
-BACKENDS = ("eager", "C")
+BACKENDS = ("eager", "C", "CUDA", "OpenCL")
 TRANSFORMS = ("value", "vmap", "reverse", "forward", "second")
 """The function itself; mapped over an axis; its derivative in reverse and in forward mode, and one of the other."""
 
@@ -36,6 +36,20 @@ TRIED: dict[str, dict[str, tuple[str, ...]]] = {
         "reverse": ("f16", "f32", "c128"),
         "forward": ("f64",),
         "second": ("f64",),
+    },
+    "CUDA": {
+        "value": ("bool", "i32", "u8", "f16", "f32", "c64"),
+        "vmap": ("f32",),
+        "reverse": ("f32",),
+        "forward": (),
+        "second": (),
+    },
+    "OpenCL": {
+        "value": ("bool", "i32", "u8", "f32", "c64"),
+        "vmap": (),
+        "reverse": ("f32",),
+        "forward": (),
+        "second": (),
     },
 }
 """The dtypes with which each transform is tried on each back end, which sees derivatives as ops like others."""

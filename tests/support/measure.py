@@ -15,7 +15,7 @@ from staged.cli.support import BACKENDS, TRANSFORMS, TRIED, Row
 from staged.errors import StagedError
 from tests.fuzz.cells.asking import eagerly
 from tests.fuzz.cells.check import against_other_readings, difference
-from tests.fuzz.cells.device import run_in_region
+from tests.fuzz.cells.device import CUDA, OPENCL, run_in_region
 from tests.fuzz.cells.piece import Piece
 from tests.fuzz.cells.programs import Program, drawn
 from tests.fuzz.check import Failure, failing_at
@@ -27,7 +27,7 @@ REFUSALS = 12
 """The number of refused calls after which a dtype or a transform counts as refused: some keywords are refused alone."""
 CELLS = {"value": "plain", "vmap": "vmap", "reverse": "grad", "forward": "jvp", "second": "twice"}
 """The fuzzer's name of each transform."""
-REGIONS = {"C": ""}
+REGIONS = {"C": "", "CUDA": CUDA, "OpenCL": OPENCL}
 assert BACKENDS == ("eager", *REGIONS)
 assert tuple(CELLS) == TRANSFORMS
 SLACK = 4.0
