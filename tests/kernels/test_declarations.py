@@ -16,8 +16,8 @@ from staged.ops.primitive import PRIMITIVES, Primitive, Sample
 
 MACHINES = [PORTABLE, X86_64_V4]
 _PLAIN = {"index_check", "dim", "extent"}  # numbers only: the structure around kernels writes them
-_REPLACED = {"to_device", "accumulate", "from_parts", "real_part", "imag_part"}
-# By passes before: placement makes copies, the simplifier additions, complex numbers are split.
+_REPLACED = {"to_device", "accumulate", "from_parts", "real_part", "imag_part", "quantized_layer"}
+# By passes before: placement makes copies, the simplifier additions, complex numbers are split, marks removed.
 
 
 def operands_of(sample: Sample, dtype: Any, rng: np.random.Generator) -> list[np.ndarray[Any, Any]]:
