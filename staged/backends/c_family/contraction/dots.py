@@ -124,6 +124,16 @@ class _Emitter:
 
     # ---- the work item -------------------------------------------------------------------------
 
+    def emit_bounds(self, axis: str, block: str, size: int, extent: int) -> tuple[str, str]:
+        """The first index of the block of so many, and the one after its last; returns their names."""
+        first, stop = f"first_{axis}", f"stop_{axis}"
+        self.text.line(f"const int64_t {first} = {times(size, block)};")
+        end = f"{first} + {size}"
+        if extent % size:
+            end = f"{end} < {extent} ? {end} : {extent}"
+        self.text.line(f"const int64_t {stop} = {end};")
+        return first, stop
+
     def emit_item(self) -> None:
         t, spec, width = self.text, self.spec, self.width
         inner = self.row_blocks * self.column_blocks
@@ -133,22 +143,12 @@ class _Emitter:
         block = "item" if batch == "0" else f"item % {inner}"
         row, stop = "0", str(spec.m)
         if self.row_blocks > 1:
-            row = block if self.column_blocks == 1 else f"{block} / {self.column_blocks}"
-            t.line(f"const int64_t first_row = {times(ROWS_OF_ITEM, row)};")
-            row, stop = "first_row", f"first_row + {ROWS_OF_ITEM}"
-            if spec.m % ROWS_OF_ITEM:
-                stop = f"{stop} < {spec.m} ? {stop} : {spec.m}"
-            t.line(f"const int64_t stop_row = {stop};")
-            stop = "stop_row"
+            place = block if self.column_blocks == 1 else f"{block} / {self.column_blocks}"
+            row, stop = self.emit_bounds("row", place, ROWS_OF_ITEM, spec.m)
         column, end = "0", str(spec.n)
         if self.column_blocks > 1:
-            strip = f"{block} % {self.column_blocks}" if self.row_blocks > 1 else block
-            t.line(f"const int64_t first_column = {times(width, strip)};")
-            column, end = "first_column", f"first_column + {width}"
-            if spec.n % width:
-                end = f"{end} < {spec.n} ? {end} : {spec.n}"
-            t.line(f"const int64_t stop_column = {end};")
-            end = "stop_column"
+            place = f"{block} % {self.column_blocks}" if self.row_blocks > 1 else block
+            column, end = self.emit_bounds("column", place, width, spec.n)
         left, right = (
             added(name, *batch_terms(spec.batch, strides))
             for name, strides in zip(spec.operand_names, (spec.a_strides, spec.b_strides), strict=True)
