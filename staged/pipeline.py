@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from staged.autodiff.fulfil import fulfil_transforms
 from staged.backends.contract import BackEnd, Emitted
@@ -13,7 +14,7 @@ from staged.batching.vmap import expand_vmap
 from staged.depth import goes_deep
 from staged.errors import UnsupportedError
 from staged.ir.functions import every_function, map_functions
-from staged.ir.machine import Machine
+from staged.ir.machine import PORTABLE, Machine
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.structure import VMAP
 from staged.ir.types import CPU
@@ -43,12 +44,13 @@ def each(run: Pass) -> Pass:
     return lambda program: map_functions(program, run)
 
 
-def with_library_calls(program: Function) -> Function:
-    """Apply `call_libraries` with the libraries of the program's back end."""
+def with_library_calls(program: Function, machine: Machine = PORTABLE) -> Function:
+    """Apply `call_libraries` with the libraries of the program's back end, and those of the machine."""
     back_end = back_end_of(program)
+    machine = for_host(machine, back_end)
 
     def with_calls(function: Function) -> Function:
-        ways = back_end.library_ways(function, program.options)
+        ways = back_end.library_ways(function, program.options, machine)
         return function if ways is None else call_libraries(function, ways)
 
     return map_functions(program, with_calls)
@@ -145,7 +147,8 @@ def lower(
             watch.after(name, function)
 
     for name, run_pass in PASSES:
-        run(name, run_pass)
+        # Alone among the passes it asks which libraries the host has.
+        run(name, partial(run_pass, machine=machine) if run_pass is with_library_calls else run_pass)
     # By now every op is on its device; a back end that calls libraries says which epilogues they have.
     back_end = back_end_of(function)
     takes_epilogue, machine = back_end.takes_epilogue, for_host(machine, back_end)

@@ -74,8 +74,11 @@ class BackEnd(Protocol):
         """Return whether a contraction and what `body` does to its result are written in one piece."""
         return True
 
-    def library_ways(self, function: Function, options: DeviceOptions) -> FindWay | None:
-        """The libraries' ways for composites of a function; None for a back end that calls no libraries."""
+    def library_ways(self, function: Function, options: DeviceOptions, machine: Machine) -> FindWay | None:
+        """The libraries' ways for composites of a function, with the libraries of the host as `machine` has them.
+
+        None for a back end that calls no libraries.
+        """
         return None
 
     def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:

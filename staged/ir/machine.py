@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Blas:
-    """A library with the C interface of BLAS, which computes matrix products of f32 and f64.
+    """A library with the C interface of BLAS and the Fortran one of LAPACK, for matrices of f32 and f64.
 
-    `link` are the linker's flags for it; `symbols` has `{}` in the place of a function's name.
+    `link` are the linker's flags for it; `symbols` has `{}` in the place of a function's name; `lapack` are further
+    flags where LAPACK is a library of its own.
     """
 
     link: tuple[str, ...]
     symbols: str = "{}"
+    lapack: tuple[str, ...] = ()
 
     def function(self, name: str) -> str:
         """The library's name of a function."""

@@ -1,4 +1,4 @@
-"""The BLAS that `$STAGED_BLAS` names: linker flags, and the words for one that is not there."""
+"""The BLAS and LAPACK that `$STAGED_BLAS` names: linker flags, and the words for one that is not there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from staged.ir.machine import Blas
 
 _NAMES = {"mkl": ("-lmkl_rt",), "accelerate": ("-framework", "Accelerate"), "reference": ("-lcblas", "-lblas")}
 """Libraries whose linker flags are others than `-lNAME`."""
+_LAPACK = {"reference": ("-llapack",)}
+"""Libraries whose LAPACK is another one."""
 _MISSING = re.compile(
-    r"cannot find (?:-l)?\S+|library '?\S+?'? not found|undefined (?:reference to|symbols?:?) \S*gemm"
+    r"cannot find (?:-l)?\S+|library '?\S+?'? not found|undefined (?:reference to|symbols?:?) \S*"
+    r"(?:gemm|trsm|(?P<lapack>potrf|getrf|geqrf|orgqr|syevd|gesdd))"
     r"|cannot open shared object file"
 )
 
@@ -36,7 +39,7 @@ def chosen_blas() -> Blas | None:
             f"STAGED_BLAS_SYMBOLS is the form of a name, with {{}} in the place of `cblas_sgemm`, got {symbols!r}",
             hint="`STAGED_BLAS_SYMBOLS=scipy_{}` for a library whose function is `scipy_cblas_sgemm`",
         )
-    flags: list[str] = []
+    flags, lapack = list[str](), list[str]()
     for word in words:
         if word.startswith("-") or (flags and flags[-1] == "-framework"):
             flags.append(word)
@@ -50,7 +53,8 @@ def chosen_blas() -> Blas | None:
             flags += [path, f"-Wl,-rpath,{os.path.dirname(path)}"]
         else:
             flags += _NAMES.get(word.lower(), (f"-l{word}",))
-    return Blas(tuple(flags), symbols)
+            lapack += _LAPACK.get(word.lower(), ())
+    return Blas(tuple(flags), symbols, tuple(lapack))
 
 
 def missing_blas(words: str) -> CompilerError | None:
@@ -58,6 +62,11 @@ def missing_blas(words: str) -> CompilerError | None:
     chosen, found = os.environ.get("STAGED_BLAS", ""), _MISSING.search(words)
     if not chosen or found is None:
         return None
+    if found["lapack"]:
+        return CompilerError(
+            f"STAGED_BLAS={chosen} has no LAPACK, which this program's `st.linalg` calls: {found[0]}",
+            hint="name it as well (`STAGED_BLAS='-lblis -llapack'`), or unset STAGED_BLAS",
+        )
     return CompilerError(
         f"the linker does not find the BLAS that STAGED_BLAS={chosen} names: {found[0]}",
         hint="install its files for development (Debian, Ubuntu: `apt install libopenblas-dev`), give the path of the "

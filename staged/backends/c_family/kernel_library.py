@@ -32,17 +32,20 @@ class KernelLibrary:
         self.known: dict[object, KernelText] = {}
 
     def kernel(self, op: Op) -> KernelText:
-        """The C function for a `kernel` or `contraction` op."""
-        name = self.names.fresh(str(op.attrs.get("name") or "kernel"))
-        if op.declared is CONTRACTION:
-            made = emit_contraction(op, name, self.machine, self.site)
-        else:
-            made = emit_kernel(op, name, self.machine, self.site, self.dialect)
+        """The C function for an op that is one step."""
+        name = self.names.fresh(str(op.attrs.get("name") or op.attrs.get("call") or "kernel"))
+        made = self.emit(op, name)
         first = self.known.setdefault(_shape_of(made), made)
         if first is made:
             return made
         self.names.used.discard(name)
         return replace(made, name=first.name, text=first.text, parameters=first.parameters)
+
+    def emit(self, op: Op, name: str) -> KernelText:
+        """The text of a function of this name."""
+        if op.declared is CONTRACTION:
+            return emit_contraction(op, name, self.machine, self.site)
+        return emit_kernel(op, name, self.machine, self.site, self.dialect)
 
 
 def _shape_of(kernel: KernelText) -> object:

@@ -49,7 +49,7 @@ class CublasCudnn(BackEnd):
             return form.is_linear and (is_sum or form.addend is None or form.beta == Scale(1.0))
         return all(operand.tensor.size for operand in op.operands)  # empty products: libraries reject them
 
-    def library_ways(self, function: Function, options: DeviceOptions) -> FindWay:
+    def library_ways(self, function: Function, options: DeviceOptions, machine: Machine) -> FindWay:
         """cuDNN's ways for the composites of a function, and for primitives other than contractions,
         on their devices."""
         from staged.backends.cublas_cudnn.library.whole import find_ways

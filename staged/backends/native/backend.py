@@ -16,20 +16,28 @@ from staged.backends.c_family.program import ProgramEmitter
 from staged.backends.c_family.standalone.iso_c import iso_c_files
 from staged.backends.c_family.standalone.library import VARIANTS
 from staged.backends.contract import BackEnd, Emitted, Planner
+from staged.backends.native.lapack.kernels import LapackLibrary
+from staged.backends.native.lapack.ways import find_ways
 from staged.ir.machine import C99, Machine
 from staged.ir.nodes import Function
+from staged.ir.options import DeviceOptions
+from staged.ops.library import FindWay
 
 
 class Native(BackEnd):
-    """C, and the libraries that every C compiler has."""
+    """C, the libraries that every C compiler has, and the BLAS and LAPACK that a user chooses."""
 
     name = "native"
     devices = ("cpu",)
     variants = tuple(VARIANTS)
 
+    def library_ways(self, function: Function, options: DeviceOptions, machine: Machine) -> FindWay | None:
+        """LAPACK's ways for functions of `st.linalg`, where the machine has one."""
+        return find_ways(function, machine)
+
     def emit(self, function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
         """Write the C program of a fused function."""
-        library = partial(KernelLibrary, dialect=dialect.C99) if machine.is_iso_c else KernelLibrary
+        library = partial(KernelLibrary, dialect=dialect.C99) if machine.is_iso_c else LapackLibrary
         return ProgramEmitter(function, machine, library, check_nan).run(plan)
 
     def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:

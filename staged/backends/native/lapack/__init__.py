@@ -1,0 +1,1 @@
+"""Factors of matrices as calls of the LAPACK that a user links."""
