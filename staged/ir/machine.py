@@ -90,6 +90,8 @@ class Gpu:
     """Bytes that one thread reads or writes by one instruction."""
     shared_bytes: int
     """Shared memory that a block's workspace may take: several blocks fit beside each other on every GPU."""
+    largest_shared_bytes: int
+    """Shared memory that the arrays of a block may have at most, where its size is known to the compiler."""
     thread_bytes: int
     """Workspace that one thread may have for itself, beyond its registers in the GPU's local memory."""
     workspace_bytes: int

@@ -61,7 +61,7 @@ def _sizes(x: Array) -> Sizes:
 # ---- blocks ---------------------------------------------------------------------------------------
 
 
-def _parted(extent: int, most: int, step: int) -> tuple[int, int]:
+def parted(extent: int, most: int, step: int) -> tuple[int, int]:
     """The number of blocks, and their extent: a multiple of `step` where there are several."""
     count = max(-(-extent // most), 1)
     if count == 1:
@@ -69,8 +69,8 @@ def _parted(extent: int, most: int, step: int) -> tuple[int, int]:
     return count, -(-extent // (count * step)) * step
 
 
-def _index_of(own: Sizes, all_: Sizes, n: Array) -> Any:
-    """The index in an array with leading axes `own` of element `n` of leading axes `all_`."""
+def index_of(own: Sizes, all_: Sizes, n: Any) -> Any:
+    """The index in an array with leading axes `own` of element `n` of leading axes `all_`; anything with operators does."""
     own = (1,) * (len(all_) - len(own)) + own
     if own == all_:
         return n
@@ -98,8 +98,8 @@ class _Plan:
         self.dtype = q.dtype
         self.lead, self.own = _sizes(q)[:-2], {"k": _sizes(k)[:-2], "v": _sizes(v)[:-2]}
         self.heads, self.rows, self.cols = math.prod(self.lead), _sizes(q)[-2], _sizes(k)[-2]
-        self.nq, self.bq = _parted(self.rows, blocks[0], 12)
-        self.nk, self.bk = _parted(self.cols, blocks[1], 16)
+        self.nq, self.bq = parted(self.rows, blocks[0], 12)
+        self.nk, self.bk = parted(self.cols, blocks[1], 16)
         self.mask = rest[0] if "m" in parts else None
         self.key = rest[-2:] if "r" in parts else None
         (self.q,) = named(scaled=self.flat(q, self.nq * self.bq) * self.scale)
@@ -134,11 +134,11 @@ class _Plan:
 
     def keys(self, which: str, x: Array, n: Array, j: Array) -> Array:
         """The rows of block j of keys or values."""
-        return window(x, (_index_of(self.own[which], self.lead, n), j * self.bk, 0), (self.bk, x.shape[2]))
+        return window(x, (index_of(self.own[which], self.lead, n), j * self.bk, 0), (self.bk, x.shape[2]))
 
     def added_to_keys(self, which: str, x: Array, new: Array, n: Array, j: Array) -> Array:
         """x with such rows added, or put where no other element of the leading axes has a part in them."""
-        at = (_index_of(self.own[which], self.lead, n), j * self.bk, 0)
+        at = (index_of(self.own[which], self.lead, n), j * self.bk, 0)
         if self.own[which] != self.lead:
             new = window(x, at, new.shape) + new
         return named(placed=with_window(x, at, new))[0]
@@ -146,7 +146,7 @@ class _Plan:
     def mask_at(self, n: Array, i: Array, j: Array) -> tuple[tuple[Any, ...], Sizes]:
         """The place of the mask of a block of scores, and its shape."""
         rows, cols = _sizes(self.flat_mask)[1:]
-        at = (_index_of(self.own["m"], self.lead, n), 0 if rows == 1 else i * self.bq, 0 if cols == 1 else j * self.bk)
+        at = (index_of(self.own["m"], self.lead, n), 0 if rows == 1 else i * self.bq, 0 if cols == 1 else j * self.bk)
         return at, (1 if rows == 1 else self.bq, 1 if cols == 1 else self.bk)
 
     def last_key(self, i: Array, j: Array) -> Array | None:

@@ -45,6 +45,7 @@ SANITIZED: tuple[tuple[Any, dict[str, Any]], ...] = (
     (programs.through_the_host, {"x": X}),
     (programs.gradient, {"x": X, "b": X[0]}),
     (programs.train, {"x": X, "rate": 0.1, "n": 4}),
+    (programs.attention, {"x": WIDE}),
     (st.function(gpu_funcs.turned), {"x": gpu_funcs.MATRIX}),
     (st.function(gpu_funcs.sums_of_blocks), {"x": gpu_funcs.X}),
     (st.function(gpu_funcs.counted), {"x": gpu_funcs.COUNTS}),

@@ -16,6 +16,7 @@ CUDA_GPU = Gpu(
     blocks=2**31 - 1,
     access_bytes=16,
     shared_bytes=32 << 10,
+    largest_shared_bytes=48 << 10,
     thread_bytes=16 << 10,
     workspace_bytes=64 << 20,
     busy_threads=1 << 16,

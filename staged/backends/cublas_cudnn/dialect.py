@@ -13,12 +13,13 @@ from staged.ir.types import f32, f64
 
 CUDA_WORDS = CUDA_FUNCTIONS | frozenset(
     """threadIdx blockIdx blockDim gridDim warpSize dim3 uint3 __global__ __device__ __shared__ KERNELS KERNEL
-    ST_UNROLLED""".split()
+    ST_UNROLLED ST_ROLLED""".split()
 )
 """Names that mean something in kernels, or in what surrounds them."""
 
 CUDA = GpuDialect(
     unroll="ST_UNROLLED",
+    rolled="ST_ROLLED",
     needs_casts=True,
     restrict="__restrict__",
     kernel_head='extern "C" __global__ void __launch_bounds__({})',

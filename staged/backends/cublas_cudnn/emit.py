@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.backends.c_family.body import BodyEmitter
-from staged.backends.c_family.code.uses import functions_called, is_unrolled
+from staged.backends.c_family.code.uses import functions_called, is_rolled, is_unrolled
 from staged.backends.c_family.file import ProgramFile, State
 from staged.backends.c_family.functions import CFunction, write_locals
 from staged.backends.c_family.kernel_text import KernelText
@@ -116,6 +116,7 @@ _UNROLLED = """\
 #define ST_UNROLLED
 #endif
 """
+_ROLLED = _UNROLLED.replace("ST_UNROLLED", "ST_ROLLED").replace('"unroll"', '"unroll 1"')
 
 
 def emit_program(function: Function, machine: Machine, plan: Planner, check_nan: bool = False) -> Emitted:
@@ -191,6 +192,9 @@ class CudaFile(ProgramFile):
         if any(kernel.code is not None and is_unrolled(kernel.code.body) for kernel in kernels):
             w.line()
             w.text(_UNROLLED)
+        if any(kernel.code is not None and is_rolled(kernel.code.body) for kernel in kernels):
+            w.line()
+            w.text(_ROLLED)
         checks = [finite_check_kernel(dtype) for dtype in self.program.finite_checks.dtypes]
         needs, called = needs_of(kernels), calls_of(kernels)
         if checks:

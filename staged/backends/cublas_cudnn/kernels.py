@@ -7,6 +7,7 @@ from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
 from staged.backends.cublas_cudnn.library.contraction import Contractions
+from staged.backends.gpu_family.attention.ways import KERNELS
 from staged.backends.gpu_family.kernels import NestKernels
 from staged.backends.gpu_family.thread_kernels import ThreadKernels
 from staged.ir.declaration import prims
@@ -37,6 +38,8 @@ class CudaLibrary:
         """The text for an op that is one step. Raises UnsupportedError, with the Python line, for what has none."""
         if op.declared is prims.GPU_FUNC:
             return self.thread_kernels.kernel(op)
+        if op.declared is LIBRARY and op.attrs["call"] in KERNELS:
+            return self.nests.kernel(op, op.results[0].hint or op.attrs["call"])
         if op.declared is LIBRARY:
             return self.contractions.whole(op)
         name = str(op.attrs.get("name") or "kernel")

@@ -8,12 +8,14 @@ from staged.backends.c_family.code.shape import shape_of
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.kernel_text import Site
 from staged.backends.c_family.writer import Names
+from staged.backends.gpu_family.attention.ways import KERNELS
 from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.nest.kernel import emit_kernel
 from staged.ir.machine import Gpu
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
+from staged.ir.structure import LIBRARY
 
 
 class NestKernels:
@@ -29,10 +31,13 @@ class NestKernels:
         """Kernels by what they do."""
 
     def kernel(self, op: Op, name: str) -> GpuKernel:
-        """The kernel of an op with a nest."""
+        """The kernel of an op with a nest, or of one that is not written as a nest."""
         # With a suffix of its own: a kernel's name is visible to the linker, where libraries have plain names.
         chosen = self.names.fresh(name, "_kernel")
-        made = emit_kernel(op, chosen, self.gpu, self.dialect, self.site, self.options)
+        if op.declared is LIBRARY:
+            made = KERNELS[op.attrs["call"]](op, chosen, self.gpu, self.dialect)
+        else:
+            made = emit_kernel(op, chosen, self.gpu, self.dialect, self.site, self.options)
         first = self.known.setdefault(_shape_of(made, self.dialect), made)
         if first is made:
             return made

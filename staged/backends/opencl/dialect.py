@@ -24,6 +24,7 @@ OPENCL_GPU = Gpu(
     blocks=2**31 - 1,
     access_bytes=1,
     shared_bytes=16 << 10,
+    largest_shared_bytes=32 << 10,
     thread_bytes=4 << 10,
     workspace_bytes=64 << 20,
     busy_threads=1 << 16,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,8 @@ import pytest
 import staged as st
 from staged import CPU, GPU, with_backend
 from staged.runtime import cuda
+from staged.runtime.cuda.emulated import race_detector
+from staged.runtime.cuda_emulator import INCLUDE
 from staged.testing import compare_trees
 
 
@@ -93,3 +98,49 @@ def agrees_in_any_order(staged: Any, device: cuda.Emulator, tolerance: float, *a
     for words in ("eager forward", "lazy shuffled seed=3"):
         device.configure(words)
         compare_trees(staged(*arguments), expected, rtol=tolerance, atol=tolerance)
+
+
+# ---- races ----------------------------------------------------------------------------------------
+
+DRIVER = """\
+#include "{name}.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void) {{
+    static float x[{size}], result[{size}];
+    for (int i = 0; i < {size}; ++i) {{
+        x[i] = (float)(i % 7) - 3.0f;
+    }}
+    st_host host;
+    memset(&host, 0, sizeof host);
+    {name}_args args;
+    memset(&args, 0, sizeof args);
+    args.x = x;
+    args.result = result;
+    void *arena = aligned_alloc(64, {NAME}_ARENA_BYTES);
+    memset(arena, 0, {NAME}_ARENA_BYTES);
+    printf("status %d\\n", {name}(&args, arena, &host));
+    {name}_release(arena);
+    free(arena);
+    return 0;
+}}
+"""
+
+
+def run_with_race_detector(staged: Any, x: Any, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a staged function of an f32 array `x`, whose result has as many elements, under the thread sanitizer."""
+    library = race_detector()
+    compiler, _ = cuda.find_cxx()
+    artifact = staged.stage(x)._artifact
+    name = artifact.name
+    (folder / f"{name}.cu").write_text(artifact.source)
+    (folder / f"{name}.h").write_text(artifact.header)
+    (folder / f"{name}_support.h").write_text(artifact.support)
+    (folder / "main.cpp").write_text(DRIVER.format(name=name, NAME=name.upper(), size=x.size))
+    flags = ["-std=c++17", "-O1", "-g1", "-rdynamic", f"-I{INCLUDE}", f"-I{folder}", "-fsanitize=thread", "-fPIC"]
+    sources = ["-x", "c++", str(folder / f"{name}.cu"), str(folder / "main.cpp"), "-x", "none", str(library)]
+    command = [*compiler, *flags, "-include", "cuda_runtime.h", *sources, f"-Wl,-rpath,{library.parent}", "-pthread"]
+    built = subprocess.run([*command, "-o", str(folder / name)], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return subprocess.run([str(folder / name)], capture_output=True, text=True, env=dict(os.environ), timeout=120)

@@ -213,3 +213,14 @@ def network(x: Any, w: Any, b: Any, v: Any, c: Any) -> Any:
     with with_backend(GPU, x, w, b, v, c):
         value, grads = st.value_and_grad(loss, argnums=(0, 1, 2, 3))(w, b, v, c)
     return value, grads
+
+
+@st.function
+def attention(x: Any) -> Any:
+    """Causal attention of an array with itself, and its gradients."""
+    with with_backend(GPU, x):
+        y = st.scaled_dot_product_attention(x, x, x, is_causal=True)
+        d_x = st.grad(
+            lambda *parts: st.sum(st.cos(st.scaled_dot_product_attention(*parts, is_causal=True))), argnums=(0, 1, 2)
+        )(x, x, x)
+    return y + d_x[0] + d_x[1] + d_x[2]

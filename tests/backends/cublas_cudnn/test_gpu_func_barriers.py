@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,9 @@ import pytest
 
 import staged as st
 from staged import GPU, cuda, with_backend
-from staged.runtime import cuda as runtime
-from staged.runtime.cuda_emulator import INCLUDE
 from tests.backends.cublas_cudnn import gpu_funcs
 from tests.backends.cublas_cudnn.gpu_funcs import MATRIX
+from tests.backends.cublas_cudnn.harness import run_with_race_detector
 
 
 def portable(function: Any) -> Any:
@@ -79,45 +76,9 @@ def turned_in_time(x: Any) -> Any:
     return out
 
 
-DRIVER = """\
-#include "{name}.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-int main(void) {{
-    float x[64] = {{0}}, result[64];
-    st_host host;
-    memset(&host, 0, sizeof host);
-    {name}_args args;
-    memset(&args, 0, sizeof args);
-    args.x = x;
-    args.result = result;
-    void *arena = aligned_alloc(64, {NAME}_ARENA_BYTES);
-    memset(arena, 0, {NAME}_ARENA_BYTES);
-    printf("status %d\\n", {name}(&args, arena, &host));
-    {name}_release(arena);
-    free(arena);
-    return 0;
-}}
-"""
-
-
 @pytest.mark.parametrize(("function", "races"), [(turned_in_time, False), (turned_hastily, True)])
 def test_a_missing_barrier_is_a_race(function: Any, races: bool, tmp_path: Path) -> None:
-    library = runtime.emulated.race_detector()
-    compiler, _ = runtime.building.find_cxx()
-    artifact = portable(function).stage(MATRIX[:8, :8].copy())._artifact
-    name = artifact.name
-    (tmp_path / f"{name}.cu").write_text(artifact.source)
-    (tmp_path / f"{name}.h").write_text(artifact.header)
-    (tmp_path / f"{name}_support.h").write_text(artifact.support)
-    (tmp_path / "main.cpp").write_text(DRIVER.format(name=name, NAME=name.upper()))
-    flags = ["-std=c++17", "-O1", "-g1", "-rdynamic", f"-I{INCLUDE}", f"-I{tmp_path}", "-fsanitize=thread", "-fPIC"]
-    sources = ["-x", "c++", str(tmp_path / f"{name}.cu"), str(tmp_path / "main.cpp"), "-x", "none", str(library)]
-    command = [*compiler, *flags, "-include", "cuda_runtime.h", *sources, f"-Wl,-rpath,{library.parent}", "-pthread"]
-    built = subprocess.run([*command, "-o", str(tmp_path / name)], capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    done = subprocess.run([str(tmp_path / name)], capture_output=True, text=True, env=dict(os.environ), timeout=120)
+    done = run_with_race_detector(portable(function), MATRIX[:8, :8].copy(), tmp_path)
     assert "status 0" in done.stdout, done.stderr
     assert ("WARNING: ThreadSanitizer: data race" in done.stderr) == races, done.stderr
     if races:

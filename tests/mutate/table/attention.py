@@ -3,8 +3,68 @@
 from tests.mutate.mutant import Mutant
 
 ATTENTION, TESTS = "staged/ops/attention.py", "tests/ops/test_attention.py"
+PARTS, FORWARD, BACKWARD, SIZES = (
+    f"staged/backends/gpu_family/attention/{name}.py" for name in ("parts", "forward", "backward", "sizes")
+)
+KERNELS = "tests/backends/cublas_cudnn/test_attention_kernels.py"
 
 MUTANTS = (
+    Mutant(
+        "a kernel's queries see the key after their own",
+        PARTS,
+        "key <= query if self.causal else None",
+        "key <= query + 1 if self.causal else None",
+        (KERNELS, "-k", "agree_with_eager and causal"),
+    ),
+    Mutant(
+        "a kernel leaves out the keys of a block's last queries",
+        FORWARD,
+        "a.start + BLOCK if a.causal else None",
+        "a.start + 1 if a.causal else None",
+        (KERNELS, "-k", "agree_with_eager and causal"),
+    ),
+    Mutant(
+        "what a kernel has summed is not scaled down where the maximum grows",
+        FORWARD,
+        'a.assign(mean[r][c], kept, "*")',
+        'a.assign(mean[r][c], a.literal(1.0), "*")',
+        (KERNELS, "-k", "agree_with_eager and causal"),
+    ),
+    Mutant(
+        "only the first head of a group has a part in the gradient of its keys",
+        BACKWARD,
+        "a.loop(name, 0, each.group)",
+        "a.loop(name, 0, 1)",
+        (KERNELS, "-k", "agree_with_eager and groups"),
+    ),
+    Mutant(
+        "a kernel drops other shares than the composite",
+        PARTS,
+        "(row * bk + column).expr",
+        "(row * bk + column + 1).expr",
+        (KERNELS, "-k", "dropout"),
+    ),
+    Mutant(
+        "a tile is overwritten while other warps read it",
+        FORWARD,
+        'a.barrier("the last tile has been read")',
+        "pass",
+        (KERNELS, "-k", "no_two_threads_meet", "--all"),
+    ),
+    Mutant(
+        "a kernel's shares are read before all lanes have written them",
+        BACKWARD,
+        "a.barrier(is_warp=True)",
+        "pass",
+        (KERNELS, "-k", "no_two_threads_meet", "--all"),
+    ),
+    Mutant(
+        "a block takes more shared memory than there is",
+        SIZES,
+        "self.shared_bytes(rows) > self.gpu.largest_shared_bytes",
+        "self.shared_bytes(rows) > 2 * self.gpu.largest_shared_bytes",
+        (KERNELS, "-k", "fit_into_shared_memory"),
+    ),
     Mutant(
         "a block of queries leaves out the last block of keys that it sees",
         ATTENTION,

@@ -19,6 +19,8 @@ class Dialect:
     """The names of functions and types of the support library in the language."""
     unroll: str = "#pragma GCC unroll {}"
     """The text before a loop that is unrolled a given number of times; empty if compilers decide that."""
+    rolled: str = ""
+    """The text before a loop that is not to be unrolled; empty if compilers decide that."""
     needs_casts: bool = False
     """True if a `void *` becomes another pointer by a cast alone, as in C++."""
     restrict: str = "restrict"
@@ -28,6 +30,8 @@ class Dialect:
     """The head of a kernel in blocks of so many threads, and of such sides, up to its name."""
     storage: dict[Space, str] = field(default_factory=dict)
     """The word before arrays that are not a thread's own."""
+    aligned: str = "alignas({}) "
+    """The words before what is declared at a multiple of so many bytes."""
     block_barrier: str = ""
     warp_barrier: str = ""
 

@@ -13,6 +13,7 @@ from staged.backends.c_family.code.tree import (
     Blank,
     Block,
     Comment,
+    Constants,
     Declare,
     DeclareStruct,
     DeclareTable,
@@ -74,6 +75,7 @@ class Printer:
         self.open_branch: Callable[[str], None] = self.w.line if breaks_lines else self.w.statement
         self.statements: dict[type[Statement], Callable[[Any], None]] = {
             Declare: self.simple,
+            Constants: self.constants,
             DeclareStruct: self.struct,
             DeclareTable: self.table,
             Assign: self.simple,
@@ -146,6 +148,9 @@ class Printer:
             for name, value in s.fields:
                 self.w.line(f".{name} = {self.expr(value)},")
 
+    def constants(self, s: Constants) -> None:
+        self.w.statement(f"enum {{ {', '.join([f'{name} = {size}' for name, size in s.sizes])} }};")
+
     def table(self, s: DeclareTable) -> None:
         with self.w.block(f"const {self.before_name(s.variable.type)}{self.expr(s.variable)}[] =", ";"):
             for row in s.rows:
@@ -158,6 +163,7 @@ class Printer:
             head = f"{self.before_name(type)}{'const ' * s.is_const}{name}"
         else:
             word = self.dialect.storage.get(type.space, "") if s.sizes else ""
+            word = self.dialect.aligned.format(s.alignment) * bool(s.alignment) + word
             head = f"{word}{'const ' * s.is_const}{self.before_name(type)}{name}"
         if s.value is None:
             return head
@@ -169,7 +175,9 @@ class Printer:
 
     def loop(self, s: For) -> None:
         i, step = self.expr(s.index), "" if s.step is None else self.expr(s.step)
-        if s.unroll and self.dialect.unroll:
+        if s.unroll == 1 and self.dialect.rolled:
+            self.w.line(self.dialect.rolled)
+        elif s.unroll and self.dialect.unroll:
             self.w.line(self.dialect.unroll.format(s.unroll))
         onwards = {"": f"++{i}", "-1": f"--{i}"}.get(step, f"{i} += {step}")
         relation = ">" if s.is_down else "<"

@@ -29,6 +29,15 @@ class Declare:
     """True if the value is computed even where the variable is unused."""
     is_kept: bool = False
     """True if the variable stays even where it is unused."""
+    alignment: int = 0
+    """Bytes that its address is a multiple of; 0: those of its type."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constants:
+    """`enum { ROWS = 8, COLUMNS = 2 };`, sizes by name."""
+
+    sizes: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +77,7 @@ class Do:
 class For:
     """`for (int64_t i = start; i < stop; i += step)`; with `is_down`, as long as `i > stop`.
 
-    `unroll`: so many iterations are to be written out by the compiler; 0 leaves it the choice.
+    `unroll`: so many iterations are to be written out by the compiler, 1: none; 0 leaves it the choice.
     """
 
     index: Variable
@@ -172,6 +181,7 @@ class Unused:
 
 Statement = (
     Declare
+    | Constants
     | DeclareStruct
     | DeclareTable
     | Assign

@@ -8,7 +8,7 @@ Tested by `tests/backends/c_family/code/test_unused.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from staged.backends.c_family.code.tree import (
@@ -25,8 +25,8 @@ from staged.backends.c_family.code.tree import (
     While,
     walk,
 )
-from staged.backends.c_family.code.uses import expressions_of, expressions_within, with_parts
-from staged.backends.c_family.expr import Expr, Name
+from staged.backends.c_family.code.uses import expressions_of, expressions_within, mentioned, with_parts
+from staged.backends.c_family.expr import Expr, Name, Variable
 
 
 def drop_unused_locals(body: Sequence[Statement]) -> tuple[Statement, ...]:
@@ -34,9 +34,25 @@ def drop_unused_locals(body: Sequence[Statement]) -> tuple[Statement, ...]:
 
     A variable that is only ever assigned to is marked as unused, as is a pointer through which others may write.
     """
+    return _dropped(body, _has_read_name)
+
+
+def drop_unused_variables(body: Sequence[Statement]) -> tuple[Statement, ...]:
+    """The same where blocks beside one another have variables of one name: these are known by their identity."""
+    return _dropped(body, lambda body: mentioned(body).__contains__)
+
+
+def _has_read_name(body: Sequence[Statement]) -> Callable[[Variable], bool]:
+    names = names_read(body)
+    return lambda variable: variable.text in names
+
+
+def _dropped(
+    body: Sequence[Statement], used_in: Callable[[Sequence[Statement]], Callable[[Variable], bool]]
+) -> tuple[Statement, ...]:
     while True:
-        reads = names_read(body)
-        unused = {id(s) for s in walk(body) if isinstance(s, Declare) and not s.sizes and s.variable.text not in reads}
+        is_used = used_in(body)
+        unused = {id(s) for s in walk(body) if isinstance(s, Declare) and not s.sizes and not is_used(s.variable)}
         if not unused:
             return tuple(body)
         body = tuple(_without(body, unused))

@@ -85,7 +85,12 @@ def mentioned(body: Sequence[Statement]) -> set[Variable]:
 
 def is_unrolled(body: Sequence[Statement]) -> bool:
     """Return whether some loop is to be unrolled."""
-    return any(isinstance(statement, For) and statement.unroll for statement in walk(body))
+    return any(isinstance(statement, For) and statement.unroll > 1 for statement in walk(body))
+
+
+def is_rolled(body: Sequence[Statement]) -> bool:
+    """Return whether some loop must not be unrolled."""
+    return any(isinstance(statement, For) and statement.unroll == 1 for statement in walk(body))
 
 
 def functions_called(body: Sequence[Statement]) -> set[str]:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.library import batch_norm_calls, ctc_calls, pooling, recurrent_calls, sums
 from staged.backends.cublas_cudnn.library.batch_norm import BatchNorms
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.backends.cublas_cudnn.library.ctc import Ctc
 from staged.backends.cublas_cudnn.library.recurrent import Recurrent
 from staged.backends.cublas_cudnn.library.sums import WeightGradients
+from staged.backends.gpu_family.attention.ways import AttentionKernels
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
 from staged.ir.structure import COMPOSITE
@@ -46,10 +48,14 @@ def find_ways(function: Function, options: DeviceOptions) -> FindWay:
         **WeightGradients(users, options).ways,
     }
 
+    own = AttentionKernels(users, CUDA_GPU).ways
+
     def find(op: Op, block: Block) -> Way | None:
         if op.device == CPU:
             return None
-        find_one = ways.get(op.attrs["name"] if op.declared is COMPOSITE else op.name)
-        return find_one(op, block) if find_one is not None else None
+        name = op.attrs["name"] if op.declared is COMPOSITE else op.name
+        # What no library takes may have kernels of our own.
+        found = (table[name](op, block) for table in (ways, own) if name in table)
+        return next((way for way in found if way is not None), None)
 
     return find

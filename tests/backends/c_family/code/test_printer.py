@@ -14,6 +14,7 @@ from staged.backends.c_family.code.tree import (
     Blank,
     Block,
     Comment,
+    Constants,
     Declare,
     DeclareStruct,
     Do,
@@ -88,6 +89,8 @@ STEP: tuple[Statement, ...] = (Assign(A, ONE, "+"),)
     [
         (Declare(A, Index(X, I)), "const float a = x[i];"),
         (Declare(A, is_const=False), "float a;"),
+        (Declare(A, is_const=False, sizes=(TEN,), alignment=16), "alignas(16) float a[10];"),
+        (Constants((("ROWS", 8), ("TILE", 32))), "enum { ROWS = 8, TILE = 32 };"),
         (Declare(A, ONE, also=((I, TEN),)), "const float a = 1, i = 10;"),
         (Declare(A, Items((ONE, TEN)), False, (Literal("2"),)), "float a[2] = {1, 10};"),
         (Declare(Variable("v", lanes(f32, 4, "f32v")), Items((ONE,), "f32v")), "const f32v v = (f32v){1};"),

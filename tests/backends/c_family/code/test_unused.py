@@ -7,7 +7,7 @@ import pytest
 from staged.backends.c_family.code.printer import print_body
 from staged.backends.c_family.code.tree import Assign, Declare, Do, For, If, Jump, Statement
 from staged.backends.c_family.code.types import INDEX, Space, pointer, scalar, word
-from staged.backends.c_family.code.unused import drop_unused_locals, names_used
+from staged.backends.c_family.code.unused import drop_unused_locals, drop_unused_variables, names_used
 from staged.backends.c_family.expr import Expr, Infix, Literal, Member, Name, Prefix, Variable, call
 from staged.ir.types import f64
 
@@ -83,6 +83,17 @@ def test_unused_locals(row: str) -> None:
     body, left = ROWS[row]
     ends = ["return ST_OK;"] if body[-1] is OK and not left else []
     assert [line.strip() for line in print_body(drop_unused_locals(body))] == [*left, *ends]
+
+
+def test_variables_of_one_name_in_blocks_beside_one_another_are_known_by_their_identity() -> None:
+    read, unread = Variable("key", INDEX), Variable("key", INDEX)
+    body = [
+        If(Name("a"), (Declare(read, Literal("1")), Do(call("f", read)))),
+        If(Name("b"), (Declare(unread, Literal("2")), OK)),
+    ]
+    lines = [line.strip() for line in print_body(drop_unused_variables(body))]
+    assert lines == ["if (a) {", "const int64_t key = 1;", "f(key);", "}", "if (b) {", "return ST_OK;", "}"]
+    assert "const int64_t key = 2;" in "\n".join(print_body(drop_unused_locals(body)))
 
 
 def test_names_that_are_assigned_to_are_used() -> None:

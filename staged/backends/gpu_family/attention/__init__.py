@@ -1,0 +1,1 @@
+"""Attention as kernels of our own: the sizes of their blocks, their text, and which attention takes them."""
