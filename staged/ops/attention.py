@@ -70,7 +70,7 @@ def parted(extent: int, most: int, step: int) -> tuple[int, int]:
 
 
 def index_of(own: Sizes, all_: Sizes, n: Any) -> Any:
-    """The index in an array with leading axes `own` of element `n` of leading axes `all_`; anything with operators does."""
+    """The index in an array with leading axes `own` of element `n` of leading axes `all_`, which has operators."""
     own = (1,) * (len(all_) - len(own)) + own
     if own == all_:
         return n

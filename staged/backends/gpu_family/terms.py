@@ -19,7 +19,7 @@ def expression(given: Term | Expr | int) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An expression with operators. Quotients and remainders are of integers that are not negative, as `//` has them."""
+    """An expression with operators. Quotients and remainders are of integers that are not negative."""
 
     expr: Expr
 

@@ -39,7 +39,7 @@ def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
 
 
 def kernels(text: str) -> list[str]:
-    """What kernels of attention there are, in the words above them."""
+    """The kernels of attention in a text, by the words above them."""
     return re.findall(r"^// (attention(?:: the gradient by| of|: gradients by)) \d+", text, re.MULTILINE)
 
 

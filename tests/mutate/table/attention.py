@@ -53,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "a kernel's shares are read before all lanes have written them",
-        BACKWARD,
+        FORWARD,
         "a.barrier(is_warp=True)",
         "pass",
         (KERNELS, "-k", "no_two_threads_meet", "--all"),
