@@ -22,7 +22,7 @@ from staged.ir.declaration import prims
 from staged.ir.loops import Accumulate, ArrayRef, Axis, Compute, Load, PositionOf, Statement, Store
 from staged.ir.machine import Gpu
 from staged.ir.nodes import Op, Value
-from staged.ir.types import ALL_DTYPES, DType, bound
+from staged.ir.types import STORED_DTYPES, DType, bound
 
 ALIGNED = 16
 """Every buffer starts at a multiple of so many bytes, at least: the longest access of one thread."""
@@ -35,7 +35,7 @@ def pack_name(dtype: DType, width: int) -> str:
     return f"{dtype}x{width}"
 
 
-_PACKS = {pack_name(dtype, width): (dtype, width) for dtype in ALL_DTYPES for width in (2, 4, 8, 16)}
+_PACKS = {pack_name(dtype, width): (dtype, width) for dtype in STORED_DTYPES for width in (2, 4, 8, 16)}
 
 
 def pack_type(name: str) -> Snippet | None:

@@ -115,3 +115,17 @@ def test_prints_and_nan_checks_know_halves(capsys: pytest.CaptureFixture[str], u
     for half in (np.float16, ml_dtypes.bfloat16):
         show(np.array([0.05, 0.5]).astype(half))
         assert capsys.readouterr().out == "0.1 [0.1 1.0]\n"
+
+
+@pytest.mark.parametrize("half", [np.float16, ml_dtypes.bfloat16])
+def test_packs_of_sixteen_bytes(half: Any, using: dict[str, str]) -> None:
+    x = RNG.normal(size=(64, 128)).astype(half)
+
+    @st.function
+    def on_device(x: Any) -> Any:
+        with with_backend(GPU, **using):
+            return x * x * 0.5
+
+    with st.eager():
+        expected = on_device(x)
+    np.testing.assert_array_equal(on_device(x), expected)

@@ -72,6 +72,11 @@ def nobody_else_reads(values: Collection[Value], kept: Kept, users: Users) -> bo
     return True
 
 
+def source_of(value: Value) -> Value:
+    """The value that a block reads, as the block that made it knows it."""
+    return _source(value, Route())
+
+
 def _source(value: Value, route: Route) -> Value:
     """The value that a reverse reads, as the block that made it knows it; notes the way there."""
     while True:

@@ -1,11 +1,12 @@
 """The choice of ops that a library computes as a whole, besides contractions: batch norms, means over windows,
-recurrent layers and CTC losses, by cuDNN.
+recurrent layers, CTC losses and attention of halves, by cuDNN.
 
 What is not here is better off in kernels. A softmax is one kernel, which takes along what is around it; activations
 join what makes their operand. Dropout draws the same bits as on the host, which cuDNN's does not. Of maxima over
 windows see `pooling.py`.
 
-Tested by `tests/backends/cublas_cudnn/test_batch_norm.py` and `tests/backends/cublas_cudnn/test_recurrent.py`.
+Tested by `tests/backends/cublas_cudnn/test_batch_norm.py`, `tests/backends/cublas_cudnn/test_recurrent.py` and
+`tests/backends/cublas_cudnn/test_attention.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from staged.backends.cublas_cudnn.description import CUDA_GPU
-from staged.backends.cublas_cudnn.library import batch_norm_calls, ctc_calls, pooling, recurrent_calls, sums
+from staged.backends.cublas_cudnn.library import (
+    attention_calls,
+    batch_norm_calls,
+    ctc_calls,
+    pooling,
+    recurrent_calls,
+    sums,
+)
+from staged.backends.cublas_cudnn.library.attention import Attention
 from staged.backends.cublas_cudnn.library.batch_norm import BatchNorms
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.backends.cublas_cudnn.library.ctc import Ctc
@@ -28,6 +37,7 @@ from staged.ir.users import users_of
 from staged.ops.library import FindWay, Way
 
 EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {
+    **attention_calls.EMITTERS,
     **batch_norm_calls.EMITTERS,
     **ctc_calls.EMITTERS,
     **pooling.EMITTERS,
@@ -41,6 +51,7 @@ def find_ways(function: Function, options: DeviceOptions) -> FindWay:
     """Finds the ways of a function's ops, in program order: what one has kept, a later one may use."""
     users = users_of(function.block)
     ways: Mapping[str, FindWay] = {
+        **Attention(options).ways,
         **BatchNorms(users).ways,
         **Ctc(function, users).ways,
         **pooling.WAYS,

@@ -1,4 +1,5 @@
-// cuDNN on the emulated device: the part of the legacy interface that generated programs use, for C and C++.
+// cuDNN on the emulated device: the part of the legacy interface that generated programs use, for C and C++; with
+// that of operation graphs, `cudnn_graph.h`.
 //
 // Names, numbers and parameters are NVIDIA's.
 #ifndef STAGED_EMULATED_CUDNN_H
@@ -36,7 +37,8 @@ typedef enum {
     CUDNN_DATA_DOUBLE = 1,
     CUDNN_DATA_HALF = 2,
     CUDNN_DATA_INT32 = 4,
-    CUDNN_DATA_BFLOAT16 = 9
+    CUDNN_DATA_BFLOAT16 = 9,
+    CUDNN_DATA_BOOLEAN = 11
 } cudnnDataType_t;
 
 typedef enum {
@@ -596,4 +598,6 @@ cudnnStatus_t cudnnCTCLoss_v8(
 #ifdef __cplusplus
 }
 #endif
+
+#include "cudnn_graph.h"
 #endif
