@@ -6,7 +6,7 @@ from staged.backends.c_family.kernel_text import KernelText, Site
 from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
-from staged.backends.cublas_cudnn.library import operation_graphs
+from staged.backends.cublas_cudnn.library import attention_graphs, operation_graphs
 from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.gpu_family.attention.ways import KERNELS
 from staged.backends.gpu_family.kernels import NestKernels
@@ -28,7 +28,7 @@ class CudaLibrary:
         self.gpu = gpu
         self.names = names
         self.options = options
-        self.names.used |= CUDA.reserved | operation_graphs.NAMES
+        self.names.used |= CUDA.reserved | operation_graphs.NAMES | attention_graphs.NAMES
         self.site = site
         self.contractions = Contractions(names, site, options)
         self.host = HostKernels(machine, names, site)

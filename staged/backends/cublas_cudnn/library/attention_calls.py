@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from staged.backends.c_family.expr import literal
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, destroy
-from staged.backends.cublas_cudnn.library import operation_graphs
+from staged.backends.cublas_cudnn.library import attention_graphs, operation_graphs
 from staged.backends.cublas_cudnn.library.attention import BACKWARD, FORWARD, sizes_of
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
 from staged.backends.cublas_cudnn.library.cudnn import by, handle_part, workspace_part
@@ -76,8 +76,8 @@ class _Call:
         needed = f"{plan}.bytes + {bytes_}" if bytes_ else f"{plan}.bytes"
         graph_texts = (
             operation_graphs.GRAPH,
-            operation_graphs.ATTENTION,
-            operation_graphs.BACKWARD if self.is_reverse else operation_graphs.FORWARD,
+            attention_graphs.ATTENTION,
+            attention_graphs.BACKWARD if self.is_reverse else attention_graphs.FORWARD,
         )
         return DevicePart(
             (Field(f"GraphPlan {self.plan};", "", operation_graphs.PLAN_BYTES),),
@@ -98,7 +98,7 @@ class _Call:
                 *destroy(f"{plan}.config", f"cudnnBackendDestroyDescriptor({plan}.config)"),
             ),
             ("stdbool.h",),
-            checks=(operation_graphs.ATTENTION_NUMBERS, operation_graphs.RUN_PLAN),
+            checks=(attention_graphs.ATTENTION_NUMBERS, operation_graphs.RUN_PLAN),
             helpers=graph_texts,
             order=1,
         )
