@@ -181,7 +181,8 @@ void finalize_operation(CudnnCall &call, cudnnBackendStruct &descriptor) {
     operation.kind = descriptor.type;
     std::vector<GraphTensor> output;
     if (descriptor.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
-        if (const auto *how = named(call, descriptor, CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_BACKEND_MATMUL_DESCRIPTOR)) {
+        const int name = CUDNN_ATTR_OPERATION_MATMUL_DESC;
+        if (const auto *how = named(call, descriptor, name, CUDNN_BACKEND_MATMUL_DESCRIPTOR)) {
             operation.computes = value_of<cudnnDataType_t>(*how, CUDNN_ATTR_MATMUL_COMP_TYPE);
         }
         take_tensor(call, descriptor, CUDNN_ATTR_OPERATION_MATMUL_ADESC, operation.inputs);
@@ -492,7 +493,8 @@ cudnnStatus_t cudnnBackendExecute(
             call.device(address, at->second.bytes(), what.c_str(), size_t(at->second.alignment));
         }
     }
-    call.require(places.size() == tensors.size(), "%d tensors are given, of %d", int(places.size()), int(tensors.size()));
+    const int given = int(places.size());
+    call.require(places.size() == tensors.size(), "%d tensors are given, of %d", given, int(tensors.size()));
     void *workspace = value_of<void *>(*pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
     const size_t needed = plan->engines[0].workspace;
     call.device(workspace, needed, "the workspace");

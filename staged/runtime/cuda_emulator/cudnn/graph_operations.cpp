@@ -237,7 +237,8 @@ void matmul(const Operation &operation, GraphValues &values, std::vector<double>
     for (size_t index = 0; index < result.size(); ++index) {
         const int64_t column = int64_t(index) % columns, row = int64_t(index) / columns % rows;
         const int64_t head = int64_t(index) / columns / rows;
-        const int64_t b_head = element_for({b.extents[0], b.extents[1], 1, 1}, {a.extents[0], a.extents[1], 1, 1}, head);
+        const Extents own{b.extents[0], b.extents[1], 1, 1}, whole{a.extents[0], a.extents[1], 1, 1};
+        const int64_t b_head = element_for(own, whole, head);
         float sum = 0.0f;
         for (int64_t term = 0; term < terms; ++term) {
             const double l = left[size_t((head * rows + row) * terms + term)];
