@@ -123,7 +123,8 @@ def test_keys_serve_the_heads_of_any_leading_axes(device: cuda.Emulator) -> None
 
 
 def test_halves_are_added_up_in_f32(device: cuda.Emulator) -> None:
-    x = [RNG.standard_normal((2, 40, 16)).astype(np.float32) for _ in range(3)]
+    # Of a width that cuDNN does not take.
+    x = [RNG.standard_normal((2, 40, 12)).astype(np.float32) for _ in range(3)]
     for dtype, epsilon in ((st.f16, 2**-11), (st.bf16, 2**-8)):
         rounded = [np.asarray(st.astype(st.astype(each, dtype), st.f32)) for each in x]
         expected = np.asarray(st.scaled_dot_product_attention(*rounded, is_causal=True))
