@@ -12,7 +12,7 @@ from staged.backends.c_family.expr import Expr, Variable, Words, print_expr
 
 
 class Numbered(Words):
-    """Variables by the order in which their names appear, that of the function among them."""
+    """Variables by the order in which their names appear."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,6 +31,7 @@ def shape_of(function: Function, dialect: Dialect = C) -> tuple[str, Callable[[E
     words = Numbered()
     printer = Printer(replace(dialect, words=words))
     printer.w.comment = lambda text: None  # type: ignore[method-assign]
-    head = f"{printer.head(function)} {words.number(function.name)}({printer.parameters(function.parameters)})"
+    # Without the function's name, which may be that of a variable in it.
+    head = f"{printer.head(function)} ({printer.parameters(function.parameters)})"
     printer.body(function.body)
     return "\n".join([head, *printer.w.lines]), lambda expr: print_expr(expr, 0, words)

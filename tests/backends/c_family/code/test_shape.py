@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from staged.backends.c_family.code.shape import shape_of
 from staged.backends.c_family.code.tree import Assign, Comment, Declare, For, Function, Parameter
 from staged.backends.c_family.code.types import INDEX, CType, Space, pointer, scalar
@@ -33,6 +35,11 @@ def scale(
 
 def test_own_names_and_comments_do_not_count() -> None:
     assert shape_of(scale()[0])[0] == shape_of(scale("abcde")[0])[0]
+
+
+def test_a_function_named_like_one_of_its_variables_is_no_other_function() -> None:
+    function, _ = scale()
+    assert shape_of(replace(function, name="y"))[0] == shape_of(replace(function, name="other"))[0]
 
 
 def test_what_is_called_and_computed_counts() -> None:
