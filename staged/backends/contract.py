@@ -12,7 +12,7 @@ from typing import Protocol
 
 from staged.artifact import Artifact
 from staged.errors import UnsupportedError
-from staged.ir.buffers import Called, Plan
+from staged.ir.buffers import Called, Plan, Sharing
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
@@ -20,9 +20,9 @@ from staged.ops.library import FindWay
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """The (result, operand) pairs of a step that may share a buffer: every element is read before it is written."""
-Planner = Callable[[Function, Aliases, Called | None], Plan]
+Planner = Callable[[Function, Aliases, Called | None, Sharing | None], Plan]
 """Makes the memory plan of a function, once a back end knows its kernels; `Called` says how the program calls it, None
-of the entry.
+of the entry; `Sharing` which loops threads may share, None for none.
 """
 
 

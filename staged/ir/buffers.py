@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from staged.ir.nodes import Op, Value, VariableRef
@@ -57,6 +58,14 @@ class Stack:
 
 
 @dataclass(frozen=True)
+class Sharing:
+    """The threads of a program, and which loops are worth a team if their iterations allow it."""
+
+    threads: int
+    is_worth: Callable[[Op], bool]
+
+
+@dataclass(frozen=True)
 class Called:
     """The calls of a function, as far as its memory plan depends on them.
 
@@ -66,6 +75,17 @@ class Called:
 
     recursive: bool = False
     in_place: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class SharedLoop:
+    """A `for` whose iterations threads share: none touches what another one writes.
+
+    Each thread has the arrays `own` of the body for itself, `stride` bytes behind those of the thread before it.
+    """
+
+    own: tuple[Buffer, ...]
+    stride: int
 
 
 @dataclass
@@ -106,6 +126,10 @@ class Plan:
     """(`frame_save`, operand): the field of the frame in which this operand is made. Such a frame exists from the
     function's start.
     """
+    shared: dict[Op, SharedLoop] = field(default_factory=dict)
+    """The loops whose iterations threads share."""
+    unfilled: frozenset[Op] = frozenset()
+    """Kernels that need not run: they fill an array of which a loop writes every element."""
     kept: dict[Value, Buffer] = field(default_factory=dict)
     """By collected sequence, the slot that each iteration of the loop computes its element in."""
     stack_bytes: dict[str, int] = field(default_factory=dict)

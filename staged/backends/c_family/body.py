@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from staged.backends.c_family.code.tree import Assign, CodeBuilder, Declare, If, Jump
+from staged.backends.c_family.code.tree import Assign, CodeBuilder, Declare, If, Jump, Statement
 from staged.backends.c_family.code.types import INDEX, CType, Space, pointer, scalar, word
 from staged.backends.c_family.expr import (
     Cast,
@@ -39,7 +39,7 @@ from staged.backends.c_family.expr import (
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.short_kernels import MOST_BYTES, element_write, is_zero_fill
 from staged.backends.c_family.value_uses import collected_into, count_uses, only_uses
-from staged.backends.c_family.writer import Names, c_string
+from staged.backends.c_family.writer import Names, Writer, c_string
 from staged.ir.buffers import Buffer, Plan, Stack
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, FrameRecord, Function, Op, Value, VariableRef
@@ -70,6 +70,19 @@ class ProgramText:
     snippets: dict[str, Position | None] = field(default_factory=dict)
     """The support snippets that it uses, and for which Python line first."""
     called: list[Op] = field(default_factory=list)
+    parts: list[PartText] = field(default_factory=list)
+    """The loops whose iterations threads share, those inside of others first."""
+
+
+class PartText(Protocol):
+    """The function of a range of a loop's iterations."""
+
+    @property
+    def body(self) -> tuple[Statement, ...]:
+        """Its statements."""
+
+    def write(self, w: Writer) -> None:
+        """Write it."""
 
 
 def placed(address: Expr, device: Device) -> Expr:
@@ -117,6 +130,10 @@ class BodyEmitter:
         self.collected_into = collected_into(function)
         self.loop_trip: dict[Op, Name] = {}
         self.scalar_variables: dict[VariableRef, Expr] = {}
+        self.parameters: dict[str, CType] = {}
+        """The C parameters of the function, by name."""
+        self.thread: Variable | None = None
+        """The number of the thread, in a part of a loop that threads share."""
         self.results: list[Expr] = []
         """The places of the function's results, as pointers."""
         self.mark: Name | None = None
@@ -141,6 +158,19 @@ class BodyEmitter:
     def name(self, hint: str) -> str:
         """A fresh C name for a local."""
         return self.local_names.fresh(hint or "t")
+
+    def file_name(self, hint: str) -> str:
+        """A fresh C name for a function."""
+        assert self.local_names.outer is not None
+        name = self.local_names.outer.fresh(hint)
+        self.local_names.used.add(name)
+        return name
+
+    @property
+    def scratch(self) -> Expr:
+        """The workspace of this thread."""
+        place = member("m", "scratch")
+        return place if self.thread is None else Infix("+", place, Infix("*", self.thread, Name("SCRATCH_BYTES")))
 
     def need(self, *snippets: str) -> None:
         """Ask for support snippets by name."""
@@ -260,6 +290,8 @@ class BodyEmitter:
     # ---- kernels ----
 
     def emit_kernel_call(self, op: Op) -> None:
+        if op in self.plan.unfilled:
+            return
         self.where(op.where)
         if self.emit_short_kernel(op):
             return

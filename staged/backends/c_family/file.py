@@ -122,8 +122,10 @@ class ProgramFile:
         lines |= {"#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>"}
         texts = [*constants.lines, *(kernel.text for kernel in kernels)]
         structures = [*(made.structure for made in self.program.functions.values()), structure]
-        called = {name for each in structures for name in functions_called(each.code.body)}
-        used = {name for each in structures for name in names_used(each.code.body)}
+        parts = [part for each in structures for part in each.text.parts]
+        bodies = [*(each.code.body for each in structures), *(part.body for part in parts)]
+        called = {name for body in bodies for name in functions_called(body)}
+        used = {name for body in bodies for name in names_used(body)}
         if called & {"memcpy", "memset"} or any("memcpy(" in text or "memset(" in text for text in texts):
             lines.add("#include <string.h>")
         if used & {"INFINITY", "NAN"} or any("INFINITY" in text or "NAN" in text for text in texts):
@@ -153,9 +155,14 @@ class ProgramFile:
                 if kernel.name in self.program.wrappers:
                     w.line()
                     w.text(self.program.wrappers[kernel.name])
+        if parts:
+            w.section("loops that threads share")
+        for part in parts:
+            w.line()
+            part.write(w)
         self.write_functions(w)
         w.section("entry points")
-        if self.program.wrappers:
+        if self.program.wrappers or parts:
             w.text(team_definitions(self.program.name, max(1, self.program.machine.cores)))
             w.line()
         self.write_entry(w, structure, inner)

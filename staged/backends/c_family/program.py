@@ -12,9 +12,10 @@ from typing import Protocol, Self
 from staged.artifact import Artifact, Parameter, Site
 from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.calls import Signature
+from staged.backends.c_family.code.types import CType, word
 from staged.backends.c_family.constants import ConstantInputs
 from staged.backends.c_family.custom import functions_of, libraries, names_in
-from staged.backends.c_family.expr import Cast, Expr, Field, Infix, Items, Literal, Member, Name, Prefix, member
+from staged.backends.c_family.expr import Cast, Expr, Field, Group, Infix, Items, Literal, Member, Name, Prefix, member
 from staged.backends.c_family.file import ProgramFile, State, describe, note_of
 from staged.backends.c_family.frames import field_names, storing_functions
 from staged.backends.c_family.functions import (
@@ -40,12 +41,13 @@ from staged.backends.c_family.structure import ControlFlow
 from staged.backends.c_family.writer import Names, Writer, c_identifier
 from staged.backends.contract import Emitted, Planner
 from staged.errors import located
-from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
+from staged.ir.buffers import Buffer, Called, Plan, Sharing, Stack, aligned
 from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, Value, VariableRef
 from staged.ir.storage import structural_ops
 from staged.ir.types import CPU, Device
+from staged.ir.views import Loop
 from staged.source import Position
 
 
@@ -146,8 +148,9 @@ class ProgramEmitter:
                         kernels[op] = kernel_source.kernel(op)
         called = called_functions(self.function)
         table = function_table(self.function)
-        plans = {name: planner(table[name], self.aliases, how) for name, how in called.items()}
-        plan = planner(self.function, self.aliases, None)
+        sharing = self.sharing()
+        plans = {name: planner(table[name], self.aliases, how, sharing) for name, how in called.items()}
+        plan = planner(self.function, self.aliases, None, sharing)
         self.plan = plan
         self.scratch_bytes = aligned(max((kernel.scratch_bytes for kernel in kernels.values()), default=0))
         self.stacks = [stack for each in (*plans.values(), plan) for stack in each.stacks]
@@ -156,6 +159,8 @@ class ProgramEmitter:
         self.is_recursive = any(how.recursive for how in called.values())
         self.storing = storing_functions(self.function, plans)
         structure = self.new_structure(self.function, plan)
+        state = (("const Buffers *", "m"), ("st_host *", "host"))
+        structure.parameters = parameter_types(((f"const {self.name}_args *", "args"), *state))
         input_fields = self.declare_parameters(structure)
         for param, field in input_fields.items():
             if not param.tensor.shape:
@@ -177,7 +182,7 @@ class ProgramEmitter:
         used = list(dict.fromkeys(kernels[op].name for each in structures for op in each.text.called))
         texts = {kernel.name: kernel for kernel in kernels.values()}
         ordered = [texts[name] for name in used]
-        parallel = bool(self.wrappers)
+        parallel = bool(self.wrappers) or any(each.text.parts for each in structures)
         file = file_of(self)
         source = file.assemble(structure, ordered, inner)
         artifact = Artifact(
@@ -244,6 +249,18 @@ class ProgramEmitter:
             keeps_frames=self.uses_store,
         )
 
+    def sharing(self) -> Sharing | None:
+        """Return the threads of the program, and which loops are worth a team; None where none is shared."""
+        threads = 1 if self.machine.is_iso_c or self.check_nan else self.machine.cores
+        return Sharing(threads, self.is_worth_sharing)
+
+    def is_worth_sharing(self, op: Op) -> bool:
+        """Return whether a loop has kernels of which one is worth a team by itself, and none that stops the program."""
+        inside = [self.kernels[each] for each in structural_ops(Loop(op).body) if each in self.kernels]
+        return not any(kernel.can_fail for kernel in inside) and any(
+            kernel.chunk and kernel.items > kernel.chunk for kernel in inside
+        )
+
     def aliases(self, op: Op) -> Iterable[tuple[int, int]]:
         """The (result, operand) pairs of an op that may share a buffer."""
         return self.kernels[op].may_alias if op in self.kernels else ()
@@ -289,6 +306,7 @@ class ProgramEmitter:
                 elif buffer in self.state_fields:
                     structure.fields[buffer] = self.state_fields[buffer]
             structure.fields.update((stack, self.state_fields[stack]) for stack in plan.stacks)
+            structure.parameters = parameter_types(signature.declared())
             place_values(structure, signature, plan)
             self.place_of_function(structure, plan)
             locals_type = self.names.fresh(f"{name}_buffers") if plan.unions else ""
@@ -467,7 +485,8 @@ class ProgramEmitter:
             position = len(arguments)
             if kernel.scratch_bytes:
                 c_type = types[position].strip()
-                extras.append(SCRATCH if c_type == "unsigned char *" else Cast(c_type, SCRATCH))
+                own = structure.scratch
+                extras.append(own if c_type == "unsigned char *" else Cast(c_type, Group(own)))
             if kernel.can_fail:
                 extras.append(Name("host"))
             items = Literal(kernel.items_of(arguments))
@@ -512,6 +531,11 @@ class ProgramEmitter:
 BASE = Name("base")
 """The start of the program's arena."""
 SCRATCH = member("m", "scratch")
+
+
+def parameter_types(declared: Iterable[tuple[str, str]]) -> dict[str, CType]:
+    """The types of C parameters, by name, from how they are declared."""
+    return {name: CType(text, is_pointer=True) if text.endswith("*") else word(text.strip()) for text, name in declared}
 
 
 def place_in(start: Expr, c_type: str, offset: int | None) -> Expr:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from staged.backends.c_family.body import BodyEmitter, literal_int
 from staged.backends.c_family.calls import Calls, Signature
-from staged.backends.c_family.code.tree import Assign, Comment, Do, ForAny, If, Jump, While
+from staged.backends.c_family.code.tree import Assign, Comment, Do, For, ForAny, If, Jump, While
 from staged.backends.c_family.code.tree import Label as Target
 from staged.backends.c_family.code.types import INDEX
 from staged.backends.c_family.effects import Effects
@@ -26,14 +26,16 @@ from staged.backends.c_family.expr import (
     Prefix,
     Variable,
     call,
+    member,
     names_in,
 )
 from staged.backends.c_family.frames import Frames
 from staged.backends.c_family.handles import Handles
 from staged.backends.c_family.sequences import Sequences
+from staged.backends.c_family.shared_loops import PartNames, finish_part
 from staged.backends.c_family.values import Values
 from staged.errors import UnsupportedError, located
-from staged.ir.buffers import Buffer
+from staged.ir.buffers import Buffer, SharedLoop
 from staged.ir.declaration import prims
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, Function, Label, Op, Value
@@ -73,6 +75,7 @@ class ControlFlow:
         self.parts = self, body, self.values, self.sequences, self.handles, self.frames, self.calls, Effects(body)
         """The emitters of ops, each with methods `emit_<op>`."""
         self.loops: dict[Label, LoopFrame] = {}
+        self.part_names: PartNames | None = None
 
     def emit(self, function: Function) -> None:
         """The statements of a function."""
@@ -151,6 +154,10 @@ class ControlFlow:
     # ---- loops ----
 
     def emit_for(self, op: Op) -> None:
+        shared = self.body.plan.shared.get(op)
+        if shared is not None:
+            self.emit_shared_for(op, shared)
+            return
         loop = Loop(op)
         body, carried = loop.body, loop.carried
         start, stop, step = map(self.body.scalar, loop.bounds)
@@ -193,6 +200,40 @@ class ControlFlow:
         self.body.code.add(ForAny(index, start, condition, onwards, tuple(inner)))
         self.leave(op, frame)
         self.bind_results(op, carried)
+
+    def emit_shared_for(self, op: Op, shared: SharedLoop) -> None:
+        """A loop whose iterations threads share (see `shared_loops.py`)."""
+        loop = Loop(op)
+        start, stop, _ = map(self.body.scalar, loop.bounds)
+        self.body.where(op.where)
+        self.begin_carried(loop)
+        index = Variable(self.body.name(loop.index.hint or "i"), INDEX)
+        self.body.scalars[loop.index] = index
+        span = self.body.ranges.of_index(loop.bounds)
+        if span is not None:
+            self.body.ranges.known[loop.index] = span
+        is_from_zero = literal_int(start) == 0
+        start, stop = self.body.settled(start, "start"), self.body.settled(stop, "stop")
+        if self.part_names is None:
+            self.part_names = PartNames(self.body)
+        names, noted = self.part_names, self.body.last_where
+        around, self.body.thread = self.body.thread, names.thread
+        frame = self.enter(op, loop.carried, None)
+        with self.body.code.nested() as inner:
+            self.poll(op)
+            self.block(loop.body)
+            self.end(loop.body, op)
+        first, last = (bound if is_from_zero else Infix("+", start, bound) for bound in (names.begin, names.end))
+        function, given = finish_part(self.body, op, names, shared, For(index, first, last, tuple(inner)))
+        self.body.thread = around
+        self.leave(op, frame)
+        self.body.last_where = noted
+        self.body.need("team", "share_loop")
+        items = stop if is_from_zero else Infix("-", stop, start)
+        self.body.code.do("st_share_loop", member("host", "team"), items, function, given)
+        self.poll(op)  # a part ends early where it is to stop
+        self.body.last_where = None
+        self.bind_results(op, loop.carried)
 
     def may_pass_end(self, stop: Value, step: Value) -> bool:
         """Return whether the counter of a `for`, one step beyond its last index,
@@ -277,6 +318,9 @@ class ControlFlow:
         """
         self.body.need("stop")
         with self.body.code.branch(call("st_stop_requested", "host")):
+            if self.body.thread is not None:
+                self.body.code.add(Jump("return"))
+                return
             self.body.code.add(Jump("return", value=call("st_interrupted", "host", self.body.site_of(op.where))))
 
     def enter(self, op: Op, carried: tuple[Value, ...], trip: Name | None) -> LoopFrame:

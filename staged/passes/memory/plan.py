@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan
+from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan, Sharing
 from staged.ir.declaration import prims
 from staged.ir.devices import value_devices
 from staged.ir.names import name_of
@@ -48,6 +48,7 @@ from staged.passes.memory.liveness import Liveness, liveness
 from staged.passes.memory.offsets import assign_offsets, assign_unions, merged, peak
 from staged.passes.memory.residual_slots import join_residual_slots
 from staged.passes.memory.sequences import SequencePlan, copied_handles, plan_sequences
+from staged.passes.memory.shared_loops import LoopMemory, plan_shared_loops
 from staged.passes.memory.staging import staging_buffers
 from staged.passes.memory.variable_lives import variable_lives
 from staged.passes.memory.variables import copied_reads, join_variables
@@ -56,18 +57,23 @@ Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """For an op, the pairs (result, operand) that may share a buffer: the op reads an element before it writes it."""
 
 
-def plan_buffers(function: Function, aliases: Aliases, called: Called | None = None) -> Plan:
+def plan_buffers(
+    function: Function, aliases: Aliases, called: Called | None = None, sharing: Sharing | None = None
+) -> Plan:
     """The memory plan of a function whose tensor ops have become kernels (see the module's docstring).
 
     `called` is for a function that the program calls: its Variables are the program's; the caller says where its
     results go. Where it is recursive its buffers are of kind 'local', in the plan's `unions`: each call has its own.
+    With `sharing`, threads share the iterations of loops that allow it.
     """
-    return _Planner(function, aliases, called).plan()
+    return _Planner(function, aliases, called, sharing).plan()
 
 
 class _Planner:
-    def __init__(self, function: Function, aliases: Aliases, called: Called | None) -> None:
+    def __init__(self, function: Function, aliases: Aliases, called: Called | None, sharing: Sharing | None) -> None:
         self.function = function
+        # Each call of a recursive function has its buffers on the stack.
+        self.sharing = None if called is not None and called.recursive else sharing
         self.aliases = aliases
         self.called = called
         self.in_place = dict(called.in_place) if called else {}
@@ -321,9 +327,14 @@ class _Planner:
         staging = staging_buffers(self.function, self.live, place, self.outputs, self.devices)
         buffers += staging.values()
         unions: list[list[Buffer]] = []
-        sizes = self.assign_devices(buffers)
+        loops = LoopMemory()
+        if self.sharing is not None:
+            loops = plan_shared_loops(self.function, self.live, place, buffers, self.sharing)
+        placed = loops.outside(buffers)
+        sizes = self.assign_devices(placed)
+        loops.settle()
         # Once it is known where each buffer is.
-        peaks = {device: peak(buffer for buffer in buffers if buffer.device == device) for device in (CPU, *sizes)}
+        peaks = {device: peak(buffer for buffer in placed if buffer.device == device) for device in (CPU, *sizes)}
         most = peaks.pop(CPU)
         arena_bytes, local_bytes = sizes.pop(CPU, 0), {}
         if self.called is not None and self.called.recursive:
@@ -349,6 +360,8 @@ class _Planner:
             copied_handles=copied_handles(self.function, self.live, handles),
             fields=fields,
             kept=kept,
+            shared=loops.shared,
+            unfilled=loops.unfilled,
         )
 
     def assign_devices(self, buffers: list[Buffer]) -> dict[Device, int]:
