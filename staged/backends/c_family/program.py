@@ -12,7 +12,6 @@ from typing import Protocol, Self
 from staged.artifact import Artifact, Parameter, Site
 from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.calls import Signature
-from staged.backends.c_family.code.types import CType, word
 from staged.backends.c_family.constants import ConstantInputs
 from staged.backends.c_family.custom import functions_of, libraries, names_in
 from staged.backends.c_family.expr import Cast, Expr, Field, Group, Infix, Items, Literal, Member, Name, Prefix, member
@@ -35,19 +34,19 @@ from staged.backends.c_family.interface import (
     result_tensors,
     written_variables,
 )
-from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.kernel_text import KernelText, wrapper_text
+from staged.backends.c_family.shared_loops import parameter_types, sharing_of
 from staged.backends.c_family.standalone.words import words_of_folder
 from staged.backends.c_family.structure import ControlFlow
-from staged.backends.c_family.writer import Names, Writer, c_identifier
+from staged.backends.c_family.writer import Names, c_identifier
 from staged.backends.contract import Emitted, Planner
 from staged.errors import located
-from staged.ir.buffers import Buffer, Called, Plan, Sharing, Stack, aligned
+from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
 from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, Value, VariableRef
 from staged.ir.storage import structural_ops
 from staged.ir.types import CPU, Device
-from staged.ir.views import Loop
 from staged.source import Position
 
 
@@ -148,7 +147,7 @@ class ProgramEmitter:
                         kernels[op] = kernel_source.kernel(op)
         called = called_functions(self.function)
         table = function_table(self.function)
-        sharing = self.sharing()
+        sharing = sharing_of(self.machine, kernels, self.check_nan)
         plans = {name: planner(table[name], self.aliases, how, sharing) for name, how in called.items()}
         plan = planner(self.function, self.aliases, None, sharing)
         self.plan = plan
@@ -247,18 +246,6 @@ class ProgramEmitter:
                 made.signature.name: made.plan.local_bytes for made in self.functions.values() if made.plan.local_bytes
             },
             keeps_frames=self.uses_store,
-        )
-
-    def sharing(self) -> Sharing | None:
-        """Return the threads of the program, and which loops are worth a team; None where none is shared."""
-        threads = 1 if self.machine.is_iso_c or self.check_nan else self.machine.cores
-        return Sharing(threads, self.is_worth_sharing)
-
-    def is_worth_sharing(self, op: Op) -> bool:
-        """Return whether a loop has kernels of which one is worth a team by itself, and none that stops the program."""
-        inside = [self.kernels[each] for each in structural_ops(Loop(op).body) if each in self.kernels]
-        return not any(kernel.can_fail for kernel in inside) and any(
-            kernel.chunk and kernel.items > kernel.chunk for kernel in inside
         )
 
     def aliases(self, op: Op) -> Iterable[tuple[int, int]]:
@@ -495,47 +482,15 @@ class ProgramEmitter:
             structure.fail_check()
 
     def wrapper(self, kernel: KernelText) -> list[str]:
-        """The struct and the function by which a team shares a kernel's items; returns the struct's field names."""
-        names = [name for _, name in kernel.parameters][:-2]
-        if kernel.name in self.wrappers:
-            return names
-        w = Writer()
-        with w.block("typedef struct", f" {kernel.name}_args;"):
-            for type, name in kernel.parameters[:-2]:
-                type = type.replace("restrict", "").rstrip()
-                field_type = "unsigned char *" if name == "scratch" else type if type.endswith("*") else f"{type} "
-                w.line(f"{field_type}{name};")
-        w.line()
-        # The user may have called the kernel like one of these.
-        context, begin, end, thread, a = (
-            f"{name}_" if name == kernel.name else name for name in ("context", "begin", "end", "thread", "a")
-        )
-        signature = f"void *{context}, int64_t {begin}, int64_t {end}, int {thread}"
-        with w.block(f"static void {kernel.name}_part({signature})"):
-            w.line(f"const {kernel.name}_args *const {a} = {context};")
-            if not kernel.scratch_bytes:
-                w.line(f"(void){thread};")
-            values = []
-            for type, name in kernel.parameters[:-2]:
-                type = type.replace("restrict", "").rstrip()
-                if name == "scratch":
-                    own = f"{a}->scratch + {thread} * SCRATCH_BYTES"
-                    values.append(own if type == "unsigned char *" else f"({type})({own})")
-                else:
-                    values.append(f"{a}->{name}")
-            w.statement(f"{kernel.name}({', '.join([*values, begin, end])});")
-        self.wrappers[kernel.name] = str(w)
-        return names
+        """Have the function by which a team shares a kernel's items; returns the field names of what it takes."""
+        if kernel.name not in self.wrappers:
+            self.wrappers[kernel.name] = wrapper_text(kernel)
+        return [name for _, name in kernel.parameters][:-2]
 
 
 BASE = Name("base")
 """The start of the program's arena."""
 SCRATCH = member("m", "scratch")
-
-
-def parameter_types(declared: Iterable[tuple[str, str]]) -> dict[str, CType]:
-    """The types of C parameters, by name, from how they are declared."""
-    return {name: CType(text, is_pointer=True) if text.endswith("*") else word(text.strip()) for text, name in declared}
 
 
 def place_in(start: Expr, c_type: str, offset: int | None) -> Expr:

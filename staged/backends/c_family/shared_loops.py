@@ -20,7 +20,7 @@ Tested by `tests/backends/native/test_shared_loops.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from staged.backends.c_family.body import BodyEmitter
@@ -41,11 +41,34 @@ from staged.backends.c_family.code.types import INDEX, SHORT_INDEX, CType, Space
 from staged.backends.c_family.code.unused import drop_unused_locals, names_used
 from staged.backends.c_family.code.uses import mentioned
 from staged.backends.c_family.expr import Expr, Field, Infix, Items, Literal, Member, Name, Prefix, Variable
+from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.writer import Writer
-from staged.ir.buffers import SharedLoop
+from staged.ir.buffers import SharedLoop, Sharing
+from staged.ir.machine import Machine
 from staged.ir.nodes import Op
+from staged.ir.storage import structural_ops
+from staged.ir.views import Loop
 
 BUFFERS = word("Buffers")
+
+
+def sharing_of(machine: Machine, kernels: Mapping[Op, KernelText], check_nan: bool) -> Sharing:
+    """The threads of a program, and its loops that are worth a team.
+
+    These have kernels of which one is worth a team by itself, and none that stops the program.
+    """
+
+    def is_worth(op: Op) -> bool:
+        inside = [kernels[each] for each in structural_ops(Loop(op).body) if each in kernels]
+        can_fail = check_nan or any(kernel.can_fail for kernel in inside)
+        return not can_fail and any(kernel.chunk and kernel.items > kernel.chunk for kernel in inside)
+
+    return Sharing(1 if machine.is_iso_c else machine.cores, is_worth)
+
+
+def parameter_types(declared: Iterable[tuple[str, str]]) -> dict[str, CType]:
+    """The types of C parameters, by name, from how they are declared."""
+    return {name: CType(text, is_pointer=True) if text.endswith("*") else word(text.strip()) for text, name in declared}
 
 
 class PartNames:

@@ -1,8 +1,8 @@
 """Loops whose iterations threads share, and the memory of their bodies: a copy for each thread.
 
-A loop is shared where no iteration touches what another one writes (`ir/loop_windows.py`), and where the plan keeps what
-it carries in place: a copy of a whole array would be one of other threads' work. All else that the body makes is in
-buffers that live within one iteration.
+A loop is shared where no iteration touches what another one writes (`ir/loop_windows.py`), and where the plan keeps
+what it carries in place: a copy of a whole array would be one of other threads' work. All else that the body makes is
+in buffers that live within one iteration.
 
 Tested by `tests/backends/native/test_shared_loops.py`.
 """

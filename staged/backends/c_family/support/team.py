@@ -195,7 +195,8 @@ static void st_parallel(st_team *team, int64_t items, int64_t chunk, st_parallel
 """
 
 _SHARE_LOOP = """\
-// Run the iterations of a loop on the team, where each thread has one; else on the caller, and the loops inside are shared.
+// Run the iterations of a loop on the team if there is one for each thread; else on the caller, and loops inside of it
+// are shared.
 __attribute__((unused))
 static void st_share_loop(st_team *team, int64_t iterations, st_parallel_body *body, void *context) {
     st_parallel(iterations < st_team_size(team) ? NULL : team, iterations, 1, body, context);
