@@ -71,7 +71,7 @@ class _Call:
         numbers = (s.batch, s.heads, s.rows, s.width, s.columns, s.k_heads, s.v_heads, s.v_width)
         causal = "true" if self.causal else "false"
         which = "plan_attention_backward" if self.is_reverse else "plan_attention"
-        ordered = f", {'true' if self.is_ordered else 'false'}" if self.is_reverse else ""
+        ordered = "true" if self.is_ordered else "false"
         bytes_ = sum(_aligned(nbytes) for _, nbytes in self.behind())
         needed = f"{plan}.bytes + {bytes_}" if bytes_ else f"{plan}.bytes"
         graph_texts = (
@@ -85,7 +85,7 @@ class _Call:
                 "{",
                 f"    const AttentionSizes sizes = {{{_HALVES[self.dtype.name]}, {', '.join(map(str, numbers))}, "
                 f"{causal}}};",
-                f"    if ({which}(gpu, host, {self.site}, &sizes{ordered}, &{plan}) != ST_OK) {{",
+                f"    if ({which}(gpu, host, {self.site}, &sizes, {ordered}, &{plan}) != ST_OK) {{",
                 "        return host->error_kind;",
                 "    }",
                 f"    if ({needed} > gpu->cudnn_workspace_bytes) {{",

@@ -79,8 +79,10 @@ static int no_attention(st_host *host, int site, const AttentionSizes *s, const 
 """
 
 FORWARD = """\
-// softmax(q @ k.T * scale) @ v, and for each row the logarithm of the sum of the exponentials of its scores.
-static int plan_attention(const Device *gpu, st_host *host, int site, const AttentionSizes *s, GraphPlan *made) {
+// softmax(q @ k.T * scale) @ v, and for each row the logarithm of the sum of the exponentials of its scores. `ordered`:
+// all sums have one order.
+static int plan_attention(const Device *gpu, st_host *host, int site, const AttentionSizes *s, bool ordered,
+        GraphPlan *made) {
     OperationGraph begun;
     OperationGraph *const graph = &begun;
     memset(graph, 0, sizeof *graph);
@@ -116,7 +118,7 @@ static int plan_attention(const Device *gpu, st_host *host, int site, const Atte
         graph_each(graph, CUDNN_POINTWISE_DIV, powers, total,
                    graph_inner(graph, s->type, s->batch, s->heads, s->rows, s->columns));
     (void)graph_product(graph, shares, v, out);
-    if (!graph_ended(graph, gpu->cudnn, false, made)) {
+    if (!graph_ended(graph, gpu->cudnn, ordered, made)) {
         return no_attention(host, site, s, "attention", ATTENTION_INSTEAD);
     }
     return ST_OK;

@@ -53,6 +53,7 @@ struct Operation {
     int64_t axis = -1;  // of CUDNN_POINTWISE_GEN_INDEX
     cudnnReduceTensorOp_t reduction = CUDNN_REDUCE_TENSOR_ADD;
     cudnnDataType_t computes = CUDNN_DATA_FLOAT;
+    int64_t first_term = 0;  // of a product's sums, where an engine adds up in any order
     std::vector<GraphTensor> inputs;
     GraphTensor output;
 };

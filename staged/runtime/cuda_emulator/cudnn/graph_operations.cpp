@@ -240,7 +240,8 @@ void matmul(const Operation &operation, GraphValues &values, std::vector<double>
         const Extents own{b.extents[0], b.extents[1], 1, 1}, whole{a.extents[0], a.extents[1], 1, 1};
         const int64_t b_head = element_for(own, whole, head);
         float sum = 0.0f;
-        for (int64_t term = 0; term < terms; ++term) {
+        for (int64_t step = 0; step < terms; ++step) {
+            const int64_t term = (step + operation.first_term) % terms;
             const double l = left[size_t((head * rows + row) * terms + term)];
             sum += float(l) * float(right[size_t((b_head * terms + term) * columns + column)]);
         }
