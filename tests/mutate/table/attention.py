@@ -7,8 +7,40 @@ PARTS, FORWARD, BACKWARD, SIZES = (
     f"staged/backends/gpu_family/attention/{name}.py" for name in ("parts", "forward", "backward", "sizes")
 )
 KERNELS = "tests/backends/cublas_cudnn/test_attention_kernels.py"
+GRAPHS, CALLS, WAY = (
+    f"staged/backends/cublas_cudnn/library/{name}.py" for name in ("attention_graphs", "attention_calls", "attention")
+)
+CUDNN = "tests/backends/cublas_cudnn/test_attention.py"
 
 MUTANTS = (
+    Mutant(
+        "cuDNN's gradient of scores is multiplied by their logarithms, not by shares",
+        GRAPHS,
+        "CUDNN_POINTWISE_MUL, centred, shares",
+        "CUDNN_POINTWISE_MUL, centred, logs",
+        (CUDNN, "-k", "agree_with_eager and bfloat16"),
+    ),
+    Mutant(
+        "cuDNN is shown columns in the place of rows",
+        GRAPHS,
+        "CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, 2",
+        "CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_FLOAT, 3",
+        (CUDNN, "-k", "agree_with_eager and causal"),
+    ),
+    Mutant(
+        "cuDNN has no scale",
+        CALLS,
+        "literal(self.op.attrs['scale'], f32)",
+        "literal(1.0, f32)",
+        (CUDNN, "-k", "agree_with_eager and bfloat16"),
+    ),
+    Mutant(
+        "cuDNN is given attention with a mask",
+        WAY,
+        'half is None or sizes is None or op.attrs["parts"] else',
+        "half is None or sizes is None else",
+        (CUDNN, "-k", "does_not_take"),
+    ),
     Mutant(
         "a kernel's queries see the key after their own",
         PARTS,

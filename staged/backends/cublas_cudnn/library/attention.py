@@ -67,9 +67,10 @@ class Attention:
 
     def forward(self, op: Op, block: Block) -> Way | None:
         """(out, logarithms of the sums of exponentials of scores)."""
-        half, sizes = _half_of(op.operands[:3]), sizes_of([operand.tensor for operand in op.operands[:3]])
-        if half is None or sizes is None or op.attrs["parts"]:
+        taken = _taken(op)
+        if taken is None:
             return None
+        half, _ = taken
 
         def write(context: RecordContext, *operands: Array) -> Sequence[Array]:
             types = [TensorType(half, op.results[0].tensor.shape), op.results[1].tensor]
@@ -82,17 +83,18 @@ class Attention:
 
     def backward(self, op: Op, block: Block) -> Way | None:
         """The cotangents of q, k and v."""
-        half, sizes = _half_of(op.operands[:3]), sizes_of([operand.tensor for operand in op.operands[:3]])
-        if half is None or sizes is None or op.attrs["parts"]:
+        taken = _taken(op)
+        if taken is None:
             return None
+        half, sizes = taken
         ct, lse, offset = op.operands[3:]
         out = _result_behind(ct, lse, offset)
         if out is None or (self.options.deterministic and 2 * sizes.scores > MOST_KEPT):
             return None
 
         def write(context: RecordContext, *operands: Array) -> Sequence[Array]:
-            *taken, ct, lse, _, out = operands
-            halves = [cast(x, half) for x in (*taken, ct, out)]
+            q, k, v, ct, lse, _, out = operands
+            halves = [cast(x, half) for x in (q, k, v, ct, out)]
             types = [TensorType(half, result.tensor.shape) for result in op.results]
             found = library_call(BACKWARD, [*halves, lse], types, **self.attrs(op))
             return [cast(x, f32) for x in found]
@@ -132,6 +134,13 @@ def sizes_of(types: Sequence[TensorType]) -> Sizes | None:
         and (rows, columns) != (1, 1)
     )
     return sizes if fits else None
+
+
+def _taken(op: Op) -> tuple[DType, Sizes] | None:
+    """The dtype and the sizes of an attention, or of its reverse; None if it is not cuDNN's."""
+    types = [operand.tensor for operand in op.operands[:3]]
+    half, sizes = _half_of(op.operands[:3]), sizes_of(types)
+    return None if half is None or sizes is None or op.attrs["parts"] else (half, sizes)
 
 
 def _half_of(values: Sequence[Value]) -> DType | None:
