@@ -20,6 +20,7 @@ Tested by `tests/backends/native/test_shared_loops.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -44,26 +45,57 @@ from staged.backends.c_family.expr import Expr, Field, Infix, Items, Literal, Me
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.writer import Writer
 from staged.ir.buffers import SharedLoop, Sharing
+from staged.ir.declaration import prims
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
 from staged.ir.storage import structural_ops
+from staged.ir.structure import FOR
+from staged.ir.trips import static_trip_count
+from staged.ir.types import bound
 from staged.ir.views import Loop
 
 BUFFERS = word("Buffers")
+MUCH = 1 << 16
+"""Elements whose computation takes several times as long as the team takes to begin and to end."""
 
 
 def sharing_of(machine: Machine, kernels: Mapping[Op, KernelText], check_nan: bool) -> Sharing:
     """The threads of a program, and its loops that are worth a team.
 
-    These have kernels of which one is worth a team by itself, and none that stops the program.
+    These have kernels of which one is worth a team by itself, or which are much work together, and none that stops the
+    program.
     """
 
     def is_worth(op: Op) -> bool:
         inside = [kernels[each] for each in structural_ops(Loop(op).body) if each in kernels]
-        can_fail = check_nan or any(kernel.can_fail for kernel in inside)
-        return not can_fail and any(kernel.chunk and kernel.items > kernel.chunk for kernel in inside)
+        if check_nan or any(kernel.can_fail for kernel in inside):
+            return False
+        return any(kernel.chunk and kernel.items > kernel.chunk for kernel in inside) or _work(op) >= MUCH
 
     return Sharing(1 if machine.is_iso_c else machine.cores, is_worth)
+
+
+def _work(op: Op) -> int:
+    """The elements that a loop computes, about; a loop whose trip count is not known counts as one iteration."""
+    inside = 0
+    for each in Loop(op).body.ops:
+        if each.declared is FOR:
+            inside += _work(each)
+        elif each.blocks:
+            inside += max(map(_elements, each.blocks[0].ops), default=0)
+    trips = static_trip_count(op)
+    return inside * (1 if trips is None else trips)
+
+
+def _elements(op: Op) -> int:
+    """The elements that an op computes, about: eight terms of a product's sum take as long as one of another op."""
+    made = op.operands[1] if op.declared is prims.DYNAMIC_UPDATE else op.result
+    size = made.tensor.size
+    if op.declared is prims.MATMUL:
+        rows, columns = op.result.tensor.shape[-2:]
+        terms = op.operands[0].tensor.size * op.operands[1].tensor.size // max(1, bound(rows) * bound(columns))
+        size += size * math.isqrt(terms) // 8
+    return size
 
 
 def parameter_types(declared: Iterable[tuple[str, str]]) -> dict[str, CType]:

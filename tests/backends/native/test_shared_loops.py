@@ -107,6 +107,12 @@ def test_iterations_that_depend_on_one_another_stay_in_order(function, in_thread
     assert np.allclose(program(ROWS), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("heads", "is_shared"), [(144, True), (2, False)])
+def test_a_loop_is_shared_where_all_of_its_iterations_are_much_work(heads, is_shared, in_threads):
+    given = [np.zeros((heads, 16, 16), np.float32)] * 4
+    assert ("st_share_loop" in in_threads(attention, 2, *given).source) == is_shared
+
+
 def test_an_array_that_a_loop_writes_as_a_whole_is_not_filled_before(in_threads):
     whole, part = (in_threads(function, 2, ROWS).source for function in (rows_apart, one_row))
     fills = ["memset(" in text or "broadcast_to" in text for text in (whole, part)]
