@@ -20,7 +20,7 @@ from staged.kernels.lower_alone import has_own_kernel
 class Node:
     """A step of one block: a plain op, or a group of ops on its way to a kernel."""
 
-    __slots__ = ("number", "kind", "ops", "before", "direct", "followed", "position", "_largest")
+    __slots__ = ("number", "kind", "ops", "before", "direct", "next", "position", "_largest")
 
     def __init__(self, number: int, kind: str, op: Op, position: int) -> None:
         self.number = number
@@ -28,7 +28,7 @@ class Node:
         self.ops = [op]
         self.before = 0  # bit set of the nodes that must run earlier
         self.direct = 0  # of those, at least the ones with no other node between
-        self.followed = False  # whether another node must run later
+        self.next = 0  # the nodes of which this one is `direct`
         self.position = position
         self._largest = 0  # 0: to be found
 
@@ -146,11 +146,25 @@ class Steps:
         earlier = first.before | 1 << first.number
         second.before |= earlier
         second.direct |= 1 << first.number
-        first.followed = True
-        if second.followed:
-            for node in self.nodes:
-                if node is not None and node.before >> second.number & 1:
-                    node.before |= earlier
+        first.next |= 1 << second.number
+        self.run_after(second.next, earlier)
+
+    def run_after(self, begin: int, earlier: int, without: int = 0) -> None:
+        """The nodes of the bit set `begin`, and those that must run after them, run after `earlier`; `without` is no
+        node any more.
+
+        What runs after a node has all that the node has: where nothing changes the walk ends.
+        """
+        todo = begin
+        while todo:
+            low = todo & -todo
+            todo ^= low
+            node = self.nodes[low.bit_length() - 1]
+            assert node is not None, "`absorb` leaves no node that it took away in `next`"
+            before = node.before & ~without | earlier
+            if before != node.before:
+                node.before = before
+                todo |= node.next
 
     def bits(self, mask: int) -> Iterable[Node]:
         while mask:
@@ -222,12 +236,12 @@ class Steps:
         self.nodes[b.number] = None
         before = (a.before | b.before) & ~(bit_a | bit_b)
         a.direct = (a.direct | b.direct) & ~(bit_a | bit_b)
-        a.followed |= b.followed
-        for node in self.nodes:
-            if node is not None and node.before & (bit_a | bit_b):
-                node.before = node.before & ~bit_b | bit_a | before
-                if node.direct & bit_b:
-                    node.direct = node.direct & ~bit_b | bit_a
+        a.next = (a.next | b.next) & ~(bit_a | bit_b)
+        for node in self.bits(a.direct):
+            node.next = node.next & ~bit_b | bit_a
+        for node in self.bits(b.next & ~bit_a):
+            node.direct = node.direct & ~bit_b | bit_a
+        self.run_after(a.next, before | bit_a, without=bit_b)
         a.before = before
 
 

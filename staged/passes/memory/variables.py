@@ -50,46 +50,40 @@ def join_variables(function: Function, groups: Groups) -> None:
     """
     live = groups.live
     ops = list(structural_ops(function.block))
-    block_of = {op: block for block in structural_blocks(function.block) for op in block.ops}
+    place_of = {op: (block, i) for block in structural_blocks(function.block) for i, op in enumerate(block.ops)}
+    writers: dict[VariableRef | None, list[Op]] = {}
+    for op in ops:
+        for changed in dict.fromkeys(effect.target for effect in op.effects if effect.kind == "write"):
+            writers.setdefault(changed, []).append(op)
     for op in ops:
         if op.declared is not VARIABLE_WRITE or not is_tensor(op.operands[0]):
             continue
         variable, value = op.attrs["variable"], root_of(op.operands[0])
         written = live.start[op]
-        others = [live.start[other] for other in ops if other is not op and _writes(other, variable)]
+        others = [live.start[other] for other in writers.get(variable, ()) if other is not op]
         spans = live.intervals.get(value, [])
         if any(start < position <= end for start, end in spans for position in others):
             continue
         same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
         group, target = groups.of.get(value), groups.of_variable[variable]
-        if group is not None and same_size and _may_write_early(value, op, block_of):
+        if group is not None and same_size and _may_write_early(value, op, place_of):
             groups.touch.add((value, variable, written))
             groups.join(value, target, same=(value, variable, written))
 
 
-def _may_write_early(value: Value, write: Op, block_of: Mapping[Op, Block]) -> bool:
+def _may_write_early(value: Value, write: Op, place_of: Mapping[Op, tuple[Block, int]]) -> bool:
     """Return whether `value` may be computed straight into the Variable, before the position of the write.
 
     Exact: nothing between the two may stop the program (the Variable then has its old value) or leave the block.
     """
     producer = value.producer
-    if producer is None or producer not in block_of or block_of[producer] is not block_of[write]:
+    block, end = place_of[write]
+    if producer is None or producer not in place_of or place_of[producer][0] is not block:
         return False
-    between = False
-    for op in block_of[write].ops:
-        if op is write:
-            return True
-        if between and (op.blocks and not op.declared.is_opaque or _may_stop(op)):
-            return False
-        if op is producer:
-            if not producer.declared.is_opaque and producer.declared is not COPY:
-                return False
-            between = True
-    return False
-
-
-def _writes(op: Op, variable: VariableRef) -> bool:
-    return any(effect.kind == "write" and effect.target is variable for effect in op.effects)
+    if not producer.declared.is_opaque and producer.declared is not COPY:
+        return False
+    between = block.ops[place_of[producer][1] + 1 : end]
+    return not any(op.blocks and not op.declared.is_opaque or _may_stop(op) for op in between)
 
 
 def _written_by_call(op: Op) -> list[VariableRef]:
