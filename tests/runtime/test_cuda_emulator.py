@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +108,31 @@ def test_python_sees_what_is_live() -> None:
     assert device.function("cudaFree", "int (*)(void *)")(place[0]) == 0
     assert set(device.live_objects()) == before
     assert (device.counts() - counts).live_bytes == 0
+
+
+def test_memory_stays_open_to_the_device_when_another_handler_of_faults_has_gone(tmp_path: Path) -> None:
+    # pytest switches Python's faulthandler on before a test loads the device, and off after the last.
+    program = tmp_path / "program.py"
+    program.write_text("""
+import faulthandler
+faulthandler.enable()
+import numpy as np
+import staged as st
+
+@st.function
+def double(x):
+    with st.with_backend(st.GPU, x):
+        return x + x
+
+print(double(np.array([1.0, 2.0])))
+faulthandler.disable()
+print(double(np.array([3.0, 4.0])))
+""")
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "STAGED_CUDA": "emulate"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[2. 4.]\n[6. 8.]\n", "")

@@ -171,6 +171,21 @@ void give_signal_stack() {
     }
 }
 
+void handle_faults() {
+    handle(SIGSEGV, on_fault, segv_before);
+    handle(SIGILL, on_trap, ill_before);
+    handle(SIGTRAP, on_trap, trap_before);
+}
+
+// Python's faulthandler, which tests switch on before the first allocation and off at their end, then leaves the signal
+// as it was before itself, without us.
+void handle_faults_again() {
+    struct sigaction now;
+    if (arena != nullptr && sigaction(SIGSEGV, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) {
+        handle_faults();
+    }
+}
+
 bool start() {
     if (arena != nullptr) {
         return true;
@@ -191,9 +206,7 @@ bool start() {
     next_free = arena + PAGE;
     void *frames[2];
     backtrace(frames, 2);  // loads what it needs now: a signal handler must not
-    handle(SIGSEGV, on_fault, segv_before);
-    handle(SIGILL, on_trap, ill_before);
-    handle(SIGTRAP, on_trap, trap_before);
+    handle_faults();
     return true;
 }
 
@@ -297,6 +310,9 @@ void release(Allocation &allocation) {
 DeviceWork::DeviceWork(int device) : locked(device_lock), device_before(working_device) {
     if (!signal_stack.known) {
         give_signal_stack();
+    }
+    if (device_depth == 0) {
+        handle_faults_again();
     }
     ++device_depth;
     working_device = device;
