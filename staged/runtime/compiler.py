@@ -35,11 +35,15 @@ SHARED_FLAGS = ("-fPIC", "-shared", "-pipe")
 LIBRARIES = ("-lm", "-pthread")
 
 
+Level = Literal["0", "1", "2", "3"]
+"""The number after -O."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
     """Options of a compilation: the level of -O, the names of sanitizers, and further flags (`extra`)."""
 
-    optimise: Literal["0", "1", "2", "3"] = "2"
+    optimise: Level = "2"
     sanitize: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
 

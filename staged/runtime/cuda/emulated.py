@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from staged.artifact import Artifact
 from staged.errors import CompilerError, UnsupportedError
-from staged.runtime.compiler import CompileFailure, CompileOptions, explained
+from staged.runtime.compiler import CompileFailure, CompileOptions, Level, explained
 from staged.runtime.cuda.building import CXX_FLAGS, SHARED, build, find_cxx, program_texts, said
 from staged.runtime.cuda_emulator import INCLUDE, source_texts
 from staged.runtime.guard import APART_MODE, ffi, loader
@@ -23,6 +23,8 @@ _SYSTEM = ("-ldl", "-pthread")
 KERNEL_CHECKS = ("-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-error")
 """A kernel that leaves an array of shared or local memory, or misaligns a vector, stops; the emulated device names it.
 """
+LEVEL: Level = "1"
+"""The highest level of -O for a program: at 2 the C++ compiler takes twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,8 @@ def compile_emulated(artifact: Artifact, options: CompileOptions) -> Path:
     Raises: CompilerError if there is no compiler or it refuses the text, CacheError.
     """
     cxx, version = find_cxx()
-    flags = (*KERNEL_CHECKS, "-include", "cuda_runtime.h", *artifact.flags, *options.flags())
+    level = min(options.optimise, LEVEL)
+    flags = (*KERNEL_CHECKS, "-include", "cuda_runtime.h", *artifact.flags, *replace(options, optimise=level).flags())
     command = (*cxx, *CXX_FLAGS, *SHARED, "-isystem", str(INCLUDE), *flags)
     libraries = [emulator().path, *(emulated_library(name) for name in linked_libraries(artifact.link))]
     # Folders are not part of the key; the device's own key is, and covers its headers too.
