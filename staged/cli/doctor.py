@@ -86,6 +86,7 @@ _CUDA_WHEELS = (
     "nvidia-cuda-nvrtc",
     "nvidia-cublas",
     "nvidia-cudnn-cu13",
+    "nvidia-cusolver",
 )
 
 

@@ -66,9 +66,10 @@ def machine(setting: Setting) -> Result:
         "nvidia-cuda-nvrtc",
         "nvidia-cublas",
         "nvidia-cudnn-cu13",
+        "nvidia-cusolver",
     ):
         rows.append([name, _version(name)])
-    for name in ("cublas", "cublasLt", "cudnn"):
+    for name in ("cublas", "cublasLt", "cudnn", "cusolver"):
         rows.append([f"lib{name}", _place(lambda name=name: toolkit.load_libraries((name,))[-1])])
         rows.append([f"headers of {name}", _place(lambda name=name: toolkit.include_folder(name))])
     return Result("passed", found[0], table=rows)

@@ -50,7 +50,7 @@ class CublasCudnn(BackEnd):
         return all(operand.tensor.size for operand in op.operands)  # empty products: libraries reject them
 
     def library_ways(self, function: Function, options: DeviceOptions, machine: Machine) -> FindWay:
-        """cuDNN's ways for the composites of a function, and for primitives other than contractions,
+        """cuDNN's and cuSOLVER's ways for the composites of a function, and for primitives other than contractions,
         on their devices."""
         from staged.backends.cublas_cudnn.library.whole import find_ways
 

@@ -156,7 +156,7 @@ def race_detector() -> Path:
 
 
 # The stand-ins for NVIDIA's libraries: the name in `-lNAME` or `-l:libNAME.so.VERSION`, and the folder of the emulator.
-LIBRARIES = {"cublas": "cublas", "cublasLt": "cublaslt", "cudnn": "cudnn"}
+LIBRARIES = {"cublas": "cublas", "cublasLt": "cublaslt", "cudnn": "cudnn", "cusolver": "cusolver"}
 
 
 @cache

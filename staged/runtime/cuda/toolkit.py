@@ -24,6 +24,7 @@ _HEADERS = {
     "cublas": "cublas_v2.h",
     "cublasLt": "cublasLt.h",
     "cudnn": "cudnn.h",
+    "cusolver": "cusolverDn.h",
 }
 _WHEELS = {
     RUNTIME: "nvidia-cuda-runtime",
@@ -31,6 +32,7 @@ _WHEELS = {
     "cublas": "nvidia-cublas",
     "cublasLt": "nvidia-cublas",
     "cudnn": "nvidia-cudnn-cu13",
+    "cusolver": "nvidia-cusolver",
 }
 _FAILURES = (ImportError, RuntimeError, ValueError, OSError)
 """Exceptions of `cuda.pathfinder` for a missing or unknown library."""

@@ -38,7 +38,8 @@ class Language:
 def languages() -> list[Language]:
     """Those that this machine has the tools for."""
     in_cpp = tuple(line for line in C_HEADERS if "stdatomic" not in line)
-    cuda = ("#include <cuda_runtime.h>", "#include <cublas_v2.h>", "#include <cublasLt.h>", "#include <cudnn.h>")
+    libraries = ("cuda_runtime", "cublas_v2", "cublasLt", "cudnn", "cusolverDn")
+    cuda = tuple(f"#include <{name}.h>" for name in libraries)
     found = [
         Language("C11", ("cc", "-x", "c", "-std=c11"), ("#define _GNU_SOURCE", *C_HEADERS)),
         Language("GNU C", ("cc", "-x", "c", "-std=gnu17"), ("#define _GNU_SOURCE", *C_HEADERS)),

@@ -1,5 +1,5 @@
 """The choice of ops that a library computes as a whole, besides contractions: batch norms, means over windows,
-recurrent layers, CTC losses and attention of halves, by cuDNN.
+recurrent layers, CTC losses and attention of halves by cuDNN, Cholesky factors by cuSOLVER.
 
 What is not here is better off in kernels. A softmax is one kernel, which takes along what is around it; activations
 join what makes their operand. Dropout draws the same bits as on the host, which cuDNN's does not. Of maxima over
@@ -18,6 +18,7 @@ from staged.backends.cublas_cudnn.library import (
     attention_calls,
     batch_norm_calls,
     ctc_calls,
+    cusolver,
     pooling,
     recurrent_calls,
     sums,
@@ -40,6 +41,7 @@ EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {
     **attention_calls.EMITTERS,
     **batch_norm_calls.EMITTERS,
     **ctc_calls.EMITTERS,
+    **cusolver.EMITTERS,
     **pooling.EMITTERS,
     **recurrent_calls.EMITTERS,
     **sums.EMITTERS,
@@ -54,6 +56,7 @@ def find_ways(function: Function, options: DeviceOptions) -> FindWay:
         **Attention(options).ways,
         **BatchNorms(users).ways,
         **Ctc(function, users).ways,
+        **cusolver.WAYS,
         **pooling.WAYS,
         **Recurrent(function, users, options).ways,
         **WeightGradients(users, options).ways,
