@@ -131,7 +131,7 @@ class Bar:
                     where=here(),
                     hint="show a number, for example its mean",
                 )
-            spec = spec or (".4g" if value.dtype.is_float else "")
+            spec = spec or (".4g" if value.dtype.is_float or value.dtype.is_complex else "")
             parse_spec(spec, value.dtype.kind)
             parts += [" " * bool(index) + f"{name} ", (value, spec, "")]
         return parts

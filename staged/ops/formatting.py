@@ -6,6 +6,7 @@ What a value prints as:
 - an f64: Python's `repr`, the shortest text that reads back as the same f64;
 - an f32: the shortest text that reads back as the same f32, in the layout of Python's `repr` (`0.1`, `1e-05`, `3.0`);
 - an f16 and a bf16: likewise;
+- a complex number: Python's `repr`, `(1-2j)` or, where the real part is 0, `2j`; a c64 with the shortest parts of f32;
 - an integer with the type `c`: the character of that code; what is no code gives U+FFFD, the replacement character;
 - an array: nested brackets, elements separated by one space and padded on the left to one width, each row on a line of
   its own, a blank line between matrices; nothing is left out and no line is wrapped. A format spec on an array applies
@@ -54,11 +55,12 @@ _KIND_NAMES = {
 class FormatSpec:
     """A parsed spec. `conversion` is '', 's' or 'r': with one, the value becomes text first and the spec formats text.
 
-    `align` is '' where the spec leaves it to the kind: numbers to the right, text to the left. `text` is the spec as
-    written, which Python's own formatter takes.
+    `kind` is that of the values that it was parsed for. `align` is '' where the spec leaves it to the kind: numbers to
+    the right, text to the left. `text` is the spec as written, which Python's own formatter takes.
     """
 
     text: str = ""
+    kind: str = ""
     conversion: str = ""
     fill: str = " "
     align: str = ""
@@ -69,6 +71,9 @@ class FormatSpec:
     grouping: str = ""
     precision: int | None = None
     type: str = ""
+
+    def __repr__(self) -> str:
+        return f"spec({self.text!r}, {self.kind!r})"
 
     @property
     def is_plain(self) -> bool:
@@ -84,7 +89,7 @@ def _refused(message: str, hint: str | None) -> StagingError:
 
 
 def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
-    """The parsed form of a format spec for values of one kind: 'f', 'i', 'u', 'b' (a dtype's kind) or 's' for text.
+    """The parsed form of a format spec for values of one kind: 'f', 'i', 'u', 'b', 'c' (a dtype's kind) or 's' for text.
 
     Raises: StagingError for a spec that Python refuses for this kind, and for what C cannot do the same way: the type
     'n' (depends on the locale), a width above 255, a precision above 100.
@@ -122,6 +127,7 @@ def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
         )
     return FormatSpec(
         text=text,
+        kind=kind,
         conversion=conversion,
         fill=" " if fill is None else fill,
         align=align,

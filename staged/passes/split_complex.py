@@ -15,7 +15,9 @@ from staged.ir.declaration import prims
 from staged.ir.functions import every_function, map_functions
 from staged.ir.nodes import Block, Effect, FrameRecord, Function, Op, Value, VariableRef, walk_blocks
 from staged.ir.rewrite import Copier
+from staged.ir.signature import Structured
 from staged.ir.types import SequenceType, TensorType, Type
+from staged.ops.formatting import parse_spec
 from staged.source import Position
 
 Parts = tuple[Value, Value]
@@ -164,6 +166,8 @@ class _Splitter(Copier):
         elif known and op.declared.kind != "structured":
             re, im = (self.of_part(op, number) for number in (0, 1))
             self.parts[op.result] = re, im
+        elif known and "parts" in op.attrs and isinstance(op.declared, Structured):
+            self.message(op)
         elif known and _shows(op):
             raise DTypeError(
                 f"{op.name} takes real numbers, got {known[0].type}",
@@ -194,6 +198,30 @@ class _Splitter(Copier):
         )
         made.result.hint = op.result.hint and f"{op.result.hint}_{('re', 'im')[number]}"
         return self.builder.append(made).result
+
+    def message(self, op: Op) -> None:
+        """Emit an op with a text: a complex scalar in it becomes two operands, an array one of pairs.
+
+        The formats of both say that they are for complex numbers.
+        """
+        assert isinstance(op.declared, Structured)
+        first = sum(not part.many for part in op.declared.operands.parts)
+        operands: list[Value] = []
+        places = []
+        for index, operand in enumerate(op.operands):
+            places.append(len(operands) - first)
+            is_scalar = index >= first and _is_complex(operand.type) and not operand.tensor.shape
+            operands += self.parts[operand] if is_scalar else [self.value(operand)]
+        parts: list[Any] = []
+        for part in op.attrs["parts"]:
+            if not isinstance(part, str):
+                index, spec, conversion = part
+                if isinstance(spec, str) and _is_complex(op.operands[first + index].type):
+                    spec = parse_spec(spec, "c", conversion)
+                part = places[first + index], spec, conversion
+            parts.append(part)
+        made = self.builder.append(op.replace(operands=operands, attrs={**op.attrs, "parts": tuple(parts)}))
+        self.define(op.results, made.results)
 
     def whole(self, op: Op) -> None:
         """Control flow, calls and Variables pass pairs on."""

@@ -14,7 +14,7 @@ from cffi import FFI
 from staged.backends.c_family.messages import spec_text
 from staged.backends.c_family.support.format import SNIPPETS
 from staged.backends.c_family.support.library import render
-from staged.ir.types import STORED_DTYPES, dtype_of
+from staged.ir.types import COMPLEX_DTYPES, STORED_DTYPES, dtype_of
 from staged.ops.formatting import FormatSpec, parse_spec
 
 FLAGS = (
@@ -39,10 +39,10 @@ static void collect(void *context, const char *text, int64_t length) {
     used += length;
 }
 
-int64_t driver_put(char kind, double f, int64_t i, const st_spec *spec, const void *data, const char *dtype, int32_t rank,
-                   const int64_t *shape, char **out);
-int64_t driver_put(char kind, double f, int64_t i, const st_spec *spec, const void *data, const char *dtype, int32_t rank,
-                   const int64_t *shape, char **out) {
+int64_t driver_put(char kind, double f, double imag, int64_t i, const st_spec *spec, const void *data,
+                   const char *dtype, int32_t rank, const int64_t *shape, char **out);
+int64_t driver_put(char kind, double f, double imag, int64_t i, const st_spec *spec, const void *data,
+                   const char *dtype, int32_t rank, const int64_t *shape, char **out) {
     static st_host host;
     host.write = collect;
     used = 0;
@@ -51,6 +51,8 @@ int64_t driver_put(char kind, double f, int64_t i, const st_spec *spec, const vo
     switch (kind) {
     case 'd': st_put_f64(&text, f, *spec); break;
     case 'f': st_put_f32(&text, (float)f, *spec); break;
+    case 'c': st_put_c64(&text, (float)f, (float)imag, *spec); break;
+    case 'z': st_put_c128(&text, f, imag, *spec); break;
     case 'i': st_put_i64(&text, i, *spec); break;
     case 'u': st_put_u64(&text, (uint64_t)i, *spec); break;
     case 'b': st_put_bool(&text, i != 0, *spec); break;
@@ -89,8 +91,8 @@ static int foreign_snprintf(char *out, size_t size, const char *format, ...) {
 CDEF = """
 typedef struct { const char *fill; int32_t width; int32_t precision; char align; char sign; char group; char type;
     char conversion; bool alternate; bool coerce_zero; } st_spec;
-int64_t driver_put(char kind, double f, int64_t i, const st_spec *spec, const void *data, const char *dtype, int32_t rank,
-                   const int64_t *shape, char **out);
+int64_t driver_put(char kind, double f, double imag, int64_t i, const st_spec *spec, const void *data,
+                   const char *dtype, int32_t rank, const int64_t *shape, char **out);
 """
 
 
@@ -131,9 +133,9 @@ class CFormatter:
         as_integer = dtype.is_bool and not spec.is_plain and not conversion
         if array.ndim:
             return self._put(b"a", array, spec, "bool_as_integer" if as_integer else dtype.name)
-        kind = (
-            "d" if dtype.name == "f64" else "f" if dtype.is_float else "b" if dtype.is_bool and not as_integer else "i"
-        )
+        kind = {"f64": "d", "f32": "f", "c64": "c", "c128": "z"}.get(dtype.name, "i")
+        if dtype.is_bool and not as_integer:
+            kind = "b"
         if dtype.name == "u64":
             kind, array = "u", array.view(np.int64)  # the same bits, as the driver takes them
         return self._put(kind.encode(), array, spec, dtype.name)
@@ -143,7 +145,8 @@ class CFormatter:
         data = np.ascontiguousarray(array)
         length = self.library.driver_put(
             kind,
-            float(scalar) if kind in (b"d", b"f") else 0.0,
+            float(scalar.real) if kind in (b"d", b"f", b"c", b"z") else 0.0,
+            float(scalar.imag) if kind in (b"c", b"z") else 0.0,
             int(scalar) if kind in (b"i", b"u", b"b") else 0,
             self.spec(spec),
             self.ffi.from_buffer(data) if data.size else self.ffi.NULL,
@@ -173,7 +176,7 @@ def driver(folder: Path, before: str = "") -> CFormatter:
     top, text = render([snippet.name for snippet in SNIPPETS])
     elements = "\n".join(
         f'        if (strcmp(dtype, "{name}") == 0) {{ element = st_element_{name}; }}'
-        for name in [*map(str, STORED_DTYPES), "bool_as_integer"]
+        for name in [*map(str, (*STORED_DTYPES, *COMPLEX_DTYPES)), "bool_as_integer"]
     )
     source = "\n".join(top) + "\n" + before + text + DRIVER.replace("@ELEMENTS@", elements)
     return CFormatter(build(folder, source, "formatter.so"))

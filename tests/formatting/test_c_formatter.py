@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from staged.errors import StagingError
-from staged.ir.types import ALL_DTYPES
+from staged.ir.types import ALL_DTYPES, COMPLEX_DTYPES
 from staged.ops.formatting import format_value, parse_spec
 
 FLOAT_SPECS = [
@@ -41,6 +41,11 @@ INTEGER_SPECS = [
     *("", "d", "5", "05", "<5", "^7", "*>9", "+", " ", ",", "_", "012,", "09_", "x", "#x", "X", "#X", "#b", "#o", "_b"),
     *("#_x", "#020x", "#020_b", "x^+30,", ".2f", ".3e", "g", "%", ",.1f", "=8", "0255,d", "255_b", "<012", "#,"),
 ]
+COMPLEX_SPECS = [
+    *("", ".3f", ".3e", "g", ".1f", ".0f", "#.0f", "e", "E", "F", "G", "8.3f", "<30.2f", "^31.3g", "+.2f", " .2f", "-"),
+    *("*^25", "é>40.1f", "x<12", ",", "_", ",.2f", "_.3e", ".3", ".0", "#", "#g", "z.1f", "z", "+", "+.4", ".17g"),
+    *(".100f", "255,.100f", " ,", "▒<+20,.3f"),
+]
 BOOL_SPECS = ["", "d", "5", "<5", "+", "x", ".1f", "03"]
 TEXT_SPECS = ["", "10", ">10", "^10", "*<12", ".3", "^8.2", "s", "012", ">9s"]
 
@@ -49,6 +54,7 @@ floats |= some.floats(-1e6, 1e6) | some.integers(-(10**6), 10**6).map(lambda n: 
 singles = some.floats(width=32) | some.integers(0, 2**32 - 1).map(lambda b: struct.unpack("f", struct.pack("I", b))[0])
 singles |= some.integers(-(10**5), 10**5).map(lambda n: float(np.float32(n / 100)))
 integers = some.integers(-(2**63), 2**63 - 1) | some.integers(-2000, 2000)
+pairs = some.builds(complex, floats, floats) | some.builds(complex, some.sampled_from([0.0, -0.0, 1.0]), floats)
 many = settings(max_examples=1500)
 
 TRICKY = [0.0, -0.0, 1.0, 0.1, 1e16, 1e15, 9999999999999998.0, 1e-4, 1e-5, 123456.789, 9.5, 0.5, 1.5, 2.5, 0.95, 99.995]
@@ -108,7 +114,10 @@ ANY_SPEC = some.builds(
 
 
 @settings(max_examples=4000)
-@given(some.one_of(floats.map(np.float64), singles.map(np.float32), integers.map(np.int64), some.booleans()), ANY_SPEC)
+@given(
+    some.one_of(floats.map(np.float64), singles.map(np.float32), integers.map(np.int64), some.booleans(), pairs),
+    ANY_SPEC,
+)
 def test_any_spec_is_formatted_alike_or_refused_where_python_refuses(c_format: Any, value: Any, spec: str) -> None:
     number = value.item() if isinstance(value, np.generic) else value
     try:
@@ -120,6 +129,34 @@ def test_any_spec_is_formatted_alike_or_refused_where_python_refuses(c_format: A
     if not isinstance(value, np.float32):
         assert format_value(value, spec) == expected
     same(c_format, np.asarray(value), spec)
+
+
+@many
+@given(pairs, some.sampled_from(COMPLEX_SPECS))
+def test_c128(c_format: Any, value: complex, spec: str) -> None:
+    assert format_value(value, spec) == format(value, spec)
+    same(c_format, np.complex128(value), spec)
+
+
+@many
+@given(some.builds(complex, singles, singles), some.sampled_from(COMPLEX_SPECS))
+def test_c64(c_format: Any, value: complex, spec: str) -> None:
+    same(c_format, np.complex64(value), spec)
+
+
+def test_tricky_complex_numbers_under_every_spec(c_format: Any) -> None:
+    for re in TRICKY:
+        for im in TRICKY:
+            value = complex(re, im)
+            for spec in COMPLEX_SPECS:
+                assert format_value(value, spec) == format(value, spec)
+                same(c_format, np.complex128(value), spec)
+            assert c_format(np.complex128(value)) == repr(value) == c_format(np.complex128(value), "", "r")
+
+
+def test_a_c64_has_the_digits_of_numpys(c_format: Any) -> None:
+    for value in (0.1 + 0.2j, 1 / 3 - 1e-5j, 3e20 + 1j, complex(-0.0, 1.5), complex("nan-infj"), 0.1j, -0.1j):
+        assert c_format(np.complex64(value)) == str(np.complex64(value)), value
 
 
 @pytest.mark.parametrize("value", TRICKY)
@@ -176,7 +213,7 @@ def test_conversions_format_text(c_format: Any, spec: str) -> None:
     assert format_value(0.5, spec, "r") == format(repr(0.5), spec)
 
 
-@pytest.mark.parametrize("dtype", [dtype.numpy.type for dtype in ALL_DTYPES])
+@pytest.mark.parametrize("dtype", [dtype.numpy.type for dtype in (*ALL_DTYPES, *COMPLEX_DTYPES)])
 @pytest.mark.parametrize("shape", [(3,), (1,), (0,), (2, 3), (2, 0, 3), (2, 2, 3), (1, 2, 1, 2), (1, 1)])
 def test_arrays(c_format: Any, dtype: Any, shape: tuple[int, ...]) -> None:
     array = (np.arange(np.prod(shape)) * 37 % 11).reshape(shape).astype(dtype)
@@ -191,6 +228,7 @@ def test_layout_of_arrays(c_format: Any) -> None:
     assert c_format(np.arange(8).reshape(2, 2, 2)) == "[[[0 1]\n  [2 3]]\n\n [[4 5]\n  [6 7]]]"
     assert c_format(np.array([True, False])) == "[ True False]"
     assert c_format(np.array([1, 1000]), ",") == "[    1 1,000]"
+    assert c_format(np.array([[1 - 2j, 0.5j]])) == "[[(1-2j)   0.5j]]"
 
 
 def test_array_longer_than_the_buffers(c_format: Any) -> None:
@@ -213,6 +251,10 @@ def test_decimal_point_of_the_locale_never_shows(c_format_with_foreign_point: An
         ("+c", "i", "Sign not allowed"),
         (".1c", "i", "does not fit an integer"),
         ("300", "i", "at most 255"),
+        ("08", "c", "does not fit a complex number: Zero padding"),
+        ("=9", "c", "does not fit a complex number: '=' alignment"),
+        ("%", "c", "does not fit a complex number: Unknown format code"),
+        ("d", "c", "does not fit a complex number: Unknown format code"),
         (".101f", "f", "precision of at most 100"),
         ("hello", "f", "is not a format spec"),
         ("\n>5", "i", "is not printable"),

@@ -97,6 +97,21 @@ def test_compiled_program_draws_the_same_bar() -> None:
     assert text.endswith("\r" + " " * 79 + "\r\r")
 
 
+def test_complex_numbers_are_shown() -> None:
+    @st.function
+    def turned(z):
+        for _ in st.progress(st.range(3), desc=f"from {z}", show="z, w:.1f"):
+            w = z * 1j
+            z = w
+        return z
+
+    for staged in (True, False):
+        with on_terminal() as terminal, contextlib.nullcontext() if staged else st.eager():
+            turned(st.asarray(1 + 2j))
+        text = terminal.getvalue()
+        assert "from (1+2j) 100%" in text and "z 2-1j w 2.0-1.0j" in text
+
+
 def test_plain_python_draws_its_own_locals() -> None:
     with on_terminal() as terminal:
         for number in st.progress([1, 2, 3], desc="plain", show="square", leave=True):

@@ -28,7 +28,7 @@ from staged.backends.c_family.expr import (
 from staged.backends.c_family.writer import c_string
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
-from staged.ir.types import DType, Extent, u64
+from staged.ir.types import COMPLEX_OF, DType, Extent, u64
 from staged.ops.formatting import FormatSpec, parse_spec
 
 TEXT = Prefix("&", Name("text"))
@@ -63,12 +63,14 @@ class Values(Protocol):
 class Printed:
     """A value to print: its C expression (of an array: a pointer to its first element) and type.
 
-    `shape` is empty for a scalar; extents are numbers or C expressions.
+    `shape` is empty for a scalar; extents are numbers or C expressions. `imag` is the imaginary part of a complex
+    scalar; a complex array's elements are pairs.
     """
 
     expr: Expr
     dtype: DType
     shape: tuple[int | Expr, ...] = ()
+    imag: Expr | None = None
 
 
 Part = str | tuple[int, str | FormatSpec, str]
@@ -121,6 +123,8 @@ def _put_value(value: Printed, spec: FormatSpec, shape: Expr) -> tuple[Expr, str
     dtype = value.dtype
     as_integer = dtype.is_bool and not spec.is_plain and not spec.conversion
     given = Literal(spec_text(spec))
+    if value.imag is not None:
+        return call(f"st_put_{dtype.name}", TEXT, value.expr, value.imag, given), "format_complex"
     if value.shape:
         name = "bool_as_integer" if as_integer else dtype.name
         element, rank = f"st_element_{name}", len(value.shape)
@@ -165,15 +169,20 @@ def spec_text(spec: FormatSpec) -> str:
 
 def statements(parts: Sequence[Any], values: Sequence[Value], text: Values) -> Statements:
     """The C statements that put `parts` into `text`; their values are written by `text`."""
-    printed = [
-        Printed(
-            text.operand(value),
-            value.tensor.dtype,
-            tuple(extent if isinstance(extent, int) else text.extent(extent) for extent in value.tensor.shape),
-        )
-        for value in values
-    ]
+    printed = [_printed(value, text) for value in values]
+    for part in parts:
+        if isinstance(part, str) or not isinstance(part[1], FormatSpec) or part[1].kind != "c":
+            continue
+        # Of a complex scalar the imaginary part is the next value; an array's are in its last axis of 2.
+        index = part[0]
+        one = replace(printed[index], dtype=COMPLEX_OF[printed[index].dtype])
+        printed[index] = replace(one, shape=one.shape[:-1]) if one.shape else replace(one, imag=printed[index + 1].expr)
     return put_parts(parts, printed)
+
+
+def _printed(value: Value, text: Values) -> Printed:
+    shape = tuple(extent if isinstance(extent, int) else text.extent(extent) for extent in value.tensor.shape)
+    return Printed(text.operand(value), value.tensor.dtype, shape)
 
 
 def declare_text(code: CodeBuilder, note: str = "") -> None:

@@ -34,6 +34,13 @@ _RESERVED = WORDS | frozenset(
     complex imaginary main host arena args begin end thread text threadIdx blockIdx blockDim gridDim warpSize""".split()
 )
 
+_COMPLEX_MATHS = frozenset(
+    f"{name}{suffix}"
+    for name in """cabs cacos cacosh carg casin casinh catan catanh ccos ccosh cexp cimag clog conj cpow cproj creal csin
+    csinh csqrt ctan ctanh""".split()
+    for suffix in ("", "f", "l")
+)
+"""Functions of complex.h: compilers know them without the header, and warn of another function of the name."""
 
 _HEADER_SHAPE = re.compile(
     # Macros and constants: BUFSIZ, INT64_MAX, SIGINT. A single letter with a number is the user's: W1, B_2.
@@ -63,7 +70,7 @@ def c_identifier(hint: str) -> str:
     if text.startswith("st_"):
         text = f"t_{text}"
     text = text[:48]
-    return f"{text}_" if text in _RESERVED or has_header_shape(text) else text
+    return f"{text}_" if text in _RESERVED or text in _COMPLEX_MATHS or has_header_shape(text) else text
 
 
 class Names:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from staged.errors import StagedValueError, StagingError, article
+from staged.errors import StagingError, article
 from staged.frontend.calls.call import call, method_of
 from staged.frontend.syntax.converter import Converter, expression, operator, text
 from staged.frontend.syntax.sources import is_convertible
@@ -140,12 +140,6 @@ def _written_by(value: Any, conversion: str) -> FunctionType | None:
 
 def check_spec(value: StagedArray, spec: str, conversion: str) -> None:
     """Refuse now what the program's formatter does not write (a spec on an array is for its elements)."""
-    if value.dtype.is_complex:
-        raise StagedValueError(
-            f"a program prints real numbers, got {value.type}",
-            where=here(),
-            hint="print its parts: `{z.real} {z.imag}`, or `abs(z)`",
-        )
     parse_spec(spec, value.dtype.kind, conversion)
 
 

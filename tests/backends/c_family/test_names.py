@@ -50,6 +50,23 @@ def test_the_compiler_refuses_names_that_are_taken() -> None:
         )
 
 
+def test_functions_of_complex_numbers_are_no_names_of_kernels() -> None:
+    """Compilers know them without their header."""
+    header = subprocess.run(
+        ["cc", "-std=c11", "-E", "-x", "c", "-"], input="#include <complex.h>\n", capture_output=True, text=True
+    )
+    names = set(re.findall(r"\b(c[a-z0-9]+) *\(", header.stdout))
+    assert {"conj", "cabs", "csqrtf"} <= names
+    text = "".join(f"void {c_identifier(name)}(float *x) {{ *x = 0; }}\n" for name in sorted(names))
+    done = subprocess.run(
+        ["cc", "-std=c11", "-Wall", "-Wextra", "-fsyntax-only", "-x", "c", "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+
+
 def test_a_numbered_name_is_no_name_of_a_header() -> None:
     """`Names.fresh` puts `_2` behind: no word of the headers ends so, but for those that begin with capitals."""
     assert [word for word in WORDS if word[-1].isdigit() and word.rstrip("0123456789").endswith("_")] == []

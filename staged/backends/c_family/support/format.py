@@ -10,7 +10,7 @@ Tested by `tests/formatting/test_c_formatter.py`.
 from __future__ import annotations
 
 from staged.backends.c_family.support.library import Snippet
-from staged.ir.types import HALF_DTYPES, INTEGER_DTYPES, u64
+from staged.ir.types import COMPLEX_DTYPES, HALF_DTYPES, INTEGER_DTYPES, f32, u64
 
 _TEXT = """\
 // ---- printed text ----------------------------------------------------------------------------
@@ -235,7 +235,8 @@ static void st_lay_out(char *out, const st_digits *made, bool has_exponent, bool
     }
 }
 
-// The characters of a finite number that is not negative, for the types e, f, g, % and none.
+// The characters of a finite number that is not negative, for the types e, f, g, %, none and, of a part of a complex
+// number, r: none without a point that is not needed.
 static void st_format_magnitude(char *out, double x, bool is_single, char type, st_spec spec) {
     const int32_t precision = spec.precision < 0 ? 6 : spec.precision;
     st_digits made;
@@ -260,12 +261,12 @@ static void st_format_magnitude(char *out, double x, bool is_single, char type, 
         st_lay_out(out, &made, true, spec.alternate, false);
         return;
     }
-    if (type == 0 && spec.precision < 0) {
+    if ((type == 0 || type == 'r') && spec.precision < 0) {
         made = st_shortest_digits(x, is_single);
         while (made.count > 1 && made.digits[made.count - 1] == '0') {
             --made.count;
         }
-        st_lay_out(out, &made, made.point <= -4 || made.point > 16, spec.alternate, true);
+        st_lay_out(out, &made, made.point <= -4 || made.point > 16, spec.alternate, type == 0);
         return;
     }
     const int32_t most = precision == 0 ? 1 : precision;
@@ -317,6 +318,50 @@ __attribute__((unused)) static void st_put_f64(st_text *text, double x, st_spec 
 __attribute__((unused)) static void st_put_f32(st_text *text, float x, st_spec spec) {
     char out[ST_FORMATTED];
     st_put(text, out, st_format_real(out, (double)x, true, spec));
+}
+"""
+
+_COMPLEX = """\
+// Python's text of a complex number: in parentheses, or without its real part where that is 0.
+static int32_t st_format_complex(char *out, double re, double im, bool is_single, st_spec spec) {
+    char body[ST_FORMATTED];
+    if (spec.conversion != 0) {
+        return st_format_text(out, body, st_format_complex(body, re, im, is_single, st_plain), spec);
+    }
+    st_spec part = spec;
+    part.fill = NULL;
+    part.width = 0;
+    const bool is_plain = spec.type == 0;
+    if (is_plain) {
+        part.type = spec.precision < 0 ? 'r' : 'g';
+    }
+    const bool has_re = !is_plain || re != 0.0 || signbit(re) != 0;
+    int32_t length = 0;
+    if (has_re) {
+        if (is_plain) {
+            body[length++] = '(';
+        }
+        length += st_format_real(body + length, re, is_single, part);
+        part.sign = '+';
+    }
+    length += st_format_real(body + length, im, is_single, part);
+    body[length++] = 'j';
+    if (has_re && is_plain) {
+        body[length++] = ')';
+    }
+    spec.precision = -1;
+    spec.align = spec.align == 0 ? '>' : spec.align;
+    return st_format_text(out, body, length, spec);
+}
+
+__attribute__((unused)) static void st_put_c128(st_text *text, double re, double im, st_spec spec) {
+    char out[ST_FORMATTED];
+    st_put(text, out, st_format_complex(out, re, im, false, spec));
+}
+
+__attribute__((unused)) static void st_put_c64(st_text *text, float re, float im, st_spec spec) {
+    char out[ST_FORMATTED];
+    st_put(text, out, st_format_complex(out, (double)re, (double)im, true, spec));
 }
 """
 
@@ -511,6 +556,14 @@ static int32_t st_element_{dtype}(char *out, const void *data, int64_t index, st
 """
 
 
+_PAIR = """\
+static int32_t st_element_@(char *out, const void *data, int64_t index, st_spec spec) {
+    const # *z = (const # *)data + 2 * index;
+    return st_format_complex(out, z[0], z[1], %, spec);
+}
+"""
+
+
 _FORMATTERS = {"f32": "float", "f64": "float", "bool": "bool", **{half.name: half.name for half in HALF_DTYPES}}
 _ELEMENTS = {
     "f32": ("float", "st_format_real(out, (double)x, true, spec)"),
@@ -543,6 +596,7 @@ SNIPPETS = (
         )
         for half in HALF_DTYPES
     ),
+    Snippet("format_complex", _COMPLEX, needs=("format_float",), includes=("#include <math.h>",)),
     Snippet("format_integer", _INTEGER, needs=("format_number", "format_float"), includes=_STRINGS),
     Snippet("format_bool", _BOOL, needs=("format",), includes=_STRINGS),
     Snippet("format_array", _CHARACTERS + _ARRAY, needs=("format",), includes=_STRINGS),
@@ -553,5 +607,15 @@ SNIPPETS = (
             needs=("format_array", f"format_{_FORMATTERS.get(dtype, 'integer')}"),
         )
         for dtype, (c_type, call) in _ELEMENTS.items()
+    ),
+    *(
+        Snippet(
+            f"format_elements_{dtype}",
+            _PAIR.replace("@", dtype.name)
+            .replace("#", dtype.part.c_name)
+            .replace("%", "true" if dtype.part is f32 else "false"),
+            needs=("format_array", "format_complex"),
+        )
+        for dtype in COMPLEX_DTYPES
     ),
 )
