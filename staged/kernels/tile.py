@@ -47,6 +47,6 @@ def _is_crosswise(outer: Loop, inner: Loop) -> bool:
 
 
 def _contiguous(loop: Loop, axis: Axis) -> bool:
-    """Return whether some array has neighbours along `axis`."""
+    """Return whether some array has neighbours along `axis`, or every other element: a part of complex numbers."""
     accesses = (s for s in walk(loop.body) if isinstance(s, Load | LoadPair | Store | StorePair))
-    return any(s.index.stride(axis) == 1 for s in accesses)
+    return any(s.index.stride(axis) in (1, 2) for s in accesses)

@@ -89,7 +89,7 @@ def _refused(message: str, hint: str | None) -> StagingError:
 
 
 def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
-    """The parsed form of a format spec for values of one kind: 'f', 'i', 'u', 'b', 'c' (a dtype's kind) or 's' for text.
+    """The parsed form of a format spec for values of one kind: that of a dtype, or 's' for text.
 
     Raises: StagingError for a spec that Python refuses for this kind, and for what C cannot do the same way: the type
     'n' (depends on the locale), a width above 255, a precision above 100.

@@ -36,8 +36,8 @@ _RESERVED = WORDS | frozenset(
 
 _COMPLEX_MATHS = frozenset(
     f"{name}{suffix}"
-    for name in """cabs cacos cacosh carg casin casinh catan catanh ccos ccosh cexp cimag clog conj cpow cproj creal csin
-    csinh csqrt ctan ctanh""".split()
+    for name in """cabs cacos cacosh carg casin casinh catan catanh ccos ccosh cexp cimag clog conj cpow cproj creal
+    csin csinh csqrt ctan ctanh""".split()
     for suffix in ("", "f", "l")
 )
 """Functions of complex.h: compilers know them without the header, and warn of another function of the name."""
