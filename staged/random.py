@@ -4,6 +4,8 @@ come from.
 
 from __future__ import annotations
 
+from typing import Any
+
 from staged.frontend.values.generator import Generator, default_generator
 from staged.ops.distributions import (
     categorical,
@@ -43,3 +45,10 @@ __all__ = [
     "truncated_normal",
     "uniform",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    from staged.other_names import EQUIVALENTS, answer_from, no_attribute, slip_of
+
+    answer = answer_from((EQUIVALENTS,), name) or slip_of(name, __all__, "random.")
+    raise no_attribute("module 'staged.random' has", name, answer)

@@ -33,6 +33,7 @@ from staged.ops.promote import (
     broadcast_shapes,
     cast,
     check_argument,
+    check_real,
     constant,
     dtype_error,
     is_number,
@@ -443,6 +444,7 @@ def scaled_dot_product_attention(
     else:
         q, k, v, factor = promoted(query, key, value, scale, floats=True)
         q, scale = q * factor, 1.0
+    check_real("scaled_dot_product_attention", q, k, v)
     for name, x in (("query", q), ("key", k), ("value", v)):
         if x.ndim < 2:
             raise shape_error(f"attention: {name} is (*N, length, features), got {x.type}", x)

@@ -210,7 +210,9 @@ def _i1_slope(t: Array, y: Array, x: Array) -> Array:
     zero = _i0(x)[0]
     # Where both are infinite, the larger one is the slope.
     is_over = zero == math.inf
-    return t * (zero - where(is_over, 0.0, _one_over_x(x, where(is_over, 1.0, y), False)))
+    # The place is replaced, not the function's value: the reverse of that would take 0 times its infinite slope.
+    near = where(is_over, 1.0, x)
+    return t * (zero - where(is_over, 0.0, _one_over_x(near, _i1(near)[0], False)))
 
 
 @composite("i0", slopes=[_i0_slope], samples=[Sample(((4, 5),))])

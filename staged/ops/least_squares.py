@@ -124,11 +124,11 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Array, Array, Array, Array
     return squeeze(found, -1) if is_vector else found, residuals, _count(values, rtol), values
 
 
-def _count(values: Array, rtol: float | Array, atol: float = 0.0) -> Array:
+def _count(values: Array, rtol: float | Array, atol: float | Array = 0.0) -> Array:
     if not size_of(values):
         return zeros(values.shape[:-1], i64)
     least = rtol * max_(values, -1, keepdims=True)
-    return sum_(cast(values > (maximum(least, atol) if atol else least), i64), -1)
+    return sum_(cast(values > (least if isinstance(atol, float) and atol == 0 else maximum(least, atol)), i64), -1)
 
 
 @public("linalg.matrix_rank")
@@ -136,13 +136,20 @@ def matrix_rank(a: Any, /, *, rtol: Any = None, atol: Any = None, hermitian: boo
     """The number (i64) of singular values above `rtol` times the largest, and above `atol`.
 
     NumPy, torch and Array API `linalg.matrix_rank`. By default `rtol` is max(m, n) times the distance of neighbouring
-    numbers, or 0 where `atol` is given. `hermitian`: the lower triangle of symmetric matrices is read.
+    numbers, or 0 where `atol` is above 0; both are numbers, or one for each matrix. `hermitian`: the lower triangle of
+    symmetric matrices is read.
     """
     matrices = matrix("matrix_rank", a)
-    check_argument(atol is None or is_number(atol), f"linalg.matrix_rank: the tolerance is a number, got {atol!r}")
-    rtol = 0.0 if rtol is None and atol else _tolerance("matrix_rank", rtol, matrices, _longest(matrices))
+    least = 0.0 if atol is None else _tolerance("matrix_rank", atol, matrices, 0.0)
+    usual = _longest(matrices) * precision(matrices)
+    if rtol is None and not isinstance(least, float):
+        rtol = where(least > 0, 0.0, usual)
+    elif rtol is None and least:
+        rtol = 0.0
+    else:
+        rtol = _tolerance("matrix_rank", rtol, matrices, _longest(matrices))
     still = stop_gradient(matrices)
-    return _count(abs_(eigvalsh(still)) if hermitian else svdvals(still), rtol, atol or 0.0)
+    return _count(abs_(eigvalsh(still)) if hermitian else svdvals(still), rtol, least)
 
 
 # ---- norms ------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from staged.ops.promote import (
     cast,
     check_argument,
     check_dtype,
+    check_real,
     dtype_error,
     fixed_size,
     is_number,
@@ -322,6 +323,7 @@ def _parameter(x: Any, dtype: DType) -> Array:
 
 def _check(given: Any, holds: Callable[[Any], Any], message: str) -> None:
     """Check a parameter: a number now, an array when the program runs."""
+    check_real(message.partition(":")[0], as_array(given))
     if is_number(given):
         check_argument(holds(given), f"{message}, got {given}")
     else:
@@ -348,6 +350,7 @@ def gamma(a: Any, shape: Any = (), *, scale: Any = 1.0, dtype: Any = f32, genera
     by `a` are implicit (Figurnov, Mohamed and Mnih, 2018). An `a` that is not above 0 stops the program with the line.
     """
     wanted = _float("gamma", dtype)
+    check_real("random.gamma", as_array(scale))
     needed = draw_shape("gamma", shape, a, scale)
     draw = cast(exp(_log_gamma("gamma", "`a`", a, needed, wanted, generator)), wanted)
     return draw if is_number(scale) and scale == 1 else draw * as_array(scale, wanted)
@@ -372,7 +375,9 @@ def dirichlet(alpha: Any, shape: Any = (), *, dtype: Any = f32, generator: Any =
     Shapes: alpha (..., k); the result is `shape` + (..., k). Derivatives by `alpha` are those of gamma draws.
     """
     wanted = _float("dirichlet", dtype)
-    given = as_array(alpha, wanted)
+    given = as_array(alpha)
+    check_real("random.dirichlet", given)
+    given = cast(given, wanted)
     if not given.ndim or fixed_size("random.dirichlet", given, -1) == 0:
         raise shape_error(f"random.dirichlet needs shares in the last axis, got {given.type}", given)
     whole = (*static_shape(shape, "random.dirichlet"), *given.shape)

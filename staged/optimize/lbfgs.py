@@ -73,12 +73,12 @@ def descend(
 
     They end after `most_iterations`, or `most_evaluations`; where no element of the gradient is above `least_gradient`
     or none of the step above `least_change`; where the value changes by less than `least_change`, `relative` to it if
-    that is set; with that also where a search found no end; and where the direction does not lead down. A search tries
-    at most `most_tries` steps.
+    that is set; with that also where a search found no end, or the value is -inf; and where the direction does not lead
+    down. A search tries at most `most_tries` steps.
     """
     iterations = 0
     spent = 0
-    is_done: Any = st.max(st.abs(point.gradient)) <= least_gradient
+    is_done: Any = (st.max(st.abs(point.gradient)) <= least_gradient) | (relative and point.value == -st.inf)
     while not is_done and iterations < most_iterations:
         iterations += 1
         spent_now = 0
@@ -120,7 +120,7 @@ def descend(
             unit = st.maximum(st.maximum(st.abs(new), st.abs(value)), 1.0) if relative else 1.0
             is_done = (
                 (spent >= most_evaluations)
-                | (relative and is_endless)
+                | (relative and (is_endless | (new == -st.inf)))
                 | (st.max(st.abs(gradient)) <= least_gradient)
                 | (st.max(st.abs(step * direction)) <= least_change)
                 | (change < least_change * unit)

@@ -24,7 +24,7 @@ def newton(
     derivatives of the gradient.
     """
     iterations, evaluations = st.asarray(0), st.asarray(1)
-    is_done: Any = st.max(st.abs(gradient)) <= gtol
+    is_done: Any = (st.max(st.abs(gradient)) <= gtol) | (value == -st.inf)
     slope, is_endless = -st.ones_like(value), st.asarray(False)
     while not is_done and iterations < maxiter:
         direction = _solved(evaluate, x, gradient)
@@ -38,7 +38,8 @@ def newton(
             x = x + step * direction
             evaluations += tries
             unit = st.maximum(st.maximum(st.abs(value), st.abs(before)), 1.0)
-            is_done = is_endless | (st.max(st.abs(gradient)) <= gtol) | (st.abs(value - before) < ftol * unit)
+            is_small = (st.max(st.abs(gradient)) <= gtol) | (st.abs(value - before) < ftol * unit)
+            is_done = is_endless | is_small | (value == -st.inf)
         iterations += 1
     return x, value, gradient, iterations, evaluations, slope, is_endless
 

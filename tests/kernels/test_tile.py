@@ -100,3 +100,16 @@ def test_loops_that_feed_a_total_from_around_them_are_left_as_they_are():
 def test_small_arrays_and_empty_ones_have_no_tiles():
     for rows, columns in ((0, 200), (200, 0), (1, 1), (127, 128)):
         assert not has_tiles(tile_transposes(crosswise(rows, columns)))
+
+
+def test_both_parts_of_transposed_complex_numbers_are_read_in_tiles():
+    random = np.random.default_rng(2)
+    z = (random.normal(size=(150, 140)) + 1j * random.normal(size=(150, 140))).astype(np.complex64)
+
+    @st.function
+    def run(z):
+        return z.real.T * 2, z.imag.T * 2
+
+    for got, wanted in zip(run(z), (z.real.T * 2, z.imag.T * 2), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    assert "first_2" in run.stage(z).source

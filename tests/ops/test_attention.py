@@ -309,3 +309,9 @@ def test_an_odd_number_of_features_has_no_pairs() -> None:
         st.rotary(np.ones((2, 4)), np.arange(3))
     with pytest.raises(st.ArgumentError, match="known while staging"):
         st.alibi(2.5, 2, 2)
+
+
+def test_complex_numbers_are_refused_where_all_is_dropped():
+    z = np.ones((2, 3), np.complex64)
+    with pytest.raises(st.DTypeError, match="not defined for complex numbers"):
+        st.scaled_dot_product_attention(z, z, z, dropout_p=1.0)

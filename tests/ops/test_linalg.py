@@ -581,3 +581,13 @@ def test_singular_and_eigenvalues_of_matrices_whose_squares_are_not_numbers(shap
         if shape[-1] == shape[-2]:
             both = x + np.swapaxes(x, -1, -2)
             np.testing.assert_allclose(st.linalg.eigvalsh(both), np.linalg.eigvalsh(both), rtol=1e-4, atol=1e-5 * scale)
+
+
+def test_matrix_rank_takes_a_tolerance_for_each_matrix():
+    a = np.stack([np.diag([1.0, 1e-3, 1e-9]), np.diag([1.0, 0.5, 1e-17])])
+    least, part = np.array([1e-5, 0.0]), np.array([1e-12, 0.7])
+    np.testing.assert_array_equal(st.linalg.matrix_rank(a, atol=least), [2, 2])  # as torch's, where 0 is no tolerance
+    np.testing.assert_array_equal(st.linalg.matrix_rank(a, atol=part, rtol=np.array([1e-2, 1e-3])), [1, 1])
+    np.testing.assert_array_equal(st.function(lambda a, t: st.linalg.matrix_rank(a, atol=t))(a, least), [2, 2])
+    with pytest.raises(st.ArgumentError, match="the tolerance is a number or an array"):
+        st.linalg.matrix_rank(a, atol="small")

@@ -270,3 +270,25 @@ def test_refused_with_words(name):
     call, error, words = REFUSED[name]
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: st.random.gamma(np.array([1j])),
+        lambda: st.random.gamma(1.0, scale=1j),
+        lambda: st.random.dirichlet(np.array([1j, 2.0])),
+        lambda: st.random.poisson(1j),
+    ],
+    ids=["gamma", "scale", "dirichlet", "poisson"],
+)
+def test_complex_parameters_are_refused(draw):
+    with pytest.raises(st.DTypeError, match="not defined for complex numbers"):
+        draw()
+
+
+def test_a_draw_that_is_not_here_has_a_hint():
+    with pytest.raises(AttributeError, match="'staged.random' has no attribute 'multinomial': use `st.random.cat"):
+        st.random.multinomial  # noqa: B018
+    with pytest.raises(AttributeError, match="did you mean `random.uniform`"):
+        st.random.unifrom  # noqa: B018

@@ -350,3 +350,10 @@ def test_refused_with_words(name: str) -> None:
     call, words = REFUSED[name]
     with pytest.raises(st.StagedError, match=words):
         call()
+
+
+def test_second_derivatives_of_i1_beyond_the_largest_number():
+    second = st.grad(st.grad(st.special.i1))
+    found = [float(second(st.asarray(x, st.f64))) for x in (720.0, -800.0, 1.5)]
+    assert found[:2] == [np.inf, -np.inf]
+    assert found[2] == pytest.approx(0.7564433496874543, rel=1e-13)  # i1 (1 + 2 / x^2) - i0 / x, by SciPy

@@ -145,3 +145,10 @@ def test_a_function_without_a_minimum_is_no_success(name, method, dtype):
     found = minimize(function, np.array([1.5, 0.7], dtype), method=method)
     assert not found.success and found.status == status
     assert message in found.message
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_value_without_bound_ends_the_search(method):
+    found = minimize(lambda x: -st.exp(x[0]) * 1e300, np.array([5.0]), method=method)
+    assert found.fun == -np.inf and found.status == 3 and not found.success
+    assert found.nit < 5
