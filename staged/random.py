@@ -20,6 +20,7 @@ from staged.ops.distributions import (
 )
 from staged.ops.random import bernoulli, bits, integers, normal, permutation, uniform
 from staged.ops.rejection import beta, binomial, dirichlet, gamma, poisson
+from staged.other_names import EQUIVALENTS, answer_from, no_attribute, slip_of
 
 __all__ = [
     "Generator",
@@ -48,7 +49,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    from staged.other_names import EQUIVALENTS, answer_from, no_attribute, slip_of
-
     answer = answer_from((EQUIVALENTS,), name) or slip_of(name, __all__, "random.")
     raise no_attribute("module 'staged.random' has", name, answer)
