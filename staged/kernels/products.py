@@ -4,7 +4,7 @@
 |---|---|
 | of integers, an empty or a tiny one, any contraction without vectors | as a nest |
 | of floats, where the machine has a BLAS | by that, in a function of the back end's |
-| of i8 in i32, of rows with rows | as a function of the back end's |
+| of i8 in i32, whose left operand is not transposed | as a function of the back end's |
 | of floats whose columns fill vectors | as a nest in register tiles |
 | any other one of floats: few rows, long sums, two transposed operands | as a function of the back end's |
 
@@ -48,6 +48,8 @@ TINY = 64
 """Multiply-adds up to which a product is plain loops."""
 TILED = 10_000
 """Multiply-adds from which on a product of integers is done in tiles."""
+LEAST_BYTES = 4
+"""Terms from which on a sum of products of i8 in i32 is one of groups of bytes."""
 MANY_ROWS, MANY_COLUMNS = 16, 128
 LONGEST_SUM = 2048
 """Terms of a sum whose operands are in the caches while tiles read them again."""
@@ -88,16 +90,15 @@ def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
 
 
 def is_of_bytes(root: Op, machine: Machine) -> bool:
-    """Return whether a product is one of i8 in i32 that the back end has a function for: its terms are neighbours in
-    both operands.
+    """Return whether a product is one of i8 in i32 that the back end has a function for: the rows of its left operand
+    are dense.
     """
     a, b = (operand.tensor for operand in root.operands[:2])
     if a.dtype is not i8 or root.attrs.get("dtype") is not i32 or any(isinstance(e, Dim) for e in (*a.shape, *b.shape)):
         return False
     _, m, n = matrix_shape(root)
     k = extents(root.operands[0])[-1]
-    is_run = not root.attrs.get("transpose_a", False) and root.attrs.get("transpose_b", False)
-    return is_run and 4 * k >= machine.vector_bytes and m * n * k >= TILED
+    return not root.attrs.get("transpose_a", False) and k >= LEAST_BYTES and m * n * k >= TILED
 
 
 def is_tiled(root: Op, epilogue: Nest | None, machine: Machine) -> bool:

@@ -15,8 +15,8 @@ from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.shape import shape_of
 from staged.backends.c_family.code.tree import Function
 from staged.backends.c_family.contraction.blas import emit_blas, goes_to_blas
+from staged.backends.c_family.contraction.bytes import emit_bytes
 from staged.backends.c_family.contraction.conv2d import emit_conv2d
-from staged.backends.c_family.contraction.dots import emit_dots
 from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, Epilogue, MatmulSpec
 from staged.backends.c_family.cpu_nest.epilogue import emit_epilogue, parameter_names
@@ -51,7 +51,7 @@ def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelT
     elif machine.blas is not None and goes_to_blas(spec):
         product = emit_blas(spec, machine, machine.blas)
     else:
-        product = (emit_matmul if spec.dtype.is_float else emit_dots)(spec, machine)
+        product = (emit_matmul if spec.dtype.is_float else emit_bytes)(spec, machine)
     kernel = _wrap(op, name, product, inline, snippets, nest, machine)
     shape = None if inline is None else shape_of(inline)[0]
     return replace(kernel, shape=(replace(spec, name="", epilogue=None), shape))

@@ -1,4 +1,6 @@
-"""Products of i8 in i32 as dot products of bytes: exact for every size, vector width, number of threads and epilogue."""
+"""Products of i8 in i32 as dot products of bytes, which those of few rows or columns are: exact for every size, vector
+width, number of threads and epilogue.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,8 @@ from tests.ops.test_contraction import integers, wide
 TARGETS = ["portable", "x86-64-v3", "x86-64-v4", "native"]
 # Sums shorter than a vector, of whole vectors, with a rest; few and many rows and columns, with a rest of each.
 SIZES = [
-    *(
-        (64, 64, 64),
-        (33, 100, 41),
-        (500, 25, 10),
-        (1, 300, 600),
-        (70, 65, COLUMNS_OF_ITEM + 7),
-        (ROWS_OF_ITEM + 3, 129, 4),
-    ),
-    *((130, 1000, 3), (257, 20, 300), (2, 5000, 2)),
+    *((4, 64, 64), (1, 300, 600), (3, 25, 200), (2, 5000, 2), (4, 129, COLUMNS_OF_ITEM + 7), (500, 25, 2)),
+    *((ROWS_OF_ITEM + 8, 129, 2), (130, 1000, 1), (257, 20, 2)),
 ]
 
 
@@ -49,14 +44,14 @@ def test_sums_are_exact(target: str) -> None:
     for m, k, n in SIZES:
         a, b = integers(m, k), integers(n, k)
         source = program.stage(a, b).source
-        assert "st_dot_i8" in source, (m, k, n)
+        assert "dot products of" in source, (m, k, n)
         np.testing.assert_array_equal(program(a, b), wide(a, b.T))
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_follows_gets_each_sum_once(target: str) -> None:
     program = st.function(scaled, target=runs(target))
-    for m, k, n in ((33, 100, 41), (500, 25, 10), (70, 65, COLUMNS_OF_ITEM + 7)):
+    for m, k, n in ((3, 100, 41), (500, 25, 2), (2, 65, COLUMNS_OF_ITEM + 7)):
         a, b = integers(m, k), integers(n, k)
         scale, bias = np.random.default_rng(1).standard_normal((2, n)).astype(np.float32)
         y = wide(a, b.T).astype(np.float64) * scale + bias
@@ -66,16 +61,14 @@ def test_what_follows_gets_each_sum_once(target: str) -> None:
 
 
 def test_batches() -> None:
-    a, b = integers(2, 3, 40, 100), integers(2, 3, 50, 100)
+    a, b = integers(2, 3, 4, 100), integers(2, 3, 50, 100)
     np.testing.assert_array_equal(st.function(product)(a, b), wide(a, b.swapaxes(2, 3)))
-    c = integers(3, 257, 20)
-    np.testing.assert_array_equal(st.function(product)(c, c), wide(c, c.swapaxes(1, 2)))
 
 
 def test_sums_wrap_around() -> None:
-    a = np.full((16, 140_000), -128, np.int8)
+    a = np.full((4, 140_000), -128, np.int8)
     expected = np.int64(140_000 * 128**2 - 2**32)
-    np.testing.assert_array_equal(st.function(product)(a, a[:8]), np.full((16, 8), expected))
+    np.testing.assert_array_equal(st.function(product)(a, a), np.full((4, 4), expected))
 
 
 @pytest.mark.parametrize(

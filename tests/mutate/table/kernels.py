@@ -364,6 +364,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/backends/c_family/test_contraction_dots.py", "-k", "exact and native"),
     ),
     Mutant(
+        "sums of bytes do not start below zero by what operands without signs add",
+        "staged/backends/c_family/contraction/byte_tiles.py",
+        "start[v] = -sum[v];",
+        "start[v] = 0u * sum[v];",
+        ("tests/backends/c_family/test_contraction_bytes.py", "-k", "some_sums"),
+    ),
+    Mutant(
+        "the last columns of a block of bytes are left out",
+        "staged/backends/c_family/support/dots.py",
+        "memcpy(target, turned, (size_t)(4 * columns));",
+        "memcpy(target, turned, (size_t)(4 * columns - 4));",
+        ("tests/backends/c_family/test_contraction_bytes.py", "-k", "some_sums"),
+    ),
+    Mutant(
         "a library takes a transposed operand for a plain one",
         "staged/backends/c_family/contraction/blas.py",
         "return _TRANSPOSED, max(column, rows)",

@@ -11,7 +11,7 @@ from staged.backends.c_family.support.library import Snippet
 from staged.backends.c_family.support.vectors import vector_snippet
 from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
-from staged.ir.types import DType
+from staged.ir.types import DType, i8
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +167,54 @@ def transpose_order(vector: Vector) -> list[int]:
 
 def transpose_support(vector: Vector) -> Snippet:
     """`st_transpose_T(source, stride, rows, target, target_stride)`: a square block, through registers."""
-    lanes, name, scalar = vector.lanes, vector.name, vector.scalar
-    indices = index_name(vector)
+    lanes = vector.lanes
     t = Writer()
     t.line(
         f"// target[j][i] = source[i][j] for a block of {lanes} x {lanes}. Only the first `rows` rows of the source "
         "are read;"
     )
     t.line("// the lanes of missing rows repeat the last one.")
+    _emit_transpose(t, transpose_function(vector), vector, vector)
+    return Snippet(
+        f"transpose_{vector.dtype}",
+        str(t),
+        needs=("shuffle", vector_snippet(vector.dtype.name), vector_snippet(index_type(vector))),
+    )
+
+
+def group_transpose_function() -> str:
+    return "st_transpose_groups"
+
+
+def group_transpose_support(vector: Vector) -> Snippet:
+    """`st_transpose_groups(source, stride, rows, target, target_stride)`: a square of groups of four bytes, at any
+    address; strides are in bytes, `vector` is that of u32.
+    """
+    lanes = vector.lanes
+    t = Writer()
+    t.line(f"// target[j][i] = source[i][j] for {lanes} x {lanes} groups of four bytes. Only the first `rows` rows of")
+    t.line("// the source are read; the lanes of missing rows repeat the last one.")
+    _emit_transpose(t, group_transpose_function(), vector, Vector(i8, 4 * lanes))
+    return Snippet(
+        "transpose_groups",
+        str(t),
+        needs=("shuffle", *(vector_snippet(dtype) for dtype in ("i8", "i32", "u32"))),
+    )
+
+
+def _emit_transpose(t: Writer, function: str, vector: Vector, stored: Vector) -> None:
+    """The function that transposes a square of a vector's lanes, which memory has as items of `stored`."""
+    lanes, name, scalar = vector.lanes, vector.name, stored.scalar
+    indices = index_name(vector)
+    into, back = ("", "") if stored == vector else (f"({name})", f"({stored.name})")
     with t.block(
-        f"static inline __attribute__((always_inline)) void {transpose_function(vector)}(const {scalar} *source, "
+        f"static inline __attribute__((always_inline)) void {function}(const {scalar} *source, "
         "int64_t stride,\n"
         f"        int64_t rows, {scalar} *target, int64_t target_stride)"
     ):
         t.line(f"{name} x[{lanes}], y[{lanes}];")
         with t.unrolled(lanes, f"for (int64_t i = 0; i < {lanes}; ++i)"):
-            t.line(f"x[i] = {vector.load('source + (i < rows ? i : rows - 1) * stride')};")
+            t.line(f"x[i] = {into}{stored.load('source + (i < rows ? i : rows - 1) * stride')};")
         current, other = "x", "y"
         for distance, low, high in transpose_stages(vector):
             with t.unrolled(lanes, f"for (int64_t i = 0; i < {lanes}; ++i)"), t.block(f"if ((i & {distance}) == 0)"):
@@ -192,12 +224,7 @@ def transpose_support(vector: Vector) -> Snippet:
             current, other = other, current
         order = transpose_order(vector)
         for register, column in enumerate(order):
-            t.line(f"{vector.store(f'target + {column} * target_stride')} = {current}[{register}];")
-    return Snippet(
-        f"transpose_{vector.dtype}",
-        str(t),
-        needs=("shuffle", vector_snippet(vector.dtype.name), vector_snippet(index_type(vector))),
-    )
+            t.line(f"{stored.store(f'target + {column} * target_stride')} = {back}{current}[{register}];")
 
 
 def sum_lanes_function(vector: Vector) -> str:
@@ -260,6 +287,7 @@ def support_for(text: str, vector: Vector) -> tuple[frozenset[str], tuple[Snippe
         (f"st_zero_{vector.dtype}(", copy_support(vector)),
         (transpose_function(vector) + "(", transpose_support(vector)),
         (sum_lanes_function(vector) + "(", sum_lanes_support(vector)),
+        (group_transpose_function() + "(", group_transpose_support(vector)),
     ):
         if function in text and support not in found:
             found.append(support)

@@ -9,8 +9,8 @@ from staged.backends.c_family.support.library import Snippet
 from staged.backends.c_family.support.vectors import vector_snippet
 
 _STEP = """\
-// Each lane of `total` takes in some of the products of `x` and `y`, whose lanes are four times as many. There is an
-// instruction for an x without signs: the caller gives x ^ ST_DOT_SIGN then, and takes off what that adds.
+// Each lane of `total` takes in the products of the four bytes of `x` and `y` in its place. There is an instruction for
+// an x without signs: the caller gives x ^ ST_DOT_SIGN then, and takes off what that adds.
 #if defined(__GNUC__) && !defined(__clang__) && ST_VECTOR_BYTES == 64 && defined(__AVX512VNNI__)
 #define ST_DOT_BYTES(total, x, y) __builtin_ia32_vpdpbusd_v16si(total, x, y)
 #elif defined(__GNUC__) && !defined(__clang__) && ST_VECTOR_BYTES == 32 \\
@@ -33,20 +33,14 @@ static inline __attribute__((always_inline)) void st_dot_i8(u32v *total, const i
 #if defined(ST_DOT_BYTES)
     *total = (u32v)ST_DOT_BYTES((i32v)*total, (i32v)*x, (i32v)*y);
 #elif defined(ST_DOT_PAIRS)
-    typedef int8_t half __attribute__((vector_size(ST_VECTOR_BYTES / 2)));
-    half a[2], b[2];
-    memcpy(a, x, sizeof a);
-    memcpy(b, y, sizeof b);
-    for (int i = 0; i < 2; ++i) {
-        *total += (u32v)ST_DOT_PAIRS(__builtin_convertvector(a[i], i16v), __builtin_convertvector(b[i], i16v));
-    }
+    // The first and the third byte of four, and the second and the fourth, as i16.
+    const i16v first = (i16v)((u16v)*x << 8) >> 8, second = (i16v)*x >> 8;
+    *total += (u32v)ST_DOT_PAIRS(first, (i16v)((u16v)*y << 8) >> 8);
+    *total += (u32v)ST_DOT_PAIRS(second, (i16v)*y >> 8);
 #else
-    typedef int8_t quarter __attribute__((vector_size(ST_VECTOR_BYTES / 4)));
-    quarter a[4], b[4];
-    memcpy(a, x, sizeof a);
-    memcpy(b, y, sizeof b);
-    for (int i = 0; i < 4; ++i) {
-        *total += (u32v)(__builtin_convertvector(a[i], i32v) * __builtin_convertvector(b[i], i32v));
+    const u32v a = (u32v)*x, b = (u32v)*y;
+    for (int shift = 0; shift < 32; shift += 8) {
+        *total += (u32v)(((i32v)(a << shift) >> 24) * ((i32v)(b << shift) >> 24));
     }
 #endif
 }
@@ -59,11 +53,63 @@ static inline __attribute__((always_inline)) void st_last_i8(i8v *mask, int coun
 }
 """
 
+_INTERLEAVE = """\
+typedef int8_t st_16_bytes __attribute__((vector_size(16)));
+typedef int16_t st_8_pairs __attribute__((vector_size(16)));
+typedef st_16_bytes st_16_bytes_u __attribute__((aligned(1), may_alias));
+#if defined(__clang__)
+#define ST_INTERLEAVE(type, x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define ST_INTERLEAVE(type, x, y, ...) __builtin_shuffle(x, y, (type){__VA_ARGS__})
+#endif
+
+// target[4 * j + i] = source[i * stride + j] for the four rows and sixteen columns of a block.
+static inline __attribute__((always_inline)) void st_interleave_block_i8(const int8_t *source, int64_t stride,
+        int8_t *target) {
+    st_16_bytes row[4];
+    st_8_pairs low[2], high[2];
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < 4; ++i) {
+        row[i] = *(const st_16_bytes_u *)(source + i * stride);
+    }
+#pragma GCC unroll 2
+    for (int64_t i = 0; i < 2; ++i) {
+        low[i] = (st_8_pairs)ST_INTERLEAVE(
+            st_16_bytes, row[2 * i], row[2 * i + 1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        high[i] = (st_8_pairs)ST_INTERLEAVE(
+            st_16_bytes, row[2 * i], row[2 * i + 1], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    *(st_16_bytes_u *)target = (st_16_bytes)ST_INTERLEAVE(st_8_pairs, low[0], low[1], 0, 8, 1, 9, 2, 10, 3, 11);
+    *(st_16_bytes_u *)(target + 16) =
+        (st_16_bytes)ST_INTERLEAVE(st_8_pairs, low[0], low[1], 4, 12, 5, 13, 6, 14, 7, 15);
+    *(st_16_bytes_u *)(target + 32) =
+        (st_16_bytes)ST_INTERLEAVE(st_8_pairs, high[0], high[1], 0, 8, 1, 9, 2, 10, 3, 11);
+    *(st_16_bytes_u *)(target + 48) =
+        (st_16_bytes)ST_INTERLEAVE(st_8_pairs, high[0], high[1], 4, 12, 5, 13, 6, 14, 7, 15);
+}
+
+// The same for some of the rows and columns of a block; the rows that there are not are zeros.
+static inline __attribute__((always_inline)) void st_interleave_i8(const int8_t *source, int64_t stride, int64_t rows,
+        int64_t columns, int8_t *target) {
+    if (rows == 4 && columns == 16) {
+        st_interleave_block_i8(source, stride, target);
+        return;
+    }
+    int8_t block[64] = {0}, turned[64];
+    for (int64_t i = 0; i < rows; ++i) {
+        memcpy(block + 16 * i, source + i * stride, (size_t)columns);
+    }
+    st_interleave_block_i8(block, 16, turned);
+    memcpy(target, turned, (size_t)(4 * columns));
+}
+"""
+
 SNIPPETS = (
+    Snippet("interleave_i8", _INTERLEAVE, includes=("#include <stdint.h>", "#include <string.h>")),
     Snippet(
         "dot_i8",
         _STEP,
-        needs=tuple(vector_snippet(dtype) for dtype in ("i8", "i16", "i32", "u32")),
+        needs=tuple(vector_snippet(dtype) for dtype in ("i8", "i16", "u16", "i32", "u32")),
         includes=("#include <stdint.h>", "#include <string.h>"),
     ),
 )
