@@ -251,7 +251,7 @@ class _Emitter:
             self.either(self.panels, "p", lambda vectors: self.emit_panel(vectors, right, first_tile, last_tile))
 
     def emit_range(self, of: str, block: str, blocks: int, size: int, split: Split) -> tuple[str, str]:
-        """Where the tiles, or panels, of a block begin and end."""
+        """The first and the last tile, or panel, of a block."""
         if blocks == 1:
             return "0", str(split.count)
         self.text.line(f"const int64_t first_{of} = {times(size, f'({block})' if ' ' in block else block)};")
@@ -314,7 +314,7 @@ class _Emitter:
 
 
 def start_of(split: Split, index: str, unit: int = 1) -> str:
-    """Where piece `index` of a split begins, in units."""
+    """The place where piece `index` of a split begins, in units."""
     if index.isdigit():
         number = int(index)
         return str((number * split.large - max(0, number - split.large_count)) * unit)
