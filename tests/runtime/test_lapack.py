@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.backends.native.lapack.ways import LEAST
+from staged.backends.native.lapack.ways import OFFERS
 from staged.runtime.blas import chosen_blas
 from staged.testing import compare_trees
 from tests.runtime.test_blas import library as tiny_blas
@@ -29,8 +29,8 @@ def lapack(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("this SciPy brings no OpenBLAS with 32-bit integers")
     monkeypatch.setenv("STAGED_BLAS", str(found[0]))
     monkeypatch.setenv("STAGED_BLAS_SYMBOLS", "scipy_{}")
-    for name in LEAST:
-        monkeypatch.setitem(LEAST, name, 2)
+    for name, offer in OFFERS.items():
+        monkeypatch.setitem(OFFERS, name, offer._replace(least=2))
 
 
 def matrix(*shape: int, dtype: Any = np.float64) -> np.ndarray[Any, Any]:
@@ -269,8 +269,8 @@ def test_matrices_without_work_stay_in_the_program(
 
 def test_complex_matrices_and_small_ones_stay_in_the_program(lapack: None, monkeypatch: pytest.MonkeyPatch) -> None:
     a = matrix(6, 6)
-    monkeypatch.setitem(LEAST, "svd", 7)
-    monkeypatch.setitem(LEAST, "qr", 7)
+    monkeypatch.setitem(OFFERS, "svd", OFFERS["svd"]._replace(least=7))
+    monkeypatch.setitem(OFFERS, "qr", OFFERS["qr"]._replace(least=7))
     np.testing.assert_allclose(linked(lambda a: st.linalg.svdvals(a), a), np.linalg.svd(a, compute_uv=False))
     values = linked(lambda a: st.linalg.eigvalsh(a + 1j * (a - a.mT)), a)
     hermitian = np.tril(a + 1j * (a - a.T)) + np.tril(a + 1j * (a - a.T), -1).conj().T

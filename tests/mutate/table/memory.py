@@ -169,8 +169,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the host's peak has the device's values in it",
         PLAN,
-        "peak(buffer for buffer in buffers if buffer.device == device)",
-        "peak(buffer for buffer in buffers)",
+        "peak(buffer for buffer in placed if buffer.device == device)",
+        "peak(buffer for buffer in placed)",
         ("tests/backends/cublas_cudnn/test_memory_report.py",),
     ),
 )

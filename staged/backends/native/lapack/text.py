@@ -96,7 +96,7 @@ def emit_lapack(op: Op, name: str, blas: Blas) -> KernelText:
     where = [f"{op.where.short}  {op.where.text}"] if op.where is not None else []
     batch = "".join(f"{extent}, " for extent in _extents(op)[:-2])
     shape = ", ".join(str(extent) for extent in _extents(op)[-2:])
-    library = "BLAS" if op.attrs["call"] == "solve_triangular" else "LAPACK"
+    library = "BLAS" if op.attrs["call"] == "trsm" else "LAPACK"
     comments = [*where, f"{text.comment} of ({batch}{shape}), by {library}"]
     above = "".join(f"// {safe_comment(comment)}\n" for comment in comments)
     return KernelText(
@@ -108,7 +108,7 @@ def emit_lapack(op: Op, name: str, blas: Blas) -> KernelText:
         chunk=max(1, min(items // 2, int(GRAIN / text.nanoseconds))) if items > 1 else 0,
         may_alias=text.may_alias,
         support=tuple(call.declared.values()),
-        link=blas.link if op.attrs["call"] == "solve_triangular" else (*blas.lapack, *blas.link),
+        link=blas.link if op.attrs["call"] == "trsm" else (*blas.lapack, *blas.link),
         shape=str(w).replace(f"static void {name}(", "static void call(", 1),
     )
 
@@ -326,12 +326,11 @@ def _svd(op: Op) -> Text:
 
 
 _TEXTS: Mapping[str, Callable[[Op], Text]] = {
-    "cholesky": _cholesky,
-    "eigh": _eigh,
-    "lu": _lu,
-    "qr": _qr,
-    "qr_complete": _qr,
-    "solve_triangular": _solve_triangular,
-    "svd": _svd,
+    "geqrf": _qr,
+    "gesdd": _svd,
+    "getrf": _lu,
+    "potrf": _cholesky,
+    "syevd": _eigh,
+    "trsm": _solve_triangular,
 }
-"""By the attr `call` of a `library` op."""
+"""By the attr `call` of a `library` op: the function of LAPACK, or of BLAS, that does most of the work."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import NamedTuple
 
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op
@@ -22,20 +23,32 @@ from staged.ops.matrices import turned
 from staged.ops.record import RecordContext
 from staged.ops.source import zeros
 
-LEAST: dict[str, int] = {
-    "cholesky": 256,
-    "eigh": 32,
-    "lu": 64,
-    "qr": 512,
-    "qr_complete": 512,
-    "solve_triangular": 768,
-    "svd": 32,
-}
-"""By composite, the columns from which on a call pays: measured on one core against OpenBLAS."""
 LARGEST = 20_000
 """Rows and columns up to which the workspace of every function has a size that its integers hold."""
 
 Write = Callable[..., Sequence[Array]]
+
+
+class Offer(NamedTuple):
+    """A library's way for a composite."""
+
+    least: int
+    """The columns from which on its call pays: measured on one core against OpenBLAS."""
+    write: Write
+
+
+OFFERS: dict[str, Offer] = {}
+"""By composite; filled by `_computes`."""
+
+
+def _computes(composite: str, least: int) -> Callable[[Write], Write]:
+    """The function below writes a library's call in place of a composite of `least` columns or more."""
+
+    def noted(write: Write) -> Write:
+        OFFERS[composite] = Offer(least, write)
+        return write
+
+    return noted
 
 
 def find_ways(function: Function, machine: Machine) -> FindWay | None:
@@ -47,8 +60,8 @@ def find_ways(function: Function, machine: Machine) -> FindWay | None:
     def find(op: Op, block: Block) -> Way | None:
         if op.declared is not COMPOSITE or not _fits(op):
             return None
-        writers = _OF_VALUES if op.attrs["name"] in _OF_VALUES and not _reads_vectors(op) else _WRITERS
-        write = writers[op.attrs["name"]]
+        name = op.attrs["name"]
+        write = _OF_VALUES[name] if name in _OF_VALUES and not _reads_vectors(op) else OFFERS[name].write
         return Way(lambda context, *operands: write(context, op, *operands))
 
     def _reads_vectors(op: Op) -> bool:
@@ -59,24 +72,18 @@ def find_ways(function: Function, machine: Machine) -> FindWay | None:
 
 def _fits(op: Op) -> bool:
     """Return whether a library has the function for these operands, and is faster than our own kernels."""
-    name = op.attrs["name"]
-    if name not in LEAST:
+    offer = OFFERS.get(op.attrs["name"])
+    if offer is None:
         return False
     types = [operand.tensor for operand in op.operands]
     extents = [extent for type in types for extent in type.shape]
     if types[0].dtype not in (f32, f64) or not all(isinstance(extent, int) for extent in extents):
         return False
     sizes = [bound(extent) for type in types for extent in type.shape[-2:]]
-    return sizes[1] >= LEAST[name] and max(sizes) <= LARGEST and prod(map(bound, extents)) > 0
+    return sizes[1] >= offer.least and max(sizes) <= LARGEST and prod(map(bound, extents)) > 0
 
 
 # ---- what is written in place of each ---------------------------------------------------------------
-
-
-def _call(
-    op: Op, operands: Sequence[Array], types: Sequence[TensorType], hints: Sequence[str], **attrs: object
-) -> tuple[Array, ...]:
-    return library_call(op.attrs["name"], operands, types, hints, **attrs)
 
 
 def _turned(type: TensorType) -> TensorType:
@@ -84,55 +91,53 @@ def _turned(type: TensorType) -> TensorType:
     return TensorType(type.dtype, (*batch, columns, rows))
 
 
+@_computes("cholesky", least=256)
 def _cholesky(context: RecordContext, op: Op, x: Array) -> Sequence[Array]:
-    return _call(op, [x], [x.type], ["factor"])
+    return library_call("potrf", [x], [x.type], ["factor"])
 
 
+@_computes("lu", least=64)
 def _lu(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
     types = [result.tensor for result in op.results]
-    factors, order, pivots = _call(op, [turned(a)], types, ["factors", "order", "pivots"])
+    factors, order, pivots = library_call("getrf", [turned(a)], types, ["factors", "order", "pivots"])
     return turned(factors), order, pivots
 
 
+@_computes("qr", least=512)
+@_computes("qr_complete", least=512)
 def _qr(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
     q, r = (result.tensor for result in op.results)
-    by_columns, upper = _call(op, [turned(a)], [_turned(q), r], ["q", "r"])
+    by_columns, upper = library_call("geqrf", [turned(a)], [_turned(q), r], ["q", "r"])
     return turned(by_columns), upper
 
 
+@_computes("eigh", least=32)
 def _eigh(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
-    values, vectors = _call(op, [a], [result.tensor for result in op.results], ["values", "vectors"])
+    values, vectors = library_call("syevd", [a], [result.tensor for result in op.results], ["values", "vectors"])
     return values, turned(vectors)
 
 
 def _eigenvalues(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
-    (values,) = _call(op, [a], [op.results[0].tensor], ["values"])
+    (values,) = library_call("syevd", [a], [op.results[0].tensor], ["values"])
     return values, zeros(a.shape, a.dtype)  # unused
 
 
+@_computes("svd", least=32)
 def _svd(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
-    u, values, vh = _call(op, [a], [result.tensor for result in op.results], ["u", "values", "vh"])
+    u, values, vh = library_call("gesdd", [a], [result.tensor for result in op.results], ["u", "values", "vh"])
     return u, values, turned(vh)
 
 
 def _singular_values(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
     u, values, v = (result.tensor for result in op.results)
-    (found,) = _call(op, [a], [values], ["values"])
+    (found,) = library_call("gesdd", [a], [values], ["values"])
     return zeros(u.shape, u.dtype), found, zeros(v.shape, v.dtype)  # unused
 
 
+@_computes("solve_triangular", least=768)
 def _solve_triangular(context: RecordContext, op: Op, a: Array, b: Array) -> Sequence[Array]:
-    return _call(op, [a, b], [b.type], ["x"], upper=op.attrs["upper"])
+    return library_call("trsm", [a, b], [b.type], ["x"], upper=op.attrs["upper"])
 
 
-_WRITERS: Mapping[str, Write] = {
-    "cholesky": _cholesky,
-    "eigh": _eigh,
-    "lu": _lu,
-    "qr": _qr,
-    "qr_complete": _qr,
-    "solve_triangular": _solve_triangular,
-    "svd": _svd,
-}
 _OF_VALUES: Mapping[str, Write] = {"eigh": _eigenvalues, "svd": _singular_values}
 """The writers where no vectors are used."""
