@@ -25,6 +25,8 @@ KERNEL_CHECKS = ("-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-er
 """
 LEVEL: Level = "1"
 """The highest level of -O for a program: at 2 the C++ compiler takes twice as long."""
+GCC_CONTRACTS = ("-fexpensive-optimizations",)
+"""Without it gcc fuses no multiply-add at -O1, and the host's kernels would have other bits than in a program for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,9 @@ def compile_emulated(artifact: Artifact, options: CompileOptions) -> Path:
     """
     cxx, version = find_cxx()
     level = min(options.optimise, LEVEL)
-    flags = (*KERNEL_CHECKS, "-include", "cuda_runtime.h", *artifact.flags, *replace(options, optimise=level).flags())
+    contracts = () if "clang" in version else GCC_CONTRACTS
+    own = (*KERNEL_CHECKS, *contracts, "-include", "cuda_runtime.h")
+    flags = (*own, *artifact.flags, *replace(options, optimise=level).flags())
     command = (*cxx, *CXX_FLAGS, *SHARED, "-isystem", str(INCLUDE), *flags)
     libraries = [emulator().path, *(emulated_library(name) for name in linked_libraries(artifact.link))]
     # Folders are not part of the key; the device's own key is, and covers its headers too.
