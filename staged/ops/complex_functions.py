@@ -312,7 +312,8 @@ def _atanh_parts(a: Array, b: Array) -> tuple[Array, Array]:
     re = select(near, _constant(a, 0.5), _constant(a, 0.25)) * log1p(ratio)
     # So far out that the angle is a right one, whatever the squares are.
     limit = 1e10 if a.dtype is f32 else 1e20
-    below = select((size > limit) | (height > limit), _constant(a, -math.inf), rest * (1.0 + size) - b * b)
+    is_far = (size > limit) | (height > limit) & ((a == a) | isinf(b))
+    below = select(is_far, _constant(a, -math.inf), rest * (1.0 + size) - b * b)
     return _signed(re, a), 0.5 * atan2(select(height > limit, _signed(ones_of(b), b), 2.0 * b), below)
 
 
