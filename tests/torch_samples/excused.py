@@ -5,7 +5,6 @@ from __future__ import annotations
 _NUMBER = "a number has no axis 0 here: the result has the shape of the array, and an index along an axis needs one"
 _SIZE = "a size that depends on elements is given by the caller: `size=n`"
 _SIGNS = "the signs of such vectors are arbitrary"
-_STATIC_TOLERANCE = "an absolute tolerance is a number that is known while staging"
 _NOTHING = "an axis without elements has none to repeat"
 _LAST = "of several values for one place the last stands, and has the derivative; torch gives it to all of them"
 _NUMBER_OF_SCORES = "scores have an axis of classes; torch also takes a number"
@@ -35,7 +34,6 @@ EXCUSED: dict[str, dict[str, str]] = {
     "linalg.eigh": {"value: differs": _SIGNS},
     "linalg.lstsq": {"value: shape": "rank and singular values are NumPy's, torch leaves them out by its driver"},
     "linalg.lstsq.grad_oriented": {"value: shape": "residuals are NumPy's where torch's driver leaves them out"},
-    "linalg.matrix_rank": {"the tolerance is a number": _STATIC_TOLERANCE},
     "linalg.solve": {"has not the rows": _ADJUSTED, "value: shape": _ADJUSTED},
     "linalg.svd": {
         "value: differs": _SIGNS,

@@ -46,7 +46,7 @@ _HEADER_SHAPE = re.compile(
     # Macros and constants: BUFSIZ, INT64_MAX, SIGINT. A single letter with a number is the user's: W1, B_2.
     r"(?![A-Z][0-9_]*$)[A-Z][A-Z0-9_]+"
     # Types of POSIX, and families that are more on other systems.
-    r"|\w+_t|(?:pthread|posix|atomic|sched|sigev)_\w+|(?:cuda|cublas|cudnn|nvrtc)\w+|CU[a-z]\w+"
+    r"|\w+_t|(?:pthread|posix|atomic|sched|sigev)_\w+|(?:cuda|cublas|cudnn|cusolver|nvrtc)\w+|CU[a-z]\w+"
 )
 
 

@@ -26,7 +26,7 @@ KERNEL_CHECKS = ("-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-er
 LEVEL: Level = "1"
 """The highest level of -O for a program: at 2 the C++ compiler takes twice as long."""
 GCC_CONTRACTS = ("-fexpensive-optimizations",)
-"""Without it gcc fuses no multiply-add at -O1, and the host's kernels would have other bits than in a program for it."""
+"""What makes gcc fuse multiply-adds at -O1: the host's kernels have the bits of the CPU's programs."""
 
 
 @dataclass(frozen=True, slots=True)
