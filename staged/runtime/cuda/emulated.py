@@ -26,7 +26,7 @@ KERNEL_CHECKS = ("-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-er
 LEVEL: Level = "1"
 """The highest level of -O for a program: at 2 the C++ compiler takes twice as long."""
 GCC_CONTRACTS = ("-fexpensive-optimizations",)
-"""What makes gcc fuse multiply-adds at -O1: the host's kernels have the bits of the CPU's programs."""
+"""A flag that makes gcc fuse multiply-adds at -O1: the host's kernels have the bits of the CPU's programs."""
 
 
 @dataclass(frozen=True, slots=True)
