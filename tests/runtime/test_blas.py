@@ -207,12 +207,6 @@ def test_a_library_that_is_not_there(
         st.function(lambda x: x @ x)(matrix(40, 40))
 
 
-def test_the_library_that_comes_with_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
-    scipy = pytest.importorskip("scipy")
-    found = sorted((Path(scipy.__file__).parent.parent / "scipy.libs").glob("libscipy_openblas-*.so"))
-    if not found:
-        pytest.skip("this SciPy brings no OpenBLAS with 32-bit integers")
-    monkeypatch.setenv("STAGED_BLAS", str(found[0]))
-    monkeypatch.setenv("STAGED_BLAS_SYMBOLS", "scipy_{}")
+def test_the_library_that_comes_with_scipy(scipys_blas: None) -> None:
     a, b = matrix(200, 300), matrix(150, 300)
     np.testing.assert_allclose(st.function(lambda a, b: a @ b.T)(a, b), a @ b.T, rtol=1e-4, atol=1e-4)

@@ -21,14 +21,8 @@ BOTH = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
 @pytest.fixture
-def lapack(monkeypatch: pytest.MonkeyPatch) -> None:
+def lapack(scipys_blas: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library of `STAGED_BLAS`, which computes all matrices of two columns or more."""
-    scipy = pytest.importorskip("scipy")
-    found = sorted((Path(scipy.__file__).parent.parent / "scipy.libs").glob("libscipy_openblas-*.so"))
-    if not found:
-        pytest.skip("this SciPy brings no OpenBLAS with 32-bit integers")
-    monkeypatch.setenv("STAGED_BLAS", str(found[0]))
-    monkeypatch.setenv("STAGED_BLAS_SYMBOLS", "scipy_{}")
     for name, offer in OFFERS.items():
         monkeypatch.setitem(OFFERS, name, offer._replace(least=2))
 
