@@ -20,7 +20,8 @@ IMAGES, SPEECH = 128, 128
 class Row:
     """A program that trains: `program()` is (staged function, its arguments for so many units of steps, its static arguments).
 
-    A unit has `steps` steps, `many` units are measured, `what` says which sizes, and `peers` have the same.
+    A unit has `steps` steps, `many` units are measured, `what` says which sizes, and `peers` have the same. With `calls` a unit
+    is a call of the program.
     """
 
     what: str
@@ -28,6 +29,7 @@ class Row:
     many: int
     steps: int = 1
     peers: tuple[str, ...] = ("torch-eager", "torch-compile")
+    calls: bool = False
 
 
 def random_tokens() -> np.ndarray:
@@ -108,6 +110,33 @@ def _resnet50() -> Any:
     return _classifying(_small_resnet)
 
 
+def _reinforce() -> Any:
+    from examples.reinforce.train import train
+
+    # At a rate of 0 the policy stays the first one, so that all updates have episodes of one length.
+    return train, lambda updates: (updates, 0.0, 0), {"report": 10_000}
+
+
+def _neural_ode() -> Any:
+    from examples.neural_ode.train import spiral, train
+
+    path = spiral()
+    return train, lambda steps: (*path, steps, 1e-3, 0), {}
+
+
+def _gaussian_process() -> Any:
+    from examples.gaussian_process.regress import START, fit, measurements
+
+    measured = measurements()
+    return fit, lambda fits: (*measured, START), {}
+
+
+def _kalman_mpc() -> Any:
+    from examples.kalman_mpc.control import control, start
+
+    return control, lambda calls: start(), {}
+
+
 ROWS = {  # torch.compile refuses the forward derivatives of `pinn`
     "gpt2": Row("4 layers, width 128, 12 texts of 64 tokens", _gpt2, 8),
     "vae": Row("784-400-20-400-784, 64 images", _vae, 2, 28),
@@ -116,4 +145,8 @@ ROWS = {  # torch.compile refuses the forward derivatives of `pinn`
     "deepspeech2": Row("2 LSTMs of 64 both ways, 16 spectrograms of 24 x 64", _deepspeech2, 1, 8),
     "squeezenet": Row("32 images of 32 x 32", _squeezenet, 1, 4),
     "resnet50": Row("1 block of each kind, width 16; 32 images of 32 x 32", _resnet50, 1, 4),
+    "reinforce": Row("an update by 16 carts until the last has fallen", _reinforce, 100),
+    "neural_ode": Row("2-50-2, 16 paths of 10 points, f64", _neural_ode, 50),
+    "gaussian_process": Row("a fit of 3 scales to 40 points, f64", _gaussian_process, 40, calls=True),
+    "kalman_mpc": Row("a call of filter and planner, f64", _kalman_mpc, 2000, calls=True),
 }

@@ -34,6 +34,7 @@ from staged.guards.guard import Reason
 from staged.ops.autocast import lowered_to
 from staged.ops.interchange import elements
 from staged.program import Loaded, Program
+from staged.runtime.arguments import in_rows, is_spread
 from staged.source import position_of_function
 
 MOST_PROGRAMS = 16
@@ -148,7 +149,13 @@ def _known(traced: TracedFunction) -> frozenset[int]:
 
 
 def _write_outer(writer: Writer, array: Any, older: dict[int, Any]) -> str:
-    """The expression for an array input. Older arrays, also those that it is a view of, are not kept alive."""
+    """The expression for an array input, which is copied into rows where it is spread over memory."""
+    text = _write_held(writer, array, older)
+    return f"{writer.constant(in_rows)}({text})" if is_spread(array) else text
+
+
+def _write_held(writer: Writer, array: Any, older: dict[int, Any]) -> str:
+    """The expression for an array. Older arrays, also those that it is a view of, are not kept alive."""
     if id(array) in older:
         return writer.object(held(array))
     base = getattr(array, "base", None)

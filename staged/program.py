@@ -30,6 +30,7 @@ from staged.passes.placement.place import Transfer, transfers
 from staged.pipeline import Built, back_end_of, build, lower
 from staged.program_cache import find_artifact, store_artifact
 from staged.residency import input_places, variable_places
+from staged.runtime.arguments import in_rows, is_spread
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.languages import LoadedProgram, ProgramOnDevices, language_of
 from staged.system import target as target_machine
@@ -331,6 +332,12 @@ class Program:
         if short is None or not (hidden or variables):
             return short
         direct, places = short, self.runnable.places
+        if any(map(is_spread, hidden)):
+
+            def with_copies(*args: Any) -> Any:
+                return direct(*args, *(in_rows(array) for array in hidden), *places(variables))
+
+            return with_copies
 
         def with_outer(*args: Any) -> Any:
             return direct(*args, *hidden, *places(variables))

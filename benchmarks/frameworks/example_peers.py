@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -21,7 +23,11 @@ from benchmarks.example_rows import (
     speech,
 )
 from examples.deepspeech2.train import LETTERS
+from examples.gaussian_process.regress import START, measurements
+from examples.kalman_mpc import control as controller
+from examples.neural_ode.train import spiral
 from examples.pinn.train import CONDUCTIVITY
+from examples.reinforce.train import CART, FORCE, GRAVITY, HALF_LENGTH, POLE, SECONDS
 from examples.squeezenet.model import FIRES
 from examples.transformer.train import BEGIN, DIGITS
 from examples.vae.train import PIXELS, load
@@ -280,6 +286,130 @@ def classifying(net: nn.Module) -> Callable[[Compiled], Run]:
     return build
 
 
+def reinforce(compiled: Compiled) -> Run:
+    policy = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 2))
+    optimizer = torch.optim.Adam(policy.parameters(), 0.0, fused=True)
+
+    @compiled
+    def moved(state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        action = torch.multinomial(policy(state).softmax(1), 1)[:, 0]
+        x, dx, angle, turning = state.unbind(1)
+        force, sine, cosine, mass = torch.where(action == 1, FORCE, -FORCE), angle.sin(), angle.cos(), CART + POLE
+        push = (force + POLE * HALF_LENGTH * turning**2 * sine) / mass
+        ddangle = (GRAVITY * sine - cosine * push) / (HALF_LENGTH * (4.0 / 3.0 - POLE * cosine**2 / mass))
+        ddx = push - POLE * HALF_LENGTH * ddangle * cosine / mass
+        slopes = torch.stack([dx, ddx, turning, ddangle], 1)
+        new = state + SECONDS * slopes
+        return action, new, (new[:, 0].abs() > 2.4) | (new[:, 2].abs() > 0.20943951)
+
+    def episodes() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        state, stands, seen = torch.rand(16, 4) * 0.1 - 0.05, torch.ones(16, dtype=torch.bool), []
+        while len(seen) < 500 and stands.any():
+            action, new, fell = moved(state)
+            seen.append((state, action, stands.float()))
+            state, stands = new, stands & ~fell
+        states, actions, standing = (torch.stack(each) for each in zip(*seen, strict=True))
+        return states, actions, standing
+
+    def loss() -> torch.Tensor:
+        with torch.no_grad():
+            states, actions, standing = episodes()
+            gains, after = torch.zeros_like(standing), torch.zeros(16)
+            for place in reversed(range(len(standing))):
+                gains[place] = after = standing[place] * (1.0 + 0.99 * after)
+            mean = gains.sum() / standing.sum()
+            deviation = (standing * (gains - mean) ** 2).sum().div(standing.sum()).sqrt()
+            gains = standing * (gains - mean) / (deviation + 1e-6)
+        unlikely = F.cross_entropy(policy(states).flatten(0, 1), actions.flatten(), reduction="none")
+        return (unlikely * gains.flatten()).sum() / (500 * 16)
+
+    return stepping(optimizer, loss)
+
+
+def neural_ode(compiled: Compiled) -> Run:
+    from torchdiffeq import odeint
+
+    net = nn.Sequential(nn.Linear(2, 50), nn.Tanh(), nn.Linear(50, 2)).double()
+    slope_of = compiled(lambda y: net(y**3))
+    times, path = (torch.from_numpy(each) for each in spiral())
+
+    def loss() -> torch.Tensor:
+        first = torch.randint(0, len(path) - 10, (16,))
+        wanted = path[first + torch.arange(10)[:, None]]
+        found = odeint(lambda t, y: slope_of(y), path[first], times[:10], rtol=1e-6, atol=1e-8)
+        return (found - wanted).abs().mean()
+
+    return stepping(torch.optim.RMSprop(net.parameters(), 1e-3), loss)
+
+
+def gaussian_process(compiled: Compiled) -> Run:
+    x, y = (torch.from_numpy(each) for each in measurements())
+
+    @compiled
+    def surprise(scales: torch.Tensor) -> torch.Tensor:
+        width, height, noise = scales
+        distance = (x[:, None] - x) * (-width).exp()
+        covariance = (2.0 * height - 0.5 * distance * distance).exp() + (2.0 * noise).exp() * torch.eye(40, dtype=x.dtype)
+        factor = torch.linalg.cholesky(covariance)
+        z = torch.linalg.solve_triangular(factor, y[:, None], upper=False)
+        return 0.5 * (z * z).sum() + factor.diagonal().log().sum() + 0.5 * 40 * math.log(2.0 * math.pi)
+
+    def fit() -> None:
+        scales = torch.tensor([float(each) for each in START], dtype=torch.float64, requires_grad=True)
+        optimizer = torch.optim.LBFGS(
+            [scales], max_iter=200, tolerance_grad=1e-5, tolerance_change=1e-12, history_size=10, line_search_fn="strong_wolfe"
+        )
+
+        def value() -> torch.Tensor:
+            optimizer.zero_grad(set_to_none=True)
+            loss = surprise(scales)
+            loss.backward()
+            return loss
+
+        optimizer.step(value)
+
+    def run(fits: int) -> None:
+        for _ in range(fits):
+            fit()
+
+    return run
+
+
+def kalman_mpc(compiled: Compiled) -> Run:
+    fast = controller.discrete(controller.PERIOD)
+    H, force_of = controller.problem()
+    horizon, penalty, limit = controller.HORIZON, controller.PENALTY, controller.LIMIT
+    inverse = torch.from_numpy(H + penalty * np.eye(horizon)).inverse()
+    a, b, force_of = torch.from_numpy(fast.a), torch.from_numpy(fast.b), torch.from_numpy(force_of)
+    disturbance, noise = (torch.tensor(each, dtype=a.dtype).diag() for each in (controller.DISTURBANCE, controller.NOISE))
+    unit = torch.eye(4, dtype=a.dtype)
+    sensors = unit[list(controller.MEASURED)]
+
+    @compiled
+    def control(
+        estimate: torch.Tensor, covariance: torch.Tensor, plan: torch.Tensor, measurement: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        estimate = a @ estimate + b * plan[0, 0]
+        covariance = a @ covariance @ a.T + disturbance
+        gain = torch.linalg.solve(sensors @ covariance @ sensors.T + noise, sensors @ covariance).T
+        estimate = estimate + gain @ (measurement - sensors @ estimate)
+        slope, forces, pressure = force_of @ estimate, plan[0], plan[1]
+        for _ in range(controller.ITERATIONS):
+            free = inverse @ (penalty * (forces - pressure) - slope)
+            forces = (free + pressure).clamp(-limit, limit)
+            pressure = pressure + free - forces
+        return estimate, (unit - gain @ sensors) @ covariance, torch.stack([forces, pressure])
+
+    start = [torch.from_numpy(each) for each in controller.start()]
+
+    def run(calls: int) -> None:
+        with torch.no_grad():
+            for _ in range(calls):
+                control(*start)
+
+    return run
+
+
 PEERS: dict[str, Callable[[Compiled], Run]] = {
     "gpt2": gpt2,
     "vae": vae,
@@ -288,4 +418,8 @@ PEERS: dict[str, Callable[[Compiled], Run]] = {
     "deepspeech2": deepspeech2,
     "squeezenet": lambda compiled: classifying(squeezenet())(compiled),
     "resnet50": lambda compiled: classifying(resnet())(compiled),
+    "reinforce": reinforce,
+    "neural_ode": neural_ode,
+    "gaussian_process": gaussian_process,
+    "kalman_mpc": kalman_mpc,
 }

@@ -102,3 +102,22 @@ def test_where_objects_are_laid_out_otherwise_every_call_goes_the_long_way(monke
     (loaded,) = scaled._kept.loaded.values()
     assert loaded.native.short([], loaded.native) is None
     assert scaled.programs[0].calls == 3
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_spread_arrays_take_the_short_way(by_hand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns and transposes are read anew in each call, and do not send it the long way."""
+    table = np.arange(12, dtype=np.float32).reshape(3, 4)
+    column, corner = table[:, 1], table[:3, :3].T
+
+    @st.function
+    def summed(x: Any) -> Any:
+        return corner @ x + column
+
+    x = np.array([1.0, -2.0, 3.0], np.float32)
+    run = summed.stage(x) if by_hand else summed
+    run(x)
+    monkeypatch.setattr(native.NativeProgram, "__call__", lambda *_: pytest.fail("it went the long way"))
+    for step in range(3):
+        table += step
+        np.testing.assert_array_equal(run(x), corner @ x + column)
