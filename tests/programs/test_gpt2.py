@@ -15,6 +15,7 @@ from examples.gpt2 import weights
 from examples.gpt2.model import GPT2, Config
 from examples.gpt2.tokens import BytePairs, Characters, letters_of_bytes, pieces
 from examples.gpt2.train import Training, generate, load, train
+from tests.programs.gpt2_reference import llmc, published, torch_losses, torch_scores
 from tests.torch_reference import reference
 
 CONFIG = Config(layers=2, heads=2, width=128, places=16, vocabulary=61)
@@ -22,126 +23,31 @@ BATCH, LENGTH, ACCUMULATE, STEPS, WARMUP, LR, CLIP = 3, 12, 2, 10, 3, 3e-3, 0.5
 TOKENS = np.random.default_rng(5).integers(0, CONFIG.vocabulary, 400)
 
 
-def published() -> dict[str, np.ndarray]:
-    """Random weights by the names and layouts of a `GPT2Model` of Hugging Face's."""
-    rng = np.random.default_rng(1)
-    L, C = CONFIG.layers, CONFIG.width
-    shapes: dict[str, tuple[int, ...]] = {"wte.weight": (CONFIG.vocabulary, C), "wpe.weight": (CONFIG.places, C)}
-    for layer in range(L):
-        for name, shape in (("ln_1", (C,)), ("attn.c_attn", (C, 3 * C)), ("attn.c_proj", (C, C)), ("ln_2", (C,))):
-            shapes |= {f"h.{layer}.{name}.weight": shape, f"h.{layer}.{name}.bias": shape[-1:]}
-        for name, shape in (("mlp.c_fc", (C, 4 * C)), ("mlp.c_proj", (4 * C, C))):
-            shapes |= {f"h.{layer}.{name}.weight": shape, f"h.{layer}.{name}.bias": shape[-1:]}
-    shapes |= {"ln_f.weight": (C,), "ln_f.bias": (C,)}
-    drawn = {name: rng.normal(0.0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
-    return {name: value + ("ln" in name and name.endswith("weight")) for name, value in drawn.items()}
-
-
-def llmc(version: int) -> bytes:
-    """The same weights as `write_model` of llm.c's `train_gpt2.py` writes them, from modules whose matrices are (outputs, inputs)."""
-    padded = 128
-    header = np.zeros(256, np.int32)
-    header[:7] = 20240326, version, CONFIG.places, CONFIG.vocabulary, CONFIG.layers, CONFIG.heads, CONFIG.width
-    state = published()
-    table = state["wte.weight"]
-    if version > 1:
-        header[7] = padded
-        table = np.concatenate([table, np.zeros((padded - len(table), CONFIG.width), np.float32)])
-    arrays = [table, state["wpe.weight"]]
-    for name in (
-        "ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias", "attn.c_proj.weight", "attn.c_proj.bias",
-        "ln_2.weight", "ln_2.bias", "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias",
-    ):  # fmt: skip
-        for layer in range(CONFIG.layers):
-            value = state[f"h.{layer}.{name}"]
-            arrays.append(value.T if value.ndim == 2 else value)
-    arrays += [state["ln_f.weight"], state["ln_f.bias"]]
-    numbers = np.concatenate([array.reshape(-1) for array in arrays])
-    if version == 5:
-        numbers = (numbers.view(np.uint32) >> 16).astype(np.uint16)
-    return header.tobytes() + numbers.tobytes()
+WEIGHTS = published(CONFIG, 0.1)
 
 
 def model() -> GPT2:
     net = GPT2(CONFIG)
-    net.load_state_dict(published())
+    net.load_state_dict(WEIGHTS)
     return net
-
-
-# ---- PyTorch's ----
-
-
-def torch_scores(torch: Any, state: dict[str, Any], tokens: Any) -> Any:
-    """Scores by PyTorch's functions, of arrays by Hugging Face's names."""
-    F = torch.nn.functional
-    (B, T), C = tokens.shape, CONFIG.width
-
-    def normed(x: Any, name: str) -> Any:
-        return F.layer_norm(x, (C,), state[f"{name}.weight"], state[f"{name}.bias"])
-
-    def linear(x: Any, name: str) -> Any:
-        return F.linear(x, state[f"{name}.weight"].T, state[f"{name}.bias"])
-
-    x = F.embedding(tokens, state["wte.weight"]) + state["wpe.weight"][:T]
-    for layer in range(CONFIG.layers):
-        q, k, v = linear(normed(x, f"h.{layer}.ln_1"), f"h.{layer}.attn.c_attn").split(C, dim=2)
-        q, k, v = (part.view(B, T, CONFIG.heads, -1).transpose(1, 2) for part in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(B, T, C)
-        x = x + linear(y, f"h.{layer}.attn.c_proj")
-        inner = F.gelu(linear(normed(x, f"h.{layer}.ln_2"), f"h.{layer}.mlp.c_fc"), approximate="tanh")
-        x = x + linear(inner, f"h.{layer}.mlp.c_proj")
-    return F.linear(normed(x, "ln_f"), state["wte.weight"])
-
-
-def torch_losses(torch: Any, arrays: dict[str, np.ndarray], tokens: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """The loss of each step of the same training: AdamW, accumulated gradients, clipping, warm-up and cosine."""
-    state = {name: torch.tensor(array, requires_grad=True) for name, array in arrays.items()}
-    groups = [
-        {"params": [each for each in state.values() if each.ndim > 1], "weight_decay": 0.1},
-        {"params": [each for each in state.values() if each.ndim == 1], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95))
-    schedules = torch.optim.lr_scheduler
-    schedule = schedules.SequentialLR(
-        optimizer,
-        [
-            schedules.LinearLR(optimizer, 1.0 / (WARMUP + 1), total_iters=WARMUP),
-            schedules.CosineAnnealingLR(optimizer, STEPS - WARMUP, eta_min=0.1 * LR),
-        ],
-        milestones=[WARMUP],
-    )
-    losses = []
-    for step in places:
-        optimizer.zero_grad()
-        total = 0.0
-        for rows in step:
-            x, y = torch.tensor(tokens[rows]), torch.tensor(tokens[rows + 1])
-            loss = torch.nn.functional.cross_entropy(torch_scores(torch, state, x).flatten(0, 1), y.flatten())
-            (loss / ACCUMULATE).backward()
-            total += loss.item() / ACCUMULATE
-        torch.nn.utils.clip_grad_norm_(state.values(), CLIP)
-        optimizer.step()
-        schedule.step()
-        losses.append(total)
-    return np.array(losses)
 
 
 # ---- published formats ----
 
 
 def test_logits_of_published_weights_are_torchs(tmp_path: Path) -> None:
-    named = {f"transformer.{name}": value for name, value in published().items()}
+    named = {f"transformer.{name}": value for name, value in WEIGHTS.items()}
     masks = {f"transformer.h.{layer}.attn.bias": np.tril(np.ones((1, 1, 16, 16), np.float32)) for layer in (0, 1)}
     save_file({**named, **masks, "lm_head.weight": named["transformer.wte.weight"]}, tmp_path / "whole.safetensors")
-    save_file(published(), tmp_path / "model.safetensors")
-    (tmp_path / "old.bin").write_bytes(llmc(1))
-    (tmp_path / "model.bin").write_bytes(llmc(3))
+    save_file(WEIGHTS, tmp_path / "model.safetensors")
+    (tmp_path / "old.bin").write_bytes(llmc(CONFIG, WEIGHTS, 1))
+    (tmp_path / "model.bin").write_bytes(llmc(CONFIG, WEIGHTS, 3))
     tokens = TOKENS[: 2 * CONFIG.places].reshape(2, -1)
     expected = reference(
         lambda torch, arrays, tokens: torch_scores(
-            torch, {name: torch.tensor(array) for name, array in arrays.items()}, torch.tensor(tokens)
+            torch, CONFIG, {name: torch.tensor(array) for name, array in arrays.items()}, torch.tensor(tokens)
         ),
-        published(),
+        WEIGHTS,
         tokens,
     )
     for name in ("whole.safetensors", "model.safetensors", "old.bin", "model.bin"):
@@ -159,11 +65,11 @@ def test_logits_in_bf16_are_torchs() -> None:
     def by_torch(torch: Any, arrays: dict[str, np.ndarray], tokens: np.ndarray) -> list[Any]:
         state, places = {name: torch.tensor(array) for name, array in arrays.items()}, torch.tensor(tokens)
         halves = {name: value.bfloat16() for name, value in state.items()}
-        return [torch_scores(torch, state, places), torch_scores(torch, halves, places).float()]
+        return [torch_scores(torch, CONFIG, state, places), torch_scores(torch, CONFIG, halves, places).float()]
 
-    exact, halves = reference(by_torch, published(), tokens, rtol=1e-2)
+    exact, halves = reference(by_torch, WEIGHTS, tokens, rtol=1e-2)
     net = GPT2(CONFIG, dtype=st.bf16)
-    net.load_state_dict(published())
+    net.load_state_dict(WEIGHTS)
     scores = st.function(lambda net, tokens: net(tokens))(net, tokens)
     assert scores.dtype == st.bf16.numpy
     largest = abs(exact).max()
@@ -173,10 +79,10 @@ def test_logits_in_bf16_are_torchs() -> None:
 
 
 def test_weights_of_half_precision_are_read_to_their_precision(tmp_path: Path) -> None:
-    (tmp_path / "model.bin").write_bytes(llmc(5))
+    (tmp_path / "model.bin").write_bytes(llmc(CONFIG, WEIGHTS, 5))
     config, state = weights.read(tmp_path / "model.bin")
-    assert config == CONFIG and state.keys() == published().keys()
-    for name, value in published().items():
+    assert config == CONFIG and state.keys() == WEIGHTS.keys()
+    for name, value in WEIGHTS.items():
         assert state[name].dtype == np.float32 and not np.array_equal(state[name], value)
         np.testing.assert_allclose(state[name], value, rtol=2.0**-7)
 
@@ -185,9 +91,9 @@ def test_weights_of_half_precision_are_read_to_their_precision(tmp_path: Path) -
     ("content", "said"),
     [
         (b"", "not an llm.c checkpoint"),
-        (llmc(3)[:-4], "ends early"),
-        (llmc(3) + b"\0\0\0\0", "longer than its sizes say"),
-        (b"\0\0\0\0" + llmc(3)[4:], "magic 0"),
+        (llmc(CONFIG, WEIGHTS, 3)[:-4], "ends early"),
+        (llmc(CONFIG, WEIGHTS, 3) + b"\0\0\0\0", "longer than its sizes say"),
+        (b"\0\0\0\0" + llmc(CONFIG, WEIGHTS, 3)[4:], "magic 0"),
     ],
     ids=["empty", "short", "long", "magic"],
 )
@@ -200,7 +106,7 @@ def test_weights_of_another_network_are_refused() -> None:
     with pytest.raises(ValueError, match="not a GPT-2"):
         weights.of_hugging_face({"embed.weight": np.zeros((2, 2), np.float32)})
     with pytest.raises(ValueError, match="differs"):
-        weights.of_hugging_face({**published(), "lm_head.weight": np.zeros((61, 128), np.float32)})
+        weights.of_hugging_face({**WEIGHTS, "lm_head.weight": np.zeros((61, 128), np.float32)})
 
 
 # ---- training ----
@@ -217,7 +123,12 @@ def test_ten_steps_have_torchs_losses_and_a_resumed_run_the_same_bits(tmp_path: 
     draws = start().draws
     first = [np.asarray(draws.integers(0, len(TOKENS) - LENGTH, (BATCH, 1))) for _ in range(STEPS * ACCUMULATE)]
     places = (np.array(first) + np.arange(LENGTH)).reshape(STEPS, ACCUMULATE, BATCH, LENGTH)
-    expected = reference(torch_losses, published(), TOKENS, places)
+
+    def by_torch(torch: Any, arrays: dict[str, np.ndarray], tokens: np.ndarray, places: np.ndarray) -> np.ndarray:
+        batches = [[(tokens[rows], tokens[rows + 1]) for rows in step] for step in places]
+        return torch_losses(torch, CONFIG, arrays, batches, LR, WARMUP, CLIP)
+
+    expected = reference(by_torch, WEIGHTS, TOKENS, places)
 
     whole = start()
     losses = run(whole, 0, STEPS)
