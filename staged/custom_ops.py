@@ -18,7 +18,7 @@ from staged.ir.types import CPU, DType, dims_of, dtype_of
 from staged.ops.array import Array
 from staged.ops.context import bind_all
 from staged.ops.custom import CUSTOM_OP, CFunction, Operand
-from staged.ops.promote import as_array, cast
+from staged.ops.promote import adopted, as_array
 from staged.runtime.foreign import ForeignFunction
 from staged.source import here
 
@@ -117,7 +117,7 @@ class custom_op:
         dtype, axes = self.function.arguments[number]
         array = as_array(value)
         if array.type.weak:
-            array = cast(array, dtype)
+            array = adopted(array, dtype)
         if array.type.dtype is not dtype:
             raise DTypeError(
                 f"argument {number + 1} of `{self.name}` is {dtype}, got {array.type}",

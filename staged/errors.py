@@ -83,6 +83,10 @@ class DTypeError(StagedError, TypeError):
     """Dtypes that do not fit together, or an op that does not take this dtype."""
 
 
+class StaticOverflowError(DTypeError, OverflowError):
+    """A number that is known while staging, and that its dtype cannot hold."""
+
+
 class ArgumentError(StagedError, ValueError):
     """An argument has an invalid value: a negative rate, a probability above 1, an unknown option."""
 

@@ -367,7 +367,7 @@ def described(value: Value) -> str:
 
 def _is_part(op: Op) -> bool:
     """Return whether the result is some of the first operand, or all of it in another dtype."""
-    return op.declared in (prims.CAST, prims.INDEX_CHECK, prims.TAKE)
+    return op.declared in (prims.CAST, prims.FIT, prims.INDEX_CHECK, prims.TAKE)
 
 
 def _is_array(value: Value) -> bool:
@@ -390,7 +390,7 @@ def _is_cheap_made(value: Value) -> bool:
 def _is_cheap(op: Op) -> bool:
     if op.blocks or len(op.results) != 1:
         return False
-    if op.declared in (prims.INDEX_CHECK, SEQUENCE_GET):
+    if op.declared in (prims.FIT, prims.INDEX_CHECK, SEQUENCE_GET):
         return True  # in spite of its effect, or although it is no primitive
     if op.effects:
         return False

@@ -145,8 +145,10 @@ def is_pure(s: Statement) -> bool:
 
 
 def cannot_stop(s: Compute) -> bool:
-    """Return whether an op has a result for all operands: no integer division by zero, no negative power."""
-    return s.target.dtype.is_float or s.op not in ("floor_divide", "remainder", "pow")
+    """Return whether an op has a result for all operands: no integer division by zero, no negative power, no number
+    that may not fit.
+    """
+    return s.target.dtype.is_float or s.op not in ("floor_divide", "remainder", "pow", "fit")
 
 
 def is_movable(s: Statement) -> bool:

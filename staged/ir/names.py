@@ -22,6 +22,8 @@ def name_of(value: Value) -> str:
         return value.hint
     if op.declared is VARIABLE_READ:
         return str(op.attrs["variable"].name)
+    if op.declared is prims.FIT:
+        return name_of(op.operands[0]) or "number"
     if op.declared.named_after_operand:
         return name_of(op.operands[0]) or op.name
     if op.declared.is_opaque:

@@ -25,6 +25,17 @@ def fits(span: tuple[int, int] | None, dtype: DType) -> bool:
     return span is not None and low <= span[0] and span[1] <= high
 
 
+def with_limits(dtype: DType) -> str:
+    """An integer dtype and its range, for messages: `u8 (0 to 255)`."""
+    low, high = limits(dtype)
+    return f"{dtype} ({low} to {high})"
+
+
+def does_not_fit(number: Any, dtype: DType) -> str:
+    """The message for a number that an integer dtype cannot hold; `number` may be its place in a format of C."""
+    return f"{number} does not fit {with_limits(dtype)}"
+
+
 def wrapped(number: int, dtype: DType) -> int:
     """The integer of a dtype with the same lowest bits as `number`."""
     low, high = limits(dtype)

@@ -1,4 +1,4 @@
-"""Ranges of integer scalars, (lowest, highest) or None, from constants and loop bounds.
+"""Ranges of integer scalars, (lowest, highest) or None, from constants, loop bounds and dtypes.
 
 Each rule computes with unbounded integers. `Ranges.of` then tests whether the op's dtype has all of them: if one is
 outside, the op may wrap around, and its result has no range.
@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from staged.ir.nodes import Value
-from staged.ir.numbers import fits
+from staged.ir.numbers import fits, limits
+from staged.ir.structure import IF
 from staged.ir.trips import constant_of
+from staged.ir.types import i64
+from staged.ir.views import Branch
 
 Range = tuple[int, int]
 
@@ -30,7 +33,7 @@ class Ranges:
         Exact: an index that the body sees is never before the start nor at the stop, so that it cannot wrap around; of
         a loop of no iterations there is no index, and any range will do.
         """
-        start, stop, step = (self.of(value) for value in bounds[:3])
+        start, stop, step = (self.of_operand(value) for value in bounds[:3])
         if start is None or stop is None or step is None:
             return None
         if step[0] > 0:
@@ -38,6 +41,15 @@ class Ranges:
         if step[1] < 0:
             return min(stop[0] + 1, start[1]), start[1]
         return None
+
+    def of_operand(self, value: Value, depth: int = 0) -> Range | None:
+        """The range of an operand: where nothing else is known, all numbers of its dtype; None for floats.
+
+        Exact: no integer is beyond its dtype's limits; a bool that becomes an integer is 0 or 1.
+        """
+        found = self.of(value, depth)
+        dtype = value.tensor.dtype
+        return limits(dtype) if found is None and (dtype.is_integer or dtype.is_bool) else found
 
     def of(self, value: Value, depth: int = 0) -> Range | None:
         """The range of an integer `value`, where something is known about both ends.
@@ -56,11 +68,23 @@ class Ranges:
     def _computed(self, value: Value, depth: int) -> Range | None:
         """The range of an op's result, before it wraps around."""
         producer = value.producer
-        if producer is None or producer.name not in RANGES or depth > _DEEPEST:
+        if producer is None or depth > _DEEPEST:
             return None
-        operands = [self.of(operand, depth + 1) for operand in producer.operands]
+        if producer.declared is IF:
+            return self._of_paths([end.operands[value.index] for _, end in Branch(producer).ends()], depth)
+        if producer.name not in RANGES:
+            return None
+        operands = [self.of_operand(operand, depth + 1) for operand in producer.operands]
         known = [span for span in operands if span is not None]
         return RANGES[producer.name](*known) if len(known) == len(operands) else None
+
+    def _of_paths(self, values: Sequence[Value], depth: int) -> Range | None:
+        """The range of a value that is one of several, by the path that the program takes."""
+        spans = [self.of_operand(value, depth + 1) for value in values]
+        known = [span for span in spans if span is not None]
+        if not known or len(known) < len(spans):
+            return None
+        return min(low for low, _ in known), max(high for _, high in known)
 
 
 # ---- rules: the range of an op's result, from those of its operands -----------------------------
@@ -142,6 +166,43 @@ def remainder(a: Range, b: Range) -> Range | None:
     if b[0] <= 0:
         return None
     return 0, b[1] - 1 if a[0] < 0 else min(a[1], b[1] - 1)
+
+
+@_rule
+def select(condition: Range, a: Range, b: Range) -> Range:
+    """a where the condition holds, b elsewhere
+
+    Exact: it is one of the two.
+    """
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+@_rule
+def bitwise_and(a: Range, b: Range) -> Range | None:
+    """a & b
+
+    Exact: beside a number that is no less than 0 no bit is added to that one, its sign included.
+    """
+    tops = [span[1] for span in (a, b) if span[0] >= 0]
+    return (0, min(tops)) if tops else None
+
+
+@_rule
+def fit(a: Range) -> Range:
+    """The same number in a dtype that has it, or else the program stops
+
+    Exact: a range that leaves the dtype is unknown, as that of a `cast`.
+    """
+    return a
+
+
+@_rule
+def extent() -> Range:
+    """The size of an axis
+
+    Exact: it is not negative.
+    """
+    return 0, limits(i64)[1]
 
 
 @_rule

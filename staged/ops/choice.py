@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, ShapeError
-from staged.ir.numbers import converted, limits
-from staged.ir.types import CPU, STORED_DTYPES, DType, TensorType, bool_, f32, f64, i32, i64
+from staged.errors import DTypeError, ProgramOverflowError, ShapeError
+from staged.ir.nodes import FAIL
+from staged.ir.numbers import converted, does_not_fit, limits
+from staged.ir.types import CPU, INTEGER_DTYPES, STORED_DTYPES, DType, TensorType, bool_, f32, f64, i32, i64, u8, u64
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
@@ -142,6 +143,48 @@ _cast: Primitive = primitive(
     doc="The same values in another dtype: floats to integers drop the fraction (see `astype` for those out of range), "
     "integers wrap "
     "around, numbers to bools ask for != 0.",
+)
+
+
+def _infer_fit(x: TensorType, dtype: DType) -> TensorType:
+    if x.dtype is not i64 or not dtype.is_integer or dtype is i64:
+        raise DTypeError(f"fit takes i64 and gives other integers, got {x} and {dtype}")
+    return TensorType(dtype, x.shape)
+
+
+def _fit(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    low, high = limits(dtype)
+    beyond = x[(x < low) | (x > high)]
+    if beyond.size:
+        raise ProgramOverflowError(does_not_fit(int(beyond.flat[0]), dtype))
+    return x.astype(dtype.numpy)
+
+
+_fit_op: Primitive = primitive(
+    name="fit",
+    kind="elementwise",
+    vector="never",
+    named_after_operand=True,
+    infer=_infer_fit,
+    reference=_fit,
+    effects=FAIL,
+    samples=[
+        *(
+            Sample((np.array(limits(dtype)[0]),), {"dtype": dtype}, dtypes=(i64,))
+            for dtype in INTEGER_DTYPES
+            if dtype is not i64
+        ),
+        Sample((np.array(2**63 - 1),), {"dtype": u64}, dtypes=(i64,)),
+        Sample((np.array([[0, 255]]),), {"dtype": u8}, dtypes=(i64,)),
+        Sample((np.zeros((0, 2), np.int64),), {"dtype": i32}, dtypes=(i64,)),
+    ],
+    bad=[
+        BadSample((TensorType(f32),), DTypeError, "fit takes i64", {"dtype": u8}),
+        BadSample((TensorType(i64),), DTypeError, "fit takes i64", {"dtype": f32}),
+    ],
+    doc="The same integers in another dtype; stops the program where it cannot hold one. Python numbers of the running "
+    "program that meet an array become it by this.",
+    why_not_differentiable="its result is not a float",
 )
 
 

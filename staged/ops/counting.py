@@ -47,7 +47,7 @@ def searchsorted(
     sort it (`st.argsort(a)`). By bisection: log2(n) reads of `a` for each.
     """
     check_argument(side in ("left", "right"), f'searchsorted: side is "left" or "right", got {side!r}')
-    rows, values = promoted(*comparable(a, v)[:2])
+    rows, values = promoted(*comparable(a, v))
     if sorter is not None:
         order = as_array(sorter)
         if order.shape != rows.shape:
@@ -118,7 +118,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 @public("isin")
 def isin(x: Any, test: Any, *, invert: bool = False) -> Array:
     """Whether each element of `x` is among those of `test` (not among them with `invert`). NumPy and torch `isin`."""
-    left, right = promoted(*comparable(x, test)[:2])
+    left, right = promoted(*comparable(x, test))
     found = any_(expand_dims(left, left.ndim) == reshape(right, (-1,)), -1)
     return ~found if invert else found
 

@@ -46,7 +46,7 @@ from staged.ops.promote import (
     type_of,
 )
 from staged.ops.public import public
-from staged.ops.wide_numbers import comparable, widened
+from staged.ops.wide_numbers import comparable, reached
 
 Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]
@@ -182,15 +182,15 @@ def _binary(
     enter: bool = True,
     mixes: bool = False,
     method: bool = True,
-    wide: bool = False,
+    by_value: bool = False,
     numpy: Sequence[str] = (),
     torch: Sequence[str] = (),
     **traits: Any,
 ) -> Binary:
     """Declare a binary op; the public function, which promotes and broadcasts.
 
-    With `mixes` a real operand beside a complex one stays real. With `wide` the result depends on more than the low
-    bits of integers.
+    With `mixes` a real operand beside a complex one stays real. With `by_value` Python integers beside narrower ones
+    are taken as they are, and need not fit these.
     """
     op = primitive(
         name=name,
@@ -209,9 +209,9 @@ def _binary(
     )
 
     def function(a: Any, b: Any) -> Array:
-        a, b, own = (comparable if result else widened)(a, b) if wide else (a, b, None)
-        made = bind(op, together(a, b, name=name, floats=kinds == FLOATS, mixes=mixes))
-        return made if own is None else cast(made, own)
+        if by_value:
+            a, b = comparable(a, b)
+        return bind(op, together(a, b, name=name, floats=kinds == FLOATS, mixes=mixes))
 
     function.__doc__ = doc
     return public(name, method=method, numpy=numpy, torch=torch)(function) if enter else function
@@ -459,7 +459,6 @@ maximum: Binary = _binary(
     [lambda t, y, a, b: _half(t, a > b, a < b), lambda t, y, a, b: _half(t, b > a, b < a)],
     doc="The larger of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
     harmless=True,
-    wide=True,
 )
 minimum: Binary = _binary(
     "minimum",
@@ -468,7 +467,6 @@ minimum: Binary = _binary(
     [lambda t, y, a, b: _half(t, a < b, a > b), lambda t, y, a, b: _half(t, b < a, b > a)],
     doc="The smaller of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
     harmless=True,
-    wide=True,
 )
 
 
@@ -528,7 +526,7 @@ def _integer_division(divide_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _DIVISION: dict[str, Any] = {"effects": _fails_on_integers, "low": 1.0, "high": 5.0, "vector": "never"}
-_DIVISION |= {"expensive": True, "wide": True}
+_DIVISION |= {"expensive": True}
 floor_divide: Binary = _binary(
     "floor_divide",
     _integer_division(np.floor_divide),
@@ -581,7 +579,6 @@ _general_power: Binary = _binary(
     enter=False,
     expensive=True,
     vector="floats",
-    wide=True,
 )
 
 
@@ -625,7 +622,7 @@ def pow_(a: Any, b: Any) -> Array:
 
 def _compare(name: str, reference: Callable[..., Any], doc: str, word: str) -> Binary:
     doc = f"{doc} element by element; a bool array."
-    return _binary(name, reference, ANY, doc=doc, result=bool_, harmless=True, wide=True, torch=(word,))
+    return _binary(name, reference, ANY, doc=doc, result=bool_, harmless=True, by_value=True, torch=(word,))
 
 
 equal: Binary = _compare("equal", np.equal, "a == b", "eq")
@@ -734,16 +731,17 @@ def bitwise_invert(x: Any) -> Array:
 def clip(x: Any, min: Any = None, max: Any = None) -> Array:
     """`x` kept within [min, max]; None leaves a side open. Array API `clip`.
 
-    Where `min` is above `max`, every element is `max`, and NaN at a bound that is NaN, as in NumPy and torch. At a
-    bound the gradient is passed on, beyond it is 0, as in torch.
+    Where `min` is above `max`, every element is `max`, and NaN at a bound that is NaN, as in NumPy and torch. Python
+    integers beyond all numbers of x's dtype bound nothing. At a bound the gradient is passed on, beyond it is 0, as in
+    torch.
     """
     kept = as_array(x)
     # Not minimum(maximum(x)), which would split the gradient at a bound. NaN compares false and so stays NaN.
     for bound, is_beyond in ((min, less), (max, greater)):
         if bound is not None:
-            outside = is_beyond(kept, bound)
-            limit = handle(bound)
+            limit = reached(bound, kept, is_beyond is greater)
+            outside = is_beyond(kept, limit)
             if math.isnan(limit) if is_number(limit) else type_of(limit).dtype.is_float:
-                outside = logical_or(outside, isnan(bound))
-            kept = where(outside, bound, kept)
+                outside = logical_or(outside, isnan(limit))
+            kept = where(outside, limit, kept)
     return kept

@@ -3,8 +3,9 @@ broadcast.
 
 Dtypes promote as in the Array API; where it leaves the choice, an integer with a float gives the float's dtype and a
 bool with a number gives the number's; u64 beside a signed integer is refused. Python numbers are weak: they adopt the
-dtype of the array they meet (a float that meets integers only gives f32, the default float). Numbers among themselves
-follow Python's rules. Lists of Python numbers are as weak as a number.
+dtype of the array they meet (a float that meets integers only gives f32, the default float), and an integer that does
+not fit it is an error, while staging or when the program runs. Numbers among themselves follow Python's rules. Lists of
+Python numbers are as weak as a number.
 """
 
 from __future__ import annotations
@@ -15,9 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import ArgumentError, AxisError, DTypeError, ShapeError, StagedError, StagedValueError, article
+from staged.errors import (
+    ArgumentError,
+    AxisError,
+    DTypeError,
+    ShapeError,
+    StagedError,
+    StagedValueError,
+    StaticOverflowError,
+    article,
+)
 from staged.ir.nodes import Value
-from staged.ir.numbers import converted, limits
+from staged.ir.numbers import converted, does_not_fit, limits
 from staged.ir.types import (
     DTYPE_WORDS,
     DTYPES,
@@ -156,7 +166,7 @@ def as_array(x: Any, dtype: DType | None = None) -> Array:
 
     A number becomes a weak scalar unless `dtype` is given, lists of numbers arrays of the default dtypes: f32, i64,
     bool. With a dtype numbers and lists are converted to it at once, not by way of the default. Raises DTypeError for a
-    dtype that `staged` does not have, or a number that does not fit `dtype`.
+    dtype that `staged` does not have, or a number that does not fit `dtype`; one of the running program stops it.
     """
     if type(x) is StagedArray and dtype is None:
         return x
@@ -170,7 +180,7 @@ def as_array(x: Any, dtype: DType | None = None) -> Array:
             array = constant(array, number_type(array))
         else:
             return constant(array, TensorType(dtype))
-    return array if dtype is None else cast(array, dtype)
+    return array if dtype is None else adopted(array, dtype)
 
 
 def handle(x: Any) -> Any:
@@ -294,8 +304,8 @@ def check_fits(value: AnyNumber, dtype: DType) -> None:
         return
     low, high = limits(dtype)
     if not (math.isfinite(value) and low <= int(value) <= high):
-        raise DTypeError(
-            f"{value} does not fit {dtype} ({low} to {high})",
+        raise StaticOverflowError(
+            does_not_fit(value, dtype),
             where=here(),
             hint="cast the array to a wider dtype first, for example `st.astype(x, st.i64)`",
         )
@@ -312,6 +322,19 @@ def cast(x: Array, dtype: DType, weak: bool = False) -> Array:
             PRIMITIVES["from_parts"], [real, broadcast(constant(0.0, TensorType(dtype.part, (), weak)), x.shape)]
         )
     return bind(PRIMITIVES["cast"], [x], dtype=dtype, weak=weak)
+
+
+def adopted(x: Array, dtype: DType, weak: bool = False) -> Array:
+    """`x` as an operand of `dtype`: a Python number of the running program adopts it, and stops the program where it
+    does not fit.
+
+    So it is with numbers that are known while staging (`check_fits`). Where elements are converted at the user's word,
+    as by `astype`, `cast` wraps them around.
+    """
+    own = x.type
+    if own.weak and not weak and own.dtype is i64 and dtype.is_integer and dtype is not i64:
+        return bind(PRIMITIVES["fit"], [x], dtype=dtype)
+    return cast(x, dtype, weak)
 
 
 # ---- dtypes ---------------------------------------------------------------------------------------
@@ -416,7 +439,7 @@ def _promoted_handles(
         elif own.dtype is dtype and own.weak == weak:
             made += (array,)
         else:
-            made += (cast(array, dtype, weak),)
+            made += (adopted(array, dtype, weak),)
     return made
 
 

@@ -33,6 +33,7 @@ from staged.ops.elementwise import equal, pow_
 from staged.ops.number_list import NumberList
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
+    adopted,
     as_array,
     axis_of,
     broadcast,
@@ -151,7 +152,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     else:
         kind = (number_type(value) if is_number(value) else value.type).dtype
         wanted = kind.natural if kind.is_complex else f32 if kind.is_float else kind
-    scalar = cast(value, wanted) if isinstance(value, Array) else constant(value, TensorType(wanted))
+    scalar = adopted(value, wanted) if isinstance(value, Array) else constant(value, TensorType(wanted))
     if scalar.shape:
         raise shape_error(f"full needs a scalar to fill with, got {scalar.type}", scalar, hint="use `st.broadcast_to`")
     return broadcast(scalar, extents)

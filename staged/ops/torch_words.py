@@ -308,7 +308,7 @@ def _masked_fill(x: Array, mask: Any, value: Any) -> Array:
         raise DTypeError(
             f"masked_fill cannot put a {fill.dtype} into {x.type}", where=here(), hint="cast x: `x.float()`"
         )
-    if not isinstance(value, bool | int | float):
+    if not isinstance(value, bool | int | float) and not (isinstance(value, Array) and value.type.weak):
         value = METHODS["astype"](fill, x.dtype)
     result: Array = METHODS["where"](chosen, value, x)
     if result.shape != x.shape:

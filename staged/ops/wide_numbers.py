@@ -1,7 +1,7 @@
 """A Python integer beside an array of integers that may be too narrow for it.
 
-Arithmetic has the array's dtype, and a number known while staging that does not fit it is refused. A number of the
-running program cannot be: where its low bits alone do not decide the result, the op is done in i64, which has them all.
+Arithmetic has the array's dtype, which the number must fit: see `promote.adopted`. Comparisons, places among sorted
+elements and the bounds of `clip` have a meaning for any number, and are done so that none is lost.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from staged.ir.numbers import limits
 from staged.ir.types import DType, TensorType, i64
-from staged.ops.array import Array
+from staged.ops.array import METHODS, Array
 from staged.ops.choice import where
 from staged.ops.number_list import NumberList
 from staged.ops.promote import broadcast, cast, constant, handle, is_number, type_of
@@ -30,35 +30,19 @@ def _narrow_dtype(a: Any, b: Any) -> DType | None:
     return None if strong.dtype is i64 else strong.dtype
 
 
-def widened(a: Any, b: Any) -> tuple[Any, Any, DType | None]:
-    """The operands with the array in i64, and its own dtype for the result, beside an integer of the running program.
-
-    The operands as they are and None where nothing is to be widened. No integer is wider than u64: beside it, a number
-    below 0 wraps around.
-    """
-    left, right = handle(a), handle(b)
-    dtype = _narrow_dtype(left, right)
-    number, array = (left, right) if type_of(left).weak else (right, left)
-    if dtype is None or dtype.size == i64.size or not isinstance(number, Array):
-        return left, right, None
-    wide = cast(array, i64)
-    return (number, wide, dtype) if number is left else (wide, number, dtype)
-
-
-def comparable(a: Any, b: Any) -> tuple[Any, Any, None]:
-    """Operands that compare as `a` and `b`, and None: numbers that the array's dtype does not hold are compared as
-    they are.
+def comparable(a: Any, b: Any) -> tuple[Any, Any]:
+    """Operands that compare as `a` and `b`: numbers that the array's dtype does not hold are compared as they are.
 
     So do NumPy and the Array API with Python's numbers: no element of u8 equals 256, and all are less.
     """
     left, right = handle(a), handle(b)
     dtype = _narrow_dtype(left, right)
     if dtype is None:
-        return left, right, None
+        return left, right
     if type_of(left).weak:
         array, number = _comparable(right, left, dtype)
-        return number, array, None
-    return *_comparable(left, right, dtype), None
+        return number, array
+    return _comparable(left, right, dtype)
 
 
 def _comparable(array: Array, number: Any, dtype: DType) -> tuple[Any, Any]:
@@ -74,4 +58,21 @@ def _comparable(array: Array, number: Any, dtype: DType) -> tuple[Any, Any]:
     if isinstance(number, NumberList):
         return array, number  # refused: no dtype has all of these
     negative = number < 0  # all elements of u64 are larger
-    return where(negative, 1, array), where(negative, 0, number)
+    return where(negative, 1, array), cast(where(negative, 0, number), dtype)
+
+
+def reached(bound: Any, array: Array, is_upper: bool) -> Any:
+    """A bound for the elements of `array`; one beyond all that its dtype has is the last one of these.
+
+    As in NumPy: a u8 is never above 300, so that it is kept below 255.
+    """
+    number = handle(bound)
+    dtype = _narrow_dtype(array, number) if type_of(number).weak and not isinstance(number, NumberList) else None
+    if dtype is None:
+        return number
+    last = limits(dtype)[is_upper]
+    if is_number(number):
+        return min(number, last) if is_upper else max(number, last)
+    if last > limits(i64)[1]:
+        return number
+    return METHODS["minimum" if is_upper else "maximum"](number, last)

@@ -7,7 +7,7 @@ from typing import Any
 from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
 from staged.ops.number_list import NumberList
-from staged.ops.promote import cast, constant, dtype_error, filled, handle, is_number, promoted, wider_hint
+from staged.ops.promote import adopted, constant, dtype_error, filled, handle, is_number, promoted, wider_hint
 
 
 def as_written(x: Array, value: Any, verb: str = "write") -> Array:
@@ -32,4 +32,4 @@ def as_written(x: Array, value: Any, verb: str = "write") -> Array:
             name = (x.value.hint if isinstance(x, StagedArray) else "") or "the array"
             hint = wider_hint(name, x, new, f"{cast_it} would round what is written") or f"cast it: {cast_it}"
             raise dtype_error(f"cannot {verb} {new.type} into {x.type}", x, new, hint=hint)
-    return cast(new, x.dtype)
+    return adopted(new, x.dtype)

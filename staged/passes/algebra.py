@@ -428,6 +428,17 @@ def cast_of_cast(op: Op, emit: Emitter) -> Value | None:
     return emit.emit("cast", [source], **op.attrs) if _holds(wide, first) and not wraps else None
 
 
+@rule(prims.FIT)
+def number_known_to_fit(op: Op, emit: Emitter) -> Value | None:
+    """An integer whose range is within the dtype that it adopts  ->  a cast, without a check
+
+    Exact: ranges are those of integers that do not wrap around. Without the effect of a check it has been made before.
+    """
+    (x,) = op.operands
+    wanted = op.result.tensor.dtype
+    return emit.emit("cast", [x], dtype=wanted) if not op.effects or fits(emit.ranges.of(x), wanted) else None
+
+
 def _holds(wide: DType, narrow: DType) -> bool:
     """Return whether every value of `narrow` is one of `wide`."""
     if wide is narrow or narrow.is_bool:

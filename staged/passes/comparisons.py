@@ -58,6 +58,27 @@ def _limits_of(value: Value) -> tuple[int, int] | None:
     return limits(cast.operands[0].tensor.dtype if cast is not None and _keeps_integers(cast) else dtype)
 
 
+@rule(prims.EQUAL, prims.NOT_EQUAL, prims.LESS, prims.LESS_EQUAL, prims.GREATER, prims.GREATER_EQUAL)
+def compare_as_stored(op: Op, emit: Emitter) -> Value | None:
+    """cast(x) < n  ->  x < cast(n), for elements of narrow integers and one number that their dtype has
+
+    Why: a vector has eight times as many bytes as i64. A Python integer beside an array is compared as it is, which
+    takes i64 where it may be any.
+    Exact: the cast of x loses nothing, and that of n neither, by its range.
+    """
+    for this, (wide, other) in enumerate((op.operands, op.operands[::-1])):
+        cast, scalar = wide.made_by(prims.CAST), other.behind(prims.BROADCAST_TO)
+        if cast is None or not wide.tensor.shape or scalar.tensor.shape or not _keeps_integers(cast):
+            continue
+        (x,) = cast.operands
+        if x.tensor.dtype.is_bool or not fits(emit.ranges.of(scalar), x.tensor.dtype):
+            continue
+        number = emit.emit("cast", [scalar], dtype=x.tensor.dtype)
+        number = emit.emit("broadcast_to", [number], shape=x.tensor.shape, axes=())
+        return emit.emit(op.name, [number, x] if this else [x, number])
+    return None
+
+
 def _keeps_integers(cast: Op) -> bool:
     """Return whether a cast is of integers that its dtype has all."""
     source = cast.operands[0].tensor.dtype

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged.errors import ProgramOverflowError
 from tests.batching.harness import agrees, ops_of
 
 RNG = np.random.default_rng(5)
@@ -306,3 +307,22 @@ def test_the_message_of_an_assertion_speaks_of_the_first_element_that_fails() ->
     for context in (contextlib.nullcontext(), st.eager()):
         with context, pytest.raises(AssertionError, match="-7 is not positive"):
             st.function(mapped)(rows, wrong)
+
+
+def test_a_number_of_one_element_that_does_not_fit_stops_the_program() -> None:
+    x = np.array([1, 2, 250], np.uint8)
+
+    def mapped(n: Any) -> Any:
+        return st.vmap(lambda n: x + int(n))(n)
+
+    def where_it_fits(n: Any) -> Any:
+        def each(n: Any) -> Any:
+            return x * int(n) if n < 256 else x
+
+        return st.vmap(each)(n)
+
+    np.testing.assert_array_equal(agrees(mapped, np.array([0, 255])), np.array([x, x - np.uint8(1)]))
+    np.testing.assert_array_equal(agrees(where_it_fits, np.array([300, 2, 256])), np.array([x, x * np.uint8(2), x]))
+    for run in (st.function(mapped), lambda n: agrees(mapped, n)):
+        with pytest.raises(ProgramOverflowError, match=r"256 does not fit u8 \(0 to 255\)"):
+            run(np.array([3, 256, 255]))

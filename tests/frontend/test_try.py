@@ -147,6 +147,23 @@ def test_refusal_is_not_swallowed_in_eager_mode_either() -> None:
             run()
 
 
+def met_by_an_array(x):
+    try:
+        y = np.ones(3, np.uint8) + x
+    except OverflowError:
+        y = np.zeros(3, np.uint8)
+    return y
+
+
+def test_a_number_that_may_not_fit_is_refused_where_a_handler_waits() -> None:
+    with pytest.raises(StagingError, match="may stop the program with an OverflowError") as caught:
+        trace(met_by_an_array, (3,))
+    assert "ask before" in (caught.value.hint or "")
+    for x in (3, 300):
+        with st.eager():
+            np.testing.assert_array_equal(st.function(met_by_an_array)(x), met_by_an_array(x))
+
+
 def divided_by_a_number(x):
     try:
         y = x / 2.0 + x**2.0 % 3.0

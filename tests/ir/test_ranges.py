@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from staged.ir.builder import Builder
 from staged.ir.numbers import as_held, fits, limits, same_number, wrapped
 from staged.ir.ranges import RANGES, Ranges
 from staged.ir.trips import count_of
-from staged.ir.types import DType, TensorType, f32, f64, i32, i64, u8, u32
+from staged.ir.types import DType, TensorType, bool_, f32, f64, i32, i64, u8, u32, u64
 from tests.passes.borders import INTEGERS, in_dtype
 
 I = TensorType(i64)  # noqa: E741
@@ -26,7 +26,12 @@ MEANINGS: dict[str, Callable[..., int]] = {
     "floor_divide": operator.floordiv,
     "remainder": operator.mod,
     "cast": int,
+    "fit": int,
+    "select": lambda condition, a, b: a if condition else b,
+    "bitwise_and": operator.and_,
+    "extent": lambda size: size,
 }
+OF_TWO = [name for name in MEANINGS if name not in ("cast", "fit", "select", "extent")]
 
 
 def spans(dtype: DType) -> list[tuple[int, int]]:
@@ -57,15 +62,15 @@ def members(span: tuple[int, int]) -> list[int]:
 
 
 def result_of(
-    name: str, types: list[TensorType], result: DType, known: list[tuple[int, int]]
+    name: str, types: list[TensorType], result: DType, known: Sequence[tuple[int, int] | None]
 ) -> tuple[int, int] | None:
-    """The range of an op's result, where those of its operands are known."""
+    """The range of an op's result, where those of its operands are `known` (None: they are not)."""
     builder = Builder()
     with builder.block(types) as block:
         made = builder.op(name, list(block.params), [TensorType(result)]).result
         builder.end("return", [made])
     ranges = Ranges()
-    ranges.known.update(zip(block.params, known, strict=True))
+    ranges.known.update((param, span) for param, span in zip(block.params, known, strict=True) if span is not None)
     return ranges.of(made)
 
 
@@ -76,7 +81,7 @@ def test_every_rule_has_a_meaning_here() -> None:
 
 
 def test_every_rule_says_when_it_is_exact() -> None:
-    for rule in (*RANGES.values(), Ranges.of, Ranges.of_index):
+    for rule in (*RANGES.values(), Ranges.of, Ranges.of_operand, Ranges.of_index):
         lines = [line.strip() for line in (rule.__doc__ or "").splitlines()]
         assert any(line.startswith("Exact: ") for line in lines), (
             f"{rule.__name__} of ranges.py does not say when it is exact"
@@ -84,7 +89,7 @@ def test_every_rule_says_when_it_is_exact() -> None:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
-@pytest.mark.parametrize("name", [name for name in MEANINGS if name != "cast"])
+@pytest.mark.parametrize("name", OF_TWO)
 def test_range_of_arithmetic(name: str, dtype: DType) -> None:
     found_any = False
     for first, second in itertools.product(spans(dtype), repeat=2):
@@ -106,6 +111,53 @@ def test_range_of_casts(dtype: DType) -> None:
             low, high = limits(dtype)
             assert (found is None) == (span[0] < low or span[1] > high)
             assert found in (None, span)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in INTEGERS if dtype is not i64], ids=str)
+def test_range_of_a_number_that_has_been_found_to_fit(dtype: DType) -> None:
+    low, high = limits(dtype)
+    for span in [*spans(i64), (max(low, -5), 9), (low, min(high, 2**63 - 1))]:
+        found = result_of("fit", [I], dtype, [span])
+        assert found == (span if fits(span, dtype) else None)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_range_of_a_choice_has_both(dtype: DType) -> None:
+    for first, second in itertools.product(spans(dtype), repeat=2):
+        found = result_of("select", [TensorType(bool_), *[TensorType(dtype)] * 2], dtype, [None, first, second])
+        assert found == (min(*first, *second), max(*first, *second))
+
+
+def test_range_of_what_paths_decide_has_all_of_them() -> None:
+    for first, second in itertools.product([3, 250, -1], [7, None]):
+        builder = Builder()
+        with builder.block([TensorType(bool_), I]) as block:
+            condition, unknown = block.params
+            taken = []
+            for number in (first, second):
+                with builder.block() as branch:
+                    made = unknown if number is None else builder.op("constant", [], [I], attrs={"value": number}).result
+                    builder.end("yield", [made])
+                taken.append(branch.block)
+            made = builder.op("if", [condition], [I], blocks=taken).result
+            builder.end("return", [made])
+        assert Ranges().of(made) == (limits(i64) if second is None else (min(first, second), max(first, second)))
+
+
+def test_what_is_known_of_an_operand_is_at_least_its_dtype() -> None:
+    """A u8 that becomes an i64 is 0 to 255, a bool 0 or 1; a sum of any two i64 may wrap around."""
+    for source in INTEGERS:
+        found = result_of("cast", [TensorType(source)], i64, [None])
+        assert found == (limits(source) if source is not u64 else None)
+    assert result_of("cast", [TensorType(bool_)], i64, [None]) == (0, 1)
+    assert result_of("remainder", [I, I], i64, [None, (7, 7)]) == (0, 6)
+    assert result_of("bitwise_and", [I, I], i64, [None, (0, 15)]) == (0, 15)
+    assert result_of("minimum", [I, I], i64, [None, (3, 9)]) == (-(2**63), 9)
+    assert result_of("add", [I, I], i64, [None, (0, 1)]) is None
+
+
+def test_a_size_is_not_negative() -> None:
+    assert result_of("extent", [], i64, []) == (0, 2**63 - 1)
 
 
 def test_what_may_wrap_around_has_no_range() -> None:

@@ -1,4 +1,6 @@
-"""Python integers beside arrays of integers that are too narrow for them: static ones, staged ones, and lists."""
+"""Python integers beside arrays of integers that are too narrow for them, where they are taken as they are: static ones,
+staged ones, and lists. `tests/frontend/test_narrow_numbers.py` has those that must fit.
+"""
 
 from __future__ import annotations
 
@@ -44,24 +46,6 @@ def test_a_counter_that_has_outgrown_the_array_equals_none_of_it() -> None:
 
     assert turns_until_found(np.array([0, 1, 44], np.uint8)) == 600  # 256 + 44 is not 44
     assert turns_until_found(np.array([0, 1, 244], np.uint8)) == 244
-
-
-@pytest.mark.parametrize("dtype", (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32))
-def test_quotients_remainders_powers_and_extremes_need_all_bits_of_a_staged_number(dtype: type) -> None:
-    x = np.array([1, 3, 100, np.iinfo(dtype).max, np.iinfo(dtype).min], dtype)
-
-    @st.function
-    def program(x: Any, n: Any) -> Any:
-        return x // n, x % n, n // st.maximum(x, 1), n % st.maximum(x, 1), st.minimum(x, n), st.maximum(x, n), x**n
-
-    for n in (7, 256, 300, 65_536, 2**32):
-        wide, least = x.astype(object), np.maximum(x, 1).astype(object)
-        exact = wide // n, wide % n, n // least, n % least, np.minimum(wide, n), np.maximum(wide, n)
-        powers = np.array([pow(int(each), n, 2**64) for each in x], object)
-        for one, other in zip(program(x, n), (*exact, powers), strict=True):
-            assert one.dtype == dtype
-            wrapped = (other % 2 ** (8 * x.itemsize)).astype(np.uint64).astype(dtype)
-            np.testing.assert_array_equal(one, wrapped, err_msg=str(n))
 
 
 def test_a_number_known_while_staging_that_does_not_fit_is_refused_where_it_would_be_an_element() -> None:

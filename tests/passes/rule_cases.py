@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from staged.ir.numbers import limits, wrapped
-from staged.ir.types import DType, TensorType, bool_, f32, f64, i32, i64, u8, u32
+from staged.ir.types import DType, TensorType, bool_, f32, f64, i8, i16, i32, i64, u8, u16, u32
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
 from staged.ops.choice import select
@@ -91,7 +91,36 @@ def raw(p: Program, value: float, dtype: DType) -> Any:
     return p.op("constant", [], [TensorType(dtype)], attrs={"value": value})[0]
 
 
+def through_fit(p: Program, x: Any, number: Callable[[Any], Any]) -> Any:
+    """x plus numbers of nine iterations, which adopt its dtype."""
+    return tuple(p.for_(9, [x], lambda loop, i, a: (a + op("fit", number(i), dtype=x.dtype),)))
+
+
+def beside_counter(p: Program, x: Any, start: int) -> Any:
+    """Numbers that say how each element compares with the counter of five iterations, in i64 where x are integers."""
+
+    def compared(loop: Any, i: Any, total: Any) -> Any:
+        wide = cast(x, i64) if x.dtype.is_integer else x
+        found = [c(wide, i) for c in (e.equal, e.not_equal, e.less, e.less_equal, e.greater, e.greater_equal)]
+        found += [c(i, wide) for c in (e.equal, e.less)]
+        return (sum((cast(each, i32) * 2**n for n, each in enumerate(found)), total * 3),)
+
+    total = METHODS["broadcast_to"](p.constant(0, TensorType(i32)), x.shape)
+    return tuple(p.for_(start + 5, [total], compared, start=start))
+
+
+_NARROW = tuple(dtype for dtype in INTEGERS if dtype.size < 8)
+
 CASES = [
+    Case("number_known_to_fit", lambda p, x: through_fit(p, x, lambda i: i), each(*_NARROW), ((),)),
+    Case("number_known_to_fit", lambda p, x: through_fit(p, x, lambda i: i * 14 + 1), each(i8, u8), ((),)),
+    Case("number_known_to_fit", lambda p, x: through_fit(p, x, lambda i: i % 128), each(*_NARROW), ((),)),
+    Case("number_known_to_fit", lambda p, x: through_fit(p, x, lambda i: i >> 1), each(*_NARROW), ((),), fires=False),
+    Case("compare_as_stored", lambda p, x: beside_counter(p, x, 100), each(*_NARROW), ((13,),)),
+    Case("compare_as_stored", lambda p, x: beside_counter(p, x, 250), each(u8, i16, u32), ((13,),)),
+    Case("compare_as_stored", lambda p, x: beside_counter(p, x, 254), each(u8, i8), ((13,),), fires=False),
+    Case("compare_as_stored", lambda p, x: beside_counter(p, x, -1), each(u8, u16, u32), ((13,),), fires=False),
+    Case("compare_as_stored", lambda p, x: beside_counter(p, x, 1), each(i64, f32, f64), ((13,),), fires=False),
     Case("fold_constants", lambda p, x: (x + (number(p, 200, x) + number(p, 100, x)),), each(*NUMBERS)),
     Case(
         "fold_constants", lambda p, x: (x * (number(p, 3, x) - number(p, 7, x)), x * -number(p, 1, x)), each(*NUMBERS)

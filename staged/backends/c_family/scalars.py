@@ -81,8 +81,10 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
 
 
 def is_checked(name: str, dtype: DType) -> bool:
-    """Return whether an op on integers may stop the program: a division by zero, a negative power."""
-    return name in ("floor_divide", "remainder") and dtype.is_integer or name == "pow" and dtype.kind == "i"
+    """Return whether an op on integers may stop the program: a division by zero, a negative power, a number that does
+    not fit.
+    """
+    return name in ("floor_divide", "remainder", "fit") and dtype.is_integer or name == "pow" and dtype.kind == "i"
 
 
 def spell(
@@ -90,7 +92,7 @@ def spell(
 ) -> Expr:
     """An elementwise op on operands of these dtypes, as a C expression that cannot fail."""
     dtype = dtypes[0] if dtypes else result
-    if name == "cast":
+    if name in ("cast", "fit"):  # one that fits by what has been checked before
         return cast(operands[0], dtype, result, need)
     if name == "select":
         return Conditional(operands[0], operands[1], operands[2])

@@ -288,7 +288,8 @@ class CudaFile(ProgramFile):
                 w.text(text)
         if self.program.kernels_may_fail:
             w.line()
-            w.text(wait_for_device(self.program.finite_checks.rows, len(self.program.devices)))
+            rows, count = self.program.finite_checks.rows, len(self.program.devices)
+            w.text(wait_for_device(rows, count, needs_of(on_device)))
         if calls:
             w.section("library calls")
             for call in calls:

@@ -7,11 +7,11 @@ of range with the first one, so that what depends on it stays within its bounds;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from staged.backends.c_family.support.library import SupportFunction
 from staged.backends.c_family.writer import Writer, c_string
-from staged.backends.gpu_family.failures import EXPLAIN, OTHERWISE
+from staged.backends.gpu_family.failures import OTHERWISE, explain
 from staged.ir.types import DType
 
 FAIL = SupportFunction(
@@ -124,9 +124,9 @@ def finite_check_launcher(dtype: DType) -> str:
     )
 
 
-def wait_for_device(checked: Sequence[tuple[int, str]], devices: int) -> str:
-    """The host function that waits and looks, in a program with so many devices; `checked`: site and name of each array
-    that is checked for NaN.
+def wait_for_device(checked: Sequence[tuple[int, str]], devices: int, snippets: Iterable[str]) -> str:
+    """The host function that waits and looks, in a program with so many devices, whose kernels use these snippets;
+    `checked`: site and name of each array that is checked for NaN.
     """
     w = Writer()
     if checked:
@@ -135,7 +135,7 @@ def wait_for_device(checked: Sequence[tuple[int, str]], devices: int) -> str:
         w.line(f"static const struct {{ int site; const char *name; }} checked[] = {{{rows}}};")
         w.line()
     w.text(_WAIT if devices == 1 else _WAIT_FOR_ONE.format(count=devices))
-    w.text(EXPLAIN)
+    w.text(explain(snippets))
     if checked:
         w.line("    case ST_DEVICE_NOT_FINITE: {")
         w.line("        // The position, doubled, and whether it is NaN.")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from staged.backends.c_family.writer import c_string
 from staged.ir.loops import OUT_OF_RANGE
+from staged.ir.numbers import with_limits
+from staged.ir.types import INTEGER_DTYPES, i64
 
 RECORD = "failed"
 """The kernels' parameter, and the field of `Device`, with the record's address."""
@@ -23,14 +28,13 @@ typedef struct {
 """
 KINDS = f"""\
 enum {{ {", ".join(map(failure_of, OUT_OF_RANGE))} }};
-enum {{ ST_DEVICE_ZERO_DIVISION = {len(OUT_OF_RANGE)}, ST_DEVICE_VALUE, ST_DEVICE_NOT_FINITE }};
+enum {{ ST_DEVICE_ZERO_DIVISION = {len(OUT_OF_RANGE)}, ST_DEVICE_VALUE, ST_DEVICE_NOT_FINITE, ST_DEVICE_OVERFLOW }};
 enum {{ ST_DEVICE_PLACE_BITS = 40 }};
 """
 DECLARATIONS = RECORD_TYPE + KINDS
 """The declarations that kernels and the host share."""
 
-# The end of a function of the host that has copied the record into `failed`: it returns what the program stops with.
-EXPLAIN = """\
+_EXPLAIN = """\
     if (failed.claim == 0) {
         return ST_OK;
     }
@@ -48,9 +52,28 @@ EXPLAIN = """\
 """
     for meaning, message in OUT_OF_RANGE.items()
 )
+FITTED = tuple(dtype for dtype in INTEGER_DTYPES if dtype is not i64)
+"""The dtypes that a Python number may not fit; a report of one that does not has the place of its dtype as `limit`."""
+_OVERFLOW = f"""\
+    case ST_DEVICE_OVERFLOW: {{
+        static const char *const dtypes[] = {{
+            {", ".join(c_string(with_limits(dtype)) for dtype in FITTED[:3])},
+            {", ".join(c_string(with_limits(dtype)) for dtype in FITTED[3:])},
+        }};
+        return st_fail(host, ST_OVERFLOW_ERROR, site, "%lld does not fit %s", (long long)failed.value,
+                       dtypes[failed.limit]);
+    }}
+"""
 OTHERWISE = """\
     default:
         return st_fail(host, ST_RUNTIME_ERROR, site, "a kernel has failed");
     }
 }
 """
+
+
+def explain(snippets: Iterable[str]) -> str:
+    """The end of a function of the host that has copied the record into `failed`: it returns what the program stops
+    with. `snippets`: those that the kernels use.
+    """
+    return _EXPLAIN + (_OVERFLOW if any(name.startswith("checked_fit_") for name in snippets) else "")

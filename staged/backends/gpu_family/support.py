@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable
 from staged.backends.c_family.code.uses import functions_called
 from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of, snippets
 from staged.backends.gpu_family.dialect import GpuDialect
+from staged.backends.gpu_family.failures import FITTED
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.nest.statements import FAILED
 from staged.backends.gpu_family.thread_support import thread_function
-from staged.ir.types import ALL_DTYPES
+from staged.ir.numbers import limits
+from staged.ir.types import ALL_DTYPES, i64
 
 FindSnippet = Callable[[str], Snippet | None]
 """The snippet that a device has of its own under a name; None where it has none."""
@@ -32,6 +34,16 @@ _WRONG = {
     "remainder": ("b == 0", "ST_DEVICE_ZERO_DIVISION"),
     "pow": ("b < 0", "ST_DEVICE_VALUE"),
 }
+_FIT_TEXT = """\
+({record}failed, int site, int64_t x) {{
+    if (x < {low} || x > {high}) {{
+        st_fail(failed, ST_DEVICE_OVERFLOW, site, x, {number});
+        return 0;
+    }}
+    return ({t})x;
+}}
+"""
+_FITS = {f"checked_fit_{dtype}": number for number, dtype in enumerate(FITTED)}
 _CHECKED = {f"checked_{name}_{dtype}": (name, dtype) for name in _WRONG for dtype in ALL_DTYPES if dtype.is_integer}
 
 
@@ -84,7 +96,9 @@ def device_functions(names: Iterable[str], called: Iterable[str], dialect: GpuDi
 
 
 def checked_function(name: str, dialect: GpuDialect) -> Snippet | None:
-    """A function that reports operands for which the one that it calls has no result; None if `name` is none."""
+    """A function that reports operands for which an op has no result; None if `name` is none."""
+    if name in _FITS:
+        return _fit_function(name, dialect)
     if name not in _CHECKED:
         return None
     op, dtype = _CHECKED[name]
@@ -95,6 +109,17 @@ def checked_function(name: str, dialect: GpuDialect) -> Snippet | None:
     comment = f"// The same, but `{wrong}` is reported.\n"
     checked = SupportFunction(t, f"st_{name}", text, ("st_fail", function), comment)
     return made_of(name, checked, needs=("fail", f"{op}_{dtype}"))
+
+
+def _fit_function(name: str, dialect: GpuDialect) -> Snippet:
+    """The function that reports an integer which its dtype cannot hold; `limit` of the report says which dtype."""
+    number = _FITS[name]
+    dtype = FITTED[number]
+    low, high = limits(dtype)
+    record = dialect.words.type(FAILED.type)
+    text = _FIT_TEXT.format(record=record, t=dtype.c_name, low=low, high=min(high, limits(i64)[1]), number=number)
+    comment = f"// A number as {dtype}; one that does not fit is reported.\n"
+    return made_of(name, SupportFunction(dtype.c_name, f"st_{name}", text, ("st_fail",), comment), needs=("fail",))
 
 
 def _of_device(function: SupportFunction, dialect: GpuDialect) -> str:

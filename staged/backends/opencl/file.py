@@ -25,7 +25,7 @@ from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.stacks import GROWN, PUSH
 from staged.backends.gpu_family.support import calls_of, device_functions, needs_of
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE, find_snippet
-from staged.backends.opencl.failures import DECLARATIONS, WAIT
+from staged.backends.opencl.failures import DECLARATIONS, wait_for_device
 from staged.backends.opencl.program import OpenClProgram
 from staged.backends.opencl.structure import DEVICE
 from staged.errors import UnsupportedError
@@ -187,7 +187,7 @@ class OpenClFile(ProgramFile):
             w.line("return ST_OK;")
         if self.program.kernels_may_fail:
             w.line()
-            w.text(WAIT)
+            w.text(wait_for_device(needs_of(self.program.on_device)))
         for number, kernel in enumerate(self.program.on_device):
             w.line()
             w.text(self.launcher(kernel, number))

@@ -199,6 +199,8 @@ def _stops_with(op: Op) -> type[BaseException] | None:
         return None
     if op.declared in (prims.FLOOR_DIVIDE, prims.REMAINDER):
         return None if constant_of(op.operands[1]) else ZeroDivisionError
+    if op.declared is prims.FIT:
+        return None if constant_of(op.operands[0]) is not None else OverflowError
     if op.declared is ASSERT:
         return next(error for error, (name, _) in KINDS.items() if name == op.attrs["kind"])
     if op.declared is prims.DIM:

@@ -19,9 +19,7 @@ from staged.frontend.values import trees
 from staged.ir.nodes import Value
 from staged.ir.types import TensorType, bool_, c128, dtype_of, f64, i64
 from staged.ops.array import Array, StagedArray
-from staged.ops.context import bind
-from staged.ops.primitive import PRIMITIVES
-from staged.ops.promote import wider_hint
+from staged.ops.promote import adopted, check_fits, wider_hint
 from staged.source import Position
 
 WEAK_INT = TensorType(i64, (), True)
@@ -198,14 +196,15 @@ def is_one(a: Any, b: Any) -> bool:
 
 
 def materialise(trace: TraceContext, leaf: Any, type_: TensorType) -> Value:
-    """`leaf` as a staged value of exactly `type_` (numbers become constants, weak values are cast)."""
+    """`leaf` as a staged value of exactly `type_` (numbers become constants, weak values adopt its dtype)."""
     if not isinstance(leaf, Array):
         if isinstance(leaf, np.ndarray | np.generic):
             leaf = trace.constant(np.asarray(leaf), TensorType(dtype_of(leaf.dtype) or type_.dtype, tuple(leaf.shape)))
         else:
+            check_fits(leaf, type_.dtype)
             leaf = trace.constant(leaf, type_)
     if leaf.type != type_:
-        leaf = bind(PRIMITIVES["cast"], [leaf], dtype=type_.dtype, weak=type_.weak)
+        leaf = adopted(leaf, type_.dtype, type_.weak)
     return trace.value_of(leaf)
 
 

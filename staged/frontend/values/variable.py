@@ -21,7 +21,7 @@ from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.types import TensorType, dims_of, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import current_context
-from staged.ops.promote import as_array
+from staged.ops.promote import adopted, as_array
 from staged.remote import Remote
 from staged.source import here
 
@@ -151,7 +151,7 @@ class Variable(Array):
         array = as_array(value)
         if array.type != self._type:
             if array.type.weak and array.shape == self._type.shape and _fits(array.dtype.kind, self._type.dtype.kind):
-                array = METHODS["astype"](array, self._type.dtype)
+                array = adopted(array, self._type.dtype)
             else:
                 raise self._refusal(array)
         trace = current_trace()

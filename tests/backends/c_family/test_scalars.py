@@ -16,7 +16,8 @@ from staged.backends.c_family.scalars import literal, scalar_expression
 from staged.backends.c_family.support.library import render
 from staged.errors import StagedError
 from staged.ir.nodes import Op, Value
-from staged.ir.types import ALL_DTYPES, STORED_DTYPES, DType, TensorType, bool_, f32
+from staged.ir.numbers import fits, limits
+from staged.ir.types import ALL_DTYPES, STORED_DTYPES, DType, TensorType, bool_, f32, i64
 from staged.ops import elementwise  # noqa: F401  declares the ops
 from staged.ops.primitive import PRIMITIVES
 
@@ -57,7 +58,7 @@ def cases() -> list[tuple[str, tuple[DType, ...], DType, dict[str, Any]]]:
         if primitive.kind != "elementwise" or name in NO_EXPRESSION:
             continue
         for dtype in STORED_DTYPES if primitive.is_of_storage else ALL_DTYPES:
-            targets: list[dict[str, Any]] = [{"dtype": t} for t in STORED_DTYPES] if name == "cast" else [{}]
+            targets: list[dict[str, Any]] = [{"dtype": t} for t in STORED_DTYPES] if name in ("cast", "fit") else [{}]
             for attrs in targets:
                 count = len(primitive.samples[0].operands)
                 types = (bool_, dtype, dtype) if name == "select" else (dtype,) * count
@@ -117,6 +118,8 @@ def test_scalar_ops_are_their_references(library: ctypes.CDLL, number: int) -> N
     for row in rows:
         if name in ("floor_divide", "remainder") and types[0].is_integer and row[1] == 0:
             continue
+        if name == "fit" and not fits((int(row[0]), int(row[0])), result):
+            continue
         if name == "pow" and (types[0].is_integer and row[1] < 0 or types[0].is_float and row == (-np.inf, 0.5)):
             continue  # stops the program; NumPy takes a square root, C does not
         if name == "cast" and types[0].is_float and result.kind == "u" and not abs(float(row[0])) < 100:
@@ -142,6 +145,17 @@ def test_what_python_refuses_stops_the_program(library: ctypes.CDLL, name: str, 
     host = ctypes.create_string_buffer(16384)
     getattr(library, f"f{number}")(host, ctypes.c_int64(a), ctypes.c_int64(b))
     assert (b"by zero" if name != "pow" else b"negative integer power") in host.raw
+
+
+@pytest.mark.parametrize("number", [n for n, case in enumerate(CASES) if case[0] == "fit"], ids=lambda n: str(CASES[n][2]))
+def test_a_number_just_beyond_a_dtype_stops_the_program(library: ctypes.CDLL, number: int) -> None:
+    dtype = CASES[number][2]
+    low, high = limits(dtype)
+    for given in (low - 1, high + 1, -(2**63)):
+        if fits((given, given), i64):
+            host = ctypes.create_string_buffer(16384)
+            getattr(library, f"f{number}")(host, ctypes.c_int64(given))
+            assert f"{given} does not fit {dtype} ({low} to {high})".encode() in host.raw
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in STORED_DTYPES if dtype.is_integer], ids=str)

@@ -44,6 +44,14 @@ def power(x: Any, k: Any) -> Any:
     return st.astype(x, st.i32) ** k  # the line
 
 
+def fitted(x: Any, k: Any) -> Any:
+    return st.vmap(lambda n: st.astype(x, st.u8) + int(n))(k)  # the line
+
+
+def made_there(x: Any, k: Any) -> Any:
+    return st.astype(x, st.i16) * int(st.sum(k))  # the line
+
+
 CASES: list[tuple[Callable[..., Any], np.ndarray, np.ndarray]] = [
     (rows, np.array([0, -1, 3, -4]), np.array([0, 4])),
     (rows, np.array([[1], [2]]), np.array([[-5], [0]])),
@@ -51,6 +59,9 @@ CASES: list[tuple[Callable[..., Any], np.ndarray, np.ndarray]] = [
     (added, np.array([1, 1, -1]), np.array([1, 7])),
     (divided, np.array([2, -3, 5], np.int32), np.array([2, 0, 5], np.int32)),
     (remainder, np.array([2, -3, 5]), np.array([2, 3, 0])),
+    (fitted, np.array([0, 7, 255]), np.array([0, 256, 255])),
+    (fitted, np.array([0, 7, 255]), np.array([0, -1, 255])),
+    (made_there, np.array([32767, 1, -1]), np.array([32767, 1])),
     (power, np.array([0, 1, 3], np.int32), np.array([1, -1, 0], np.int32)),
 ]
 

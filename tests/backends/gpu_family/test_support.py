@@ -21,7 +21,7 @@ OURS = re.compile(r"\b(st_\w+|__builtin_sqrtf?)\(")
 
 def own_snippets() -> Iterator[tuple[GpuDialect, Snippet]]:
     """The snippets that the devices have of their own."""
-    shared = [*support._CHECKED, "thread_index", "thread_place", *thread_support._READS]
+    shared = [*support._CHECKED, *support._FITS, "thread_index", "thread_place", *thread_support._READS]
     of_cuda = [*spelling._OWN, *reductions._REDUCTIONS, *reductions._WINS, *atomics._ATOMICS]
     of_opencl = ["fail", "st_permutation", *opencl._ATOMICS]
     for dialect, names, find in ((CUDA, of_cuda, spelling.find_snippet), (OPENCL, of_opencl, opencl.find_snippet)):

@@ -123,6 +123,12 @@ def test_a_program_gives_what_the_host_gives(name: str, device: None) -> None:
 
 FAILING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any, str]] = {
     "an index": (lambda x, i: x[i] + 1.0, (X, np.array([1, 37])), IndexError, "index 37 is out of range"),
+    "a number": (
+        lambda x, n: st.vmap(lambda n: x.astype(st.u8) + int(n))(n),
+        (X, np.array([3, 256])),
+        OverflowError,
+        r"256 does not fit u8 \(0 to 255\)",
+    ),
     "a division": (lambda x, n: x.astype(st.i32) // n, (X, 0), ZeroDivisionError, "division or modulo by zero"),
 }
 

@@ -21,6 +21,27 @@ def rule(name: str, *more: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "a number that may not fit is not checked",
+        ALGEBRA,
+        "if not op.effects or fits(emit.ranges.of(x), wanted) else None",
+        "",
+        rule("number_known_to_fit"),
+    ),
+    Mutant(
+        "elements are compared with the low bits of a number that they may not have",
+        COMPARISONS,
+        "if x.tensor.dtype.is_bool or not fits(emit.ranges.of(scalar), x.tensor.dtype):",
+        "if x.tensor.dtype.is_bool:",
+        rule("compare_as_stored"),
+    ),
+    Mutant(
+        "a comparison as stored has its sides swapped",
+        COMPARISONS,
+        "[number, x] if this else [x, number]",
+        "[x, number]",
+        rule("compare_as_stored"),
+    ),
+    Mutant(
         "x + 0.0 is taken for x: -0.0 keeps its sign",
         ALGEBRA,
         "return op.declared is prims.ACCUMULATE or not op.result.tensor.dtype.is_float or math.copysign(1.0, number) < 0",

@@ -11,6 +11,20 @@ ON_MAPPING = ("tests/backends/gpu_family/test_mapping.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "a kernel takes the low bits of a number that does not fit",
+        f"{FAMILY}nest/statements.py",
+        '    if s.op == "fit":\n        return True\n',
+        '    if s.op == "fit":\n        return False\n',
+        (f"{TESTS}test_failures.py", "-k", "errors_are and fitted"),
+    ),
+    Mutant(
+        "a kernel's report of a number names another dtype",
+        f"{FAMILY}support.py",
+        "high=min(high, limits(i64)[1]), number=number)",
+        "high=min(high, limits(i64)[1]), number=0)",
+        (f"{TESTS}test_failures.py", "-k", "errors_are and fitted"),
+    ),
+    Mutant(
         "a column's total is read from the wrong thread by all but the first warp",
         f"{GPU}reductions.py",
         '"    return parts[threadIdx.x % 32];\\n"',

@@ -6,6 +6,7 @@ Tested by `tests/runtime/test_support.py` and `tests/kernels/test_declarations.p
 from __future__ import annotations
 
 from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
+from staged.ir.numbers import does_not_fit
 from staged.ir.types import FLOAT_DTYPES, INTEGER_DTYPES, DType, f32
 
 _MATH = ("#include <math.h>",)
@@ -61,6 +62,13 @@ def _float_snippets(dtype: DType) -> list[Snippet]:
             f"return q == {zero} ? copysign{f}({zero}, a / b) : floor{f}(q + 0.5{f});",
         ),
     ]
+
+
+def beyond(dtype: DType, x: str) -> str:
+    """The condition in C under which an int64_t is no number of an integer dtype."""
+    stem = dtype.c_name.removesuffix("_t").upper()
+    ends = [f"{x} < {stem}_MIN" if dtype.kind == "i" else f"{x} < 0"]
+    return " || ".join([*ends, f"{x} > {stem}_MAX"] if dtype.size < 8 else ends)
 
 
 def _integer_snippets(dtype: DType) -> list[Snippet]:
@@ -151,6 +159,21 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
             "}\n"
         )
         found.append(Snippet(f"checked_{name}_{dtype}", text, ("fail", f"{name}_{dtype}")))
+    found.append(
+        Snippet(
+            f"checked_fit_{dtype}",
+            f"// A number as {dtype}, where it fits; else the program stops.\n"
+            f"__attribute__((unused)) static inline {t} "
+            f"st_checked_fit_{dtype}(st_host *host, int site, int64_t x) {{\n"
+            f"    if ({beyond(dtype, 'x')}) {{\n"
+            f'        st_fail(host, ST_OVERFLOW_ERROR, site, "{does_not_fit("%lld", dtype)}", (long long)x);\n'
+            "        return 0;\n"
+            "    }\n"
+            f"    return ({t})x;\n"
+            "}\n",
+            ("fail",),
+        )
+    )
     for source in FLOAT_DTYPES:
         f = _suffix(source)
         low = f"-{2 ** (bits - 1)}.0{f}" if signed else f"0.0{f}"
