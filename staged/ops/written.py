@@ -6,8 +6,9 @@ from typing import Any
 
 from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
+from staged.ops.dtypes import result_dtype
 from staged.ops.number_list import NumberList
-from staged.ops.promote import adopted, constant, dtype_error, filled, handle, is_number, promoted, wider_hint
+from staged.ops.promote import adopted, constant, dtype_error, filled, handle, is_number, wider_hint
 
 
 def as_written(x: Array, value: Any, verb: str = "write") -> Array:
@@ -25,9 +26,9 @@ def as_written(x: Array, value: Any, verb: str = "write") -> Array:
             raise dtype_error(f"cannot {verb} floats into {x.type}", x, hint="cast the array or the numbers")
         return filled(new, x.dtype)
     if new.dtype is not x.dtype:
-        (joined, _) = promoted(new, x)
+        joined, _ = result_dtype([new.type, x.type])
         cut = new.dtype.is_inexact and not x.dtype.is_inexact
-        if joined.dtype is not x.dtype and (cut or not new.type.weak):
+        if joined is not x.dtype and (cut or not new.type.weak):
             cast_it = f"`st.astype(v, st.{x.dtype})`"
             name = (x.value.hint if isinstance(x, StagedArray) else "") or "the array"
             hint = wider_hint(name, x, new, f"{cast_it} would round what is written") or f"cast it: {cast_it}"

@@ -90,11 +90,27 @@ def chosen_by_numpy(x: Any, n: Any) -> Any:
 
 
 def filled(x: Any, n: Any) -> Any:
-    return st.full((2,), n, dtype=st.u8), st.asarray(n, dtype=st.u8), st.concat([x, [n]])
+    return st.full((2,), n, dtype=st.u8)
 
 
 def filled_by_numpy(x: Any, n: Any) -> Any:
-    return np.full((2,), n, np.uint8), np.asarray(n, np.uint8), np.concatenate([x, np.array([n], np.uint8)])
+    return np.full((2,), n, np.uint8)
+
+
+def made(x: Any, n: Any) -> Any:
+    return st.asarray(n, dtype=st.u8)
+
+
+def made_by_numpy(x: Any, n: Any) -> Any:
+    return np.asarray(n, np.uint8)
+
+
+def joined_to(x: Any, n: Any) -> Any:
+    return st.concat([x, [n]])
+
+
+def joined_by_numpy(x: Any, n: Any) -> Any:
+    return np.concatenate([x, np.array([n], np.uint8)])
 
 
 def clipped(x: Any, n: Any) -> Any:
@@ -160,6 +176,8 @@ CASES = [
     Case(added_in_place, [(U8, 255), (U8, 256), (U8, -1), (I8, -128), (I8, -129)]),
     Case(chosen, [(U8, 255), (U8, 256), (I8, -128), (I8, -129)], meaning=chosen_by_numpy),
     Case(filled, [(U8, 255), (U8, 256), (U8, -1)], meaning=filled_by_numpy),
+    Case(made, [(U8, 255), (U8, 256), (U8, -1)], meaning=made_by_numpy),
+    Case(joined_to, [(U8, 255), (U8, 256), (U8, -1)], meaning=joined_by_numpy),
     Case(clipped, [(U8, 3), (U8, 300), (U8, 2**40), (U8, -1), (U8, 700), (I8, -128), (I8, -129)], meaning=clipped_by_numpy),
     Case(in_one_branch, [(U8, 255), (U8, 256), (U8, 300), (U8, -1)]),
     Case(recursive, [(U8, 250), (U8, 355)], meaning=turned),

@@ -228,12 +228,21 @@ def strong(x: Plain, filled: bool = True) -> Plain:
 
 
 def together(*operands: Any, floats: bool = False) -> tuple[list[Any], bool]:
-    """The arrays in their common dtype, and whether the result is weak."""
+    """The arrays in their common dtype, and whether the result is weak. Raises OverflowError for a number that does not
+    fit.
+    """
     arrays = [plain(x) for x in operands]
     dtype, weak = common(*arrays)
     if floats:
         dtype = as_float(dtype, weak)
-    return [x.a.astype(dtype) for x in arrays], weak and all(x.ndim == 0 for x in arrays)
+    return [x.a.astype(dtype) if weak else adopted(x, dtype) for x in arrays], weak and all(x.ndim == 0 for x in arrays)
+
+
+def adopted(x: Plain, dtype: Any) -> Any:
+    """The array in the dtype that a number adopts. Raises OverflowError where that has not such a number."""
+    if x.weak and x.dtype.kind == "i" and dtype.kind in "iu":
+        return np.asarray(x.a.tolist(), dtype)  # NumPy refuses what does not fit
+    return x.a.astype(dtype)
 
 
 class Variable(Plain):

@@ -104,12 +104,6 @@ for _name, _function in {
     "minimum": np.minimum,
     "floor_divide": np.floor_divide,
     "remainder": np.remainder,
-    "equal": _equal,
-    "not_equal": lambda a, b: ~_equal(a, b),
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
     "bitwise_and": np.bitwise_and,
     "bitwise_or": np.bitwise_or,
     "bitwise_xor": np.bitwise_xor,
@@ -118,6 +112,30 @@ for _name, _function in {
     "bitwise_invert": np.invert,
 }.items():
     _exact(_name, _function)
+
+
+def _comparison(name: str, function: Callable[..., Any]) -> None:
+    """A comparison: Python integers beside narrower ones are compared as they are."""
+
+    def reading(*operands: Any) -> Plain:
+        arrays = [plain(x) for x in operands]
+        if all(x.dtype.kind in "iu" for x in arrays) and len({x.weak for x in arrays}) > 1:
+            return Plain(function(*(x.a.astype(object) for x in arrays)).astype(bool))
+        given, weak = together(*operands)
+        return Plain(function(*given), weak)
+
+    FUNCTIONS[name] = reading
+
+
+for _name, _function in {
+    "equal": _equal,
+    "not_equal": lambda a, b: np.logical_not(_equal(a, b)),
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}.items():
+    _comparison(_name, _function)
 
 
 def _refuse() -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, bare, common, plain, reads, strong, together
+from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, adopted, bare, common, plain, reads, strong, together
 from tests.fuzz.plain.elementwise import dtype_of
 
 
@@ -297,7 +297,7 @@ def dynamic_update_slice(x: Any, update: Any, start: Any, axis: int = 0) -> Plai
 def set_item(x: Any, key: Any, value: Any) -> Plain:
     array = plain(x)
     result = array.a.copy()
-    result[bare(key)] = plain(value).a.astype(array.dtype)
+    result[bare(key)] = adopted(plain(value), array.dtype)
     return Plain(result)
 
 
@@ -305,7 +305,7 @@ def set_item(x: Any, key: Any, value: Any) -> Plain:
 def add_item(x: Any, key: Any, value: Any) -> Plain:
     array = plain(x)
     result = array.a.copy()
-    np.add.at(result, bare(key), plain(value).a.astype(array.dtype))
+    np.add.at(result, bare(key), adopted(plain(value), array.dtype))
     return Plain(result)
 
 

@@ -218,7 +218,7 @@ MUTANTS = (
         "staged/backends/c_family/support/arithmetic.py",
         'f"{x} > {stem}_MAX"',
         'f"{x} >= {stem}_MAX"',
-        ("tests/backends/c_family/test_scalars.py", "-k", "fit"),
+        ("tests/frontend/test_narrow_numbers.py::test_programs[added]",),
     ),
     Mutant(
         "a number below 0 fits an unsigned dtype",
