@@ -1,6 +1,7 @@
 """The emulator's headers say what NVIDIA's say: enumerators, structs and prototypes, where those headers are installed.
 
-They come with the wheels nvidia-cublas, nvidia-cudnn-cu13, nvidia-cuda-runtime and nvidia-cuda-crt; no GPU is needed.
+They come with the wheels nvidia-cublas, nvidia-cusolver, nvidia-cudnn-cu13, nvidia-cuda-runtime and nvidia-cuda-crt; no
+GPU is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from staged.runtime.cuda.building import find_cxx
 from staged.runtime.cuda_emulator import INCLUDE
 from tests.runtime.cuda_library import declarations
 
-HEADERS = ["cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cudnn.h"]
+HEADERS = ["cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cudnn.h", "cusolverDn.h"]
 CUDA_13 = 13000
 # What cffi knows by itself and a parser of C does not.
 BUILT_IN = "typedef unsigned long size_t; typedef int int32_t; typedef long int64_t; typedef unsigned char uint8_t;\n"

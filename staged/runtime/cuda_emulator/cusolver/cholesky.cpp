@@ -1,46 +1,21 @@
-// cuSOLVER on the emulated device: its handle, and Cholesky factors.
-//
-// Refused is what cuSOLVER leaves undefined: a workspace of less than `bufferSize` said, matrices that do not fit.
+// cuSOLVER on the emulated device: Cholesky factors.
 
-#include "../include/cusolverDn.h"
-
-#include "../library.h"
-#include "../matrix.h"
-
-#include <cmath>
-
-struct cusolverDnContext : emulator::Object {
-    cudaStream_t stream = nullptr;
-};
+#include "handle.h"
 
 using namespace emulator;
 
 namespace {
 
-cusolverStatus_t status(const Call &call) {
-    return call.ok() ? CUSOLVER_STATUS_SUCCESS : CUSOLVER_STATUS_INVALID_VALUE;
+void check(Call &call, cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, int lda) {
+    check_matrix(call, handle, n, n, lda);
+    check_triangle(call, uplo);
 }
 
-// Elements: some number that depends on the size, so that one of another size is found.
-int needed(int n) {
-    return 32 * n + 7;
-}
-
-void check_matrix(Call &call, cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, int lda) {
-    call.usable(handle, "the handle");
-    call.require(uplo == CUBLAS_FILL_MODE_LOWER || uplo == CUBLAS_FILL_MODE_UPPER, "%d is no triangle", int(uplo));
-    call.require(n >= 0, "n is negative");
-    call.require(lda >= (n > 1 ? n : 1), "lda is %d, less than the %d rows", lda, n);
-}
-
-cusolverStatus_t size_of_workspace(
+cusolverStatus_t potrf_size(
     const char *name, cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, int lda, int *size) {
     Call call(name);
-    check_matrix(call, handle, uplo, n, lda);
-    if (call.host(size, "Lwork").ok()) {
-        *size = needed(n);
-    }
-    return status(call);
+    check(call, handle, uplo, n, lda);
+    return tell_size(call, size, needed(n, n));
 }
 
 // The factor in the place of its triangle; 0, or the order of the first leading minor that is not positive definite.
@@ -71,17 +46,17 @@ cusolverStatus_t potrf(
     const char *name, cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, T *A, int lda, T *workspace, int size,
     int *info) {
     Call call(name);
-    check_matrix(call, handle, uplo, n, lda);
-    const size_t bytes = extent(n, n, lda) * sizeof(T);
-    call.require(size >= needed(n), "Lwork is %d, and bufferSize said %d", size, needed(n));
-    const size_t work_bytes = call.ok() ? size_t(size) * sizeof(T) : 0;
-    call.device(A, bytes, "A", sizeof(T)).device(workspace, work_bytes, "the workspace", sizeof(T));
-    call.device(info, sizeof(int), "devInfo", sizeof(int));
-    call.apart(A, bytes, workspace, work_bytes, "A and the workspace");
-    call.apart(A, bytes, info, sizeof(int), "A and devInfo");
+    check(call, handle, uplo, n, lda);
+    call.require(size >= needed(n, n), "Lwork is %d, and bufferSize said %d", size, needed(n, n));
+    const size_t work = call.ok() ? size_t(size) : 0;
+    check_arrays(
+        call, handle,
+        {range(A, extent(n, n, lda), "A"),
+         range(workspace, work, "the workspace"),
+         range(info, 1, "devInfo")});
     if (call.ok()) {
         call.run(handle->stream, [=] {
-            spoil(workspace, work_bytes);
+            spoil(workspace, work * sizeof(T));
             *info = factor(uplo == CUBLAS_FILL_MODE_UPPER, n, Matrix<T>{A, lda});
         });
     }
@@ -92,47 +67,17 @@ cusolverStatus_t potrf(
 
 extern "C" {
 
-cusolverStatus_t cusolverDnCreate(cusolverDnHandle_t *handle) {
-    Call call("cusolverDnCreate");
-    if (call.creates_handle().ok()) {
-        *handle = create_handle<cusolverDnContext>("cusolverDnHandle");
+#define FOR_TYPE(P, T)                                                                                                 \
+    cusolverStatus_t cusolverDn##P##potrf_bufferSize(                                                                  \
+        cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, T *, int lda, int *size) {                            \
+        return potrf_size("cusolverDn" #P "potrf_bufferSize", handle, uplo, n, lda, size);                             \
+    }                                                                                                                  \
+    cusolverStatus_t cusolverDn##P##potrf(                                                                             \
+        cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, T *A, int lda, T *workspace, int size, int *info) {   \
+        return potrf("cusolverDn" #P "potrf", handle, uplo, n, A, lda, workspace, size, info);                         \
     }
-    return status(call);
-}
 
-cusolverStatus_t cusolverDnDestroy(cusolverDnHandle_t handle) {
-    Call call("cusolverDnDestroy");
-    return status(call.destroy(handle, "the handle"));
-}
-
-cusolverStatus_t cusolverDnSetStream(cusolverDnHandle_t handle, cudaStream_t stream) {
-    Call call("cusolverDnSetStream");
-    if (call.usable(handle, "the handle").ok()) {
-        handle->stream = stream;
-    }
-    return status(call);
-}
-
-cusolverStatus_t cusolverDnSpotrf_bufferSize(
-    cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, float *, int lda, int *Lwork) {
-    return size_of_workspace("cusolverDnSpotrf_bufferSize", handle, uplo, n, lda, Lwork);
-}
-
-cusolverStatus_t cusolverDnDpotrf_bufferSize(
-    cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, double *, int lda, int *Lwork) {
-    return size_of_workspace("cusolverDnDpotrf_bufferSize", handle, uplo, n, lda, Lwork);
-}
-
-cusolverStatus_t cusolverDnSpotrf(
-    cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, float *A, int lda, float *Workspace, int Lwork,
-    int *devInfo) {
-    return potrf("cusolverDnSpotrf", handle, uplo, n, A, lda, Workspace, Lwork, devInfo);
-}
-
-cusolverStatus_t cusolverDnDpotrf(
-    cusolverDnHandle_t handle, cublasFillMode_t uplo, int n, double *A, int lda, double *Workspace, int Lwork,
-    int *devInfo) {
-    return potrf("cusolverDnDpotrf", handle, uplo, n, A, lda, Workspace, Lwork, devInfo);
-}
+FOR_TYPE(S, float)
+FOR_TYPE(D, double)
 
 }  // extern "C"
