@@ -84,7 +84,8 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
     if op.declared.is_opaque:
         kernel = kernels.get(op)
         if isinstance(kernel, LibraryCall):
-            return not op.attrs.get("dims") and (kernel.reading is not None or _takes_fixed_numbers(op))
+            is_same = kernel.reading is not None or _takes_fixed_numbers(op)
+            return kernel.can_be_captured and not op.attrs.get("dims") and is_same
         # Not one of the user's own, and none whose grid changes from iteration to iteration.
         return op.device == CPU or type(kernel) is GpuKernel and kernel.launch is not None and not kernel.launch.grid
     if op.blocks or any(effect.kind == "io" for effect in op.effects):

@@ -35,6 +35,8 @@ class LibraryCall(KernelText):
     """
     reading: Callable[[str], LibraryCall] | None = field(default=None, compare=False)
     """By name, the same call that takes alpha and beta as addresses on the device, in place of the factors."""
+    can_be_captured: bool = True
+    """Whether the library lets a CUDA graph have the call."""
 
 
 Signature = Sequence[tuple[str, str]]
@@ -88,6 +90,7 @@ def whole_call(
     body: Callable[[Writer], None],
     parts: Sequence[DevicePart],
     begins_as: tuple[tuple[int, int], ...] = (),
+    can_be_captured: bool = True,
 ) -> LibraryCall:
     """The function for a `library` op; `body` writes its statements, which know operands and results by these names.
 
@@ -108,7 +111,16 @@ def whole_call(
     with w.block(f"static int {name}({', '.join(head)})"):
         body(w)
         w.line("return ST_OK;")
-    return LibraryCall(name, str(w), tuple(parameters), 1, may_alias=begins_as, parts=tuple(parts), begins_as=begins_as)
+    return LibraryCall(
+        name,
+        str(w),
+        tuple(parameters),
+        1,
+        may_alias=begins_as,
+        parts=tuple(parts),
+        begins_as=begins_as,
+        can_be_captured=can_be_captured,
+    )
 
 
 def form_of_op(op: Op) -> Form:

@@ -1,5 +1,6 @@
 """The choice of ops that a library computes as a whole, besides contractions: batch norms, means over windows,
-recurrent layers, CTC losses and attention of halves by cuDNN, Cholesky factors by cuSOLVER.
+recurrent layers, CTC losses and attention of halves by cuDNN, factors of matrices by cuSOLVER, triangular systems by
+cuBLAS.
 
 What is not here is better off in kernels. A softmax is one kernel, which takes along what is around it; activations
 join what makes their operand. Dropout draws the same bits as on the host, which cuDNN's does not. Of maxima over
@@ -18,7 +19,7 @@ from staged.backends.cublas_cudnn.library import (
     attention_calls,
     batch_norm_calls,
     ctc_calls,
-    cusolver,
+    factors_calls,
     pooling,
     recurrent_calls,
     sums,
@@ -27,6 +28,7 @@ from staged.backends.cublas_cudnn.library.attention import Attention
 from staged.backends.cublas_cudnn.library.batch_norm import BatchNorms
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.backends.cublas_cudnn.library.ctc import Ctc
+from staged.backends.cublas_cudnn.library.factors import Factors
 from staged.backends.cublas_cudnn.library.recurrent import Recurrent
 from staged.backends.cublas_cudnn.library.sums import WeightGradients
 from staged.backends.gpu_family.attention.ways import AttentionKernels
@@ -41,7 +43,7 @@ EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {
     **attention_calls.EMITTERS,
     **batch_norm_calls.EMITTERS,
     **ctc_calls.EMITTERS,
-    **cusolver.EMITTERS,
+    **factors_calls.EMITTERS,
     **pooling.EMITTERS,
     **recurrent_calls.EMITTERS,
     **sums.EMITTERS,
@@ -56,7 +58,7 @@ def find_ways(function: Function, options: DeviceOptions) -> FindWay:
         **Attention(options).ways,
         **BatchNorms(users).ways,
         **Ctc(function, users).ways,
-        **cusolver.WAYS,
+        **Factors(users, options).ways,
         **pooling.WAYS,
         **Recurrent(function, users, options).ways,
         **WeightGradients(users, options).ways,
