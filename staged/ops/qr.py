@@ -15,7 +15,7 @@ from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.complex_numbers import conj, imag, real
 from staged.ops.composite import composite
-from staged.ops.elementwise import sqrt
+from staged.ops.elementwise import sqrt, square
 from staged.ops.joining import concat
 from staged.ops.loop import scan
 from staged.ops.matrices import (
@@ -47,6 +47,28 @@ Reflections = tuple[Array, Array]
 """The rows v, of complex numbers their conjugates, and t^-1."""
 
 
+def reflection(x: Array, head: Array, places: Array, at: Array, least: float = 0.0) -> tuple[Array, Array, Array]:
+    """The v and tau of 1 - tau v v', whose adjoint makes vectors 0 behind place `at`, and the real numbers there.
+
+    The vectors are rows (..., 1, n) with `head` at the place, where v is 1; v is 0 before it. A vector that is 0 behind
+    it already, or has squares that add up to no more than `least`, is not reflected: v is 0. The number at the place is
+    real.
+    """
+    rest = where(places > at, x, 0.0)
+    below = sum_(squared(rest), -1, keepdims=True)
+    if least:
+        plain = (below + square(imag(head)) if x.dtype.is_complex else below) <= least
+    else:
+        plain = below == 0
+        if x.dtype.is_complex:
+            plain = plain & (imag(head) == 0)
+    size = sqrt(where(plain, 1.0, squared(head) + below))
+    beta = where(plain, real(head), where(real(head) > 0, -size, size))
+    apart = where(plain, 1.0, head - beta)
+    v = where(places == at, where(plain, 0.0, 1.0), rest / apart)
+    return v, where(plain, 1.0, -apart / where(plain, 1.0, beta)), beta
+
+
 def _reflect(a: Array) -> tuple[Array, Reflections]:
     """A panel (..., m, n), m >= n, with zeros below its diagonal, and what it was reflected by."""
     n, rows, batch = size_of(a), a.shape[-2], a.shape[:-2]
@@ -55,18 +77,7 @@ def _reflect(a: Array) -> tuple[Array, Reflections]:
 
     def step(t: Array, x: Array, vs: Array, taus: Array) -> list[Array]:
         column = part(x, t, -2)
-        head = part(column, t, -1)
-        rest = where(places > t, column, 0.0)
-        below = sum_(squared(rest), -1, keepdims=True)
-        # A column that is zero already is not reflected: v is 0. The diagonal of r is real.
-        plain = below == 0
-        if x.dtype.is_complex:
-            plain = plain & (imag(head) == 0)
-        size = sqrt(where(plain, 1.0, squared(head) + below))
-        beta = where(plain, real(head), where(real(head) > 0, -size, size))
-        apart = where(plain, 1.0, head - beta)
-        v = where(places == t, where(plain, 0.0, 1.0), rest / apart)
-        tau = where(plain, 1.0, -apart / where(plain, 1.0, beta))
+        v, tau, beta = reflection(column, part(column, t, -1), places, t)
         x = x - product(x, v, adjoint_b=True) * conj(tau) * v
         done = where(places == t, beta, where(places > t, 0.0, column))
         return [with_part(x, t, -2, done), with_part(vs, t, -2, v), with_part(taus, t, -1, tau)]
@@ -79,7 +90,7 @@ def _reflect(a: Array) -> tuple[Array, Reflections]:
     return turned(x), (vs, crossed + eye(n, dtype=x.dtype) / taus)
 
 
-def _reflected(x: Array, by: Reflections, is_adjoint: bool) -> Array:
+def reflected(x: Array, by: Reflections, is_adjoint: bool) -> Array:
     """The product of the reflections, or its adjoint, times x."""
     vs, inverse = by
     inner = product(vs, x)
@@ -96,9 +107,9 @@ def _factors(a: Array, wide: bool) -> tuple[Array, Array]:
     panels, tops, rest = [], [], a
     for start in starts:
         count = min(width, n - start)
-        reflected, by = _reflect(slice_axis(rest, last, 0, count))
+        triangle, by = _reflect(slice_axis(rest, last, 0, count))
         others = slice_axis(rest, last, count, n - start)
-        row = reflected if start + count == n else concat([reflected, _reflected(others, by, True)], last)
+        row = triangle if start + count == n else concat([triangle, reflected(others, by, True)], last)
         top = slice_axis(row, last - 1, 0, count)
         tops.append(pad(top, [(0, 0)] * last + [(start, 0)]))
         rest = block(row, (count, rows - start), (count, n - start))
@@ -109,7 +120,7 @@ def _factors(a: Array, wide: bool) -> tuple[Array, Array]:
         count = min(width, n - start)
         q = pad(q, [(0, 0)] * (last - 1) + [(count, 0), (count, 0)])
         unit = eye(rows - start, columns - start, dtype=a.dtype)
-        q = _reflected(where(iota((rows - start, columns - start), 1) < count, unit, q), by, False)
+        q = reflected(where(iota((rows - start, columns - start), 1) < count, unit, q), by, False)
     if wide:
         tops.append(zeros((*batch, rows - n, n), a.dtype))
     return q, concat(tops, last - 1) if tops else zeros((*batch, 0, 0), a.dtype)

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from staged.ir.types import TensorType, bool_, i64
+from staged.ir.types import CPU, TensorType, bool_, i64
 from staged.ops.array import Array
+from staged.ops.bidiagonal import bidiagonal, bidiagonal_svd
 from staged.ops.choice import where
 from staged.ops.complex_numbers import conj, imag, real
 from staged.ops.composite import composite
+from staged.ops.context import current_context
 from staged.ops.diagonals import diagonal
 from staged.ops.elementwise import abs_, sign, sqrt, square
 from staged.ops.joining import concat
@@ -30,6 +32,7 @@ from staged.ops.matrices import (
     size_of,
     squared,
     stop_unless,
+    turned,
     with_real_diagonal,
 )
 from staged.ops.matrices import square as square_matrix
@@ -37,10 +40,15 @@ from staged.ops.primitive import Sample
 from staged.ops.promote import broadcast, cast, check_argument, constant
 from staged.ops.public import public
 from staged.ops.qr import completed, tall_qr
+from staged.ops.record import RecordContext
 from staged.ops.reduction import any_, max_, sum_
 from staged.ops.shape import expand_dims, pad, slice_axis, squeeze
 from staged.ops.source import eye, iota, tril, zeros
 from staged.ops.triangular import cholesky_rows, symmetric
+from staged.ops.tridiagonal import each_matrix, reflected_by, tridiagonal, tridiagonal_eigh
+
+LEAST = 16
+"""The columns from which on reflections and QR steps are faster than rotations: measured on one core."""
 
 SWEEPS = 40
 """The most sweeps: some 6 to 10 are enough."""
@@ -104,13 +112,23 @@ def _sorted(keys: Array, rows: Array) -> tuple[Array, Array]:
     """Keys (..., n) in ascending order, and rows (..., n, m) in the order of their keys."""
     n = size_of(keys)
     mine, other = expand_dims(keys, -1), expand_dims(keys, -2)
-    is_before = (other < mine) | ((other == mine) & (iota((1, n), 1) < iota((n, 1), 0)))
+    # So that NaN, which no number is above, keeps its place.
+    is_before = (other < mine) | (~(other > mine) & (iota((1, n), 1) < iota((n, 1), 0)))
     place = sum_(cast(is_before, i64), -1)
     return squeeze(rows_to(mine, place), -1), rows_to(rows, place)
 
 
 def _norms(rows: Array) -> Array:
     return sqrt(sum_(squared(rows), -1))
+
+
+def _is_reduced(a: Array) -> bool:
+    """Return whether reflections and QR steps are used for matrices of these columns.
+
+    Their steps are many and small: fast in programs of the CPU, and nowhere else.
+    """
+    context = current_context()
+    return size_of(a) >= LEAST and isinstance(context, RecordContext) and context.builder.device == CPU
 
 
 # ---- what has no derivative --------------------------------------------------------------------------
@@ -191,11 +209,18 @@ _SYMMETRIC = Sample((np.array([[2.0, 0.3, 0.1], [0.3, -1.0, 0.7], [0.1, 0.7, 0.5
 
 @composite("eigh", vjp=_eigh_vjp, jvp=_eigh_jvp, **BATCHES, samples=[_SYMMETRIC])
 def _eigh(a: Array) -> tuple[Array, ...]:
-    """Of a + s > 0 = l l', the rotated rows of l' are eigenvectors, times roots of the shifted eigenvalues."""
-    n = size_of(a)
-    if not n:
+    if not size_of(a):
         return zeros(a.shape[:-1], a.dtype.part), a
     a = with_real_diagonal(tril(a) + adjoint(tril(a, -1)))
+    if not _is_reduced(a):
+        return _eigh_by_rotations(a)
+    results = zeros(a.shape[:-1], a.dtype.part), zeros(a.shape, a.dtype)
+    return each_matrix(_eigh_by_reflections, a, results, ("values", "vectors"))
+
+
+def _eigh_by_rotations(a: Array) -> tuple[Array, Array]:
+    """Of a + s > 0 = l l', the rotated rows of l' are eigenvectors, times roots of the shifted eigenvalues."""
+    n = size_of(a)
     size = max_(abs_(a), (-2, -1), keepdims=True)
     scaled = a / where(size == 0, 1.0, size)
     # The fourth root of the norm of the fourth power is little above the largest eigenvalue.
@@ -206,6 +231,14 @@ def _eigh(a: Array) -> tuple[Array, ...]:
     rows = rows / expand_dims(_norms(rows), -1)
     values, rows = _sorted(real(sum_(conj(rows) * product(rows, a), -1)), rows)
     return values, adjoint(rows)
+
+
+def _eigh_by_reflections(a: Array) -> tuple[Array, Array]:
+    size = max_(abs_(a))
+    size = where(size == 0, 1.0, size)
+    d, e, reflections = tridiagonal(a / size)
+    values, rows = _sorted(*tridiagonal_eigh(d, e))
+    return values * size, reflected_by(reflections, cast(turned(rows), a.dtype))
 
 
 class Eigh(NamedTuple):
@@ -306,10 +339,19 @@ def _svd_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -
 @composite("svd", vjp=_svd_vjp, jvp=_svd_jvp, **BATCHES, samples=[Sample(((4, 3),), differentiate=())])
 def _svd(a: Array) -> tuple[Array, ...]:
     """u, the values, and v (not turned) of matrices with at least as many rows as columns."""
-    n, last = size_of(a), a.ndim - 1
+    n = size_of(a)
     if not n:
         q, r = tall_qr(a)
         return q, zeros(r.shape[:-1], a.dtype.part), r
+    if not _is_reduced(a):
+        return _svd_by_rotations(a)
+    batch, part = a.shape[:-2], a.dtype.part
+    results = zeros(a.shape, a.dtype), zeros((*batch, n), part), zeros((*batch, n, n), a.dtype)
+    return each_matrix(_svd_by_reflections, a, results, ("u", "values", "v"))
+
+
+def _svd_by_rotations(a: Array) -> tuple[Array, Array, Array]:
+    n, last = size_of(a), a.ndim - 1
     size = max_(abs_(a), (-2, -1), keepdims=True)
     size = where(size == 0, 1.0, size)
     q, r = tall_qr(a / size)  # squares of what is large would be infinite, of what is small 0
@@ -323,6 +365,20 @@ def _svd(a: Array) -> tuple[Array, ...]:
     turns = turns / expand_dims(_norms(turns), -1)  # products of many rotations drift away from length 1
     u = product(q, turns, adjoint_b=True)
     return u, abs_(values) * squeeze(size, -1), basis * expand_dims(signs, -2)
+
+
+def _svd_by_reflections(a: Array) -> tuple[Array, Array, Array]:
+    n = size_of(a)
+    size = max_(abs_(a))
+    size = where(size == 0, 1.0, size)
+    scaled = a / size
+    q, r = (None, scaled) if a.shape[0] == n else tall_qr(scaled)
+    d, e, (columns, rows) = bidiagonal(r)
+    values, us, vs = bidiagonal_svd(d, e)
+    values, both = _sorted(-values, concat([us, vs], 1))
+    u, v = (cast(turned(slice_axis(both, 1, *span)), a.dtype) for span in ((0, n), (n, 2 * n)))
+    u, v = reflected_by(columns, u), reflected_by(rows, v)
+    return u if q is None else product(q, u), -values * size, v
 
 
 def thin_svd(a: Array) -> tuple[Array, Array, Array]:
