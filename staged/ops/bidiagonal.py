@@ -77,7 +77,7 @@ def bidiagonal(a: Array) -> tuple[Array, Array, Sides]:
     whole = panels * PANEL
     rest = pad(a, [(0, whole - n)] * 2)
     parts = []
-    for first, end in parts_of(panels):
+    for first, end in parts_of(panels, a.dtype.is_complex):
         count, size = (end - first) * PANEL, whole - first * PANEL
 
         def step(

@@ -31,7 +31,8 @@ PANEL = 16
 """The columns that are reflected before the rest of the matrix is."""
 SHRINKS_AT = 128
 """The columns after which the part that is left is an array of its own, each of which is text in the program."""
-MOST_PARTS = 4
+MOST_PARTS = 3
+"""The most such parts; of complex matrices, whose text is twice as long, two."""
 STEPS = 30
 """The most steps for each eigenvalue: two are enough."""
 
@@ -42,9 +43,9 @@ def tiny(x: Array) -> float:
     return math.sqrt(float(info.tiny)) / float(info.eps)
 
 
-def parts_of(panels: int) -> list[tuple[int, int]]:
+def parts_of(panels: int, is_complex: bool) -> list[tuple[int, int]]:
     """The first panel and the end of each part of a loop over panels."""
-    count = max(1, min(MOST_PARTS, panels * PANEL // SHRINKS_AT))
+    count = max(1, min(2 if is_complex else MOST_PARTS, panels * PANEL // SHRINKS_AT))
     ends = [panels * place // count for place in range(count + 1)]
     return list(zip(ends, ends[1:], strict=False))
 
@@ -124,7 +125,7 @@ def tridiagonal(a: Array) -> tuple[Array, Array, tuple[Array, Array]]:
     whole = panels * PANEL
     left = pad(a, [(0, whole - n)] * 2)
     diagonals, besides, rows, factors = [], [], [], []
-    for first, end in parts_of(panels):
+    for first, end in parts_of(panels, a.dtype.is_complex):
         count, size = (end - first) * PANEL, whole - first * PANEL
 
         def step(p: Array, a: Array, d: Array, e: Array, vs: Array, taus: Array) -> list[Array]:

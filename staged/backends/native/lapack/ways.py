@@ -111,7 +111,7 @@ def _qr(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
     return turned(by_columns), upper
 
 
-@_computes("eigh", least=32)
+@_computes("eigh", least=80)
 def _eigh(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
     values, vectors = library_call("syevd", [a], [result.tensor for result in op.results], ["values", "vectors"])
     return values, turned(vectors)
@@ -122,7 +122,7 @@ def _eigenvalues(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
     return values, zeros(a.shape, a.dtype)  # unused
 
 
-@_computes("svd", least=32)
+@_computes("svd", least=80)
 def _svd(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
     u, values, vh = library_call("gesdd", [a], [result.tensor for result in op.results], ["u", "values", "vh"])
     return u, values, turned(vh)
