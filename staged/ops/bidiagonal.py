@@ -15,7 +15,7 @@ from staged.ops.choice import where
 from staged.ops.complex_numbers import conj
 from staged.ops.elementwise import abs_, sqrt, square
 from staged.ops.joining import concat
-from staged.ops.loop import scan, with_window
+from staged.ops.loop import named, scan, with_window
 from staged.ops.matrices import block, part, product, size_of, turned, with_part
 from staged.ops.qr import reflection
 from staged.ops.reduction import max_, min_, sum_
@@ -39,11 +39,12 @@ def _panel(a: Array, start: Array, d: Array, e: Array) -> tuple[Array, ...]:
     def column(
         j: Array, d: Array, e: Array, vs: Array, ys: Array, us: Array, xs: Array, v_taus: Array, u_taus: Array
     ) -> list[Array]:
-        k = start + j
+        (k,) = named(k=start + j)
         # What is left is a - v y' - x u', of which this is the turned column k.
         left = turned(part(a, k, -1))
         left = left - product(turned(conj(part(ys, k, -1))), vs) - product(turned(conj(part(us, k, -1))), xs)
         v, v_tau, beta = reflection(left, part(left, k, -1), places, k, least)
+        named(left=left, v=v, v_tau=v_tau, beta=beta)
         d = with_part(d, k, -1, beta)
         y = conj(product(conj(v), a))
         y = y - product(product(v, vs, adjoint_b=True), ys) - product(product(v, xs, adjoint_b=True), us)
@@ -54,6 +55,7 @@ def _panel(a: Array, start: Array, d: Array, e: Array) -> tuple[Array, ...]:
         right, behind = conj(row), k + 1
         head = sum_(where(places == behind, right, 0.0), -1, keepdims=True)  # 0 behind the last column
         u, u_tau, beta = reflection(right, head, places, behind, least)
+        named(row=row, behind=behind, u=u, u_tau=u_tau, beta=beta)
         e = with_part(e, k, -1, beta)
         x = product(u, conj(a), adjoint_b=True)
         x = x - product(product(u, ys, adjoint_b=True), vs) - product(product(u, us, adjoint_b=True), xs)
@@ -136,7 +138,7 @@ def bidiagonal_svd(d: Array, e: Array) -> tuple[Array, Array, Array]:
             t: Array, d: Array, e: Array, us: Array, vs: Array, f: Array, g: Array, above: Array, beside: Array,
             u: Array, v: Array,
         ) -> list[Array]:  # fmt: skip
-            i = first + t
+            (i,) = named(i=first + t)
             # Columns i and i + 1: what is left of them is (above beside; 0 below), with f and g for the rotation.
             c, s, r = rotation(f, g)
             e = with_element(e, where(t == 0, i, i - 1), r)

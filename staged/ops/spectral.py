@@ -1,8 +1,10 @@
-"""Eigenvalues of symmetric and Hermitian matrices, and singular values, by one-sided Jacobi rotations.
+"""Eigenvalues of symmetric and Hermitian matrices, and singular values, in one of two ways.
 
-Rotations of pairs of rows make all rows orthogonal: half as many pairs as there are rows at a time, each row meeting
-each other one once in a sweep, and sweeps until no pair is rotated. Source: Hestenes, 1958; Brent and Luk, 1985;
-Veselic and Hari, 1989; derivatives: Giles, 2008; Townsend, 2016.
+From `LEAST` columns on a program of the CPU makes matrices tridiagonal or bidiagonal by reflections, and takes QR steps
+(`tridiagonal.py`, `bidiagonal.py`). Elsewhere there are one-sided Jacobi rotations: rotations of pairs of rows make all
+rows orthogonal, half as many pairs as there are rows at a time, each row meeting each other one once in a sweep, and
+sweeps until no pair is rotated. Source: Hestenes, 1958; Brent and Luk, 1985; Veselic and Hari, 1989; derivatives:
+Giles, 2008; Townsend, 2016.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from staged.ops.triangular import cholesky_rows, symmetric
 from staged.ops.tridiagonal import each_matrix, reflected_by, tridiagonal, tridiagonal_eigh
 
 LEAST = 16
-"""The columns from which on reflections and QR steps are faster than rotations: measured on one core."""
+"""The columns from which on reflections and QR steps are faster than rotations, in a batch five times: on one core."""
 
 SWEEPS = 40
 """The most sweeps: some 6 to 10 are enough."""

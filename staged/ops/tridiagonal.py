@@ -19,7 +19,7 @@ from staged.ops.choice import where
 from staged.ops.complex_numbers import conj, real
 from staged.ops.elementwise import abs_, sqrt, square
 from staged.ops.joining import concat
-from staged.ops.loop import repeat_while, scan, window, with_window
+from staged.ops.loop import named, repeat_while, scan, window, with_window
 from staged.ops.matrices import block, part, product, size_of, squared, turned, with_part
 from staged.ops.promote import as_array, constant
 from staged.ops.qr import reflected, reflection
@@ -90,21 +90,23 @@ def _panel(a: Array, start: Array, d: Array, e: Array) -> tuple[Array, ...]:
     places = iota((1, size), 1)
 
     def column(j: Array, d: Array, e: Array, vs: Array, ws: Array, taus: Array) -> list[Array]:
-        k = start + j
+        (k,) = named(k=start + j)
         # Row k of a - v w' - w v', whose adjoint is the column.
         row = part(a, k, -2)
         row = row - product(turned(part(vs, k, -1)), conj(ws)) - product(turned(part(ws, k, -1)), conj(vs))
         below, behind = conj(row), k + 1
         head = sum_(where(places == behind, below, 0.0), -1, keepdims=True)  # 0 behind the last column
         v, tau, beta = reflection(below, head, places, behind, tiny(d) ** 2)
+        named(row=row, behind=behind, v=v, tau=tau, beta=beta)
         w = conj(product(conj(v), a))
         w = w - product(product(v, ws, adjoint_b=True), vs) - product(product(v, vs, adjoint_b=True), ws)
         half = real(sum_(conj(v) * w, -1, keepdims=True)) * squared(tau) * 0.5
+        (w,) = named(w=w * tau - half * v)
         return [
             with_part(d, k, -1, real(part(row, k, -1))),
             with_part(e, k, -1, beta),
             with_part(vs, j, -2, v),
-            with_part(ws, j, -2, w * tau - half * v),
+            with_part(ws, j, -2, w),
             with_part(taus, j, -1, tau),
         ]
 
@@ -169,7 +171,8 @@ def rotation(x: Array, y: Array) -> tuple[Array, Array, Array]:
     squares, least = square(x) + square(y), tiny(x) ** 2
     is_any = squares > least
     r = sqrt(where(is_any, squares, 1.0))
-    return where(is_any, x / r, 1.0), where(is_any, y / r, 0.0), where(is_any, r, x)
+    c, s, r = named(c=where(is_any, x / r, 1.0), s=where(is_any, y / r, 0.0), r=where(is_any, r, x))
+    return c, s, r
 
 
 def is_open(d: Array, e: Array) -> Array:
@@ -182,8 +185,9 @@ def is_open(d: Array, e: Array) -> Array:
 def last_block(opened: Array) -> tuple[Array, Array]:
     """The first and the last row of the last block whose numbers beside the diagonal all matter."""
     places = iota(opened.shape, 0)
-    last = max_(where(opened, places + 1, 0))
-    return max_(where(~opened & (places < last), places + 1, 0)), last
+    (last,) = named(last=max_(where(opened, places + 1, 0)))
+    (first,) = named(first=max_(where(~opened & (places < last), places + 1, 0)))
+    return first, last
 
 
 def repeat_steps(step: Callable[..., Sequence[Array]], initial: Sequence[Array], hints: Sequence[str]) -> list[Array]:
@@ -220,11 +224,11 @@ def tridiagonal_eigh(d: Array, e: Array) -> tuple[Array, Array]:
         def rotate(
             t: Array, d: Array, e: Array, rows: Array, x: Array, bulge: Array, above: Array, beside: Array, row: Array
         ) -> list[Array]:
-            i = first + t
+            (i,) = named(i=first + t)
             c, s, r = rotation(x, bulge)
             e = with_element(e, where(t == 0, i, i - 1), r)
             below, row_below = at(d, i + 1), part(rows, i + 1, -2)
-            turn = s * (below - above) + 2.0 * c * beside
+            (turn,) = named(turn=s * (below - above) + 2.0 * c * beside)
             next_beside = at(e, where(i + 1 < last, i + 1, i))
             return [
                 with_element(d, i, above + s * turn),
@@ -237,7 +241,8 @@ def tridiagonal_eigh(d: Array, e: Array) -> tuple[Array, Array]:
                 c * row_below - s * row,
             ]
 
-        initial = [d, e, rows, above - _wilkinson(d, e, last), beside, above, beside, part(rows, first, -2)]
+        (shift,) = named(shift=_wilkinson(d, e, last))
+        initial = [d, e, rows, above - shift, beside, above, beside, part(rows, first, -2)]
         hints = ("d", "e", "rows", "x", "bulge", "above", "beside", "row")
         d, e, rows, x, _, above, _, row = scan(last - first, initial, rotate, hints)
         return [with_element(d, last, above), with_element(e, last - 1, x), with_part(rows, last, -2, row)]
