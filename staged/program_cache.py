@@ -70,15 +70,19 @@ def _is_whole(function: Function) -> bool:
 def _custom_ops(function: Function) -> Iterator[Any]:
     """The C functions of the user's that the program calls."""
     for op in _ops(function):
-        if op.declared is prims.CUSTOM_OP:
+        if op.declared in (prims.CUSTOM_OP, prims.CUSTOM_LAUNCH):
             yield op.attrs["function"]
 
 
 def _definition(custom: Any) -> str:
-    """The meaning of a C function of the user's: its text, or the file of its library as it is now."""
-    status = Path(custom.library).stat() if custom.library else None
-    stamp = f"{status.st_size} {status.st_mtime_ns}" if status else ""
-    return f"{custom.parameters} {custom.source} {custom.library} {stamp}"
+    """The meaning of a C function of the user's, and of its form for a device: texts, or the files of libraries as they
+    are now.
+    """
+    found = [custom.parameters]
+    for form in (custom, custom.cuda) if custom.cuda is not None else (custom,):
+        status = Path(form.library).stat() if form.library else None
+        found += [form.source, form.library, f"{status.st_size} {status.st_mtime_ns}" if status else ""]
+    return " ".join(found)
 
 
 def _places(function: Function) -> list[Position]:

@@ -20,7 +20,7 @@ from staged.frontend.constructs.try_ import unheard
 from staged.ir.declaration import prims
 from staged.ops.array import METHODS, Array
 from staged.ops.context import Whole
-from staged.ops.custom import CUSTOM_OP, no_derivative_of
+from staged.ops.custom import CALLS, no_derivative_of
 from staged.ops.primitive import Primitive
 from staged.ops.promote import cast
 from staged.ops.thread_kernel import LAUNCH, no_derivative
@@ -236,7 +236,7 @@ def run_custom(
 
 
 def _no_derivative(node: Node) -> GradientError:
-    if node.primitive is CUSTOM_OP:
+    if node.primitive in CALLS:
         return no_derivative_of(node.attrs["function"].name, node.where)
     if node.primitive is LAUNCH:
         return no_derivative(node.attrs["kernel"].name, node.where)

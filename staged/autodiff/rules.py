@@ -14,7 +14,7 @@ from staged.ir.structure import COMPOSITE
 from staged.ops.array import Array
 from staged.ops.composite import COMPOSITES, Composite
 from staged.ops.context import bind
-from staged.ops.custom import CUSTOM_OP, no_derivative_of
+from staged.ops.custom import CALLS, no_derivative_of
 from staged.ops.primitive import PRIMITIVES, Primitive
 from staged.ops.record import RecordContext
 from staged.ops.thread_kernel import LAUNCH, no_derivative
@@ -56,7 +56,7 @@ def declared_of(op: Op) -> tuple[str, Primitive | Composite | None, dict[str, An
 
 def refusal(op: Op, name: str, declared: object) -> GradientError:
     """The error for an op that has no derivative."""
-    if op.declared is CUSTOM_OP:
+    if op.declared in CALLS:
         return no_derivative_of(op.attrs["function"].name, op.where)
     if op.declared is LAUNCH:
         return no_derivative(op.attrs["kernel"].name, op.where)

@@ -14,9 +14,10 @@ from staged.errors import ShapeError
 from staged.ir.nodes import Op
 from staged.ir.types import Extent
 from staged.ops.array import Array
-from staged.ops.custom import CFunction
+from staged.ops.custom import CUSTOM_LAUNCH, CFunction
 from staged.ops.primitive import Primitive
 from staged.ops.promote import as_array
+from staged.ops.shape import reshape
 
 Rule = Callable[[Op, Sequence[Array], Sequence[bool], Extent], Sequence[Array]]
 
@@ -77,6 +78,9 @@ def _custom(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     made = function.batched(*_all_full(operands, flags, size))
     made = made if isinstance(made, tuple) else (made,)
     results = [as_array(each) for each in made]
+    if op.declared is CUSTOM_LAUNCH:  # there a number is an array of one element
+        numbers = [not axes for _, axes in function.results]
+        results = [reshape(x, (size, 1)) if is_number else x for x, is_number in zip(results, numbers, strict=False)]
     wanted = [(result.tensor.dtype, (size, *result.tensor.shape)) for result in op.results]
     if [(result.type.dtype, result.type.shape) for result in results] != wanted:
         raise ShapeError(
@@ -88,6 +92,7 @@ def _custom(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
 
 _RULES: dict[str, Rule] = {
     "custom_op": _custom,
+    "custom_launch": _custom,
     "index_check": check,
     "dynamic_slice": read_window,
     "dynamic_update": write_window,

@@ -83,6 +83,10 @@ class Declaration:
     """Of a reduction: the elementwise op that makes one result of two partial ones."""
     takes_halves: bool = False
     """True if it converts or chooses, so that operands may be f16 and bf16, as they may of ops that move elements."""
+    takes_host_numbers: bool = False
+    """True if the host knows the numbers among its operands, on a device too: places of a piece, or what the host
+    passes by value.
+    """
     is_control: bool = False
     """True if its blocks run as part of the block around it, some number of times: `if`, `for`, `while`, `scope`."""
     is_loop: bool = False

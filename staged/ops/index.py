@@ -143,6 +143,7 @@ def _window(starts: Sequence[Any], sizes: Sequence[int]) -> tuple[slice, ...]:
 
 dynamic_slice_op: Primitive = primitive(
     name="dynamic_slice",
+    takes_host_numbers=True,
     by_parts=True,
     kind="view",
     elements="viewed",
@@ -198,6 +199,7 @@ def _dynamic_update_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Ar
 
 dynamic_update_op: Primitive = primitive(
     name="dynamic_update",
+    takes_host_numbers=True,
     by_parts=True,
     kind="index",
     takes_halves=True,

@@ -37,15 +37,7 @@ class ForeignFunction:
         return self._loaded
 
     def _load(self) -> Call:
-        path = self.library or self._compiled()
-        dl = loader()
-        handle = dl.dlopen(os.fsencode(path), PLAIN_MODE)
-        if handle == ffi.NULL:
-            words = ffi.string(dl.dlerror()).decode(errors="replace")
-            raise CompilerError(f"the library of `{self.name}` cannot be loaded: {words}", where=here())
-        symbol = dl.dlsym(handle, self.name.encode())
-        if symbol == ffi.NULL:
-            raise CompilerError(f"{path} has no function `{self.name}`", where=here())
+        symbol = symbol_in(self.library or self._compiled(), self.name, self.name)
         function = ffi.cast(f"int (*)({self.parameters or 'void'})", symbol)
 
         def call(arguments: Sequence[Any], results: Sequence[np.ndarray[Any, Any]]) -> int:
@@ -70,6 +62,22 @@ class ForeignFunction:
                 where=here(),
                 hint=f"it is to define `int {self.name}({self.parameters})`",
             ) from None
+
+
+def symbol_in(path: str, function: str, name: str) -> Any:
+    """The address of a function in a library of the custom op `name`.
+
+    Raises: CompilerError where the library cannot be loaded, or has no such function.
+    """
+    dl = loader()
+    handle = dl.dlopen(os.fsencode(path), PLAIN_MODE)
+    if handle == ffi.NULL:
+        words = ffi.string(dl.dlerror()).decode(errors="replace")
+        raise CompilerError(f"the library of `{name}` cannot be loaded: {words}", where=here())
+    symbol = dl.dlsym(handle, function.encode())
+    if symbol == ffi.NULL:
+        raise CompilerError(f"{path} has no function `{function}`", where=here())
+    return symbol
 
 
 def _address(array: np.ndarray[Any, Any]) -> Any:

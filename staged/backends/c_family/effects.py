@@ -8,6 +8,7 @@ from __future__ import annotations
 from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.code.tree import CodeBuilder, Declare
 from staged.backends.c_family.code.types import word
+from staged.backends.c_family.custom import call_checked
 from staged.backends.c_family.expr import Call, Expr, Infix, Items, Literal, Name, Prefix, Variable, call, literal
 from staged.backends.c_family.messages import (
     address,
@@ -20,7 +21,6 @@ from staged.backends.c_family.messages import (
 from staged.backends.c_family.progress import emit_progress
 from staged.backends.c_family.scalars import COMPARISONS, OPPOSITES
 from staged.backends.c_family.support.clock import CLOCK_NAMES
-from staged.backends.c_family.writer import c_string
 from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
@@ -77,18 +77,11 @@ class Effects:
     def emit_custom_op(self, op: Op) -> None:
         """A call of the user's C function: addresses with the size of each axis, numbers, the addresses of results."""
         self.body.where(op.where)
-        self.body.need("fail")
         function: CFunction = op.attrs["function"]
         given: list[Expr] = []
         for operand in op.operands:
             given += [self.body.operand(operand), *map(self.body.extent, operand.tensor.shape)]
-        status = call(function.name, *given, *self.places(op))
-        status_name = self.body.local("status", word("int"), status, has_effects=True)
-        with self.body.code.branch(Infix("!=", status_name, Literal("0"))):
-            message = Literal(c_string(f"`{function.name}` has returned %d"))
-            site = self.body.site_of(op.where)
-            self.body.code.do("st_fail", "host", "ST_RUNTIME_ERROR", site, message, status_name)
-            self.body.leave_with_error()
+        call_checked(self.body, function.name, call(function.name, *given, *self.places(op)), op.where)
 
     def places(self, op: Op) -> list[Expr]:
         """The addresses of an op's results; numbers get places here."""

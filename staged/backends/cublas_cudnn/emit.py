@@ -24,6 +24,7 @@ from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.contract import Emitted, Planner
+from staged.backends.cublas_cudnn.custom import prototypes
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.device import (
     check_macro,
@@ -67,7 +68,7 @@ from staged.ir.nodes import Function, VariableRef
 from staged.ir.types import CPU
 
 # NVRTC has no headers; its own integer types are these.
-_RTC_TYPES = """\
+RTC_TYPES = """\
 #ifdef __CUDACC_RTC__
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
@@ -167,7 +168,7 @@ class CudaFile(ProgramFile):
             w.line()
         if self.program.graphs.types():
             w.section("types of a fixed size")
-            w.text(_RTC_TYPES.replace("#include <stdint.h>", "#include <stdbool.h>\n#include <stdint.h>"))
+            w.text(RTC_TYPES.replace("#include <stdint.h>", "#include <stdbool.h>\n#include <stdint.h>"))
             w.section("what changes from turn to turn")
             for text in self.program.graphs.types():
                 w.line()
@@ -188,7 +189,7 @@ class CudaFile(ProgramFile):
     def write_device_part(self, w: Writer, kernels: Sequence[GpuKernel]) -> None:
         w.section("kernels")
         if not self.program.graphs.types():
-            w.text(_RTC_TYPES)
+            w.text(RTC_TYPES)
         if any(kernel.code is not None and is_unrolled(kernel.code.body) for kernel in kernels):
             w.line()
             w.text(_UNROLLED)
@@ -248,6 +249,10 @@ class CudaFile(ProgramFile):
         )
         w.line()
         w.text(_CHECK)
+        of_libraries = prototypes(self.program.launched)
+        if of_libraries:
+            w.line()
+            w.text(of_libraries)
         for macro in distinct(macro for part in self.program.every_part() for macro in part.checks):
             w.line()
             w.text(macro)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from staged.backends.c_family.kernel_text import KernelText, Site
 from staged.backends.c_family.writer import Names
+from staged.backends.cublas_cudnn import custom
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
 from staged.backends.cublas_cudnn.library import attention_graphs, operation_graphs
@@ -18,6 +19,7 @@ from staged.ir.options import DeviceOptions
 from staged.ir.products import product_nest
 from staged.ir.structure import CONTRACTION, LIBRARY
 from staged.ir.types import CPU
+from staged.ops.custom import CUSTOM_LAUNCH
 
 
 class CudaLibrary:
@@ -39,6 +41,8 @@ class CudaLibrary:
         """The text for an op that is one step. Raises UnsupportedError, with the Python line, for what has none."""
         if op.declared is prims.GPU_FUNC:
             return self.thread_kernels.kernel(op)
+        if op.declared is CUSTOM_LAUNCH:
+            return custom.kernel_of(op)
         if op.declared is LIBRARY and op.attrs["call"] in KERNELS:
             return self.nests.kernel(op, op.results[0].hint or op.attrs["call"])
         if op.declared is LIBRARY:

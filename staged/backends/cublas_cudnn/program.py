@@ -12,6 +12,7 @@ from typing import Self
 
 from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.calls import Signature
+from staged.backends.c_family.custom import libraries as libraries_of_users
 from staged.backends.c_family.expr import Expr, Place, call
 from staged.backends.c_family.file import ProgramFile
 from staged.backends.c_family.frames import field_names
@@ -19,6 +20,7 @@ from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import HEAD, ProgramEmitter
 from staged.backends.c_family.structure import ControlFlow
 from staged.backends.contract import Emitted, Planner
+from staged.backends.cublas_cudnn import custom
 from staged.backends.cublas_cudnn.control_flow import CudaControlFlow
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.device import (
@@ -63,6 +65,7 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.structure import FRAME_SAVE
 from staged.ir.types import CPU, Device, FrameType, shape_text
+from staged.ops.custom import CUSTOM_LAUNCH, CFunction
 
 
 class CudaProgram(ProgramEmitter):
@@ -98,6 +101,8 @@ class CudaProgram(ProgramEmitter):
         self.names.used |= {"Graph", "Work", "repeat", "forget_graph", "graph", "work", "known"}
         self.names.used |= {"Staging", "open_staging", "close_staging", "copy_beside"}
         self.launchers: dict[str, str] = {}
+        self.launched: list[CFunction] = []
+        """The user's functions that have a form for the device, and are called in it."""
         self.finite_checks = FiniteChecks()
         # In C++ a member may not have the name of a type that the struct uses.
         taken = set(self.frame_names.values())
@@ -111,6 +116,8 @@ class CudaProgram(ProgramEmitter):
         self.stagings = Stagings()
 
     def run(self, planner: Planner, file_of: Callable[[Self], ProgramFile] = ProgramFile) -> Emitted:
+        self.launched = custom.launched_functions(self.function)
+        self.names.used |= custom.reserved_names(self.launched)
         emitted = super().run(planner, file_of)
         return replace(emitted, artifact=replace(emitted.artifact, gpus=tuple(device.index for device in self.devices)))
 
@@ -125,6 +132,9 @@ class CudaProgram(ProgramEmitter):
             return
         if not isinstance(kernel, GpuKernel):
             super().call_kernel(structure, op, inputs, outputs)
+            return
+        if op.declared is CUSTOM_LAUNCH:
+            self.call_custom(structure, op, kernel, custom.arguments_of(structure, op, inputs, outputs))
             return
         if kernel.launch is None:
             self.call_thread_kernel(structure, op, kernel, inputs, outputs)
@@ -144,11 +154,24 @@ class CudaProgram(ProgramEmitter):
     ) -> None:
         """A launch of the user's, after what it writes has been put in its place with its old value."""
         arguments = begin_launch(structure, op, inputs, outputs)
+        self.launch(structure, op, kernel, op.attrs["kernel"].block, arguments)
+
+    def call_custom(self, structure: CudaBody, op: Op, kernel: GpuKernel, arguments: list[Expr]) -> None:
+        """A launch of the user's kernel that was given as text, or a call of the user's library."""
+        if kernel.text:
+            self.launch(structure, op, kernel, op.attrs["block"], arguments)
+        else:
+            custom.call_library(structure, op, arguments)
+
+    def launch(
+        self, structure: CudaBody, op: Op, kernel: GpuKernel, block: tuple[int, int, int], arguments: list[Expr]
+    ) -> None:
+        """A launch in the op's grid."""
         if 0 in op.attrs["grid"]:
             return
         if kernel.name not in self.launchers:
             self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
-        sizes = [call("st_dim3_of", *size) for size in (op.attrs["grid"], op.attrs["kernel"].block)]
+        sizes = [call("st_dim3_of", *size) for size in (op.attrs["grid"], block)]
         structure.check(op.where, call(self.launchers[kernel.name], "gpu", *sizes, *arguments))
 
     def call_library(
@@ -270,7 +293,10 @@ class CudaProgram(ProgramEmitter):
     def device_parts(self, device: Device) -> list[DevicePart]:
         """The parts of the program on a device, in the order in which they are created."""
         site = self.site(self.function.where)
-        kernels = sum(isinstance(kernel, GpuKernel) and not kernel.zeroes for kernel in self.kernels.values())
+        kernels = sum(
+            isinstance(kernel, GpuKernel) and not kernel.zeroes and bool(kernel.text)
+            for kernel in self.kernels.values()
+        )
         values, workspace = self.values_bytes(device), self.workspace_bytes(device)
         parts = [stream_part(site)]
         if len(self.devices) > 1:
@@ -301,7 +327,8 @@ class CudaProgram(ProgramEmitter):
     def link(self) -> tuple[str, ...]:
         # What uses others first, as linkers want it.
         libraries = distinct(name for part in self.every_part() for name in part.libraries)
-        return tuple(f"-l{name}" for name in reversed(libraries))
+        own = libraries_of_users(each.cuda for each in self.launched if each.cuda is not None)
+        return *own, *(f"-l{name}" for name in reversed(libraries))
 
     def has_release(self) -> bool:
         return True

@@ -22,6 +22,7 @@ from staged.backends.gpu_family.kernels import NestKernels
 from staged.backends.gpu_family.thread_kernels import ThreadKernels, begin_launch
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU
 from staged.backends.opencl.structure import OpenClBody
+from staged.errors import UnsupportedError
 from staged.ir.buffers import DEVICE_ALIGNMENT, Plan, aligned
 from staged.ir.convolutions import contraction_nest
 from staged.ir.declaration import prims
@@ -50,6 +51,12 @@ class OpenClKernels:
             return self.host.kernel(op)
         if op.declared is prims.GPU_FUNC:
             return self.thread_kernels.kernel(op)
+        if op.declared is prims.CUSTOM_LAUNCH:
+            raise UnsupportedError(
+                f"`{op.attrs['function'].name}` has a form for CUDA, and this program is OpenCL's",
+                where=op.where,
+                hint="the first region is to say so, `with_backend(GPU, using='opencl')`: then it runs on the host",
+            )
         name = str(op.attrs.get("name") or "kernel")
         if op.declared is CONTRACTION:
             op = op.replace(attrs={**op.attrs, "nest": contraction_nest(op, name)})

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from staged.errors import StagedValueError, StagingError, article
-from staged.frontend.gpu_func.ranges import MOST_BLOCK, MOST_GRID, MOST_THREADS
+from staged.errors import StagingError, article
+from staged.frontend.gpu_func.sizes import Size3, launch_size, size_text
 from staged.frontend.gpu_func.source import Source
 from staged.frontend.gpu_func.statements import translate
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.strict import Named, Strict
 from staged.frontend.transforms.custom_vjp import custom_vjp
-from staged.ir.thread_kernel import AXES, Parameter, ThreadKernel
+from staged.ir.thread_kernel import Parameter, ThreadKernel
 from staged.ir.types import CPU, TensorType
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind_all, context_or_none
@@ -24,7 +23,6 @@ from staged.ops.promote import as_array
 from staged.ops.thread_kernel import LAUNCH
 from staged.source import Position, here
 
-Size3 = tuple[int, int, int]
 _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -75,7 +73,10 @@ class GpuFunc:
                 where=here(),
                 hint=f"`{self.name}[blocks, threads](...)`, each a number or a tuple of up to three",
             )
-        return Launch(self, _size(sizes[0], "grid", self.name), _size(sizes[1], "block", self.name))
+        hint = (
+            f"`{self.name}[blocks, threads](...)`, each a number or a tuple of up to three that are known while staging"
+        )
+        return Launch(self, *launch_size(self.name, *sizes, hint))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise StagingError(
@@ -131,25 +132,6 @@ class Launch:
         self.kernel = kernel
         self.grid = grid
         self.block = block
-        name = kernel.name
-        threads = block[0] * block[1] * block[2]
-        if (
-            threads > MOST_THREADS
-            or any(size > most for size, most in zip(block, MOST_BLOCK, strict=True))
-            or not threads
-        ):
-            raise StagingError(
-                f"`{name}` asks for blocks of {_text(block)} threads",
-                where=here(),
-                hint=f"a block has 1 to {MOST_THREADS} threads, {_text(MOST_BLOCK)} at most along each axis",
-            )
-        for axis, size, most in zip(AXES, grid, MOST_GRID, strict=True):
-            if size > most:
-                raise StagingError(
-                    f"`{name}` asks for {size:,} blocks along {axis}",
-                    where=here(),
-                    hint=f"a grid has {most:,} at most there: let each thread take several elements",
-                )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = self.bound(args, kwargs)
@@ -233,24 +215,4 @@ class Launch:
         return translate(Source(self.kernel.function), parameters, extents, self.block, self.kernel.checked)
 
     def __repr__(self) -> str:
-        return f"<kernel `{self.kernel.name}` in {_text(self.grid)} blocks of {_text(self.block)} threads>"
-
-
-def _text(size: tuple[int, ...]) -> str:
-    return " x ".join(map(str, size))
-
-
-def _size(given: Any, what: str, name: str) -> Size3:
-    """A size along x, y and z."""
-    sizes = given if isinstance(given, tuple) else (given,)
-    hint = f"`{name}[blocks, threads](...)`, each a number or a tuple of up to three that are known while staging"
-    if any(isinstance(size, StagedArray) for size in sizes):
-        raise StagedValueError(f"the {what} of `{name}` is known only when the program runs", where=here(), hint=hint)
-    try:
-        numbers = [operator.index(size) for size in sizes]
-    except TypeError:
-        numbers = []
-    if not 1 <= len(numbers) <= 3 or any(isinstance(size, bool) for size in sizes) or any(n < 0 for n in numbers):
-        raise StagingError(f"the {what} of `{name}` is {given!r}", where=here(), hint=hint)
-    x, y, z = (*numbers, 1, 1)[:3]
-    return x, y, z
+        return f"<kernel `{self.kernel.name}` in {size_text(self.grid)} blocks of {size_text(self.block)} threads>"

@@ -157,10 +157,8 @@ class PlannedCopies:
 
 
 def operand_device(op: Op, number: int, device: Device) -> Device:
-    """The device on which an op takes an operand: its own, but the host decides which piece of an array is meant."""
-    return (
-        CPU if op.declared in (prims.DYNAMIC_SLICE, prims.DYNAMIC_UPDATE) and is_number(op.operands[number]) else device
-    )
+    """The device on which an op takes an operand: its own, but some numbers are the host's."""
+    return CPU if op.declared.takes_host_numbers and is_number(op.operands[number]) else device
 
 
 def _why(op: Op, number: int) -> str:
@@ -170,6 +168,7 @@ def _why(op: Op, number: int) -> str:
         return "message"
     if op.declared in (SAVE, CALLBACK):
         return op.name
-    if op.declared in (ASSERT, prims.INDEX_CHECK, prims.DIM) or operand_device(op, number, op.device) != op.device:
+    decides = op.declared in (ASSERT, prims.INDEX_CHECK, prims.DIM)
+    if decides or op.declared.kind != "launch" and operand_device(op, number, op.device) != op.device:
         return "decision"
     return {"variable_write": "variable", "to_device": "to"}.get(op.name, "value")

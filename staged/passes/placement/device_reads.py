@@ -80,7 +80,7 @@ def _read_there(op: Op) -> Sequence[Value]:
         return op.operands
     if not op.results or op.declared in (CALL, FRAME_SAVE, FRAME_LOAD, prims.INDEX_CHECK, prims.DIM):
         return ()
-    if op.declared in (prims.DYNAMIC_SLICE, prims.DYNAMIC_UPDATE):
+    if op.declared.takes_host_numbers:
         return [operand for operand in op.operands if isinstance(operand.type, TensorType) and operand.type.shape]
     return op.operands
 

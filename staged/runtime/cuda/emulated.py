@@ -180,6 +180,11 @@ def linked_libraries(flags: Iterable[str]) -> list[str]:
     return sorted({match[1] for match in named if match and match[1] in LIBRARIES})
 
 
+def libraries_of_users(flags: Iterable[str]) -> list[str]:
+    """A program's linker flags for libraries of its user's: `st.custom_op` names them by path."""
+    return [flag for flag in flags if not flag.startswith("-l")]
+
+
 def files_beside(artifact: Artifact) -> dict[str, str]:
     """The sources of the emulated device and of the libraries that a program links, by path."""
     texts = source_texts()
@@ -232,8 +237,8 @@ def compile_emulated(artifact: Artifact, options: CompileOptions) -> Path:
     command = (*cxx, *CXX_FLAGS, *SHARED, "-isystem", str(INCLUDE), *flags)
     libraries = [emulator().path, *(emulated_library(name) for name in linked_libraries(artifact.link))]
     # Folders are not part of the key; the device's own key is, and covers its headers too.
-    depends = (*cxx, version, *CXX_FLAGS, *SHARED, *flags, *map(_key, libraries))
-    tail = (f"{artifact.name}.cu", "-x", "none", *map(str, libraries))
+    depends = (*cxx, version, *CXX_FLAGS, *SHARED, *flags, *map(_key, libraries), *libraries_of_users(artifact.link))
+    tail = (f"{artifact.name}.cu", "-x", "none", *map(str, libraries), *libraries_of_users(artifact.link))
     name = artifact.name
     try:
         return build(name, f"{name}.so", program_texts(artifact), command, tail, depends)

@@ -11,7 +11,7 @@ from pathlib import Path
 from staged.artifact import Artifact, image_text
 from staged.runtime.compiler import LIBRARIES, CompileFailure, CompileOptions, explained, find_compiler
 from staged.runtime.cuda.building import SHARED, build, program_texts
-from staged.runtime.cuda.emulated import linked_libraries
+from staged.runtime.cuda.emulated import libraries_of_users, linked_libraries
 from staged.runtime.cuda.nvrtc import Kernels
 from staged.runtime.cuda.toolkit import include_folders, load_libraries
 
@@ -25,7 +25,7 @@ def compile_host(artifact: Artifact, kernels: Kernels, options: CompileOptions) 
     name = artifact.name
     compiler = find_compiler()
     called = linked_libraries(artifact.link)
-    libraries = [str(path) for path in load_libraries(called)]
+    libraries = [*map(str, load_libraries(called)), *libraries_of_users(artifact.link)]
     folders = [str(folder) for folder in include_folders(called)]
     flags = (*compiler.base_flags, *SHARED, "-DHOST_ONLY", *artifact.flags, *options.flags())
     # A warning in NVIDIA's headers is not ours.

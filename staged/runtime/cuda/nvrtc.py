@@ -66,7 +66,7 @@ def compile_kernels(artifact: Artifact, capability: Capability) -> Kernels:
     key = digest("kernels 1", name, artifact.source, _version(), wanted, *_OPTIONS)
 
     def make(folder: Path) -> None:
-        architecture = architecture_for(capability, _supported())
+        architecture = architecture_for(capability, supported())
         cubin, log = _compile(artifact, architecture)
         (folder / f"{name}.cubin").write_bytes(cubin)
         (folder / f"{name}.log").write_text(f"{architecture}\n{log}", encoding="utf-8")
@@ -154,22 +154,39 @@ def _version() -> str:
         return f"{major}.{minor}"
 
 
-def _supported() -> list[int]:
+def has_nvrtc() -> bool:
+    """Return whether NVRTC is installed."""
+    try:
+        _nvrtc()
+    except DependencyError:
+        return False
+    return True
+
+
+def supported() -> list[int]:
+    """The architectures that NVRTC compiles for, as in 90 for 9.0."""
     return list(_checked("nvrtcGetSupportedArchs")[0])
 
 
 def _compile(artifact: Artifact, architecture: str) -> tuple[bytes, str]:
     """(machine code or PTX, log). Raises: CompilerError with the compiler's words."""
+    try:
+        return compile_cuda(artifact.name, artifact.source, architecture)
+    except CompileFailure as failure:
+        raise explained(artifact, failure, "CUDA compiler", "") from None
+
+
+def compile_cuda(name: str, text: str, architecture: str) -> tuple[bytes, str]:
+    """(machine code or PTX, log) of a text. Raises: CompileFailure with the compiler's words."""
     nvrtc = _nvrtc()
-    file = f"{artifact.name}.cu"
+    file = f"{name}.cu"
     options = [f"--gpu-architecture={architecture}", *_OPTIONS]
-    (program,) = _checked("nvrtcCreateProgram", artifact.source.encode(), file.encode(), 0, [], [])
+    (program,) = _checked("nvrtcCreateProgram", text.encode(), file.encode(), 0, [], [])
     try:
         (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         log = _taken("nvrtcGetProgramLogSize", "nvrtcGetProgramLog", program).decode(errors="replace")
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            failure = CompileFailure(log.replace("\0", ""), ["NVRTC", _version(), *options, file])
-            raise explained(artifact, failure, "CUDA compiler", "")
+            raise CompileFailure(log.replace("\0", ""), ["NVRTC", _version(), *options, file])
         kind = "PTX" if architecture.startswith(_PTX) else "CUBIN"  # PTX with the 0 at its end that loading looks for
         return _taken(f"nvrtcGet{kind}Size", f"nvrtcGet{kind}", program), log
     finally:

@@ -2,6 +2,8 @@
 
 from tests.mutate.mutant import Mutant
 
+CUDA_OPS = "tests/backends/cublas_cudnn/test_custom.py"
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a checkpoint replaces the one before although it is cut off",
@@ -51,6 +53,41 @@ MUTANTS: tuple[Mutant, ...] = (
         'Infix("!=", status_name, Literal("0"))',
         'Infix("<", status_name, Literal("0"))',
         ("tests/test_custom_ops.py", "-k", "fails"),
+    ),
+    Mutant(
+        "a kernel given as text takes the address of a number of the device",
+        "staged/ops/custom.py",
+        "        takes_host_numbers=True,\n",
+        "",
+        (CUDA_OPS, "-k", "passed_by_value"),
+    ),
+    Mutant(
+        "the form for CUDA is no part of a cached program's key",
+        "staged/program_cache.py",
+        "(custom, custom.cuda) if custom.cuda is not None else (custom,)",
+        "(custom,)",
+        (CUDA_OPS, "-k", "edited"),
+    ),
+    Mutant(
+        "a kernel given as text may have any parameters",
+        "staged/backends/cublas_cudnn/custom.py",
+        "typedef decltype(&{name}) Declared;",
+        "",
+        (CUDA_OPS, "-k", "nvidia"),
+    ),
+    Mutant(
+        "a program of OpenCL gets kernels of CUDA",
+        "staged/custom_ops.py",
+        'return not using or using == "cublas_cudnn"',
+        "return True",
+        (CUDA_OPS, "-k", "opencl"),
+    ),
+    Mutant(
+        "a library of the user's is not linked to a program with a region",
+        "staged/runtime/cuda/emulated.py",
+        'return [flag for flag in flags if not flag.startswith("-l")]',
+        "return []",
+        (CUDA_OPS, "-k", "c_function_of_a_library"),
     ),
     Mutant(
         "samples of 24 bits begin at the lower end",
