@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Blas:
-    """A library with the C interface of BLAS and the Fortran one of LAPACK, for matrices of f32 and f64.
+    """A library with the C interface of BLAS and the Fortran one of LAPACK.
 
     `link` are the linker's flags for it; `symbols` has `{}` in the place of a function's name; `lapack` are further
     flags where LAPACK is a library of its own.

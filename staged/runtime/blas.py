@@ -15,7 +15,7 @@ _LAPACK = {"reference": ("-llapack",)}
 """Libraries whose LAPACK is another one."""
 _MISSING = re.compile(
     r"cannot find (?:-l)?\S+|library '?\S+?'? not found|undefined (?:reference to|symbols?:?) \S*"
-    r"(?:gemm|trsm|(?P<lapack>potrf|getrf|geqrf|orgqr|syevd|gesdd))"
+    r"(?:gemm|trsm|(?P<lapack>potrf|getrf|geqrf|orgqr|ungqr|syevd|heevd|gesdd))"
     r"|cannot open shared object file"
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,34 +18,42 @@ from staged.testing import compare_trees
 from tests.runtime.test_blas import library as tiny_blas
 
 RNG = np.random.default_rng(5)
-BOTH = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+ALL = pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+COMPLEX = {"orgqr": "ungqr", "syevd": "heevd"}
+"""Functions of real matrices that have another name for complex ones."""
 
 
 @pytest.fixture
 def lapack(scipys_blas: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library of `STAGED_BLAS`, which computes all matrices of two columns or more."""
     for name, offer in OFFERS.items():
-        monkeypatch.setitem(OFFERS, name, offer._replace(least=2))
+        monkeypatch.setitem(OFFERS, name, offer._replace(least=2, least_complex=2))
 
 
 def matrix(*shape: int, dtype: Any = np.float64) -> np.ndarray[Any, Any]:
-    return RNG.standard_normal(shape).astype(dtype)
+    drawn = RNG.standard_normal(shape)
+    if np.issubdtype(dtype, np.complexfloating):
+        return (drawn + 1j * RNG.standard_normal(shape)).astype(dtype)
+    return drawn.astype(dtype)
+
+
+def adjoint(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.conj(a.mT)
 
 
 def symmetric(*shape: int, dtype: Any = np.float64) -> np.ndarray[Any, Any]:
-    """Positive definite matrices."""
-    a = RNG.standard_normal(shape)
-    return np.asarray(a @ a.mT / shape[-1] + np.eye(shape[-1]), dtype)
+    """Positive definite matrices; Hermitian ones of a complex dtype."""
+    a = matrix(*shape, dtype=np.result_type(dtype, np.float64))
+    return np.asarray(a @ adjoint(a) / shape[-1] + np.eye(shape[-1]), dtype)
 
 
 def linked(f: Callable[..., Any], *arguments: Any, calls: str = "") -> Any:
     """The results of a program that calls these functions of LAPACK, and no others."""
     program = st.function(f).stage(*arguments)
-    letter = "d" if arguments[0].dtype == np.float64 else "s"
-    names = [f"{letter}{name}_(" for name in ("potrf", "getrf", "geqrf", "orgqr", "syevd", "gesdd")]
-    names.append(f"cblas_{letter}trsm(")
-    found = {name for name in names if f"scipy_{name}" in program.source}
-    assert {name.strip("_(").removeprefix("cblas_")[1:] for name in found} == set(calls.split())
+    called = set(re.findall(r"scipy_(?:cblas_)?(\w+?)_?\(", program.source))
+    letter = {"f": "s", "d": "d", "F": "c", "D": "z"}[arguments[0].dtype.char]
+    names = COMPLEX if letter in "cz" else {}
+    assert called == {letter + names.get(name, name) for name in calls.split()}
     return program(*arguments)
 
 
@@ -56,13 +65,13 @@ def plain(monkeypatch: pytest.MonkeyPatch, f: Callable[..., Any], *arguments: An
 
 
 def tolerance(dtype: Any) -> float:
-    return 1e-10 if dtype == np.float64 else 2e-4
+    return 1e-10 if np.finfo(dtype).bits == 64 else 2e-4
 
 
 SHAPES = pytest.mark.parametrize("shape", [(9, 9), (2, 3, 5, 5)])
 
 
-@BOTH
+@ALL
 @SHAPES
 def test_cholesky_factors(lapack: None, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: Any) -> None:
     a = symmetric(*shape, dtype=dtype)
@@ -76,7 +85,7 @@ def test_cholesky_factors(lapack: None, monkeypatch: pytest.MonkeyPatch, shape: 
     np.testing.assert_allclose(found[0], np.linalg.cholesky(a), rtol=1e-3, atol=1e-4)
 
 
-@BOTH
+@ALL
 @SHAPES
 def test_lu_factors_and_what_follows(
     lapack: None, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: Any
@@ -93,7 +102,7 @@ def test_lu_factors_and_what_follows(
     np.testing.assert_allclose(p @ lower @ upper, a, rtol=1e-4, atol=1e-4)
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("upper", [False, True])
 def test_triangular_systems(lapack: None, monkeypatch: pytest.MonkeyPatch, upper: bool, dtype: Any) -> None:
     a, b, c = symmetric(3, 7, 7, dtype=dtype), matrix(3, 7, 4, dtype=dtype), matrix(7, dtype=dtype)
@@ -108,7 +117,7 @@ def test_triangular_systems(lapack: None, monkeypatch: pytest.MonkeyPatch, upper
     np.testing.assert_allclose((np.triu if upper else np.tril)(a) @ found[0], b, rtol=1e-3, atol=1e-4)
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("shape", [(6, 6), (3, 20, 7), (2, 4, 9)])
 def test_qr_factors(lapack: None, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: Any) -> None:
     a = matrix(*shape, dtype=dtype)
@@ -119,11 +128,12 @@ def test_qr_factors(lapack: None, monkeypatch: pytest.MonkeyPatch, shape: tuple[
     found = linked(f, a, calls="geqrf orgqr")
     (q, r), (whole, _) = found
     compare_trees(found[0], plain(monkeypatch, f, a)[0], rtol=tolerance(dtype), atol=tolerance(dtype))
-    np.testing.assert_allclose(whole @ whole.mT, np.broadcast_to(np.eye(shape[-2]), whole.shape), atol=1e-4)
+    np.testing.assert_allclose(whole @ adjoint(whole), np.broadcast_to(np.eye(shape[-2]), whole.shape), atol=1e-4)
     np.testing.assert_array_equal(np.tril(r, -1), 0)
+    np.testing.assert_array_equal(np.diagonal(r, 0, -2, -1).imag, 0)
 
 
-@BOTH
+@ALL
 @SHAPES
 def test_eigenvalues(lapack: None, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: Any) -> None:
     a = matrix(*shape, dtype=dtype)
@@ -135,12 +145,12 @@ def test_eigenvalues(lapack: None, monkeypatch: pytest.MonkeyPatch, shape: tuple
     (values, vectors), others = found
     (own, own_vectors), own_others = plain(monkeypatch, f, a)
     compare_trees((values, others), (own, own_others), rtol=10 * tolerance(dtype), atol=10 * tolerance(dtype))
-    np.testing.assert_allclose(np.abs(np.sum(vectors * own_vectors, -2)), 1.0, rtol=1e-3)
-    a = np.tril(a) + np.tril(a, -1).mT
-    np.testing.assert_allclose(vectors * values[..., None, :] @ vectors.mT, a, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(np.abs(np.sum(vectors.conj() * own_vectors, -2)), 1.0, rtol=1e-3)
+    a = np.tril(a, -1) + adjoint(np.tril(a, -1)) + np.eye(shape[-1]) * a.real
+    np.testing.assert_allclose(vectors * values[..., None, :] @ adjoint(vectors), a, rtol=1e-4, atol=1e-4)
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("shape", [(6, 6), (3, 20, 7), (2, 4, 9)])
 def test_singular_values(lapack: None, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: Any) -> None:
     a = matrix(*shape, dtype=dtype)
@@ -154,8 +164,8 @@ def test_singular_values(lapack: None, monkeypatch: pytest.MonkeyPatch, shape: t
     (own_u, own, own_vh), *own_others = plain(monkeypatch, f, a)
     close = 20 * tolerance(dtype)
     compare_trees((values, others, inverse, rank), (own, *own_others), rtol=close, atol=close)
-    np.testing.assert_allclose(np.abs(np.sum(u * own_u, -2)), 1.0, rtol=1e-3)
-    np.testing.assert_allclose(np.abs(np.sum(vh * own_vh, -1)), 1.0, rtol=1e-3)
+    np.testing.assert_allclose(np.abs(np.sum(u.conj() * own_u, -2)), 1.0, rtol=1e-3)
+    np.testing.assert_allclose(np.abs(np.sum(vh.conj() * own_vh, -1)), 1.0, rtol=1e-3)
     np.testing.assert_allclose(u * values[..., None, :] @ vh, a, rtol=1e-4, atol=1e-4)
 
 
@@ -187,6 +197,21 @@ def test_gradients_of_square_matrices(lapack: None) -> None:
     a, b = symmetric(4, 4) + np.diag(np.arange(4.0)), matrix(4, 3)
     assert "dgesdd" in st.function(st.grad(loss)).stage(a, b).source
     st.check_grads(loss, (a, b), modes=("rev",))
+
+
+def test_gradients_of_complex_matrices(lapack: None) -> None:
+    def loss(re: Any, im: Any) -> Any:
+        linalg, z = st.linalg, st.complex(re, im)
+        hermitian = z @ st.conj(z.mT) + st.eye(4)
+        values, vectors = linalg.eigh(hermitian)
+        total = st.sum(st.abs(linalg.cholesky(hermitian)) ** 3) + st.sum(st.abs(vectors[:, 0]) ** 4) + st.sum(values**2)
+        q, r = linalg.qr(z)
+        return total + st.sum(st.real(q * r)) + st.sum(st.abs(linalg.solve(z, z.mT))) + st.sum(linalg.svdvals(z) ** 3)
+
+    parts = (matrix(4, 4) + np.diag(np.arange(4.0)), matrix(4, 4))
+    text = st.function(st.grad(loss, argnums=(0, 1))).stage(*parts).source
+    assert all(f"scipy_z{name}_(" in text for name in ("heevd", "potrf", "ungqr", "getrf", "gesdd"))
+    st.check_grads(loss, parts, modes=("rev",))
 
 
 def test_a_function_of_one_matrix_is_mapped(lapack: None) -> None:
@@ -261,14 +286,29 @@ def test_matrices_without_work_stay_in_the_program(
     compare_trees(linked(f, a), plain(monkeypatch, f, a), rtol=1e-12)
 
 
-def test_complex_matrices_and_small_ones_stay_in_the_program(lapack: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    a = matrix(6, 6)
-    monkeypatch.setitem(OFFERS, "svd", OFFERS["svd"]._replace(least=7))
-    monkeypatch.setitem(OFFERS, "qr", OFFERS["qr"]._replace(least=7))
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_small_matrices_stay_in_the_program(lapack: None, monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    """Those below the least size for their dtype."""
+    a = matrix(6, 6, dtype=dtype)
+    own, other = ("least", "least_complex") if dtype is np.float64 else ("least_complex", "least")
+    sizes = {own: 7, other: 2}
+    monkeypatch.setitem(OFFERS, "svd", OFFERS["svd"]._replace(**sizes))
+    monkeypatch.setitem(OFFERS, "qr", OFFERS["qr"]._replace(**sizes))
     np.testing.assert_allclose(linked(lambda a: st.linalg.svdvals(a), a), np.linalg.svd(a, compute_uv=False))
-    values = linked(lambda a: st.linalg.eigvalsh(a + 1j * (a - a.mT)), a)
-    hermitian = np.tril(a + 1j * (a - a.T)) + np.tril(a + 1j * (a - a.T), -1).conj().T
-    np.testing.assert_allclose(values, np.linalg.eigvalsh(hermitian))
+
+
+def test_no_imaginary_part_of_a_hermitian_diagonal_is_read(lapack: None) -> None:
+    a = symmetric(6, 6, dtype=np.complex128)
+
+    def f(a: Any) -> Any:
+        return st.linalg.cholesky(a), st.linalg.eigvalsh(a), st.linalg.eigh(a)
+
+    shown = a.copy()
+    np.einsum("ii->i", shown).imag = np.nan
+    lower, values, (others, vectors) = linked(f, shown, calls="potrf syevd")
+    np.testing.assert_allclose(lower, np.linalg.cholesky(a))
+    np.testing.assert_allclose(np.stack([values, others]), np.stack([np.linalg.eigvalsh(a)] * 2))
+    np.testing.assert_allclose(a @ vectors, vectors * values)
 
 
 # ---- programs ---------------------------------------------------------------------------------------
@@ -289,12 +329,18 @@ def test_several_threads_and_nan_checks(lapack: None, monkeypatch: pytest.Monkey
     np.testing.assert_allclose(product, a, atol=1e-12)
 
 
-def test_an_exported_folder_links_it(lapack: None, tmp_path: Path) -> None:
-    a = symmetric(20, 20)
-    program = st.function(lambda a: st.linalg.eigh(a)).stage(a)
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64])
+def test_an_exported_folder_links_it(lapack: None, tmp_path: Path, dtype: Any) -> None:
+    a = symmetric(20, 20, dtype=dtype)
+
+    def f(a: Any) -> Any:
+        linalg = st.linalg
+        return linalg.eigh(a), linalg.eigvalsh(a), linalg.cholesky(a), linalg.qr(a), linalg.solve(a, a), linalg.svd(a)
+
+    program = st.function(f).stage(a)
     folder = tmp_path / "exported"
     program.export(str(folder))
-    built = subprocess.run(["make", "CFLAGS=-O1 -Wall -Wextra -Werror"], cwd=folder, capture_output=True, text=True)
+    built = subprocess.run(["make", "CFLAGS=-O1 -Wall -Wextra -Wconversion -Werror"], cwd=folder, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     assert "scipy_openblas" in (folder / "Makefile").read_text()
 

@@ -101,4 +101,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "exp(stop_gradient(angle - angle) * 1j)",
         (_LINALG, "-k", "agree_with_torch and slogdet"),
     ),
+    Mutant(
+        "LAPACK's eigenvectors of a Hermitian matrix stay those of its conjugate",
+        "staged/backends/native/lapack/ways.py",
+        "return values, adjoint(vectors)",
+        "return values, turned(vectors)",
+        ("tests/runtime/test_lapack.py", "-k", "eigenvalues and complex128"),
+    ),
+    Mutant(
+        "LAPACK's cosingular vectors of a complex matrix are not conjugated",
+        "staged/backends/native/lapack/ways.py",
+        "return u, values, adjoint(vh)",
+        "return u, values, turned(vh)",
+        ("tests/runtime/test_lapack.py", "-k", "singular_values and complex128"),
+    ),
 )
