@@ -24,6 +24,7 @@ from staged.kernels.fusion_log import FusionLog
 from staged.passes.call_libraries import call_libraries
 from staged.passes.dead_code import eliminate_dead_code
 from staged.passes.defer_products import defer_products
+from staged.passes.halves_in_products import multiply_halves
 from staged.passes.inline_blocks import inline_checkpoints, inline_composites
 from staged.passes.inline_calls import inline_calls
 from staged.passes.memory.plan import plan_buffers
@@ -56,6 +57,19 @@ def with_library_calls(program: Function, machine: Machine = PORTABLE) -> Functi
     return map_functions(program, with_calls)
 
 
+def with_halves_multiplied(program: Function, machine: Machine = PORTABLE) -> Function:
+    """Apply `multiply_halves` for the machine, as the program's back end may use it."""
+    machine = for_host(machine, back_end_of(program))
+
+    def with_halves(function: Function) -> Function:
+        made = multiply_halves(function, machine)
+        return function if made is function else eliminate_dead_code(made)
+
+    return map_functions(program, with_halves)
+
+
+FOR_A_MACHINE = (with_library_calls, with_halves_multiplied)
+"""Passes that depend on the host: on its libraries, on its vectors."""
 PASSES: tuple[tuple[str, Pass], ...] = (
     # First: what was recorded alike is still alike, and every later pass has less to do.
     ("outline functions", outline_functions),
@@ -93,6 +107,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("inline calls", inline_calls),
     # Before fusion: a kernel runs on one device; after dead code elimination: unused values are not copied.
     ("place", place),
+    # After placement: devices have their own products. The casts that are left over are dead.
+    ("multiply halves", with_halves_multiplied),
 )
 
 
@@ -147,8 +163,7 @@ def lower(
             watch.after(name, function)
 
     for name, run_pass in PASSES:
-        # Alone among the passes it asks which libraries the host has.
-        run(name, partial(run_pass, machine=machine) if run_pass is with_library_calls else run_pass)
+        run(name, partial(run_pass, machine=machine) if run_pass in FOR_A_MACHINE else run_pass)
     # By now every op is on its device; a back end that calls libraries says which epilogues they have.
     back_end = back_end_of(function)
     takes_epilogue, machine = back_end.takes_epilogue, for_host(machine, back_end)

@@ -31,7 +31,7 @@ from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, free
 from staged.ir.printer import print_op
 from staged.ir.signature import Structured
 from staged.ir.structure import CALL, FRAME_NULL, JVP, SCOPE, VJP
-from staged.ir.types import Dim, TensorType, Type, dims_of
+from staged.ir.types import Dim, TensorType, Type, dims_of, f32
 from staged.ir.views import Call, Derivative, Frame, Loop
 
 Labels = dict[Label, tuple[Type, ...]]
@@ -109,7 +109,8 @@ class _Verifier:
             for fault in op.declared.faults(op):
                 self.fail(f"`{op.name}` is not as declared: {fault}", op)
         if op.declared.kind not in ("structured", "composite", "launch") and not op.declared.is_of_storage:
-            for value in (*op.operands, *op.results):
+            takes_halves = op.declared is prims.MATMUL and op.attrs.get("dtype") is f32
+            for value in op.results if takes_halves else (*op.operands, *op.results):
                 if isinstance(value.type, TensorType) and value.type.dtype.is_half:
                     self.fail(f"`{op.name}` computes with {value.type}: it takes f32, and a cast rounds the result", op)
         if not op.declared.is_carrier:

@@ -5,6 +5,7 @@
 | of integers, an empty or a tiny one, any contraction without vectors | as a nest |
 | of floats, where the machine has a BLAS | by that, in a function of the back end's |
 | of i8 in i32, whose left operand is not transposed | as a function of the back end's |
+| of f16 or bf16 in f32 | as a function of the back end's, which converts what it copies |
 | of floats whose columns fill vectors | as a nest in register tiles |
 | any other one of floats: few rows, long sums, two transposed operands | as a function of the back end's |
 
@@ -86,6 +87,8 @@ def is_nest(root: Op, epilogue: Nest | None, machine: Machine) -> bool:
         return False
     if not root.operands[0].tensor.dtype.is_float:
         return not is_of_bytes(root, machine)
+    if root.operands[0].tensor.dtype.is_half:
+        return m * n * k <= TINY
     return m * n * k <= TINY or is_tiled(root, epilogue, machine)
 
 

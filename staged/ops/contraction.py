@@ -42,7 +42,7 @@ def _infer_matmul(
         raise DTypeError(f"matmul needs operands of one dtype, got {a} @ {b}", hint="cast one of them")
     if a.dtype.is_bool:
         raise DTypeError(f"matmul takes numbers, got {a} @ {b}", hint="cast them: `st.astype(x, st.f32)`")
-    if dtype is not None and not (a.dtype.is_integer and is_wider(dtype, a.dtype)):
+    if dtype is not None and not (a.dtype.is_integer and is_wider(dtype, a.dtype) or a.dtype.is_half and dtype is f32):
         raise DTypeError(f"matmul sums products of {a.dtype} in a wider integer dtype, got {dtype}")
     m, k = a.shape[-2:] if not transpose_a else a.shape[:-3:-1]
     k2, n = b.shape[-2:] if not transpose_b else b.shape[:-3:-1]
@@ -68,6 +68,10 @@ def _transposed(x: np.ndarray[Any, Any], flag: bool) -> np.ndarray[Any, Any]:
     return np.swapaxes(x, -1, -2) if flag else x
 
 
+def _in(dtype: DType | None, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return x if dtype is None else x.astype(dtype.numpy)
+
+
 def _matmul_vjp(
     ct: Array, y: Array, a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, dtype: Any = None
 ) -> list[Array]:
@@ -87,7 +91,7 @@ _matmul_op: Primitive = primitive(
     kind="contraction",
     infer=_infer_matmul,
     reference=lambda a, b, transpose_a=False, transpose_b=False, dtype=None: np.matmul(
-        _transposed(a, transpose_a), _transposed(b, transpose_b), dtype=None if dtype is None else dtype.numpy
+        _transposed(_in(dtype, a), transpose_a), _transposed(_in(dtype, b), transpose_b)
     ),
     vjp=_matmul_vjp,
     jvp=lambda tangents, y, operands, transpose_a=False, transpose_b=False: bilinear_jvp(
@@ -119,7 +123,7 @@ _matmul_op: Primitive = primitive(
         BadSample((TensorType(i8, (2, 3)), TensorType(i8, (3, 4))), DTypeError, "wider integer", {"dtype": u16}),
     ],
     doc="(..., m, k) @ (..., k, n) -> (..., m, n); the flags swap the last two axes of an operand first. Products of "
-    "integers are made and added up in `dtype`, where there is one.",
+    "integers, and of halves in programs, are made and added up in `dtype`, where there is one.",
 )
 
 

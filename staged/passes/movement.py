@@ -139,7 +139,7 @@ def _of_number(op: Op, emit: Emitter) -> Value | None:
 
 @rule(prims.MATMUL)
 def fold_transpose_into_matmul(op: Op, emit: Emitter) -> Value | None:
-    """matmul(transpose(a), b)  ->  matmul(a, b, transpose_a=True)
+    """matmul(transpose(a), b)  ->  matmul(a, b, transpose_a=True);  of cast(transpose(a))  ->  of cast(a)
 
     Why: a matrix product takes a transpose as a flag; making one reads and writes the whole matrix.
     Exact: the same products; the order of their sum is the back end's either way.
@@ -147,12 +147,14 @@ def fold_transpose_into_matmul(op: Op, emit: Emitter) -> Value | None:
     operands, attrs = list(op.operands), dict(op.attrs)
     changed = False
     for number, flag in enumerate(("transpose_a", "transpose_b")):
-        transpose = operands[number].made_by(prims.PERMUTE)
+        cast = operands[number].made_by(prims.CAST)
+        transpose = (operands[number] if cast is None else cast.operands[0]).made_by(prims.PERMUTE)
         if transpose is not None:
             axes = tuple(transpose.attrs["axes"])
             rank = len(axes)
             if axes == (*range(rank - 2), rank - 1, rank - 2):
-                operands[number] = transpose.operands[0]
+                (source,) = transpose.operands
+                operands[number] = source if cast is None else emit.emit("cast", [source], **cast.attrs)
                 attrs[flag] = not attrs.get(flag, False)
                 changed = True
     return emit.emit("matmul", operands, **attrs) if changed else None

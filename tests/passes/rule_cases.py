@@ -483,6 +483,12 @@ CASES = [
         ((2, 3, 2), (2, 3, 4)),
     ),
     Case(
+        "fold_transpose_into_matmul",
+        lambda p, x, y: (METHODS["matmul"](cast(op("permute", x, axes=(1, 0)), i64), y),),
+        ((i32, i64),),
+        ((3, 2), (3, 4)),
+    ),
+    Case(
         "reduction_of_one",
         lambda p, x: tuple(op(name, x, axes=()) for name in ("sum", "prod", "max", "min")),
         each(*NUMBERS),

@@ -27,7 +27,7 @@ from staged.ir.loops import Nest
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op, Value
 from staged.ir.products import counted_extent
-from staged.ir.types import DType, bound, row_major
+from staged.ir.types import DType, bound, f32, row_major
 
 _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]] = {
     "conv2d": "forward",
@@ -65,7 +65,10 @@ def extents(value: Value) -> tuple[int, ...]:
 def spec_of(op: Op, name: str, epilogue: Epilogue | None) -> MatmulSpec | Conv2dSpec:
     """The matrix product or convolution, with an optional epilogue."""
     dtype = op.operands[0].tensor.dtype
-    return (matmul_spec if op.attrs["kind"] == "matmul" else conv2d_spec)(op, name, dtype, epilogue)
+    if op.attrs["kind"] == "matmul":
+        stored = dtype if dtype.is_half else None
+        return replace(matmul_spec(op, name, f32 if dtype.is_half else dtype, epilogue), stored=stored)
+    return conv2d_spec(op, name, dtype, epilogue)
 
 
 def matmul_spec(op: Op, name: str, dtype: DType, epilogue: Epilogue | None) -> MatmulSpec:

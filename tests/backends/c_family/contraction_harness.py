@@ -36,12 +36,18 @@ class Kernel:
     """A compiled kernel: `run` executes it over all work items."""
 
     def __init__(
-        self, text: ContractionKernel, dtype: DType, machine: Machine, before: str = "", flags: tuple[str, ...] = ()
+        self,
+        text: ContractionKernel,
+        dtype: DType,
+        machine: Machine,
+        before: str = "",
+        flags: tuple[str, ...] = (),
+        stored: DType | None = None,
     ) -> None:
         self.text, self.dtype = text, dtype
-        scalar = dtype.c_name
+        scalar, operand = dtype.c_name, (stored or dtype).c_name
         entry = (
-            f"void entry(const {scalar} *a, const {scalar} *b, {scalar} *c, {scalar} *scratch,"
+            f"void entry(const {operand} *a, const {operand} *b, {scalar} *c, {scalar} *scratch,"
             f" int64_t count, int64_t begin, int64_t end, {scalar} *out, int64_t *writes) {{\n"
             f"    (void)a; (void)b; (void)c; (void)scratch; (void)count; (void)out; (void)writes;\n"
             f"    {text.call({})};\n}}\n"

@@ -9,7 +9,7 @@ from staged.backends.c_family.contraction.matmul import emit_matmul
 from staged.backends.c_family.contraction.matmul_plan import PACK_RIGHT_ROWS
 from staged.backends.c_family.contraction.spec import ContractionKernel, Epilogue, MatmulSpec
 from staged.ir.machine import Machine
-from staged.ir.types import DType, f32, f64, row_major
+from staged.ir.types import DType, bf16, f16, f32, f64, row_major
 from tests.backends.c_family.contraction_harness import Kernel, at_end_of_page, machines, put_function
 
 TARGETS = [pytest.param(machine, id=machine.name) for machine in machines()]
@@ -29,7 +29,8 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> n
 
 
 def text_of(
-    m: int, n: int, k: int, counted: str, dtype: DType, machine: Machine, epilogue: bool, batch: tuple[int, ...] = ()
+    m: int, n: int, k: int, counted: str, dtype: DType, machine: Machine, epilogue: bool, batch: tuple[int, ...] = (),
+    stored: DType | None = None,
 ) -> tuple[ContractionKernel, str]:
     """The kernel, and the epilogue that it calls. Of counted steps the left operand is stored as (k, m)."""
     a, b = row_major(*batch, m, k), row_major(*batch, k, n)
@@ -40,24 +41,26 @@ def text_of(
         put = Epilogue("put", ((f"{dtype.c_name} *", "out"), ("int64_t *", "writes")))
         before = put_function(dtype, n, m * n)
     c = row_major(*batch, m, n)
-    spec = MatmulSpec("product", m, n, k, dtype, batch, a, b, c, put, counted=counted)  # type: ignore[arg-type]
+    spec = MatmulSpec(
+        "product", m, n, k, dtype, batch, a, b, c, put, counted=counted, stored=stored,  # type: ignore[arg-type]
+    )  # fmt: skip
     return emit_matmul(spec, machine), before
 
 
 def check(
     m: int, n: int, k: int, counted: str, dtype: DType = f32, machine: Machine = WIDEST, epilogue: bool = False,
-    pieces: int = 1, batch: tuple[int, ...] = (), counts: list[int] | None = None,
+    pieces: int = 1, batch: tuple[int, ...] = (), counts: list[int] | None = None, stored: DType | None = None,
 ) -> None:  # fmt: skip
-    text, before = text_of(m, n, k, counted, dtype, machine, epilogue, batch)
-    kernel = Kernel(text, dtype, machine, before)
+    text, before = text_of(m, n, k, counted, dtype, machine, epilogue, batch, stored)
+    kernel = Kernel(text, dtype, machine, before, stored=stored)
     rng = np.random.default_rng(m * 10007 + n * 101 + k)
     most = {"m": m, "k": k, "batch": batch[0] if batch else 0}[counted]
     for size in counts_up_to(most) if counts is None else counts:
         sizes = {"m": m, "k": k, "batch": most, counted: size}
         lead = (sizes["batch"], *batch[1:]) if batch else ()
         # Only what is counted exists: behind it memory ends.
-        a = at_end_of_page(numbers(rng, (sizes["k"], m) if counted == "k" else (*lead, sizes["m"], k), dtype))
-        b = at_end_of_page(numbers(rng, (*lead, sizes["k"], n), dtype))
+        a = at_end_of_page(numbers(rng, (sizes["k"], m) if counted == "k" else (*lead, sizes["m"], k), stored or dtype))
+        b = at_end_of_page(numbers(rng, (*lead, sizes["k"], n), stored or dtype))
         shape = (*lead, sizes["m"], n)
         c = at_end_of_page(np.full(shape, 3, dtype.numpy))
         writes = np.zeros(shape, np.int64)
@@ -110,6 +113,15 @@ def test_f64(machine: Machine) -> None:
     for n, k in ((5, 30), (48, 64)):
         check(70, n, k, "m", f64, machine, epilogue=n > 5)
         check(n, k, 70, "k", f64, machine, epilogue=n > 5)
+
+
+@pytest.mark.parametrize("stored", [f16, bf16])
+def test_halves(stored: DType) -> None:
+    for counted, epilogue in (("m", False), ("m", True), ("k", False), ("k", True)):
+        check(100, 33, 100, counted, epilogue=epilogue, stored=stored)
+    check(150, 750, 20, "m", stored=stored)
+    check(37, 50, 5000, "k", stored=stored, counts=[0, 1, 2049, 5000])
+    check(1, 20, 30, "batch", batch=(9,), stored=stored)
 
 
 def test_counted_batch() -> None:

@@ -46,12 +46,13 @@ def check(
     mode: str = "store",
     c_transposed: bool = False,
     pieces: int = 1,
+    stored: DType | None = None,
 ) -> None:
     rng = np.random.default_rng(m * 10007 + n * 101 + k)
     a_batch = () if "a" in broadcast else batch
     b_batch = () if "b" in broadcast else batch
-    a, a_memory, a_strides = operand(rng, (*a_batch, m, k), dtype, transposes[0] == "T")
-    b, b_memory, b_strides = operand(rng, (*b_batch, k, n), dtype, transposes[1] == "T")
+    a, a_memory, a_strides = operand(rng, (*a_batch, m, k), stored or dtype, transposes[0] == "T")
+    b, b_memory, b_strides = operand(rng, (*b_batch, k, n), stored or dtype, transposes[1] == "T")
     a_strides = (0,) * (len(batch) - len(a_batch)) + a_strides
     b_strides = (0,) * (len(batch) - len(b_batch)) + b_strides
     start = np.full((*batch, m, n), 3, dtype.numpy)
@@ -65,9 +66,9 @@ def check(
         before = put_function(dtype, n, m * n)
     spec = MatmulSpec(
         "product", m, n, k, dtype, batch, a_strides, b_strides,
-        tuple(s // c.itemsize for s in c.strides), epilogue,
+        tuple(s // c.itemsize for s in c.strides), epilogue, stored=stored,
     )  # fmt: skip
-    kernel = Kernel(emit_matmul(spec, machine), dtype, machine, before)
+    kernel = Kernel(emit_matmul(spec, machine), dtype, machine, before, stored=stored)
     count = np.zeros((*batch, m, n), np.int64)
     kernel.run(a_memory, b_memory, c_memory, out=c_memory, count=count, pieces=pieces, reverse=pieces > 1)
     wide = (lambda x: x.astype(np.float64)) if dtype.is_float else (lambda x: x)

@@ -34,7 +34,8 @@ DRIVERS = {
 } | {f"f32_from_{half}": _driver(f"f32_from_{half}", "uint16_t", "float") for half in NUMPY}
 
 WAYS = [(PORTABLE, None)] + [(m, m.march) for m in machines() if m in (X86_64_V3, X86_64_V4)]
-"""By integers, and by the machine's instructions where it has them."""
+WAYS += [(X86_64_V4, "native")] if X86_64_V4 in machines() else []
+"""By integers, and by the machine's instructions where it has them: those of bf16 no named target has."""
 
 
 VECTORS = {

@@ -15,6 +15,7 @@ from staged.backends.c_family.contraction.spec import (
 )
 from staged.backends.c_family.contraction.tile import declared
 from staged.backends.c_family.contraction.vectors import Vector, support_for
+from staged.backends.c_family.support.library import Snippet
 from staged.backends.c_family.writer import Writer
 
 
@@ -27,8 +28,12 @@ def over_items(
     work_items: int,
     scratch_items: int,
     items_text: str = "",
+    more: Sequence[tuple[str, Snippet]] = (),
 ) -> ContractionKernel:
-    """Finish the text of a kernel: `emit_item` writes what it does with the work item `item`."""
+    """Finish the text of a kernel: `emit_item` writes what it does with the work item `item`.
+
+    `more` are functions that it may call (see `support_for`).
+    """
     with t.function(f"static void {spec.name}", map(declared, parameters)):
         with t.block("for (int64_t item = begin; item < end; ++item)"):
             emit_item()
@@ -39,7 +44,7 @@ def over_items(
         work_items,
         items_text,
         scratch_items * spec.dtype.size,
-        *support_for(str(t), vector),
+        *support_for(str(t), vector, more),
     )
 
 

@@ -21,6 +21,7 @@ from staged.backends.c_family.contraction.matmul_plan import (
 )
 from staged.backends.c_family.contraction.operands import batch_terms, product_parameters
 from staged.backends.c_family.contraction.spec import ContractionKernel, MatmulSpec, Parameter
+from staged.backends.c_family.contraction.stored import Stored
 from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import (
     Split,
@@ -31,7 +32,7 @@ from staged.backends.c_family.contraction.tile import (
     emit_in_chains,
     emit_step,
 )
-from staged.backends.c_family.contraction.vectors import copied, support_for, transpose_function, zeroed
+from staged.backends.c_family.contraction.vectors import support_for, zeroed
 from staged.backends.c_family.writer import Writer
 from staged.ir.machine import Machine
 
@@ -57,6 +58,7 @@ class _Emitter:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector
+        self.stored = Stored.of(plan.spec, plan.vector)
         self.text = Writer()
 
     def emit(self) -> ContractionKernel:
@@ -75,7 +77,7 @@ class _Emitter:
             plan.work_items,
             plan.items_text,
             (self.sums_start() + plan.partial_items) * spec.dtype.size,
-            *support_for(str(self.text), self.vector),
+            *support_for(str(self.text), self.vector, self.stored.functions()),
         )
 
     # ---- names and strides ---------------------------------------------------------------------
@@ -246,12 +248,13 @@ class _Emitter:
         plan, spec = self.plan, self.spec
         batch = "".join(f"{extent}, " for extent in spec.batch)
         m, k = ("count" if spec.counted == axis else str(size) for axis, size in (("m", spec.m), ("k", spec.k)))
-        text = f"// ({batch}{m}, {k}) @ ({batch}{k}, {spec.n}), {spec.dtype}"
+        text = f"// ({batch}{m}, {k}) @ ({batch}{k}, {spec.n}), {self.stored.title}"
         notes = []
         if plan.turned:
             notes.append("computed as its transpose, vectors along the rows of the result")
         if plan.pack_a:
-            notes.append("the block's left operand is copied together: its rows lie far apart")
+            why = "" if self.stored.is_narrow else ": its rows lie far apart"
+            notes.append(f"the block's left operand is copied together{why}")
         if plan.k_blocks > 1:
             notes.append(f"the inner dimension is done in {plan.k_blocks} blocks, so that panels stay in the cache")
         if plan.pack_b == "transpose":
@@ -289,11 +292,11 @@ class _Emitter:
                 index if row_blocks == 1 else f"({index}) % {col_blocks}" if matrices > 1 else f"{index} % {col_blocks}"
             )
             self.emit_bounds("col", block, plan.tile.vectors, plan.cols_per_item, self.vector.lanes)
-        scalar = self.vector.scalar
+        scalar, stored = self.vector.scalar, self.stored.scalar
         left, right = reversed(spec.operand_names) if plan.turned else spec.operand_names
         const = "const " if plan.k_blocks == 1 else ""  # moved along by blocks of the inner dimension
-        t.line(f"const {scalar} *{const}left = {added(left, *batch_terms(spec.batch, plan.a.batch))};")
-        t.line(f"const {scalar} *{const}right = {added(right, *batch_terms(spec.batch, plan.b.batch))};")
+        t.line(f"const {stored} *{const}left = {added(left, *batch_terms(spec.batch, plan.a.batch))};")
+        t.line(f"const {stored} *{const}right = {added(right, *batch_terms(spec.batch, plan.b.batch))};")
         if spec.epilogue is None:
             t.line(f"{scalar} *const result = {added('c', *batch_terms(spec.batch, plan.c.batch))};")
 
@@ -346,14 +349,14 @@ class _Emitter:
             first, last = ("0", str(plan.m)) if whole else ("row_begin", "row_end")
             with t.block(f"for (int64_t row = {first}; row < {last}; ++row)"):
                 source = added("left", times(plan.a.row, "row"))
-                t.line(copied(self.vector, self.packed_left(), source, k))
+                t.line(self.stored.copied(self.packed_left(), source, k))
             return
         for rows, header in self.row_ranges():
             with t.block(header):
                 with t.block(f"for (int64_t k = 0; k < {k}; ++k)"):
                     target = added(self.packed_left(), times(rows, "k"))
                     source = added("left", "row", times(plan.a.col, "k"))
-                    t.line(copied(self.vector, target, source, rows))
+                    t.line(self.stored.copied(target, source, rows))
 
     def emit_panels(self) -> None:
         t, plan = self.text, self.plan
@@ -410,9 +413,8 @@ class _Emitter:
         both = len(widths) > 1
         with t.block(f"if (packs && width == {full})" if both else "if (packs)"):
             with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
-                t.line(
-                    copied(vector, f"panel + {times(full, 'k')}", added("right", times(plan.b.row, "k"), "col"), full)
-                )
+                source = added("right", times(plan.b.row, "k"), "col")
+                t.line(self.stored.copied(f"panel + {times(full, 'k')}", source, full))
         if both:
             with t.block(f"if (width != {full})"):
                 self.emit_pad_right(full, last)
@@ -426,7 +428,7 @@ class _Emitter:
         t, plan = self.text, self.plan
         with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
             source = added("right", times(plan.b.row, "k"), "col")
-            t.line(copied(self.vector, f"panel + {times(full, 'k')}", source, width))
+            t.line(self.stored.copied(f"panel + {times(full, 'k')}", source, width))
             t.line(zeroed(self.vector, f"panel + {times(full, 'k')} + {width}", full - width))
 
     def emit_pack_right(self, full: int, widths: tuple[int, ...]) -> None:
@@ -438,7 +440,7 @@ class _Emitter:
                 with t.block(f"{guard} for (int64_t k = 0; k < {k}; ++k)".strip()):
                     with t.unrolled(full // vector.lanes, f"for (int64_t v = 0; v < {full}; v += {vector.lanes})"):
                         source = f"right + {added(times(plan.b.row, 'k'), 'col', 'v')}"
-                        t.line(f"{vector.store(f'panel + k * {full} + v')} = {vector.load(source)};")
+                        self.stored.emit_move(t, f"panel + k * {full} + v", source)
             if widths[-1] != full:
                 if len(widths) > 1:
                     with t.block(f"if (width != {full})"):
@@ -451,7 +453,7 @@ class _Emitter:
                 with t.block(f"for (int64_t s = 0; s < {full}; ++s)"):
                     column = f"(col + (s < {width} ? s : {width} - 1))" if widths[-1] != full else "(col + s)"
                     source = added(times(plan.b.row, "k"), times(plan.b.col, column))
-                    t.line(f"panel[k * {full} + s] = right[{source}];")
+                    t.line(f"panel[k * {full} + s] = {self.stored.item(f'right[{source}]')};")
             return
         with t.block(f"for (int64_t s = 0; s < {width}; s += {vector.lanes})"):
             present = f"{width} - s" if widths[-1] != full else str(vector.lanes)
@@ -464,6 +466,5 @@ class _Emitter:
                     step = "first"
                 source = f"right + (col + s) * {plan.b.col} + {step}"
                 t.line(
-                    f"{transpose_function(vector)}({source}, {plan.b.col}, {present}, "
-                    f"panel + {step} * {full} + s, {full});"
+                    f"{self.stored.transpose}({source}, {plan.b.col}, {present}, panel + {step} * {full} + s, {full});"
                 )

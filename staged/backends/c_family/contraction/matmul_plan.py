@@ -105,7 +105,7 @@ class MatmulPlan:
     @property
     def packs_many(self) -> bool:
         """Return whether it depends on the number of rows if the right operand is copied together."""
-        return self.spec.counted == "m" and self.pack_b == "rows"
+        return self.spec.counted == "m" and self.pack_b == "rows" and self.spec.stored is None
 
     @property
     def result(self) -> Result:
@@ -256,6 +256,10 @@ def _plan(spec: MatmulSpec, machine: Machine, turned: bool) -> MatmulPlan:
             pack_a = "rows"
         elif a.row == 1 and a.col > tile.rows.large and (tile_bytes > machine.l1 // 2 or a.col * size % 2048 == 0):
             pack_a = "columns"
+
+    if spec.stored is not None:  # copying converts
+        pack_b = pack_b or "rows"
+        pack_a = "rows" if a.col == 1 else "columns"
 
     row_blocks = -(-tile.rows.count // rows_per_item)
     cycles = tile.cycles

@@ -14,7 +14,8 @@ from staged.backends.c_family.contraction.text import times
 def product_parameters(spec: MatmulSpec, scratch: bool = False) -> tuple[Parameter, ...]:
     """The parameters of a product, in order."""
     pointer = f"{spec.dtype.c_name} *restrict "
-    found: list[Parameter] = [(f"const {pointer}", name) for name in spec.operand_names]
+    operand = f"const {(spec.stored or spec.dtype).c_name} *restrict "
+    found: list[Parameter] = [(operand, name) for name in spec.operand_names]
     if spec.epilogue is None:
         found.append((pointer, "c"))
     if scratch:

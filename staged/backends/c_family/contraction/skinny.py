@@ -17,6 +17,7 @@ from typing import Literal
 from staged.backends.c_family.contraction.items import over_items
 from staged.backends.c_family.contraction.operands import batch_items, batch_terms, product_parameters
 from staged.backends.c_family.contraction.spec import ContractionKernel, MatmulSpec
+from staged.backends.c_family.contraction.stored import Stored
 from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import Split, declared, each_row, split_evenly
 from staged.backends.c_family.contraction.vectors import (
@@ -51,7 +52,7 @@ class SkinnyPlan:
 
     @property
     def copies_left(self) -> bool:
-        return self.form == "dot" and self.a_strides[1] != 1 and self.spec.k > 1
+        return self.form == "dot" and (self.spec.stored is not None or self.a_strides[1] != 1 and self.spec.k > 1)
 
     @property
     def strips(self) -> int:
@@ -109,6 +110,7 @@ class _Emitter:
         self.plan = plan
         self.spec = plan.spec
         self.vector = plan.vector
+        self.stored = Stored.of(plan.spec, plan.vector)
         self.text = Writer()
 
     def emit(self) -> ContractionKernel:
@@ -118,16 +120,17 @@ class _Emitter:
                 self.emit_dot(columns)
         parameters = product_parameters(spec, scratch=plan.scratch_items > 0)
         batch = "".join(f"{extent}, " for extent in spec.batch)
-        t.line(f"// ({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {spec.dtype}")
+        t.line(f"// ({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {self.stored.title}")
         if plan.form == "sweep":
             t.line(f"// {plan.steps} rows at a time are added to the result, so that memory is read in order")
         items = prod(spec.batch) * plan.strips
         counted = batch_items(spec, items)
-        return over_items(spec, self.vector, t, parameters, self.emit_item, items, plan.scratch_items, counted)
+        more = self.stored.functions()
+        return over_items(spec, self.vector, t, parameters, self.emit_item, items, plan.scratch_items, counted, more)
 
     def emit_item(self) -> None:
         t, plan, spec = self.text, self.plan, self.spec
-        scalar, matrices = self.vector.scalar, prod(spec.batch)
+        scalar, stored, matrices = self.vector.scalar, self.stored.scalar, prod(spec.batch)
         if matrices > 1 or spec.epilogue is not None:
             batch = "0" if matrices == 1 else "item" if plan.strips == 1 else f"item / {plan.strips}"
             t.line(f"const int64_t batch = {batch};")
@@ -143,8 +146,9 @@ class _Emitter:
         names = spec.operand_names[::-1] if plan.turned else spec.operand_names
         strides = (spec.b_strides, spec.a_strides) if plan.turned else (spec.a_strides, spec.b_strides)
         left, right = (added(name, *batch_terms(spec.batch, s)) for name, s in zip(names, strides, strict=True))
-        t.line(f"const {scalar} *{'' if plan.copies_left else 'const '}left = {left};")
-        t.line(f"const {scalar} *const right = {right};")
+        name = "small" if plan.copies_left and self.stored.is_narrow else "left"
+        t.line(f"const {stored} *{'' if plan.copies_left and name == 'left' else 'const '}{name} = {left};")
+        t.line(f"const {stored} *const right = {right};")
         if spec.epilogue is None:
             t.line(f"{scalar} *const result = {added('c', *batch_terms(spec.batch, spec.c_strides))};")
         if plan.form == "dot":
@@ -176,7 +180,7 @@ class _Emitter:
         padded = -(-count // lanes) * lanes
         whole = k // lanes * lanes
         pointer = f"{scalar} *restrict "
-        parameters = [(f"const {pointer}", "left"), (f"const {pointer}", "right")]
+        parameters = [(f"const {pointer}", "left"), (f"const {self.stored.scalar} *restrict ", "right")]
         if spec.epilogue is None:
             parameters.append((pointer, "c"))
         else:
@@ -191,9 +195,7 @@ class _Emitter:
                 for r in range(m):
                     t.line(f"const {vector.name} x{r} = {vector.load(added('left', str(r * self.left_row()), 'k'))};")
                 with t.unrolled(columns, f"for (int64_t s = 0; s < {columns}; ++s)"):
-                    t.line(
-                        f"const {vector.name} y = {vector.load(added('right', times(plan.b_strides[1], 's'), 'k'))};"
-                    )
+                    self.stored.emit_load(t, "y", added("right", times(plan.b_strides[1], "s"), "k"))
                     for r in range(m):
                         t.line(f"acc[{self.place(r, columns)}] += x{r} * y;")
             t.line(f"{scalar} tile[{padded}] __attribute__((aligned({vector.bytes})));")
@@ -202,7 +204,8 @@ class _Emitter:
             if whole < k:
                 with t.block(f"for (int64_t k = {whole}; k < {k}; ++k)"):
                     with t.block(f"for (int64_t s = 0; s < {columns}; ++s)"):
-                        t.line(f"const {scalar} y = right[{added(times(plan.b_strides[1], 's'), 'k')}];")
+                        y = self.stored.item(f"right[{added(times(plan.b_strides[1], 's'), 'k')}]")
+                        t.line(f"const {scalar} y = {y};")
                         for r in range(m):
                             t.line(
                                 f"tile[{self.place(r, columns)}] += left[{added(str(r * self.left_row()), 'k')}] * y;"
@@ -231,7 +234,9 @@ class _Emitter:
 
     def emit_dots(self) -> None:
         t, plan, spec = self.text, self.plan, self.spec
-        if plan.copies_left:
+        if self.stored.is_narrow:
+            self.emit_converted_left()
+        elif plan.copies_left:
             t.line("// the rows of the small operand, put together")
             with t.block(f"for (int64_t k = 0; k < {spec.k}; ++k)"):
                 for r in range(plan.m):
@@ -252,6 +257,21 @@ class _Emitter:
         for columns in others:
             with t.block(f"if (stop - col == {columns})"):
                 self.emit_dot_call(columns)
+
+    def emit_converted_left(self) -> None:
+        """The small operand, which every column reads, converted into the item's own memory."""
+        t, plan, k = self.text, self.plan, self.spec.k
+        row, column = plan.a_strides
+        t.line(f"// the small operand, as {self.spec.dtype}")
+        for r in range(plan.m):
+            target, source = added("scratch", str(r * k)), added("small", str(r * row))
+            if column == 1 or k == 1:
+                t.line(self.stored.copied(target, source, k))
+                continue
+            with t.block(f"for (int64_t k = 0; k < {k}; ++k)"):
+                item = self.stored.item(f"small[{added(str(r * row), times(column, 'k'))}]")
+                t.line(f"scratch[{added(str(r * k), 'k')}] = {item};")
+        t.line(f"const {self.vector.scalar} *const left = scratch;")
 
     def emit_dot_call(self, columns: int) -> None:
         plan, spec = self.plan, self.spec
@@ -303,15 +323,16 @@ class _Emitter:
         a_row, a_col = plan.a_strides
         t.line(f"{scalar} x[{plan.m}][{steps}];")
         with each_row(t, plan.m), t.unrolled(steps, f"for (int64_t u = 0; u < {steps}; ++u)"):
-            t.line(f"x[r][u] = left[{added(times(a_row, 'r'), times(a_col, '(k + u)'))}];")
-        t.line(f"const {scalar} *const row = {added('right', times(plan.b_strides[0], 'k'), 'first')};")
+            x = self.stored.item(f"left[{added(times(a_row, 'r'), times(a_col, '(k + u)'))}]")
+            t.line(f"x[r][u] = {x};")
+        t.line(f"const {self.stored.scalar} *const row = {added('right', times(plan.b_strides[0], 'k'), 'first')};")
         t.line("int64_t s = 0;")
         with t.block(f"for (; s <= stop - first - {lanes}; s += {lanes})"):
             t.line(f"{vector.name} sum[{plan.m}];")
             with each_row(t, plan.m):
                 t.line(f"sum[r] = {vector.load(added('scratch', times(plan.strip, 'r'), 's'))};")
             with t.unrolled(steps, f"for (int64_t u = 0; u < {steps}; ++u)"):
-                t.line(f"const {vector.name} y = {vector.load(added('row', times(plan.b_strides[0], 'u'), 's'))};")
+                self.stored.emit_load(t, "y", added("row", times(plan.b_strides[0], "u"), "s"))
                 with each_row(t, plan.m):
                     t.line("sum[r] += x[r][u] * y;")
             with each_row(t, plan.m):
@@ -319,6 +340,7 @@ class _Emitter:
         if plan.n % lanes:
             with t.block("for (; s < stop - first; ++s)"):
                 with t.block(f"for (int64_t u = 0; u < {steps}; ++u)"):
-                    t.line(f"const {scalar} y = row[{added(times(plan.b_strides[0], 'u'), 's')}];")
+                    y = self.stored.item(f"row[{added(times(plan.b_strides[0], 'u'), 's')}]")
+                    t.line(f"const {scalar} y = {y};")
                     with t.block(f"for (int64_t r = 0; r < {plan.m}; ++r)"):
                         t.line(f"scratch[{added(times(plan.strip, 'r'), 's')}] += x[r][u] * y;")

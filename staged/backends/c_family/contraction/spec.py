@@ -59,6 +59,8 @@ class MatmulSpec:
     epilogue: Epilogue | None = None
     operand_names: tuple[str, str] = ("a", "b")
     counted: Literal["", "m", "k", "batch"] = ""
+    stored: DType | None = None
+    """The dtype of a and b in memory, where it is another one than that of the sums: f16 or bf16 beside f32."""
 
     def __post_init__(self) -> None:
         rank = len(self.batch) + 2

@@ -5,6 +5,7 @@ Tested by `tests/backends/c_family/test_contraction_matmul.py` and `tests/backen
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from staged.backends.c_family.support.library import Snippet
@@ -174,7 +175,7 @@ def transpose_support(vector: Vector) -> Snippet:
         "are read;"
     )
     t.line("// the lanes of missing rows repeat the last one.")
-    _emit_transpose(t, transpose_function(vector), vector, vector)
+    emit_transpose(t, transpose_function(vector), vector, vector.scalar, lambda x, at: f"{x} = {vector.load(at)};")
     return Snippet(
         f"transpose_{vector.dtype}",
         str(t),
@@ -194,7 +195,12 @@ def group_transpose_support(vector: Vector) -> Snippet:
     t = Writer()
     t.line(f"// target[j][i] = source[i][j] for {lanes} x {lanes} groups of four bytes. Only the first `rows` rows of")
     t.line("// the source are read; the lanes of missing rows repeat the last one.")
-    _emit_transpose(t, group_transpose_function(), vector, Vector(i8, 4 * lanes))
+    stored = Vector(i8, 4 * lanes)
+
+    def load(x: str, at: str) -> str:
+        return f"{x} = ({vector.name}){stored.load(at)};"
+
+    emit_transpose(t, group_transpose_function(), vector, stored.scalar, load, stored)
     return Snippet(
         "transpose_groups",
         str(t),
@@ -202,29 +208,38 @@ def group_transpose_support(vector: Vector) -> Snippet:
     )
 
 
-def _emit_transpose(t: Writer, function: str, vector: Vector, stored: Vector) -> None:
-    """The function that transposes a square of a vector's lanes, which memory has as items of `stored`."""
-    lanes, name, scalar = vector.lanes, vector.name, stored.scalar
+def emit_transpose(
+    t: Writer,
+    function: str,
+    vector: Vector,
+    source: str,
+    load: Callable[[str, str], str],
+    target: Vector | None = None,
+) -> None:
+    """The function that transposes a square of a vector's lanes: `load(x, address)` is the statement that reads a
+    vector from a pointer to `source`, and memory then has them as items of `target`.
+    """
+    lanes, name, into = vector.lanes, vector.name, target or vector
     indices = index_name(vector)
-    into, back = ("", "") if stored == vector else (f"({name})", f"({stored.name})")
+    back = "" if into == vector else f"({into.name})"
     with t.block(
-        f"static inline __attribute__((always_inline)) void {function}(const {scalar} *source, "
+        f"static inline __attribute__((always_inline)) void {function}(const {source} *source, "
         "int64_t stride,\n"
-        f"        int64_t rows, {scalar} *target, int64_t target_stride)"
+        f"        int64_t rows, {into.scalar} *target, int64_t target_stride)"
     ):
         t.line(f"{name} x[{lanes}], y[{lanes}];")
         with t.unrolled(lanes, f"for (int64_t i = 0; i < {lanes}; ++i)"):
-            t.line(f"x[i] = {into}{stored.load('source + (i < rows ? i : rows - 1) * stride')};")
+            t.line(load("x[i]", "source + (i < rows ? i : rows - 1) * stride"))
         current, other = "x", "y"
         for distance, low, high in transpose_stages(vector):
             with t.unrolled(lanes, f"for (int64_t i = 0; i < {lanes}; ++i)"), t.block(f"if ((i & {distance}) == 0)"):
                 pair = f"{current}[i], {current}[i + {distance}]"
-                for target, picks in ((f"{other}[i]", low), (f"{other}[i + {distance}]", high)):
-                    t.line(f"{target} = ST_SHUFFLE({indices}, {pair}, {', '.join(map(str, picks))});")
+                for made, picks in ((f"{other}[i]", low), (f"{other}[i + {distance}]", high)):
+                    t.line(f"{made} = ST_SHUFFLE({indices}, {pair}, {', '.join(map(str, picks))});")
             current, other = other, current
         order = transpose_order(vector)
         for register, column in enumerate(order):
-            t.line(f"{stored.store(f'target + {column} * target_stride')} = {back}{current}[{register}];")
+            t.line(f"{into.store(f'target + {column} * target_stride')} = {back}{current}[{register}];")
 
 
 def sum_lanes_function(vector: Vector) -> str:
@@ -278,9 +293,12 @@ def sum_lanes_order(vector: Vector) -> list[int]:
     return order
 
 
-def support_for(text: str, vector: Vector) -> tuple[frozenset[str], tuple[Snippet, ...]]:
-    """The snippets of the registry that a kernel uses, and the other shared text,
-    in the order in which it must appear."""
+def support_for(
+    text: str, vector: Vector, more: Sequence[tuple[str, Snippet]] = ()
+) -> tuple[frozenset[str], tuple[Snippet, ...]]:
+    """The snippets of the registry that a kernel uses, and the other shared text, in the order in which it must
+    appear. `more` are functions beside those of all templates, each with how a call of it begins.
+    """
     found: list[Snippet] = []
     for function, support in (
         (f"st_copy_{vector.dtype}(", copy_support(vector)),
@@ -288,11 +306,13 @@ def support_for(text: str, vector: Vector) -> tuple[frozenset[str], tuple[Snippe
         (transpose_function(vector) + "(", transpose_support(vector)),
         (sum_lanes_function(vector) + "(", sum_lanes_support(vector)),
         (group_transpose_function() + "(", group_transpose_support(vector)),
+        *more,
     ):
         if function in text and support not in found:
             found.append(support)
     shuffles = any("shuffle" in support.needs for support in found)
     types = {vector_snippet(vector.dtype.name)}
+    types |= {need for _, support in more if support in found for need in support.needs}
     if shuffles or index_name(vector) in text:
         types.add(vector_snippet(index_type(vector)))
     return frozenset(types), (*([SHUFFLE] if shuffles else []), *found)

@@ -110,8 +110,23 @@ _INSTRUCTIONS = {
     (16, "f16_from_f32"): ("__AVX512F__", "(H)__builtin_ia32_vcvtps2ph512_mask(*x, 0, (S){0}, 0xffff)"),
     (8, "f32_from_f16"): ("__F16C__", "(F)__builtin_ia32_vcvtph2ps256((S)*x)"),
     (8, "f16_from_f32"): ("__F16C__", "(H)__builtin_ia32_vcvtps2ph256(*x, 0)"),
+    # gcc 12 takes four instructions to widen sixteen u16 by itself.
+    (16, "f32_from_bf16"): ("__AVX512F__", "(F)((U)__builtin_ia32_pmovzxwd512_mask((S)*x, (I){0}, 0xffff) << 16)"),
 }
-"""By number of lanes and name: where the machine has it as one instruction, by gcc's name for that."""
+"""By number of lanes and name: where the machine has it as one instruction, or two, by gcc's names for these."""
+_BUT_FOR_SUBNORMALS = {
+    (16, "bf16_from_f32"): (
+        "defined(__AVX512BF16__) && defined(__AVX512DQ__)",
+        "__builtin_ia32_fpclassps512_mask(*x, 0x20, 0xffff)",
+        "(H)__builtin_ia32_cvtneps2bf16_v16sf(*x)",
+    ),
+    (8, "bf16_from_f32"): (
+        "defined(__AVX512BF16__) && defined(__AVX512DQ__) && defined(__AVX512VL__)",
+        "__builtin_ia32_fpclassps256_mask(*x, 0x20, 0xff)",
+        "(H)__builtin_ia32_cvtneps2bf16_v8sf(*x)",
+    ),
+}
+"""Likewise, where the instruction takes subnormal numbers for zeros: the features, the mask of such lanes, and it."""
 LANES = (2, 4, 8, 16)
 
 
@@ -127,7 +142,11 @@ def _vector_snippet(name: str, lanes: int) -> Snippet:
     if (lanes, name) in _INSTRUCTIONS:
         feature, one = _INSTRUCTIONS[lanes, name]
         body = f"#if defined({feature}) && !defined(__clang__)\n    *y = {one};\n#else\n{body}#endif\n"
-    for letter, dtype in (("F", "f32"), ("U", "u32"), ("H", "u16"), ("S", "i16")):
+    if (lanes, name) in _BUT_FOR_SUBNORMALS:
+        features, some, one = _BUT_FOR_SUBNORMALS[lanes, name]
+        fast = f"    if ({some} == 0) {{  // no lane is subnormal\n        *y = {one};\n        return;\n    }}\n"
+        body = f"#if {features} && !defined(__clang__)\n{fast}#endif\n{body}"
+    for letter, dtype in (("F", "f32"), ("U", "u32"), ("I", "i32"), ("H", "u16"), ("S", "i16")):
         body = re.sub(rf"\b{letter}\b", f"{dtype}x{lanes}", body)
         source, target = source.replace(letter, f"{dtype}x{lanes}"), target.replace(letter, f"{dtype}x{lanes}")
     text = (
@@ -136,7 +155,7 @@ def _vector_snippet(name: str, lanes: int) -> Snippet:
         f"const {source} *x) {{\n{body}}}\n"
     )
     return Snippet(
-        vector_function(name, lanes), text, tuple(lanes_snippet(d, lanes) for d in ("f32", "i16", "u16", "u32"))
+        vector_function(name, lanes), text, tuple(lanes_snippet(d, lanes) for d in ("f32", "i16", "u16", "i32", "u32"))
     )
 
 
