@@ -139,7 +139,9 @@ class Stored:
     def _transpose(self) -> Snippet:
         lanes = self.vector.lanes
         t = Writer()
-        t.line(f"// target[j][i] = source[i][j] for {lanes} x {lanes} items of {self.dtype}. Only the first `rows` rows")
+        t.line(
+            f"// target[j][i] = source[i][j] for {lanes} x {lanes} items of {self.dtype}. Only the first `rows` rows"
+        )
         t.line("// of the source are read; the lanes of missing rows repeat the last one.")
         emit_transpose(t, self.transpose, self.vector, self.scalar, lambda x, at: f"st_read_{self.dtype}(&{x}, {at});")
         return Snippet(self.transpose.removeprefix("st_"), str(t), ("shuffle", *self._needs(lanes)))
