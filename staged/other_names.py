@@ -220,6 +220,8 @@ def answer_from(tables: Iterable[Mapping[str, str]], name: str) -> str:
 
 def slip_of(name: str, public: Iterable[str], place: str) -> str:
     """The public name that `name` misspells, as a question; else empty."""
+    if name.startswith("_"):  # a question of a tool, such as `hasattr(st, "__wrapped__")`: comparing takes milliseconds
+        return ""
     near = difflib.get_close_matches(name, list(public), n=1, cutoff=0.75)
     if near and near[0][0].lower() == name[0].lower() and abs(len(near[0]) - len(name)) <= 2:
         return f": did you mean `{place}{near[0]}`?"

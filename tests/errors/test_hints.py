@@ -123,6 +123,7 @@ def test_list_that_grows_is_called_as_it_is_reached(program, message) -> None:
         ("arcsinh", "use `st.asinh`"),
         ("maen", "did you mean `st.mean`?"),
         ("frobnicate", "has no attribute 'frobnicate'"),
+        ("_mean", "has no attribute '_mean'"),
     ],
 )
 def test_unknown_name_is_answered_by_what_does_it_here(name, answer) -> None:
