@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 from staged.errors import CompilerError, DependencyError, UnsupportedError
 from staged.runtime import cuda
-from staged.runtime.cuda import devices
+from staged.runtime.cache import write_texts
+from staged.runtime.compiler import CompileOptions
+from staged.runtime.cuda import devices, emulated
 from tests.backends.cublas_cudnn.programs import double
 
 
@@ -41,3 +47,26 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAGED_CXX", "no-such-compiler")
     with pytest.raises(CompilerError, match="no-such-compiler"):
         cuda.find_cxx()
+
+
+def test_headers_of_the_emulated_device_are_read_precompiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """gcc says nothing if it cannot take what was precompiled, and reads the headers themselves, in twice the time."""
+    if "clang" in cuda.find_cxx()[1]:
+        pytest.skip("gcc's way of precompiled headers")
+    build = emulated.build
+    read = ""
+
+    def build_by_hand(name: str, made: str, texts: Any, command: Any, tail: Any, depends: Any) -> Path:
+        nonlocal read
+        if f"{name}.cu" not in texts:
+            return build(name, made, texts, command, tail, depends)
+        write_texts(tmp_path, texts)
+        run = subprocess.run([*command, "-H", "-o", made, *tail], cwd=tmp_path, capture_output=True, text=True, check=True)
+        read = run.stderr
+        return tmp_path / made
+
+    monkeypatch.setattr(emulated, "build", build_by_hand)
+    emulated.compile_emulated(double.stage(np.ones((3,), np.float32))._artifact, CompileOptions())
+    first, second, *_ = read.splitlines()
+    assert first.startswith("! ") and first.endswith("/cuda_runtime.h.gch"), read  # gcc's sign of one that it takes
+    assert "double.cu" not in second and "emulated_maths.h" not in read

@@ -20,6 +20,7 @@ from staged.runtime.guard import APART_MODE, ffi, loader
 _LIBRARY = "libstaged_cuda_emulator.so"
 _RACES = "libstaged_cuda_races.so"
 _SYSTEM = ("-ldl", "-pthread")
+_HEADER = "cuda_runtime.h"
 KERNEL_CHECKS = ("-fsanitize=bounds,alignment", "-fsanitize-undefined-trap-on-error")
 """A kernel that leaves an array of shared or local memory, or misaligns a vector, stops; the emulated device names it.
 """
@@ -224,23 +225,46 @@ def _key(built: Path) -> str:
     return built.parent.name
 
 
+def program_flags(artifact: Artifact, options: CompileOptions, version: str) -> tuple[str, ...]:
+    """The C++ compiler's flags for one program, beyond those of every program."""
+    level = min(options.optimise, LEVEL)
+    contracts = () if "clang" in version else GCC_CONTRACTS
+    return (*KERNEL_CHECKS, *contracts, *artifact.flags, *replace(options, optimise=level).flags())
+
+
+@cache
+def headers(cxx: tuple[str, ...], version: str, flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Flags that include the headers of the emulated device, for programs that are compiled with `flags`.
+
+    Half of gcc's time for a small program went into reading them, most of it for `<cmath>`: they are precompiled, once
+    for each set of flags. The compiler passes over what was precompiled with other flags, and reads them as they are.
+    Raises: CompileFailure with the compiler's words, CacheError.
+    """
+    plain = ("-isystem", str(INCLUDE), "-include", _HEADER)
+    if "clang" in version:  # it takes them in another way
+        return plain
+    command = (*cxx, *CXX_FLAGS, "-fPIC", *flags, "-c")  # else gcc links, because of the `-x` in `CXX_FLAGS`
+    texts = [text for path, text in sorted(source_texts().items()) if path.startswith("include/")]
+    tail = ("-x", "c++-header", str(INCLUDE / _HEADER))
+    depends = (*command, version, *texts)
+    path = build("staged_cuda_emulator_headers", f"{_HEADER}.gch", {}, command, tail, depends)
+    return ("-isystem", str(path.parent), *plain)
+
+
 def compile_emulated(artifact: Artifact, options: CompileOptions) -> Path:
     """The shared library of a program for the emulated device: the whole text, by the C++ compiler.
 
     Raises: CompilerError if there is no compiler or it refuses the text, CacheError.
     """
     cxx, version = find_cxx()
-    level = min(options.optimise, LEVEL)
-    contracts = () if "clang" in version else GCC_CONTRACTS
-    own = (*KERNEL_CHECKS, *contracts, "-include", "cuda_runtime.h")
-    flags = (*own, *artifact.flags, *replace(options, optimise=level).flags())
-    command = (*cxx, *CXX_FLAGS, *SHARED, "-isystem", str(INCLUDE), *flags)
+    flags = program_flags(artifact, options, version)
     libraries = [emulator().path, *(emulated_library(name) for name in linked_libraries(artifact.link))]
     # Folders are not part of the key; the device's own key is, and covers its headers too.
     depends = (*cxx, version, *CXX_FLAGS, *SHARED, *flags, *map(_key, libraries), *libraries_of_users(artifact.link))
     tail = (f"{artifact.name}.cu", "-x", "none", *map(str, libraries), *libraries_of_users(artifact.link))
     name = artifact.name
     try:
+        command = (*cxx, *CXX_FLAGS, *SHARED, *headers(cxx, version, flags), *flags)
         return build(name, f"{name}.so", program_texts(artifact), command, tail, depends)
     except CompileFailure as failure:
         raise explained(artifact, failure, "C++ compiler", "STAGED_CXX and STAGED_CFLAGS") from None
