@@ -20,6 +20,7 @@ from staged.ops.promote import (
     is_number,
     promoted,
     shape_error,
+    whole,
 )
 from staged.ops.public import public
 from staged.ops.random import bernoulli, uniform
@@ -75,6 +76,7 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
     """
     array = as_float(x)
     check_real("local_response_norm", array)
+    size = whole(size)
     check_argument(isinstance(size, int) and size > 0, f"local_response_norm: size is an int above 0, got {size!r}")
     if array.ndim < 3:
         raise shape_error(f"local_response_norm needs an input of (N, C, ..), got {array.type}", array)

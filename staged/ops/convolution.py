@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
-from staged.ir.types import Extent, Shape, TensorType, f32, f64, i64
+from staged.ir.types import Dim, Extent, Shape, TensorType, f32, f64, i64
 from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.contraction import bilinear_jvp
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import promoted, shape_error
+from staged.ops.promote import promoted, shape_error, whole
 from staged.ops.public import public
 from staged.ops.shape import expand_dims, pad, reshape, squeeze
 
@@ -26,10 +26,9 @@ Pair = tuple[int, int]
 
 def pair(value: Any, name: str) -> Pair:
     """(v, v) from v, or the pair itself; a ShapeError for anything else."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value, value
-    if isinstance(value, tuple | list) and len(value) == 2 and all(isinstance(one, int) for one in value):
-        return int(value[0]), int(value[1])
+    given = tuple(map(whole, value)) if isinstance(value, tuple | list) else (whole(value),) * 2
+    if len(given) == 2 and all(isinstance(one, int) and not isinstance(one, bool) for one in given):
+        return given[0], given[1]
     raise shape_error(f"{name} is an int or a pair of ints, got {value!r}")
 
 
@@ -44,7 +43,8 @@ def _output(x: Shape, w: Shape, stride: Pair, padding: Pair, dilation: Pair) -> 
     spatial = []
     for axis in (0, 1):
         kernel = w[2 + axis]
-        assert isinstance(kernel, int)
+        if not isinstance(kernel, int):
+            raise ShapeError("convolution needs the height and width of its kernel fixed while staging")
         spatial.append(window_count(x[2 + axis], kernel, stride[axis], padding[axis], dilation[axis]))
     return x[0], w[0], spatial[0], spatial[1]
 
@@ -207,6 +207,7 @@ _conv_op: Primitive = primitive(
         BadSample((TensorType(f32, (2, 3, 5, 5)), TensorType(f32, (2, 4, 3, 3))), ShapeError, "channels", _PLAIN),
         BadSample((TensorType(f32, (2, 3, 5, 5)), TensorType(f64, (2, 3, 3, 3))), DTypeError, "one dtype", _PLAIN),
         BadSample((TensorType(i64, (2, 3, 5, 5)), TensorType(i64, (2, 3, 3, 3))), DTypeError, "floats", _PLAIN),
+        BadSample((TensorType(f32, (2, 3, 5, 5)), TensorType(f32, (2, 3, 3, Dim("K")))), ShapeError, "kernel", _PLAIN),
         BadSample((TensorType(f32, (2, 3, 2, 2)), TensorType(f32, (2, 3, 3, 3))), ShapeError, "larger", _PLAIN),
     ],
     doc="y[n, o, i, j] = sum over c, u, v of x[n, c, i * stride + u * dilation - padding, ...] * w[o, c, u, v].",
@@ -431,6 +432,7 @@ def single(value: Any, name: str) -> int:
     """The int, from an int or a tuple of one."""
     if isinstance(value, tuple | list) and len(value) == 1:
         value = value[0]
+    value = whole(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise shape_error(f"{name} is an int, got {value!r}")
     return value

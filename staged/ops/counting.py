@@ -24,9 +24,10 @@ from staged.ops.promote import (
     fixed_size,
     promoted,
     shape_error,
+    whole,
 )
 from staged.ops.public import public
-from staged.ops.reduction import any_, max_, min_
+from staged.ops.reduction import any_, max_, min_, sum_
 from staged.ops.shape import expand_dims, reshape
 from staged.ops.sorting import ordered
 from staged.ops.source import arange, iota, zeros
@@ -134,6 +135,7 @@ def bincount(x: Any, weights: Any = None, *, length: int) -> Array:
     """
     values = as_array(x)
     check_known("bincount", "length", length)
+    length = int(length)
     if not values.dtype.is_integer:
         raise dtype_error(
             f"bincount takes integers, got {values.type}", values, hint="cast them: `st.astype(x, st.i64)`"
@@ -147,12 +149,16 @@ def bincount(x: Any, weights: Any = None, *, length: int) -> Array:
 
 
 @public("histogram")
-def histogram(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> tuple[Array, Array]:
+def histogram(
+    x: Any, bins: Any = 10, range: Any = None, weights: Any = None, *, density: bool = False
+) -> tuple[Array, Array]:
     """The numbers of elements in bins (or sums of their `weights`), and the edges of the bins. NumPy `histogram`.
 
     `bins` is a number of equal bins over `range`, the extremes of `x` where that is None; or sorted edges. A bin holds
-    its left edge, the last one its right edge too; what is beyond all edges, or NaN, is not counted.
+    its left edge, the last one its right edge too; what is beyond all edges, or NaN, is not counted. With `density`
+    each number is divided by their sum and by the width of the bin: the integral is 1.
     """
+    check_known("histogram", "density", density)
     values = reshape(as_float(x), (-1,))
     edges = _edges(values, bins, range)
     count = fixed_size("histogram", edges, 0) - 1
@@ -161,12 +167,22 @@ def histogram(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) ->
     place = minimum(searchsorted(edges, values, "right") - 1, count - 1)
     outside = ~logical_and(values >= edges[0], values <= edges[-1])
     heavy = None if weights is None else reshape(as_array(weights), (-1,))
-    return bincount(where(outside, -1, place), heavy, length=count), edges
+    counts = bincount(where(outside, -1, place), heavy, length=count)
+    if density:
+        parts = cast(counts, edges.dtype)
+        counts = parts / (edges[1:] - edges[:-1]) / sum_(parts)
+    return counts, edges
 
 
 def _edges(x: Array, bins: Any, between: Any) -> Array:
+    bins = whole(bins)
     if not isinstance(bins, int):
-        return cast(as_array(bins), x.dtype)
+        edges = as_array(bins)
+        if not edges.ndim:
+            check_known("histogram", "bins", bins)
+        if edges.ndim != 1:
+            raise shape_error(f"histogram takes a number of bins or a vector of edges, got {edges.type}", edges)
+        return cast(edges, x.dtype)
     check_argument(bins > 0, f"histogram: there is at least one bin, got {bins}")
     if between is None and 0 in x.shape:
         between = 0.0, 1.0  # of no elements, as in NumPy
@@ -183,6 +199,7 @@ def _edges(x: Array, bins: Any, between: Any) -> Array:
 def _places(mask: Array, size: int, name: str) -> tuple[Array, Array]:
     """(the places of the first `size` true elements of a vector, which of these there are)."""
     check_known(name, "size", size)
+    size = int(size)
     n = fixed_size(name, mask, 0)
     place = searchsorted(cumsum(mask), arange(1, size + 1))
     return clip(place, 0, max(n - 1, 0)), place < n

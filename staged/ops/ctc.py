@@ -23,7 +23,7 @@ from staged.ops.joining import concat, stack
 from staged.ops.loop import row, scan, with_row
 from staged.ops.losses import check_reduction, reduced
 from staged.ops.primitive import PRIMITIVES, Sample
-from staged.ops.promote import as_array, as_float, broadcast, cast, constant, dtype_error, shape_error
+from staged.ops.promote import as_array, as_float, broadcast, cast, constant, dtype_error, shape_error, whole
 from staged.ops.public import public
 from staged.ops.reduction import max_, sum_
 from staged.ops.shape import expand_dims, pad, reshape, slice_axis
@@ -228,6 +228,7 @@ def _check_ctc(scores: Array, texts: Array, lengths: list[Array], blank: Any) ->
         raise shape_error(
             f"ctc_loss needs sizes fixed while staging, got {scores.type} and {texts.type}", scores, texts
         )
+    blank = whole(blank)
     if not isinstance(blank, int) or not 0 <= blank < classes:
         raise shape_error(f"ctc_loss: the blank is one of {classes} classes, got {blank!r}", scores)
     for what, array in (("input_lengths", lengths[0]), ("target_lengths", lengths[1]), ("targets", texts)):

@@ -24,6 +24,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """
     array = as_array(x)
     check_known("diagonal", "offset", offset)
+    offset = int(offset)
     row, column = axis_of(axis1, array.ndim, "diagonal"), axis_of(axis2, array.ndim, "diagonal")
     if row == column:
         raise shape_error(f"diagonal takes two axes, got {axis1} and {axis2}", array)
@@ -44,6 +45,7 @@ def diag(x: Any, k: int = 0) -> Array:
     """A matrix with the vector `x` on its diagonal `k`, zeros elsewhere; of a matrix, that diagonal. NumPy `diag`."""
     array = as_array(x)
     check_known("diag", "k", k)
+    k = int(k)
     if array.ndim == 2:
         return diagonal(array, k)
     if array.ndim != 1 or not isinstance(array.shape[0], int):
@@ -89,6 +91,7 @@ def diag_embed(x: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Array
     """Matrices, in the axes `dim1` and `dim2`, with the last axis of `x` on their diagonals. torch `diag_embed`."""
     array = as_array(x)
     check_known("diag_embed", "offset", offset)
+    offset = int(offset)
     if not array.ndim or not isinstance(array.shape[-1], int):
         raise shape_error(f"diag_embed takes rows of a size fixed while staging, got {array.type}", array)
     none = ((0, 0),) * (array.ndim - 1)

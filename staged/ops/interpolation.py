@@ -28,6 +28,7 @@ from staged.ops.promote import (
     is_number,
     promoted,
     shape_error,
+    whole,
 )
 from staged.ops.public import public
 from staged.ops.shape import expand_dims, matrix_transpose, moveaxis, reshape
@@ -94,13 +95,15 @@ def _resized(
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate takes size or scale_factor, and one of them", where=here())
     if size is not None:
-        sizes = list(size) if isinstance(size, tuple | list) else [size] * len(given)
+        sizes = [whole(one) for one in (size if isinstance(size, tuple | list) else [size] * len(given))]
         if len(sizes) != len(given) or not all(isinstance(one, int) and one > 0 for one in sizes):
             raise shape_error(f"interpolate: a size {size!r} does not fit {array.type}", array)
         if recompute:
             raise ArgumentError("interpolate: recompute_scale_factor goes with scale_factor", where=here())
         return sizes, [None] * len(given)
-    factors = list(scale_factor) if isinstance(scale_factor, tuple | list) else [scale_factor] * len(given)
+    factors = [
+        whole(one) for one in (scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor] * len(given))
+    ]
     if len(factors) != len(given) or not all(is_number(one) and one > 0 for one in factors):
         raise shape_error(f"interpolate: scale_factor {scale_factor!r} does not fit {array.type}", array)
     sizes = [math.floor(extent * float(factor)) for extent, factor in zip(given, factors, strict=True)]

@@ -294,10 +294,11 @@ def flipud(x: Any) -> Array:
 def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """`x` turned by `k` right angles, from the first of the `axes` towards the second. NumPy and torch `rot90`."""
     array = as_array(x)
+    check_known("rot90", "k", k)
     first, second = (axis_of(axis, array.ndim, "rot90") for axis in axes)
     if first == second:
         raise shape_error(f"rot90 turns two axes, got {axes}", array)
-    turns = k % 4
+    turns = int(k) % 4
     array = flip(array, {1: second, 2: (first, second), 3: first}[turns]) if turns else array
     return swapaxes(array, first, second) if turns % 2 else array
 

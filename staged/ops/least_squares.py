@@ -25,6 +25,7 @@ from staged.ops.promote import (
     cast,
     check_argument,
     check_dtype,
+    check_known,
     is_number,
     promoted,
 )
@@ -194,6 +195,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     those of `vector_norm` and `matrix_norm`.
     """
     array = as_float(x)
+    check_known("linalg.norm", "ord", ord)
     if ord is None:
         return norm_(array, 2, axis, keepdims)
     axes = axes_of(axis, array.ndim, "linalg.norm")

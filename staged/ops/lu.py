@@ -20,7 +20,7 @@ from staged.ops.composite import composite
 from staged.ops.contraction import matmul
 from staged.ops.diagonals import diagonal
 from staged.ops.elementwise import abs_, exp, log, sign
-from staged.ops.joining import concat
+from staged.ops.joining import concat, roll
 from staged.ops.loop import scan
 from staged.ops.matrices import (
     BATCHES,
@@ -42,8 +42,8 @@ from staged.ops.matrices import (
 from staged.ops.primitive import Sample
 from staged.ops.promote import broadcast, cast, check_known, promoted
 from staged.ops.public import public
-from staged.ops.reduction import argmax, prod, sum_
-from staged.ops.shape import reshape, slice_axis, squeeze
+from staged.ops.reduction import all_, argmax, prod, sum_
+from staged.ops.shape import flip, reshape, slice_axis, squeeze
 from staged.ops.source import eye, iota, tril, triu, zeros
 from staged.ops.triangular import columns, triangular
 
@@ -248,11 +248,52 @@ def _regular(factors: Array) -> Array:
     return where((eye(n, dtype=factors.dtype) != 0) & (factors == 0), tiny, factors)
 
 
+def _minors(a: Array) -> Array:
+    """The cofactors of matrices of up to three rows, as products: they need no inverse."""
+    n = size_of(a)
+    if n == 1:
+        return with_batch(a.shape[:-2], eye(1, dtype=a.dtype))
+    if n == 2:
+        return flip(a, (-2, -1)) * where(eye(2, dtype=a.dtype) != 0, 1.0, -1.0)
+    first, second = roll(a, -1, -2), roll(a, -2, -2)  # row i of the cofactors is row i + 1 times row i + 2, as vectors
+    return roll(first, -1, -1) * roll(second, -2, -1) - roll(first, -2, -1) * roll(second, -1, -1)
+
+
+_OF_SINGULAR = "linalg.det: of a singular matrix of more than three rows, the second derivative is not known"
+
+
+def _once_vjp(ct: Array, out: Array, cofactors: Array, y: Array) -> list[Array | None]:
+    stop_unless((y != 0) | all_(ct == 0, (-2, -1)), _OF_SINGULAR, in_rules=True)
+    return [ct, None]
+
+
+def _once_jvp(tangents: Sequence[Any], out: Array, operands: Sequence[Array]) -> Array | None:
+    """Forward mode, whose result may be unused, has NaN where the reverse stops."""
+    if tangents[0] is None:
+        return None
+    return where(operands[1][..., None, None] == 0, float("nan"), tangents[0])
+
+
+@composite(
+    "once_differentiable",
+    vjp=_once_vjp,
+    jvp=_once_jvp,
+    **BATCHES,
+    samples=[Sample((np.eye(2), np.array(2.0)), differentiate=(0,))],
+)
+def _once(cofactors: Array, y: Array) -> Array:
+    """The cofactors, which have no derivative where the determinant is 0: differences of numbers that are too large."""
+    return cofactors * 1
+
+
 def _cofactors(y: Array, a: Array, factors: Array, order: Array, signs: Array) -> Array:
     """The derivative of the determinant: conj(y) times the adjoint's inverse, or the limit of this."""
+    if 1 <= size_of(a) <= 3:
+        return conj(_minors(a))
     regular = _regular(factors)
     limit = prod(diagonal(regular, 0, -2, -1), -1) * signs
-    return conj(where(y == 0, limit, y))[..., None, None] * _inverse_of_adjoint(a, regular, order)
+    found = conj(where(y == 0, limit, y))[..., None, None] * _inverse_of_adjoint(a, regular, order)
+    return _once(found, stop_gradient(y))[0]
 
 
 def _det_vjp(ct: Array, y: Array, *operands: Array) -> list[Array | None]:
@@ -304,7 +345,8 @@ def _with_signs(name: str, a: Any) -> tuple[Array, Array, Array, Array]:
 def det(a: Any) -> Array:
     """The determinants (...) of square matrices (..., n, n). NumPy and Array API `linalg.det`.
 
-    The derivative exists for singular matrices too.
+    The derivative exists for singular matrices too, of up to three rows that of any order. Of larger ones the second
+    derivative stops the program.
     """
     return _det(*_with_signs("det", a))[0]
 

@@ -31,6 +31,7 @@ from staged.ops.promote import (
     promoted,
     shape_error,
     type_of,
+    whole,
 )
 from staged.ops.public import public
 from staged.ops.reduction import count_nonzero, extent_of, freedom_of, max_, mean, min_, sum_
@@ -326,6 +327,7 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
 
 def _group_norm(name: str, x: Array, groups: int, weight: Any, bias: Any, eps: float) -> Array:
     (channels,) = shape = _channels(name, x)
+    groups = whole(groups)
     if not isinstance(groups, int) or groups < 1 or not isinstance(channels, int) or channels % groups:
         raise shape_error(f"{name}: {channels} channels do not divide into {groups} groups", x)
     affine, parts = _affine(name, x, shape, weight, bias)
@@ -381,7 +383,7 @@ def norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) -> Arra
     array = as_float(x)
     if array.dtype.is_complex:
         array = abs_(array)
-    ord = 2 if isinstance(ord, str) and ord == "fro" else ord
+    ord = 2 if isinstance(ord, str) and ord == "fro" else whole(ord)
     if not is_number(ord):
         raise shape_error(f"norm: ord is a number known while staging, got {ord!r}", hint="1, 2, float('inf')")
     if ord == 0:

@@ -9,7 +9,7 @@ from typing import Any
 from staged.ops.array import Array
 from staged.ops.convolution import Pair, pair, window_count
 from staged.ops.joining import stack
-from staged.ops.promote import as_array, axis_of, fixed_size, shape_error
+from staged.ops.promote import as_array, axis_of, fixed_size, shape_error, whole
 from staged.ops.public import public
 from staged.ops.shape import embed, pad, permute_dims, reshape, slice_axis
 
@@ -87,6 +87,7 @@ def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding:
 
 
 def _factor(name: str, what: str, value: Any) -> int:
+    value = whole(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise shape_error(f"{name}: {what} is an int of at least 1, got {value!r}")
     return value

@@ -9,7 +9,7 @@ from staged.ir.types import f32
 from staged.ops.array import Array
 from staged.ops.elementwise import abs_, cos, exp, sin
 from staged.ops.joining import concat, stack
-from staged.ops.promote import as_array, as_float, cast, check_argument, check_dtype, fixed_size, shape_error
+from staged.ops.promote import as_array, as_float, cast, check_argument, check_dtype, fixed_size, shape_error, whole
 from staged.ops.public import public
 from staged.ops.shape import reshape, slice_axis
 from staged.ops.source import arange
@@ -53,6 +53,7 @@ def alibi(heads: int, queries: int, keys: int, dtype: Any = f32) -> Array:
     The slopes are 2^(-8 / heads), its square, ..., for a power of two; for other counts those of the next lower power
     of two, and then every other one of the next higher. Source: Press, Smith and Lewis, Train short, test long, 2021.
     """
+    heads, queries, keys = whole(heads), whole(queries), whole(keys)
     check_argument(
         all(isinstance(n, int) and n >= 0 for n in (heads, queries, keys)),
         f"alibi takes numbers of heads, queries and keys known while staging, got {heads!r}, {queries!r}, {keys!r}",

@@ -122,6 +122,11 @@ def check_known(name: str, what: str, value: Any) -> None:
         )
 
 
+def whole(value: Any) -> Any:
+    """The Python int of one of NumPy's integers, which shapes computed there are; else the value itself."""
+    return int(value) if isinstance(value, np.integer) else value
+
+
 # ---- handles --------------------------------------------------------------------------------------
 
 

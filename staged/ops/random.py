@@ -42,6 +42,7 @@ from staged.ops.promote import (
     dtype_error,
     is_number,
     shape_error,
+    whole,
 )
 from staged.ops.public import public
 from staged.ops.source import static_shape
@@ -332,6 +333,7 @@ def _integer(bound: Any) -> Array:
 def permutation(n: Extent, *, generator: Any = None) -> Array:
     """The integers 0 .. n - 1 in random order, as i64, from `generator` or the default one;
     `n` is known while staging."""
+    n = whole(n)
     if not isinstance(n, int) or isinstance(n, bool):
         raise shape_error(f"random.permutation needs a size known while staging, got {n!r}")
     if n < 0:

@@ -358,6 +358,7 @@ def index_reduce(x: Any, axis: int, indices: Any, source: Any, reduce: str, *, i
 def _segments(name: str, data: Any, segment_ids: Any, num_segments: int, reduce: str) -> Array:
     rows, ids = as_array(data), integers(segment_ids, name)
     check_known(name, "num_segments", num_segments)
+    num_segments = int(num_segments)
     check_argument(num_segments >= 0, f"{name}: num_segments is at least 0, got {num_segments}")
     if not rows.ndim or ids.shape != rows.shape[:1]:
         raise shape_error(f"{name} needs a segment for each row, got {ids.type} for {rows.type}", rows, ids)

@@ -95,6 +95,8 @@ def broadcast_to(x: Any, shape: Sequence[Extent] | Extent) -> Array:
     array = as_array(x)
     extents: Any = shape if as_extent(shape) is None else (shape,)
     wanted = tuple(extent if (known := as_extent(extent)) is None else known for extent in extents)
+    for extent in wanted:
+        check_known("broadcast_to", "shape", extent)
     if broadcast_shapes(array.shape, wanted) != wanted:
         raise shape_error(f"{array.type} does not broadcast to {shape_text(wanted)}", array)
     return broadcast(array, wanted)

@@ -29,6 +29,7 @@ from staged.ops.promote import (
     is_number,
     promoted,
     shape_error,
+    whole,
 )
 from staged.ops.public import public
 from staged.ops.random import uniform
@@ -40,10 +41,9 @@ Triple = tuple[int, int, int]
 
 def triple(value: Any, name: str) -> Triple:
     """(v, v, v) from v, or the triple itself; a ShapeError for anything else."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value, value, value
-    if isinstance(value, tuple | list) and len(value) == 3 and all(isinstance(one, int) for one in value):
-        return int(value[0]), int(value[1]), int(value[2])
+    given = tuple(map(whole, value)) if isinstance(value, tuple | list) else (whole(value),) * 3
+    if len(given) == 3 and all(isinstance(one, int) and not isinstance(one, bool) for one in given):
+        return given[0], given[1], given[2]
     raise shape_error(f"{name} is an int or three ints, got {value!r}")
 
 

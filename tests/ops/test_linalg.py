@@ -378,6 +378,26 @@ def test_the_determinant_of_a_singular_matrix_has_a_derivative(n: int) -> None:
     ]
     np.testing.assert_allclose(np.asarray(st.function(st.grad(st.linalg.det))(a)), cofactors, atol=1e-13)
     assert [float(part) for part in st.linalg.slogdet(a)] == [0.0, -np.inf]
+    st.check_grads(st.linalg.det, (a,), order=2)
+
+
+def test_the_second_derivative_of_a_larger_singular_determinant_stops() -> None:
+    """Forward mode, whose result may be unused, gives NaN there. Regular matrices of the batch have theirs."""
+    cofactor = lambda a: st.grad(lambda b: st.sum(st.linalg.det(b)))(a)[..., 0, 1]  # noqa: E731
+    slope = st.grad(lambda a: st.sum(cofactor(a)))
+    regular = np.eye(4)[[1, 0, 2, 3]] * 2.0
+    found = np.asarray(st.function(slope)(regular[None]))[0]
+    minors = np.zeros((4, 4))
+    minors[1, 0], minors[2, 2], minors[3, 3] = -4.0, -4.0, -4.0
+    np.testing.assert_allclose(found, minors, atol=1e-12)
+    singular = np.stack([regular, np.ones((4, 4))])
+    for run in (slope, st.function(slope)):
+        with pytest.raises(st.ProgramError, match="of more than three rows, the second derivative is not known") as caught:
+            run(singular)
+        assert "test_linalg.py, line" in str(caught.value)
+    along = np.asarray(st.jvp(cofactor, (singular,), (np.ones_like(singular),))[1])
+    assert np.isnan(along).tolist() == [False, True]
+
 
 
 def test_eigenvalues_of_equal_ones_have_a_derivative_and_their_vectors_have_none(emulated_device) -> None:
