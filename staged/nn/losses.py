@@ -22,28 +22,37 @@ class Loss(Module):
         self.reduction = reduction
 
 
+def _keep_weight(loss: Loss, name: str, of: str, weight: Any) -> None:
+    """Keep a weight, which is not trained; refuse what torch has at this position behind deprecated arguments."""
+    if isinstance(weight, str):
+        raise st.ArgumentError(
+            f"{type(loss).__name__} takes the weight of each {of} first, got {weight!r}",
+            where=st.here(),
+            hint=f"`reduction={weight!r}`",
+        )
+    if isinstance(weight, st.Variable):
+        loss.register_buffer(name, weight)
+    setattr(loss, name, weight)
+
+
 class _ClassLoss(Loss):
     """Base of losses on labels: `weight` has a factor for each class, and rows labelled `ignore_index` do not count.
 
-    torch ignores -100 by default; here nothing is ignored by default, and a negative label is an error.
+    torch ignores -100 by default; here nothing is ignored by default, and a negative label is an error. `axis` is that
+    of the classes: the last one, or 1 for images (N, C, H, W), as torch has them.
     """
 
-    def __init__(self, weight: Any = None, *, ignore_index: int | None = None, reduction: str = "mean") -> None:
+    def __init__(
+        self, weight: Any = None, *, ignore_index: int | None = None, reduction: str = "mean", axis: int = -1
+    ) -> None:
         super().__init__(reduction=reduction)
-        if isinstance(weight, str):
-            raise st.ArgumentError(
-                f"{type(self).__name__} takes the weight of each class first, got {weight!r}",
-                where=st.here(),
-                hint=f"`reduction={weight!r}`",
-            )
-        if isinstance(weight, st.Variable):
-            self.register_buffer("weight", weight)  # which is not trained
-        self.weight = weight
+        _keep_weight(self, "weight", "class", weight)
         self.ignore_index = ignore_index
+        self.axis = axis
 
 
 class CrossEntropyLoss(_ClassLoss):
-    """Mean negative log-likelihood of integer labels under softmax(logits), in nats."""
+    """Mean negative log-likelihood of integer labels, or shares of classes, under softmax(logits), in nats."""
 
     def __init__(
         self,
@@ -52,13 +61,14 @@ class CrossEntropyLoss(_ClassLoss):
         ignore_index: int | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
+        axis: int = -1,
     ) -> None:
-        super().__init__(weight, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(weight, ignore_index=ignore_index, reduction=reduction, axis=axis)
         check_probability("CrossEntropyLoss", label_smoothing)
         self.label_smoothing = label_smoothing
 
     def forward(self, logits: Any, labels: Any) -> Any:
-        """Shapes: logits (batch, classes), labels (batch,) integer."""
+        """Shapes: logits (batch, classes), labels (batch,) integer, or floats of the shape of the logits."""
         return st.cross_entropy(
             logits,
             labels,
@@ -66,6 +76,7 @@ class CrossEntropyLoss(_ClassLoss):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             label_smoothing=self.label_smoothing,
+            axis=self.axis,
         )
 
 
@@ -74,7 +85,14 @@ class NLLLoss(_ClassLoss):
 
     def forward(self, log_probs: Any, labels: Any) -> Any:
         """Shapes: log_probs (batch, classes), labels (batch,) integer."""
-        return st.nll_loss(log_probs, labels, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+        return st.nll_loss(
+            log_probs,
+            labels,
+            self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            axis=self.axis,
+        )
 
 
 class MSELoss(Loss):
@@ -118,19 +136,33 @@ class SmoothL1Loss(Loss):
 
 
 class BCEWithLogitsLoss(Loss):
-    """Negative log-likelihood of targets in [0, 1] under sigmoid(logits)."""
+    """Negative log-likelihood of targets in [0, 1] under sigmoid(logits).
+
+    `weight` is a factor of each loss, `pos_weight` one of what targets of 1 add; both broadcast.
+    """
+
+    def __init__(self, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None) -> None:
+        super().__init__(reduction=reduction)
+        _keep_weight(self, "weight", "loss", weight)
+        _keep_weight(self, "pos_weight", "positive target", pos_weight)
 
     def forward(self, logits: Any, target: Any) -> Any:
         """Both of the same shape."""
-        return st.binary_cross_entropy_with_logits(logits, target, reduction=self.reduction)
+        return st.binary_cross_entropy_with_logits(
+            logits, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
+        )
 
 
 class BCELoss(Loss):
-    """Negative log-likelihood of targets in [0, 1] under probabilities."""
+    """Negative log-likelihood of targets in [0, 1] under probabilities; `weight` is a factor of each."""
+
+    def __init__(self, weight: Any = None, *, reduction: str = "mean") -> None:
+        super().__init__(reduction=reduction)
+        _keep_weight(self, "weight", "loss", weight)
 
     def forward(self, probabilities: Any, target: Any) -> Any:
         """Both of the same shape."""
-        return st.binary_cross_entropy(probabilities, target, reduction=self.reduction)
+        return st.binary_cross_entropy(probabilities, target, self.weight, reduction=self.reduction)
 
 
 class KLDivLoss(Loss):

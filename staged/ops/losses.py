@@ -23,7 +23,9 @@ from staged.ops.primitive import Sample
 from staged.ops.promote import (
     as_array,
     as_float,
+    axis_of,
     broadcast,
+    broadcast_shapes,
     cast,
     check_argument,
     check_real,
@@ -36,7 +38,7 @@ from staged.ops.promote import (
 )
 from staged.ops.public import public
 from staged.ops.reduction import extent_of, mean, sum_
-from staged.ops.shape import expand_dims, reshape
+from staged.ops.shape import expand_dims, moveaxis, reshape
 from staged.ops.source import full, is_class, zeros_like
 from staged.source import here
 
@@ -69,8 +71,13 @@ def _check_labels(name: str, scores: Array, labels: Array) -> None:
             f"{name} needs one label per row of scores, got {scores.type} and {labels.type}",
             scores,
             labels,
-            hint=f"the labels are {shape_text(scores.shape[:-1])} if classes are the last axis",
+            hint=f"the labels are {shape_text(scores.shape[:-1])} if classes are the last axis; `axis` names another",
         )
+
+
+def _classes_last(name: str, scores: Array, axis: int) -> Array:
+    """Scores with their classes in the last axis."""
+    return moveaxis(scores, axis_of(axis, scores.ndim, name), -1) if axis != -1 else scores
 
 
 def _picked(scores: Array, labels: Array) -> Array:
@@ -134,22 +141,32 @@ def cross_entropy(
     ignore_index: int | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    axis: int = -1,
 ) -> Array:
     """Negative log-likelihood of `labels` under softmax(logits), in nats. torch `nn.functional.cross_entropy`.
 
-    Shapes: logits (N, C) float, or (..., C); labels (N,), or (...), integers, 0 <= label < C; weight (C,), a factor for
-    each class. Returns () of the logits' dtype, or one loss per row for `reduction="none"`. Rows labelled
-    `ignore_index` do not count; the mean is over the weights of the others (NaN where there are none).
-    `label_smoothing` spreads that share of each label evenly over all classes. Numerics: subtracts each row's maximum
-    first, so large finite logits do not overflow. Raises: ShapeError or DTypeError while staging if the operands do not
-    fit together; a label out of range stops the program when it runs. Source: Goodfellow, Bengio and Courville, Deep
-    Learning, section 6.2.2.3.
+    Shapes: logits (N, C) float, or (..., C); labels (N,), or (...), integers, 0 <= label < C, or floats of the shape
+    of the logits, a share for each class; weight (C,), a factor for each class. `axis` is that of the classes: 1 for
+    images (N, C, H, W), as torch has them. Returns () of the logits' dtype, or one loss per row for
+    `reduction="none"`. Rows labelled `ignore_index` do not count; the mean is over the weights of the others (NaN
+    where there are none). `label_smoothing` spreads that share of each label evenly over all classes. Numerics:
+    subtracts each row's maximum first, so large finite logits do not overflow. Raises: ShapeError or DTypeError while
+    staging if the operands do not fit together; a label out of range stops the program when it runs. Source:
+    Goodfellow, Bengio and Courville, Deep Learning, section 6.2.2.3.
     """
     check_reduction("cross_entropy", reduction)
-    scores, targets = as_float(logits), as_array(labels)
-    _check_labels("cross_entropy", scores, targets)
+    given, targets = as_float(logits), as_array(labels)
+    scores = _classes_last("cross_entropy", given, axis)
+    is_shares = targets.dtype.is_float and targets.shape == given.shape
+    if not is_shares:
+        _check_labels("cross_entropy", scores, targets)
     if is_number(label_smoothing) and not 0.0 <= label_smoothing <= 1.0:
         raise shape_error(f"cross_entropy: label_smoothing is between 0 and 1, got {label_smoothing}")
+    if is_shares:
+        check_argument(ignore_index is None, "cross_entropy: shares of classes have no label that is ignored")
+        both = together(handle(logits), handle(labels), name="cross_entropy", floats=True)
+        scores, shares = (_classes_last("cross_entropy", each, axis) for each in both)
+        return _of_shares(log_softmax(scores), shares, reduction, weight, label_smoothing)
     if weight is None and ignore_index is None and is_number(label_smoothing) and label_smoothing == 0.0:
         return _cross_entropy(scores, targets, reduction=reduction)[0]
     log_probs = log_softmax(scores)
@@ -160,16 +177,7 @@ def _weighted(
     name: str, log_probs: Array, labels: Array, reduction: str, weight: Any, ignored: Any, smoothing: Any
 ) -> Array:
     """The losses of rows that count differently: by the weight of their class, or not at all."""
-    classes = log_probs.shape[-1]
-    if isinstance(weight, str):
-        message = f"{name} takes the weight of each class third, got {weight!r}"
-        raise ArgumentError(message, where=here(), hint=f"`reduction={weight!r}`")
-    factors = None if weight is None else as_array(weight, log_probs.dtype)
-    if factors is not None:
-        if factors.shape != (classes,):
-            raise shape_error(
-                f"{name} takes one weight per class, ({classes},), got {factors.type}", log_probs, factors
-            )
+    factors = _factors(name, log_probs, weight)
     counts = None if ignored is None else labels != ignored
     known = labels if counts is None else where(counts, labels, 0)
     losses = -_picked(log_probs, known)
@@ -185,6 +193,30 @@ def _weighted(
     if counts is not None:
         losses, shares = where(counts, losses, 0.0), where(counts, shares, 0.0)
     return sum_(losses) / sum_(shares) if reduction == "mean" else reduced(losses, reduction)
+
+
+def _factors(name: str, log_probs: Array, weight: Any) -> Array | None:
+    """The weights of the classes, where there are any."""
+    classes = log_probs.shape[-1]
+    if isinstance(weight, str):
+        message = f"{name} takes the weight of each class third, got {weight!r}"
+        raise ArgumentError(message, where=here(), hint=f"`reduction={weight!r}`")
+    if weight is None:
+        return None
+    factors = as_array(weight, log_probs.dtype)
+    if factors.shape != (classes,):
+        raise shape_error(f"{name} takes one weight per class, ({classes},), got {factors.type}", log_probs, factors)
+    return factors
+
+
+def _of_shares(log_probs: Array, shares: Array, reduction: str, weight: Any, smoothing: Any) -> Array:
+    """The cross entropy of rows of shares; its mean is over the rows, whatever they weigh, as in torch."""
+    factors = _factors("cross_entropy", log_probs, weight)
+    if not is_number(smoothing) or smoothing != 0.0:
+        even = smoothing / extent_of(log_probs, (log_probs.ndim - 1,), log_probs.dtype)
+        shares = shares * (1.0 - smoothing) + even
+    terms = shares * log_probs
+    return reduced(-sum_(terms if factors is None else terms * factors, -1), reduction)
 
 
 def _nll_vjp(ct: Array, y: Array, log_probs: Array, labels: Array, reduction: str) -> list[Array | None]:
@@ -203,14 +235,20 @@ def _nll_loss(log_probs: Array, labels: Array, *, reduction: str) -> Array:
 
 @public("nll_loss")
 def nll_loss(
-    log_probs: Any, labels: Any, weight: Any = None, *, ignore_index: int | None = None, reduction: str = "mean"
+    log_probs: Any,
+    labels: Any,
+    weight: Any = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+    axis: int = -1,
 ) -> Array:
     """Minus the log-probability of each label: (N, C) and (N,) to (). torch `nn.functional.nll_loss`.
 
-    `weight` and `ignore_index` as in `cross_entropy`. A label out of range stops the program when it runs.
+    `weight`, `ignore_index` and `axis` as in `cross_entropy`. A label out of range stops the program when it runs.
     """
     check_reduction("nll_loss", reduction)
-    scores, targets = as_float(log_probs), as_array(labels)
+    scores, targets = _classes_last("nll_loss", as_float(log_probs), axis), as_array(labels)
     _check_labels("nll_loss", scores, targets)
     if weight is None and ignore_index is None:
         return _nll_loss(scores, targets, reduction=reduction)[0]
@@ -268,12 +306,36 @@ def _square_below(difference: Array, limit: Any) -> Array:
 
 
 @public("binary_cross_entropy_with_logits")
-def binary_cross_entropy_with_logits(logits: Any, target: Any, *, reduction: str = "mean") -> Array:
-    """Negative log-likelihood of targets in [0, 1] under sigmoid(logits), without overflow. torch's function."""
-    check_reduction("binary_cross_entropy_with_logits", reduction)
-    left, right = pair_of("binary_cross_entropy_with_logits", logits, target)
+def binary_cross_entropy_with_logits(
+    logits: Any, target: Any, weight: Any = None, *, reduction: str = "mean", pos_weight: Any = None
+) -> Array:
+    """Negative log-likelihood of targets in [0, 1] under sigmoid(logits), without overflow. torch's function.
+
+    `weight` is a factor of each loss, `pos_weight` one of what targets of 1 add; both broadcast to the logits. The mean
+    is over all elements, whatever they weigh.
+    """
+    name = "binary_cross_entropy_with_logits"
+    check_reduction(name, reduction)
+    left, right = pair_of(name, logits, target)
     # Not softplus(left) - left * right, which cancels where a large logit is right.
-    return reduced((1.0 - right) * left + softplus(-left), reduction)
+    positive = None if pos_weight is None else (_factor_of(name, "pos_weight", pos_weight, left) - 1.0) * right + 1.0
+    losses = (1.0 - right) * left + (softplus(-left) if positive is None else positive * softplus(-left))
+    return reduced(_weighed(name, losses, weight), reduction)
+
+
+def _factor_of(name: str, what: str, value: Any, losses: Array) -> Array:
+    """Factors of the dtype of the losses that broadcast to them."""
+    if isinstance(value, str):
+        message = f"{name} takes the weight of each loss third, got {value!r}"
+        raise ArgumentError(message, where=here(), hint=f"`reduction={value!r}`")
+    factors = as_array(value, losses.dtype)
+    if broadcast_shapes(factors.shape, losses.shape) != losses.shape:
+        raise shape_error(f"{name}: {what} {factors.type} does not broadcast to {losses.type}", factors, losses)
+    return factors
+
+
+def _weighed(name: str, losses: Array, weight: Any) -> Array:
+    return losses if weight is None else losses * _factor_of(name, "weight", weight, losses)
 
 
 @public("smooth_l1_loss")
@@ -291,14 +353,16 @@ def smooth_l1_loss(prediction: Any, target: Any, *, reduction: str = "mean", bet
 
 
 @public("binary_cross_entropy")
-def binary_cross_entropy(probabilities: Any, target: Any, *, reduction: str = "mean") -> Array:
+def binary_cross_entropy(probabilities: Any, target: Any, weight: Any = None, *, reduction: str = "mean") -> Array:
     """Negative log-likelihood of targets in [0, 1] under probabilities; logarithms stop at -100. torch's function.
 
+    `weight` is a factor of each loss, which broadcasts; the mean is over all elements, whatever they weigh.
     `binary_cross_entropy_with_logits` is more accurate where the probabilities come from a sigmoid.
     """
     check_reduction("binary_cross_entropy", reduction)
     left, right = pair_of("binary_cross_entropy", probabilities, target)
-    return reduced(_binary_cross_entropy(left, right)[0], reduction)
+    losses = _weighed("binary_cross_entropy", _binary_cross_entropy(left, right)[0], weight)
+    return reduced(losses, reduction)
 
 
 def _log_from(p: Array) -> Array:

@@ -279,7 +279,7 @@ def _once_jvp(tangents: Sequence[Any], out: Array, operands: Sequence[Array]) ->
     vjp=_once_vjp,
     jvp=_once_jvp,
     **BATCHES,
-    samples=[Sample((np.eye(2), np.array(2.0)), differentiate=(0,))],
+    samples=[Sample((np.eye(2), np.array(2.0)), differentiate=())],
 )
 def _once(cofactors: Array, y: Array) -> Array:
     """The cofactors, which have no derivative where the determinant is 0: differences of numbers that are too large."""

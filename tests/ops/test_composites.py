@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged import nn
 from staged.eager import EagerArray, EagerContext, wrap
 from staged.ir.builder import Builder
 from staged.ir.types import TensorType, f32, f64, i32
@@ -90,6 +91,69 @@ def test_losses_with_labels_agree_with_torch(reduction) -> None:
             lambda F, x, name=name: theirs(name, F, x),
             X,
         )
+
+
+FORMS = np.random.default_rng(7)
+IMAGES, IMAGE_LABELS = FORMS.standard_normal((2, 5, 3, 2)), FORMS.integers(0, 5, (2, 3, 2))
+SHARES, HALVES = FORMS.dirichlet(np.ones(5), (2, 3, 2)).transpose(0, 3, 1, 2).copy(), FORMS.random((4, 5))
+CLASS_WEIGHT, FACTORS = FORMS.random(5) + 0.5, FORMS.random((4, 1))
+
+
+def _torchs_classes(F, x, labels, **options):
+    import torch
+
+    return F.cross_entropy(x, torch.tensor(np.asarray(labels)), **options)
+
+
+def _torchs_binary(F, name, x, **options):
+    import torch
+
+    tensors = {key: torch.tensor(value) for key, value in options.items()}
+    return getattr(F, name)(x, torch.tensor(HALVES), **tensors)
+
+
+LOSS_FORMS = {
+    "labels of images": (
+        lambda x: st.cross_entropy(x, IMAGE_LABELS, axis=1),
+        lambda F, x: _torchs_classes(F, x, IMAGE_LABELS),
+        IMAGES,
+    ),
+    "ignored labels of images": (
+        lambda x: st.cross_entropy(x, IMAGE_LABELS, axis=1, ignore_index=2, label_smoothing=0.1, reduction="none"),
+        lambda F, x: _torchs_classes(F, x, IMAGE_LABELS, ignore_index=2, label_smoothing=0.1, reduction="none"),
+        IMAGES,
+    ),
+    "log-probabilities of images": (
+        lambda x: st.nll_loss(x, IMAGE_LABELS, axis=-3),
+        lambda F, x: _torchs_classes(F, x, IMAGE_LABELS) - x.logsumexp(1).mean(),
+        IMAGES,
+    ),
+    "shares of images": (
+        lambda x: st.cross_entropy(x, SHARES, axis=1),
+        lambda F, x: _torchs_classes(F, x, SHARES),
+        IMAGES,
+    ),
+    "shares of rows": (
+        lambda x: nn.CrossEntropyLoss(CLASS_WEIGHT, label_smoothing=0.2)(x, HALVES),
+        lambda F, x: _torchs_classes(F, x, HALVES, weight=x.new_tensor(CLASS_WEIGHT), label_smoothing=0.2),
+        X,
+    ),
+    "weights of elements": (
+        lambda x: nn.BCEWithLogitsLoss(FACTORS, pos_weight=CLASS_WEIGHT)(x, HALVES),
+        lambda F, x: _torchs_binary(F, "binary_cross_entropy_with_logits", x, weight=FACTORS, pos_weight=CLASS_WEIGHT),
+        X,
+    ),
+    "weights of probabilities": (
+        lambda x: nn.BCELoss(FACTORS, reduction="sum")(st.sigmoid(x), HALVES),
+        lambda F, x: 20 * _torchs_binary(F, "binary_cross_entropy", x.sigmoid(), weight=FACTORS),
+        X,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSS_FORMS)
+def test_other_forms_of_losses_agree_with_torch(name) -> None:
+    agree(*LOSS_FORMS[name])
 
 
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
@@ -253,6 +317,11 @@ def test_the_gradient_of_cross_entropy_scatters_nothing() -> None:
     [
         (lambda: st.cross_entropy(X, LABELS[:2]), "one label per row"),
         (lambda: st.cross_entropy(X, LABELS.astype(np.float32)), "integer labels"),
+        (lambda: st.cross_entropy(X, HALVES, ignore_index=1), "no label that is ignored"),
+        (lambda: st.cross_entropy(IMAGES, IMAGE_LABELS), "`axis` names another"),
+        (lambda: st.binary_cross_entropy(HALVES, HALVES, "sum"), "takes the weight of each loss third"),
+        (lambda: st.binary_cross_entropy(HALVES, HALVES, X[None]), "does not broadcast"),
+        (lambda: nn.BCELoss("sum"), "takes the weight of each loss first"),
         (lambda: st.cross_entropy(X, LABELS, reduction="max"), "reduction is"),
         (lambda: st.cross_entropy(X, LABELS, weight=WEIGHT[:3]), "one weight per class"),
         (lambda: st.cross_entropy(X, LABELS, label_smoothing=1.5), "between 0 and 1"),

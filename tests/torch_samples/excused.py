@@ -8,8 +8,6 @@ _SIGNS = "the signs of such vectors are arbitrary"
 _NOTHING = "an axis without elements has none to repeat"
 _LAST = "of several values for one place the last stands, and has the derivative; torch gives it to all of them"
 _NUMBER_OF_SCORES = "scores have an axis of classes; torch also takes a number"
-_LABELS = "labels are one per row of scores, as integers: classes in another axis or as probabilities are not"
-_WEIGHT = "losses have no weights of single elements"
 _ADJUSTED = "torch also takes a vector for each matrix of a batch; here, as in NumPy 2, b is a vector only with one axis"
 
 _SQUARE = "LU is of square matrices"
@@ -44,12 +42,8 @@ EXCUSED: dict[str, dict[str, str]] = {
     "mode": {"needs an axis": _NUMBER},
     "nn.functional.avg_pool2d": {"positional arguments": "no divisor of one's own"},
     "nn.functional.batch_norm": {"needs an input of": "an array of one axis has no channels"},
-    "nn.functional.binary_cross_entropy": {"weight": _WEIGHT},
-    "nn.functional.binary_cross_entropy_with_logits": {"weight": _WEIGHT},
-    "nn.functional.cross_entropy": {"integer labels": _LABELS, "one label per row": _LABELS},
     "nn.functional.ctc_loss": {"vjp: differs": "torch's derivative is that of log probabilities that are a log_softmax's"},
     "nn.functional.instance_norm": {"running_mean": "no running statistics in the function"},
-    "nn.functional.nll_loss": {"one label per row": _LABELS},
     "nn.functional.pad.replicate_negative": {"no element to repeat": _NOTHING},
     "nn.functional.avg_pool3d": {"divisor_override": "no divisor of one's own"},
     "nn.functional.feature_alpha_dropout.without_train": {"needs an input of": "an array of one axis has no channels"},

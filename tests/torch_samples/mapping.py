@@ -50,6 +50,11 @@ def _known(parts: Any) -> Any:
     return np.asarray(parts).tolist() if isinstance(parts, st.Array) and not isinstance(parts, StagedArray) else parts
 
 
+def _classes(scores: Any) -> int:
+    """The axis of torch's classes: the second one, or the only one."""
+    return min(1, scores.ndim - 1)
+
+
 def _ordered(function: Any, x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     return function(x, axis=dim, descending=descending)
 
@@ -157,6 +162,8 @@ SPELLED: dict[str, Callable[..., Any] | None] = {
     "nn.functional.pad": lambda x, pad, mode="constant", value=None: st.pad(x, pad=pad, mode=mode, value=value),
     "polygamma": lambda x, n: st.polygamma(n, x),
     "special.polygamma": lambda x, n: st.polygamma(n, x),
+    "nn.functional.cross_entropy": lambda x, *args, **options: st.cross_entropy(x, *args, axis=_classes(x), **options),
+    "nn.functional.nll_loss": lambda x, *args, **options: st.nll_loss(x, *args, axis=_classes(x), **options),
     "unfold": None,  # the tensors' method; ours is that of nn.functional
     "unfold_copy": None,
     "svd": None,  # torch's old function, which has another meaning
