@@ -129,7 +129,7 @@ def _eigen(a: Array) -> str:
     return "heevd" if a.dtype.is_complex else "syevd"
 
 
-@_computes("eigh", least=80, least_complex=16)
+@_computes("eigh", least=80, least_complex=80)
 def _eigh(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
     values, vectors = _call(_eigen(a), [a], [result.tensor for result in op.results], ["values", "vectors"])
     # Of the conjugate, by columns: that is what a Hermitian matrix by rows is.
@@ -141,7 +141,7 @@ def _eigenvalues(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
     return values, zeros(a.shape, a.dtype)  # unused
 
 
-@_computes("svd", least=80, least_complex=16)
+@_computes("svd", least=80, least_complex=80)
 def _svd(context: RecordContext, op: Op, a: Array) -> Sequence[Array]:
     u, values, vh = _call("gesdd", [a], [result.tensor for result in op.results], ["u", "values", "vh"])
     return u, values, adjoint(vh)
