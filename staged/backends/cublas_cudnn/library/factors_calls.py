@@ -6,7 +6,7 @@ after the other.
                        pivots + item * 32, info + item));
     }
 
-No graph has a call of cuSOLVER: its documentation allows none, and some of its functions wait for the device.
+No graph has a call of cuSOLVER: it is not known which of its functions may be captured.
 
 Tested by `tests/backends/cublas_cudnn/test_factors.py` and `tests/backends/cublas_cudnn/test_cusolver.py`.
 """

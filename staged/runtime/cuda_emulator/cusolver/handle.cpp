@@ -34,7 +34,7 @@ void check_arrays(Call &call, cusolverDnHandle_t handle, std::initializer_list<R
     }
     call.require(
         !call.ok() || !is_capturing(handle->stream),
-        "the stream is captured, and cuSOLVER lets no graph have its calls");
+        "the stream is captured, and it is not known whether a graph may have the call");
 }
 
 }  // namespace emulator

@@ -1,7 +1,8 @@
 // Inside the emulated cuSOLVER: the handle, and what its functions check alike.
 //
 // Refused is what cuSOLVER leaves undefined: a workspace of less than `bufferSize` said, matrices that do not fit,
-// arrays that overlap. And any call on a stream that is captured: its documentation lets no graph have one.
+// arrays that overlap. And any call on a stream that is captured: it is not known which of them a
+// graph may have.
 #ifndef STAGED_EMULATED_CUSOLVER_HANDLE_H
 #define STAGED_EMULATED_CUSOLVER_HANDLE_H
 
