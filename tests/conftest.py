@@ -20,9 +20,10 @@ from typing import Any
 
 import pytest
 
-from tests import slow_tests, torch_reference
+from tests import noted, slow_tests, torch_reference
 
 GOLDEN = Path(__file__).parent / "golden"
+WATCH = pytest.StashKey[noted.Watch]()
 
 # What the extras `test` and, for `--all`, `test-all` of pyproject.toml install: without one of these a CI run is not a run.
 REQUIRED_LIBRARIES = {"sklearn", "safetensors", "hypothesis", "click", "rich", "matplotlib"}
@@ -147,8 +148,12 @@ def random_numbers_start_anew() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def programs_for_the_emulated_device_compile_for_gpus(pytestconfig: pytest.Config) -> Iterator[None]:
-    """With `--all`, each program that a test runs on the emulated device is also compiled for GPUs (see `cuda_toolchain`)."""
-    if not pytestconfig.getoption("--all"):
+    """With `--all`, each program that a test runs on the emulated device is also compiled for GPUs (see `cuda_toolchain`).
+
+    With `--note` it is kept, for a run with `--all --rest` to compile.
+    """
+    watch = pytestconfig.stash.get(WATCH, None)
+    if watch is None and not pytestconfig.getoption("--all"):
         yield
         return
     from staged.runtime.cuda import loading
@@ -157,7 +162,10 @@ def programs_for_the_emulated_device_compile_for_gpus(pytestconfig: pytest.Confi
     compile_emulated = loading.compile_emulated
 
     def checked(artifact: Any, options: Any) -> Path:
-        check_for_gpus(artifact)
+        if watch is not None:
+            watch.notes.keep(watch.test, artifact)
+        else:
+            check_for_gpus(artifact)
         return compile_emulated(artifact, options)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -176,7 +184,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="slow tests too, PyTorch itself beside its recorded results, and CUDA's compiler on what the emulated device runs",
     )
     parser.addoption(
-        "--rest", action="store_true", help="with --all: leave out what a run without it has tested already, and alike"
+        "--rest",
+        action="store_true",
+        help="with --all: leave out what a run without it has tested already, and alike (more of it after one with --note)",
+    )
+    parser.addoption(
+        "--note", action="store_true", help="note what a run with --all --rest after this one need not do again (see noted.py)"
     )
     parser.addoption("--record-references", action="store_true", help="record PyTorch's results anew (make references)")
     parser.addoption(
@@ -205,6 +218,21 @@ def pytest_configure(config: pytest.Config) -> None:
     torch_reference.RUNNING = torch_reference.Records(
         config.getoption("--all"), config.getoption("--record-references")
     )
+    if config.getoption("--note") and not config.getoption("--all"):
+        take_notes(config, torch_reference.RUNNING)
+
+
+def notes_of(config: pytest.Config) -> noted.Notes:
+    return noted.Notes(config.rootpath / ".pytest_cache" / "noted")
+
+
+def take_notes(config: pytest.Config, records: torch_reference.Records) -> None:
+    watch = noted.Watch(notes_of(config), records)
+    if not hasattr(config, "workerinput"):  # in the process that starts the workers, before it does
+        watch.notes.begin()
+    watch.install()
+    config.stash[WATCH] = watch
+    config.pluginmanager.register(watch)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -237,8 +265,12 @@ def leave_out_what_only_all_has(config: pytest.Config, items: list[pytest.Item])
         marked = item.get_closest_marker("slow") or item.get_closest_marker("live")
         return not marked and not {"torch", "needs_nvrtc"}.intersection(getattr(item, "fixturenames", ()))
 
+    alike = notes_of(config).alike() if runs_all else set()
+
     def has_its_place(item: pytest.Item) -> bool:
-        return not is_fast(item) or differs_with_all(item.path) if runs_all else is_fast(item)
+        if not runs_all:
+            return is_fast(item)
+        return not is_fast(item) or (differs_with_all(item.path) and item.nodeid not in alike)
 
     left_out = [item for item in items if not has_its_place(item)]
     if left_out:

@@ -38,11 +38,11 @@ class Records:
         self._file: Path | None = None
         self._stored: dict[str, np.ndarray] = {}
         self._test = ""
-        self._calls = 0
+        self.calls = 0
 
     def begin(self, item: pytest.Item) -> None:
         """The next calls are this test's."""
-        self._test, self._calls = item.name, 0
+        self._test, self.calls = item.name, 0
         if not item.path.is_relative_to(TESTS):
             self._file = None
             return
@@ -54,8 +54,8 @@ class Records:
     def reference(self, compute: Callable[..., Any], inputs: tuple[Any, ...], rtol: float) -> Any:
         """See `reference`."""
         assert self._file is not None, "a reference is asked for outside of a test"
-        key = f"{self._test}#{self._calls}"
-        self._calls += 1
+        key = f"{self._test}#{self.calls}"
+        self.calls += 1
         given = digest(inputs)
         if not self.live:
             return self._recorded(key, given)

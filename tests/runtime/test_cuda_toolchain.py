@@ -23,8 +23,7 @@ from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda import devices, host, loading, nvrtc, toolkit
 from tests.backends.cublas_cudnn import programs
-from tests.conftest import unavailable
-from tests.cuda_toolchain import check_host_part, check_kernels, why_no_nvrtc
+from tests.cuda_toolchain import check_host_part, check_kernels
 
 X = np.ones((37, 19), np.float32)
 GPU = devices.Gpu(0, "a GPU that is not here", (9, 0), 1 << 30)
@@ -32,12 +31,6 @@ GPU = devices.Gpu(0, "a GPU that is not here", (9, 0), 1 << 30)
 
 def has_wheel(name: str) -> bool:
     return any(found.name == name for found in importlib.metadata.distributions())
-
-
-@pytest.fixture
-def needs_nvrtc() -> None:
-    if why_no_nvrtc():
-        unavailable(why_no_nvrtc())
 
 
 def artifact_of(function: Any, *arguments: Any) -> Artifact:

@@ -227,7 +227,7 @@ def _derivatives(piece: Piece, found: Any) -> None:
         _fail(piece, "forward and reverse mode differ", f"{left!r} and {right!r}")
     if piece.transform != "twice":
         _differences(piece, float(left), allowed, _size(found, allowed) if allowed.epsilon > 1e-6 else 0.0)
-    if piece.transform in ("grad", "grads", "shared") and piece.cell and torch_reading.AVAILABLE:
+    if piece.transform in ("grad", "grads", "shared") and piece.cell and torch_reading.is_available():
         _of_torch(piece, found, allowed)
 
 
