@@ -25,6 +25,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{TESTS}test_failures.py", "-k", "errors_are and fitted"),
     ),
     Mutant(
+        "headers of the emulated device are precompiled with other flags than a program's, and never taken",
+        "staged/runtime/cuda/emulated.py",
+        'command = (*cxx, *CXX_FLAGS, "-fPIC", *flags, "-c")',
+        'command = (*cxx, *CXX_FLAGS, "-fPIC", "-c")',
+        ("tests/runtime/test_cuda.py", "-k", "precompiled"),
+    ),
+    Mutant(
         "a column's total is read from the wrong thread by all but the first warp",
         f"{GPU}reductions.py",
         '"    return parts[threadIdx.x % 32];\\n"',
