@@ -23,6 +23,7 @@ from staged.ops.promote import (
     as_float,
     broadcast,
     cast,
+    check_argument,
     check_real,
     fixed_size,
     is_number,
@@ -37,6 +38,8 @@ from staged.ops.volumes import adaptive_avg_pool1d, adaptive_avg_pool3d
 from staged.source import here
 
 _RANKS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
+_CUBIC_STEPS = (-1, 0, 1, 2)
+"""The elements that a bicubic mode reads, counted from the one at or before the place."""
 _MODES = ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area")
 
 
@@ -143,7 +146,7 @@ def _weighed(x: Array, axis: int, count: int, scale: float | None, mode: str, co
         place = place if mode == "bicubic" else where(place < 0, 0.0, place)
     whole = floor(place)
     beyond, first = place - whole, cast(whole, i64)
-    steps = (-1, 0, 1, 2) if mode == "bicubic" else (0, 1)
+    steps = _CUBIC_STEPS if mode == "bicubic" else (0, 1)
     weights = _cubic(beyond) if mode == "bicubic" else (1.0 - beyond, beyond)
     total: Array | None = None
     for step, weight in zip(steps, weights, strict=True):
@@ -206,11 +209,11 @@ def grid_sample(
     """Images at the places of a grid, which runs from -1 to 1 along each axis. torch `nn.functional.grid_sample`.
 
     Shapes: x (N, C, H, W) and grid (N, OH, OW, 2) of (column, row), to (N, C, OH, OW); or x (N, C, D, H, W) and grid
-    (N, OD, OH, OW, 3). `mode` is "bilinear" or "nearest"; beyond the image there are zeros, or elements of its
-    "border", or of its "reflection". -1 and 1 are the centres of the outer elements with `align_corners`, else
-    their edges. Source: Jaderberg et al., Spatial transformer networks, 2015.
+    (N, OD, OH, OW, 3). `mode` is "bilinear", "nearest", or of two axes "bicubic"; beyond the image there are zeros, or
+    elements of its "border", or of its "reflection". -1 and 1 are the centres of the outer elements with
+    `align_corners`, else their edges. Source: Jaderberg et al., Spatial transformer networks, 2015.
     """
-    _options("grid_sample", "mode", mode, ("bilinear", "nearest"))
+    _options("grid_sample", "mode", mode, ("bilinear", "nearest", "bicubic"))
     _options("grid_sample", "padding_mode", padding_mode, ("zeros", "border", "reflection"))
     image, places = promoted(x, grid, floats=True)
     check_real("grid_sample", image, places)
@@ -223,6 +226,7 @@ def grid_sample(
             places,
             hint="layouts: (N, C, H, W) and (N, OH, OW, 2), or (N, C, D, H, W) and (N, OD, OH, OW, 3)",
         )
+    check_argument(mode != "bicubic" or rank == 2, "grid_sample: bicubic is of images with two axes")
     sizes = [fixed_size("grid_sample", image, 2 + axis) for axis in range(rank)]
     if min(sizes) < 1:
         raise shape_error(f"grid_sample: there is nothing in {image.type}", image)
@@ -230,7 +234,8 @@ def grid_sample(
     for axis, extent in enumerate(sizes):
         unit = places[(..., rank - 1 - axis)]
         at = (unit + 1.0) * ((extent - 1) / 2) if align_corners else ((unit + 1.0) * extent - 1.0) * 0.5
-        coordinates.append(_kept(at, extent, padding_mode, bool(align_corners)))
+        # Bicubic takes the elements around the place itself, each moved onto the image alone.
+        coordinates.append(at if mode == "bicubic" else _kept(at, extent, padding_mode, bool(align_corners)))
     # Rows of channels, one for each element of all images.
     count = fixed_size("grid_sample", image, 0) * math.prod(sizes)
     rows = reshape(moveaxis(image, 1, -1), (count, image.shape[1]))
@@ -238,10 +243,14 @@ def grid_sample(
         corners: list[list[tuple[Array, Array | None]]] = [[(round_(stop_gradient(at)), None)] for at in coordinates]
     else:
         corners = []
-        for at in coordinates:
+        for at, extent in zip(coordinates, sizes, strict=True):
             below = floor(stop_gradient(at))
             beyond = at - below
-            corners.append([(below, 1.0 - beyond), (below + 1.0, beyond)])
+            if mode == "bicubic":
+                around = [_kept(below + step, extent, padding_mode, bool(align_corners)) for step in _CUBIC_STEPS]
+                corners.append(list(zip(around, _cubic(beyond), strict=True)))
+            else:
+                corners.append([(below, 1.0 - beyond), (below + 1.0, beyond)])
     batch = reshape(iota((fixed_size("grid_sample", image, 0),)), (-1, *[1] * rank))
     total: Array | None = None
     for chosen in product(*corners):

@@ -16,7 +16,7 @@ from staged.ops.convolution import Pair, pair, single, window_count
 from staged.ops.elementwise import maximum, minimum
 from staged.ops.index import take_along_axis
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, cast, fixed_size, promoted, shape_error
+from staged.ops.promote import as_array, cast, check_argument, check_known, fixed_size, promoted, shape_error
 from staged.ops.public import public
 from staged.ops.shape import expand_dims, flatten, pad, reshape, squeeze
 from staged.ops.source import iota
@@ -341,23 +341,34 @@ def avg_pool2d(
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Array:
     """The mean of each window; `stride` defaults to the kernel size. torch `nn.functional.avg_pool2d`.
 
     Shapes: x (N, C, H, W) or (C, H, W). Padding counts as zeros, or not at all without `count_include_pad`; the part of
-    a `ceil_mode` window past the edge never counts. Integers become f32.
+    a `ceil_mode` window past the edge never counts. With `divisor_override` the sum divided by that. Integers become
+    f32.
     """
     (array,) = promoted(x, floats=True)
     attrs = _attrs(kernel_size, stride, padding)
+    check_divisor("avg_pool2d", divisor_override)
     image = images("avg_pool2d", array)
     whole = _longer(image, attrs, 0.0) if ceil_mode else image
     values = bind(_mean_op, [whole], **attrs)
-    if whole is not image or (any(attrs["padding"]) and not count_include_pad):
+    if divisor_override is not None:
+        values = values * (math.prod(attrs["kernel"]) / divisor_override)
+    elif whole is not image or (any(attrs["padding"]) and not count_include_pad):
         kernel = attrs["kernel"]
         # The mean is over all elements of a window; these are those that count.
         rows, columns = (_counted(values, image, axis, attrs, count_include_pad) for axis in (0, 1))
         values = values * (float(kernel[0] * kernel[1]) / (reshape(rows, (-1, 1)) * columns))
     return reshape(values, values.shape[1:]) if array.ndim == 3 else values
+
+
+def check_divisor(name: str, divisor: Any) -> None:
+    """Refuse a divisor that is no number known while staging, or 0."""
+    check_known(name, "divisor_override", divisor)
+    check_argument(divisor is None or divisor != 0, f"{name}: divisor_override is not 0")
 
 
 def _counted(y: Array, x: Array, axis: int, attrs: dict[str, Pair], with_padding: bool) -> Array:

@@ -17,7 +17,7 @@ from staged.ops.choice import where
 from staged.ops.dtypes import float_dtype
 from staged.ops.elementwise import pow_
 from staged.ops.index import scattered, take_along_axis
-from staged.ops.pooling import avg_pool1d, avg_pool2d, max_pool2d, on_lines
+from staged.ops.pooling import avg_pool1d, avg_pool2d, check_divisor, max_pool2d, on_lines
 from staged.ops.promote import (
     as_array,
     as_float,
@@ -124,14 +124,17 @@ def avg_pool3d(
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Array:
     """The mean of each window of (N, C, D, H, W) or (C, D, H, W). torch's function; see `avg_pool2d`."""
     (array,) = promoted(x, floats=True)
     volume = volumes("avg_pool3d", array)
     (depth, *kernel), (step, *steps), (edge, *edges) = _sizes(kernel_size, stride, padding)
-    planes = avg_pool2d(_planes(volume), kernel, steps, edges, ceil_mode, count_include_pad)
+    check_divisor("avg_pool3d", divisor_override)
+    one = None if divisor_override is None else 1  # the sums over planes, then those over columns by the divisor
+    planes = avg_pool2d(_planes(volume), kernel, steps, edges, ceil_mode, count_include_pad, one)
     columns = _columns(volume, planes)
-    y = avg_pool2d(columns, (depth, 1), (step, 1), (edge, 0), ceil_mode, count_include_pad)
+    y = avg_pool2d(columns, (depth, 1), (step, 1), (edge, 0), ceil_mode, count_include_pad, divisor_override)
     values = _volume(volume, y, planes)
     return reshape(values, values.shape[1:]) if array.ndim == 4 else values
 

@@ -64,6 +64,11 @@ REFUSED = {
     "interpolate's size": (lambda: st.interpolate(X[None]), "size or scale_factor"),
     "align_corners": (lambda: st.interpolate(X[None], 4, align_corners=True), "linear and cubic"),
     "grid_sample": (lambda: st.grid_sample(X[None, None], X[None, None]), "a grid"),
+    "grid_sample's mode": (
+        lambda: st.grid_sample(X[None, None, None], np.zeros((1, 1, 1, 1, 3), np.float32), "bicubic"),
+        "bicubic is of images with two axes",
+    ),
+    "no divisor": (lambda: st.avg_pool2d(X[None], 1, divisor_override=0), "divisor_override is not 0"),
     "conv3d": (lambda: st.conv3d(X[None, None, None], np.ones((1, 2, 1, 1, 1), np.float32)), "2 per group"),
     "pixel_shuffle": (lambda: st.pixel_shuffle(X[None], 2), "no multiple of 4"),
     "fold": (lambda: st.fold(X, 4, 2), "columns of 4 taps"),

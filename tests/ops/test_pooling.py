@@ -31,6 +31,8 @@ POOLS = {
     "avg_ceil_padding": ("avg_pool2d", (3, 2, 1), {"ceil_mode": True}, IMAGES),
     "avg_ceil_without_padding": ("avg_pool2d", (4, 3, 2), {"ceil_mode": True, "count_include_pad": False}, IMAGES),
     "avg_ceil_long_stride": ("avg_pool2d", (2, 3, 1), {"ceil_mode": True}, IMAGES),
+    "avg_divisor": ("avg_pool2d", ((3, 2), 2, 1), {"divisor_override": 5, "ceil_mode": True}, IMAGES),
+    "avg_3d_divisor": ("avg_pool3d", (2, 2, 1), {"divisor_override": 3, "count_include_pad": False}, VOLUMES),
     "max_1d": ("max_pool1d", (3, 2, 1), {}, LINES),
     "max_1d_ceil": ("max_pool1d", (2,), {"ceil_mode": True}, LINES),
     "avg_1d": ("avg_pool1d", (3, 2, 1), {"count_include_pad": False}, LINES),

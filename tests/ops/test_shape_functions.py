@@ -33,10 +33,10 @@ CASES = {
     **{
         f"sampled_{mode}_{padding}_{corners}_{x.ndim}": ("grid_sample", (mode, padding, corners), {}, (x, grid))
         for x, grid in ((IMAGES, FLAT), (VOLUMES, SPATIAL))
-        for mode in ("bilinear", "nearest")
+        for mode in ("bilinear", "nearest", "bicubic")
         for padding in ("zeros", "border", "reflection")
         for corners in (False, True)
-        if mode == "bilinear" or not corners
+        if mode == "bilinear" or (not corners if mode == "nearest" else x is IMAGES)
     },
     "grid": ("affine_grid", ((2, 3, 4, 5), False), {}, (RNG.standard_normal((2, 2, 3)),)),
     "grid_of_corners": ("affine_grid", ((2, 3, 4, 5, 1), True), {}, (RNG.standard_normal((2, 3, 4)),)),
@@ -95,10 +95,10 @@ def test_integers_and_bools_keep_their_dtype() -> None:
     assert np.asarray(st.unfold(x, 2)).dtype == np.int32
 
 
-@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 @pytest.mark.parametrize("padding_mode", ["zeros", "border", "reflection"])
 def test_at_a_place_that_is_nan_there_is_nan(mode: str, padding_mode: str) -> None:
-    grid = np.array([np.nan, 0.5, 0.5, 0.5]).reshape(1, 1, 2, 2)
+    grid = np.array([np.nan, 0.5, 0.0, 0.0]).reshape(1, 1, 2, 2)
     y = np.asarray(st.grid_sample(np.ones((1, 1, 3, 3)), grid, mode, padding_mode, align_corners=True))
     np.testing.assert_array_equal(y.ravel(), [np.nan, 1.0])
 
