@@ -49,9 +49,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a C function may return anything",
-        "staged/backends/c_family/effects.py",
-        'Infix("!=", status_name, Literal("0"))',
-        'Infix("<", status_name, Literal("0"))',
+        "staged/backends/c_family/custom.py",
+        'Infix("!=", status, Literal("0"))',
+        'Infix("<", status, Literal("0"))',
         ("tests/test_custom_ops.py", "-k", "fails"),
     ),
     Mutant(

@@ -176,21 +176,21 @@ MUTANTS = (
         "staged/ops/promote.py",
         "    if own.weak and not weak and own.dtype is i64 and dtype.is_integer and dtype is not i64:\n",
         "    if False:\n",
-        ("tests/frontend/test_narrow_numbers.py::test_programs[added]",),
+        ("tests/frontend/test_narrow_numbers.py", "-k", "added"),
     ),
     Mutant(
         "what is written into an array wraps around",
         "staged/ops/written.py",
         "return adopted(new, x.dtype)",
         "return new.astype(x.dtype)",
-        ("tests/frontend/test_narrow_numbers.py::test_programs[written]",),
+        ("tests/frontend/test_narrow_numbers.py", "-k", "written"),
     ),
     Mutant(
         "what fills an array wraps around",
         "staged/ops/source.py",
         "scalar = adopted(value, wanted)",
         "scalar = cast(value, wanted)",
-        ("tests/frontend/test_narrow_numbers.py::test_programs[filled]",),
+        ("tests/frontend/test_narrow_numbers.py", "-k", "filled"),
     ),
     Mutant(
         "a number that joins an element wraps around",
@@ -218,7 +218,7 @@ MUTANTS = (
         "staged/backends/c_family/support/arithmetic.py",
         'f"{x} > {stem}_MAX"',
         'f"{x} >= {stem}_MAX"',
-        ("tests/frontend/test_narrow_numbers.py::test_programs[added]",),
+        ("tests/frontend/test_narrow_numbers.py", "-k", "added"),
     ),
     Mutant(
         "a number below 0 fits an unsigned dtype",
@@ -232,7 +232,7 @@ MUTANTS = (
         "staged/ops/wide_numbers.py",
         'return METHODS["minimum" if is_upper else "maximum"](number, last)',
         "return cast(number, dtype)",
-        ("tests/frontend/test_narrow_numbers.py::test_programs[clipped]",),
+        ("tests/frontend/test_narrow_numbers.py", "-k", "clipped"),
     ),
     Mutant(
         "a handler waits in vain for a number that does not fit",
