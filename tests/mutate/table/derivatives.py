@@ -152,4 +152,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "with trace.attempt([scope]) as attempt:",
         (_STATE,),
     ),
+    Mutant(
+        "cofactors of a larger singular matrix are differentiated",
+        "staged/ops/lu.py",
+        "return _once(found, stop_gradient(y))[0]",
+        "return found",
+        ("tests/ops/test_linalg.py::test_the_second_derivative_of_a_larger_singular_determinant_stops",),
+    ),
+    Mutant(
+        "NumPy's integers are no offsets of diagonals",
+        "staged/ops/diagonals.py",
+        '    check_known("diagonal", "offset", offset)\n    offset = int(offset)\n',
+        '    check_known("diagonal", "offset", offset)\n',
+        ("tests/ops/test_arguments.py::test_numpys_integers_are_sizes_too",),
+    ),
 )
