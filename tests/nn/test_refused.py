@@ -36,6 +36,7 @@ REFUSED = {
     "GELU": (lambda: nn.GELU("erf"), '"none", "tanh"'),
     "reduction": (lambda: nn.MSELoss(reduction="average"), '"mean", "sum", "none", got \'average\''),
     "weights as reduction": (lambda: nn.CrossEntropyLoss("sum"), "weight of each class first"),
+    "weights of losses as reduction": (lambda: nn.BCELoss("sum"), "weight of each loss first"),
     "weights as reduction, called": (lambda: st.cross_entropy(X, LABELS, "sum"), "weight of each class third"),
     "ReLU(inplace=True)": (lambda: nn.ReLU(inplace=True), "ReLU: arrays are values"),
     "SiLU(True)": (lambda: nn.SiLU(True), "SiLU: arrays are values"),
@@ -82,7 +83,6 @@ REFUSED = {
 }
 BY_POSITION = {
     "MSELoss's past": lambda: nn.MSELoss(None, None, "sum"),
-    "BCELoss's weight": lambda: nn.BCELoss("sum"),
     "Embedding's largest norm": lambda: nn.Embedding(3, 2, 0, 1.0),
     "Linear's device": lambda: nn.Linear(3, 2, True, st.f64),
     "InstanceNorm2d's momentum": lambda: nn.InstanceNorm2d(3, 1e-5, 0.1),
