@@ -126,12 +126,16 @@ class SiLU(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(x)), element by element."""
+    """log(1 + exp(beta x)) / beta, element by element; x itself where beta x is above `threshold`."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        self.beta = beta
+        self.threshold = threshold
 
     def extra_repr(self) -> str:
-        """torch's defaults, which are the only values supported here."""
-        return "beta=1.0, threshold=20.0"
+        """The constructor's arguments, as `repr` shows them."""
+        return f"beta={self.beta}, threshold={self.threshold}"
 
     def forward(self, x: Any) -> Any:
         """Apply to each element; the result has the shape and dtype of `x`."""
-        return st.softplus(x)
+        return st.softplus(x, self.beta, self.threshold)

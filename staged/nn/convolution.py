@@ -15,6 +15,7 @@ class _Convolution(Module):
 
     axes: int
     padding: Any
+    padding_mode = "zeros"
 
     def check(
         self,
@@ -25,6 +26,7 @@ class _Convolution(Module):
         padding: Any,
         dilation: Any,
         groups: int,
+        padding_mode: str = "zeros",
     ) -> None:
         """Raises: ArgumentError for sizes that there are not, ShapeError where channels do not divide into groups."""
         layer = type(self).__name__
@@ -42,6 +44,23 @@ class _Convolution(Module):
         self.in_channels, self.out_channels, self.kernel_size = in_channels, out_channels, self.per_axis(kernel_size)
         self.stride, self.dilation, self.groups = self.per_axis(stride), self.per_axis(dilation), groups
         self.padding = padding if isinstance(padding, str) else self.per_axis(padding)
+        check_option(layer, "padding_mode", padding_mode, ("zeros", "reflect", "replicate", "circular"))
+        if padding_mode != "zeros" and padding == "same" and self.stride != (1,) * self.axes:
+            raise st.ShapeError(f'{layer}: padding="same" needs a stride of 1, got {self.stride}', where=st.here())
+        self.padding_mode = padding_mode
+
+    def padded(self, x: Any) -> tuple[Any, Any]:
+        """The input and the zeros that the convolution pads it with; elements of the input itself are put around it
+        here.
+        """
+        if self.padding_mode == "zeros" or self.padding == "valid":
+            return x, self.padding
+        widths: list[int] = []  # of the last axis first
+        for axis in reversed(range(self.axes)):
+            around = self.dilation[axis] * (self.kernel_size[axis] - 1)
+            both = (around // 2, around - around // 2) if self.padding == "same" else (self.padding[axis],) * 2
+            widths += both
+        return st.pad(x, pad=widths, mode=self.padding_mode), (0,) * self.axes
 
     def per_axis(self, size: Any) -> tuple[int, ...]:
         """One size for each axis of the kernel."""
@@ -63,6 +82,7 @@ class _Convolution(Module):
         parts += [f"output_padding={output_padding}"] if output_padding != zeros else []
         parts += [f"groups={self.groups}"] if self.groups != 1 else []
         parts += ["bias=False"] if getattr(self, "bias", None) is None else []
+        parts += [f"padding_mode={self.padding_mode}"] if self.padding_mode != "zeros" else []
         return ", ".join(parts)
 
 
@@ -84,10 +104,11 @@ class Conv2d(_Convolution):
         dilation: int | tuple[int, int] = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
         *,
         dtype: Any = st.f32,
     ) -> None:
-        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
         fan_in = in_channels // groups * math.prod(self.kernel_size)
         self.weight = uniform((out_channels, in_channels // groups, *self.kernel_size), fan_in, dtype)
         self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
@@ -96,7 +117,8 @@ class Conv2d(_Convolution):
         """Convolve `x` with the weight and add the bias of each output channel."""
         check_dtype("Conv2d", x, self.weight)
         bias = None if self.bias is None else self.bias.value
-        return st.conv2d(x, self.weight.value, bias, self.stride, self.padding, self.dilation, self.groups)
+        x, padding = self.padded(x)
+        return st.conv2d(x, self.weight.value, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv1d(_Convolution):
@@ -117,10 +139,11 @@ class Conv1d(_Convolution):
         dilation: int | tuple[int] = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
         *,
         dtype: Any = st.f32,
     ) -> None:
-        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
         fan_in = in_channels // groups * math.prod(self.kernel_size)
         self.weight = uniform((out_channels, in_channels // groups, *self.kernel_size), fan_in, dtype)
         self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
@@ -129,7 +152,8 @@ class Conv1d(_Convolution):
         """Convolve `x` with the weight and add the bias of each output channel."""
         check_dtype("Conv1d", x, self.weight)
         bias = None if self.bias is None else self.bias.value
-        padding = self.padding if isinstance(self.padding, str) else self.padding[0]
+        x, padding = self.padded(x)
+        padding = padding if isinstance(padding, str) else padding[0]
         return st.conv1d(x, self.weight.value, bias, self.stride[0], padding, self.dilation[0], self.groups)
 
 
@@ -196,10 +220,11 @@ class Conv3d(_Convolution):
         dilation: int | tuple[int, int, int] = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
         *,
         dtype: Any = st.f32,
     ) -> None:
-        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
+        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
         fan_in = in_channels // groups * math.prod(self.kernel_size)
         self.weight = uniform((out_channels, in_channels // groups, *self.kernel_size), fan_in, dtype)
         self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
@@ -208,7 +233,8 @@ class Conv3d(_Convolution):
         """Convolve `x` with the weight and add the bias of each output channel."""
         check_dtype("Conv3d", x, self.weight)
         bias = None if self.bias is None else self.bias.value
-        return st.conv3d(x, self.weight.value, bias, self.stride, self.padding, self.dilation, self.groups)
+        x, padding = self.padded(x)
+        return st.conv3d(x, self.weight.value, bias, self.stride, padding, self.dilation, self.groups)
 
 
 class _Transposed(_Convolution):

@@ -233,35 +233,47 @@ class BatchNorm3d(_BatchNorm):
     ndims = (5,)
 
 
-class _InstanceNorm(_ChannelNorm):
-    """Each channel of each sample normalised to mean 0 and variance 1; no running statistics, as torch's by default.
+class _InstanceNorm(_StatisticsNorm):
+    """Each channel of each sample normalised to mean 0 and variance 1; with `track_running_stats` by the running
+    statistics in evaluation.
 
     Source: Ulyanov, Vedaldi and Lempitsky, 2016.
     """
 
-    ndims: tuple[int, ...] = ()
-
-    # torch has `momentum` between `eps` and `affine`.
-    def __init__(self, num_features: int, eps: float = 1e-5, *, affine: bool = False, dtype: Any = st.f32) -> None:
-        self.num_features = num_features
-        super().__init__(num_features, eps, affine, dtype)
-
-    def sizes(self) -> str:
-        """The number of channels."""
-        return str(self.num_features)
-
-    def following(self) -> str:
-        """torch's default, which is unused without running statistics."""
-        return ", momentum=0.1"
-
-    def tracking(self) -> str:
-        """There are no running statistics."""
-        return ", track_running_stats=False"
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        *,
+        dtype: Any = st.f32,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
 
     def forward(self, x: Any) -> Any:
         """Normalise an input of shape (N, C, ...)."""
         self.check(x, self.num_features, self.ndims)
-        return st.instance_norm(x, weight=_value(self.weight), bias=_value(self.bias), eps=self.eps)
+        weight, bias = _value(self.weight), _value(self.bias)
+        if not self.training and self.running_mean is not None:
+            mean, var = self.running_mean.value, self.running_var.value
+            return st.batch_norm(x, mean, var, weight, bias, eps=self.eps)
+        y = st.instance_norm(x, weight=weight, bias=bias, eps=self.eps)
+        if self.training and self.track_running_stats and self.running_mean is not None:
+            self.follow_samples(x)
+        return y
+
+    def follow_samples(self, x: Any) -> None:
+        """Move the running statistics towards the means over the samples, by `momentum`: by 0 without one, as torch,
+        which does not count batches here.
+        """
+        axes = tuple(range(2, x.ndim))
+        factor = 0.0 if self.momentum is None else self.momentum
+        of_samples = st.mean(x, axis=axes), st.var(x, axis=axes, correction=1)
+        for running, new in zip((self.running_mean, self.running_var), of_samples, strict=True):
+            seen = st.stop_gradient(st.mean(new, axis=0))
+            running.value = running.value * (1.0 - factor) + seen * factor
 
 
 class InstanceNorm1d(_InstanceNorm):

@@ -91,8 +91,27 @@ class _AvgPool(_Pool):
         self.count_include_pad = count_include_pad
 
 
-class AvgPool2d(_AvgPool):
-    """The mean of each window of (N, C, H, W)."""
+class _AvgPoolOfPlanes(_AvgPool):
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] | None = None,
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        self.divisor_override = divisor_override
+
+    def arguments(self, x: Any) -> tuple[Any, ...]:
+        """The arguments of the function."""
+        window = self.kernel_size, self.stride, self.padding
+        return x, *window, self.ceil_mode, self.count_include_pad, self.divisor_override
+
+
+class AvgPool2d(_AvgPoolOfPlanes):
+    """The mean of each window of (N, C, H, W); with `divisor_override` its sum, divided by that."""
 
     def extra_repr(self) -> str:
         """The constructor's arguments, as `repr` shows them."""
@@ -100,7 +119,7 @@ class AvgPool2d(_AvgPool):
 
     def forward(self, x: Any) -> Any:
         """(N, C, H, W) to (N, C, windows along H, windows along W)."""
-        return st.avg_pool2d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        return st.avg_pool2d(*self.arguments(x))
 
 
 class AvgPool1d(_AvgPool):
@@ -116,8 +135,8 @@ class AvgPool1d(_AvgPool):
         return st.avg_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
-class AvgPool3d(_AvgPool):
-    """The mean of each window of (N, C, D, H, W)."""
+class AvgPool3d(_AvgPoolOfPlanes):
+    """The mean of each window of (N, C, D, H, W); with `divisor_override` its sum, divided by that."""
 
     def extra_repr(self) -> str:
         """The constructor's arguments, as `repr` shows them."""
@@ -125,7 +144,7 @@ class AvgPool3d(_AvgPool):
 
     def forward(self, x: Any) -> Any:
         """(N, C, D, H, W) to (N, C, windows along each axis)."""
-        return st.avg_pool3d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        return st.avg_pool3d(*self.arguments(x))
 
 
 class _Adaptive(Module):

@@ -24,6 +24,15 @@ CASES = {
     "layer_norm": (lambda n, **k: n.LayerNorm(6, **k), VECTORS),
     "layer_norm_two_axes": (lambda n, **k: n.LayerNorm((5, 6), eps=1e-3, **k), VECTORS),
     "conv_same": (lambda n, **k: n.Conv2d(4, 2, 3, padding="same", dilation=2, **k), IMAGES),
+    "conv_reflect": (lambda n, **k: n.Conv2d(4, 6, (3, 2), 2, (1, 2), padding_mode="reflect", **k), IMAGES),
+    "conv_1d_same_circular": (
+        lambda n, **k: n.Conv1d(5, 2, 4, padding="same", dilation=1, padding_mode="circular", **k),
+        VECTORS,
+    ),
+    "conv_3d_replicate": (
+        lambda n, **k: n.Conv3d(4, 2, 2, padding=(2, 0, 1), bias=False, padding_mode="replicate", **k),
+        VOLUMES,
+    ),
     "conv_1d": (lambda n, **k: n.Conv1d(5, 10, 3, stride=2, padding=1, groups=5, **k), VECTORS),
     "conv_transpose": (lambda n, **k: n.ConvTranspose2d(4, 6, 3, 2, 1, (1, 0), groups=2, **k), IMAGES),
     "batch_norm": (lambda n, **k: n.BatchNorm2d(4, **k), IMAGES),
@@ -32,6 +41,7 @@ CASES = {
     "batch_norm_3d": (lambda n, **k: n.BatchNorm3d(4, **k), IMAGES[..., None]),
     "group_norm": (lambda n, **k: n.GroupNorm(2, 4, **k), IMAGES),
     "instance_norm": (lambda n, **k: n.InstanceNorm2d(4, affine=True, **k), IMAGES),
+    "instance_norm_tracked": (lambda n, **k: n.InstanceNorm2d(4, 1e-4, 0.3, True, True, **k), IMAGES),
     "rms_norm": (lambda n, **k: n.RMSNorm(6, **k), VECTORS),
     "conv_3d": (lambda n, **k: n.Conv3d(4, 6, (3, 2, 1), (1, 2, 1), padding=1, groups=2, **k), VOLUMES),
     "conv_3d_same": (lambda n, **k: n.Conv3d(4, 2, 3, padding="same", dilation=(2, 1, 1), bias=False, **k), VOLUMES),
@@ -55,6 +65,8 @@ PLAIN = {
     "max_pool_1d": (lambda n: n.MaxPool1d(2, padding=1), VECTORS),
     "avg_pool": (lambda n: n.AvgPool2d(2), IMAGES),
     "avg_pool_padding": (lambda n: n.AvgPool2d((3, 2), 2, 1, True, False), IMAGES),
+    "avg_pool_divisor": (lambda n: n.AvgPool2d((3, 2), 2, 1, True, divisor_override=4), IMAGES),
+    "avg_pool_3d_divisor": (lambda n: n.AvgPool3d((3, 2, 2), 2, 1, True, False, 5), VOLUMES),
     "avg_pool_1d": (lambda n: n.AvgPool1d(3, 1), VECTORS),
     "adaptive_avg_pool": (lambda n: n.AdaptiveAvgPool2d((None, 3)), IMAGES),
     "adaptive_max_pool": (lambda n: n.AdaptiveMaxPool2d((3, 4)), IMAGES),
@@ -64,6 +76,7 @@ PLAIN = {
     "elu": (lambda n: n.ELU(0.5), VECTORS),
     "silu": (lambda n: n.SiLU(), VECTORS),
     "softplus": (lambda n: n.Softplus(), VECTORS),
+    "softplus_scaled": (lambda n: n.Softplus(3.0, 2.0), VECTORS),
     **{name: (lambda n, name=name: getattr(n, name)(), VECTORS) for name in NO_ARGUMENTS},
     "hardtanh": (lambda n: n.Hardtanh(-0.5, 0.25), VECTORS),
     "hardshrink": (lambda n: n.Hardshrink(0.25), VECTORS),
@@ -141,6 +154,11 @@ def of_parameters(n, dtype):
     return Scaled()
 
 
+def given(n, array):
+    """An array of the library's."""
+    return array if n is nn else __import__("torch").tensor(array)
+
+
 # Losses and distances: of so many arrays of rows, and what they are compared with.
 SIGNS = np.where(RNG.random((5, 6)) < 0.5, -1.0, 1.0)
 LABELS = np.array([0, 3, 5, 2, 2])
@@ -160,6 +178,21 @@ MARGINS = {
     "poisson": (lambda n, **k: n.PoissonNLLLoss(full=True, **k), 1, np.abs(np.round(3 * VECTORS[0]))),
     "gaussian": (lambda n, **k: n.GaussianNLLLoss(full=True, eps=0.3, **k), 2, np.abs(VECTORS[0])),
     "gaussian_rows": (lambda n, **k: n.GaussianNLLLoss(**k), 2, np.abs(VECTORS[0, :, :1])),
+    "binary": (
+        lambda n, **k: lambda x, y: n.BCELoss(given(n, VECTORS[1] ** 2), **k)(n.Sigmoid()(x), y),
+        1,
+        np.maximum(SIGNS, 0),
+    ),
+    "binary_logits": (
+        lambda n, **k: n.BCEWithLogitsLoss(given(n, VECTORS[1, :, :1] ** 2), pos_weight=given(n, VECTORS[2, 0] ** 2), **k),
+        1,
+        np.maximum(SIGNS, 0),
+    ),
+    "cross_entropy_probabilities": (
+        lambda n, **k: n.CrossEntropyLoss(given(n, VECTORS[1, 0] ** 2), label_smoothing=0.1, **k),
+        1,
+        np.abs(VECTORS[2]),
+    ),
     "cosine": (lambda n, **k: n.CosineSimilarity(), 2, None),
     "distance": (lambda n, **k: n.PairwiseDistance(3.0, keepdim=True), 2, None),
 }
@@ -193,6 +226,28 @@ def test_a_loss_with_a_margin_agrees_with_torch(case, reduction):
     np.testing.assert_allclose(y, expected, rtol=1e-10, atol=1e-12)
     for mine, slope in zip(gradients, slopes, strict=True):
         np.testing.assert_allclose(mine, slope, rtol=1e-9, atol=1e-10)
+
+
+def test_statistics_of_instance_norms_are_torchs():
+    x = VECTORS[:, :, :4]
+
+    def theirs(torch, x):
+        found = []
+        for momentum in (0.3, None):
+            norm = torch.nn.InstanceNorm1d(5, momentum=momentum, track_running_stats=True, dtype=torch.float64)
+            norm(torch.tensor(x)), norm(torch.tensor(x * 2.0))
+            found += [norm.eval()(torch.tensor(x)), *norm.state_dict().values()]
+        return tuple(found)
+
+    found = []
+    for momentum in (0.3, None):
+        norm = nn.InstanceNorm1d(5, momentum=momentum, track_running_stats=True, dtype=st.f64)
+        step = st.function(lambda x, norm=norm: norm(x))
+        step(x), step(x * 2.0)
+        norm.eval()
+        found += [step(x), *norm.state_dict().values()]
+    for mine, expected in zip(found, reference(theirs, x), strict=True):
+        np.testing.assert_allclose(np.asarray(mine), expected, rtol=1e-10, atol=1e-12)
 
 
 def test_bilinear_and_the_adaptive_softmax_agree_with_torch(random):
