@@ -73,7 +73,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "staged/backends/cublas_cudnn/custom.py",
         "typedef decltype(&{name}) Declared;",
         "",
-        (CUDA_OPS, "-k", "nvidia"),
+        (CUDA_OPS, "-k", "does_not_define_it"),
     ),
     Mutant(
         "a program of OpenCL gets kernels of CUDA",
