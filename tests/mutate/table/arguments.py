@@ -207,7 +207,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a layer adds its bias to images without a batch as to a batch",
         "staged/nn/convolution.py",
-        "return st.conv2d(x, self.weight.value, bias, self.stride, self.padding, self.dilation, self.groups)",
+        "return st.conv2d(x, self.weight.value, bias, self.stride, padding, self.dilation, self.groups)",
         "y = st.conv2d(x, self.weight.value, None, self.stride, self.padding, self.dilation, self.groups)\n"
         "        return y if bias is None else y + st.reshape(bias, (1, -1, 1, 1))",
         ("tests/ops/test_convolution.py", "-k", "without_a_batch"),

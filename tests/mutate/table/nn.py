@@ -52,8 +52,14 @@ MUTANTS = (
     Mutant(
         "evaluation asks whether statistics are followed, not whether there are some",
         "staged/nn/normalization.py",
-        "if not self.training and self.running_mean is not None:",
-        "if not self.training and self.track_running_stats:",
+        "if not self.training and self.running_mean is not None:\n"
+        "            mean, var = self.running_mean.value, self.running_var.value\n"
+        "            return st.batch_norm(x, mean, var, weight, bias, eps=self.eps)\n"
+        "        y, mean, var = ",
+        "if not self.training and self.track_running_stats:\n"
+        "            mean, var = self.running_mean.value, self.running_var.value\n"
+        "            return st.batch_norm(x, mean, var, weight, bias, eps=self.eps)\n"
+        "        y, mean, var = ",
         ("tests/nn/test_module.py::test_statistics_follow_what_the_layer_says_now",),
     ),
     Mutant(
