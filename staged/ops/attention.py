@@ -2,8 +2,9 @@
 
 A composite loops over blocks of queries, and for each over blocks of keys. Of the keys seen so far it keeps the largest
 score m and the sum l of exp(score - m) of each query, and the values weighted by exp(score - m); where m grows, both
-are scaled by exp(old m - new m). Its reverse computes the scores once more, from the logarithm of the sum of their
-exponentials, m + log(l). With `causal`, blocks of keys that come after all queries of a block are left out.
+are scaled by exp(old m - new m). The reverse computes the scores once more, from the logarithm of the sum of their
+exponentials, m + log(l). With `causal`, blocks of keys that come after all queries of a block are left out; those that
+all of its queries see come first, in a loop of their own that compares no places.
 
 The composites take q (*N, L, E), k (*n, S, E) and v (*n, S, V), then a mask (*n, L or 1, S or 1) if `parts` has an `m`,
 and a seed and a counter if it has an `r`. Axes n are those of N, or have a divisor of their extent: then each element
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from staged.ir.types import DType, TensorType, i32, i64, shape_text
@@ -121,7 +123,7 @@ class _Plan:
                 x = pad_axis(x, axis, 0, extent - (rows, cols)[axis - 1], False if x.dtype.is_bool else 0)
         return x
 
-    def whole(self, x: Array, like: Array) -> Array:
+    def unpadded(self, x: Array, like: Array) -> Array:
         """The opposite of `flat`."""
         return reshape(slice_axis(x, 1, 0, _sizes(like)[-2]), like.shape)
 
@@ -161,13 +163,13 @@ class _Plan:
             last = minimum(last, end)
         return last - cast(j * self.bk, i32)
 
-    def scores(self, qi: Array, kj: Array, n: Array, i: Array, j: Array) -> Array:
-        """The scores of a block, -inf where a query does not see a key."""
+    def scores(self, qi: Array, kj: Array, n: Array, i: Array, j: Array, whole: bool = False) -> Array:
+        """The scores of a block, -inf where a query does not see a key; of a `whole` one only a mask can hide keys."""
         (s,) = named(scores=matrix_product(qi, kj, transpose_b=True))
         if self.mask is not None:
             mask = window(self.flat_mask, *self.mask_at(n, i, j))
             s = where(mask, s, -math.inf) if mask.dtype.is_bool else s + mask
-        last = self.last_key(i, j)
+        last = None if whole else self.last_key(i, j)
         if last is not None:
             s = where(reshape(arange(self.bk, dtype=i32), (1, self.bk)) <= last, s, -math.inf)
         return s
@@ -190,6 +192,11 @@ class _Plan:
         if not self.causal or self.nk == 1:
             return self.nk
         return minimum((i * self.bq + (self.bq + self.bk - 1)) // self.bk, self.nk)
+
+    def whole(self, i: Array) -> Any:
+        """The number of first blocks of keys of which each query of block i sees all, but for a mask."""
+        seen = self.cols // self.bk
+        return minimum((i * self.bq + 1) // self.bk, seen) if self.causal else seen
 
     def begins(self, j: Array) -> Any:
         """The first block of queries that sees block j of keys; some may be none's."""
@@ -264,8 +271,8 @@ def _attention(q: Array, k: Array, v: Array, *rest: Array, **attrs: Any) -> tupl
                 seen = matrix_product(plan.dropped(shares, n, i, j), plan.keys("v", plan.v, n, j))
                 return [top, sum_(shares, 1, keepdims=True), seen]
 
-            def some_keys(j: Array, m: Array, total: Array, mean: Array) -> list[Array]:
-                s = plan.scores(qi, plan.keys("k", plan.k, n, j), n, i, j)
+            def some_keys(j: Array, m: Array, total: Array, mean: Array, whole: bool = False) -> list[Array]:
+                s = plan.scores(qi, plan.keys("k", plan.k, n, j), n, i, j, whole)
                 # Where m cancels, so do its derivatives.
                 top = stop_gradient(maximum(m, peak(s, (1,))))
                 shift = plan.finite(top)
@@ -280,7 +287,15 @@ def _attention(q: Array, k: Array, v: Array, *rest: Array, **attrs: Any) -> tupl
                 zeros(column, q.dtype),
                 zeros((plan.bq, width), q.dtype),
             ]
-            m, total, mean = one_block() if plan.nk == 1 else scan(plan.ends(i), start, some_keys, ("m", "l", "mean"))
+
+            def all_keys() -> Sequence[Array]:
+                whole, end, hints = plan.whole(i), plan.ends(i), ("m", "l", "mean")
+                state = scan(whole, start, partial(some_keys, whole=True), hints, index="j")
+                if isinstance(whole, int) and whole == end:
+                    return state
+                return _loop("j", end - whole, state, lambda t, *state: some_keys(t + whole, *state), hints)
+
+            m, total, mean = one_block() if plan.nk == 1 else all_keys()
             if plan.mask is not None:
                 m, total = where(total == 0, 0.0, m), where(total == 0, 1.0, total)
             mean, logs = named(mean=mean / total, logs=m + log(total))
@@ -347,7 +362,7 @@ def _backward(*operands: Array, **attrs: Any) -> tuple[Array, ...]:
 
     start = [zeros(x.shape, x.dtype) for x in (plan.q, plan.k, plan.v)]
     d_q, d_k, d_v = _loop("head", plan.heads, start, one_head, ("d_q", "d_k", "d_v"))
-    return plan.whole(d_q, q) * plan.scale, plan.whole(d_k, k), plan.whole(d_v, v)
+    return plan.unpadded(d_q, q) * plan.scale, plan.unpadded(d_k, k), plan.unpadded(d_v, v)
 
 
 @composite("attention_mask_backward")

@@ -160,4 +160,11 @@ MUTANTS = (
         "value=False if mask.dtype == st.bool_ else 0.0",
         ("tests/nn/test_transformer.py", "-k", "test_multihead_attention_is_torchs and more_keys"),
     ),
+    Mutant(
+        "a block of keys counts as whole where its last query alone sees all of it",
+        ATTENTION,
+        "minimum((i * self.bq + 1) // self.bk, seen)",
+        "minimum((i * self.bq + self.bq) // self.bk, seen)",
+        (TESTS, "-k", "causal"),
+    ),
 )

@@ -37,6 +37,8 @@ _LN2 = {"f32": (0.69314575, 1.4286068e-06), "f64": (0.6931471805601177, -1.72394
 # Beyond these exp is 0 or infinity, and so are the scale factors' exponents.
 # At the lower ends, where -infinity is held too, both factors of 2**n are 0: products that underflow take 100 cycles.
 _EXP_RANGE = {"f32": (-176.0, 89.0), "f64": (-1418.0, 710.0)}
+# Below these exp rounds to 0.
+_EXP_ZERO = {"f32": -104.0, "f64": -746.0}
 _EXPM1_LOW = {"f32": -18.0, "f64": -38.0}
 
 # f32: (log(1+f) - f + f**2/2) / f**3; f64: (2 atanh(s) - 2s) / s**3 in s**2, for 1+f in [sqrt(1/2), sqrt(2)]
@@ -163,16 +165,22 @@ def _with_sign_of_x(v: Variety, value: str) -> str:
     return v.real(f"{v.bits(value)} | ({v.bits('x')} & {v.word(v.format.sign_bit)})")
 
 
-def _reduce_exp(v: Variety, low: float, high: float) -> str:
-    """Lines up to `p`: z is x held inside [low, high], t carries n = round(z / ln 2), and z = n * ln 2 + r."""
-    d = v.format.dtype
-    ln2_high, ln2_low = _LN2[d]
-    rounder = v.number(v.format.rounder)
+def _held(v: Variety, low: float, high: float) -> str:
+    """Lines up to `z`, x held inside [low, high]."""
     return f"""\
 const {v.M} above = x > {v.number(high)}, below = x < {v.number(low)};
 {v.T} z = {v.select("above", v.splat(high), "x")};
 z = {v.select("below", v.splat(low), "z")};
-const {v.T} t = z * {v.number(1 / math.log(2))} + {rounder};  // n is in the low bits of t
+"""
+
+
+def _reduce_exp(v: Variety, held: str) -> str:
+    """Lines up to `p`: `held` makes z of x, t carries n = round(z / ln 2), and z = n * ln 2 + r."""
+    d = v.format.dtype
+    ln2_high, ln2_low = _LN2[d]
+    rounder = v.number(v.format.rounder)
+    return f"""\
+{held}const {v.T} t = z * {v.number(1 / math.log(2))} + {rounder};  // n is in the low bits of t
 const {v.T} n = t - {rounder};
 const {v.T} r_high = z - n * {v.number(ln2_high)};
 const {v.T} r_low = n * {v.number(ln2_low)};
@@ -183,16 +191,35 @@ const {v.T} r = r_high - r_low;
 
 def _exp(v: Variety) -> str:
     f = v.format
-    return (
-        _reduce_exp(v, *_EXP_RANGE[f.dtype])
-        + f"""\
-const {v.T} e = (r * r * p + r) + {v.number(1.0)};
+    low, high = _EXP_RANGE[f.dtype]
+    held = _held(v, low, high)
+    scaled = f"""\
 // 2**n in two factors, so that results near 0 and near overflow round once
 const {v.U} k = {v.bits("t")} - {v.word(f.rounder_bits - 2 * f.bias)};
 const {v.U} half = k >> 1;
 const {v.T} y = e * {v.real(f"half << {f.fraction_bits}")} * {v.real(f"(k - half) << {f.fraction_bits}")};
 """
-    )
+    if v.lanes == 0:
+        letter, mask = ("s", "unsigned short") if f.dtype == "f32" else ("d", "unsigned char")
+        held = _with_avx512(
+            f"const {v.T} z = __builtin_ia32_minp{letter}512_mask({v.splat(high)}, x, x, ({mask})-1, 4);\n",
+            held,
+        )
+        zero = v.splat(_EXP_ZERO[f.dtype])
+        scaled = _with_avx512(
+            f"""\
+// e * 2**n in one instruction, left out where it is 0: underflow takes 100 cycles; 5 is "not less"
+const {mask} some = __builtin_ia32_cmpp{letter}512_mask(x, {zero}, 5, ({mask})-1, 4);
+const {v.T} y = __builtin_ia32_scalefp{letter}512_mask(e, n, ({v.T}){{0}}, some, 4);
+""",
+            scaled,
+        )
+    return _reduce_exp(v, held) + f"const {v.T} e = (r * r * p + r) + {v.number(1.0)};\n{scaled}"
+
+
+def _with_avx512(own: str, other: str) -> str:
+    """Lines for the machine's vectors by instructions of AVX-512, under gcc's names, or the others."""
+    return f"#if ST_VECTOR_BYTES == 64 && defined(__AVX512F__) && !defined(__clang__)\n{own}#else\n{other}#endif\n"
 
 
 def _expm1(v: Variety) -> str:
@@ -200,7 +227,7 @@ def _expm1(v: Variety) -> str:
     low, high = _EXPM1_LOW[f.dtype], _EXP_RANGE[f.dtype][1]
     one = v.number(1.0)
     return (
-        _reduce_exp(v, low, high)
+        _reduce_exp(v, _held(v, low, high))
         + f"""\
 const {v.T} q = r + (r * r * p + ((r_high - r) - r_low));  // exp(r) - 1, with what rounding took from r
 const {v.M} last = n > {v.number(f.bias + 0.5)};  // 2**n is infinite where the result is not
