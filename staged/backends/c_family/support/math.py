@@ -200,16 +200,18 @@ const {v.U} half = k >> 1;
 const {v.T} y = e * {v.real(f"half << {f.fraction_bits}")} * {v.real(f"(k - half) << {f.fraction_bits}")};
 """
     if v.lanes == 0:
-        letter, mask = ("s", "unsigned short") if f.dtype == "f32" else ("d", "unsigned char")
+        # gcc's masks of 16 lanes are signed in some built-in functions, unsigned in others.
+        letter, mask = ("s", "short") if f.dtype == "f32" else ("d", "unsigned char")
+        every, ones = ("-1", "0xffff") if f.dtype == "f32" else ("0xff", "0xff")
         held = _with_avx512(
-            f"const {v.T} z = __builtin_ia32_minp{letter}512_mask({v.splat(high)}, x, x, ({mask})-1, 4);\n",
+            f"const {v.T} z = __builtin_ia32_minp{letter}512_mask({v.splat(high)}, x, x, {every}, 4);\n",
             held,
         )
         zero = v.splat(_EXP_ZERO[f.dtype])
         scaled = _with_avx512(
             f"""\
 // e * 2**n in one instruction, left out where it is 0: underflow takes 100 cycles; 5 is "not less"
-const {mask} some = __builtin_ia32_cmpp{letter}512_mask(x, {zero}, 5, ({mask})-1, 4);
+const {mask} some = ({mask})__builtin_ia32_cmpp{letter}512_mask(x, {zero}, 5, {ones}, 4);
 const {v.T} y = __builtin_ia32_scalefp{letter}512_mask(e, n, ({v.T}){{0}}, some, 4);
 """,
             scaled,
