@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 
 from staged import safetensors
-from staged.errors import ArgumentError, DTypeError, StagedValueError, StagingError
+from staged.errors import ArgumentError, DataError, DTypeError, StagingError
 from staged.frontend.calls.call import call
-from staged.frontend.constructs.strings import StagedString, encode, parts_of
+from staged.frontend.constructs.files import path_of
+from staged.frontend.constructs.strings import encode, parts_of
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.effects import check_effect
 from staged.frontend.transforms import stop_gradient
@@ -53,15 +54,15 @@ def save(path: Any, tree: Any) -> None:
     tuple of these, of texts and of Nones, nested. Names are those of torch: the keys joined by dots.
 
     The file appears whole or not at all: it is written beside its place under another name, forced to the disk, and
-    renamed. Any dtype but the complex ones.
+    renamed: it takes the place of an older file, or of a link. Any dtype but the complex ones.
 
     Raises: ArgumentError where two arrays have one name, or the tree holds what is no array; DTypeError for complex
-    numbers; StagingError under `vmap`. The program stops with ProgramFileError (an OSError), at
-    this line, where the file cannot be written. Source of the format: https://github.com/huggingface/safetensors.
+    numbers; StagingError under `vmap`. The program stops with ProgramFileError (an OSError), at this line, where the
+    file cannot be written, or a device or pipe has its name.
+    Source of the format: https://github.com/huggingface/safetensors.
     """
     check_effect("print", "`st.save`")
-    if not isinstance(path, str | StagedString | os.PathLike):
-        raise StagedValueError(f"the path of a file is text, got {type(path).__name__}", where=here())
+    text = path_of(path)
     parts = _Parts()
     node = parts.node(tree, ())
     metadata = "" if _is_plain(node) else json.dumps({TREE: json.dumps(node, separators=(",", ":"))})
@@ -70,7 +71,6 @@ def save(path: Any, tree: Any) -> None:
     chosen = [words[n] for n in order]
     arrays = [parts.arrays[name] for name, _ in chosen]
     trace = current_trace()
-    text = path if isinstance(path, str | StagedString) else os.fspath(path)
     if trace is not None:
         _record(trace, text, tuple(chosen), arrays, metadata)
         return
@@ -92,7 +92,14 @@ def load(path: str | os.PathLike[str]) -> Any:
             hint="load in Python, before the call: `model.load_state_dict(st.load(path))`",
         )
     arrays, texts = safetensors.read(path)
-    return _tree(json.loads(texts[TREE]), arrays) if TREE in texts else arrays
+    if TREE not in texts:
+        return arrays
+    try:
+        return _tree(json.loads(texts[TREE]), arrays)
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError) as error:
+        raise DataError(
+            f'"{os.fspath(path)}" has arrays, but the tree in its metadata is damaged: {error!r}', where=here()
+        ) from None
 
 
 # ---- trees ----
@@ -184,7 +191,7 @@ def _is_plain(node: Any) -> bool:
 
 def _tree(node: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     """The tree of its metadata and arrays."""
-    if not isinstance(node, dict):
+    if node is None or isinstance(node, str):
         return node
     makers: dict[str, Callable[[Any], Any]] = {
         "array": lambda name: arrays[name],

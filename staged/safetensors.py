@@ -62,6 +62,9 @@ def quoted(text: str) -> str:
 def write(path: str, words: Sequence[tuple[str, str]], arrays: Sequence[np.ndarray[Any, Any]], metadata: str) -> None:
     """Write the file: whole, or not at all (a temporary file beside it takes its name once it is on the disk)."""
     temporary = f"{path}.{os.getpid()}.tmp"
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        # Renaming would put a file in its place: /dev/null would be gone.
+        raise ProgramFileError(f'cannot save "{path}": a device or pipe has that name', where=here())
     try:
         with open(temporary, "wb") as file:
             shapes, sizes = [array.shape for array in arrays], [array.nbytes for array in arrays]

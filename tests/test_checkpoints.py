@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -304,6 +305,36 @@ def test_a_file_that_cannot_be_written_stops_the_program_at_the_line() -> None:
         long(X)
 
 
+def test_a_file_takes_the_place_of_no_device_or_pipe() -> None:
+    os.mkfifo("pipe")
+    os.symlink("pipe", "link")
+
+    @st.function
+    def f(x: Any, at: Any) -> Any:
+        st.save(at, {"x": x})
+        return x
+
+    for path in ("pipe", "link"):
+        for run in (lambda: f(X, path), lambda: _eagerly(f, X, path)):  # noqa: B023
+            with pytest.raises(ProgramFileError, match=f'cannot save "{path}": a device or pipe has that name'):
+                run()
+    assert Path("pipe").is_fifo()
+    assert sorted(os.listdir()) == ["link", "pipe"]
+
+
+def test_a_path_with_a_zero_character_is_not_cut_there() -> None:
+    @st.function
+    def f(x: Any, n: Any) -> Any:
+        st.save(f"step-{n}\0.safetensors", {"x": x})
+        return x
+
+    for run in (lambda: f(X, 1), lambda: _eagerly(f, X, 1)):
+        with pytest.raises(st.ArgumentError, match="the path of a file has a zero character") as caught:
+            run()
+        assert "st.save(f" in str(caught.value)
+    assert os.listdir() == []
+
+
 def test_a_try_that_waits_for_its_error_is_refused_as_that_of_open_is() -> None:
     @st.function
     def f(x: Any) -> Any:
@@ -399,3 +430,14 @@ def test_files_that_are_damaged_are_refused(data: bytes, words: str) -> None:
         st.load("damaged")
     with pytest.raises(st.DataError, match='cannot read "missing": No such file'):
         st.load("missing")
+
+
+@pytest.mark.parametrize(
+    "tree",
+    ["", "{", "7", "[]", "{}", '{"array":"y"}', '{"table":[]}', '{"dict":[["x"]]}', '{"number":"x"}', '{"dict":[[[],null]]}'],
+)
+def test_a_tree_that_is_damaged_is_refused(tree: str) -> None:
+    row = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    Path("damaged").write_bytes(_file({"__metadata__": {"staged.tree": tree}, "x": row}, b"12345678"))
+    with pytest.raises(st.DataError, match='"damaged" has arrays, but the tree in its metadata is damaged: '):
+        st.load("damaged")

@@ -229,6 +229,21 @@ def test_a_file_left_open_is_closed_by_the_end(folder: Path) -> None:
     assert Path("log.txt").read_text() == "39"
 
 
+def test_a_path_with_a_zero_character_is_not_cut_there(folder: Path) -> None:
+    @st.function
+    def f(n: Any) -> Any:
+        with open(f"log-{n}\0.txt", "w") as out:
+            out.write("x")
+        return n
+
+    with pytest.raises(st.ArgumentError, match="the path of a file has a zero character") as caught:
+        f(1)
+    assert "with open(f" in str(caught.value)
+    with st.eager(), pytest.raises(ValueError, match="null"):
+        f(1)
+    assert os.listdir(folder) == []
+
+
 def test_too_many_open_files_and_a_closed_file_stop_the_program() -> None:
     @st.function
     def opens(n: Any) -> Any:

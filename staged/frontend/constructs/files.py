@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
-from staged.errors import ProgramFileError, StagedValueError, StagingError
+from staged.errors import ArgumentError, ProgramFileError, StagedValueError, StagingError
 from staged.frontend.calls.call import builtin
 from staged.frontend.constructs.strings import Part, StagedString, encode, parts_of
 from staged.frontend.exits.cleanup import Cleanups
@@ -59,10 +59,7 @@ def open_(
             return open(file, mode, encoding="utf-8", newline="\n")
         except OSError as error:
             raise ProgramFileError(f'cannot open "{os.fspath(file)}": {error.strerror}', where=here()) from None
-    if not isinstance(file, str | StagedString | os.PathLike):
-        raise StagedValueError(f"the path of a file is text, got {type(file).__name__}", where=here())
-    path = file if isinstance(file, str | StagedString) else os.fspath(file)
-    operands, parts = encode(trace, parts_of(path))
+    operands, parts = encode(trace, parts_of(path_of(file)))
     op = Op(
         FILE_OPEN,
         operands,
@@ -74,6 +71,20 @@ def open_(
     )
     op.results[0].hint = "file"
     return StagedFile(trace.emit_op(op)[0])
+
+
+def path_of(file: Any) -> str | StagedString:
+    """The path of a file that a program writes.
+
+    Raises: StagedValueError for what is no text, ArgumentError for a zero character: C would end the path there, and
+    write another file.
+    """
+    path = file if isinstance(file, StagedString) else os.fspath(file) if isinstance(file, str | os.PathLike) else None
+    if not isinstance(path, str | StagedString):
+        raise StagedValueError(f"the path of a file is text, got {type(file).__name__}", where=here())
+    if any(isinstance(part, str) and "\0" in part for part in parts_of(path)):
+        raise ArgumentError("the path of a file has a zero character", where=here())
+    return path
 
 
 class StagedFile:

@@ -13,6 +13,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/test_checkpoints.py", "-k", "exported"),
     ),
     Mutant(
+        "a checkpoint replaces a device",
+        "staged/backends/c_family/support/save.py",
+        "!S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)",
+        "S_ISREG(there.st_mode) && S_ISDIR(there.st_mode)",
+        ("tests/test_checkpoints.py", "-k", "device_or_pipe"),
+    ),
+    Mutant(
+        "a path ends at a zero character",
+        "staged/frontend/constructs/files.py",
+        'isinstance(part, str) and "\\0" in part',
+        "False",
+        ("tests/test_checkpoints.py", "tests/frontend/test_files.py", "-k", "zero_character"),
+    ),
+    Mutant(
         "a checkpoint is sorted by name alone",
         "staged/safetensors.py",
         "key=lambda n: (-ORDER.index(found[n][1]), found[n][0].encode())",

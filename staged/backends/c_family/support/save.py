@@ -86,6 +86,11 @@ __attribute__((unused)) static int st_save(st_host *host, int site, const char *
     if (strlen(path) > 1000) {
         return st_fail(host, ST_FILE_ERROR, site, "the path \\"%.99s...\\" is too long", path);
     }
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)) {
+        // Renaming would put a file in its place: /dev/null would be gone.
+        return st_fail(host, ST_FILE_ERROR, site, "cannot save \\"%s\\": a device or pipe has that name", path);
+    }
     (void)snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)getpid());
     FILE *const file = fopen(beside, "wb");
     if (file == NULL) {
@@ -122,6 +127,7 @@ SNIPPETS = (
             "#include <stdint.h>",
             "#include <stdio.h>",
             "#include <string.h>",
+            "#include <sys/stat.h>",
             "#include <unistd.h>",
         ),
     ),
