@@ -109,6 +109,8 @@ class PythonCall:
 
     def _checked(self, value: Any, type: TensorType) -> np.ndarray[Any, Any]:
         is_number = isinstance(value, bool | int | float)
+        if isinstance(value, int) and type.dtype.is_integer and type.shape == ():
+            return self._checked_integer(value, type.dtype)
         array = np.asarray(value)
         if array.shape != type.shape:
             raise ShapeError(
@@ -124,6 +126,17 @@ class PythonCall:
                 hint=f"convert it: `.astype(np.{wanted.name})`",
             )
         return np.ascontiguousarray(array, wanted)
+
+    def _checked_integer(self, value: int, dtype: DType) -> np.ndarray[Any, Any]:
+        """A Python integer as NumPy's of a narrower dtype, which would wrap around if NumPy cast it."""
+        limits = np.iinfo(dtype.numpy)
+        if not limits.min <= value <= limits.max:
+            raise DTypeError(
+                f"`{self.name}` is to return {dtype}, it has returned {value}",
+                where=self.where,
+                hint="name a wider dtype in `result`",
+            )
+        return np.asarray(value, dtype.numpy)
 
 
 def callbacks_of(program: Function) -> Iterator[Op]:

@@ -243,6 +243,20 @@ def test_what_was_not_promised_stops_the_program(made: Any, error: type[Exceptio
         assert "st.callback(lambda y: made, x" in str(caught.value)
 
 
+@pytest.mark.parametrize(("value", "dtype"), [(300, st.i8), (2**40, st.i32), (2**70, st.i64), (-1, st.u8)])
+def test_an_integer_that_its_dtype_cannot_hold_does_not_wrap_around(value: int, dtype: Any) -> None:
+    @st.function
+    def f(x: Any) -> Any:
+        return st.callback(lambda y: value if y[0, 0] < 0 else 3, x, result=dtype)
+
+    for run in (f, lambda x: _eagerly(f, x)):
+        with pytest.raises(st.DTypeError, match=f"is to return {dtype}, it has returned {value}") as caught:
+            run(-X - 1)
+        assert "st.callback(lambda y" in str(caught.value)
+    assert f(X + 1) == 3
+    assert f(X + 1).dtype == dtype.numpy
+
+
 # ---- derivatives, and what is refused ----
 
 
