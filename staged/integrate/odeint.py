@@ -51,9 +51,9 @@ def odeint(
     """The solution of y' = func(y, t, *args) with y(t[0]) = y0, at the times `t`.
 
     `y0` is an array, or a tree of arrays, of floats of one dtype; `func` returns a tree like it. `t` (n,) rises or
-    falls. Returns a tree like `y0` whose leaves have a first axis of n. Steps are as long as the error of each, its
-    root mean square over the elements in units of `atol + rtol * abs(y)`, is at most 1; values between their ends are
-    by a polynomial of order 4. As `scipy.integrate.odeint` and JAX's.
+    falls; neighbours may be equal. Returns a tree like `y0` whose leaves have a first axis of n. Steps are as long as
+    the error of each, its root mean square over the elements in units of `atol + rtol * abs(y)`, is at most 1; values
+    between their ends are by a polynomial of order 4. As `scipy.integrate.odeint` and JAX's.
 
     Derivatives, by `y0`, `t`, `args` and what `func` closes over, go back through the steps that were made, whose
     lengths are constants; memory grows with their number. With `adjoint` they are the solution of another equation
@@ -61,7 +61,8 @@ def odeint(
     exact to the tolerances only. Source: Chen et al., Neural Ordinary Differential Equations, 2018.
 
     Raises: DTypeError and ShapeError if `y0`, `t` and the slopes do not fit; the program stops after
-    `max_steps` steps, or where no step is short enough (RuntimeError).
+    `max_steps` steps, or where no step is short enough (RuntimeError), and where the times do not go one way
+    (ValueError).
     """
     times = st.asarray(t)
     _check(y0, times)
@@ -107,7 +108,13 @@ def _integrate(field: Field, y0: Leaves, t: Any, rtol: float, atol: float, max_s
     now = t[0]
     first = field(y, now)
     h = _first_step(field, y, now, first, rtol, atol)
+    if not st.all(t[1:] >= t[:-1]):
+        raise ValueError("odeint: the times do not rise or fall from each to the next, or one is NaN")
     reached = st.asarray(1)
+    while reached < count and t[reached] <= now:  # no step leads to a time that is the first: one of length 0
+        for index in range(len(y0)):
+            seen[index][reached] = y[index] + (t[reached] - now) * first[index]
+        reached += 1
     steps = 0
     while reached < count:
         if steps >= max_steps:

@@ -27,7 +27,7 @@ def turned(y0, t, speed):
 Y0 = np.array([1.0, 0.5])
 
 
-@pytest.mark.parametrize("t", [T, -T, T[::-1].copy(), T[:1], np.array([0.0, 0.0, 1e-3, 1e-3, 2.0])], ids=str)
+@pytest.mark.parametrize("t", [T, -T, T[::-1].copy(), T[:1], np.array([0.0, 0.0, 1e-3, 1e-3, 2.0]), np.ones(3)], ids=str)
 @pytest.mark.parametrize("adjoint", [False, True])
 def test_values_are_those_of_the_closed_form(t, adjoint):
     run = st.function(lambda y0, t, speed: st.integrate.odeint(turning, y0, t, speed, adjoint=adjoint))
@@ -174,3 +174,29 @@ def test_refusals(run, error, words):
         run()
     assert words in str(raised.value)
     assert "line" in str(raised.value)
+
+
+@pytest.mark.parametrize("t", [[0.0, -1.0, 1.0], [0.0, 2.0, 1.0], [0.0, 1.0, 0.0], [0.0, np.nan, 1.0]], ids=str)
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_times_that_go_both_ways_stop_the_program(t, adjoint):
+    """Values before the first time would be the first step's polynomial, read where it means nothing."""
+    with pytest.raises(ValueError, match="rise or fall"):
+        st.integrate.odeint(turning, Y0, np.array(t), 2.0, adjoint=adjoint)
+
+
+@pytest.mark.parametrize("t", [[0.0, 0.0, 1.0, 1.0], [1.0, 1.0], [2.0, 2.0, 0.5]], ids=str)
+def test_derivatives_at_equal_times(t):
+    """Each way: by the state against the closed form, by each time against its slope."""
+    times = np.array(t)
+
+    def loss(adjoint):
+        return lambda y0, t: st.sum(st.integrate.odeint(turning, y0, t, 2.0, adjoint=adjoint)[:, 0])
+
+    angle = 2.0 * (times - times[0])
+    d_y0 = np.array([np.cos(angle).sum(), np.sin(angle).sum()])
+    d_t = 2.0 * (-np.sin(angle) * Y0[0] + np.cos(angle) * Y0[1])
+    d_t[0] -= d_t.sum()
+    for adjoint in (False, True):
+        found = st.grad(loss(adjoint), argnums=(0, 1))(Y0, times)
+        np.testing.assert_allclose(found[0], d_y0, atol=1e-4)
+        np.testing.assert_allclose(found[1], d_t, atol=2e-3)
