@@ -78,6 +78,9 @@ def minimize(
             f"minimize: {method} has the options {', '.join(_OPTIONS[method])}, got {', '.join(wrong)}",
             where=st.here(),
         )
+    for name, least in (("maxiter", 0), ("maxcor", 1)):
+        if given.get(name, least) < least:
+            raise st.ArgumentError(f"minimize: {name} is at least {least}, got {given[name]}", where=st.here())
     leaves = optree.tree_leaves(x0, none_is_leaf=True, namespace="staged")
     dtypes = {st.asarray(leaf).dtype for leaf in leaves}
     if len(dtypes) != 1 or not next(iter(dtypes)).is_float:

@@ -120,8 +120,10 @@ def test_batches_by_vmap():
         (lambda: minimize(lambda x: x, np.ones(2)), st.ShapeError, "returns one number, got (2,)"),
         (lambda: minimize(lambda x: st.astype(x[0], st.f32), np.ones(2)), st.DTypeError, "the value f32"),
         (lambda: minimize(rosenbrock, np.ones(0)), st.ShapeError, "x0 has no elements"),
+        (lambda: minimize(rosenbrock, np.ones(2), options={"maxcor": 0}), st.ArgumentError, "maxcor is at least 1"),
+        (lambda: minimize(rosenbrock, np.ones(2), options={"maxiter": -3}), st.ArgumentError, "maxiter is at least 0"),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_refusals(run, error, words):
     with pytest.raises(error) as raised:
