@@ -34,13 +34,14 @@ UNKNOWN = 1024
 
 
 @public("einsum")
-def einsum(subscripts: str, *operands: Any) -> Array:
+def einsum(subscripts: str, *operands: Any, optimize: Any = True) -> Array:
     """Sums of products over named axes: `einsum("ij,jk->ik", a, b)` is `a @ b`. NumPy and torch `einsum`.
 
     A label that stands in several operands pairs their axes, one that stands twice in an operand takes its diagonal,
     one that the result lacks is summed over. `...` stands for any axes, which broadcast. Without `->` the result has
     the ellipsis' axes, then the labels that stand once, in alphabetical order. Products of several operands are taken
-    in the cheapest order. Dtypes promote; integers keep theirs. Raises ShapeError where extents of a label differ.
+    in the cheapest order, whatever NumPy's `optimize` says. Dtypes promote; integers keep theirs. Raises ShapeError
+    where extents of a label differ.
     """
     if not isinstance(subscripts, str):
         raise ArgumentError(

@@ -9,7 +9,7 @@ Source: Schreiber and Van Loan, 1989; Puglisi, 1992.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
@@ -170,23 +170,31 @@ class QR(NamedTuple):
     R: Array
 
 
+@overload
+def qr(a: Any, mode: Literal["reduced", "complete"] = "reduced") -> QR: ...
+@overload
+def qr(a: Any, mode: Literal["r"]) -> Array: ...
 @public("linalg.qr")
-def qr(a: Any, mode: str = "reduced") -> QR:
+def qr(a: Any, mode: str = "reduced") -> QR | Array:
     """The q, r of a = q r: orthonormal columns, and an upper triangular matrix. NumPy and Array API `linalg.qr`.
 
-    Shapes: a (..., m, n); q (..., m, k) and r (..., k, n) for k = min(m, n), with `mode` "complete" k = m. Signs are
-    LAPACK's: the diagonal of r is real. The derivative needs independent columns; columns that "complete" adds are
-    constants to it.
+    Shapes: a (..., m, n); q (..., m, k) and r (..., k, n) for k = min(m, n), with `mode` "complete" k = m; with "r"
+    only r, as in "reduced". Signs are LAPACK's: the diagonal of r is real. The derivative needs independent columns;
+    columns that "complete" adds are constants to it.
     """
-    check_argument(mode in ("reduced", "complete"), f"linalg.qr: the mode is 'reduced' or 'complete', got {mode!r}")
+    known = ("reduced", "complete", "r")
+    check_argument(mode in known, f"linalg.qr: the mode is 'reduced', 'complete' or 'r', got {mode!r}")
     matrices = matrix("qr", a)
     rows, n, last = matrices.shape[-2], size_of(matrices), matrices.ndim - 1
     assert isinstance(rows, int)
     if rows < n:
         q, r = tall_qr(slice_axis(matrices, last, 0, rows))
         beside = product(q, slice_axis(matrices, last, rows, n), adjoint_a=True)
-        return QR(q, concat([r, beside], last))
+        wide = concat([r, beside], last)
+        return wide if mode == "r" else QR(q, wide)
     q, r = tall_qr(matrices)
+    if mode == "r":
+        return r
     if mode == "reduced" or rows == n:
         return QR(q, r)
     return QR(completed(q, matrices), pad(r, [(0, 0)] * (last - 1) + [(0, rows - n), (0, 0)]))

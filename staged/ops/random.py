@@ -28,18 +28,21 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, article
-from staged.ir.types import DType, Extent, Shape, TensorType, bool_, f32, f64, i32, i64, u32
+from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u32
 from staged.ops.array import Array
 from staged.ops.context import bind, current_context
 from staged.ops.elementwise import bitwise_right_shift
+from staged.ops.index import take
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
+    broadcast,
     cast,
     check_argument,
     check_dtype,
     check_fits,
     dtype_error,
+    fixed_size,
     is_number,
     shape_error,
     whole,
@@ -281,17 +284,19 @@ def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32
 
 
 @public("random.bernoulli")
-def bernoulli(p: Any = 0.5, shape: Any = (), *, generator: Any = None) -> Array:
-    """Bools that are true with probability `p` (a number or a scalar), of `shape`,
-    from `generator` or the default one."""
+def bernoulli(p: Any = 0.5, shape: Any = None, *, generator: Any = None) -> Array:
+    """Bools that are true with probability `p`, of `shape`, from `generator` or the default one. JAX `bernoulli`.
+
+    `p` is a number, or an array of probabilities that is broadcast to `shape`, by default its own shape.
+    """
     chance = as_array(p, f32)
-    if chance.shape:
-        raise shape_error(
-            f"bernoulli needs one probability, got {chance.type}", chance, hint="compare: `st.random.uniform(s) < p`"
-        )
     if is_number(p) and not 0 <= p <= 1:
         raise shape_error(f"a probability is between 0 and 1, got {p}")
-    return bind(_bernoulli_op, [*key_of(generator), chance], shape=static_shape(shape, "random.bernoulli"))
+    wanted = chance.shape if shape is None else static_shape(shape, "random.bernoulli")
+    if not chance.shape:
+        return bind(_bernoulli_op, [*key_of(generator), chance], shape=wanted)
+    chances = broadcast(cast(chance, f32), wanted)
+    return uniform(wanted, generator=generator) < chances
 
 
 def bernoulli_of(seed: Array, stream: Array, counter: Array, p: float, shape: Shape) -> Array:
@@ -330,9 +335,12 @@ def _integer(bound: Any) -> Array:
 
 
 @public("random.permutation")
-def permutation(n: Extent, *, generator: Any = None) -> Array:
+def permutation(n: Any, *, generator: Any = None) -> Array:
     """The integers 0 .. n - 1 in random order, as i64, from `generator` or the default one;
-    `n` is known while staging."""
+    `n` is known while staging. Of an array, its rows in random order. NumPy and JAX `permutation`."""
+    if isinstance(n, list | tuple) or isinstance(n, Array | np.ndarray) and n.ndim:
+        rows = as_array(n)
+        return take(rows, permutation(fixed_size("random.permutation", rows, 0), generator=generator), 0)
     n = whole(n)
     if not isinstance(n, int) or isinstance(n, bool):
         raise shape_error(f"random.permutation needs a size known while staging, got {n!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -391,8 +391,11 @@ def triu(x: Any, k: int = 0) -> Array:
 
 
 @public("meshgrid")
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Array]:
-    """Coordinate arrays of a grid from one vector per axis; a number is a vector of one. Array API `meshgrid`."""
+def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False) -> list[Array]:
+    """Coordinate arrays of a grid from one vector per axis; a number is a vector of one. Array API `meshgrid`.
+
+    With `sparse`, as in NumPy, each is as long as its vector in its own axis and 1 in the others.
+    """
     if len(arrays) == 1 and isinstance(arrays[0], list | tuple) and any(isinstance(one, Array) for one in arrays[0]):
         arrays = tuple(arrays[0])  # as torch also writes it
     vectors = [as_array(array) for array in arrays]
@@ -407,10 +410,11 @@ def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Array]:
     shape: list[Extent] = [1] * len(vectors)
     for vector, axis in zip(vectors, order, strict=True):
         shape[axis] = vector.shape[0]
-    return [_along(vector, axis, tuple(shape)) for vector, axis in zip(vectors, order, strict=True)]
+    alone = [_along(vector, axis, len(shape)) for vector, axis in zip(vectors, order, strict=True)]
+    return alone if sparse else [broadcast(one, tuple(shape)) for one in alone]
 
 
-def _along(vector: Array, axis: int, shape: Sequence[Extent]) -> Array:
-    placed: list[Extent] = [1] * len(shape)
-    placed[axis_of(axis, len(shape), "meshgrid")] = vector.shape[0]
-    return broadcast(reshape(vector, placed), tuple(shape))
+def _along(vector: Array, axis: int, ndim: int) -> Array:
+    placed: list[Extent] = [1] * ndim
+    placed[axis_of(axis, ndim, "meshgrid")] = vector.shape[0]
+    return reshape(vector, placed)

@@ -21,6 +21,7 @@ from staged.ops.index import integers, scatter_add, take
 from staged.ops.matrices import stop_unless
 from staged.ops.promote import as_array, cast, check_argument, fixed_size, promoted, shape_error
 from staged.ops.shape import expand_dims, reshape
+from staged.ops.sorting import argsort
 from staged.ops.source import arange, zeros
 from staged.source import here
 
@@ -107,6 +108,18 @@ class CsrMatrix(_Refusing):
         whole = scatter_add(zeros((rows * columns,), self.dtype), place, self.data)
         return reshape(whole, (rows, columns))
 
+    def toarray(self) -> Array:
+        """As `todense`."""
+        return self.todense()
+
+    def transpose(self) -> CsrTransposed:
+        """As `T`."""
+        return self.T
+
+    def dot(self, x: Any) -> Array:
+        """As `A @ x`."""
+        return self.__matmul__(x)
+
     def __matmul__(self, x: Any) -> Array:
         """A @ x for x (columns,) or (columns, k)."""
         rows, columns = self.shape
@@ -133,6 +146,18 @@ class CsrTransposed(_Refusing):
         """The transpose as an array."""
         return self.of.todense().T
 
+    def toarray(self) -> Array:
+        """As `todense`."""
+        return self.todense()
+
+    def transpose(self) -> CsrMatrix:
+        """As `T`."""
+        return self.T
+
+    def dot(self, y: Any) -> Array:
+        """As `A.T @ y`."""
+        return self.__matmul__(y)
+
     def __matmul__(self, y: Any) -> Array:
         """A.T @ y for y (rows,) or (rows, k)."""
         return _product(self.of.data, self.of.row_of, self.of.indices, y, self.shape)
@@ -157,9 +182,11 @@ def _product(data: Any, read: Any, written: Any, x: Any, shape: tuple[int, int])
 
 
 def csr_matrix(given: Any, shape: tuple[int, int] | None = None) -> CsrMatrix:
-    """A CSR matrix of (data, indices, indptr) and a shape, of a sparse matrix of SciPy's, or of a dense one of NumPy's.
+    """A CSR matrix of (data, indices, indptr) or (data, (rows, columns)) and a shape, of a sparse matrix of SciPy's, or
+    of a dense one of NumPy's.
 
-    Shapes: data (n,), indices (n,) integer, indptr (rows + 1,) integer, from 0 to n; `shape` is (rows, columns).
+    Shapes: data (n,), indices (n,) integer, indptr (rows + 1,) integer, from 0 to n; `shape` is (rows, columns). The
+    rows and columns of elements are (n,) integer, in any order.
     Columns of a row need no order; equal ones add up. Of a dense matrix the elements that are not 0 are taken, so its
     values are known while staging. Columns and row ends that do not fit are an error, in a program when it runs.
     """
@@ -168,7 +195,8 @@ def csr_matrix(given: Any, shape: tuple[int, int] | None = None) -> CsrMatrix:
     if hasattr(given, "tocsr"):
         scipys = given.tocsr()
         return csr_matrix((scipys.data, scipys.indices, scipys.indptr), scipys.shape)
-    if not isinstance(given, tuple) or len(given) != 3:
+    of_places = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], tuple) and len(given[1]) == 2
+    if not of_places and (not isinstance(given, tuple) or len(given) != 3):
         return _of_dense(given)
     check_argument(
         shape is not None and len(shape) == 2 and all(isinstance(n, int | np.integer) and n >= 0 for n in shape),
@@ -176,6 +204,8 @@ def csr_matrix(given: Any, shape: tuple[int, int] | None = None) -> CsrMatrix:
     )
     assert shape is not None
     rows, columns = map(int, shape)
+    if of_places:
+        given = _by_rows(given[0], given[1][0], given[1][1], rows)
     data = as_array(given[0])
     indices, ends = (integers(one, "csr_matrix") for one in given[1:])
     if data.ndim != 1 or isinstance(data.shape[0], Dim) or indices.shape != data.shape:
@@ -188,6 +218,21 @@ def csr_matrix(given: Any, shape: tuple[int, int] | None = None) -> CsrMatrix:
     stop_unless(logical_and(ends[0] == 0, ends[-1] == count), f"csr_matrix: rows begin at 0 and end at {count}")
     row_of = searchsorted(ends, arange(count, dtype=ends.dtype), "right") - 1
     return CsrMatrix(*map(_settled, (data, indices, ends, row_of, zeros((0, columns), data.dtype))))
+
+
+def _by_rows(data: Any, row_of: Any, columns: Any, rows: int) -> tuple[Array, Array, Array]:
+    """(data, indices, indptr) of elements at places in any order."""
+    elements, places = as_array(data), [integers(one, "csr_matrix") for one in (row_of, columns)]
+    if elements.ndim != 1 or any(place.shape != elements.shape for place in places):
+        raise shape_error(
+            f"csr_matrix takes a row and a column for each element, got {places[0].type} and {places[1].type} for "
+            f"{elements.type}",
+            elements,
+        )
+    stop_unless(logical_and(places[0] >= 0, places[0] < rows), f"csr_matrix: rows are 0 to {rows - 1}")
+    order = argsort(places[0])
+    ends = searchsorted(take(places[0], order, 0), arange(rows + 1, dtype=places[0].dtype))
+    return take(elements, order, 0), take(places[1], order, 0), ends
 
 
 def _settled(x: Array) -> Any:

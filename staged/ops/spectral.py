@@ -10,7 +10,7 @@ Giles, 2008; Townsend, 2016.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -394,16 +394,23 @@ def thin_svd(a: Array) -> tuple[Array, Array, Array]:
     return u, values, v
 
 
+@overload
+def svd(a: Any, full_matrices: bool = True, compute_uv: Literal[True] = True) -> SVD: ...
+@overload
+def svd(a: Any, full_matrices: bool = True, *, compute_uv: Literal[False]) -> Array: ...
 @public("linalg.svd")
-def svd(a: Any, full_matrices: bool = True) -> SVD:
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> SVD | Array:
     """The u, s, vh of a = u diag(s) vh: orthonormal columns, singular values in descending order, orthonormal rows.
 
     NumPy and Array API `linalg.svd`. Shapes: a (..., m, n), u (..., m, m), s (..., k), vh (..., n, n) for k = min(m,
     n); without `full_matrices` u (..., m, k) and vh (..., k, n). Singular vectors of equal singular values have no
     derivative: the reverse stops the program with a ValueError where one is needed, forward mode gives NaN. What
     `full_matrices` adds is a constant to derivatives. Phases of complex vectors are arbitrary, as those of `eigh`.
+    Without `compute_uv` only the values s, as `svdvals` gives them.
     """
     matrices = matrix("svd", a)
+    if not compute_uv:
+        return thin_svd(matrices)[1]
     rows, n = matrices.shape[-2:]
     assert isinstance(rows, int) and isinstance(n, int)
     u, values, v = thin_svd(matrices)

@@ -60,11 +60,15 @@ KEYWORDS: dict[str, tuple[str, ...]] = {
     "p": ("ord",),
     "offset": ("k",),
     "ddof": ("correction",),
+    "constant_values": ("value",),
     "interpolation": ("method",),
     "running_mean": ("mean",),
     "running_var": ("var",),
 }
-"""torch's name of an argument (`ddof` is NumPy's), and its possible names here. `input` is the first argument."""
+"""torch's name of an argument (`ddof` and `constant_values` are NumPy's), and its possible names here.
+
+`input` is the first argument.
+"""
 
 
 HARMLESS: dict[str, tuple[Any, ...]] = {

@@ -133,3 +133,10 @@ def test_refused_with_words(name: str) -> None:
     call, error, words = REFUSED[name]
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("optimize", [True, False, "greedy", "optimal"])
+def test_numpys_word_for_the_order_changes_nothing(optimize):
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    found = st.function(lambda a, b: st.einsum("ij,jk->ik", a, b, optimize=optimize))(a, b)
+    np.testing.assert_allclose(found, np.einsum("ij,jk->ik", a, b, optimize=optimize), rtol=1e-14)

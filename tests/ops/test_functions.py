@@ -89,6 +89,15 @@ SAME = {
     "eye": (lambda: st.eye(3, 4, k=1), lambda: np.eye(3, 4, k=1, dtype=np.float32)),
     "tril": (lambda: st.tril(Y, 1), lambda: np.tril(Y, 1)),
     "triu": (lambda: st.triu(X), lambda: np.triu(X)),
+    "pad, NumPy's word": (lambda: st.pad(Y, 1, constant_values=9.0), lambda: np.pad(Y, 1, constant_values=9.0)),
+    "meshgrid, sparse": (
+        lambda: st.meshgrid(V, V[:2], sparse=True)[0],
+        lambda: np.meshgrid(V, V[:2], sparse=True)[0],
+    ),
+    "meshgrid, sparse ij": (
+        lambda: st.meshgrid(V, V[:2], V[:3], indexing="ij", sparse=True)[1],
+        lambda: np.meshgrid(V, V[:2], V[:3], indexing="ij", sparse=True)[1],
+    ),
     "meshgrid": (lambda: st.meshgrid(V, V[:2])[1], lambda: np.meshgrid(V, V[:2])[1]),
     "one_hot": (lambda: st.one_hot(np.array([1, 0]), 3), lambda: np.eye(3, dtype=np.float32)[[1, 0]]),
     "matmul_vectors": (lambda: wrap(V) @ V, lambda: V @ V),

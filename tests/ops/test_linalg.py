@@ -611,3 +611,17 @@ def test_matrix_rank_takes_a_tolerance_for_each_matrix():
     np.testing.assert_array_equal(st.function(lambda a, t: st.linalg.matrix_rank(a, atol=t))(a, least), [2, 2])
     with pytest.raises(st.ArgumentError, match="the tolerance is a number or an array"):
         st.linalg.matrix_rank(a, atol="small")
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (2, 4, 3)], ids=str)
+def test_factors_alone(shape):
+    """The r of `qr`, the values of `svd`: as NumPy's, eagerly and in programs."""
+    a = np.random.default_rng(5).standard_normal(shape)
+
+    def alone(a):
+        return st.linalg.qr(a, mode="r"), st.linalg.svd(a, compute_uv=False)
+
+    expected = np.linalg.qr(a, mode="r"), np.linalg.svd(a, compute_uv=False)
+    with st.eager():
+        compare_trees(alone(wrap(a)), expected, rtol=1e-12, atol=1e-13)
+    compare_trees(st.function(alone)(a), expected, rtol=1e-12, atol=1e-13)

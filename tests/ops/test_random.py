@@ -94,7 +94,7 @@ def test_distributions_have_their_moments() -> None:
         (lambda: st.random.integers(0, 5, dtype=st.f32), "integers"),
         (lambda: st.random.integers(0.5), "integer bounds"),
         (lambda: st.random.bernoulli(1.5), "between 0 and 1"),
-        (lambda: st.random.bernoulli(np.zeros(3, np.float32)), "one probability"),
+        (lambda: st.random.bernoulli(np.zeros(3, np.float32), (2,)), "broadcast"),
         (lambda: st.random.permutation(-1), "not negative"),
         (lambda: st.random.normal((-1,)), "not negative"),
     ],
@@ -102,3 +102,26 @@ def test_distributions_have_their_moments() -> None:
 def test_bad_calls_are_refused_with_words(call, match) -> None:
     with pytest.raises(st.StagedError, match=match):
         call()
+
+
+def test_bernoulli_of_an_array_has_a_probability_for_each_element() -> None:
+    chances = np.array([0.0, 0.25, 0.9, 1.0])
+    draw = st.function(lambda p: (st.random.bernoulli(p), st.random.bernoulli(p, (20_000, 4))))
+    alone, many = map(np.asarray, draw(chances))
+    assert alone.shape == (4,) and many.dtype == bool and many.shape == (20_000, 4)
+    np.testing.assert_allclose(many.mean(0), chances, atol=0.015)
+    assert not many[:, 0].any() and many[:, 3].all()
+    with st.eager():
+        generator, twin = (st.random.Generator(7) for _ in range(2))
+        equal = generator.bernoulli(np.full(50, 0.3)), twin.bernoulli(0.3, (50,))
+    np.testing.assert_array_equal(*map(np.asarray, equal))
+
+
+def test_a_permutation_of_an_array_is_of_its_rows() -> None:
+    rows = np.arange(24.0).reshape(12, 2)
+    mixed = np.asarray(st.function(lambda x: st.random.Generator(3).permutation(x))(rows))
+    order = np.asarray(st.function(lambda: st.random.Generator(3).permutation(12))())
+    np.testing.assert_array_equal(mixed, rows[order])
+    assert not np.array_equal(mixed, rows)
+    with st.eager():
+        assert sorted(np.asarray(st.random.permutation([3, 1, 2])).tolist()) == [1, 2, 3]

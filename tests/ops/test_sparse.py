@@ -77,6 +77,36 @@ def test_parts_in_any_order_that_add_up():
         np.testing.assert_array_equal(made @ X[:3], theirs @ X[:3])
 
 
+def test_scipys_words():
+    def words(a, x, y):
+        return a.toarray(), a.dot(x), a.transpose().dot(y), a.T.toarray(), a.transpose().transpose().dot(x)
+
+    expected = (DENSE, DENSE @ X, DENSE.T @ Y, DENSE.T, DENSE @ X)
+    with st.eager():
+        compare_trees(words(A, X, Y), expected, rtol=1e-13, atol=1e-14)
+    compare_trees(st.function(words)(A, X, Y), expected, rtol=1e-13, atol=1e-14)
+
+
+def test_elements_at_places_in_any_order():
+    rows, columns = np.array([3, 0, 3, 1, 0]), np.array([2, 1, 2, 0, 0])
+    data = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+    expected = np.zeros((5, 3))
+    np.add.at(expected, (rows, columns), data)
+
+    def made(data, rows, columns):
+        return st.sparse.csr_matrix((data, (rows, columns)), (5, 3)).todense()
+
+    with st.eager():
+        compare_trees(made(data, rows, columns), expected)
+    compare_trees(st.function(made)(data, rows, columns), expected)
+    with pytest.raises(ValueError, match="rows are 0 to 4"):
+        st.function(made)(data, rows + 2, columns)
+    with pytest.raises(st.ShapeError, match="a row and a column for each element"):
+        made(data, rows[1:], columns)
+    with pytest.raises(st.ArgumentError, match="`shape` is"):
+        st.sparse.csr_matrix((data, (rows, columns)))
+
+
 def test_conjugate_gradients_with_a_sparse_matrix():
     """Poisson's equation on 64 places, as a user would solve it."""
     n = 64

@@ -154,7 +154,7 @@ class Generator:
         """As `st.random.normal`."""
         return random.normal(shape, mean=mean, std=std, dtype=dtype, generator=self)
 
-    def bernoulli(self, p: Any = 0.5, shape: Any = ()) -> Array:
+    def bernoulli(self, p: Any = 0.5, shape: Any = None) -> Array:
         """As `st.random.bernoulli`."""
         return random.bernoulli(p, shape, generator=self)
 
@@ -162,7 +162,7 @@ class Generator:
         """As `st.random.integers`."""
         return random.integers(low, high, shape, dtype, generator=self)
 
-    def permutation(self, n: int) -> Array:
+    def permutation(self, n: Any) -> Array:
         """As `st.random.permutation`."""
         return random.permutation(n, generator=self)
 
