@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import zipfile
+import zlib
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -72,7 +74,7 @@ def read_npz(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     with archive:
         try:
             return {name: archive[name] for name in archive.files}
-        except ValueError as error:
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise DataError(f"{path} cannot be read: {error}") from error
 
 
@@ -81,5 +83,5 @@ def _loaded(file: Path, mapped: bool) -> Any:
         return np.load(file, mmap_mode="r" if mapped else None, allow_pickle=False)
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{file} is not a file of NumPy's arrays: {error}") from error

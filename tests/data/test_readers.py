@@ -285,3 +285,13 @@ def test_tokens_that_are_none(tmp_path: Path) -> None:
         read_tokens(tmp_path / "t.bin")
     with pytest.raises(DataError, match="No such file"):
         read_tokens(tmp_path / "missing")
+
+
+def test_an_npz_that_is_cut_off_or_damaged_is_named(tmp_path):
+    file = tmp_path / "x.npz"
+    np.savez(file, a=np.arange(100.0))
+    whole = file.read_bytes()
+    for broken in (whole[:100], whole[:300] + b"?" + whole[301:]):
+        file.write_bytes(broken)
+        with pytest.raises(DataError, match=r"x\.npz"):
+            read_npz(file)
