@@ -60,12 +60,15 @@ def odeint(
     that runs backwards: memory stays, forward mode and what `func` closes over have no derivative, and the result is
     exact to the tolerances only. Source: Chen et al., Neural Ordinary Differential Equations, 2018.
 
-    Raises: DTypeError and ShapeError if `y0`, `t` and the slopes do not fit; the program stops after
-    `max_steps` steps, or where no step is short enough (RuntimeError), and where the times do not go one way
-    (ValueError).
+    Raises: DTypeError and ShapeError if `y0`, `t` and the slopes do not fit, ArgumentError for a tolerance below 0; the
+    program stops after `max_steps` steps, or where no step is short enough (RuntimeError), and where the times do not
+    go one way (ValueError).
     """
     times = st.asarray(t)
     _check(y0, times)
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if isinstance(tolerance, int | float) and not tolerance >= 0:
+            raise st.ArgumentError(f"odeint: {name} is at least 0, got {tolerance}", where=st.here())
     return _odeint(func, y0, times, args, rtol, atol, max_steps, adjoint)
 
 
