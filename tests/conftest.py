@@ -138,6 +138,15 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
     return compare
 
 
+@pytest.fixture
+def needs_nvrtc() -> None:
+    """For tests that give texts to NVIDIA's compiler: `make test` leaves them out."""
+    from tests.cuda_toolchain import why_no_nvrtc
+
+    if why_no_nvrtc():
+        unavailable(why_no_nvrtc())
+
+
 @pytest.fixture(autouse=True)
 def random_numbers_start_anew() -> None:
     """Random numbers go on from call to call: what a test draws must not depend on those that ran before."""

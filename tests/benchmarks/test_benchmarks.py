@@ -34,15 +34,18 @@ def cell(framework: str, row: str, seconds: float, result: float = 1.0, **more: 
     } | more
 
 
-def test_time_is_per_call_and_blocks_are_long_enough() -> None:
-    calls = []
+def test_time_is_per_call_and_blocks_are_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, now = [], 0.0
 
     def run(count: int) -> None:
+        nonlocal now
         calls.append(count)
-        time.sleep(0.002 * count)
+        now += 0.002 * count
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
 
     timing = measure(run, min_time=0.05, patience=0.0)
-    assert 0.002 <= timing.median < 0.004
+    assert timing.median == pytest.approx(0.002)
     assert timing.minimum <= timing.median
     assert timing.blocks >= 5
     assert timing.calls_per_block == calls[-1] >= 5

@@ -22,6 +22,7 @@ OTHER_WORDS = {
     "SNIPPETS": "functions that a snippet calls",
     "_WANTED_BY": "support functions",
     "IN_F32": "torch's list of its functions",
+    "PASSES": "names of passes, of which words are ops",
 }
 
 

@@ -1,4 +1,4 @@
-"""Libraries for the tests that call them: the reference cuDNN of the emulated device, the BLAS of SciPy, and NVRTC."""
+"""Libraries for the tests that call them: the reference cuDNN of the emulated device, and the BLAS of SciPy."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import unavailable
-from tests.cuda_toolchain import why_no_nvrtc
 from tests.runtime.cudnn_library import Cudnn
 
 
@@ -32,9 +30,3 @@ def scipys_blas(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("this SciPy brings no OpenBLAS with 32-bit integers")
     monkeypatch.setenv("STAGED_BLAS", str(found[0]))
     monkeypatch.setenv("STAGED_BLAS_SYMBOLS", "scipy_{}")
-
-
-@pytest.fixture
-def needs_nvrtc() -> None:
-    if why_no_nvrtc():
-        unavailable(why_no_nvrtc())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from staged.backends.c_family.support.library import SupportFunction
-from staged.backends.gpu_family.failures import KINDS, OTHERWISE, explain
+from staged.backends.gpu_family.failures import KINDS
 
 RECORD_TYPE = """\
 // What a kernel says when it must not go on. The first to fail claims the record.
@@ -31,14 +29,9 @@ FAIL = SupportFunction(
     comment="// The first failure stands.\n",
 )
 
-_WAIT = """\
+WAIT = """\
 // Waits for the device, and stops the program if a kernel has found that it must not go on.
 static int wait_for_device(const Device *gpu, st_host *host, int waiting_site) {
     st_device_failure failed;
     OCL_CHECK(waiting_site, st_ocl_copy(gpu->device, &failed, gpu->failed, sizeof failed));
 """
-
-
-def wait_for_device(snippets: Iterable[str]) -> str:
-    """The host function that waits and looks, in a program whose kernels use these snippets."""
-    return _WAIT + explain(snippets) + OTHERWISE

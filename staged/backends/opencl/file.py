@@ -20,12 +20,13 @@ from staged.backends.c_family.program import HEAD, place_in
 from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.contract import Emitted, Planner
 from staged.backends.gpu_family.failures import DECLARATIONS as HOST_DECLARATIONS
+from staged.backends.gpu_family.failures import OTHERWISE, explain
 from staged.backends.gpu_family.joining import join_launches
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.stacks import GROWN, PUSH
 from staged.backends.gpu_family.support import calls_of, device_functions, needs_of
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE, find_snippet
-from staged.backends.opencl.failures import DECLARATIONS, wait_for_device
+from staged.backends.opencl.failures import DECLARATIONS, WAIT
 from staged.backends.opencl.program import OpenClProgram
 from staged.backends.opencl.structure import DEVICE
 from staged.errors import UnsupportedError
@@ -187,7 +188,7 @@ class OpenClFile(ProgramFile):
             w.line("return ST_OK;")
         if self.program.kernels_may_fail:
             w.line()
-            w.text(wait_for_device(needs_of(self.program.on_device)))
+            w.text(WAIT + explain(needs_of(self.program.on_device)) + OTHERWISE)
         for number, kernel in enumerate(self.program.on_device):
             w.line()
             w.text(self.launcher(kernel, number))

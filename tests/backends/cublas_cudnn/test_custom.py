@@ -19,8 +19,7 @@ from staged.runtime.compiler import compile_text
 from staged.runtime.cuda import emulator
 from staged.runtime.cuda.custom import check_kernel
 from staged.runtime.cuda_emulator import INCLUDE
-from tests.conftest import unavailable
-from tests.cuda_toolchain import check_host_part, check_kernels, why_no_nvrtc
+from tests.cuda_toolchain import check_host_part, check_kernels
 from tests.test_custom_ops import ARGUMENTS, RESULTS, ROW, SOURCE, X, bend_vjp, the_bend
 
 pytestmark = pytest.mark.usefixtures("emulated_device")
@@ -224,9 +223,8 @@ def test_a_text_that_does_not_define_it_is_refused_with_the_line(source: str, wo
     assert f"`__global__ void bend_kernel({wrong.function.parameters})`" in str(caught.value)
 
 
+@pytest.mark.usefixtures("needs_nvrtc")
 def test_nvidia_s_compiler_takes_and_refuses_the_same_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    if why_no_nvrtc():
-        unavailable(why_no_nvrtc())
     artifact = on_gpu(lambda x, row: bend(x, row, 0.5)).stage(X, ROW)._artifact
     check_host_part(artifact)
     check_kernels(artifact)

@@ -75,6 +75,20 @@ class Factors:
         return library_call(TRSM, [a, b], [b.type], ("solution",), upper=upper, tf32=tf32)
 
 
+_WRITERS: dict[str, Write] = {}
+"""By composite."""
+
+
+def _computes(*composites: str) -> Callable[[Write], Write]:
+    """Declare the function below it as that which computes composites by calls of a library."""
+
+    def declare(write: Write) -> Write:
+        _WRITERS.update(dict.fromkeys(composites, write))
+        return write
+
+    return declare
+
+
 def _fits(op: Op) -> bool:
     types = [operand.tensor for operand in op.operands]
     if types[0].dtype not in (f32, f64) or not all(isinstance(extent, int) for type in types for extent in type.shape):
@@ -96,6 +110,7 @@ def _info(x: Array) -> TensorType:
     return TensorType(i32, (*_batch(x), 1, 1))
 
 
+@_computes("cholesky")
 def _cholesky(call: Call, op: Op, x: Array) -> Sequence[Array]:
     # The lower triangle by rows is the upper one by columns; the other triangle, which is left alone, is 0.
     factor, minor = call(POTRF, [tril(x)], [x.type, _info(x)], ("factor", "info"))
@@ -105,6 +120,7 @@ def _cholesky(call: Call, op: Op, x: Array) -> Sequence[Array]:
     return [where((minor > 0) & (columns >= minor - 1) & (columns <= rows), nan, factor)]
 
 
+@_computes("lu")
 def _lu(call: Call, op: Op, a: Array) -> Sequence[Array]:
     batch, n = _batch(a), bound(a.shape[-1])
     types = [a.type, TensorType(i32, (*batch, n)), _info(a)]
@@ -119,6 +135,7 @@ def _lu(call: Call, op: Op, a: Array) -> Sequence[Array]:
     return turned(factors), cast(order, i64), pivots
 
 
+@_computes("qr", "qr_complete")
 def _qr(call: Call, op: Op, a: Array) -> Sequence[Array]:
     batch, n, last = _batch(a), bound(a.shape[-1]), a.ndim - 1
     width, height = (bound(extent) for extent in (op.results[0].tensor.shape[-1], op.results[1].tensor.shape[-2]))
@@ -132,6 +149,7 @@ def _qr(call: Call, op: Op, a: Array) -> Sequence[Array]:
     return turned(q), r
 
 
+@_computes("eigh")
 def _eigh(call: Call, op: Op, a: Array) -> Sequence[Array]:
     values, vectors, is_right = _eigenvalues_of(call, a, True)
     return values, where(is_right, turned(vectors), nan)
@@ -159,6 +177,7 @@ def _eigenvalues_of(call: Call, a: Array, with_vectors: bool) -> tuple[Array, Ar
     return where(squeeze(is_right, -1), values, nan), vectors, is_right
 
 
+@_computes("svd")
 def _svd(call: Call, op: Op, a: Array) -> Sequence[Array]:
     u, _, v = (result.tensor for result in op.results)
     values, is_right, by_columns, right = _singular(call, a, [_turned_type(u), v])
@@ -193,14 +212,5 @@ def _is_finite(x: Array) -> Array:
     return all_(isfinite(x), (-2, -1), keepdims=True)
 
 
-_WRITERS: Mapping[str, Write] = {
-    "cholesky": _cholesky,
-    "eigh": _eigh,
-    "lu": _lu,
-    "qr": _qr,
-    "qr_complete": _qr,
-    "svd": _svd,
-}
-"""By composite."""
 _OF_VALUES: Mapping[str, Write] = {"eigh": _eigenvalues, "svd": _singular_values}
 """The writers where no vectors are used."""
