@@ -436,7 +436,8 @@ CALLS["repeat"] = lambda d: (
 CALLS["tril"] = lambda d: f"st.tril({d.new(d.shape(ranks=(2, 3)))}{d.keyword('k', 0, 1, -1, 2)})"
 CALLS["triu"] = lambda d: f"st.triu({d.new(d.shape(ranks=(2, 3)))}{d.keyword('k', 0, 1, -1, 2)})"
 CALLS["meshgrid"] = lambda d: (
-    f"st.meshgrid({d.new((d.extent(),))}, {d.new((3,))}{d.keyword('indexing', repr('ij'), repr('xy'))})"
+    f"st.meshgrid({d.new((d.extent(),))}, {d.new((3,))}{d.keyword('indexing', repr('ij'), repr('xy'))}"
+    f"{d.keyword('sparse', True, False)})"
 )
 
 # ---- making arrays: an operand is added, so that the result depends on an argument ---------------

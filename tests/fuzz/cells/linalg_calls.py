@@ -106,6 +106,9 @@ def _(d: Draw) -> str:
 
 @_call("qr")
 def _(d: Draw) -> str:
+    if d.likely(25):
+        d.keywords.add("mode")
+        return f"st.abs(st.linalg.qr({_tall(d)}, mode='r'))"
     mode = d.keyword("mode", "'reduced'", "'complete'") if not d.smooth else ""
     d.lines.append(f"q, r = st.linalg.qr({_tall(d)}{mode})")
     return d.pick("q @ r", "st.abs(r)")
@@ -120,6 +123,9 @@ def _(d: Draw) -> str:
 
 @_call("svd")
 def _(d: Draw) -> str:
+    if d.likely(25):
+        d.keywords.add("compute_uv")
+        return f"st.linalg.svd({_tall(d)}, compute_uv=False)"
     d.keywords.add("full_matrices")
     d.lines.append(f"u, s, vh = st.linalg.svd({_tall(d)}, full_matrices=False)")
     return d.pick("(u * st.expand_dims(s, -2)) @ vh", "s")

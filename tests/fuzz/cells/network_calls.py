@@ -173,6 +173,8 @@ def _pooled(name: str, rank: int) -> Call:
         rest += d.keyword("ceil_mode", True, False)
         if name.startswith("avg"):
             rest += d.keyword("count_include_pad", True, False)
+        if name == "avg_pool2d":
+            rest += d.keyword("divisor_override", 1, 3, -2, percent=30)
         return f"st.{name}({d.new(image, values='small' if name.startswith('avg') else 'any')}, {size}{rest})"
 
     return text
@@ -282,7 +284,11 @@ def _paired(name: str, first: str, second: str) -> Call:
             rest += d.keyword("delta", 0.5, 1.0, 2.0)
         if name == "smooth_l1_loss":
             rest += d.keyword("beta", 0.5, 1.0, 2.0)
-        return f"st.{name}({d.new(shape, values=first)}, {d.new(shape, values=second)}{rest})"
+        x, y = d.new(shape, values=first), d.new(shape, values=second)
+        if name == "binary_cross_entropy_with_logits" and d.likely(40):
+            d.keywords.add("pos_weight")
+            rest += f", pos_weight={d.new(d.pick(shape, shape[-1:], ()), values='positive')}"
+        return f"st.{name}({x}, {y}{rest})"
 
     return text
 
@@ -315,9 +321,13 @@ def _of_classes(name: str) -> Call:
             shape = d.pick((33, 37), (1031, 3))
         elif d.kind == "empty":
             shape = (0, 3)
-        classes = shape[1]
+        rows, classes = shape
+        rest, at = _reduction(d), 1
+        if d.likely(40):
+            d.keywords.add("axis")
+            shape, at = d.pick((shape, 1), ((classes, rows), 0), ((rows, classes, 2), 1), ((rows, 2, classes), 2))
+            rest += f", axis={d.pick(at, at - len(shape))}"
         x = d.new(shape, values="small")
-        rest = _reduction(d)
         if d.likely(35):
             d.keywords.add("weight")
             rest += f", weight={d.new((classes,), values='positive')}"
@@ -325,7 +335,8 @@ def _of_classes(name: str) -> Call:
         if name == "cross_entropy":
             rest += d.keyword("label_smoothing", 0.0, 0.1, 1.0, percent=35)
         limit = min(classes, 100)
-        return f"st.{name}({x}, {d.new(shape[:1], d.pick('i64', 'i32', 'u8'), f'below {limit}')}{rest})"
+        labels = d.new((*shape[:at], *shape[at + 1 :]), d.pick("i64", "i32", "u8"), f"below {limit}")
+        return f"st.{name}({x}, {labels}{rest})"
 
     return text
 

@@ -134,6 +134,7 @@ def _pool(name: str, rank: int) -> Call:
         values = "any"
         if name.startswith("avg"):
             rest, values = rest + d.keyword("count_include_pad", True, False), "small"
+            rest += d.keyword("divisor_override", 1, 3, -2, percent=30)
             return f"st.{name}({d.new(shape, values=values)}, {size}{rest})"
         rest += d.keyword("dilation", 1, 2, percent=30)
         if d.likely(30):

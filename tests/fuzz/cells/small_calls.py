@@ -247,7 +247,8 @@ def _(d: Draw) -> str:
         ("ij,jk,kl->il", (2, n), (n, 3), (3, 2)), ("ii->i", (3, 3)), ("ij->j", (n, 3)), ("i,j", (n,), (3,)),
     )  # fmt: skip
     d.keywords.add("subscripts")
-    return f"st.einsum({text!r}, {', '.join(d.new(shape, values='small') for shape in shapes)})"
+    how = d.keyword("optimize", True, False, repr("greedy"), percent=30)
+    return f"st.einsum({text!r}, {', '.join(d.new(shape, values='small') for shape in shapes)}{how})"
 
 
 def _running(name: str) -> Call:
@@ -313,7 +314,10 @@ def _(d: Draw) -> str:
         raise NotACell
     d.keywords.add("range")
     x = d.new((n := d.extent(),), values="small")
-    return f"st.histogram({x}{d.keyword('bins', 1, 4)}, range=(-8.0, 8.0){d.keyword('weights', d.new((n,), values='small'))})[0]"
+    how = d.keyword("density", True, False, percent=40)
+    # The weights of a density add up to no number near 0, by which all are divided.
+    weights = d.keyword("weights", d.new((n,), values="positive" if "True" in how else "small"))
+    return f"st.histogram({x}{d.keyword('bins', 1, 4)}, range=(-8.0, 8.0){weights}{how})[0]"
 
 
 @call("nonzero")

@@ -71,7 +71,7 @@ def _of_labels(name: str) -> Callable[..., Any]:
 
     def run(x: Any, labels: Any, **kwargs: Any) -> Any:
         kwargs.setdefault("ignore_index", -100)
-        return function(x, labels.long(), **kwargs)
+        return function(x.movedim(kwargs.pop("axis", -1), 1), labels.long(), **kwargs)
 
     return run
 

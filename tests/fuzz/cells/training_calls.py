@@ -68,6 +68,9 @@ def _(d: Draw) -> str:
 @call("random.bernoulli")
 def _(d: Draw) -> str:
     x, shape = _shaped(d)
+    if shape and not d.smooth and d.likely(30):
+        p, given = d.pick((d.new(shape, "f32", "prob"), ""), (d.new(shape[-1:], "f32", "prob"), f", {shape!r}"))
+        return f"st.where(st.random.bernoulli({p}{given}{generator(d)}), {x}, {d.new(shape, values='small')})"
     p = d.pick("0.5", "0.0", "1.0", "0.25") if d.likely(70) else d.new((), "f32", "prob")
     return f"st.where(st.random.bernoulli({p}, {shape!r}{generator(d)}), {x}, {d.new(shape, values='small')})"
 
@@ -90,6 +93,8 @@ def _(d: Draw) -> str:
     seeded(d)
     shape = d.shape(ranks=(1, 2))
     axis = d.chance.randrange(len(shape))
+    if d.likely(30):
+        return f"st.random.permutation({d.new(shape)}{generator(d)})"
     return f"st.take({d.new(shape)}, st.random.permutation({shape[axis]}{generator(d)}), axis={axis})"
 
 

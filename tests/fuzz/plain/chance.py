@@ -114,8 +114,8 @@ def bits(shape: Any = ()) -> Plain:
     return Plain(words(count).astype(np.uint32).reshape(wanted))
 
 
-def bernoulli(p: Any = 0.5, shape: Any = ()) -> Plain:
-    wanted, count = _size(shape)
+def bernoulli(p: Any = 0.5, shape: Any = None) -> Plain:
+    wanted, count = _size(plain(p).shape if shape is None else shape)
     return Plain(_unit(count, np.float32).reshape(wanted) < _bound(p, np.float32))
 
 
@@ -127,6 +127,8 @@ def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = np.int64)
 
 
 def permutation(n: Any) -> Plain:
+    if isinstance(n, Plain) and n.shape:
+        return Plain(n.a[permutation(n.shape[0]).a])
     order = list(range(int(n)))
     drawn = words(len(order))
     for place in reversed(range(1, len(order))):

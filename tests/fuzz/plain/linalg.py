@@ -112,11 +112,11 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "norm": _matrix_norm,
     "matrix_rank": np.linalg.matrix_rank,
     "pinv": np.linalg.pinv,
-    "qr": lambda a, mode="reduced": tuple(np.linalg.qr(a, mode)),
+    "qr": lambda a, mode="reduced": np.linalg.qr(a, mode),
     "slogdet": lambda a: tuple(np.linalg.slogdet(a)),
     "solve": _solve,
     "solve_triangular": _solve_triangular,
-    "svd": lambda a, full_matrices=True: tuple(np.linalg.svd(a, full_matrices)),
+    "svd": lambda a, full_matrices=True, compute_uv=True: np.linalg.svd(a, full_matrices, compute_uv),
     "svdvals": lambda a: np.linalg.svd(a, compute_uv=False),
     "vector_norm": _vector_norm,
 }

@@ -233,8 +233,9 @@ def triu(x: Any, k: int = 0) -> Plain:
 
 
 @reads
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Plain]:
-    return [Plain(x.copy()) for x in np.meshgrid(*(plain(x).a for x in arrays), indexing=indexing)]
+def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False) -> list[Plain]:
+    grids = np.meshgrid(*(plain(x).a for x in arrays), indexing=indexing, sparse=sparse)
+    return [Plain(x.copy()) for x in grids]
 
 
 # ---- indexing -----------------------------------------------------------------------------------

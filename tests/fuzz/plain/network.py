@@ -122,7 +122,9 @@ def _windows(extent: int, size: int, step: int, around: int, ceil: bool) -> list
     return [(k * step, min(k * step + size, extent + 2 * around)) for k in range(count)]
 
 
-def _pool(x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool) -> Any:
+def _pool(
+    x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, divisor: Any = None
+) -> Any:
     data = widest_of(plain(x).a)
     (kh, kw), (ph, pw) = _two(kernel_size), _two(padding)
     sh, sw = (kh, kw) if stride is None else _two(stride)
@@ -132,6 +134,7 @@ def _pool(x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, 
     for (i, (top, bottom)), (j, (left, right)) in itertools.product(enumerate(rows), enumerate(columns)):
         inside = data[..., max(top - ph, 0) : min(bottom - ph, h), max(left - pw, 0) : min(right - pw, w)]
         count = (bottom - top) * (right - left) if include else inside.shape[-1] * inside.shape[-2]
+        count = count if divisor is None else divisor
         with np.errstate(all="ignore"):
             result[..., i, j] = np.sum(inside, axis=(-2, -1)) / np.float64(count)
     return result
@@ -145,9 +148,11 @@ def avg_pool2d(
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: Any = None,
 ) -> Plain:
     _, dtype = wide(x)
-    return Plain(_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad).astype(dtype))
+    found = _pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return Plain(found.astype(dtype))
 
 
 def _flat(v: Any) -> Any:
@@ -277,10 +282,15 @@ def _pair(a: Any, b: Any) -> tuple[Any, Any, Any]:
 
 @reads
 def nll_loss(
-    log_probs: Any, labels: Any, reduction: str = "mean", weight: Any = None, ignore_index: Any = None
+    log_probs: Any,
+    labels: Any,
+    reduction: str = "mean",
+    weight: Any = None,
+    ignore_index: Any = None,
+    axis: int = -1,
 ) -> Plain:
     array, dtype = wide(log_probs)
-    return _of_classes(array, dtype, plain(labels).a, reduction, weight, ignore_index, 0.0)
+    return _of_classes(np.moveaxis(array, axis, -1), dtype, plain(labels).a, reduction, weight, ignore_index, 0.0)
 
 
 @reads
@@ -291,8 +301,10 @@ def cross_entropy(
     weight: Any = None,
     ignore_index: Any = None,
     label_smoothing: float = 0.0,
+    axis: int = -1,
 ) -> Plain:
     array, dtype = wide(logits)
+    array = np.moveaxis(array, axis, -1)
     with np.errstate(all="ignore"):
         top = np.max(array, axis=-1, keepdims=True, initial=-np.inf)
         log_probs = array - top - np.log(np.sum(np.exp(array - top), axis=-1, keepdims=True))
@@ -346,9 +358,15 @@ def smooth_l1_loss(prediction: Any, target: Any, reduction: str = "mean", beta: 
 
 
 @reads
-def binary_cross_entropy_with_logits(logits: Any, target: Any, reduction: str = "mean") -> Plain:
+def binary_cross_entropy_with_logits(
+    logits: Any, target: Any, reduction: str = "mean", pos_weight: Any = None
+) -> Plain:
+    """A target of 1 adds -log(sigmoid(a)), by the weight; one of 0 adds -log(sigmoid(-a)) = a - log(sigmoid(a))."""
     a, b, dtype = _pair(logits, target)
-    return _reduced(np.maximum(a, 0.0) - a * b + np.log1p(np.exp(-np.abs(a))), reduction, dtype)
+    factor = 1.0 if pos_weight is None else _f64(pos_weight)
+    rest = np.log1p(np.exp(-np.abs(a)))
+    is_one, is_zero = np.maximum(-a, 0.0) + rest, np.maximum(a, 0.0) + rest
+    return _reduced(factor * b * is_one + (1.0 - b) * is_zero, reduction, dtype)
 
 
 @reads

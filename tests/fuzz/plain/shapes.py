@@ -251,12 +251,23 @@ def avg_pool3d(
     padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: Any = None,
 ) -> Plain:
     data, dtype = wide(x)
-    return Plain(_means(data, 3, kernel_size, stride, padding, ceil_mode, count_include_pad).astype(dtype))
+    found = _means(data, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return Plain(found.astype(dtype))
 
 
-def _means(data: Any, rank: int, kernel: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool) -> Any:
+def _means(
+    data: Any,
+    rank: int,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    include: bool,
+    divisor: Any = None,
+) -> Any:
     kernel, edge = _many(kernel, rank), _many(padding, rank)
     step = kernel if stride is None else _many(stride, rank)
     size = data.shape[data.ndim - rank :]
@@ -269,6 +280,7 @@ def _means(data: Any, rank: int, kernel: Any, stride: Any, padding: Any, ceil_mo
             min(first + kernel[a], size[a] + (edge[a] if include else 0)) - max(first, -edge[a] if include else 0)
             for a, (_, _, first) in enumerate(window)
         )
+        count = count if divisor is None else divisor
         axes = tuple(range(data.ndim - rank, data.ndim))
         result[(..., *(i for i, _, _ in window))] = np.sum(part, axis=axes) / count
     return result

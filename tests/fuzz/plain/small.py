@@ -404,11 +404,11 @@ def addr(x: Any, a: Any, b: Any, beta: Any = 1) -> Plain:
 
 
 @reads
-def einsum(subscripts: str, *operands: Any) -> Plain:
+def einsum(subscripts: str, *operands: Any, optimize: Any = False) -> Plain:
     arrays, _ = together(*operands)
     dtype = arrays[0].dtype
     inner = np.result_type(dtype, np.float64) if dtype.kind in "fc" else dtype
-    return Plain(np.array(np.einsum(subscripts, *(x.astype(inner) for x in arrays))).astype(dtype))
+    return Plain(np.array(np.einsum(subscripts, *(x.astype(inner) for x in arrays), optimize=optimize)).astype(dtype))
 
 
 # ---- running totals -------------------------------------------------------------------------------
@@ -494,11 +494,13 @@ def bincount(x: Any, weights: Any = None, *, length: int) -> Plain:
 
 
 @reads
-def histogram(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> tuple[Plain, Plain]:
+def histogram(x: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False) -> tuple[Plain, Plain]:
     values = plain(x).a
     heavy = None if weights is None else plain(weights).a
-    counts, edges = np.histogram(values, bins, range, weights=heavy)
-    return Plain(counts.astype(np.int64 if heavy is None else heavy.dtype)), Plain(edges.astype(values.dtype))
+    with np.errstate(invalid="ignore"):
+        counts, edges = np.histogram(values, bins, range, density, heavy)
+    dtype = values.dtype if density else np.int64 if heavy is None else heavy.dtype
+    return Plain(counts.astype(dtype)), Plain(edges.astype(values.dtype))
 
 
 def _up_to(found: Any, size: int, fill_value: Any) -> Any:
