@@ -196,7 +196,8 @@ class _Watched(Module):
 
     def forward(self, x: Any) -> Any:
         """The layer's result."""
-        self.largest = max(self.largest, float(np.max(np.abs(np.asarray(x, np.float64)), initial=0.0)))
+        size = np.max(np.abs(np.asarray(x, np.float64)), initial=0.0)
+        self.largest = float(np.maximum(self.largest, size))  # keeps a NaN, which `max` would lose
         return self.layer(x)
 
 
@@ -272,7 +273,9 @@ def _input_scales(
                 hint="give batches as the model is called with, one for each argument in a tuple",
             )
         if not math.isfinite(seen.largest):
-            raise st.ArgumentError(f"quantize: the input of `{path}` has NaN or infinite elements", where=st.here())
+            raise st.ArgumentError(
+                f"quantize: with calibration_data, the input of `{path}` has NaN or infinite elements", where=st.here()
+            )
         found[path] = seen.largest / MOST or 1.0
         _put(holder, name, seen.layer)
     return found

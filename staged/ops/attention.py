@@ -392,14 +392,18 @@ def _mask_backward(*operands: Array, **attrs: Any) -> tuple[Array, ...]:
 # ---- public ---------------------------------------------------------------------------------------
 
 
-def _leading(name: str, x: Array, query: Array, lead: Sizes, groups: bool) -> None:
+def _leading(name: str, x: Array, query: Array, groups: bool) -> None:
     """Check that the leading axes of keys or values go with those of the queries."""
-    own = _sizes(x)[:-2]
-    wide = (1,) * (len(lead) - len(own)) + own
-    last = len(lead) - 1
-    for axis, (extent, wanted) in enumerate(zip(wide, lead, strict=True)):
-        if extent not in (1, wanted) and not (groups and axis == last and extent and wanted % extent == 0):
-            if axis == last and extent and wanted % extent == 0:
+    own, theirs = _sizes(x)[:-2], _sizes(query)[:-2]
+    wide = (1,) * (len(own) - len(theirs)) + theirs
+    for axis in range(-len(own), 0):
+        extent, wanted = own[axis], wide[axis]
+        heads = axis == -1
+        shared = heads and extent > 0 and wanted % extent == 0
+        # A head of queries is not repeated for groups of them.
+        goes = extent in (1, wanted) or (shared if groups and heads else wanted == 1)
+        if not goes:
+            if shared:
                 hint = f"with `enable_gqa=True` each of {extent} heads serves {wanted // extent} of the queries"
             else:
                 hint = "leading axes are equal, or 1"
@@ -480,11 +484,11 @@ def scaled_dot_product_attention(
         is_number(dropout_p) and 0 <= dropout_p <= 1,
         f"attention: dropout_p is a probability known while staging, got {dropout_p!r}",
     )
+    for name, x in (("key", k), ("value", v)):
+        _leading(name, x, q, bool(enable_gqa))
     last = 2 + bool(enable_gqa)
     parts_of = (x.shape[:-last] + (1,) * (last - 2) for x in (k, v) if x.ndim >= last)
     lead = tuple(map(int, broadcast_shapes(q.shape[:-2], *parts_of)))  # type: ignore[arg-type]
-    for name, x in (("key", k), ("value", v)):
-        _leading(name, x, q, lead, bool(enable_gqa))
     q = broadcast(q, (*lead, *q.shape[-2:]))
     rest: list[Array] = []
     parts = ""

@@ -36,7 +36,6 @@ from staged.ops.index import take
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
-    broadcast,
     cast,
     check_argument,
     check_dtype,
@@ -48,6 +47,7 @@ from staged.ops.promote import (
     whole,
 )
 from staged.ops.public import public
+from staged.ops.shape import broadcast_to
 from staged.ops.source import static_shape
 
 Data = np.ndarray[Any, Any]
@@ -295,8 +295,8 @@ def bernoulli(p: Any = 0.5, shape: Any = None, *, generator: Any = None) -> Arra
     wanted = chance.shape if shape is None else static_shape(shape, "random.bernoulli")
     if not chance.shape:
         return bind(_bernoulli_op, [*key_of(generator), chance], shape=wanted)
-    chances = broadcast(cast(chance, f32), wanted)
-    return uniform(wanted, generator=generator) < chances
+    chances = cast(chance, f32)
+    return uniform(wanted, generator=generator) < (chances if shape is None else broadcast_to(chances, wanted))
 
 
 def bernoulli_of(seed: Array, stream: Array, counter: Array, p: float, shape: Shape) -> Array:

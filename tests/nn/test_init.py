@@ -7,6 +7,7 @@ import pytest
 
 import staged as st
 from staged import nn
+from tests.errors.said import refuses
 
 SHAPE = (40, 30, 3)
 FAN_IN, FAN_OUT = 30 * 3, 40 * 3
@@ -105,5 +106,5 @@ def test_fills_write_the_variable_in_a_staged_function_too():
     ],
 )
 def test_what_cannot_be_filled_is_refused(call, match):
-    with pytest.raises(st.StagedError, match=match):
+    with refuses(st.StagedError, match):
         call(nn.Parameter(st.zeros((2, 2))))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from tests.errors.said import refuses
 from tests.ops.against_torch import agree_compiled
 
 RNG = np.random.default_rng(11)
@@ -122,7 +123,7 @@ def test_lengths_and_labels_out_of_range_stop_the_program(inputs, lengths, label
         return st.ctc_loss(x, targets, inputs, lengths)  # here
 
     for mode in (run, run.__wrapped__):
-        with pytest.raises(IndexError, match=said) as caught:
+        with refuses(IndexError, said) as caught:
             mode(SCORES[:, :1], np.full((1, S), label), np.array([inputs]), np.array([lengths]))
         assert "# here" in str(caught.value)
 
@@ -144,6 +145,6 @@ def test_bad_calls_are_refused_with_the_line(call, match) -> None:
     def program(x):
         return call(x)
 
-    with pytest.raises(st.StagedError, match=match) as caught:
+    with refuses(st.StagedError, match) as caught:
         program(SCORES)
     assert "test_ctc.py, line" in str(caught.value)

@@ -8,6 +8,7 @@ import pytest
 import staged as st
 from staged.eager import wrap
 from staged.ops.array import METHODS
+from tests.errors.said import refuses
 
 X = np.linspace(-2.0, 3.0, 24).reshape(2, 3, 4)
 Y = np.linspace(0.5, 2.5, 12).reshape(3, 4)
@@ -152,13 +153,13 @@ def test_agrees_with_numpy(name) -> None:
         (lambda: st.conv2d(X, Y), "conv2d needs"),
         (lambda: st.max_pool2d(X, 5), "larger than"),
         (lambda: st.pow(V, wrap(-1)), "negative integer power"),
-        (lambda: wrap(V) // np.array([1, 0, 1, 1]), "division by zero"),
+        (lambda: wrap(V) // np.array([1, 0, 1, 1]), "integer division or modulo by zero"),
         (lambda: wrap(V) % 0, "modulo by zero"),
         (lambda: st.one_hot(X, 3), "integers"),
     ],
 )
 def test_bad_calls_are_refused_with_words(call, match) -> None:
-    with pytest.raises(st.StagedError, match=match):
+    with refuses(st.StagedError, match):
         call()
 
 

@@ -8,6 +8,7 @@ import pytest
 import staged as st
 from staged.eager import wrap
 from staged.testing import compare_trees
+from tests.errors.said import refuses
 from tests.ops.against_torch import agree
 
 RNG = np.random.default_rng(7)
@@ -529,7 +530,7 @@ def test_a_matrix_that_has_none_stops_the_program_in_the_users_line(emulated_dev
 
     mapped = st.function(st.vmap(program))
     for run, given in ((function, a), (program, a), (on_device, a), (mapped, np.stack([np.eye(2), a]))):
-        with pytest.raises(st.ProgramError, match=words) as caught:
+        with refuses(st.ProgramError, words) as caught:
             run(given)
         assert isinstance(caught.value, ValueError)
         assert "test_linalg.py" in str(caught.value)
@@ -539,7 +540,7 @@ X = np.ones((2, 3))
 REFUSED = {
     "multi_dot": (lambda: st.linalg.multi_dot([X]), st.ShapeError, "two or more matrices"),
     "multi_dot inside": (lambda: st.linalg.multi_dot([X, X[0], X]), st.ShapeError, "vectors at the ends"),
-    "mode": (lambda: st.linalg.qr(X, "raw"), st.ArgumentError, "the mode is 'reduced' or 'complete'"),
+    "mode": (lambda: st.linalg.qr(X, "raw"), st.ArgumentError, "the mode is 'reduced', 'complete' or 'r', got 'raw'"),
     "ord": (lambda: st.linalg.matrix_norm(X, ord=3), st.ArgumentError, "ord is one of"),
     "axes": (lambda: st.linalg.norm(np.ones((2, 2, 2)), 1), st.ArgumentError, "a vector or a matrix, got 3 axes"),
     "tolerance": (lambda: st.linalg.pinv(X, rtol="small"), st.ArgumentError, "the tolerance is a number"),
@@ -563,7 +564,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_with_words(name: str) -> None:
     call, error, words = REFUSED[name]
-    with pytest.raises(error, match=words):
+    with refuses(error, words):
         call()
 
 

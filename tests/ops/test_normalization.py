@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from tests.errors.said import refuses
 from tests.ops.against_torch import agree, agree_compiled
 
 RNG = np.random.default_rng(5)
@@ -137,7 +138,7 @@ def test_the_gradient_of_a_norm_at_zero_is_zero(ord) -> None:
     ],
 )
 def test_bad_calls_are_refused_with_words(call, match) -> None:
-    with pytest.raises(st.StagedError, match=match):
+    with refuses(st.StagedError, match):
         call()
 
 

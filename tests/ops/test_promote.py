@@ -15,6 +15,7 @@ from staged.ops.context import use_context
 from staged.ops.dtypes import _result_dtype, promote_dtypes, result_dtype
 from staged.ops.promote import as_array
 from staged.ops.record import RecordContext
+from tests.errors.said import refuses
 
 WEAK_F, WEAK_I, WEAK_B = (TensorType(dtype, (), True) for dtype in (f64, i64, bool_))
 F32, F64, I32, I64, U8 = (TensorType(dtype, (2,)) for dtype in (f32, f64, i32, i64, u8))
@@ -186,7 +187,7 @@ def test_arrays_come_from_lists_and_numpy(value, dtype, shape) -> None:
     ],
 )
 def test_what_is_no_array_is_refused(value, error, match) -> None:
-    with pytest.raises(error, match=match):
+    with refuses(error, match):
         as_array(value)
 
 
@@ -204,7 +205,7 @@ def test_what_is_no_array_is_refused(value, error, match) -> None:
     ],
 )
 def test_dtypes_that_do_not_go_are_refused_with_words(f, match) -> None:
-    with pytest.raises(st.DTypeError, match=match):
+    with refuses(st.DTypeError, match):
         f()
 
 

@@ -9,6 +9,7 @@ import staged as st
 from staged import nn
 from staged.eager import wrap
 from staged.testing import compare_trees
+from tests.errors.said import refuses
 from tests.torch_reference import reference
 
 RNG = np.random.default_rng(3)
@@ -270,7 +271,7 @@ def test_offsets_that_are_none_stop_the_program(offsets, words):
     def f(offsets):
         return st.embedding_bag(np.arange(4), TABLE, offsets)
 
-    with pytest.raises(st.ProgramError, match=words) as stopped:
+    with refuses(st.ProgramError, words) as stopped:
         f(np.array(offsets))
     assert "return st.embedding_bag(np.arange(4), TABLE, offsets)" in str(stopped.value)
 
@@ -303,5 +304,5 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_with_words(name):
     call, error, words = REFUSED[name]
-    with pytest.raises(error, match=words):
+    with refuses(error, words):
         call()

@@ -7,6 +7,7 @@ import pytest
 
 import staged as st
 from staged import nn, optim
+from tests.errors.said import words_of
 
 RNG = np.random.default_rng(3)
 BODY, HEAD, BIAS = RNG.standard_normal((2, 3)), RNG.standard_normal(3), RNG.standard_normal(2)
@@ -136,4 +137,4 @@ def test_what_is_no_group_is_refused_with_the_line(what):
     make, said = REFUSED[what]
     with pytest.raises(st.ArgumentError) as refused:
         make(variables())
-    assert said in str(refused.value) and "test_groups.py" in str(refused.value)
+    assert said in words_of(refused.value) and "test_groups.py" in str(refused.value)

@@ -1,0 +1,30 @@
+"""The words of an error without the user's line that it cites.
+
+A table of refusals holds the call and the expected words in one row. The error of that call cites the row, and so holds
+the words whatever it says: only what the error says of itself can be compared with them.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from staged import StagedError
+
+
+def words_of(error: BaseException) -> str:
+    """The message, details and hint of an error of ours, and the text of any other."""
+    if not isinstance(error, StagedError):
+        return str(error)
+    return "\n".join([error.message, *error.details, error.hint or ""])
+
+
+@contextmanager
+def refuses(error: type[BaseException] | tuple[type[BaseException], ...], match: str) -> Iterator[Any]:
+    """`pytest.raises(error, match=match)`, whose pattern does not see the line that is cited."""
+    with pytest.raises(error) as caught:
+        yield caught
+    found = words_of(caught.value)
+    assert re.search(match, found), f"{match!r} is not in what was said:\n{found}"
