@@ -10,6 +10,7 @@ import pytest
 
 import staged as st
 from staged import nn
+from tests.errors.said import refuses
 
 X = np.arange(4.0)
 M = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -153,15 +154,15 @@ def test_refusal(function: Any, args: tuple[Any, ...], error: type[st.StagedErro
 
 RESULTS = [
     (lambda x: "v" + str(x[0]), "a text with staged parts"),
-    (lambda x: {x[0], x[1]}, "a set of staged values"),
-    (lambda x: [{x[0]: 1}], "a dict with staged keys"),
+    (lambda x: {x[0], x[1]}, "keys of dicts and members of sets"),
+    (lambda x: [{x[0]: 1}], "cannot hash a value: it is staged"),
     (lambda x: range(int(x[0])), "an iterator"),
 ]
 
 
 @pytest.mark.parametrize(("function", "message"), RESULTS, ids=[message for _, message in RESULTS])
 def test_result_that_cannot_leave_the_program(function: Any, message: str) -> None:
-    with pytest.raises(st.StagingError, match=message):
+    with refuses(st.StagingError, message):
         st.function(function)(X)
 
 
