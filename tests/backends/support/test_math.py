@@ -127,7 +127,9 @@ def test_unary(lib: ctypes.CDLL, name: str, dtype: str) -> None:
     assert np.array_equal(np.isnan(vector), ~known)
     assert scalar[known].tobytes() == vector[known].tobytes(), "vectors and single numbers differ"
     if dtype == "f32":
-        assert vector.tobytes() == run(lib, "half", name, x).tobytes(), "vectors and half vectors differ"
+        half = run(lib, "half", name, x)
+        assert np.array_equal(np.isnan(half), ~known)  # whose sign is the compiler's choice of an operand
+        assert vector[known].tobytes() == half[known].tobytes(), "vectors and half vectors differ"
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
