@@ -1,4 +1,7 @@
-"""Names that headers take and whose shape does not tell. Written by `python -m tests.backends.c_family.header_names`."""
+"""Names that headers take and whose shape does not tell. Written by `python -m tests.backends.c_family.header_names`.
+
+Tested by `tests/backends/c_family/test_names.py`.
+"""
 
 WORDS = frozenset(
     """

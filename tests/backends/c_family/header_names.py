@@ -119,7 +119,8 @@ def write() -> None:
     kept = sorted(word for word in words if not has_header_shape(word))
     text = textwrap.fill(" ".join(kept), 120, break_long_words=False, break_on_hyphens=False)
     Path(header_words.__file__).write_text(
-        '"""Names that headers take and whose shape does not tell. Written by `python -m tests.backends.c_family.header_names`."""\n\n'
+        '"""Names that headers take and whose shape does not tell. Written by `python -m tests.backends.c_family.header_names`.\n\n'
+        'Tested by `tests/backends/c_family/test_names.py`.\n"""\n\n'
         f'WORDS = frozenset(\n    """\n{text}\n""".split()\n)\n'
     )
     print(f"{len(kept)} words")
