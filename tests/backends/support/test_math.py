@@ -125,11 +125,9 @@ def test_unary(lib: ctypes.CDLL, name: str, dtype: str) -> None:
     with np.errstate(all="ignore"):
         assert np.array_equal(np.signbit(scalar)[known], np.signbit(exact.astype(x.dtype))[known]), "a sign of zero"
     assert np.array_equal(np.isnan(vector), ~known)
-    assert scalar[known].tobytes() == vector[known].tobytes(), "vectors and single numbers differ"
+    assert scalar.tobytes() == vector.tobytes(), "vectors and single numbers differ"
     if dtype == "f32":
-        half = run(lib, "half", name, x)
-        assert np.array_equal(np.isnan(half), ~known)  # whose sign is the compiler's choice of an operand
-        assert vector[known].tobytes() == half[known].tobytes(), "vectors and half vectors differ"
+        assert vector.tobytes() == run(lib, "half", name, x).tobytes(), "vectors and half vectors differ"
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
