@@ -39,11 +39,11 @@ class _ClassLoss(Loss):
     """Base of losses on labels: `weight` has a factor for each class, and rows labelled `ignore_index` do not count.
 
     torch ignores -100 by default; here nothing is ignored by default, and a negative label is an error. `axis` is that
-    of the classes: the last one, or 1 for images (N, C, H, W), as torch has them.
+    of the classes: the last one if it is not given, or 1 for images (N, C, H, W), as torch has them.
     """
 
     def __init__(
-        self, weight: Any = None, *, ignore_index: int | None = None, reduction: str = "mean", axis: int = -1
+        self, weight: Any = None, *, ignore_index: int | None = None, reduction: str = "mean", axis: int | None = None
     ) -> None:
         super().__init__(reduction=reduction)
         _keep_weight(self, "weight", "class", weight)
@@ -61,7 +61,7 @@ class CrossEntropyLoss(_ClassLoss):
         ignore_index: int | None = None,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
-        axis: int = -1,
+        axis: int | None = None,
     ) -> None:
         super().__init__(weight, ignore_index=ignore_index, reduction=reduction, axis=axis)
         check_probability("CrossEntropyLoss", label_smoothing)

@@ -75,6 +75,21 @@ def _check_labels(name: str, scores: Array, labels: Array) -> None:
         )
 
 
+def _class_axis(name: str, scores: Array, labels: Array, axis: int | None) -> int:
+    """The axis of the classes. Raise where it is not given, and the last one and torch's, 1, fit the labels alike."""
+    if axis is not None:
+        return axis
+    shape = scores.shape
+    if len(shape) > 2 and (labels.shape == shape or labels.shape == shape[:-1] == (shape[0], *shape[2:])):
+        raise shape_error(
+            f"{name}: {labels.type} fit {scores.type} with the classes in axis 1, as torch has them, and in the last",
+            scores,
+            labels,
+            hint="say which: `axis=1` or `axis=-1`",
+        )
+    return -1
+
+
 def _classes_last(name: str, scores: Array, axis: int) -> Array:
     """Scores with their classes in the last axis."""
     return moveaxis(scores, axis_of(axis, scores.ndim, name), -1) if axis != -1 else scores
@@ -141,13 +156,14 @@ def cross_entropy(
     ignore_index: int | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-    axis: int = -1,
+    axis: int | None = None,
 ) -> Array:
     """Negative log-likelihood of `labels` under softmax(logits), in nats. torch `nn.functional.cross_entropy`.
 
     Shapes: logits (N, C) float, or (..., C); labels (N,), or (...), integers, 0 <= label < C, or floats of the shape
-    of the logits, a share for each class; weight (C,), a factor for each class. `axis` is that of the classes: 1 for
-    images (N, C, H, W), as torch has them. Returns () of the logits' dtype, or one loss per row for
+    of the logits, a share for each class; weight (C,), a factor for each class. `axis` is that of the classes: the last
+    one if it is not given, 1 for images (N, C, H, W), as torch has them; where the shapes allow both, it must be given.
+    Returns () of the logits' dtype, or one loss per row for
     `reduction="none"`. Rows labelled `ignore_index` do not count; the mean is over the weights of the others (NaN
     where there are none). `label_smoothing` spreads that share of each label evenly over all classes. Numerics:
     subtracts each row's maximum first, so large finite logits do not overflow. Raises: ShapeError or DTypeError while
@@ -156,8 +172,9 @@ def cross_entropy(
     """
     check_reduction("cross_entropy", reduction)
     given, targets = as_float(logits), as_array(labels)
-    scores = _classes_last("cross_entropy", given, axis)
     is_shares = targets.dtype.is_float and targets.shape == given.shape
+    axis = _class_axis("cross_entropy", given, targets, axis)
+    scores = _classes_last("cross_entropy", given, axis)
     if not is_shares:
         _check_labels("cross_entropy", scores, targets)
     if is_number(label_smoothing) and not 0.0 <= label_smoothing <= 1.0:
@@ -241,14 +258,15 @@ def nll_loss(
     *,
     ignore_index: int | None = None,
     reduction: str = "mean",
-    axis: int = -1,
+    axis: int | None = None,
 ) -> Array:
     """Minus the log-probability of each label: (N, C) and (N,) to (). torch `nn.functional.nll_loss`.
 
     `weight`, `ignore_index` and `axis` as in `cross_entropy`. A label out of range stops the program when it runs.
     """
     check_reduction("nll_loss", reduction)
-    scores, targets = _classes_last("nll_loss", as_float(log_probs), axis), as_array(labels)
+    given, targets = as_float(log_probs), as_array(labels)
+    scores = _classes_last("nll_loss", given, _class_axis("nll_loss", given, targets, axis))
     _check_labels("nll_loss", scores, targets)
     if weight is None and ignore_index is None:
         return _nll_loss(scores, targets, reduction=reduction)[0]

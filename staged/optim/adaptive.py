@@ -18,7 +18,6 @@ class RMSprop(Optimizer):
     """
 
     options = ("lr", "momentum", "alpha", "eps", "centered", "weight_decay", "maximize")
-    group_options = (*Optimizer.group_options, "alpha")
     slots = (("square_avg", "square"), ("momentum_buffer", "velocity"), ("grad_avg", "mean"))
     kept_for = {"momentum": "velocity", "centered": "mean"}
 
@@ -39,15 +38,12 @@ class RMSprop(Optimizer):
         self.take(alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum)
         self.centered = centered
         self.square = self.state("square")
-        self.velocity = [] if is_off(momentum) else self.state("velocity")
-        self.mean = self.state("mean") if centered else []
+        self.velocity = self.state("velocity", option="momentum")
+        self.mean = self.state("mean", option="centered")
         self.steps = self.counter()
 
     def begin_step(self) -> None:
         """Count the step."""
-        for option, attribute in self.kept_for.items():
-            if not is_off(getattr(self, option)):
-                self.must_have(getattr(self, attribute), option)
         self.counted()
 
     def update(self, index: int, param: Any, grad: Any) -> None:
@@ -72,7 +68,6 @@ class Adadelta(Optimizer):
     """p -= lr * g * sqrt(mean of changes^2 + eps) / sqrt(mean of g^2 + eps). Source: Zeiler, 2012."""
 
     options = ("lr", "rho", "eps", "weight_decay", "maximize")
-    group_options = (*Optimizer.group_options, "rho")
     slots = (("square_avg", "square"), ("acc_delta", "change"))
 
     def __init__(
@@ -88,11 +83,15 @@ class Adadelta(Optimizer):
     ) -> None:
         super().__init__(params, lr, maximize, ways)
         self.take(rho=rho, eps=eps, weight_decay=weight_decay)
-        if not isinstance(rho, st.Array) and rho > 1.0:
-            raise st.ArgumentError(f"Adadelta: rho is between 0 and 1, got {rho}", where=st.here())
         self.square = self.state("square")
         self.change = self.state("change")
         self.steps = self.counter()
+
+    def check_option(self, name: str, value: Any) -> None:
+        """Raises: ArgumentError if a number is negative, or rho above 1."""
+        super().check_option(name, value)
+        if name == "rho" and not isinstance(value, st.Array) and value > 1.0:
+            raise st.ArgumentError(f"Adadelta: rho is between 0 and 1, got {value}", where=st.here())
 
     def begin_step(self) -> None:
         """Count the step."""
@@ -128,16 +127,20 @@ class Adamax(Optimizer):
         **ways: Any,
     ) -> None:
         super().__init__(params, lr, maximize, ways)
-        self.take(eps=eps, weight_decay=weight_decay)
-        self.take_betas(betas)
+        self.take(betas=betas, eps=eps, weight_decay=weight_decay)
         self.mean = self.state("mean")
         self.largest = self.state("largest")
         self.steps = self.counter()
+        self.count: Any = 0.0
         self.correction: Any = 1.0
 
     def begin_step(self) -> None:
-        """Count the step; the correction of the mean is computed once, in f64."""
-        self.correction = 1.0 - self.betas[0] ** self.counted()
+        """Count the step."""
+        self.count = self.counted()
+
+    def begin_group(self) -> None:
+        """The correction of the mean is computed once, in f64."""
+        self.correction = 1.0 - self.betas[0] ** self.count
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
@@ -157,6 +160,7 @@ class NAdam(Adam):
     options = (
         "lr", "betas", "eps", "weight_decay", "momentum_decay", "maximize", "decoupled_weight_decay",
     )  # fmt: skip
+    shared_options = ("betas", "momentum_decay")
     slots = Adam.slots[:2]
     shared = ("mu_product",)
     kept_for = {}
@@ -202,6 +206,9 @@ class NAdam(Adam):
         self.shares = ((1.0 - now) / (1.0 - product), following / (1.0 - product * following))
         self.correction = (1.0, st.sqrt(1.0 - second**count))
 
+    def begin_group(self) -> None:
+        """All groups have the same shares."""
+
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
         (eps,) = self.numbers(param, "eps")
@@ -246,9 +253,9 @@ class RAdam(Adam):
         )
         self.is_bounded: Any = False
 
-    def begin_step(self) -> None:
-        """Count the step; the length of the mean and the rectification are computed once, in f64."""
-        count = self.counted()
+    def begin_group(self) -> None:
+        """The length of the mean and the rectification are computed once, in f64, for all parameters of a group."""
+        count = self.count
         first, second = self.betas
         power = second**count
         longest = 2.0 / (1.0 - second) - 1.0
@@ -276,7 +283,6 @@ class Adafactor(Optimizer):
     """
 
     options = ("lr", "beta2_decay", "eps", "d", "weight_decay", "maximize")
-    group_options = ("lr", "weight_decay", "maximize")
     slots = (("row_var", "rows"), ("col_var", "columns"), ("variance", "variance"))
 
     def __init__(
@@ -292,13 +298,7 @@ class Adafactor(Optimizer):
         **ways: Any,
     ) -> None:
         super().__init__(params, lr, maximize, ways)
-        self.take(d=d, weight_decay=weight_decay)
-        for place, number in enumerate(eps):
-            if number is not None:
-                self.check_number(f"eps[{place}]", number)
-        if not isinstance(beta2_decay, st.Array) and beta2_decay > 0.0:
-            raise st.ArgumentError(f"Adafactor: beta2_decay is at most 0, got {beta2_decay}", where=st.here())
-        self.eps, self.beta2_decay = eps, beta2_decay
+        self.take(eps=eps, beta2_decay=beta2_decay, d=d, weight_decay=weight_decay)
         self.rows = [self._factor(param, -1, "rows") for param in self.params]
         self.columns = [self._factor(param, -2, "columns") for param in self.params]
         self.variance = [
@@ -306,8 +306,17 @@ class Adafactor(Optimizer):
             for param, variable in zip(self.params, self.state("variance"), strict=True)
         ]
         self.steps = self.counter()
+        self.count: Any = 1.0
         self.new: Any = 1.0
         self.most: Any = 1.0
+
+    def check_option(self, name: str, value: Any) -> None:
+        """Raises: ArgumentError if a number is negative, or `beta2_decay` above 0."""
+        if name == "beta2_decay":
+            if not isinstance(value, st.Array) and not value <= 0.0:
+                raise st.ArgumentError(f"Adafactor: beta2_decay is at most 0, got {value}", where=st.here())
+            return
+        super().check_option(name, tuple(number or 0.0 for number in value) if name == "eps" else value)
 
     def _factor(self, param: Any, axis: int, name: str) -> Any:
         shape = list(param.shape)
@@ -317,10 +326,13 @@ class Adafactor(Optimizer):
         return st.Variable(st.zeros(tuple(shape), dtype=computed_in(param)), name=f"{name}_{param.name}")
 
     def begin_step(self) -> None:
-        """Count the step; the share of this gradient and the largest rate are computed once, in f64."""
-        count = self.counted()
-        self.new = count**self.beta2_decay
-        self.most = 1.0 / st.sqrt(count)
+        """Count the step; the largest rate is computed once, in f64."""
+        self.count = self.counted()
+        self.most = 1.0 / st.sqrt(self.count)
+
+    def begin_group(self) -> None:
+        """The share of this gradient is computed once, in f64."""
+        self.new = self.count**self.beta2_decay
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""

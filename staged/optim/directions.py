@@ -16,7 +16,7 @@ class Rprop(Optimizer):
     """
 
     options = ("lr", "etas", "step_sizes", "maximize")
-    group_options = ("maximize",)
+    shared_options = ("lr",)
     slots = (("prev", "before"), ("step_size", "size"))
 
     def __init__(
@@ -30,13 +30,20 @@ class Rprop(Optimizer):
         **ways: Any,
     ) -> None:
         super().__init__(params, lr, maximize, ways)
-        less, more = etas
-        if not any(isinstance(each, st.Array) for each in etas) and not 0.0 < less < 1.0 < more:
-            raise st.ArgumentError(f"Rprop: etas are below 1 and above 1, got {etas}", where=st.here())
-        self.etas, self.step_sizes = etas, step_sizes
+        self.take(etas=etas, step_sizes=step_sizes)
         self.before = self.state("before")
         self.size = self.state("size", lr)
         self.steps = self.counter()
+
+    def check_option(self, name: str, value: Any) -> None:
+        """Raises: ArgumentError if a number is negative, or `etas` are not below 1 and above 1."""
+        super().check_option(name, value)
+        if (
+            name == "etas"
+            and not any(isinstance(each, st.Array) for each in value)
+            and not 0.0 < value[0] < 1.0 < value[1]
+        ):
+            raise st.ArgumentError(f"Rprop: etas are below 1 and above 1, got {value}", where=st.here())
 
     def first(self, name: str) -> Any:
         """The initial value of a slot."""
@@ -80,8 +87,7 @@ class Lion(Optimizer):
         **ways: Any,
     ) -> None:
         super().__init__(params, lr, maximize, ways)
-        self.take(weight_decay=weight_decay)
-        self.take_betas(betas)
+        self.take(betas=betas, weight_decay=weight_decay)
         self.mean = self.state("mean")
 
     def update(self, index: int, param: Any, grad: Any) -> None:
@@ -103,7 +109,7 @@ class Muon(Optimizer):
     options = (
         "lr", "weight_decay", "momentum", "nesterov", "ns_coefficients", "eps", "ns_steps", "adjust_lr_fn",
     )  # fmt: skip
-    group_options = ("lr", "weight_decay", "momentum", "eps")
+    shared_options = ("ns_coefficients", "ns_steps", "adjust_lr_fn")
     slots = (("momentum_buffer", "velocity"),)
 
     def __init__(

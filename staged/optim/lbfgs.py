@@ -30,7 +30,7 @@ class LBFGS(Optimizer):
     """
 
     options = ("lr", "max_iter", "max_eval", "tolerance_grad", "tolerance_change", "history_size", "line_search_fn")
-    group_options = ()
+    shared_options = options
 
     def __init__(
         self,

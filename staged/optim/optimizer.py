@@ -27,14 +27,13 @@ class Optimizer:
 
     All numbers (`lr`, `weight_decay`, ...) are read at every step: setting one changes the steps that follow. Each may
     be a Python number, or a staged scalar or Variable. Instead of parameters, `params` may hold groups, `{"params":
-    ..., "lr": ...}`, whose own `lr`, `weight_decay` and `eps` take precedence; `groups` has them, to read and to set.
+    ..., "lr": ...}`, whose own options take precedence; `groups` has them, to read and to set.
     """
 
     options: tuple[str, ...] = ("lr",)
     """Names of the numeric and boolean options: attributes, and entries of each group of a `state_dict`."""
-    group_options: tuple[str, ...] = ("lr", "weight_decay", "eps", "maximize")
-    """Those of them that a group may have for itself: they are read for each parameter,
-    and nothing is kept for them."""
+    shared_options: tuple[str, ...] = ()
+    """Those of them that no group may have for itself: what is kept for all parameters follows from them."""
     slots: Slots = ()
     """The state of each parameter: (torch's name in a `state_dict`, attribute holding a list of Variables)."""
     shared: tuple[str, ...] = ()
@@ -63,7 +62,7 @@ class Optimizer:
         self.lr = lr
         for group in self.groups:
             for name, value in self.own_numbers(group).items():
-                self.check_number(name, value)
+                self.check_option(name, value)
 
     def __getattr__(self, name: str) -> Any:
         raise no_attribute(f"{type(self).__name__!r} object has", name, answer_from((OF_OPTIMIZERS,), name))
@@ -78,26 +77,28 @@ class Optimizer:
             wanted = "at least 0" if below is None else f"at least 0 and below {below}"
             raise st.ArgumentError(f"{type(self).__name__}: {name} is {wanted}, got {value}", where=st.here())
 
-    def take(self, **numbers: Any) -> None:
-        """Hold numbers as attributes. Raises: ArgumentError if one is negative."""
-        for name, value in numbers.items():
+    def check_option(self, name: str, value: Any) -> None:
+        """Raises: ArgumentError if a number is negative, or one of `betas` not from 0 to below 1."""
+        if not isinstance(value, list | tuple):
             self.check_number(name, value)
-            setattr(self, name, value)
+            return
+        for place, number in enumerate(value):
+            self.check_number(f"{name}[{place}]", number, below=1.0 if name == "betas" else None)
 
-    def take_betas(self, betas: tuple[Any, Any]) -> None:
-        """Hold the shares of what was in running means. Raises: ArgumentError if one is not from 0 to below 1."""
-        for place, beta in enumerate(betas):
-            self.check_number(f"betas[{place}]", beta, below=1.0)
-        self.betas = betas
+    def take(self, **options: Any) -> None:
+        """Hold options as attributes. Raises: ArgumentError if one cannot be."""
+        for name, value in options.items():
+            self.check_option(name, value)
+            setattr(self, name, value)
 
     def own_numbers(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """The options that `group` sets for itself. Raises: ArgumentError for an option that a group cannot set."""
         own = {name: value for name, value in group.items() if name not in ("params", "initial_lr")}
-        wrong = [name for name in own if name not in self.group_options or name not in self.options]
+        allowed = [name for name in self.options if name not in self.shared_options]
+        wrong = [name for name in own if name not in allowed]
         if wrong:
-            allowed = ", ".join(name for name in self.group_options if name in self.options)
             raise st.ArgumentError(
-                f"{type(self).__name__}: a group of parameters has {allowed} for itself, got "
+                f"{type(self).__name__}: a group of parameters has {', '.join(allowed)} for itself, got "
                 f"{', '.join(map(repr, wrong))}",
                 where=st.here(),
                 hint="make an optimiser for each group",
@@ -114,11 +115,25 @@ class Optimizer:
         finally:
             vars(self).update(others)
 
-    def state(self, name: str, fill: float = 0.0) -> list[Any]:
-        """One state Variable per parameter, filled with a number and named after the parameter."""
+    def state(self, name: str, fill: float = 0.0, option: str | None = None) -> list[Any]:
+        """One state Variable per parameter, filled with a number and named after the parameter.
+
+        None for those without, if only parameters with an `option` that is on have it.
+        """
+        on = self.having_on(option)
         return [
             st.Variable(st.full(param.shape, fill, dtype=computed_in(param)), name=f"{name}_{param.name or index}")
-            for index, param in enumerate(self.params)
+            if has
+            else None
+            for index, (param, has) in enumerate(zip(self.params, on, strict=True))
+        ]
+
+    def having_on(self, option: str | None) -> list[bool]:
+        """Whether an option is on, for each parameter. None is on for all."""
+        return [
+            option is None or not is_off(group[option] if option in group else getattr(self, option))
+            for group in self.groups
+            for _ in group["params"]
         ]
 
     def counter(self) -> Any:
@@ -144,7 +159,7 @@ class Optimizer:
 
     def must_have(self, kept: Any, option: str) -> None:
         """Refuse an option that was turned on after construction but needs state kept from the first step on."""
-        if not isinstance(kept, st.Variable) and not kept:
+        if kept is None:
             raise st.StagingError(
                 f"{type(self).__name__} was made with {option} = 0, and keeps nothing for it",
                 where=st.here(),
@@ -216,10 +231,15 @@ class Optimizer:
     def step(self, grads: Any) -> None:
         """Update every parameter once."""
         ordered = self.gradients(grads)
+        for option, attribute in self.kept_for.items():
+            for is_on, kept in zip(self.having_on(option), getattr(self, attribute), strict=True):
+                if is_on:
+                    self.must_have(kept, option)
         self.begin_step()
         index = 0
         for group in self.groups:
             with self.having(self.own_numbers(group)):
+                self.begin_group()
                 for _ in group["params"]:
                     grad, param = ordered[index], self.params[index]
                     if param.dtype.is_half:
@@ -229,6 +249,9 @@ class Optimizer:
 
     def begin_step(self) -> None:
         """Do the work that is done once per step, before the parameters are updated."""
+
+    def begin_group(self) -> None:
+        """Do the work that is done once per group, whose options hold, before its parameters are updated."""
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """Update one parameter; every subclass defines it."""
@@ -294,7 +317,7 @@ class Optimizer:
         for option in self.options:
             found = [_number(group[option]) for group in groups if option in group]
             alike = len(found) == len(groups) and all(_alike(value, found[0]) for value in found)
-            if option not in self.group_options and found and not alike:
+            if option in self.shared_options and found and not alike:
                 self._refuse(f"has one {option} for all groups, the state_dict has {found}")
             for own, saved in zip(self.groups, groups, strict=True):
                 if option in saved:
@@ -334,7 +357,7 @@ class Optimizer:
         state = {int(index): entry for index, entry in state_dict["state"].items()}
         if count != len(self.params) or not set(state) <= set(range(count)):
             self._refuse(f"has {len(self.params)} parameters, the state_dict has {max(count, len(state))}")
-        lacking = [option for option, attribute in self.kept_for.items() if not getattr(self, attribute)]
+        lacking = [option for option, attribute in self.kept_for.items() if _is_empty(getattr(self, attribute))]
         on = [option for option in lacking if any(group.get(option) for group in groups)]
         if on:
             self._refuse(f"makes no steps with {' and '.join(on)}")
@@ -407,6 +430,11 @@ def scalar(number: Any, dtype: Any) -> Any:
 def is_off(number: Any) -> bool:
     """Return whether an option is the Python number 0; a staged one is not known."""
     return not isinstance(number, st.Array) and not number
+
+
+def _is_empty(kept: list[Any]) -> bool:
+    """Return whether no parameter has a Variable of this state."""
+    return all(variable is None for variable in kept)
 
 
 def _grouped(owner: str, params: Params) -> tuple[list[str], list[Any], list[dict[str, Any]]]:

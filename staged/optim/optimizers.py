@@ -24,6 +24,7 @@ class SGD(Optimizer):
 
     options = ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize")
     slots = (("momentum_buffer", "velocity"),)
+    kept_for = {"momentum": "velocity"}
 
     def __init__(
         self,
@@ -37,28 +38,40 @@ class SGD(Optimizer):
         maximize: bool = False,
         **ways: Any,
     ) -> None:
+        self.dampening, self.nesterov = dampening, nesterov
         super().__init__(params, lr, maximize, ways)
         self.take(momentum=momentum, weight_decay=weight_decay)
-        if nesterov and (is_off(momentum) or not is_off(dampening)):
-            raise st.ArgumentError("SGD: Nesterov's variant needs a momentum above 0 and no dampening", where=st.here())
-        self.dampening = dampening
-        self.nesterov = nesterov
-        self.velocity = [] if is_off(momentum) else self.state("velocity")
-        self.steps = None if is_off(momentum) or is_off(dampening) else self.counter()
+        for group in self.groups:
+            with self.having(self.own_numbers(group)):
+                if self.nesterov and (is_off(self.momentum) or not is_off(self.dampening)):
+                    message = "SGD: Nesterov's variant needs a momentum above 0 and no dampening"
+                    raise st.ArgumentError(message, where=st.here())
+        self.velocity = self.state("velocity", option="momentum")
+        self.steps = self.counter() if self._is_damped() else None
+        self.is_first: Any = False
         self.share: Any = 1.0
 
+    def check_option(self, name: str, value: Any) -> None:
+        """Raises: ArgumentError if a number other than the dampening is negative."""
+        if name != "dampening":
+            super().check_option(name, value)
+
+    def _is_damped(self) -> bool:
+        """Whether the velocity of some parameter takes less than the whole of a gradient."""
+        return any(all(both) for both in zip(self.having_on("momentum"), self.having_on("dampening"), strict=True))
+
     def begin_step(self) -> None:
+        """Count the steps with momentum, where one has to be known as the first."""
+        if self._is_damped():
+            self.must_have(self.steps, "dampening")
+        if self.steps is not None and any(self.having_on("momentum")):
+            self.is_first = self.steps.value == 0
+            self.steps.value = self.steps.value + 1
+
+    def begin_group(self) -> None:
         """The factor of a gradient in the velocity: 1 for the first one, then 1 - dampening."""
-        if is_off(self.momentum):
-            return
-        self.must_have(self.velocity, "momentum")
-        if self.steps is None:
-            self.share = 1.0
-            if not is_off(self.dampening):
-                self.must_have(self.steps, "dampening")
-            return
-        self.share = st.where(self.steps.value == 0, 1.0, 1.0 - self.dampening)
-        self.steps.value = self.steps.value + 1
+        if not is_off(self.momentum) and not is_off(self.dampening):
+            self.share = st.where(self.is_first, 1.0, 1.0 - self.dampening)
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
@@ -67,7 +80,7 @@ class SGD(Optimizer):
         if not is_off(momentum):
             # torch starts the velocity as the first gradient; from zeros the same formula gives the same.
             velocity = momentum * self.velocity[index].value
-            velocity = velocity + (grad if self.steps is None else st.astype(self.share, grad.dtype) * grad)
+            velocity = velocity + (grad if is_off(self.dampening) else st.astype(self.share, grad.dtype) * grad)
             self.velocity[index].value = velocity
             grad = grad + momentum * velocity if self.nesterov else velocity
         param.value = param.value - lr * grad
@@ -80,7 +93,7 @@ class ASGD(Optimizer):
     """
 
     options = ("lr", "lambd", "alpha", "t0", "weight_decay", "maximize")
-    group_options = ("weight_decay", "maximize")
+    shared_options = ("lr", "lambd", "alpha", "t0")
     slots = (("ax", "ax"),)
     shared = ("eta", "mu")
 
@@ -129,6 +142,7 @@ class Adagrad(Optimizer):
     """p -= lr * g / (sqrt(sum of g^2) + eps). Source: Duchi, Hazan and Singer, 2011."""
 
     options = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize")
+    shared_options = ("initial_accumulator_value",)
     slots = (("sum", "total"),)
 
     def __init__(
@@ -147,7 +161,8 @@ class Adagrad(Optimizer):
         self.take(lr_decay=lr_decay, weight_decay=weight_decay, eps=eps)
         self.take(initial_accumulator_value=initial_accumulator_value)
         self.total = self.state("total", initial_accumulator_value)
-        self.steps = None if is_off(lr_decay) else self.counter()
+        self.steps = self.counter() if any(self.having_on("lr_decay")) else None
+        self.before: Any = 0.0
         self.decay: Any = 1.0
 
     def first(self, name: str) -> Any:
@@ -155,13 +170,17 @@ class Adagrad(Optimizer):
         return self.initial_accumulator_value
 
     def begin_step(self) -> None:
-        """Count the step and let the rate decay."""
-        if self.steps is None:
-            if not is_off(self.lr_decay):
-                self.must_have(self.steps, "lr_decay")
-            return
-        self.decay = 1.0 + self.lr_decay * st.astype(self.steps.value, st.f64)
-        self.steps.value = self.steps.value + 1
+        """Count the step, where a rate decays."""
+        if any(self.having_on("lr_decay")):
+            self.must_have(self.steps, "lr_decay")
+        if self.steps is not None:
+            self.before = st.astype(self.steps.value, st.f64)
+            self.steps.value = self.steps.value + 1
+
+    def begin_group(self) -> None:
+        """Let the rate decay."""
+        if not is_off(self.lr_decay):
+            self.decay = 1.0 + self.lr_decay * self.before
 
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
@@ -169,7 +188,7 @@ class Adagrad(Optimizer):
         grad = self.with_decay(param, grad)
         total = self.total[index].value + grad * grad
         self.total[index].value = total
-        rate = lr if self.steps is None else st.astype(self.lr / self.decay, param.dtype)
+        rate = lr if is_off(self.lr_decay) else st.astype(self.lr / self.decay, param.dtype)
         param.value = param.value - rate * grad / (st.sqrt(total) + eps)
 
 
@@ -199,23 +218,24 @@ class Adam(Optimizer):
         **ways: Any,
     ) -> None:
         super().__init__(params, lr, maximize, ways)
-        self.take(eps=eps, weight_decay=weight_decay)
-        self.take_betas(betas)
+        self.take(betas=betas, eps=eps, weight_decay=weight_decay)
         self.amsgrad = amsgrad
         self.decoupled_weight_decay = decoupled_weight_decay
         self.mean = self.state("mean")
         self.variance = self.state("variance")
-        self.largest = self.state("largest") if amsgrad else []
+        self.largest = self.state("largest", option="amsgrad")
         self.steps = self.counter()
+        self.count: Any = 0.0
         self.correction: tuple[Any, Any] = (1.0, 1.0)
 
     def begin_step(self) -> None:
-        """Count the step; the corrections are computed once, in f64, for all parameters."""
-        if self.amsgrad:
-            self.must_have(self.largest, "amsgrad")
-        count = self.counted()
+        """Count the step."""
+        self.count = self.counted()
+
+    def begin_group(self) -> None:
+        """The corrections are computed once, in f64, for all parameters of a group."""
         first, second = self.betas
-        self.correction = (1.0 - first**count, st.sqrt(1.0 - second**count))
+        self.correction = (1.0 - first**self.count, st.sqrt(1.0 - second**self.count))
 
     def decayed(self, param: Any, grad: Any) -> tuple[Any, Any]:
         """The parameter and the gradient with the decay of weights in one of them."""

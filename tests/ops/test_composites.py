@@ -98,6 +98,7 @@ FORMS = np.random.default_rng(7)
 IMAGES, IMAGE_LABELS = FORMS.standard_normal((2, 5, 3, 2)), FORMS.integers(0, 5, (2, 3, 2))
 SHARES, HALVES = FORMS.dirichlet(np.ones(5), (2, 3, 2)).transpose(0, 3, 1, 2).copy(), FORMS.random((4, 5))
 CLASS_WEIGHT, FACTORS = FORMS.random(5) + 0.5, FORMS.random((4, 1))
+SQUARES, SQUARE_LABELS = FORMS.standard_normal((2, 3, 3)), FORMS.integers(0, 3, (2, 3))
 
 
 def _torchs_classes(F, x, labels, **options):
@@ -128,6 +129,16 @@ LOSS_FORMS = {
         lambda x: st.nll_loss(x, IMAGE_LABELS, axis=-3),
         lambda F, x: _torchs_classes(F, x, IMAGE_LABELS) - x.logsumexp(1).mean(),
         IMAGES,
+    ),
+    "as many places as classes": (
+        lambda x: st.cross_entropy(x, SQUARE_LABELS, axis=1),
+        lambda F, x: _torchs_classes(F, x, SQUARE_LABELS),
+        SQUARES,
+    ),
+    "as many places as classes, which are last": (
+        lambda x: st.cross_entropy(x, SQUARE_LABELS, axis=-1),
+        lambda F, x: _torchs_classes(F, x.transpose(1, 2), SQUARE_LABELS),
+        SQUARES,
     ),
     "shares of images": (
         lambda x: st.cross_entropy(x, SHARES, axis=1),
@@ -320,6 +331,9 @@ def test_the_gradient_of_cross_entropy_scatters_nothing() -> None:
         (lambda: st.cross_entropy(X, LABELS.astype(np.float32)), "integer labels"),
         (lambda: st.cross_entropy(X, HALVES, ignore_index=1), "no label that is ignored"),
         (lambda: st.cross_entropy(IMAGES, IMAGE_LABELS), "`axis` names another"),
+        (lambda: st.cross_entropy(SQUARES, SQUARE_LABELS), "in axis 1, as torch has them, and in the last"),
+        (lambda: nn.NLLLoss()(SQUARES, SQUARE_LABELS), "say which: `axis=1` or `axis=-1`"),
+        (lambda: st.cross_entropy(IMAGES, SHARES), "in axis 1, as torch has them, and in the last"),
         (lambda: st.binary_cross_entropy(HALVES, HALVES, "sum"), "takes the weight of each loss third"),
         (lambda: st.binary_cross_entropy(HALVES, HALVES, X[None]), "does not broadcast"),
         (lambda: nn.BCELoss("sum"), "takes the weight of each loss first"),

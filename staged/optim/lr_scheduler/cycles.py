@@ -28,13 +28,12 @@ class _CyclesMomentum(LRScheduler):
             if len(set(self.each_group(name, given))) > 1:
                 self.refuse(f"{name} is one number for all groups, got {given}")
         self.base_momentum, self.max_momentum = (self.each_group("", given)[0] for given in (base, most))
-        if "betas" in options:
-            first, *others = owner["betas"]
-            held = {"momentum": first}
-            self.momentum = as_variable(held, "momentum")
-            owner["betas"] = (self.momentum, *others)
-        else:
-            self.momentum = as_variable(owner, "momentum")
+        option = "betas" if "betas" in options else "momentum"
+        first = owner[option][0] if option == "betas" else owner[option]
+        self.momentum = as_variable({"momentum": first}, "momentum")
+        for each in (owner, *self.optimizer.groups):
+            if option in each:
+                each[option] = (self.momentum, *each[option][1:]) if option == "betas" else self.momentum
         if last_epoch == -1:
             self.momentum.value = st.full((), self.max_momentum, dtype=self.momentum.dtype)
 
