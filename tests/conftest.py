@@ -8,6 +8,7 @@ nothing.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import re
@@ -259,6 +260,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     count, reason = gpu_count()
     for item in [] if count or on_gpu and is_emulated() else for_gpus:
         item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected lives until the end: collections of garbage, which take half a second with it, need not visit it."""
+    gc.collect()
+    gc.freeze()
 
 
 def leave_out_what_only_all_has(config: pytest.Config, items: list[pytest.Item]) -> None:
