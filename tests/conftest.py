@@ -263,7 +263,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was collected lives until the end: collections of garbage, which take half a second with it, need not visit it."""
+    """Keep what was collected, which lives until the end, out of collections of garbage: they take half a second with it."""
     gc.collect()
     gc.freeze()
 

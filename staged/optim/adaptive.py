@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged.optim.optimizer import Optimizer, Params, computed_in, is_off, scalar
+from staged.optim.groups import Params
+from staged.optim.optimizer import Optimizer, computed_in, is_off, scalar
 from staged.optim.optimizers import Adam
 
 

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 import staged as st
-from staged.optim.optimizer import Optimizer, Params, scalar
+from staged.optim.groups import Params
+from staged.optim.optimizer import Optimizer, scalar
 
 
 class Rprop(Optimizer):

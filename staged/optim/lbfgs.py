@@ -11,7 +11,8 @@ import staged as st
 from staged.eager import is_plain
 from staged.errors import article
 from staged.nn.state import elements, shape_of
-from staged.optim.optimizer import Optimizer, Params
+from staged.optim.groups import Params
+from staged.optim.optimizer import Optimizer
 from staged.optimize.lbfgs import Memory, Point, descend
 
 _VECTORS = {"d": "direction", "prev_flat_grad": "before", "t": "length", "H_diag": "scale"}

@@ -1,8 +1,8 @@
-"""`Optimizer`, the base of all: parameters, state for each, matching of gradients to parameters, saving and loading."""
+"""`Optimizer`, the base of all: state for each parameter, matching of gradients to parameters, saving and loading."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,9 +12,9 @@ import staged as st
 from staged.eager import is_plain
 from staged.errors import article
 from staged.nn.state import elements, shape_of
+from staged.optim.groups import Params, grouped
 from staged.other_names import OF_OPTIMIZERS, answer_from, no_attribute
 
-Params = Iterable[Any] | Mapping[str, Any]
 Slots = tuple[tuple[str, str], ...]
 _WAYS = ("foreach", "fused", "capturable", "differentiable")
 """torch's options that say how it computes: all are accepted, and change nothing, since a program is one anyway."""
@@ -56,7 +56,7 @@ class Optimizer:
         for way in ways or ():
             if way not in _WAYS:
                 raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {way!r}")
-        self.names, self.params, self.groups = _grouped(type(self).__name__, params)
+        self.names, self.params, self.groups = grouped(type(self).__name__, params)
         self.maximize = maximize
         self.check_number("lr", lr)
         self.lr = lr
@@ -437,66 +437,9 @@ def _is_empty(kept: list[Any]) -> bool:
     return all(variable is None for variable in kept)
 
 
-def _grouped(owner: str, params: Params) -> tuple[list[str], list[Any], list[dict[str, Any]]]:
-    """(names, parameters, groups) of all groups; without groups, one group of all."""
-    given = params if isinstance(params, Mapping) else list(params)
-    if isinstance(given, Mapping) or not given or not all(isinstance(group, Mapping) for group in given):
-        names, values = _named(owner, given, getattr(params, "names", ()))
-        return names, values, [{"params": values}]
-    names, values, groups = [], [], []
-    for group in given:
-        if "params" not in group:
-            raise st.ArgumentError(
-                f"{owner}: a group of parameters has no `params`, got {sorted(map(str, group))}",
-                where=st.here(),
-                hint='`{"params": model.parameters(), "lr": 0.1}` is a group',
-            )
-        inside = [group["params"]] if isinstance(group["params"], st.Variable) else group["params"]
-        found, variables = _named(owner, inside, getattr(inside, "names", ()))
-        names, values = [*names, *found], [*values, *variables]
-        groups.append({**group, "params": variables})
-    _named(owner, values)  # none is in two groups
-    return names if len(names) == len(values) else [], values, groups
-
-
 def _alike(a: Any, b: Any) -> bool:
     """Return whether two numbers of groups are the same; staged ones where they are one."""
     return a is b or (not isinstance(a, st.Array) and not isinstance(b, st.Array) and a == b)
-
-
-def _named(owner: str, params: Params, known: Iterable[str] = ()) -> tuple[list[str], list[Any]]:
-    """(names, parameters) from a dict, from pairs, or from `model.parameters()`; names are empty if none are known."""
-    if isinstance(params, Mapping):
-        names, values = list(params), list(params.values())
-    else:
-        values = list(params)
-        names = list(known)
-        if values and all(isinstance(value, tuple) and len(value) == 2 for value in values):
-            names, values = [name for name, _ in values], [value for _, value in values]
-    if not values:
-        raise st.ArgumentError(f"{owner}: the optimiser got no parameters", where=st.here())
-    seen: set[int] = set()
-    for value in values:
-        if isinstance(value, Mapping):
-            raise st.ArgumentError(
-                f"{owner}: some of the parameters are in a group, others are not",
-                where=st.here(),
-                hint='put them into one, too: `{"params": [...]}`',
-            )
-        if not isinstance(value, st.Variable):
-            raise st.DTypeError(f"{owner} trains Variables, got {article(type(value).__name__)}", where=st.here())
-        if not value.dtype.is_float:
-            raise st.DTypeError(
-                f"{owner} trains floats, the Variable `{value.name}` holds {value.dtype}", where=st.here()
-            )
-        if id(value) in seen:
-            raise st.ArgumentError(
-                f"{owner}: the Variable `{value.name}` is there twice, and would be updated twice a step",
-                where=st.here(),
-                hint="name each Variable once; `model.parameters()` has a shared one once",
-            )
-        seen.add(id(value))
-    return names, values
 
 
 def _refuse_pair(grads: Any) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import staged as st
-from staged.optim.optimizer import Optimizer, Params, Slots, is_off, scalar
+from staged.optim.groups import Params
+from staged.optim.optimizer import Optimizer, Slots, is_off, scalar
 
 
 class SGD(Optimizer):

@@ -45,7 +45,7 @@ OWN = {
     "adam": [BETAS, {"amsgrad": True}, {"decoupled_weight_decay": True}],
     "adamw": [{"betas": (0.5, 0.75), "amsgrad": True}],
 }
-"""What the second group has for itself, beside `USUAL`."""
+"""The options that the second group has for itself, beside `USUAL`."""
 CASES = [(name, USUAL) for name in MADE] + [(name, USUAL | own) for name in MADE for own in OWN[name]]
 
 

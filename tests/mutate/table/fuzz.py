@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "integers are trained",
-        "staged/optim/optimizer.py",
+        "staged/optim/groups.py",
         "if not value.dtype.is_float:",
         "if False:",
         ("tests/optim/test_options.py", "-k", "holds_no_floats"),

@@ -294,7 +294,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a Variable may be in two groups",
-        "staged/optim/optimizer.py",
+        "staged/optim/groups.py",
         "    _named(owner, values)  # none is in two groups\n",
         "",
         ("tests/optim/test_groups.py",),
