@@ -317,7 +317,12 @@ class Adafactor(Optimizer):
             if not isinstance(value, st.Array) and not value <= 0.0:
                 raise st.ArgumentError(f"Adafactor: beta2_decay is at most 0, got {value}", where=st.here())
             return
-        super().check_option(name, tuple(number or 0.0 for number in value) if name == "eps" else value)
+        if name != "eps":
+            super().check_option(name, value)
+            return
+        for place, number in enumerate(value):
+            if number is not None:
+                self.check_number(f"eps[{place}]", number)
 
     def _factor(self, param: Any, axis: int, name: str) -> Any:
         shape = list(param.shape)

@@ -86,6 +86,33 @@ def test_options_of_a_group_matter(name, own):
     assert not np.array_equal(with_own[1], without[1])
 
 
+@pytest.mark.parametrize(
+    ("make", "option", "number"),
+    [
+        (optim.Adafactor, lambda n: {"eps": (None, n)}, 0.5),
+        (optim.Adafactor, lambda n: {"beta2_decay": -n}, 0.5),
+        (optim.Adam, lambda n: {"betas": (n, 0.75)}, 0.5),
+        (optim.SGD, lambda n: {"momentum": n, "dampening": n}, 0.5),
+        (optim.Rprop, lambda n: {"etas": (n, 1.5)}, 0.25),
+    ],
+)
+def test_options_of_a_group_may_be_staged(make, option, number):
+    def two_steps(number):
+        params = variables()
+        opt = make([{"params": params[:1]}, {"params": params[1:], **option(number)}])
+        for factor in (1.0, -0.5):
+            opt.step([factor * grad for grad in GRADS])
+        return [param.value for param in params]
+
+    for one, other in zip(st.function(two_steps)(st.asarray(np.float64(number))), two_steps(number), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_adafactor_names_the_eps_that_is_negative():
+    with pytest.raises(st.ArgumentError, match=r"eps\[1\] is at least 0, got -0.5"):
+        optim.Adafactor(variables(), eps=(None, -0.5))
+
+
 def test_numbers_of_groups_are_read_at_every_step():
     body, head, bias = variables()
     opt = optim.SGD([{"params": body, "lr": 0.5}, {"params": [head]}, {"params": [bias]}], lr=0.1)
