@@ -36,7 +36,7 @@ CASES = {
         for mode in ("bilinear", "nearest", "bicubic")
         for padding in ("zeros", "border", "reflection")
         for corners in (False, True)
-        if mode == "bilinear" or (not corners if mode == "nearest" else x is IMAGES and corners == (padding == "border"))
+        if mode == "bilinear" or (not corners if mode == "nearest" else x is IMAGES)
     },
     "grid": ("affine_grid", ((2, 3, 4, 5), False), {}, (RNG.standard_normal((2, 2, 3)),)),
     "grid_of_corners": ("affine_grid", ((2, 3, 4, 5, 1), True), {}, (RNG.standard_normal((2, 3, 4)),)),
