@@ -75,12 +75,12 @@ def _check_labels(name: str, scores: Array, labels: Array) -> None:
         )
 
 
-def _class_axis(name: str, scores: Array, labels: Array, axis: int | None) -> int:
+def _class_axis(name: str, scores: Array, labels: Array, axis: int | None, is_shares: bool = False) -> int:
     """The axis of the classes. Raise where it is not given, and the last one and torch's, 1, fit the labels alike."""
     if axis is not None:
         return axis
     shape = scores.shape
-    if len(shape) > 2 and (labels.shape == shape or labels.shape == shape[:-1] == (shape[0], *shape[2:])):
+    if len(shape) > 2 and (is_shares or labels.shape == shape[:-1] == (shape[0], *shape[2:])):
         raise shape_error(
             f"{name}: {labels.type} fit {scores.type} with the classes in axis 1, as torch has them, and in the last",
             scores,
@@ -163,17 +163,16 @@ def cross_entropy(
     Shapes: logits (N, C) float, or (..., C); labels (N,), or (...), integers, 0 <= label < C, or floats of the shape
     of the logits, a share for each class; weight (C,), a factor for each class. `axis` is that of the classes: the last
     one if it is not given, 1 for images (N, C, H, W), as torch has them; where the shapes allow both, it must be given.
-    Returns () of the logits' dtype, or one loss per row for
-    `reduction="none"`. Rows labelled `ignore_index` do not count; the mean is over the weights of the others (NaN
-    where there are none). `label_smoothing` spreads that share of each label evenly over all classes. Numerics:
-    subtracts each row's maximum first, so large finite logits do not overflow. Raises: ShapeError or DTypeError while
-    staging if the operands do not fit together; a label out of range stops the program when it runs. Source:
-    Goodfellow, Bengio and Courville, Deep Learning, section 6.2.2.3.
+    Returns () of the logits' dtype, or one loss per row for `reduction="none"`. Rows labelled `ignore_index` do not
+    count; the mean is over the weights of the others (NaN where there are none). `label_smoothing` spreads that share
+    of each label evenly over all classes. Numerics: subtracts each row's maximum first, so large finite logits do not
+    overflow. Raises: ShapeError or DTypeError while staging if the operands do not fit together; a label out of range
+    stops the program when it runs. Source: Goodfellow, Bengio and Courville, Deep Learning, section 6.2.2.3.
     """
     check_reduction("cross_entropy", reduction)
     given, targets = as_float(logits), as_array(labels)
     is_shares = targets.dtype.is_float and targets.shape == given.shape
-    axis = _class_axis("cross_entropy", given, targets, axis)
+    axis = _class_axis("cross_entropy", given, targets, axis, is_shares)
     scores = _classes_last("cross_entropy", given, axis)
     if not is_shares:
         _check_labels("cross_entropy", scores, targets)

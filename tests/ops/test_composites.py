@@ -331,6 +331,7 @@ def test_the_gradient_of_cross_entropy_scatters_nothing() -> None:
         (lambda: st.cross_entropy(X, LABELS.astype(np.float32)), "integer labels"),
         (lambda: st.cross_entropy(X, HALVES, ignore_index=1), "no label that is ignored"),
         (lambda: st.cross_entropy(IMAGES, IMAGE_LABELS), "`axis` names another"),
+        (lambda: st.cross_entropy(IMAGES, np.ones(IMAGES.shape, int)), "one label per row"),
         (lambda: st.cross_entropy(SQUARES, SQUARE_LABELS), "in axis 1, as torch has them, and in the last"),
         (lambda: nn.NLLLoss()(SQUARES, SQUARE_LABELS), "say which: `axis=1` or `axis=-1`"),
         (lambda: st.cross_entropy(IMAGES, SHARES), "in axis 1, as torch has them, and in the last"),
