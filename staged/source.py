@@ -7,6 +7,7 @@ CPython's fine-grained positions (PEP 657), so the position of an op is read off
 from __future__ import annotations
 
 import functools
+import glob
 import inspect
 import linecache
 import os
@@ -133,6 +134,8 @@ def _library_folders() -> tuple[str, ...]:
     folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else [])
     folders.add(site.getusersitepackages())
+    # `pip install --target FOLDER`, with FOLDER in PYTHONPATH: a record of each package is beside the package.
+    folders.update(folder for folder in sys.path if folder and glob.glob(os.path.join(folder, "*.dist-info")))
     return (PACKAGE, *(os.path.realpath(folder) + os.sep for folder in folders if folder))
 
 

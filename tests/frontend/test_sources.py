@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -157,3 +159,15 @@ def test_threads_parse_one_after_another() -> None:
     assert inside[0].is_set()
     assert inside[1].is_set()
     assert not failed
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_package_in_a_folder_of_pip_target_is_not_converted(is_installed: bool, tmp_path: Path) -> None:
+    """`pip install --target FOLDER` leaves a record beside each package; without it the folder is the user's."""
+    (tmp_path / "halves.py").write_text("def half(x):\n    return x / 2\n")
+    if is_installed:
+        (tmp_path / "halves-1.0.dist-info").mkdir()
+    code = "import halves\nfrom staged.source import is_installed\nprint(is_installed(halves.__file__))"
+    folders = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": folders}, capture_output=True, text=True)
+    assert done.stdout.strip() == str(is_installed), done.stderr

@@ -26,6 +26,10 @@ LOST = 90
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--journal", type=Path, help="the file that takes what the tests came to")
     parser.addoption("--only", type=Path, help="a file with a JSON list: the tests to run, of those that are found")
+    # pyproject.toml sets the options of pytest-timeout. That plugin is not loaded here, and pytest raises an error for options
+    # that it does not know. `suite.py` has a limit of time for each test.
+    for option in ("timeout", "timeout_method"):
+        parser.addini(option, "not used")
 
 
 def pytest_configure(config: pytest.Config) -> None:

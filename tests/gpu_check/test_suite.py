@@ -158,6 +158,17 @@ def test_every_test_has_its_outcome_whatever_the_others_do(place: Path) -> None:
     assert Book.opened(place / "suite.jsonl", "others").outcomes == {}
 
 
+def test_tests_run_with_the_settings_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyproject.toml has options of a plugin. The processes of the suite load no plugin of the machine."""
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    file = "tests/gpu_check/test_suite.py"
+    tests, complaints = find([file], tmp_path, Setting(tmp_path))
+    assert tests == [f"{file}::test_a_device_that_answers_lacks_nothing"] and not complaints
+    book = Book.opened(tmp_path / "suite.jsonl", "these")
+    run_share(tests, tmp_path / "share_0", book, Setting(tmp_path))
+    assert [outcome.kind for outcome in book.outcomes.values()] == ["passed"]
+
+
 def test_a_file_that_cannot_be_read_is_a_complaint(place: Path) -> None:
     (place / "test_broken.py").write_text("import what_is_not_there\n")
     tests, complaints = find([FILE, "test_broken.py"], place, Setting(place))
