@@ -148,6 +148,15 @@ def needs_nvrtc() -> None:
         unavailable(why_no_nvrtc())
 
 
+@pytest.fixture
+def needs_cuda_wheels() -> None:
+    """For tests that use NVIDIA's headers and libraries: `make test` leaves them out."""
+    from tests import cuda_wheels
+
+    if cuda_wheels.why_none():
+        unavailable(cuda_wheels.why_none())
+
+
 @pytest.fixture(autouse=True)
 def random_numbers_start_anew() -> None:
     """Random numbers go on from call to call: what a test draws must not depend on those that ran before."""
@@ -279,7 +288,7 @@ def leave_out_what_only_all_has(config: pytest.Config, items: list[pytest.Item])
 
     def is_fast(item: pytest.Item) -> bool:
         marked = item.get_closest_marker("slow") or item.get_closest_marker("live")
-        return not marked and not {"torch", "needs_nvrtc"}.intersection(getattr(item, "fixturenames", ()))
+        return not marked and not {"torch", "needs_nvrtc", "needs_cuda_wheels"}.intersection(getattr(item, "fixturenames", ()))
 
     alike = notes_of(config).alike() if runs_all else set()
 

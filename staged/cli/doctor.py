@@ -81,6 +81,7 @@ def _libraries() -> list[Finding]:
 # What the extra `cuda` installs, by what it is for.
 _CUDA_WHEELS = (
     "cuda-bindings",
+    "nvidia-cuda-cccl",
     "nvidia-cuda-crt",
     "nvidia-cuda-runtime",
     "nvidia-cuda-nvrtc",

@@ -1,7 +1,7 @@
 """The emulator's headers say what NVIDIA's say: enumerators, structs and prototypes, where those headers are installed.
 
-They come with the wheels nvidia-cublas, nvidia-cusolver, nvidia-cudnn-cu13, nvidia-cuda-runtime and nvidia-cuda-crt; no
-GPU is needed.
+They come with the wheels nvidia-cublas, nvidia-cusolver, nvidia-cudnn-cu13, nvidia-cuda-runtime, nvidia-cuda-crt and
+nvidia-cuda-cccl, which `tests/cuda_wheels.py` installs; no GPU is needed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pycparser import c_ast, c_generator
 
 from staged.runtime.cuda.building import find_cxx
 from staged.runtime.cuda_emulator import INCLUDE
+from tests import cuda_wheels
 from tests.runtime.cuda_library import declarations
 
 HEADERS = ["cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cudnn.h", "cusolverDn.h"]
@@ -29,7 +30,9 @@ BUILT_IN += "typedef unsigned int uint32_t; typedef unsigned long uint64_t;\n"
 
 
 def _folders() -> Iterator[Path]:
-    """The places where NVIDIA's headers may be: in the wheels, and in a toolkit."""
+    """The places where NVIDIA's headers may be: in wheels, and in a toolkit."""
+    if not cuda_wheels.why_none():
+        yield from sorted(cuda_wheels.nvidia().glob("*/include"))
     spec = importlib.util.find_spec("nvidia")
     for root in spec.submodule_search_locations or [] if spec else []:
         yield from sorted(Path(root).glob("*/include"))

@@ -7,6 +7,7 @@ program finds a loaded library by name, so compiled programs contain no folders.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import re
 import shutil
@@ -18,9 +19,11 @@ from staged.errors import DependencyError
 
 RUNTIME = "cudart"
 _CRT = "crt"  # what the runtime's headers include: a wheel of its own, or a part of the compiler nvcc
+_CCCL = "cccl"  # what `cuda_fp16.h` includes: as crt, and in some versions in a folder `cccl`
 _HEADERS = {
     RUNTIME: "cuda_runtime_api.h",
     _CRT: "crt/host_defines.h",
+    _CCCL: "nv/target",
     "cublas": "cublas_v2.h",
     "cublasLt": "cublasLt.h",
     "cudnn": "cudnn.h",
@@ -29,6 +32,7 @@ _HEADERS = {
 _WHEELS = {
     RUNTIME: "nvidia-cuda-runtime",
     _CRT: "nvidia-cuda-crt",
+    _CCCL: "nvidia-cuda-cccl",
     "cublas": "nvidia-cublas",
     "cublasLt": "nvidia-cublas",
     "cudnn": "nvidia-cudnn-cu13",
@@ -37,7 +41,11 @@ _WHEELS = {
 _FAILURES = (ImportError, RuntimeError, ValueError, OSError)
 """Exceptions of `cuda.pathfinder` for a missing or unknown library."""
 # Where `cuda.pathfinder` has headers under another name than ours: crt's lie beside the runtime's or beside nvcc's.
-_FOUND_AS = {"cublasLt": ("cublas",), _CRT: (RUNTIME, "nvcc")}
+_FOUND_AS = {"cublasLt": ("cublas",), _CRT: (RUNTIME, "nvcc"), _CCCL: (_CCCL, RUNTIME, "nvcc")}
+_IN = {_CCCL: ("", "cccl")}
+"""Folders within a header folder that may hold the headers: CUDA 13.0 has CCCL's in both, other versions in one."""
+_INCLUDING_HALVES = frozenset({"cublas", "cublasLt", "cusolver"})
+"""The libraries whose headers include `cuda_fp16.h`."""
 
 
 def load_libraries(names: Sequence[str]) -> list[Path]:
@@ -53,7 +61,8 @@ def include_folders(names: Sequence[str]) -> list[Path]:
 
     Raises: DependencyError for headers that are missing.
     """
-    return list(dict.fromkeys(include_folder(name) for name in (RUNTIME, _CRT, *names)))
+    needed = (RUNTIME, _CRT, *names, *((_CCCL,) if _INCLUDING_HALVES.intersection(names) else ()))
+    return list(dict.fromkeys(include_folder(name) for name in needed))
 
 
 def _loaded(name: str) -> Path:
@@ -89,9 +98,9 @@ def include_folder(name: str) -> Path:
     folders, failure = _folders_of_pathfinder(name)
     finders: tuple[Callable[[], list[str]], ...] = (lambda: folders, lambda: _folders_beside(name), _folders_of_nvcc)
     for find in finders:  # the last one asks a compiler
-        for folder in find():
-            if (Path(folder) / header).is_file():
-                return Path(folder)
+        for folder in (Path(found, inner) for found in find() for inner in _IN.get(name, ("",))):
+            if (folder / header).is_file():
+                return folder
     looked = ", ".join(folders)
     raise _missing(name, "headers", failure or FileNotFoundError(f"no {header}" + (f" in {looked}" if looked else "")))
 
@@ -108,12 +117,23 @@ def _folders_of_pathfinder(name: str) -> tuple[list[str], Exception | None]:
 
 
 def _folders_beside(name: str) -> list[str]:
-    """The folder `include` next to a library's folder, as in wheels and toolkits."""
+    """The folder `include` next to a library's folder, as in wheels and toolkits.
+
+    CCCL has no library: its wheel may also be in a folder on Python's path that the runtime is not in.
+    """
     try:
-        library = _loaded(RUNTIME if name == _CRT else name)
+        library = _loaded(RUNTIME if name in (_CRT, _CCCL) else name)
     except DependencyError:
         return []
-    return [str(library.parent.parent / "include")]
+    beside = [library.parent.parent / "include"]
+    return [str(folder) for folder in (*beside, *(_folders_of_wheels() if name == _CCCL else ()))]
+
+
+def _folders_of_wheels() -> list[Path]:
+    """The header folders of NVIDIA's wheels that this Python can import from, as in `nvidia/cu13/include`."""
+    wheels = importlib.util.find_spec("nvidia")
+    places = (wheels and wheels.submodule_search_locations) or ()
+    return [folder for place in places for folder in sorted(Path(place).glob("*/include"))]
 
 
 def _folders_of_nvcc() -> list[str]:

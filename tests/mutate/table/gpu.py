@@ -25,6 +25,20 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{TESTS}test_failures.py", "-k", "errors_are and fitted"),
     ),
     Mutant(
+        "headers of CCCL in a folder `cccl` are not found",
+        "staged/runtime/cuda/toolkit.py",
+        '_IN = {_CCCL: ("", "cccl")}',
+        '_IN = {_CCCL: ("",)}',
+        ("tests/runtime/test_cuda_wheels.py", "-k", "cccl"),
+    ),
+    Mutant(
+        "a program that calls cublasLt does not get the headers of CCCL",
+        "staged/runtime/cuda/toolkit.py",
+        '_INCLUDING_HALVES = frozenset({"cublas", "cublasLt", "cusolver"})',
+        '_INCLUDING_HALVES = frozenset({"cublas", "cusolver"})',
+        ("tests/runtime/test_cuda_wheels.py", "-k", "without_a_matmul"),
+    ),
+    Mutant(
         "headers of the emulated device are precompiled with other flags than a program's, and never taken",
         "staged/runtime/cuda/emulated.py",
         'command = (*cxx, *CXX_FLAGS, "-fPIC", *flags, "-c")',
