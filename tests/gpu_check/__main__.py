@@ -1,18 +1,14 @@
-"""Everything that a machine with a GPU can prove, in parts of a few minutes each, any of which may be run again.
+"""Check everything that only a machine with a GPU can prove, in nine minutes at most.
 
-python -m tests.gpu_check                        all parts that have no result yet; rewrites docs/results/gpu-<device>.md
-python -m tests.gpu_check --parts memcheck       these parts, again
-python -m tests.gpu_check --list                 what there is to run, and what has a result
-python -m tests.gpu_check --within 540           what can be done in so many seconds; what is left, the next time
-python -m tests.gpu_check --rehearse             all parts on the emulated device, small: whether they would run
+python -m tests.gpu_check --prepare                  build what can be built without a device: .whl and .gpu-check
+python -m tests.gpu_check --rehearse                 run all parts on the emulated device, small
+python -m tests.gpu_check --within 535 --out FOLDER  run all parts on the device; the results go to FOLDER
+python -m tests.gpu_check --within 195 --out FOLDER --again EARLIER
+                                                     run the parts again that failed in the results EARLIER
+python -m tests.gpu_check --keep FOLDER              copy the facts of a run to tests/gpu_check/devices, and write its page
 
-Each part is a process of its own with a time limit, and leaves one file in the results folder; the page is written anew
-after each. A part that a tool of the machine refuses is recorded as refused, with the tool's words. Needs Python, NumPy,
-cffi with pycparser, optree, platformdirs, pytest and cuda-bindings with NVIDIA's runtime; nvcc and compute-sanitizer for
-the sanitizer parts, PyTorch for the comparisons. No network, and no data: what is computed with is made here.
-
-To go on on another machine of the same kind, take the results folder along: parts with a result are not run again, and the
-suite does the tests that are left.
+Each part is a process with a time limit, and writes one file of FOLDER while it works: a part that crashes, hangs or loses the
+device does not end the others. docs/gpu_check.md has the commands for a machine that is available for minutes only.
 """
 
 from __future__ import annotations
@@ -21,6 +17,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,108 +26,136 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tests.gpu_check.report import Result, device_name, page, state_of
-from tests.gpu_check.setting import ROOT, Setting
+from tests.gpu_check.parts import PARTS
+from tests.gpu_check.report import Result, device_name, page, printed, state_of
+from tests.gpu_check.setting import PREPARED, ROOT, Setting
 
-try:
-    from tests.gpu_check.parts import PARTS
-except ModuleNotFoundError as missing:
-    sys.exit(
-        f"{missing}. The GPU check needs numpy, pytest, cffi, pycparser, optree, platformdirs and cuda-bindings; where there is "
-        "no network, `pip download` their wheels elsewhere, `pip install --no-index --target FOLDER *.whl`, and "
-        "set PYTHONPATH=FOLDER."
-    )
-
-SHORTEST = 45  # seconds that must be left for a part to begin
-UNFINISHED = "not begun: the time was over"
+SHORTEST = 8.0
+"""Seconds that must remain when a part begins."""
+PACKING = 3.0
+"""Seconds that remain for the summary when the last part ends."""
+MOST_FILES, MOST_BYTES = 8, 16 << 20
+"""Files that come back from the machine, and bytes of each."""
+RESULTS = "results.json"
+DEVICES = Path(__file__).parent / "devices"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.gpu_check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}; run again")
-    parser.add_argument("--results", type=Path, help="the folder that parts leave results in (default .gpu-check)")
-    parser.add_argument("--page", type=Path, help="the page to write (default docs/results/gpu-<device>.md)")
-    parser.add_argument(
-        "--within", type=float, default=math.inf, metavar="SECONDS", help="end all by then, the page written"
-    )
-    parser.add_argument("--list", action="store_true", help="show the parts and their state, run nothing")
-    parser.add_argument("--rehearse", action="store_true", help="on the emulated device; the page goes to the results")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, metavar="PART", help=f"only some of {', '.join(PARTS)}")
+    parser.add_argument("--out", type=Path, help="the folder of results (default .gpu-check/results)")
+    parser.add_argument("--within", type=float, default=math.inf, metavar="SECONDS", help="end by then")
+    parser.add_argument("--again", type=Path, metavar="FOLDER", help="only what failed in these results")
+    parser.add_argument("--rehearse", action="store_true", help="run on the emulated device, in small sizes")
+    parser.add_argument("--all", action="store_true", help="with --rehearse: all tests of the suite, not a sample")
+    parser.add_argument("--slack", type=float, default=1.0, metavar="FACTOR", help="multiply the limits of the parts")
+    parser.add_argument("--prepare", action="store_true", help="build .whl and .gpu-check")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the facts of a run, and write its page")
     parser.add_argument("--run", choices=PARTS, help=argparse.SUPPRESS)
     parser.add_argument("--limit", type=float, default=math.inf, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    deadline = time.monotonic() + options.within
-    folder = options.results or ROOT / (".gpu-check" if not options.rehearse else ".gpu-check/rehearsal")
-    setting = Setting(folder.resolve(), options.rehearse, options.limit)
+    if options.prepare:
+        from tests.gpu_check.prepare import prepare
+
+        return prepare()
+    if options.keep:
+        return keep(options.keep)
+    folder = options.out or PREPARED / ("rehearsal" if options.rehearse else "results")
+    setting = Setting(folder.resolve(), options.rehearse, options.all, options.limit, options.again)
     if options.run:
         answer_of(options.run, setting).write_text(json.dumps(PARTS[options.run].run(setting).as_dict()))
         return 0
+    return run_all(chosen(options.parts, options.again), setting, options.within, options.slack)
+
+
+def chosen(parts: list[str] | None, earlier: Path | None) -> list[str]:
+    """The parts to run in their order. With the results of an earlier run: those that failed, or were not finished, there."""
+    names = [name for name in PARTS if name in (parts or PARTS)]
+    if earlier is None:
+        return names
+    before = read(earlier)
+    return [name for name in names if name not in before or before[name].is_open]
+
+
+def run_all(names: list[str], setting: Setting, within: float, slack: float = 1.0) -> int:
+    """Run the parts, one after the other. Return 0 if all passed, or could not run because of the machine's tools."""
+    deadline = time.monotonic() + within
     setting.folder.mkdir(parents=True, exist_ok=True)
-    results = read(setting.folder)
-    if options.list:
-        for name, part in PARTS.items():
-            print(f"{name:12} {state_of(results[name]) if name in results else 'to do':20} {part.what}")
-        return 0
-    wanted = options.parts or [name for name in PARTS if name not in results or results[name].unfinished]
-    for name in wanted:
-        limit = min(PARTS[name].limit, deadline - time.monotonic())
-        if limit < SHORTEST and not setting.rehearsed:
-            print(f"{name}: {UNFINISHED}", file=sys.stderr, flush=True)
-            continue
-        print(f"{name}: {PARTS[name].what}", file=sys.stderr, flush=True)
-        results[name] = run(name, setting, limit)
-        (setting.folder / f"{name}.json").write_text(json.dumps(results[name].as_dict(), indent=1) + "\n")
-        took = f"{results[name].seconds:.0f} s"
-        print(f"  {state_of(results[name])} after {took}: {results[name].summary}", file=sys.stderr, flush=True)
+    results: dict[str, Result] = {}
+    for name in names:
+        limit = min(PARTS[name].limit * slack, deadline - time.monotonic() - PACKING)
+        if limit < SHORTEST:
+            results[name] = Result("failed", "not run: no time was left", unfinished=True)
+        else:
+            results[name] = run(name, setting, limit)
+        print("\n".join(printed(name, results[name])), flush=True)
+        written = {each: result.as_dict() for each, result in results.items()}
+        (setting.folder / RESULTS).write_text(json.dumps(written, indent=1) + "\n")
         if name == "machine" and results[name].state != "passed":
-            return 1  # without a GPU there is nothing to prove, and no page to write
-        target = options.page or default_page(setting, results)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(page(results, {name: part.what for name, part in PARTS.items()}, setting.rehearsed))
-        print(f"  wrote {target}", file=sys.stderr, flush=True)
-    is_whole = set(wanted) <= set(results) and not any(result.unfinished for result in results.values())
-    return 0 if is_whole and all(result.state in ("passed", "refused") for result in results.values()) else 1
+            break  # without a device there is nothing to check
+    for complaint in pack(setting.folder):
+        print(complaint, flush=True)
+    return 0 if len(results) == len(names) and not any(result.is_open for result in results.values()) else 1
+
+
+def pack(folder: Path) -> list[str]:
+    """Cut the files that are too large to come back. Return what was cut, and what is one file too many."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    complaints = [f"too many files: {path.name}" for path in files[MOST_FILES:]]
+    for path in files:
+        if path.stat().st_size > MOST_BYTES:
+            complaints.append(f"{path.name} had {path.stat().st_size} bytes; the rest is cut off")
+            os.truncate(path, MOST_BYTES)
+    return complaints
+
+
+def keep(folder: Path) -> int:
+    """Copy the facts of a run to `devices/<name>`, as data of tests, and write the page about the run."""
+    results = read(folder)
+    if "machine" not in results or results["machine"].state != "passed":
+        print(f"{folder} has no results of a device", file=sys.stderr)
+        return 1
+    name = device_name(results)
+    place = DEVICES / name
+    place.mkdir(parents=True, exist_ok=True)
+    for file in ("facts.json", "libraries.json"):
+        if (folder / file).is_file():
+            shutil.copyfile(folder / file, place / file)
+            print(f"wrote {place / file}")
+    target = ROOT / "docs" / "results" / f"gpu-{name}.md"
+    target.write_text(page(results, {each: part.what for each, part in PARTS.items()}))
+    print(f"wrote {target}")
+    return 0
 
 
 def answer_of(name: str, setting: Setting) -> Path:
-    """The file in which the process of a part leaves its result: its output may come from any library."""
-    return setting.folder / f"{name}.answer.json"
-
-
-def default_page(setting: Setting, results: dict[str, Result]) -> Path:
-    """The path of the page: that of a rehearsal stays with the results."""
-    if setting.rehearsed:
-        return setting.folder / "page.md"
-    return ROOT / "docs" / "results" / f"gpu-{device_name(results)}.md"
+    """The file in which the process of a part leaves its result: any library may write to its output."""
+    return setting.scratch / f"{name}.answer.json"
 
 
 def read(folder: Path) -> dict[str, Result]:
-    """The results that there are, in the order of the parts."""
-    found = {}
-    for name in PARTS:
-        path = folder / f"{name}.json"
-        if path.is_file():
-            found[name] = Result(**json.loads(path.read_text()))
-    return found
+    """The results of a run, by part."""
+    found = json.loads((folder / RESULTS).read_text())
+    return {name: Result(**found[name]) for name in PARTS if name in found}
 
 
 def run(name: str, setting: Setting, limit: float) -> Result:
-    """One part, in a process of its own: what crashes or hangs there is a result."""
-    limit = math.inf if setting.rehearsed else limit
-    command = [sys.executable, "-m", "tests.gpu_check", "--run", name, "--results", str(setting.folder)]
-    command += ["--rehearse"] if setting.rehearsed else ["--limit", str(limit)]
-    environment = {key: value for key, value in os.environ.items() if key != "STAGED_CUDA"}
-    environment |= {"STAGED_CUDA": "emulate"} if setting.rehearsed else {}
-    environment.setdefault("STAGED_CACHE_DIR", str(setting.folder / "programs"))
-    answer, log = answer_of(name, setting), setting.folder / f"{name}.log"
+    """Run one part in a process. A crash or a hang there is a result."""
+    command = [sys.executable, "-m", "tests.gpu_check", "--run", name, "--out", str(setting.folder)]
+    command += ["--limit", str(limit)]
+    command += ["--rehearse"] if setting.rehearsed else []
+    command += ["--all"] if setting.whole else []
+    command += ["--again", str(setting.earlier)] if setting.earlier else []
+    answer, log = answer_of(name, setting), setting.scratch / f"{name}.log"
     answer.unlink(missing_ok=True)
     begin = time.monotonic()
     is_over = False
     with log.open("w") as file:
-        # A group of its own: what the part has started ends with it. Not a pipe, which any of those might hold open.
+        # A process group, so that all processes of the part end with it. Not a pipe, which any of them could hold open.
         started = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            command, cwd=ROOT, env=environment(setting), stdout=file, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
             started.wait(None if math.isinf(limit) else limit)
@@ -141,14 +166,21 @@ def run(name: str, setting: Setting, limit: float) -> Result:
                 os.killpg(started.pid, signal.SIGKILL)
         status = started.wait()
     took = time.monotonic() - begin
-    part = PARTS[name]
     try:
-        result = Result(**json.loads(answer.read_text()))
-        return replace(result, seconds=took, unfinished=result.unfinished and (part.goes_on or limit < part.limit))
+        return replace(Result(**json.loads(answer.read_text())), seconds=took)
     except (OSError, ValueError, TypeError):
         lines = log.read_text(errors="replace").splitlines()[-30:]
-        summary = f"not done after {limit:.0f} s" if is_over else f"exit status {status}"
-        return Result("failed", summary, details=lines, seconds=took, unfinished=is_over and limit < part.limit)
+        summary = f"not finished after {limit:.0f} s" if is_over else f"exit status {status}"
+        return Result("failed", summary, details=lines, seconds=took, unfinished=is_over)
+
+
+def environment(setting: Setting) -> dict[str, str]:
+    """The variables of a part's process: the device or the emulated one, each with its cache of programs."""
+    found = {key: value for key, value in os.environ.items() if key != "STAGED_CUDA"}
+    found |= {"STAGED_CUDA": "emulate"} if setting.rehearsed else {}
+    programs = ROOT / ".pytest_cache" / "programs" if setting.rehearsed else PREPARED / "programs"
+    found.setdefault("STAGED_CACHE_DIR", str(programs))
+    return found
 
 
 if __name__ == "__main__":

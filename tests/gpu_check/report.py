@@ -22,7 +22,12 @@ class Result:
     seconds: float = 0.0
     """The duration of the part."""
     unfinished: bool = False
-    """Whether the time was over before all was done: run again, the part does what is left."""
+    """Whether the time ended before the work: another run of the part continues."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the part failed, or is not finished: it should run again."""
+        return self.unfinished or self.state == "failed"
 
     def as_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -36,14 +41,23 @@ def device_name(results: Mapping[str, Result]) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-REHEARSAL = "A rehearsal on the emulated device, with small sizes: no figure on this page says anything about a GPU."
+PRINTED, WIDEST = 10, 130
+"""Lines that are printed about a part, and characters of a line: seven parts have at most 9,170 characters."""
 
 
-def page(results: Mapping[str, Result], parts: Mapping[str, str], rehearsed: bool = False) -> str:
-    """The page: one section per part, those without a result named as such."""
-    lines = ["# What was run on a GPU", "", "Written by `make gpu-check`; nothing here was typed in by hand.", ""]
-    lines += [REHEARSAL, ""] if rehearsed else []
-    lines += ["| part | state | what it came to | took |", "|---|---|---|---|"]
+def printed(name: str, result: Result) -> list[str]:
+    """The lines about a part in the printed summary."""
+    lines = [f"{name}: {state_of(result)} after {result.seconds:.0f} s: {_cell(result.summary)}"]
+    lines += [f"  {_cell(line)}" for line in result.details]
+    if len(lines) > PRINTED:
+        lines[PRINTED - 1 :] = [f"  and {len(lines) - PRINTED + 1} more lines"]
+    return [line[:WIDEST] for line in lines]
+
+
+def page(results: Mapping[str, Result], parts: Mapping[str, str]) -> str:
+    """The page: a section per part; a part without a result is named as not run."""
+    lines = ["# Results of a run on a GPU", "", "`python -m tests.gpu_check --keep` writes this page.", ""]
+    lines += ["| part | state | result | duration |", "|---|---|---|---|"]
     for name in parts:
         result = results.get(name)
         state, summary, took = (

@@ -134,6 +134,13 @@ def sanitizer(tool: str) -> Callable[[Setting], Result]:
     return run
 
 
+def run(setting: Setting) -> Result:
+    """The part: memcheck, then racecheck."""
+    found = [sanitizer(tool)(setting) for tool in ("memcheck", "racecheck")]
+    state: State = next((each.state for each in found if each.state != "passed"), "passed")
+    return Result(state, "; ".join(each.summary for each in found), [line for each in found for line in each.details])
+
+
 def result_of(tool: str, built: Sequence[Built], runs: Sequence[Run]) -> Result:
     """The table of all programs."""
     rows = [["program", "kernels", f"{tool}: reports about them", "about kernels of NVIDIA's", "took"]]

@@ -1,4 +1,4 @@
-"""The setting of a part: the folder of its results, its time limit, and whether it is only rehearsed on the emulated device."""
+"""The setting of a part: its folders, its time limit, and whether it only rehearses on the emulated device."""
 
 from __future__ import annotations
 
@@ -10,28 +10,44 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-MARGIN = 15.0
-"""Seconds before its limit by which a part that watches the clock is done, so that it can still say what it came to."""
+PREPARED = ROOT / ".gpu-check"
+"""The folder that `--prepare` builds, and that travels to the machine with the device."""
+MARGIN = 3.0
+"""Seconds between the end of a part's work and its limit: the part writes its result in them."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """`folder`: for results and what is built for them. `rehearsed`: on the emulated device, with small sizes."""
+    """The folders and the time of a part.
+
+    `folder`: the results; each file there is one of `parts.PARTS`. `rehearsed`: on the emulated device, with small sizes.
+    """
 
     folder: Path
     rehearsed: bool = False
+    whole: bool = False
+    """With `rehearsed`: all tests of the suite, not a sample."""
     limit: float = math.inf
-    """Seconds after which the part is ended, from when this was made."""
+    """Seconds after which the part is ended, from the moment when this object is created."""
+    earlier: Path | None = None
+    """The results of an earlier run: a part runs again only what failed, or did not run, there."""
     began: float = field(default_factory=time.monotonic)
 
+    @property
+    def scratch(self) -> Path:
+        """A folder for logs and builds, which stays on the machine."""
+        folder = PREPARED / "scratch"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def left(self) -> float:
-        """Seconds that the part still has for its work."""
+        """Seconds that remain for the part's work."""
         return self.began + self.limit - MARGIN - time.monotonic()
 
 
 @cache
 def exclusive() -> bool:
-    """Whether the GPU takes one process at a time: its administrator can say so, and others then find no device."""
+    """Whether the GPU accepts one process at a time: its administrator can set that, and other processes find no device."""
     try:
         from cuda.bindings import runtime
 
@@ -43,5 +59,5 @@ def exclusive() -> bool:
 
 
 def side_by_side(most: int) -> int:
-    """The number of processes that may use the GPU side by side, as many as there are cores and `most` at most."""
+    """The number of processes that use the GPU at the same time: the number of cores, `most` at most."""
     return 1 if exclusive() else min(most, os.cpu_count() or 1)

@@ -93,9 +93,9 @@ class Book:
             file.write(json.dumps({"test": name, **vars(outcome)}) + "\n")
 
 
-def suite(setting: Setting) -> Result:
+def run(setting: Setting) -> Result:
     """The tests marked `gpu`, and all tests of the emulated device, on this machine's GPU."""
-    folder = setting.folder / "suite"
+    folder = setting.scratch / "suite"
     folder.mkdir(exist_ok=True)
     files = REHEARSED if setting.rehearsed else FILES
     tests, complaints = find(files, folder, setting)
