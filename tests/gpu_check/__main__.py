@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.gpu_check.parts import PARTS
-from tests.gpu_check.report import Result, device_name, page, printed, state_of
+from tests.gpu_check.report import Result, device_name, page, printed
 from tests.gpu_check.setting import PREPARED, ROOT, Setting
 
 SHORTEST = 8.0

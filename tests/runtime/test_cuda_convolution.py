@@ -186,18 +186,21 @@ def test_bias_and_activation_in_one_call(cudnn: Cudnn, mode: str) -> None:
     case = Case((2, 3, 4), (6, 5), (3, 3), padding=(1, 1))
     x, w, z = case.arrays()
     bias, activation = RANDOM.standard_normal((1, 4, 1, 1)), cudnn.descriptor("Activation")
-    cudnn.do("cudnnSetActivationDescriptor", activation, f"CUDNN_ACTIVATION_{mode}", "CUDNN_PROPAGATE_NAN", 0.0)
+    cudnn.do("cudnnSetActivationDescriptor", activation, f"CUDNN_ACTIVATION_{mode}", "CUDNN_NOT_PROPAGATE_NAN", 0.0)
     convolution, image, filter, output = case.describe(cudnn), cudnn.tensor(x), cudnn.filter(w), cudnn.tensor(z)
     sides = image, filter, convolution, output
     size = cudnn.asked("cudnnGetConvolutionForwardWorkspaceSize", "size_t", cudnn.handle, *sides, PRECOMPUTED)
     y = cudnn.put(z)
-    cudnn.do(
+    call = [
         "cudnnConvolutionBiasActivationForward", cudnn.handle, cudnn.scalar(2.0, np.float64), image, cudnn.put(x), filter,
         cudnn.put(w), convolution, PRECOMPUTED, *cudnn.workspace(size), cudnn.scalar(0.5, np.float64), output, y,
         *cudnn.pair(bias), activation, output, y,
-    )  # fmt: skip
+    ]  # fmt: skip
+    cudnn.do(*call)
     wanted = 2.0 * case.forward(x, w) + 0.5 * z + bias
     np.testing.assert_allclose(y.read(), np.maximum(wanted, 0.0) if mode == "RELU" else wanted, rtol=1e-11, atol=1e-11)
+    cudnn.do("cudnnSetActivationDescriptor", activation, f"CUDNN_ACTIVATION_{mode}", "CUDNN_PROPAGATE_NAN", 0.0)
+    cudnn.refused("the activation must have CUDNN_NOT_PROPAGATE_NAN", *call)
 
 
 # ---- precision and determinism ----

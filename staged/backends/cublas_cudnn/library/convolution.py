@@ -1,7 +1,7 @@
 """Convolutions and their two gradients by cuDNN.
 
     c = alpha * convolution + beta * c
-    c = activation(alpha * convolution + bias)      forward, f32
+    c = alpha * convolution + bias      forward, f32
 
 Which algorithm runs is chosen once per distinct shape, when the device is opened: the first that cuDNN's heuristics
 name (or its measurements, `algorithms="timed"`) and that gives the same bits in every run (or any,
@@ -166,9 +166,9 @@ class Convolution:
         parts = [handle_part(site), x_part, w_part, y_part, window_part]
         if form.bias is not None:
             fields["bias"], bias_part = tensor_part(site, self.dtype, (1, self.w[0], 1, 1))
-            fields["activation"], activation_part = activation_descriptor(site, form)
+            fields["activation"], activation_part = identity_descriptor(site)
             parts += [bias_part, activation_part]
-        if form.bias is not None and not form.activation:
+        if form.bias is not None:
             # The only algorithm that cuDNN allows there.
             fields["plan"] = "CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM"
             plan_part = self.fixed_part(site, fields)
@@ -212,12 +212,14 @@ class Convolution:
         )
 
 
-def activation_descriptor(site: int, form: Form) -> tuple[str, DevicePart]:
-    """The descriptor of what follows the bias: relu, through which NaN passes as everywhere in a program,
-    or nothing."""
-    name = f"activation_{form.activation or 'identity'}"
-    mode = f"CUDNN_ACTIVATION_{(form.activation or 'identity').upper()}"
-    setting = f"cudnnSetActivationDescriptor(gpu->{name}, {mode}, CUDNN_PROPAGATE_NAN, 0.0)"
+def identity_descriptor(site: int) -> tuple[str, DevicePart]:
+    """The descriptor of the activation after the bias: none. A kernel computes relu, because cuDNN's relu returns 0 for
+    NaN here.
+
+    Source: NVIDIA, cuDNN API, `cudnnConvolutionBiasActivationForward`: it requires `CUDNN_NOT_PROPAGATE_NAN`.
+    """
+    name = "activation_identity"
+    setting = f"cudnnSetActivationDescriptor(gpu->{name}, CUDNN_ACTIVATION_IDENTITY, CUDNN_NOT_PROPAGATE_NAN, 0.0)"
     return name, descriptor_part(site, name, "Activation", setting)
 
 

@@ -1,4 +1,4 @@
-"""Matrix products with a bias, relu or gelu at their end by cublasLt.
+"""Matrix products with a bias, gelu or both at their end by cublasLt.
 
     c = activation(alpha * product + bias)
 
@@ -54,9 +54,7 @@ static int choose_product(Device *gpu, st_host *host, int site, cublasLtMatmulDe
 
 _EPILOGUES = {
     (True, ""): "BIAS",
-    (True, "relu"): "RELU_BIAS",
     (True, "gelu"): "GELU_BIAS",
-    (False, "relu"): "RELU",
     (False, "gelu"): "GELU",
 }
 

@@ -20,7 +20,8 @@ from staged.ir.declaration import Declaration, prims
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.types import DType, f32
 
-Activation = Literal["", "relu", "gelu"]
+Activation = Literal["", "gelu"]
+"""The activations that libraries compute as a program does. Their relu is not one of them: for NaN it returns 0."""
 MOVES = (prims.BROADCAST_TO, prims.RESHAPE, prims.STOP_GRADIENT)
 """Ops that give the elements of their operand, in other places or more often."""
 _GELU_SCALE, _GELU_CUBE = math.sqrt(2.0 / math.pi), 0.044715
@@ -76,7 +77,7 @@ def is_taken(kind: str, form: Form, dtype: DType, shape: tuple[Any, ...]) -> boo
         return False
     if kind == "matmul":
         return len(shape) == 2
-    return kind == "conv2d" and form.bias is not None and form.activation != "gelu"
+    return kind == "conv2d" and not form.activation
 
 
 class _Matcher:
@@ -103,9 +104,6 @@ class _Matcher:
                 return next((f for x, y in _orders(op) if (f := self.multiple(x, y)) is not None), self.gelu(value))
             case Op(prims.NEGATIVE, (x,)):
                 return self.scaled(self.form(x), Scale(-1.0))
-            case Op(prims.MAXIMUM | prims.SELECT):
-                inner = _relu_of(op)
-                return self.activated(inner, "relu") if inner is not None else None
         return None
 
     def sum(self, x: Value, y: Value) -> Form | None:
@@ -216,18 +214,6 @@ def number_everywhere(value: Value, moves: Collection[Declaration] = MOVES) -> f
     made = value.behind(*moves).made_by(prims.CONSTANT)
     number = None if made is None else made.attrs["value"]
     return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else None
-
-
-def _relu_of(op: Op) -> Value | None:
-    """x, where `op` makes relu(x): `maximum(x, 0)`, or 0 where x <= 0."""
-    if op.declared is prims.MAXIMUM:
-        return next((x for x, y in _orders(op) if number_everywhere(y) == 0.0), None)
-    condition, then, other = op.operands
-    test = condition.producer
-    if test is None or number_everywhere(then) != 0.0 or test.declared not in (prims.LESS_EQUAL, prims.GREATER_EQUAL):
-        return None
-    small, large = test.operands if test.declared is prims.LESS_EQUAL else test.operands[::-1]
-    return other if small is other and number_everywhere(large) == 0.0 else None
 
 
 # ---- the tanh formula, up to the order of operands -----------------------------------------------

@@ -1,7 +1,8 @@
 // cublasLt on the emulated device: the product and its epilogues.
 //
-// An epilogue works on the finished sums, D's rows being the features: a bias has a number per row. Relu keeps for its
-// gradient a bit per element, gelu (its approximation by tanh) the number that it was given; both are column-major.
+// An epilogue works on the finished sums, D's rows being the features: a bias has a number per row. Relu of NaN is 0
+// (NVIDIA's forum, "Incorrect result of cublasLtMatmul with CUBLASLT_EPILOGUE_RELU when input is NaN"). For its gradient
+// relu keeps a bit per element, gelu (its approximation by tanh) the number that it was given; both are column-major.
 
 #include "objects.h"
 
@@ -95,7 +96,7 @@ template <class T> struct Epilogue {
             if (has(kind, AUX)) {
                 write_bit(bits, first_bit + at, value > T(0));
             }
-            value = value < T(0) ? T(0) : value;
+            value = value > T(0) ? value : T(0);  // a GPU's maximum of NaN and 0 is 0
         } else if (has(kind, GELU)) {
             if (has(kind, AUX)) {
                 values[at] = value;

@@ -215,6 +215,7 @@ cudnnStatus_t cudnnConvolutionBiasActivationForward(
     call.require(
         mode == CUDNN_ACTIVATION_RELU || algo == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM,
         "identity goes with CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM alone");
+    call.require(!call.ok() || !activation->keeps_nan, "the activation must have CUDNN_NOT_PROPAGATE_NAN");
     call.require(
         bias_layout.count() == c.K && bias_layout.extent(1) == c.K, "the bias has %lld elements, not one per output",
         static_cast<long long>(bias_layout.count()));
