@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 
 from staged.depth import goes_deep
 from staged.dispatch import Entry, Programs, ProgramUse, entry_for, region_key
-from staged.eager import eager_call, eager_names, is_eager, unwrap, wrap
+from staged.eager import eager_call, unwrap, wrap
 from staged.errors import ProgramRecursionError, StagedError
 from staged.frontend.calls.arguments import flatten_arguments
 from staged.frontend.calls.call import call
@@ -24,7 +24,7 @@ from staged.frontend.values.generator import OF_THREAD, Generator, checked_seed,
 from staged.guards.guard import Reason
 from staged.ir.fingerprint import ProgramKey
 from staged.ops.autocast import lowered_to
-from staged.ops.context import context_or_none
+from staged.ops.context import context_or_none, eager_names, is_eager
 from staged.program import Program
 from staged.runtime.compiler import CompileOptions
 from staged.source import position_of_recursion

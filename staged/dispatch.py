@@ -25,7 +25,14 @@ import optree
 
 from staged.frontend.calls.arguments import as_argument, is_static_node, staged_type
 from staged.frontend.calls.signatures import bound_arguments
-from staged.frontend.devices.resident import BorrowedArray, DeviceArray, ambient_options, ambient_region, device_of
+from staged.frontend.devices.resident import (
+    BorrowedArray,
+    DeviceArray,
+    ambient_options,
+    ambient_region,
+    device_of,
+    note_staged_call,
+)
 from staged.frontend.trace_function import TracedFunction
 from staged.frontend.values.generator import Generator
 from staged.guards.check import Check, DeadError, Writer
@@ -122,6 +129,8 @@ class Entry:
     def run(self, values: tuple[Any, ...]) -> Any:
         """Run the program with the inputs that `values` returned."""
         self.calls += 1
+        if self.region is not None:
+            note_staged_call()
         started = perf_counter()
         if self.direct is not None:
             result = self.direct(*values)

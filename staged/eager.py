@@ -30,13 +30,23 @@ from staged.errors import (
     StagingError,
 )
 from staged.frontend.constructs.try_ import is_anything_waited_for, is_waited_for
+from staged.frontend.devices.resident import note_numpy_work, open_regions
 from staged.frontend.trace.effects import check_effect
 from staged.frontend.values.generator import OF_THREAD, Generator
 from staged.ir.declaration import prims
 from staged.ir.numbers import converted
 from staged.ir.types import DType, TensorType, dtype_of, i64, shape_text
 from staged.ops.array import HASH_HINT, METHODS, Array, StagedArray
-from staged.ops.context import Context, Whole, context_or_none, current_context, set_default_context, use_context
+from staged.ops.context import (
+    EAGER_NAMES,
+    Context,
+    Whole,
+    context_or_none,
+    current_context,
+    eager_names,
+    set_default_context,
+    use_context,
+)
 from staged.ops.formatting import format_value
 from staged.ops.interchange import elements
 from staged.ops.primitive import Primitive
@@ -204,6 +214,8 @@ class EagerContext(Context):
     # ---- ops ----
 
     def bind(self, primitive: Primitive, operands: Sequence[Array], attrs: dict[str, Any]) -> Arrays:
+        if open_regions():
+            note_numpy_work()
         arrays = tuple(self.lift(operand) for operand in operands)
         try:
             types = primitive.result_types([array.type for array in arrays], attrs)
@@ -453,9 +465,6 @@ def unwrap(value: Any) -> Any:
 
 # ---- switching it on ----------------------------------------------------------------------------
 
-_ALL = "*"
-_eager_names: ContextVar[frozenset[str]] = ContextVar("staged_eager_names", default=frozenset())
-
 
 @contextmanager
 def eager(*names: str) -> Iterator[EagerContext]:
@@ -464,7 +473,7 @@ def eager(*names: str) -> Iterator[EagerContext]:
     `eager("step")` runs only the functions with these names eagerly, and leaves others compiled. Without names, ops
     directly in the `with` run eagerly too. Yields the context, whose `vjp` differentiates by tape.
     """
-    names_token = _eager_names.set(_eager_names.get() | (frozenset(names) or {_ALL}))
+    names_token = EAGER_NAMES.set(eager_names() | (frozenset(names) or {"*"}))
     running = context_or_none()
     context = running if isinstance(running, EagerContext) else EagerContext()
     try:
@@ -474,17 +483,7 @@ def eager(*names: str) -> Iterator[EagerContext]:
             with use_context(context):
                 yield context
     finally:
-        _eager_names.reset(names_token)
-
-
-def is_eager(name: str = "") -> bool:
-    """Return whether a staged function called `name` runs eagerly here."""
-    names = _eager_names.get()
-    return _ALL in names or name in names
-
-
-eager_names = _eager_names.get
-"""The names of the staged functions that run eagerly here."""
+        EAGER_NAMES.reset(names_token)
 
 
 def is_plain() -> bool:

@@ -20,7 +20,7 @@ from staged.errors import ArgumentError, StagedError, article
 from staged.frontend.calls.arguments import as_argument, staged_type
 from staged.frontend.constructs.regions import checked_device
 from staged.frontend.devices.device_options import device_options
-from staged.frontend.devices.resident import LoadedArray, ambient_device, ambient_options, find_kept
+from staged.frontend.devices.resident import LoadedArray, ambient_device, ambient_options, find_kept, note_copies
 from staged.frontend.trace.context import current_trace
 from staged.frontend.values import trees
 from staged.frontend.values.generator import default_of_thread
@@ -47,6 +47,8 @@ class Loader(Generic[T]):
         # Eager mode computes on the host, whatever is around; what a trace goes through becomes part of the program.
         if context_or_none() is not None or device != CPU and not _takes_cuda_arrays(device):
             device = CPU
+        if device != CPU:
+            note_copies(device)
         return _Ahead(self.iterable, self.ahead, device)
 
     def __len__(self) -> int:

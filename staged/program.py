@@ -17,7 +17,7 @@ from staged.callbacks import callbacks_of
 from staged.errors import DTypeError, StagedError, UnsupportedError
 from staged.explain import explain
 from staged.frontend.calls.arguments import Argument, as_argument, flatten_arguments
-from staged.frontend.devices.resident import DeviceArray
+from staged.frontend.devices.resident import DeviceArray, note_staged_call
 from staged.frontend.trace.captured import own_arrays
 from staged.frontend.trace_function import TracedFunction
 from staged.frontend.values.join import Leaf, Static, Template
@@ -304,6 +304,7 @@ class Program:
 
         Raises: ShapeError or DTypeError for other types (stage again for those); the error that stopped the program.
         """
+        note_staged_call()
         short = self._short
         if short is not None and not kwargs and len(args) == self._count:
             return self.runnable.rebuild(short(*args))

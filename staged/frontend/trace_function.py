@@ -21,7 +21,14 @@ from staged.frontend.calls.recursion import has_body
 from staged.frontend.calls.staged_calls import activate
 from staged.frontend.constructs.loops import Learned
 from staged.frontend.devices.device_options import RegionOptions, device_options
-from staged.frontend.devices.resident import DeviceArray, ambient_device, ambient_options, ambient_region, device_of
+from staged.frontend.devices.resident import (
+    DeviceArray,
+    ambient_device,
+    ambient_options,
+    ambient_region,
+    device_of,
+    note_staged_call,
+)
 from staged.frontend.program_body import traced_as_program
 from staged.frontend.program_functions import finish_functions, reachable
 from staged.frontend.result_names import result_names
@@ -95,6 +102,7 @@ def trace(
     Raises: the errors of `staged.errors` for what cannot be staged, with the user's line.
     """
     arguments = arguments or flatten_arguments(function, args, kwargs or {}, static)
+    note_staged_call()
     remember_modules()
     read_later: set[tuple[object, ...]] = set()
     while True:

@@ -110,6 +110,17 @@ context_or_none = _current.get
 """The context of the staged or eager code around, if any (in plain Python: None)."""
 
 
+EAGER_NAMES: ContextVar[frozenset[str]] = ContextVar("staged_eager_names", default=frozenset())
+eager_names = EAGER_NAMES.get
+"""The names of the staged functions that run eagerly here, `*` for all; empty outside of eager mode."""
+
+
+def is_eager(name: str = "") -> bool:
+    """Return whether a staged function called `name` runs eagerly here."""
+    names = eager_names()
+    return "*" in names or name in names
+
+
 @contextmanager
 def use_context(context: Context) -> Iterator[None]:
     """Put `context` in force for the extent of the `with`."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager import EagerArray, EagerContext, eager, eager_call, is_eager, unwrap, weak_number, wrap
+from staged.eager import EagerArray, EagerContext, eager, eager_call, unwrap, weak_number, wrap
 from staged.errors import (
     DTypeError,
     GradientError,
@@ -22,7 +22,7 @@ from staged.errors import (
 from staged.ir.nodes import FAIL
 from staged.ir.types import TensorType, bool_, f64, i32, i64
 from staged.ops import array as array_module
-from staged.ops.context import bind, bind_all
+from staged.ops.context import bind, bind_all, is_eager
 from staged.ops.primitive import Primitive
 
 

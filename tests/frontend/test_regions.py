@@ -85,13 +85,6 @@ def test_the_region_around_is_restored_on_every_way_out_of_an_inner_one() -> Non
         assert line.endswith("on gpu") == there, line
 
 
-def test_function_form() -> None:
-    def f(x):
-        return st.with_backend(st.GPU, x)(lambda v: v * 2.0)(x)
-
-    assert lines_on_gpu(ir(f, X)) > 0
-
-
 def test_device_is_needed() -> None:
     def f(x):
         with st.with_backend("gpu", x):
@@ -286,7 +279,6 @@ def test_a_strict_region_in_plain_python_takes_what_it_names() -> None:
         (lambda: st.with_backend(st.GPU, len), "got builtin"),
         (lambda: st.with_backend(st.GPU, strict=1), "strict=True or strict=False, got 1"),
         (lambda: st.with_backend(st.GPU, algorithms=X), "algorithms='heuristic' or algorithms='timed'"),
-        (lambda: st.with_backend(st.GPU, X)(3), "given a function to call in it, got int"),
     ],
 )
 def test_wrong_uses_are_refused_with_the_line(wrong, words: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from staged.errors import DTypeError, StagingError, article
 from staged.frontend.devices.device_options import Options, joined_options
 from staged.frontend.devices.read_only import freeze, thaw
+from staged.frontend.devices.region_work import RegionWork
 from staged.ir.types import CPU, Device, shape_text
 from staged.remote import Remote
 from staged.source import here
@@ -82,6 +83,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
                 hint="make a new one, `x = x + 1` instead of `x += 1`; what changes from call to call is an "
                 "`st.Variable`",
             )
+        note_numpy_work()
         return getattr(ufunc, method)(*(_on_host(given) for given in inputs), **kwargs)
 
     def __getitem__(self, key: Any) -> Any:
@@ -266,6 +268,7 @@ class Region:
         """By the id of the array on the host, which stays alive with it."""
         self.frozen: list[np.ndarray[Any, Any]] = []
         """The arrays that are read-only until the region ends."""
+        self.work = RegionWork()
 
     def names(self, value: Any) -> bool:
         """Return whether the `with` names an array or Variable."""
@@ -324,6 +327,28 @@ def ambient_region() -> Region | None:
     """The innermost `with_backend` around plain Python."""
     regions = _regions.get()
     return regions[-1] if regions else None
+
+
+def note_staged_call() -> None:
+    """Remember a staged call in the enclosing regions of its device."""
+    regions = _regions.get()
+    for region in regions:
+        if region.device == regions[-1].device:
+            region.work.has_staged_call = True
+
+
+def note_numpy_work() -> None:
+    """Remember in the innermost region around plain Python that an op runs in NumPy."""
+    region = ambient_region()
+    if region is not None:
+        region.work.note_numpy_work()
+
+
+def note_copies(device: Device) -> None:
+    """Remember in the innermost region, if it is of this device, that arrays are copied there for later use."""
+    region = ambient_region()
+    if region is not None and region.device == device:
+        region.work.has_copies = True
 
 
 def ambient_options() -> Options:

@@ -43,7 +43,7 @@ def tree(inputs: Any) -> Any:
 
 
 def function_form(x: Any, row: Any) -> Any:
-    return with_backend(GPU, x, row)(lambda x, row: (x * row, x - row))(x, row)
+    return with_backend(GPU, x, row)(lambda x, row: (x * row, x - row))
 
 
 def nested(x: Any) -> Any:
