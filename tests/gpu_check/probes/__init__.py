@@ -54,6 +54,8 @@ FILE = "probes.jsonl"
 AT_ONCE = 8
 LIMIT = 60.0
 """Seconds for one probe, all its processes together."""
+SLOWER = 4.0
+"""The factor of this limit in a rehearsal, which builds the emulated device and its programs."""
 RESTARTS = 6
 """Processes that a probe may lose to crashes before the rest of it is given up."""
 LOG, OUTPUT, SOURCE = 48_000, 12_000, 160_000
@@ -110,7 +112,8 @@ def probe(name: str, target: str, setting: Setting) -> dict[str, Any]:
     journal, past, ended, deaths = folder / "journal.jsonl", -1, Ended("over", 0, ""), 0
     first: Ended | None = None
     while deaths <= RESTARTS:
-        limit = min(LIMIT - (time.monotonic() - begin), setting.left())
+        most = LIMIT * (SLOWER if setting.rehearsed else 1.0)
+        limit = min(most - (time.monotonic() - begin), setting.left())
         if limit <= 0:
             break
         ended = one_process(target, folder, limit, setting.rehearsed, past)
