@@ -50,6 +50,8 @@ typedef struct st_host {
     // Where printed text goes, in whole lines where possible; NULL: standard output.
     void (*write)(void *context, const char *text, int64_t length);
     void *context;
+    // Where the program reports that something else runs on this device, and for which line; NULL: standard error.
+    void (*note)(void *context, int32_t site, const char *text);
     const volatile int *stop;  // another thread or a signal handler sets it to end the program early; may be NULL
     struct st_team *team;      // helper threads; NULL: everything runs on the calling thread
     int64_t stack_bytes;       // size of the stack of a program that recurses; 0: as large as usual

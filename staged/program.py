@@ -42,16 +42,22 @@ EXPORTED_CORES = 64
 
 @dataclass(frozen=True)
 class Report:
-    """The cost and size of a program: seconds per staging step, lines of text, bytes of memory, kernels."""
+    """The cost and size of a program: seconds per staging step, lines of text, bytes of memory, kernels.
+
+    `notes` lists what runs in place of a library that does not support an operation on the device. A program knows
+    that after its first call.
+    """
 
     seconds: dict[str, float]
     lines: int
     arena_bytes: int
     kernels: int
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         times = ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in self.seconds.items())
-        return f"{self.lines} lines, {self.kernels} kernels, {self.arena_bytes:,} bytes of working memory; {times}"
+        size = f"{self.lines} lines, {self.kernels} kernels, {self.arena_bytes:,} bytes of working memory; {times}"
+        return "\n".join((size, *self.notes))
 
 
 class Runnable:
@@ -254,13 +260,14 @@ class Program:
         return explain(self._traced.function, self._machine, self._check_nan)
 
     def report(self) -> Report:
-        """Seconds per staging step, lines of text, bytes of memory, number of kernels."""
-        built = self._built
+        """Return seconds per staging step, sizes of the program, and notes of the device."""
+        built, loaded = self._built, self._loaded.get(self.key)
         return Report(
             dict(built.seconds),
             len(self.source.splitlines()),
             built.emitted.artifact.arena_bytes,
             built.emitted.kernels,
+            () if loaded is None else tuple(loaded.native.notes.found),
         )
 
     def __repr__(self) -> str:

@@ -14,12 +14,15 @@ from typing import Any, Protocol, cast
 from staged.artifact import Artifact
 from staged.remote import Remote
 from staged.runtime.compiler import CompileOptions
+from staged.runtime.printing import Notes
 
 
 class LoadedProgram(Protocol):
     """A program that can be called."""
 
     artifact: Artifact
+    notes: Notes
+    """The notes of its calls so far."""
 
     def __call__(self, *values: Any) -> Sequence[Any]:
         """Run on one value per input, then one per Variable, which may change. Returns the output arrays."""

@@ -53,7 +53,7 @@ from staged.runtime.layout import layout
 from staged.runtime.library import Library
 from staged.runtime.machine import default_threads
 from staged.runtime.prepared import is_simple, prepare, speaks
-from staged.runtime.printing import Printer, PythonCall, call_python, is_live, write
+from staged.runtime.printing import Notes, Printer, PythonCall, call_python, is_live, note, write
 from staged.runtime.results import Results
 from staged.runtime.stack_size import stack_bytes
 from staged.runtime.writers import writers
@@ -109,8 +109,10 @@ class _Slot:
         self.host = ffi.new("st_host *")
         self.printer = Printer(self.stop)
         self.printer.calls = program.python_calls
+        self.printer.notes = program.notes
         self._handle = ffi.new_handle(self.printer)
         self.host.write = write
+        self.host.note = note
         self.host.context = self._handle
         self.host.stop = self.stop
         self.host.team = self.team
@@ -188,6 +190,7 @@ class NativeProgram:
         self._layout = lay_out(artifact.parameters)
         self._entry = self._library.entry
         self.python_calls: Mapping[int, PythonCall] = {}
+        self.notes = Notes(artifact.sites)
         self._call = guard().st_call
         plans, cells = [], 0
         for parameter, offset in zip(artifact.parameters, self._layout.offsets, strict=True):

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from staged.artifact import Site
 from staged.ir.types import TensorType, bound
+from staged.runtime.compiler import position_of_site
 from staged.runtime.guard import ffi, guard
 from staged.source import Position, excerpt
 
@@ -26,6 +28,19 @@ class PythonCall(Protocol):
     def returned(self, arguments: Sequence[np.ndarray[Any, Any]]) -> Sequence[np.ndarray[Any, Any]]: ...
 
 
+class Notes:
+    """The notes of a program about what runs on the device, each once, with the Python lines of its table `sites`."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self.sites = sites
+        self.found: dict[str, None] = {}
+
+    def add(self, site: int, text: str) -> None:
+        """Add a note, about the line with this index."""
+        has_line = 0 <= site < len(self.sites)
+        self.found[f"{position_of_site(self.sites[site]).short}: {text}" if has_line else text] = None
+
+
 class Printer:
     """The receiver of a running call's output. It keeps an exception raised there, which C cannot propagate."""
 
@@ -36,6 +51,8 @@ class Printer:
         self.thread = 0  # that runs the call, or prints for it: a program that recurses runs on a thread of its own
         self.calls: Mapping[int, PythonCall] = {}
         """The functions of Python's that the program calls, by number."""
+        self.notes = Notes(())
+        """The program's notes, of all its calls."""
         # A character may be split between two pieces of text.
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -63,6 +80,13 @@ def write(context: Any, text: Any, length: int) -> None:
         except BaseException as error:
             printer.error = error
             printer.stop[0] = 1
+
+
+@ffi.callback("void(void *, int32_t, const char *)")  # type: ignore[untyped-decorator]
+def note(context: Any, site: int, text: Any) -> None:
+    """The target of `st_host.note`: keeps the note."""
+    printer: Printer = ffi.from_handle(context)
+    printer.notes.add(site, ffi.string(text).decode(errors="replace"))
 
 
 @contextmanager

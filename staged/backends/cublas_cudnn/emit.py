@@ -143,13 +143,18 @@ class CudaFile(ProgramFile):
     def assemble(
         self, structure: BodyEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
     ) -> str:
-        structure.need("host", "fail", "stop", *(("stack",) if self.program.stacks else ()))
+        has_alternatives = any(isinstance(kernel, LibraryCall) and kernel.kernels for kernel in kernels)
+        notes = ("note",) if has_alternatives else ()
+        structure.need("host", "fail", "stop", *notes, *(("stack",) if self.program.stacks else ()))
         self.program.graphs.settle(self.program.graphs_offset(self.program.devices[0]))
         on_device = [
             kernel for kernel in kernels if isinstance(kernel, GpuKernel) and kernel.name in self.program.launchers
         ]
         on_host = [kernel for kernel in kernels if not isinstance(kernel, GpuKernel | LibraryCall)]
         calls = [kernel for kernel in kernels if isinstance(kernel, LibraryCall)]
+        known = {kernel.name for kernel in on_device}
+        of_calls = {kernel.name: kernel for call in calls for kernel in call.kernels if kernel.name not in known}
+        instead = list(of_calls.values())
         w = Writer()
         self.write_head(w, kernels)
         for line in render(structure.text.snippets.keys() - {"memcpy"})[0]:
@@ -160,7 +165,7 @@ class CudaFile(ProgramFile):
         checks = [finite_check_name(dtype) for dtype in self.program.finite_checks.dtypes]
         more = [*self.program.sequence_texts.kernels, *self.program.graphs.kernel_names()]
         w.comment("Kernels by name; the list is used where they are registered, numbered and looked up.")
-        names = [f"X({name})" for name in [*(k.name for k in on_device), *checks, *more]]
+        names = [f"X({name})" for name in [*(k.name for k in (*on_device, *instead)), *checks, *more]]
         w.line(" \\\n    ".join(["#define KERNELS(X)", *names]))
         w.line()
         if self.program.kernels_may_fail:
@@ -175,18 +180,20 @@ class CudaFile(ProgramFile):
                 w.text(text)
             w.line()
         w.line("#ifndef HOST_ONLY")
-        self.write_device_part(w, on_device)
+        self.write_device_part(w, on_device, instead)
         w.line("#ifdef STAGED_CUDA_EMULATED")
         w.line("KERNELS(STAGED_EMULATED_KERNEL)")
         w.line("#endif")
         w.line("#endif  // HOST_ONLY")
         w.line()
         w.line("#if !defined(__CUDACC_RTC__) && !defined(KERNELS_ONLY)")
-        self.write_host_part(w, structure, on_device, on_host, calls, inner)
+        self.write_host_part(w, structure, [*on_device, *instead], on_host, calls, inner)
         w.line("#endif  // the host part")
         return str(w)
 
-    def write_device_part(self, w: Writer, kernels: Sequence[GpuKernel]) -> None:
+    def write_device_part(self, w: Writer, own: Sequence[GpuKernel], instead: Sequence[GpuKernel]) -> None:
+        """Write the kernels of the program, then those that run in place of libraries."""
+        kernels = [*own, *instead]
         w.section("kernels")
         if not self.program.graphs.types():
             w.text(RTC_TYPES)
@@ -205,10 +212,17 @@ class CudaFile(ProgramFile):
             w.line()
             w.text(functions)
         more = [*self.program.sequence_texts.kernel_texts(), *self.program.graphs.kernel_texts()]
-        for text in (*(kernel.text for kernel in kernels), *checks, *more):
+        for text in (*(kernel.text for kernel in own), *checks, *more):
             w.line()
             w.text(text)
         w.line()
+        if instead:
+            w.section("kernels in place of libraries")
+            w.comment("They run if a library does not support an operation on the device.")
+            for kernel in instead:
+                w.line()
+                w.text(kernel.text)
+            w.line()
 
     def write_host_part(
         self,

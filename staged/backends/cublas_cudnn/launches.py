@@ -5,7 +5,7 @@ Tested by `tests/backends/cublas_cudnn/test_kernels.py`.
 
 from __future__ import annotations
 
-from staged.backends.c_family.writer import Writer
+from staged.backends.c_family.writer import Names, Writer
 from staged.backends.gpu_family.failures import RECORD
 from staged.backends.gpu_family.kernel_text import GpuKernel
 
@@ -28,6 +28,13 @@ static dim3 st_dim3_of(unsigned int x, unsigned int y, unsigned int z) {
     return size;
 }
 """
+
+
+def launcher_of(kernel: GpuKernel, launchers: dict[str, str], names: Names) -> str:
+    """The name of the function that launches a kernel, which `launchers` has by the kernel's name."""
+    if kernel.name not in launchers:
+        launchers[kernel.name] = names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
+    return launchers[kernel.name]
 
 
 def launcher(kernel: GpuKernel, name: str) -> str:

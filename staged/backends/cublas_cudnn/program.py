@@ -5,7 +5,7 @@ Tested by `tests/backends/cublas_cudnn/test_programs.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Self
@@ -43,6 +43,7 @@ from staged.backends.cublas_cudnn.functions import (
 )
 from staged.backends.cublas_cudnn.graphs import Graphs
 from staged.backends.cublas_cudnn.kernels import CudaLibrary
+from staged.backends.cublas_cudnn.launches import launcher_of
 from staged.backends.cublas_cudnn.library.call import LibraryCall, parts_of
 from staged.backends.cublas_cudnn.peers import (
     DEVICES,
@@ -79,10 +80,11 @@ class CudaProgram(ProgramEmitter):
     release_comment = "Gives back what the program has on the device; call it before the arena goes."
 
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
+        self.launchers: dict[str, str] = {}
+        """By kernel, the function that launches it."""
+        library = partial(CudaLibrary, options=function.options, gpu=CUDA_GPU, launchers=self.launchers)
         # Host loops that no thread team shares: its C does not compile as C++.
-        super().__init__(
-            function, machine.with_cores(1), partial(CudaLibrary, options=function.options, gpu=CUDA_GPU), check_nan
-        )
+        super().__init__(function, machine.with_cores(1), library, check_nan)
         self.names.used |= {
             "Device",
             "DeviceBuffers",
@@ -100,7 +102,6 @@ class CudaProgram(ProgramEmitter):
             self.names.used.update((*PEER_WORDS, *map(opener, self.devices)))
         self.names.used |= {"Graph", "Work", "repeat", "forget_graph", "graph", "work", "known"}
         self.names.used |= {"Staging", "open_staging", "close_staging", "copy_beside"}
-        self.launchers: dict[str, str] = {}
         self.launched: list[CFunction] = []
         """The user's functions that have a form for the device, and are called in it."""
         self.finite_checks = FiniteChecks()
@@ -145,9 +146,7 @@ class CudaProgram(ProgramEmitter):
             size = structure.nbytes(op.result.tensor)
             structure.check(op.where, call("cudaMemsetAsync", outputs[0], 0, size, STREAM))
             return
-        if kernel.name not in self.launchers:
-            self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
-        structure.check(op.where, call(self.launchers[kernel.name], "gpu", *inputs, *outputs))
+        structure.check(op.where, call(launcher_of(kernel, self.launchers, self.names), "gpu", *inputs, *outputs))
 
     def call_thread_kernel(
         self, structure: CudaBody, op: Op, kernel: GpuKernel, inputs: list[Expr], outputs: list[Expr]
@@ -169,10 +168,9 @@ class CudaProgram(ProgramEmitter):
         """A launch in the op's grid."""
         if 0 in op.attrs["grid"]:
             return
-        if kernel.name not in self.launchers:
-            self.launchers[kernel.name] = self.names.fresh(f"launch_{kernel.name.removesuffix('_kernel')}")
+        launch = launcher_of(kernel, self.launchers, self.names)
         sizes = [call("st_dim3_of", *size) for size in (op.attrs["grid"], block)]
-        structure.check(op.where, call(self.launchers[kernel.name], "gpu", *sizes, *arguments))
+        structure.check(op.where, call(launch, "gpu", *sizes, *arguments))
 
     def call_library(
         self, structure: CudaBody, op: Op, kernel: LibraryCall, inputs: list[Expr], outputs: list[Expr]
@@ -252,17 +250,23 @@ class CudaProgram(ProgramEmitter):
     @property
     def kernels_may_fail(self) -> bool:
         """Return whether what runs on the device may find that the program must stop."""
-        return self.check_nan or any(k.can_fail for k in self.kernels.values() if isinstance(k, GpuKernel))
+        return self.check_nan or any(kernel.can_fail for _, kernel in self.every_kernel())
 
     # ---- sizes ----
+
+    def every_kernel(self) -> Iterator[tuple[Device, GpuKernel]]:
+        """Each kernel with its device: those of ops, and those that run in place of a library."""
+        for op, kernel in self.kernels.items():
+            if isinstance(kernel, GpuKernel):
+                yield op.device, kernel
+            elif isinstance(kernel, LibraryCall):
+                yield from ((op.device, each) for each in kernel.kernels)
 
     def values_bytes(self, device: Device) -> int:
         return aligned(self.device_values.get(device, 0), DEVICE_ALIGNMENT)
 
     def workspace_bytes(self, device: Device) -> int:
-        found = [
-            k.workspace_bytes for op, k in self.kernels.items() if isinstance(k, GpuKernel) and op.device == device
-        ]
+        found = [kernel.workspace_bytes for each, kernel in self.every_kernel() if each == device]
         return aligned(max(found, default=0), DEVICE_ALIGNMENT)
 
     def device_bytes(self, device: Device) -> int:
@@ -293,10 +297,7 @@ class CudaProgram(ProgramEmitter):
     def device_parts(self, device: Device) -> list[DevicePart]:
         """The parts of the program on a device, in the order in which they are created."""
         site = self.site(self.function.where)
-        kernels = sum(
-            isinstance(kernel, GpuKernel) and not kernel.zeroes and bool(kernel.text)
-            for kernel in self.kernels.values()
-        )
+        kernels = sum(not kernel.zeroes and bool(kernel.text) for _, kernel in self.every_kernel())
         values, workspace = self.values_bytes(device), self.workspace_bytes(device)
         parts = [stream_part(site)]
         if len(self.devices) > 1:

@@ -47,6 +47,8 @@ struct Settings {
     unsigned seed;
     int devices;
     size_t memory;  // bytes of each device
+    bool algorithms;  // whether the libraries have algorithms for products with an epilogue, and for convolutions
+    bool engines;     // whether cuDNN has engines for graphs of operations
 };
 
 // Those of `STAGED_CUDA_EMULATOR`, until `emulator_configure` says otherwise.

@@ -14,7 +14,9 @@ namespace {
 constexpr int MAX_DEVICES = 16;
 constexpr size_t DEFAULT_MEMORY = size_t(16) << 30;
 
-Settings now = {false, ThreadOrder::forward, 0, 1, DEFAULT_MEMORY};
+constexpr Settings DEFAULT = {false, ThreadOrder::forward, 0, 1, DEFAULT_MEMORY, true, true};
+
+Settings now = DEFAULT;
 bool chosen;  // by a call, or by the variable once it was read
 std::mt19937 generator;
 
@@ -44,6 +46,10 @@ bool parse_word(const std::string &word, Settings &wanted) {
             wanted.threads = ThreadOrder::reverse;
         } else if (word == "shuffled") {
             wanted.threads = ThreadOrder::shuffled;
+        } else if (word == "no-algorithms") {
+            wanted.algorithms = false;
+        } else if (word == "no-engines") {
+            wanted.engines = false;
         } else {
             return false;
         }
@@ -69,12 +75,13 @@ bool parse_word(const std::string &word, Settings &wanted) {
 // NULL, or what is wrong.
 const char *configure(const char *words) {
     static auto &complaint = *new std::string;
-    Settings wanted = {false, ThreadOrder::forward, 0, 1, DEFAULT_MEMORY};
+    Settings wanted = DEFAULT;
     std::istringstream stream(words);
     for (std::string word; stream >> word;) {
         if (!parse_word(word, wanted)) {
             complaint = "`" + word + "` means nothing: there are eager, lazy, forward, reverse, shuffled, seed=N, "
-                        "devices=N (at most " + std::to_string(MAX_DEVICES) + "), memory=BYTES (also 500M, 2G)";
+                        "devices=N (at most " + std::to_string(MAX_DEVICES) + "), memory=BYTES (also 500M, 2G), "
+                        "no-algorithms, no-engines";
             return complaint.c_str();
         }
     }

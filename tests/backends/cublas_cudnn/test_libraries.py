@@ -34,20 +34,37 @@ def whole(*shape: int, dtype: str = "i4") -> np.ndarray[Any, Any]:
 
 
 def agrees_with_eager(function: Any, arguments: tuple[Any, ...], rtol: float = 2e-5) -> str:
-    """Runs `function` on the emulated device and in NumPy; gives the program's text."""
-    staged = on_gpu(function)
-    found = trees.flatten(staged(*arguments))[0]
+    """Run `function` in NumPy and on the emulated device, whose libraries have algorithms or not; return the program's
+    text.
+    """
     with st.eager():
-        wanted = trees.flatten(staged(*arguments))[0]
-    for one, other in zip(found, wanted, strict=True):
-        assert np.asarray(one).dtype == np.asarray(other).dtype
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
-    text: str = staged.stage(*arguments).source
+        wanted = trees.flatten(function(*arguments))[0]
+    text = ""
+    for words in ("", "no-algorithms"):
+        cuda.emulator().configure(words)
+        staged = on_gpu(function)
+        found = trees.flatten(staged(*arguments))[0]
+        for one, other in zip(found, wanted, strict=True):
+            assert np.asarray(one).dtype == np.asarray(other).dtype
+            np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
+        program = staged.stage(*arguments)
+        text = program.source
+        notes = program.report().notes
+        asked = len(re.findall(r"^    bool \w+_is_missing;", text, re.MULTILINE))
+        assert len(notes) == (asked if words else 0)
+        assert all(re.match(r"\w+\.py:\d+: (cublasLt|cuDNN) has no .+: .+ instead$", note) for note in notes)
+    cuda.emulator().configure()
     return text
+
+
+def kernels_of(text: str) -> int:
+    """The number of kernels that run with the libraries."""
+    return text.split("kernels in place of libraries")[0].count('extern "C" __global__')
 
 
 def routines(text: str) -> list[str]:
     """The routines of the libraries that a program calls for its products, as often as it does."""
+    text = re.sub(r"^    if \(gpu->\w+_is_missing\) \{\n.*?^    \}\n", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"(?:CUBLAS|CUDNN)_CHECK\(site, (cu\w+)\(", text)
 
 
@@ -117,7 +134,7 @@ LINEAR: list[tuple[str, Any, tuple[Any, ...], int]] = [
 @pytest.mark.parametrize(("function", "arguments", "kernels"), [c[1:] for c in LINEAR], ids=[c[0] for c in LINEAR])
 def test_scaled_sums_are_part_of_the_product(function: Any, arguments: tuple[Any, ...], kernels: int) -> None:
     text = agrees_with_eager(function, arguments)
-    assert text.count('extern "C" __global__') == kernels
+    assert kernels_of(text) == kernels
 
 
 EPILOGUES: list[tuple[str, Any, tuple[Any, ...], str, int]] = [
@@ -145,7 +162,7 @@ def test_biases_and_gelu_are_part_of_the_product(
 ) -> None:
     text = agrees_with_eager(function, arguments)
     assert re.findall(r"CUBLASLT_EPILOGUE_(\w+);", text) == ([epilogue] if epilogue else [])
-    assert text.count('extern "C" __global__') == kernels
+    assert kernels_of(text) == kernels
 
 
 @pytest.mark.parametrize("activation", [st.relu, st.gelu, lambda x: st.gelu(x, approximate="tanh"), st.leaky_relu])
@@ -341,7 +358,7 @@ def test_convolutions_and_their_gradients_agree_with_eager(
 def test_a_bias_is_part_of_the_convolution(function: Any, routine: str, kernels: int) -> None:
     text = agrees_with_eager(function, (normal(2, 3, 6, 5), normal(4, 3, 3, 3), normal(4)), 1e-4)
     assert [name for name in routines(text) if "Get" not in name] == [routine]
-    assert text.count('extern "C" __global__') == kernels
+    assert kernels_of(text) == kernels
 
 
 def test_sixty_convolutions_share_descriptors_and_give_them_back(device: cuda.Emulator) -> None:
@@ -431,7 +448,7 @@ def test_gradients_of_weight_and_bias_are_one_product_where_no_kernel_adds_up(
     text = agrees_with_eager(function, (normal(8, 6), normal(6, 5), normal(5), normal(8, 5)))
     assert re.findall(r"CUBLASLT_EPILOGUE_(BGRAD\w)", text) == epilogues
     if function is columns_of_weights:
-        assert "__global__" not in text
+        assert kernels_of(text) == 0
 
 
 # ---- options ------------------------------------------------------------------------------------
@@ -462,7 +479,8 @@ def test_options_reach_the_libraries(options: dict[str, Any]) -> None:
     assert ("CUDNN_DEFAULT_MATH" in text, "CUDNN_FMA_MATH" in text) == (is_rounded, not is_rounded)
     assert ("CUBLAS_COMPUTE_32F_FAST_TF32" in text, "CUBLAS_TF32_TENSOR_OP_MATH" in text) == (is_rounded, is_rounded)
     assert ("CUDNN_DETERMINISTIC" not in text) == is_any
-    assert (text.count("cudnnFindConvolution"), text.count("Algorithm_v7(")) == ((3, 0) if is_timed else (0, 3))
+    asked = len(re.findall(r"= cudnnFindConvolution", text)), len(re.findall(r"Algorithm_v7\(", text))
+    assert asked == ((3, 0) if is_timed else (0, 3))
     found = inside(*arrays)
     with st.eager():
         wanted = inside(*arrays)

@@ -47,6 +47,23 @@ static int st_fail(st_host *host, int kind, int site, const char *format, ...) {
 }
 """
 
+_NOTE = """\
+// Tell the caller what else runs on this device, and for which Python line (an index as for `st_fail`).
+__attribute__((unused, cold, format(printf, 3, 4)))
+static void st_note(st_host *host, int site, const char *format, ...) {
+    char text[512];
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    if (host->note != NULL) {
+        host->note(host->context, site, text);
+    } else {
+        (void)fprintf(stderr, "%s\\n", text);
+    }
+}
+"""
+
 _STOP = """\
 // Whether the caller wants the program to end. Cheap enough for the back edge of a loop.
 __attribute__((unused)) static inline bool st_stop_requested(const st_host *host) {
@@ -115,6 +132,7 @@ SNIPPETS = (
         needs=("host",),
         includes=("#include <stdarg.h>", "#include <stdbool.h>", "#include <stdio.h>"),
     ),
+    Snippet("note", _NOTE, needs=("host",), includes=("#include <stdarg.h>", "#include <stdio.h>")),
     Snippet("stop", _STOP, needs=("host", "fail"), includes=("#include <stdbool.h>", "#include <stddef.h>")),
     Snippet(
         "write",

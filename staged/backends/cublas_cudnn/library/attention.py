@@ -20,8 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGES
 from staged.backends.cublas_cudnn.library.reverses import source_of
+from staged.backends.gpu_family.attention import sizes as own
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.options import DeviceOptions
@@ -67,7 +69,7 @@ class Attention:
 
     def forward(self, op: Op, block: Block) -> Way | None:
         """(out, logarithms of the sums of exponentials of scores)."""
-        taken = _taken(op)
+        taken = _taken(op, own.FORWARD)
         if taken is None:
             return None
         half, _ = taken
@@ -83,7 +85,7 @@ class Attention:
 
     def backward(self, op: Op, block: Block) -> Way | None:
         """The cotangents of q, k and v."""
-        taken = _taken(op)
+        taken = _taken(op, own.BACKWARD_QUERIES, own.BACKWARD_KEYS)
         if taken is None:
             return None
         half, sizes = taken
@@ -136,11 +138,17 @@ def sizes_of(types: Sequence[TensorType]) -> Sizes | None:
     return sizes if fits else None
 
 
-def _taken(op: Op) -> tuple[DType, Sizes] | None:
-    """The dtype and the sizes of an attention, or of its reverse; None if it is not cuDNN's."""
+def _taken(op: Op, *kernels: str) -> tuple[DType, Sizes] | None:
+    """The dtype and the sizes of an attention, or of its reverse; None if it is not cuDNN's.
+
+    There must be kernels of these names, which run if the device's cuDNN does not have an engine.
+    """
     types = [operand.tensor for operand in op.operands[:3]]
     half, sizes = _half_of(op.operands[:3]), sizes_of(types)
-    return None if half is None or sizes is None or op.attrs["parts"] else (half, sizes)
+    if half is None or sizes is None or op.attrs["parts"]:
+        return None
+    has_kernels = not any(own.AttentionSizes.of(kernel, op, CUDA_GPU).why_not() for kernel in kernels)
+    return (half, sizes) if has_kernels else None
 
 
 def _half_of(values: Sequence[Value]) -> DType | None:

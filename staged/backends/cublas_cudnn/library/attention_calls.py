@@ -1,11 +1,15 @@
 """The text of the calls of cuDNN's attention: a plan for each distinct size, made when the device is opened.
 
+If cuDNN does not have an engine for it, the program's own kernels of attention run.
+
 Tested by `tests/backends/cublas_cudnn/test_attention.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
 
 from staged.backends.c_family.expr import literal
 from staged.backends.c_family.writer import Writer
@@ -14,8 +18,12 @@ from staged.backends.cublas_cudnn.library import attention_graphs, operation_gra
 from staged.backends.cublas_cudnn.library.attention import BACKWARD, FORWARD, sizes_of
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
 from staged.backends.cublas_cudnn.library.cudnn import by, handle_part, workspace_part
-from staged.ir.nodes import Op
-from staged.ir.types import f32
+from staged.backends.cublas_cudnn.library.instead import KernelsInstead, computed, where_missing
+from staged.backends.gpu_family.attention import sizes as own
+from staged.ir.loops import Accumulate, Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Reduction, Statement, Store
+from staged.ir.nodes import Op, Value
+from staged.ir.products import cast_to
+from staged.ir.types import TensorType, bound, f32
 
 _HALVES = {"f16": "CUDNN_DATA_HALF", "bf16": "CUDNN_DATA_BFLOAT16"}
 _ALIGNED = 256
@@ -85,9 +93,7 @@ class _Call:
                 "{",
                 f"    const AttentionSizes sizes = {{{_HALVES[self.dtype.name]}, {', '.join(map(str, numbers))}, "
                 f"{causal}}};",
-                f"    if ({which}(gpu, host, {self.site}, &sizes, {ordered}, &{plan}) != ST_OK) {{",
-                "        return host->error_kind;",
-                "    }",
+                f"    {which}(gpu, host, {self.site}, &sizes, {ordered}, &{plan});",
                 f"    if ({needed} > gpu->cudnn_workspace_bytes) {{",
                 f"        gpu->cudnn_workspace_bytes = {needed};",
                 "    }",
@@ -128,6 +134,48 @@ class _Call:
         arguments = [f"gpu->{self.plan}.plan", str(len(given)), "ids", "arrays", "gpu->cudnn_workspace"]
         write_call(w, "CUDNN_CHECK", "run_plan(gpu->cudnn", arguments)
 
+    # ---- in place of cuDNN ----
+
+    def write_kernels(self, w: Writer, kernels: KernelsInstead) -> None:
+        """The program's own kernels, if there is no plan."""
+        op, own_attrs = self.op, {"parts": "", "p": 0.0, "blocks": (1, 1)}
+        types = [result.tensor for result in op.results]
+        with where_missing(w, f"gpu->{self.plan}.plan == NULL", "cuDNN"):
+            if not self.is_reverse:
+                arguments = ["q", "k", "v", "out", "lse"]
+                kernels.launch_call(w, op, own.FORWARD, op.operands, types, arguments, **own_attrs)
+                return
+            q, k, v, d_out, out, lse = op.operands
+            offset = Value(lse.tensor)
+            operands, arguments = [q, k, v, d_out, lse, offset], ["q", "k", "v", "d_out", "lse", "offset"]
+            w.line("float *const offset = (float *)gpu->cudnn_workspace;")
+            kernels.launch_nest(w, op, offset_nest(d_out.tensor), [d_out, out], ["d_out", "out", "offset"], lse.tensor)
+            queries, keys = [*arguments, "d_q"], [*arguments, "d_k", "d_v"]
+            kernels.launch_call(w, op, own.BACKWARD_QUERIES, operands, types[:1], queries, **own_attrs)
+            kernels.launch_call(w, op, own.BACKWARD_KEYS, operands, types[1:], keys, **own_attrs)
+
+
+def offset_nest(type: TensorType) -> Nest:
+    """The loops of the sums of d_out * out over the values' axis, in f32; `type` is that of both."""
+    *lead, depth = map(bound, type.shape)
+    rows = prod(lead)
+    row, column = Axis("row", rows), Axis("column", depth)
+    d_out, out = (ArrayRef(name, type.dtype, rows * depth, "input") for name in ("d_out", "out"))
+    offset = ArrayRef("offset", f32, rows, "output")
+    at = Affine.of(row, depth) + Affine.of(column)
+    body: list[Statement] = []
+    factors = []
+    for array in (d_out, out):
+        element = Local(array.name, array.dtype)
+        casts, factor = cast_to(element, f32)
+        body += [Load(element, array, at), *casts]
+        factors.append(factor)
+    total = Reduction(Local("total", f32), "sum")
+    body.append(Accumulate(total, computed(body, "multiply", *factors)))
+    sums = Loop(column, tuple(body), (total,))
+    whole = Loop(row, (sums, Store(offset, Affine.of(row), total.target)))
+    return Nest("attention_offset", (d_out, out), (offset,), (), (whole,), rows)
+
 
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNED) * _ALIGNED
@@ -146,28 +194,35 @@ def _write_list(w: Writer, head: str, items: Sequence[str]) -> None:
         w.line(line)
 
 
-def emit_forward(op: Op, name: str, site: int) -> LibraryCall:
+def emit_forward(op: Op, name: str, site: int, kernels: KernelsInstead) -> LibraryCall:
     """An attention."""
     call = _Call(op, site)
 
     def body(w: Writer) -> None:
+        call.write_kernels(w, kernels)
         call.write(w, {"Q": "q", "K": "k", "V": "v", "OUT": "out", "LSE": "lse"})
 
-    return whole_call(op, name, ["q", "k", "v"], ["out", "lse"], [str(call)], body, call.parts())
+    made = whole_call(op, name, ["q", "k", "v"], ["out", "lse"], [str(call)], body, call.parts())
+    return replace(made, kernels=kernels.taken())
 
 
-def emit_backward(op: Op, name: str, site: int) -> LibraryCall:
+def emit_backward(op: Op, name: str, site: int, kernels: KernelsInstead) -> LibraryCall:
     """Its gradients."""
     call = _Call(op, site)
     order = "with one order of sums" if call.is_ordered else "with sums in any order"
 
     def body(w: Writer) -> None:
+        call.write_kernels(w, kernels)
         arrays = {"Q": "q", "K": "k", "V": "v", "D_OUT": "d_out", "OUT": "out", "LSE": "lse"}
         call.write(w, {**arrays, "D_Q": "d_q", "D_K": "d_k", "D_V": "d_v"})
 
     operands = ["q", "k", "v", "d_out", "out", "lse"]
     comments = [f"gradients of {call}", order]
-    return whole_call(op, name, operands, ["d_q", "d_k", "d_v"], comments, body, call.parts())
+    made = whole_call(op, name, operands, ["d_q", "d_k", "d_v"], comments, body, call.parts())
+    return replace(made, kernels=kernels.taken())
 
 
-EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {FORWARD: emit_forward, BACKWARD: emit_backward}
+EMITTERS: Mapping[str, Callable[[Op, str, int, KernelsInstead], LibraryCall]] = {
+    FORWARD: emit_forward,
+    BACKWARD: emit_backward,
+}

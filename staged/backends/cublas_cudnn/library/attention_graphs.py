@@ -62,32 +62,30 @@ static cudnnBackendDescriptor_t seen_scores(OperationGraph *graph, const Attenti
                            of_scores(graph, s));
 }
 
-#define ATTENTION_INSTEAD "operands of f32, or a mask, have kernels of the program's own"
-// Before it, gradients were wrong where keys do not come by 128.
+// Before this version, gradients were wrong where keys do not come by 128.
 #define ATTENTION_OLDEST 91600
-#define ATTENTION_NEEDS "it needs cuDNN 9.16 or a later one"
 
-// Why there is no plan, for the program's user.
-static int no_attention(st_host *host, int site, const AttentionSizes *s, const char *what, const char *instead) {
-    return st_fail(host, ST_RUNTIME_ERROR, site,
-                   "cuDNN %d.%d.%d has no %s on this device for %s (%lld, %lld, %lld, %lld) with %lld keys%s: %s",
-                   (int)(cudnnGetVersion() / 10000), (int)(cudnnGetVersion() / 100 % 100),
-                   (int)(cudnnGetVersion() % 100), what, s->type == CUDNN_DATA_HALF ? "f16" : "bf16",
-                   (long long)s->batch, (long long)s->heads, (long long)s->rows, (long long)s->width,
-                   (long long)s->columns, s->causal ? ", causal" : "", instead);
+// Tells the caller that there is no plan, and why.
+static void no_attention(st_host *host, int site, const AttentionSizes *s, const char *what, const char *why) {
+    st_note(host, site,
+            "cuDNN %d.%d.%d has no %s for %s (%lld, %lld, %lld, %lld) with %lld keys%s (%s): kernels run instead",
+            (int)(cudnnGetVersion() / 10000), (int)(cudnnGetVersion() / 100 % 100), (int)(cudnnGetVersion() % 100),
+            what, s->type == CUDNN_DATA_HALF ? "f16" : "bf16", (long long)s->batch, (long long)s->heads,
+            (long long)s->rows, (long long)s->width, (long long)s->columns, s->causal ? ", causal" : "", why);
 }
 """
 
 FORWARD = """\
 // softmax(q @ k.T * scale) @ v, and for each row the logarithm of the sum of the exponentials of its scores. `ordered`:
 // all sums have one order.
-static int plan_attention(const Device *gpu, st_host *host, int site, const AttentionSizes *s, bool ordered,
+static void plan_attention(const Device *gpu, st_host *host, int site, const AttentionSizes *s, bool ordered,
         GraphPlan *made) {
     OperationGraph begun;
     OperationGraph *const graph = &begun;
     memset(graph, 0, sizeof *graph);
     if (cudnnGetVersion() < ATTENTION_OLDEST) {
-        return no_attention(host, site, s, "attention", ATTENTION_NEEDS);
+        no_attention(host, site, s, "attention", "it needs cuDNN 9.16 or a later one");
+        return;
     }
     const cudnnBackendDescriptor_t q =
         graph_array(graph, ATTENTION_Q, s->type, s->batch, s->heads, s->rows, s->width);
@@ -119,9 +117,8 @@ static int plan_attention(const Device *gpu, st_host *host, int site, const Atte
                    graph_inner(graph, s->type, s->batch, s->heads, s->rows, s->columns));
     (void)graph_product(graph, shares, v, out);
     if (!graph_ended(graph, gpu->cudnn, ordered, made)) {
-        return no_attention(host, site, s, "attention", ATTENTION_INSTEAD);
+        no_attention(host, site, s, "attention", graph_reason(graph));
     }
-    return ST_OK;
 }
 """
 
@@ -160,13 +157,14 @@ static void graph_gradient(OperationGraph *graph, const AttentionSizes *s, cudnn
 }
 
 // The gradients of q, k and v. `ordered`: all sums have one order; else that of q is added up by atomics, in f32.
-static int plan_attention_backward(const Device *gpu, st_host *host, int site, const AttentionSizes *s, bool ordered,
+static void plan_attention_backward(const Device *gpu, st_host *host, int site, const AttentionSizes *s, bool ordered,
         GraphPlan *made) {
     OperationGraph begun;
     OperationGraph *const graph = &begun;
     memset(graph, 0, sizeof *graph);
     if (cudnnGetVersion() < ATTENTION_OLDEST) {
-        return no_attention(host, site, s, "attention", ATTENTION_NEEDS);
+        no_attention(host, site, s, "attention", "it needs cuDNN 9.16 or a later one");
+        return;
     }
     const cudnnBackendDescriptor_t q =
         graph_array(graph, ATTENTION_Q, s->type, s->batch, s->heads, s->rows, s->width);
@@ -224,10 +222,9 @@ static int plan_attention_backward(const Device *gpu, st_host *host, int site, c
         (void)graph_each(graph, CUDNN_POINTWISE_IDENTITY, added_up, NULL, d_q);
     }
     if (!graph_ended(graph, gpu->cudnn, ordered, made)) {
-        return no_attention(host, site, s, ordered ? "gradient of attention with one order of sums"
-                                                   : "gradient of attention",
-                            ordered ? "`deterministic=False` allows any order, " ATTENTION_INSTEAD : ATTENTION_INSTEAD);
+        no_attention(host, site, s,
+                     ordered ? "gradient of attention with one order of sums" : "gradient of attention",
+                     graph_reason(graph));
     }
-    return ST_OK;
 }
 """

@@ -13,6 +13,7 @@ from staged.backends.c_family.kernel_text import KernelText, kernel_comments
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import DevicePart, Field
 from staged.backends.cublas_cudnn.library.form import Form, Scale, form_of
+from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.ir.nodes import Op
 from staged.ir.types import DType
 
@@ -37,6 +38,8 @@ class LibraryCall(KernelText):
     """By name, the same call that takes alpha and beta as addresses on the device, in place of the factors."""
     can_be_captured: bool = True
     """Whether the library lets a CUDA graph have the call."""
+    kernels: tuple[GpuKernel, ...] = ()
+    """The kernels that it launches if the library does not support the operation on the device."""
 
 
 Signature = Sequence[tuple[str, str]]

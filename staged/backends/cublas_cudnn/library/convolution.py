@@ -5,22 +5,23 @@
 
 Which algorithm runs is chosen once per distinct shape, when the device is opened: the first that cuDNN's heuristics
 name (or its measurements, `algorithms="timed"`) and that gives the same bits in every run (or any,
-`deterministic=False`). Products of f32 are made in f32 (`CUDNN_FMA_MATH`) unless the program allows TF32, which is
-cuDNN's default.
+`deterministic=False`). If there is none, a kernel of the program runs. Products of f32 are made in f32
+(`CUDNN_FMA_MATH`) unless the program allows TF32, which is cuDNN's default.
 
 Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from staged.backends.c_family.writer import Writer
-from staged.backends.cublas_cudnn.device import DevicePart, Field, check
+from staged.backends.c_family.writer import Writer, c_string
+from staged.backends.cublas_cudnn.device import DevicePart, Field
 from staged.backends.cublas_cudnn.library.call import (
     LibraryCall,
     library_call,
+    operand_of,
     scale_of,
     unused,
     write_call,
@@ -28,6 +29,7 @@ from staged.backends.cublas_cudnn.library.call import (
 )
 from staged.backends.cublas_cudnn.library.cudnn import (
     DATA_TYPES,
+    IS_UNSUPPORTED,
     MOST_ELEMENTS,
     by,
     descriptor_part,
@@ -37,9 +39,25 @@ from staged.backends.cublas_cudnn.library.cudnn import (
     tensor_part,
     workspace_part,
 )
-from staged.backends.cublas_cudnn.library.form import Form
+from staged.backends.cublas_cudnn.library.form import Form, Scale
+from staged.backends.cublas_cudnn.library.instead import IS_MISSING, KernelsInstead, computed, where_missing
 from staged.errors import UnsupportedError
-from staged.ir.nodes import Op
+from staged.ir.convolutions import contraction_nest, convolution_of
+from staged.ir.loops import (
+    Affine,
+    ArrayRef,
+    Constant,
+    Load,
+    Local,
+    Loop,
+    Nest,
+    Operand,
+    Statement,
+    Store,
+    walk,
+)
+from staged.ir.named_loops import with_body
+from staged.ir.nodes import Op, Value
 from staged.ir.options import DeviceOptions
 from staged.ir.types import DType, bound
 
@@ -168,48 +186,27 @@ class Convolution:
             fields["bias"], bias_part = tensor_part(site, self.dtype, (1, self.w[0], 1, 1))
             fields["activation"], activation_part = identity_descriptor(site)
             parts += [bias_part, activation_part]
-        if form.bias is not None:
-            # The only algorithm that cuDNN allows there.
-            fields["plan"] = "CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM"
-            plan_part = self.fixed_part(site, fields)
-        else:
-            fields["plan"] = f"gpu->{self.plan}"
-            plan_part = self.plan_part(site, fields, options)
-        return fields, [*parts, plan_part, workspace_part(site)]
+        fields["plan"] = f"gpu->{self.plan}" if form.bias is None else _WITH_BIAS
+        return fields, [*parts, self.plan_part(site, fields, options, form.bias is not None), workspace_part(site)]
 
-    def fixed_part(self, site: int, fields: dict[str, str]) -> DevicePart:
-        """The workspace of an algorithm that is given."""
-        r = self.routine
+    def plan_part(self, site: int, fields: dict[str, str], options: DeviceOptions, is_fixed: bool) -> DevicePart:
+        """The algorithm, and its share of the workspace. With `is_fixed` it is the only one that a bias allows."""
+        r, kind = self.routine, "choose_with_bias" if is_fixed else f"choose_{self.routine.word}"
         named = ", ".join(f"gpu->{fields[name]}" for name in (r.first, r.second, "window", r.third))
-        size = check("CUDNN_CHECK", site, f"{r.size}(gpu->cudnn, {named}, {fields['plan']}, &gpu->{self.plan}_bytes)")
+        algorithm = "" if is_fixed else f", &gpu->{self.plan}"
+        missing = Field(f"bool {self.missing(is_fixed)};")
+        choose = f"{kind}(gpu, host, {site}, {c_string(str(self))}, {named}{algorithm}, &gpu->{self.missing(is_fixed)})"
         return DevicePart(
-            (Field(f"size_t {self.plan}_bytes;"),),
-            (
-                size,
-                f"if (gpu->{self.plan}_bytes > gpu->cudnn_workspace_bytes) {{",
-                f"    gpu->cudnn_workspace_bytes = gpu->{self.plan}_bytes;",
-                "}",
-            ),
+            (missing,) if is_fixed else (Field(f"{r.algorithm}_t {self.plan};"), missing),
+            (f"if ({choose} != ST_OK) {{", "    return host->error_kind;", "}"),
             (),
+            helpers=(IS_UNSUPPORTED, fixed_choice_text() if is_fixed else choice_text(r, options)),
             order=1,
         )
 
-    def plan_part(self, site: int, fields: dict[str, str], options: DeviceOptions) -> DevicePart:
-        """The algorithm."""
-        r = self.routine
-        named = ", ".join(f"gpu->{fields[name]}" for name in (r.first, r.second, "window", r.third))
-        function = f"choose_{r.word}"
-        return DevicePart(
-            (Field(f"{r.algorithm}_t {self.plan};"),),
-            (
-                f"if ({function}(gpu, host, {site}, {named}, &gpu->{self.plan}) != ST_OK) {{",
-                "    return host->error_kind;",
-                "}",
-            ),
-            (),
-            helpers=(choice_text(r, options),),
-            order=1,
-        )
+    def missing(self, is_fixed: bool) -> str:
+        """The field with whether cuDNN does not have an algorithm."""
+        return f"{self.plan}{'_with_bias' if is_fixed else ''}_{IS_MISSING}"
 
 
 def identity_descriptor(site: int) -> tuple[str, DevicePart]:
@@ -223,48 +220,141 @@ def identity_descriptor(site: int) -> tuple[str, DevicePart]:
     return name, descriptor_part(site, name, "Activation", setting)
 
 
+_WITH_BIAS = "CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM"
+"""The only algorithm that cuDNN allows with a bias and without an activation."""
+_INSTEAD = "a kernel runs instead"
+
+
+def fixed_choice_text() -> str:
+    """The C function that asks for the algorithm of a convolution with a bias."""
+    r = ROUTINES["conv2d"]
+    return f"""\
+// The workspace of the algorithm that cuDNN has for a convolution with a bias, if it has it here.
+static int choose_with_bias(Device *gpu, st_host *host, int site, const char *what, cudnnTensorDescriptor_t x,
+        cudnnFilterDescriptor_t w, cudnnConvolutionDescriptor_t window, cudnnTensorDescriptor_t y, bool *is_missing) {{
+    size_t bytes = 0;
+    const cudnnStatus_t status = {r.size}(
+            gpu->cudnn, x, w, window, y, {_WITH_BIAS}, &bytes);
+    *is_missing = is_unsupported(status);
+    if (*is_missing) {{
+        st_note(host, site, "cuDNN has no algorithm with a bias for %s (%s): {_INSTEAD}", what,
+                cudnnGetErrorString(status));
+        return ST_OK;
+    }}
+    if (status != CUDNN_STATUS_SUCCESS) {{
+        return st_fail(host, ST_RUNTIME_ERROR, site, "{r.size}: %s",
+                       cudnnGetErrorString(status));
+    }}
+    if (bytes > gpu->cudnn_workspace_bytes) {{
+        gpu->cudnn_workspace_bytes = bytes;
+    }}
+    return ST_OK;
+}}
+"""
+
+
 def choice_text(r: Routine, options: DeviceOptions) -> str:
     """The C function that chooses an algorithm."""
     is_timed = options.algorithms == "timed"
-    names = {"x": "x", "w": "w", "y": "y"}
+    ask = r.measure if is_timed else r.find
     w = Writer()
     order = "The fastest algorithm, as measured now," if is_timed else "The first algorithm that the heuristics name"
     which = " that gives the same bits every time" if options.deterministic else ""
-    w.comment(f"{order}{which} and needs no more than {WORKSPACE_LIMIT >> 20} MiB.")
+    w.comment(f"{order}{which} and needs no more than {WORKSPACE_LIMIT >> 20} MiB. `what` describes the convolution.")
     described = ", ".join(
         [
-            f"{_C_TYPES[r.first]} {names[r.first]}",
-            f"{_C_TYPES[r.second]} {names[r.second]}",
+            f"{_C_TYPES[r.first]} {r.first}",
+            f"{_C_TYPES[r.second]} {r.second}",
             "cudnnConvolutionDescriptor_t window",
-            f"{_C_TYPES[r.third]} {names[r.third]}",
+            f"{_C_TYPES[r.third]} {r.third}",
         ]
     )
     given = f"{r.first}, {r.second}, window, {r.third}"
-    head = f"static int choose_{r.word}(Device *gpu, st_host *host, int site, {described}, {r.algorithm}_t *algorithm)"
-    with w.block(head):
+    head = "Device *gpu, st_host *host, int site, const char *what"
+    with w.block(f"static int choose_{r.word}({head}, {described}, {r.algorithm}_t *algorithm, bool *is_missing)"):
         w.line(f"{r.algorithm}Perf_t found[{r.count}];")
         w.line("int count = 0;")
-        w.statement(
-            f"CUDNN_CHECK(site, {r.measure if is_timed else r.find}(gpu->cudnn, {given}, {r.count}, &count, found));"
-        )
-        with w.block("for (int number = 0; number < count; ++number)"):
+        w.statement(f"const cudnnStatus_t status = {ask}(gpu->cudnn, {given}, {r.count}, &count, found);")
+        with w.block("if (status != CUDNN_STATUS_SUCCESS && !is_unsupported(status))"):
+            w.statement(f'return st_fail(host, ST_RUNTIME_ERROR, site, "{ask}: %s", cudnnGetErrorString(status));')
+        with w.block("for (int number = 0; status == CUDNN_STATUS_SUCCESS && number < count; ++number)"):
+            w.line("size_t bytes = 0;")
             w.line("const int is_fit = found[number].status == CUDNN_STATUS_SUCCESS")
             if options.deterministic:
                 w.line("        && found[number].determinism == CUDNN_DETERMINISTIC")
-            w.line(f"        && found[number].memory <= {WORKSPACE_LIMIT};")
+            w.line(f"        && found[number].memory <= {WORKSPACE_LIMIT}")
+            size = f"{r.size}(gpu->cudnn, {given}, found[number].algo, &bytes)"
+            w.statement(f"        && {size} == CUDNN_STATUS_SUCCESS;")
             with w.block("if (is_fit)"):
-                w.line("size_t bytes = 0;")
                 w.line("*algorithm = found[number].algo;")
-                w.statement(f"CUDNN_CHECK(site, {r.size}(gpu->cudnn, {given}, *algorithm, &bytes));")
                 with w.block("if (bytes > gpu->cudnn_workspace_bytes)"):
                     w.line("gpu->cudnn_workspace_bytes = bytes;")
                 w.line("return ST_OK;")
-        words = f"cuDNN has no {'deterministic ' if options.deterministic else ''}algorithm for this convolution"
-        w.line(f'return st_fail(host, ST_RUNTIME_ERROR, site, "{words}");')
+        w.line("*is_missing = true;")
+        words = f"cuDNN has no {'deterministic ' if options.deterministic else ''}algorithm for %s (%s): {_INSTEAD}"
+        w.line('const char *const why = status == CUDNN_STATUS_SUCCESS ? "none fits" : cudnnGetErrorString(status);')
+        w.statement(f'st_note(host, site, "{words}", what, why);')
+        w.line("return ST_OK;")
     return str(w)
 
 
-def emit_convolution(op: Op, name: str, site: int, form: Form, options: DeviceOptions) -> LibraryCall:
+def convolution_kernel_nest(op: Op, form: Form) -> tuple[Nest, list[str], list[Value]]:
+    """The loops of a convolution with its epilogue, the names of its inputs in the call, and these operands of `op`."""
+    conv, dtype = convolution_of(op), op.operands[0].tensor.dtype
+    nest = contraction_nest(op, "convolution")
+    axes = {s.axis.name: s.axis for s in walk(nest.body) if isinstance(s, Loop)}
+    (c,) = nest.outputs
+    inputs: list[ArrayRef | Local] = list(nest.inputs)
+    names, operands = ["a", "b"], list(op.operands[:2])
+
+    def factor(scale: Scale, name: str) -> Operand:
+        if not scale.params:
+            return Constant(scale.number, dtype)
+        found = Local(name, dtype)
+        inputs.append(found)
+        names.append(name)
+        operands.append(op.operands[operand_of(scale.params[0])])
+        return found
+
+    alpha = factor(form.alpha, "alpha")
+    beta = factor(form.beta, "beta")
+    bias = ArrayRef("bias", dtype, conv.oc, "input")
+    if form.bias is not None:
+        inputs.append(bias)
+        names.append("bias")
+        operands.append(op.operands[operand_of(form.bias)])
+
+    def finished(store: Store) -> list[Statement]:
+        body: list[Statement] = []
+        value = scaled(body, alpha, store.value)
+        if form.addend is not None:
+            old = Local("old", dtype)
+            body.append(Load(old, c, store.index))
+            value = computed(body, "add", value, scaled(body, beta, old))
+        if form.bias is not None:
+            added = Local("added", dtype)
+            body.append(Load(added, bias, Affine.of(axes["group"], conv.oc // conv.groups) + Affine.of(axes["o"])))
+            value = computed(body, "add", value, added)
+        return [*body, Store(c, store.index, value)]
+
+    def changed(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        found: list[Statement] = []
+        for s in body:
+            found += finished(s) if isinstance(s, Store) else [with_body(s, changed)]
+        return tuple(found)
+
+    name = str(op.attrs.get("name") or op.attrs["kind"])
+    return replace(nest, name=name, inputs=tuple(inputs), body=changed(nest.body)), names, operands
+
+
+def scaled(body: list[Statement], factor: Operand, value: Operand) -> Operand:
+    """A number times a factor, unless that is 1."""
+    return value if factor == Constant(1.0, value.dtype) else computed(body, "multiply", factor, value)
+
+
+def emit_convolution(
+    op: Op, name: str, site: int, form: Form, options: DeviceOptions, kernels: KernelsInstead
+) -> LibraryCall:
     """The call for a convolution, or a gradient of one, with an epilogue that cuDNN has."""
     convolution = Convolution.of(op)
     r, c_type = convolution.routine, convolution.dtype.c_name
@@ -277,9 +367,15 @@ def emit_convolution(op: Op, name: str, site: int, form: Form, options: DeviceOp
         return library_call(op, name, form, [str(convolution)], empty, [])
     fields, parts = convolution.parts(site, form, options)
 
+    def kernel_instead(w: Writer) -> None:
+        with where_missing(w, f"gpu->{convolution.missing(form.bias is not None)}", "cuDNN"):
+            nest, names, operands = convolution_kernel_nest(op, form)
+            kernels.launch_nest(w, op, nest, operands, [*names, "c"], op.results[0].tensor)
+
     def with_bias(w: Writer) -> None:
         w.line(f"const float alpha = {scale_of(form.alpha, convolution.dtype)};")
         w.line("const float beta = 0.0f;  // nothing is added but the bias")
+        kernel_instead(w)
         arguments = [
             "&alpha", f"gpu->{fields['x']}", "a", f"gpu->{fields['w']}", "b", f"gpu->{fields['window']}",
             fields["plan"], "gpu->cudnn_workspace", "gpu->cudnn_workspace_bytes", "&beta", f"gpu->{fields['y']}", "c",
@@ -290,6 +386,7 @@ def emit_convolution(op: Op, name: str, site: int, form: Form, options: DeviceOp
     def body(w: Writer) -> None:
         w.line(f"const {c_type} alpha = {scale_of(form.alpha, convolution.dtype)};")
         w.line(f"const {c_type} beta = {scale_of(form.beta, convolution.dtype)};")
+        kernel_instead(w)
         # Of the operands, the gradient of x has y first.
         pointers = {"conv2d_backward_input": {"w": "b", "y": "a", "x": "c"}}.get(
             convolution.kind, {r.first: "a", r.second: "b", r.third: "c"}
@@ -302,4 +399,4 @@ def emit_convolution(op: Op, name: str, site: int, form: Form, options: DeviceOp
         write_call(w, "CUDNN_CHECK", f"{_CALLS[convolution.kind]}(gpu->cudnn", arguments)
 
     write = body if form.bias is None else with_bias
-    return library_call(op, name, form, [str(convolution)], write, parts)
+    return replace(library_call(op, name, form, [str(convolution)], write, parts), kernels=kernels.taken())

@@ -224,16 +224,13 @@ def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOption
                 with numbers_on_device(w):
                     w.line(f"CUBLAS_CHECK(site, {product.name}(gpu->cublas, {product.size('k')}, a, 1, b, 1, c));")
                 return
-            arguments = product.gemv() if product.has_vector else product.gemm()
-            routine = product.name.replace("dot", "gemv")
             if reads_numbers:
-                arguments = [argument.removeprefix("&") for argument in arguments]
                 with numbers_on_device(w):
-                    write_call(w, "CUBLAS_CHECK", f"{routine}(gpu->cublas", arguments)
+                    write_product(w, product, numbers=("alpha", "beta"))
                 return
             w.line(f"const {c_type} alpha = {alpha};")
             w.line(f"const {c_type} beta = {beta};")
-            write_call(w, "CUBLAS_CHECK", f"{routine}(gpu->cublas", arguments)
+            write_product(w, product)
 
         parts = [workspace_part(site), handle_part(site, options)]
         return library_call(op, name, form, [f"{product}, by {product.name}"], body, parts, reads_numbers)
@@ -242,6 +239,14 @@ def emit_product(op: Op, name: str, site: int, form: Form, options: DeviceOption
     if is_empty or product.counted or not (form.alpha.params or form.beta.params):
         return call
     return replace(call, factors=(alpha, beta), reading=lambda name: made(name, True))
+
+
+def write_product(w: Writer, product: Product, numbers: tuple[str, str] = ("&alpha", "&beta")) -> None:
+    """The call for `c = alpha * product + beta * c`, with the addresses of these numbers."""
+    arguments = product.gemv() if product.has_vector else product.gemm()
+    given = dict(zip(("&alpha", "&beta"), numbers, strict=True))
+    routine = product.name.replace("dot", "gemv")
+    write_call(w, "CUBLAS_CHECK", f"{routine}(gpu->cublas", [given.get(each, each) for each in arguments])
 
 
 @contextmanager

@@ -4,19 +4,37 @@
 
 Everything that describes such a product is made once per distinct shape, when the device is opened: the layouts of its
 matrices, what to do with them, and which algorithm does it. As for cuBLAS, the row-major operands change places, so
-that the bias has an element per row of what cublasLt sees.
+that the bias has an element per row of what cublasLt sees. If cublasLt does not have an algorithm, cuBLAS computes the
+product, and a kernel the rest.
 
 Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 """
 
 from __future__ import annotations
 
-from staged.backends.c_family.writer import Writer
+from dataclasses import replace
+
+from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check, check_macro, destroy
-from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call, scale_of, write_call
-from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part
-from staged.backends.cublas_cudnn.library.form import Form
+from staged.backends.cublas_cudnn.library import cublas
+from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call, operand_of, scale_of, write_call
+from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part, write_product
+from staged.backends.cublas_cudnn.library.form import GELU_CUBE, GELU_SCALE, Form
+from staged.backends.cublas_cudnn.library.instead import IS_MISSING, KernelsInstead, computed, where_missing
 from staged.backends.gpu_family.packs import ALIGNED, address_alignment
+from staged.ir.loops import (
+    Affine,
+    ArrayRef,
+    Axis,
+    Constant,
+    Load,
+    Local,
+    Loop,
+    Nest,
+    Operand,
+    Statement,
+    Store,
+)
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 
@@ -26,10 +44,10 @@ CHECK = check_macro(
 
 _CHOOSE = f"""\
 // What the heuristics hold to be fastest for a product of these layouts, within the workspace. The addresses of its
-// matrices are multiples of `alignment` bytes; cublasLt would count on 256.
-static int choose_product(Device *gpu, st_host *host, int site, cublasLtMatmulDesc_t product,
+// matrices are multiples of `alignment` bytes; cublasLt would count on 256. `what` describes the product.
+static int choose_product(Device *gpu, st_host *host, int site, const char *what, cublasLtMatmulDesc_t product,
         cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, uint32_t alignment,
-        cublasLtMatmulAlgo_t *algorithm) {{
+        cublasLtMatmulAlgo_t *algorithm, bool *is_missing) {{
     const uint64_t workspace = {WORKSPACE_BYTES};
     const cublasLtMatmulPreferenceAttributes_t aligned[] = {{
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -42,12 +60,19 @@ static int choose_product(Device *gpu, st_host *host, int site, cublasLtMatmulDe
         CUBLASLT_CHECK(site, cublasLtMatmulPreferenceSetAttribute(
                 gpu->cublas_lt_preference, aligned[number], &alignment, sizeof alignment));
     }}
-    CUBLASLT_CHECK(site, cublasLtMatmulAlgoGetHeuristic(
-            gpu->cublas_lt, product, a, b, c, c, gpu->cublas_lt_preference, 1, &found, &count));
-    if (count == 0) {{
-        return st_fail(host, ST_RUNTIME_ERROR, site, "cublasLt has no algorithm for this product");
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+            gpu->cublas_lt, product, a, b, c, c, gpu->cublas_lt_preference, 1, &found, &count);
+    if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED) {{
+        return st_fail(host, ST_RUNTIME_ERROR, site, "cublasLtMatmulAlgoGetHeuristic: %s",
+                       cublasLtGetStatusString(status));
     }}
-    *algorithm = found.algo;
+    *is_missing = status != CUBLAS_STATUS_SUCCESS || count == 0;
+    if (*is_missing) {{
+        st_note(host, site, "cublasLt has no algorithm for %s (%s): cuBLAS and a kernel run instead", what,
+                status == CUBLAS_STATUS_SUCCESS ? "none fits" : cublasLtGetStatusString(status));
+    }} else {{
+        *algorithm = found.algo;
+    }}
     return ST_OK;
 }}
 """
@@ -124,8 +149,13 @@ def product_part(
         return check("CUBLASLT_CHECK", site, call)
 
     named = ", ".join(f"gpu->{field}" for field in (name, *layouts))
+    what = c_string(f"{product} with the epilogue {epilogue}")
     return name, DevicePart(
-        (Field(f"cublasLtMatmulDesc_t {name};"), Field(f"cublasLtMatmulAlgo_t {name}_algorithm;", "", 8 * WORD)),
+        (
+            Field(f"cublasLtMatmulDesc_t {name};"),
+            Field(f"cublasLtMatmulAlgo_t {name}_algorithm;", "", 8 * WORD),
+            Field(f"bool {name}_{IS_MISSING};"),
+        ),
         (
             check("CUBLASLT_CHECK", site, f"cublasLtMatmulDescCreate(&gpu->{name}, {compute}, CUDA_R_32F)"),
             "{",
@@ -136,7 +166,8 @@ def product_part(
             f"    {set_attribute('TRANSB', 'right')}",
             f"    {set_attribute('EPILOGUE', 'epilogue')}",
             "}",
-            f"if (choose_product(gpu, host, {site}, {named}, {alignment}, &gpu->{name}_algorithm) != ST_OK) {{",
+            f"if (choose_product(gpu, host, {site}, {what}, {named}, {alignment}, &gpu->{name}_algorithm, "
+            f"&gpu->{name}_{IS_MISSING}) != ST_OK) {{",
             "    return host->error_kind;",
             "}",
         ),
@@ -160,7 +191,9 @@ def write_matmul(w: Writer, plan: str, layouts: tuple[str, str, str]) -> None:
     write_call(w, "CUBLASLT_CHECK", "cublasLtMatmul(gpu->cublas_lt", arguments)
 
 
-def emit_epilogue_product(op: Op, name: str, site: int, form: Form, options: DeviceOptions) -> LibraryCall:
+def emit_epilogue_product(
+    op: Op, name: str, site: int, form: Form, options: DeviceOptions, kernels: KernelsInstead
+) -> LibraryCall:
     """The call for a product of f32 matrices with a bias, an activation, or both."""
     product = Product.of(op)
     epilogue = _EPILOGUES[form.bias is not None, form.activation]
@@ -171,9 +204,51 @@ def emit_epilogue_product(op: Op, name: str, site: int, form: Form, options: Dev
     def body(w: Writer) -> None:
         w.line(f"const float alpha = {scale_of(form.alpha, dtype)};")
         w.line("const float beta = 0.0f;")
+        with where_missing(w, f"gpu->{plan}_{IS_MISSING}", "cublasLt"):
+            write_product(w, product)
+            biases = [] if form.bias is None else [op.operands[operand_of(form.bias)]]
+            nest, given = epilogue_nest(op, product.m, product.n, form), ["bias"] if biases else []
+            kernels.launch_nest(w, op, nest, biases, [*given, "c"], op.results[0].tensor)
         if form.bias is not None:
             write_bias_pointer(w, plan, "bias")
         write_matmul(w, plan, (b, a, c))
 
-    parts = [workspace_part(site), handle_part(site), *layouts, plan_part]
-    return library_call(op, name, form, [f"{product}, by cublasLt: {epilogue}"], body, parts)
+    parts = [workspace_part(site), cublas.handle_part(site, options), handle_part(site), *layouts, plan_part]
+    call = library_call(op, name, form, [f"{product}, by cublasLt: {epilogue}"], body, parts)
+    return replace(call, kernels=kernels.taken())
+
+
+def epilogue_nest(op: Op, rows: int, columns: int, form: Form) -> Nest:
+    """The loops of a bias and an activation in the place of the product."""
+    dtype = op.results[0].tensor.dtype
+    row, column = Axis("row", rows), Axis("column", columns)
+    c, bias = ArrayRef("c", dtype, rows * columns, "output"), ArrayRef("bias", dtype, columns, "input")
+    at = Affine.of(row, columns) + Affine.of(column)
+    body: list[Statement] = []
+    product = Local("product", dtype)
+    body.append(Load(product, c, at))
+    x: Operand = product
+    if form.bias is not None:
+        added = Local("added", dtype)
+        body.append(Load(added, bias, Affine.of(column)))
+        x = computed(body, "add", x, added)
+    if form.activation:
+        x = gelu_of(body, x)
+    body.append(Store(c, at, x))
+    name = f"{op.attrs.get('name') or 'product'}_epilogue"
+    return Nest(
+        name, (bias,) if form.bias is not None else (), (c,), (), (Loop(row, (Loop(column, tuple(body)),)),), rows
+    )
+
+
+def gelu_of(body: list[Statement], x: Operand) -> Local:
+    """The tanh formula: 0.5 x (1 + tanh(s (x + c x^3)))."""
+
+    def number(value: float) -> Constant:
+        return Constant(value, x.dtype)
+
+    cube = computed(body, "multiply", computed(body, "multiply", x, x), x)
+    inner = computed(body, "add", x, computed(body, "multiply", number(GELU_CUBE), cube))
+    tanh = computed(body, "tanh", computed(body, "multiply", number(GELU_SCALE), inner))
+    half = computed(body, "multiply", number(0.5), x)
+    return computed(body, "multiply", half, computed(body, "add", tanh, number(1.0)))

@@ -26,6 +26,13 @@ MOST_IMAGES = 65535
 grid.
 """
 
+IS_UNSUPPORTED = """\
+// Whether a status means that cuDNN does not support an operation on this device: it has a number for each reason.
+static bool is_unsupported(cudnnStatus_t status) {
+    return status / 1000 * 1000 == CUDNN_STATUS_NOT_SUPPORTED;
+}
+"""
+
 DATA_TYPES = {"f32": "CUDNN_DATA_FLOAT", "f64": "CUDNN_DATA_DOUBLE"}
 
 

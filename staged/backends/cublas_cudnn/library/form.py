@@ -24,7 +24,7 @@ Activation = Literal["", "gelu"]
 """The activations that libraries compute as a program does. Their relu is not one of them: for NaN it returns 0."""
 MOVES = (prims.BROADCAST_TO, prims.RESHAPE, prims.STOP_GRADIENT)
 """Ops that give the elements of their operand, in other places or more often."""
-_GELU_SCALE, _GELU_CUBE = math.sqrt(2.0 / math.pi), 0.044715
+GELU_SCALE, GELU_CUBE = math.sqrt(2.0 / math.pi), 0.044715
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ Pattern = float | Value | tuple[Any, ...]
 
 def _gelu(x: Value) -> Pattern:
     cube = (prims.MULTIPLY, x, (prims.SQUARE, x))
-    tanh = (prims.TANH, (prims.MULTIPLY, _GELU_SCALE, (prims.ADD, x, (prims.MULTIPLY, _GELU_CUBE, cube))))
+    tanh = (prims.TANH, (prims.MULTIPLY, GELU_SCALE, (prims.ADD, x, (prims.MULTIPLY, GELU_CUBE, cube))))
     return (prims.MULTIPLY, (prims.MULTIPLY, 0.5, x), (prims.ADD, tanh, 1.0))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 NAMES = frozenset(
     """GraphPlan OperationGraph run_plan graph_make graph_set graph_name graph_finalize graph_tensor graph_array
     graph_transposed graph_number graph_inner graph_add graph_pointwise graph_each graph_product graph_reduced
-    graph_ended engine_is_unordered plan_made plan_found""".split()
+    graph_ended graph_reason engine_is_unordered plan_made plan_found""".split()
 )
 """The names of types and functions in these texts, which nothing else of a program has."""
 PLAN_BYTES = 24
@@ -304,5 +304,10 @@ static bool graph_ended(OperationGraph *graph, cudnnHandle_t cudnn, bool ordered
         (void)cudnnBackendDestroyDescriptor(graph->made[--graph->made_count]);
     }
     return found;
+}
+
+// Why a graph has no plan.
+static const char *graph_reason(const OperationGraph *graph) {
+    return graph->status == CUDNN_STATUS_SUCCESS ? "no engine" : cudnnGetErrorString(graph->status);
 }
 """

@@ -12,10 +12,12 @@ Tested by `tests/backends/cublas_cudnn/test_libraries.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from staged.backends.c_family.writer import Writer
+from staged.backends.cublas_cudnn.library import cublas
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call
-from staged.backends.cublas_cudnn.library.cublas import Product, workspace_part
+from staged.backends.cublas_cudnn.library.cublas import Product, workspace_part, write_product
 from staged.backends.cublas_cudnn.library.cublaslt import (
     alignment_of,
     handle_part,
@@ -24,11 +26,13 @@ from staged.backends.cublas_cudnn.library.cublaslt import (
     write_bias_pointer,
     write_matmul,
 )
+from staged.backends.cublas_cudnn.library.instead import IS_MISSING, KernelsInstead, where_missing
 from staged.ir.declaration import prims
+from staged.ir.loops import Accumulate, Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Reduction, Store
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.options import DeviceOptions
 from staged.ir.structure import COMPOSITE
-from staged.ir.types import f32
+from staged.ir.types import bound, f32
 from staged.ir.users import Users
 from staged.ops.array import Array
 from staged.ops.library import FindWay, Way, library_call
@@ -140,7 +144,19 @@ def _is_of_kernel(value: Value) -> bool:
     return op.declared.kind not in _APART
 
 
-def emit_product(op: Op, name: str, site: int) -> LibraryCall:
+def sums_nest(op: Op, rows: int, columns: int) -> Nest:
+    """The loops of the sums over the rows of a matrix."""
+    dtype = op.results[1].tensor.dtype
+    row, column = Axis("row", rows), Axis("column", columns)
+    x, sums = ArrayRef("x", dtype, rows * columns, "input"), ArrayRef("sums", dtype, columns, "output")
+    total, element = Reduction(Local("total", dtype), "sum"), Local("element", dtype)
+    at = Affine.of(row, columns) + Affine.of(column)
+    terms = Loop(row, (Load(element, x, at), Accumulate(total, element)), (total,))
+    body = Loop(column, (terms, Store(sums, Affine.of(column), total.target)))
+    return Nest("sums_of_rows", (x,), (sums,), (), (body,), columns)
+
+
+def emit_product(op: Op, name: str, site: int, kernels: KernelsInstead) -> LibraryCall:
     """The call: `c` = a.T @ b, and the sums over the rows of a or of b."""
     product, options = Product.of(op), DeviceOptions(tf32=bool(op.attrs["tf32"]))
     # The operands change places, as everywhere: b is what cublasLt calls A.
@@ -151,12 +167,18 @@ def emit_product(op: Op, name: str, site: int) -> LibraryCall:
     def body(w: Writer) -> None:
         w.line("const float alpha = 1.0f;")
         w.line("const float beta = 0.0f;")
+        with where_missing(w, f"gpu->{plan}_{IS_MISSING}", "cublasLt"):
+            write_product(w, product)
+            summed = op.operands["ab".index(op.attrs["sums_of"])]
+            nest = sums_nest(op, *map(bound, summed.tensor.shape))
+            kernels.launch_nest(w, op, nest, [summed], [op.attrs["sums_of"], "sums"], op.results[1].tensor)
         write_bias_pointer(w, plan, "sums")
         write_matmul(w, plan, (b, a, c))
 
     comments = [f"{product}, and the sums of the rows of {op.attrs['sums_of']}, by cublasLt: {epilogue}"]
-    needed = [workspace_part(site), handle_part(site), *parts, plan_part]
-    return whole_call(op, name, ["a", "b"], ["c", "sums"], comments, body, needed)
+    needed = [workspace_part(site), cublas.handle_part(site, options), handle_part(site), *parts, plan_part]
+    call = whole_call(op, name, ["a", "b"], ["c", "sums"], comments, body, needed)
+    return replace(call, kernels=kernels.taken())
 
 
-EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {PRODUCT: emit_product}
+EMITTERS: Mapping[str, Callable[[Op, str, int, KernelsInstead], LibraryCall]] = {PRODUCT: emit_product}

@@ -29,6 +29,7 @@ from staged.backends.cublas_cudnn.library.batch_norm import BatchNorms
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.backends.cublas_cudnn.library.ctc import Ctc
 from staged.backends.cublas_cudnn.library.factors import Factors
+from staged.backends.cublas_cudnn.library.instead import KernelsInstead
 from staged.backends.cublas_cudnn.library.recurrent import Recurrent
 from staged.backends.cublas_cudnn.library.sums import WeightGradients
 from staged.backends.gpu_family.attention.ways import AttentionKernels
@@ -40,15 +41,18 @@ from staged.ir.users import users_of
 from staged.ops.library import FindWay, Way
 
 EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {
-    **attention_calls.EMITTERS,
     **batch_norm_calls.EMITTERS,
     **ctc_calls.EMITTERS,
     **factors_calls.EMITTERS,
     **pooling.EMITTERS,
     **recurrent_calls.EMITTERS,
-    **sums.EMITTERS,
 }
 """By the attr `call` of a `library` op: its function, of this name, with the number of its Python line for errors."""
+WITH_KERNELS: Mapping[str, Callable[[Op, str, int, KernelsInstead], LibraryCall]] = {
+    **attention_calls.EMITTERS,
+    **sums.EMITTERS,
+}
+"""The same for calls that kernels replace if the library does not support them on the device."""
 
 
 def find_ways(function: Function, options: DeviceOptions) -> FindWay:

@@ -45,7 +45,7 @@ from staged.backends.gpu_family.packs import pack_name
 from staged.backends.gpu_family.reductions import reduction_name
 from staged.backends.gpu_family.terms import Term, both, chosen
 from staged.ir.nodes import Op
-from staged.ir.types import bool_, f32
+from staged.ir.types import DType, bool_, f32
 from staged.ops.attention import index_of, parted
 
 QUERIES, KEYS, WIDTH, DEPTH = (Term(Name(name)) for name in ("QUERIES", "KEYS", "WIDTH", "DEPTH"))
@@ -60,6 +60,7 @@ class AttentionCode:
         self.code = CodeBuilder()
         self.snippets: set[str] = set()
         self.given: list[Variable] = []
+        self.results = iter(op.results)
         self.causal: bool = op.attrs["causal"]
         self.scale: float = op.attrs["scale"]
         self.total = sizes.dtype
@@ -92,7 +93,8 @@ class AttentionCode:
         return self.parameter(name, pointer(scalar(dtype), Space.GLOBAL, is_const=True))
 
     def result(self, name: str) -> Term:
-        return self.parameter(name, pointer(scalar(self.sizes.dtype), Space.GLOBAL))
+        """The next result, of its dtype."""
+        return self.parameter(name, pointer(scalar(next(self.results).tensor.dtype), Space.GLOBAL))
 
     def constant(self, name: str, type: CType, value: Term) -> Term:
         variable = Variable(name, type)
@@ -286,15 +288,21 @@ class AttentionCode:
                     self.assign(total[r][c], self.literal(0.0))
 
     def store(self, target: Term, row: Term, features: Term, value: Callable[[Term], Term]) -> None:
-        """value(c) for each column c of a row of a result."""
+        """value(c) for each column c of a row of a result, in the result's dtype."""
         columns, warp = self.sizes.columns(self.size(features)), self.sizes.gpu.warp
+        assert isinstance(target.expr, Variable) and target.expr.type.dtype is not None
+        dtype = target.expr.type.dtype
         with self.loop("c", 0, columns, unroll=columns) as c:
             column = self.constant("column", SHORT_INDEX, self.lane + c * warp)
             if self.size(features) % warp:
                 with self.code.branch((column < features).expr):
-                    self.assign(target[row * features + column], value(c))
+                    self.assign(target[row * features + column], self.stored(value(c), dtype))
             else:
-                self.assign(target[row * features + column], value(c))
+                self.assign(target[row * features + column], self.stored(value(c), dtype))
+
+    def stored(self, value: Term, dtype: DType) -> Term:
+        """A sum in the dtype of a result."""
+        return Term(cast(value.expr, self.total, dtype, self.need))
 
     @contextmanager
     def rows_there(self, row: Term, extent: Term) -> Iterator[None]:

@@ -37,7 +37,7 @@ class AttentionSizes:
 
     kernel: str
     dtype: DType
-    """The dtype of sums and results; operands may be halves."""
+    """The dtype of sums. Operands, and then results, may be f16 or bf16."""
     lead: Sizes
     k_lead: Sizes
     v_lead: Sizes
@@ -56,9 +56,10 @@ class AttentionSizes:
         q, k, v, *rest = (operand.tensor for operand in op.operands)
         mask = rest[0] if "m" in op.attrs["parts"] else None
         (*lead, queries, width), (*k_lead, keys, _), (*v_lead, _, depth) = map(_static, (q, k, v))
+        result = op.results[0].tensor.dtype
         return AttentionSizes(
             kernel,
-            op.results[0].tensor.dtype,
+            f32 if result.is_half else result,
             tuple(lead),
             tuple(k_lead),
             tuple(v_lead),

@@ -303,6 +303,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     }
     const size_t split = size_t(p.m * p.n * p.batch()) * element_size(p.d.type);
     *returned = 0;
+    if (!settings().algorithms) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     for (const size_t workspace : {split, size_t(0)}) {
         if (workspace <= object(preference)->max_workspace && *returned < requested) {
             cublasLtMatmulHeuristicResult_t &result = results[(*returned)++];

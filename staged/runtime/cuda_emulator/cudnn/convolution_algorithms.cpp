@@ -65,6 +65,9 @@ Convolution check_convolution(
 }
 
 Algorithm algorithm(Direction direction, int number, const Convolution &c, cudnnDataType_t type) {
+    if (!settings().algorithms) {
+        return {false, 0, true};
+    }
     const size_t element = element_size(type);
     const size_t columns = size_t(c.inputs() * c.R * c.S * c.P * c.Q) * element;  // of one image, as a matrix
     const size_t offsets = size_t(c.inputs() * c.R * c.S) * sizeof(int);

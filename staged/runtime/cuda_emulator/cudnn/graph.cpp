@@ -261,7 +261,7 @@ void finalize_heuristics(CudnnCall &call, cudnnBackendStruct &descriptor) {
     if (graph != nullptr) {
         std::string words;
         descriptor.operations = graph->operations;
-        if (mode != CUDNN_HEUR_MODE_FALLBACK) {
+        if (mode != CUDNN_HEUR_MODE_FALLBACK && settings().engines) {
             descriptor.engines = engines_for(graph->operations, words);
         }
     }
