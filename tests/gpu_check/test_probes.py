@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.gpu_check import probes
-from tests.gpu_check.probes import arithmetic, book, networks
+from tests.gpu_check.probes import arithmetic, book, memory, networks
 from tests.gpu_check.probes.book import Book, compared, leaves_of, library_calls
 from tests.gpu_check.setting import MARGIN, Setting
 
@@ -94,6 +95,24 @@ def test_probes_that_passed_before_are_left_out(setting: Setting, monkeypatch: p
     monkeypatch.setattr(probes, "PROBES", {"a": "nowhere:a", "load": f"{FAULTY}:skips"})
     result = probes.run(Setting(setting.folder, rehearsed=True, earlier=earlier))
     assert [row[0] for row in result.table[1:]] == ["load"]
+
+
+def test_the_probe_of_pytorch_runs_with_tensors_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torch: Any
+) -> None:
+    """No machine here has PyTorch for a GPU: its tensors stay on the host, where programs copy them from."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    for name in ("Stream", "current_stream", "stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda *of: nullcontext())
+    monkeypatch.setattr(nullcontext, "wait_stream", lambda *of: None, raising=False)
+    memory.dlpack(Book(tmp_path, small=True))
+    entries = [entry for entry in probes.entries_of(tmp_path / "journal.jsonl") if "what" in entry]
+    assert len(entries) == 8 and all(entry["ok"] for entry in entries), entries
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: tensor + 1)
+    memory.dlpack(Book(tmp_path / "wrong", small=True))
+    entries = [entry for entry in probes.entries_of(tmp_path / "wrong" / "journal.jsonl") if "what" in entry]
+    assert not any(entry["ok"] for entry in entries), entries
 
 
 # ---- comparing --------------------------------------------------------------------------------------

@@ -117,6 +117,21 @@ def test_work_on_the_stream_of_a_tensor_is_over_before_it_is_read(emulated_devic
             np.testing.assert_array_equal(double(tensor), (X + np.float32(number)) * 2)
 
 
+def test_an_interface_that_names_no_stream_is_read_after_the_legacy_stream(emulated_device: Any) -> None:
+    """Before version 3 it could not; a `stream` of None in version 3 means that nothing is pending."""
+    double = st.function(lambda x: x * 2.0)
+    copy = emulated_device.function("cudaMemcpyAsync", "int (*)(void *, void *, size_t, int, void *)")
+    emulated_device.configure("lazy")
+    with st.with_backend(st.GPU):
+        double(Tensor(X, emulated_device))
+        for number in range(1, 4):
+            tensor, later = Tensor(X, emulated_device), Tensor(X + np.float32(number), emulated_device)
+            del tensor.interface["stream"]
+            tensor.interface["version"] = 2
+            assert copy(tensor.place.address, later.place.address, X.nbytes, 3, ffi.NULL) == 0
+            np.testing.assert_array_equal(double(tensor), (X + np.float32(number)) * 2)
+
+
 def test_tensors_of_the_device_that_cannot_be_read_are_refused(emulated_device: Any) -> None:
     double = st.function(lambda x: x * 2.0)
     with st.with_backend(st.GPU):

@@ -79,6 +79,14 @@ class Tensor:
         return made
 
 
+class TwoInterfaces(Tensor):
+    """As PyTorch's tensors: DLPack, and a `__cuda_array_interface__` of version 2, which names no stream."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
+
+
 class OldTensor(Tensor):
     """Of a library from before the versions."""
 
@@ -174,6 +182,14 @@ def test_elements_of_the_host_are_numpys_to_read() -> None:
 
     with with_backend(GPU):
         np.testing.assert_allclose(st.function(lambda x: x * 2.0)(OnHost()), X * 2, rtol=1e-6)
+
+
+def test_dlpack_is_read_where_there_are_two_interfaces() -> None:
+    """It alone lets the library order its pending writes, on whichever stream they are."""
+    tensor = TwoInterfaces(X)
+    with with_backend(GPU):
+        np.testing.assert_allclose(st.function(lambda x: x * 2.0)(tensor), X * 2, rtol=1e-6)
+    assert set(tensor.streams) == {1}
 
 
 def test_a_program_waits_for_what_the_library_still_writes(device: cuda.Emulator) -> None:

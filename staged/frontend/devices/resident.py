@@ -152,6 +152,10 @@ class _Described(DeviceArray):
         """None: it was made on the device."""
 
 
+_NAMES_STREAMS = 3  # the version from which `__cuda_array_interface__` names the stream to wait for
+_LEGACY_STREAM = 1  # that of libraries which name none
+
+
 class BorrowedArray(_Described):
     """An array of another library's that lies on a device: a program with its input there reads it in place."""
 
@@ -163,7 +167,8 @@ class BorrowedArray(_Described):
         self.lease = interface.get("lease")
         """The other library's object that keeps the elements alive."""
         self.address = int(interface["data"][0] or 0)
-        self.stream = interface.get("stream")
+        is_unnamed = interface.get("version", _NAMES_STREAMS) < _NAMES_STREAMS
+        self.stream = interface.get("stream", _LEGACY_STREAM if is_unnamed else None)
         """The stream whose work on the elements must be over before they are read; None where it is over."""
 
     @property
@@ -200,16 +205,16 @@ class LoadedArray(_Described):
 
 
 def borrowed(value: Any, what: str) -> BorrowedArray | None:
-    """An array that offers its elements on a device by `__cuda_array_interface__`, or by DLPack; None for one that does
+    """An array that offers its elements on a device by DLPack, or by `__cuda_array_interface__`; None for one that does
     not.
 
     Raises: DTypeError for elements that do not lie in C's order, or have a mask.
     """
-    if hasattr(type(value), "__cuda_array_interface__"):
+    # DLPack first: it orders the library's pending writes. PyTorch's other interface does not name a stream.
+    interface = _dlpack_reader(value, what)
+    if interface is None and hasattr(type(value), "__cuda_array_interface__"):
         # A tensor of the host has the property, without a value.
         interface = getattr(value, "__cuda_array_interface__", None)
-    else:
-        interface = _dlpack_reader(value, what)
     if interface is None:
         return None
     made = BorrowedArray(value, interface, _device_of_owner(value))

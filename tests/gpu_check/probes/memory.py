@@ -110,32 +110,38 @@ def dlpack(book: Book) -> None:
     if not torch.cuda.is_available():
         raise Skipped("PyTorch has no GPU here")
 
-    def from_torch(make: Any) -> Any:
-        """The result for what `make` gives, and NumPy's for the same elements."""
-        tensor = make(torch.from_numpy(x).cuda())
+    n = 64 if book.small else 4096
+    x_there = torch.from_numpy(x).cuda()
+
+    def late() -> Any:
+        """The array, after some milliseconds of work that the device still has to do."""
+        factor = torch.ones(n, n).cuda()
+        for _ in range(20):
+            factor = factor @ factor / n
+        return x_there * factor[0, 0]
+
+    def on_a_stream() -> Any:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # it is the current stream while the program asks for the array
+            return read(late())
+
+    def read(tensor: Any) -> Any:
+        """The result for a tensor, and NumPy's for the same elements."""
         with with_backend(GPU):
             found = np.asarray(double(tensor))
         return found, tensor.cpu().numpy() * np.float32(2.0) + np.float32(1.0)
 
-    def on_a_stream(t: Any) -> Any:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(50):
-                t = torch.sin(t) * 1.0001  # still running when the program begins
-            torch.cuda.current_stream().synchronize()
-        return t
-
     for what, make in {
-        "whole": lambda t: t,
-        "a slice, one element late": lambda t: t.reshape(-1)[1:],
-        "after pending work": lambda t: torch.tanh(t @ t.T) @ t,
-        "of another stream": on_a_stream,
-        "f16": lambda t: t.half().float(),
+        "whole": lambda: read(x_there),
+        "a slice, one element late": lambda: read(x_there.reshape(-1)[1:]),
+        "pending work": lambda: read(late()),
+        "pending work of another stream": on_a_stream,
+        "a wide array": lambda: read(torch.ones(n, n).cuda()),
     }.items():
         with book.attempt(f"from PyTorch: {what}") as entry:
             if entry is not None:
-                found, expected = from_torch(make)
+                found, expected = make()
                 entry |= book.same(found, expected, 1e-6)
     with book.attempt("to PyTorch") as entry:
         if entry is not None:
@@ -148,8 +154,7 @@ def dlpack(book: Book) -> None:
                 entry |= book.same((tensor.cpu() + 0.0).numpy(), x * 2.0 + 1.0, 1e-6)
     with book.attempt("PyTorch still computes") as entry:
         if entry is not None:
-            t = torch.from_numpy(x).cuda()
-            entry |= book.same((t @ t.T).cpu().numpy(), x.astype(np.float64) @ x.T.astype(np.float64), 1e-2)
+            entry |= book.same((x_there @ x_there.T).cpu().numpy(), x.astype(np.float64) @ x.T.astype(np.float64), 1e-2)
     with book.attempt("cuDNN of both") as entry:
         if entry is not None:
             image, kernel = book.normal(2, 3, 8, 8), book.normal(4, 3, 3, 3)

@@ -19,6 +19,20 @@ MUTANTS: tuple[Mutant, ...] = (
         case("still_writes"),
     ),
     Mutant(
+        "an interface that names no stream is read at once",
+        RESIDENT,
+        'interface.get("stream", _LEGACY_STREAM if is_unnamed else None)',
+        'interface.get("stream")',
+        ("tests/guards/test_calls_on_device.py", "-k", "names_no_stream"),
+    ),
+    Mutant(
+        "PyTorch's interface without a stream is read before DLPack",
+        RESIDENT,
+        "    interface = _dlpack_reader(value, what)\n",
+        '    interface = getattr(value, "__cuda_array_interface__", None) or _dlpack_reader(value, what)\n',
+        case("two_interfaces"),
+    ),
+    Mutant(
         "elements are given back before they are read",
         RESIDENT,
         'self.lease = interface.get("lease")',
