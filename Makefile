@@ -15,7 +15,7 @@ SEEDS ?= 2000
 # Further words for the tools: `make test ARGS="-k layering"`, `make bench ARGS="--rows mlp_mnist"`.
 ARGS ?=
 
-.PHONY: help mnist test test-all references mutate fuzz lint format bench gpu-check embedded-check clean
+.PHONY: help mnist test test-all references mutate fuzz lint format bench gpu-check gpu-rehearsal embedded-check clean
 
 help:
 	@echo "make mnist   train on handwritten digits (DATA=folder for the MNIST IDX files)"
@@ -28,6 +28,7 @@ help:
 	@echo "make format  let ruff rewrite the layout of the sources"
 	@echo "make bench   measure against PyTorch, JAX and NumPy, and rewrite docs/benchmarks.md"
 	@echo "make gpu-check  run everything that a machine with a GPU can prove (ARGS=\"--parts PART\": one part again)"
+	@echo "make gpu-rehearsal  a part of it on the emulated device, with the packages of such a machine alone"
 	@echo "make embedded-check  build and run exported C99 for an ARM Cortex-M (gcc-arm-none-eabi, qemu-system-arm)"
 	@echo "make clean   remove .venv and what the tools left behind"
 
@@ -69,11 +70,17 @@ bench: $(VENV)/.installed-bench
 gpu-check:
 	$${PYTHON:-python3} -m tests.gpu_check $(ARGS)
 
+# No plugins of pytest, no click, no rich, no data, and no package index while it runs. After `make test` most programs are in
+# the cache of the tests. The limits of the parts are for 16 cores: two cores that do other work need more.
+gpu-rehearsal: $(VENV)-device/.installed
+	env -u CI -u STAGED_DATA PIP_NO_INDEX=1 $(VENV)-device/bin/python -m tests.gpu_check --rehearse --slack 4 \
+	    $(or $(ARGS),--parts machine first suite)
+
 embedded-check: $(VENV)/.installed-test
 	$(PYTHON_IN_VENV) -m tests.embedded_check
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-device build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # ---- the virtual environment: one stamp per set of libraries ------------------------------------
 
@@ -102,6 +109,17 @@ $(VENV)/.installed-test-all: $(VENV)/.created pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
 	$(INSTALL) -e ".[dev,test]"
 	@touch $@ $(VENV)/.installed-test
+
+# As on a machine with a GPU (docs/gpu_check.md): its Python is 3.12, and the last four packages come with the clone.
+$(VENV)-device/.installed: $(VENV)/.created
+	@found=$(PYTHON_IN_VENV); \
+	for candidate in python3.12 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.12*/bin/python3.12; do \
+	    if "$$candidate" -c 'import venv' 2>/dev/null; then found=$$candidate; break; fi; \
+	done; \
+	"$$found" -m venv --clear $(VENV)-device
+	$(VENV)-device/bin/python -m pip install --quiet --disable-pip-version-check numpy ml_dtypes pytest hypothesis \
+	    cffi pycparser optree platformdirs
+	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.created pyproject.toml
 	$(INSTALL) -e ".[bench]"

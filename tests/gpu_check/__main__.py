@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tests.gpu_check.parts import PARTS
 from tests.gpu_check.report import Result, device_name, page, printed
-from tests.gpu_check.setting import PREPARED, ROOT, Setting
+from tests.gpu_check.setting import PREPARED, REHEARSAL, ROOT, Setting
 
 SHORTEST = 8.0
 """Seconds that must remain when a part begins."""
@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--within", type=float, default=math.inf, metavar="SECONDS", help="end by then")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="only what failed in these results")
     parser.add_argument("--rehearse", action="store_true", help="run on the emulated device, in small sizes")
-    parser.add_argument("--all", action="store_true", help="with --rehearse: all tests of the suite, not a sample")
+    parser.add_argument("--all", action="store_true", help="all tests of the suite, not a sample, when it rehearses or prepares")
     parser.add_argument("--slack", type=float, default=1.0, metavar="FACTOR", help="multiply the limits of the parts")
     parser.add_argument("--prepare", action="store_true", help="build .whl and .gpu-check")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the facts of a run, and write its page")
@@ -59,10 +59,10 @@ def main() -> int:
     if options.prepare:
         from tests.gpu_check.prepare import prepare
 
-        return prepare()
+        return prepare(options.all)
     if options.keep:
         return keep(options.keep)
-    folder = options.out or PREPARED / ("rehearsal" if options.rehearse else "results")
+    folder = options.out or (REHEARSAL if options.rehearse else PREPARED) / "results"
     setting = Setting(folder.resolve(), options.rehearse, options.all, options.limit, options.again)
     if options.run:
         answer_of(options.run, setting).write_text(json.dumps(PARTS[options.run].run(setting).as_dict()))
@@ -82,6 +82,7 @@ def chosen(parts: list[str] | None, earlier: Path | None) -> list[str]:
 def run_all(names: list[str], setting: Setting, within: float, slack: float = 1.0) -> int:
     """Run the parts, one after the other. Return 0 if all passed, or could not run because of the machine's tools."""
     deadline = time.monotonic() + within
+    background: subprocess.Popen[bytes] | None = None
     setting.folder.mkdir(parents=True, exist_ok=True)
     results: dict[str, Result] = {}
     for name in names:
@@ -95,6 +96,10 @@ def run_all(names: list[str], setting: Setting, within: float, slack: float = 1.
         (setting.folder / RESULTS).write_text(json.dumps(written, indent=1) + "\n")
         if name == "machine" and results[name].state != "passed":
             break  # without a device there is nothing to check
+        background = background or build_in_background(setting)
+    if background is not None:
+        os.killpg(background.pid, signal.SIGKILL)
+        background.wait()
     for complaint in pack(setting.folder):
         print(complaint, flush=True)
     return 0 if len(results) == len(names) and not any(result.is_open for result in results.values()) else 1
@@ -174,11 +179,20 @@ def run(name: str, setting: Setting, limit: float) -> Result:
         return Result("failed", summary, details=lines, seconds=took, unfinished=is_over)
 
 
+def build_in_background(setting: Setting) -> subprocess.Popen[bytes]:
+    """Build the prepared programs while the first parts run: they use few of the machine's cores."""
+    command = [sys.executable, "-m", "tests.gpu_check.programs"]
+    with (setting.scratch / "background.log").open("w") as log:
+        return subprocess.Popen(
+            command, cwd=ROOT, env=environment(setting), stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+
 def environment(setting: Setting) -> dict[str, str]:
     """The variables of a part's process: the device or the emulated one, each with its cache of programs."""
     found = {key: value for key, value in os.environ.items() if key != "STAGED_CUDA"}
     found |= {"STAGED_CUDA": "emulate"} if setting.rehearsed else {}
-    programs = ROOT / ".pytest_cache" / "programs" if setting.rehearsed else PREPARED / "programs"
+    programs = ROOT / ".pytest_cache" / "programs" if setting.rehearsed else setting.scratch / "programs"
     found.setdefault("STAGED_CACHE_DIR", str(programs))
     return found
 

@@ -6,6 +6,7 @@ of `nvidia-smi -q`. `devices/<name>/facts.json` keeps the facts of real cards fo
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -23,9 +24,9 @@ from staged.errors import DependencyError
 from staged.runtime.cuda import devices, nvrtc, toolkit
 from staged.runtime.cuda.interface import current_runtime
 from staged.runtime.guard import ffi
+from tests.gpu_check.programs import unpack
 from tests.gpu_check.report import Result
-from tests.gpu_check.setting import Setting, exclusive
-from tests.gpu_check.suite import digest_of_sources
+from tests.gpu_check.setting import ROOT, Setting, exclusive
 
 PACKAGES = (
     *("numpy", "torch", "triton", "cffi", "optree", "pytest", "cuda-bindings", "cuda-pathfinder", "nvidia-cuda-runtime"),
@@ -62,9 +63,18 @@ def run(setting: Setting) -> Result:
         except Exception as failure:  # the other facts are still worth their time
             complaints.append(f"{name}: {type(failure).__name__}: {failure}")
         (setting.folder / "facts.json").write_text(json.dumps(facts, indent=1) + "\n")
+    unpack()
     shown = {"GPU": found[0], **facts.get("versions", {}), **facts.get("places", {})}
     rows = [["fact", "value"], *([name, str(value)] for name, value in shown.items())]
     return Result("passed", f"{found[0]}, {len(facts.get('attributes', {}))} attributes", complaints, rows)
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    """The facts in a folder of results or of `devices`. Raises: KeyError if they are not those of this module."""
+    facts: dict[str, Any] = json.loads((folder / "facts.json").read_text())
+    for name in ("device", "versions", "attributes", "properties"):
+        facts[name]
+    return facts
 
 
 def versions() -> dict[str, Any]:
@@ -120,6 +130,16 @@ def properties() -> dict[str, Any]:
     error, found = runtime.cudaGetDeviceProperties(0)
     assert int(error) == 0, error
     return {name: plain(getattr(found, name)) for name in dir(found) if not name.startswith(("_", "getPtr"))}
+
+
+def digest_of_sources() -> str:
+    """A digest of the sources that run: a machine without git has no commit to name."""
+    digest = hashlib.sha256()
+    for top in ("staged", "tests", "examples"):
+        for path in sorted((ROOT / top).rglob("*")):
+            if path.suffix in (".py", ".h", ".cpp", ".txt") and "__pycache__" not in path.parts:
+                digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def plain(value: Any) -> Any:

@@ -33,6 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "STAGED_GPU_CHECK_NOTES" in os.environ:
+        from tests.gpu_check.programs import note_emulated
+
+        note_emulated()
     journal = config.getoption("--journal")
     if journal is not None:
         config.pluginmanager.register(Recorder(journal, config.getoption("--only")))

@@ -12,6 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PREPARED = ROOT / ".gpu-check"
 """The folder that `--prepare` builds, and that travels to the machine with the device."""
+REHEARSAL = ROOT / ".pytest_cache" / "gpu-check"
+"""The same for the emulated device. It stays on this machine."""
 MARGIN = 3.0
 """Seconds between the end of a part's work and its limit: the part writes its result in them."""
 
@@ -34,9 +36,14 @@ class Setting:
     began: float = field(default_factory=time.monotonic)
 
     @property
+    def prepared(self) -> Path:
+        """What `--prepare` built."""
+        return REHEARSAL if self.rehearsed else PREPARED
+
+    @property
     def scratch(self) -> Path:
         """A folder for logs and builds, which stays on the machine."""
-        folder = PREPARED / "scratch"
+        folder = self.prepared / "scratch"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

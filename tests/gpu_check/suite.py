@@ -1,12 +1,12 @@
-"""The tests on the GPU: in many processes, a few tests each, so that none takes others with it.
+"""The tests on the GPU, in many processes with a few tests each: a test that ends its process does not end others.
 
-    find      which tests there are: pytest collects them, with `recorder.py` to write them down
-    share     a file's tests, a few at a time; what takes long stands alone and comes first
-    run       as many processes side by side as there are cores. One that dies, hangs or loses the GPU is followed by another
-              with the tests that are left; the test that it died in has that for its outcome
+    find      pytest collects the tests, and `recorder.py` writes their names
+    share     a process gets `SHARE` tests at most; files of the back end come first, slow files last
+    run       12 processes side by side. If one dies, hangs or loses the GPU, another process runs the tests that are left;
+              the test in which it ended has this as its outcome
 
-What each test came to is kept in `suite.jsonl`: the part, run again, does what is left, and what did not pass. Sources that have
-changed since begin anew.
+`suite.jsonl` has a line per test, written when the test ends. After a run that stopped at its limit, `--again` continues: it runs
+the tests that did not pass, then those that did not run. A rehearsal runs a sample, which a digest of the names chooses.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,19 +33,19 @@ from tests.gpu_check.recorder import LOST
 from tests.gpu_check.report import Result, State
 from tests.gpu_check.setting import ROOT, Setting, side_by_side
 
-FILES = ("tests/backends/cublas_cudnn", "tests/programs", "tests/runtime")
-REHEARSED = ("tests/backends/cublas_cudnn/test_programs.py",)
+FILES = ("tests/backends/cublas_cudnn", "tests/runtime", "tests/programs")
+FEWEST, SAMPLE = 900, 100
+"""Tests that pytest must find; tests of a rehearsal."""
 SLOW = ("test_examples", "test_long_runs", "test_resnet", "test_training", "test_treelstm")
-"""Files whose tests take long: a process for each, and these first."""
+"""Files whose tests take long: a process for each test, after all others."""
 ALONE = ("test_calls_do_not_use_up_the_memory",)
-"""The device's free memory says something about a test only while no other runs."""
+"""The device's free memory is a measurement only while no other test runs."""
 AT_ONCE = 12
 """Processes, each with a CUDA context of its own, if there are as many cores."""
 SHARE = 24
 """Tests of a process."""
-TEST_LIMIT, START_LIMIT, FIND_LIMIT = 150.0, 60.0, 90.0
+TEST_LIMIT, START_LIMIT, FIND_LIMIT = 60.0, 40.0, 60.0
 """Seconds for a test, for a process until its first test, and for finding them all."""
-SOURCES = ("staged", "tests", "examples")
 
 
 @dataclass(frozen=True)
@@ -66,43 +67,48 @@ class Book:
 
     path: Path
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    failed_before: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @staticmethod
-    def opened(path: Path, sources: str) -> Book:
-        """The journal of an earlier run of the same sources, without the tests that did not pass; else an empty one."""
+    def opened(path: Path, earlier: Path | None = None) -> Book:
+        """An empty book; with the lines of an earlier run, a book of the tests that passed in that run."""
+        path.write_text("")
         book = Book(path)
-        lines = lines_of(path)
-        if lines[:1] == [{"sources": sources}]:
-            for said in lines[1:]:
-                name = said.pop("test")
-                book.outcomes[name] = Outcome(**said)
-        book.outcomes = {name: each for name, each in book.outcomes.items() if not each.is_bad}
-        path.write_text(json.dumps({"sources": sources}) + "\n")
-        for name, each in book.outcomes.items():
-            book._append(name, each)
+        before = {line.pop("test"): Outcome(**line) for line in lines_of(earlier)} if earlier else {}
+        for name, outcome in before.items():
+            if outcome.is_bad:
+                book.failed_before.append(name)
+            else:
+                book.note(name, outcome)
         return book
+
+    def note_all(self, found: Mapping[str, Outcome]) -> None:
+        for name, outcome in found.items():
+            if self.outcomes.get(name) != outcome:
+                self.note(name, outcome)
 
     def note(self, name: str, outcome: Outcome) -> None:
         with self.lock:
             self.outcomes[name] = outcome
-            self._append(name, outcome)
-
-    def _append(self, name: str, outcome: Outcome) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps({"test": name, **vars(outcome)}) + "\n")
+            with self.path.open("a") as file:
+                file.write(json.dumps({"test": name, **vars(outcome)}) + "\n")
 
 
 def run(setting: Setting) -> Result:
     """The tests marked `gpu`, and all tests of the emulated device, on this machine's GPU."""
     folder = setting.scratch / "suite"
-    folder.mkdir(exist_ok=True)
-    files = REHEARSED if setting.rehearsed else FILES
-    tests, complaints = find(files, folder, setting)
-    if not tests:
-        return Result("failed", "no tests were found", details=complaints)
-    book = Book.opened(setting.folder / "suite.jsonl", digest_of_sources())
-    run_all([name for name in tests if name not in book.outcomes], folder, book, setting)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    tests, complaints = find(FILES, folder, setting)
+    if len(tests) < FEWEST:
+        complaints.append(f"pytest found {len(tests)} tests, which should be at least {FEWEST}")
+    if setting.rehearsed and not setting.whole:
+        tests = sample(tests)
+    book = Book.opened(setting.folder / "suite.jsonl", setting.earlier and setting.earlier / "suite.jsonl")
+    left = [name for name in tests if name not in book.outcomes]
+    left.sort(key=lambda name: name not in book.failed_before)
+    run_all(left, folder, book, setting)
     return result_of(tests, book.outcomes, complaints)
 
 
@@ -115,7 +121,7 @@ def find(files: Sequence[str], folder: Path, setting: Setting) -> tuple[list[str
     journal.unlink(missing_ok=True)
     command = [*pytest_command(journal), "--collect-only", "-q", *files]
     try:
-        said = run_within(command, None if setting.rehearsed else FIND_LIMIT, ROOT, environment()).stdout
+        said = run_within(command, None if is_patient(setting) else FIND_LIMIT, ROOT, environment()).stdout
     except subprocess.TimeoutExpired:
         return [], ["pytest did not find the tests in time"]
     tests: list[str] = []
@@ -123,8 +129,6 @@ def find(files: Sequence[str], folder: Path, setting: Setting) -> tuple[list[str
     for line in lines_of(journal):
         tests += [str(name) for name in line.get("chosen", [])]
         complaints += [f"{line['test']}: {line['words']}"] if "test" in line else []
-    if setting.rehearsed:
-        tests = tests[:3]
     return tests, complaints or ([] if tests else said.splitlines()[-20:])
 
 
@@ -139,14 +143,15 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
-def digest_of_sources() -> str:
-    """The sources that outcomes are about."""
-    digest = hashlib.sha256()
-    for top in SOURCES:
-        for path in sorted((ROOT / top).rglob("*")):
-            if path.suffix in (".py", ".h", ".cpp", ".txt") and "__pycache__" not in path.parts:
-                digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
-    return digest.hexdigest()
+def is_patient(setting: Setting) -> bool:
+    """Whether the tests have no limits: each compiles for the emulated device, on a machine that may do other work."""
+    return setting.rehearsed and math.isinf(setting.limit)
+
+
+def sample(tests: Sequence[str]) -> list[str]:
+    """A hundred of the tests, the same ones on each machine."""
+    chosen = set(sorted(tests, key=lambda name: hashlib.sha256(name.encode()).digest())[:SAMPLE])
+    return [name for name in tests if name in chosen]
 
 
 def file_of(test: str) -> str:
@@ -154,18 +159,11 @@ def file_of(test: str) -> str:
 
 
 def shares(tests: Iterable[str]) -> list[list[str]]:
-    """The tests of each process, those first that take longest."""
-    by_file: dict[str, list[str]] = {}
-    for test in tests:
-        by_file.setdefault(file_of(test), []).append(test)
+    """The tests of each process: neighbours in the order of the files, then slow ones, each alone."""
     slow, others = [], []
-    for file, names in by_file.items():
-        if Path(file).stem in SLOW:
-            slow += [[name] for name in names]
-        else:
-            count = math.ceil(len(names) / SHARE)
-            others += [names[number::count] for number in range(count)]
-    return [*slow, *sorted(others, key=len, reverse=True)]
+    for test in tests:
+        (slow if Path(file_of(test)).stem in SLOW else others).append(test)
+    return [*(others[first : first + SHARE] for first in range(0, len(others), SHARE)), *([test] for test in slow)]
 
 
 # ---- running ----------------------------------------------------------------------------------------
@@ -182,7 +180,7 @@ def run_all(tests: Sequence[str], folder: Path, book: Book, setting: Setting) ->
 
 
 def run_share(tests: Sequence[str], place: Path, book: Book, setting: Setting, limit: float = TEST_LIMIT) -> None:
-    """Runs some tests of one file in processes, one after the other, until each has an outcome or the time is over."""
+    """Run some tests in processes, one after the other, until each test has an outcome or the time is over."""
     left = list(tests)
     for turn in range(len(tests)):
         if not left or setting.left() <= 0:
@@ -192,16 +190,15 @@ def run_share(tests: Sequence[str], place: Path, book: Book, setting: Setting, l
         only.write_text(json.dumps(left))
         with log.open("w") as file:
             process = subprocess.Popen(
-                [*pytest_command(journal), "--only", str(only), file_of(left[0])],
+                [*pytest_command(journal), "--only", str(only), *dict.fromkeys(map(file_of, left))],
                 cwd=ROOT,
                 env=environment(),
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
-            how = watch(process, journal, setting, limit)
+            how = watch(process, journal, book, setting, limit)
         found = outcomes_of(lines_of(journal), process.returncode, how)
-        for name, outcome in found.items():
-            book.note(name, outcome)
+        book.note_all(found)
         before, left = left, [name for name in left if name not in found]
         if left == before:  # pytest itself did not get there: another try would not either
             if how != "over":
@@ -211,15 +208,20 @@ def run_share(tests: Sequence[str], place: Path, book: Book, setting: Setting, l
             return
 
 
-def watch(process: subprocess.Popen[bytes], journal: Path, setting: Setting, limit: float) -> str:
-    """Waits for a process: `done`, or `hung` where a test took too long, or `over` where the part's time is; it is ended then."""
+def watch(process: subprocess.Popen[bytes], journal: Path, book: Book, setting: Setting, limit: float) -> str:
+    """Wait for a process and note the tests that end. Returns `done`; `hung` after a test's limit; `over` after the part's.
+
+    The process ends in each case.
+    """
     size, since, most = 0, time.monotonic(), START_LIMIT
     while process.poll() is None:
         time.sleep(0.05)
         if journal.stat().st_size != size:
             size, since = journal.stat().st_size, time.monotonic()
-            most = limit if "begins" in (lines_of(journal) or [{}])[-1] else START_LIMIT
-        took = 0.0 if setting.rehearsed else time.monotonic() - since
+            lines = lines_of(journal)
+            book.note_all(outcomes_of(lines, 0, "runs"))
+            most = limit if "begins" in (lines or [{}])[-1] else START_LIMIT
+        took = 0.0 if is_patient(setting) else time.monotonic() - since
         why = "over" if setting.left() <= 0 else "hung" if took > most else ""
         if why:
             end(process)
@@ -228,7 +230,7 @@ def watch(process: subprocess.Popen[bytes], journal: Path, setting: Setting, lim
 
 
 def outcomes_of(journal: Iterable[dict[str, Any]], status: int, how: str) -> dict[str, Outcome]:
-    """The outcomes of the tests of a process; `how` is from `watch`. A test that the end of the time cut short has none."""
+    """The outcomes of the tests of a process; `how` is from `watch`. A test that still runs, or had no time, has none."""
     found: dict[str, Outcome] = {}
     running = ""
     for said in journal:

@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.gpu_check import __main__ as runner
+from tests.gpu_check import machine
 from tests.gpu_check.parts import PARTS
 from tests.gpu_check.report import Result, device_name, page, printed
 from tests.gpu_check.setting import Setting
@@ -95,6 +97,23 @@ def test_facts_of_a_run_are_kept_by_the_name_of_the_device(tmp_path: Path, monke
     assert "| times | failed | slow |" in (tmp_path / "docs" / "results" / "gpu-nvidia-h200.md").read_text()
 
 
+def test_facts_of_all_devices_can_be_read() -> None:
+    """A device that ran the check has a folder with its facts. Folders without them describe a device by hand."""
+    for path in sorted(runner.DEVICES.glob("*/facts.json")):
+        facts = machine.facts_of(path.parent)
+        assert facts["attributes"]["cudaDevAttrMultiProcessorCount"] > 0 and not facts["rehearsed"], path
+
+
+@pytest.mark.usefixtures("emulated_device")
+def test_facts_are_written_by_the_part_and_read_again(setting: Setting) -> None:
+    assert machine.run(replace(setting, rehearsed=True)).state == "passed"
+    facts = machine.facts_of(setting.folder)
+    assert facts["rehearsed"] and facts["attributes"] and facts["versions"]["numpy"]
+    (setting.folder / "facts.json").write_text('{"device": "a GPU"}')
+    with pytest.raises(KeyError, match="versions"):
+        machine.facts_of(setting.folder)
+
+
 def test_a_file_that_is_too_large_to_come_back_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "MOST_BYTES", 10)
     for number in range(9):
@@ -119,6 +138,7 @@ def part_that_runs(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setting:
     monkeypatch.setattr("tests.gpu_check.setting.PREPARED", tmp_path / "prepared")
+    monkeypatch.setattr("tests.gpu_check.setting.REHEARSAL", tmp_path / "prepared")
     return Setting(tmp_path)
 
 

@@ -141,7 +141,7 @@ def test_results_are_compared(found: Any, expected: Any, is_right: bool) -> None
 def test_programs_of_probes_call_what_the_probes_are_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A probe whose program no longer calls the library would pass and show nothing."""
     seen: list[str] = []
-    monkeypatch.setattr(book, "compile_without_a_device", lambda program: seen.extend(library_calls(program.source)))
+    monkeypatch.setattr(book.programs, "note", lambda artifact: seen.extend(library_calls(artifact.source)))
     for probe in (arithmetic.bias_gradients, networks.lstm, networks.ctc, networks.batch_norm, networks.attention):
         probe(Book(tmp_path / "probe", small=True, prepares=True))
     needed = {"CUBLASLT_EPILOGUE_BGRADA", "CUBLASLT_EPILOGUE_BGRADB", "cudnnCTCLoss_v8", "cudnnRNNBackwardData_v8", "run_plan"}

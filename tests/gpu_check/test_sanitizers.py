@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.backends.cublas_cudnn import programs
 from tests.gpu_check import sanitizers
-from tests.gpu_check.sanitizers import (
-    OVER,
-    SANITIZED,
-    Built,
-    Run,
-    reports_of,
-    result_of,
-    sanitized,
-    sanitizer,
-)
+from tests.gpu_check.examples import EXAMPLES, attend, mnist, packs, reductions, scatter
+from tests.gpu_check.sanitizers import OVER, Built, Run, reports_of, result_of, run, sanitized
 from tests.gpu_check.setting import MARGIN, Setting
 
 
-@pytest.mark.parametrize(("function", "arguments"), SANITIZED, ids=[function.__name__ for function, _ in SANITIZED])
+@pytest.mark.parametrize(("function", "arguments"), EXAMPLES, ids=[function.__name__ for function, _ in EXAMPLES])
 def test_what_the_sanitizers_run_can_be_exported(
     function: object, arguments: dict[str, object], tmp_path: Path
 ) -> None:
@@ -30,6 +24,25 @@ def test_what_the_sanitizers_run_can_be_exported(
     assert {path.name for path in files} >= {"Makefile", "main.c"}
     main = (tmp_path / "main.c").read_text()
     assert all(f'"{name}"' in main for name in arguments)
+
+
+KINDS = {
+    "elementwise with packs": (packs, "an item is 4 neighbours along j, read and written at once"),
+    "a reduction by a warp": (reductions, "st_device_warp_sum_f32"),
+    "a reduction by a block": (reductions, "st_device_block_sum"),
+    "sums of columns": (reductions, "st_device_column_sum_f32"),
+    "a scatter by search": (scatter, "__ballot_sync"),
+    "attention": (attend, "// attention of 40 queries and 40 keys"),
+    "the gradient of attention": (attend, "// attention: gradients by 40 keys and values"),
+    "a graph of a training step": (mnist, "cudaStreamBeginCapture"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_programs_have_each_kind_of_kernel(kind: str) -> None:
+    function, words = KINDS[kind]
+    arguments = next(arguments for each, arguments in EXAMPLES if each is function)
+    assert words in function.stage(*arguments.values()).source
 
 
 # ---- what the tool says ---------------------------------------------------------------------------
@@ -61,7 +74,7 @@ def tool_that_says(words: str, status: int, monkeypatch: pytest.MonkeyPatch) -> 
     done = subprocess.CompletedProcess([], status, words, "")
     right = subprocess.CompletedProcess([], 0, "", "")
     monkeypatch.setattr(sanitizers, "run_within", lambda command, *_: right if command[0] == "./y" else done)
-    return sanitized(Built("y", ("./y",), Path(), ("y_kernel", "z_kernel"), ()), "memcheck", Setting(Path()))
+    return sanitized(Built("y", ("./y",), Path(), ("y_kernel", "z_kernel"), ()), "memcheck", Setting(Path()))[0]
 
 
 def test_reports_about_our_kernels_are_told_from_those_about_nvidias(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,14 +96,16 @@ def test_a_refusal_is_the_machines_and_a_crash_is_the_programs(monkeypatch: pyte
 
 
 def test_what_was_found_makes_a_part_fail_and_what_was_refused_does_not() -> None:
-    built = [Built(name, (), Path(), ("k",), ()) for name in ("a", "b")]
+    jobs = [("memcheck", Built(name, (), Path(), ("k",), ())) for name in ("a", "b")]
     clean, refused = Run([], 3, 1.0), Run([], 0, 1.0, refusal="Device not supported")
-    assert result_of("memcheck", built, [clean, clean]).state == "passed"
-    assert result_of("memcheck", built, [clean, refused]).summary == "1 of 2 programs ran, nothing found"
-    assert result_of("memcheck", built, [refused, refused]).state == "refused"
-    found = result_of("memcheck", built, [clean, Run(["race\nat k"], 0, 1.0)])
-    assert found.state == "failed" and found.summary.endswith("look at b") and found.details == ["race\nat k"]
-    assert result_of("memcheck", built, [clean, Run([], 0, 1.0, failure="not built: no")]).state == "failed"
+    assert result_of(jobs, [clean, clean]).state == "passed"
+    assert result_of(jobs, [clean, refused]).summary == "1 of 2 runs, nothing found"
+    assert result_of(jobs, [refused, refused]).state == "refused"
+    found = result_of(jobs, [clean, Run(["race\nat k"], 0, 1.0)])
+    assert found.state == "failed" and found.summary.endswith("look at memcheck b") and found.details == ["race\nat k"]
+    assert result_of(jobs, [clean, Run([], 0, 1.0, failure="not built: no")]).state == "failed"
+    late = result_of(jobs, [clean, Run([], 0, 1.0, refusal=OVER)])
+    assert (late.state, late.unfinished) == ("passed", True)
 
 
 # ---- the whole part, with stand-ins for the tools --------------------------------------------------
@@ -156,9 +171,14 @@ exit $status
 """
 
 
+X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)
+
+
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand-ins on the PATH, for two programs; gives the file with what the sanitizer was called with."""
+    from tests.backends.cublas_cudnn import programs
+
     folder = tmp_path / "tools"
     folder.mkdir()
     for name, text in (("nvcc", NVCC), ("compute-sanitizer", TOOL)):
@@ -166,37 +186,32 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.setenv("SAID_TO_TOOL", str(tmp_path / "said"))
-    monkeypatch.setattr(sanitizers.devices, "needed_gpu", lambda: sanitizers.devices.Gpu(0, "none", (9, 0), 1))
+    monkeypatch.setattr("tests.gpu_check.setting.PREPARED", tmp_path / "prepared")
+    monkeypatch.setattr(sanitizers.devices, "gpus", lambda: ())
     monkeypatch.setattr(sanitizers.toolkit, "load_libraries", lambda names: [Path("/nowhere/libcudart.so.13")])
-    two = ((programs.double, {"x": sanitizers.X}), (programs.softmax, {"x": sanitizers.WIDE}))
-    monkeypatch.setattr(sanitizers, "SANITIZED", two)
+    monkeypatch.setattr(sanitizers, "EXAMPLES", ((programs.double, {"x": X}), (programs.softmax, {"x": X})))
     return tmp_path / "said"
 
 
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
-def test_a_part_builds_its_programs_and_runs_them_under_the_tool(tool: str, tools: Path, tmp_path: Path) -> None:
-    result = sanitizer(tool)(Setting(tmp_path, limit=120.0))
-    assert (result.state, result.summary) == ("passed", "2 of 2 programs ran, nothing found")
-    assert [row[:4] for row in result.table[1:]] == [["double_", "1", "0", "0"], ["softmax", "1", "0", "0"]]
-    said = tools.read_text().splitlines()
-    assert all(line.startswith(f"--tool {tool} ") and line.endswith("--x x.npy") for line in said)
-    assert len({line.split()[line.split().index("--port") + 1] for line in said}) == 2
-    # What was clean is not asked about again, by this tool.
-    assert sanitizer(tool)(Setting(tmp_path, limit=120.0)).state == "passed"
-    assert tools.read_text().splitlines() == said
+def test_the_part_builds_its_programs_and_runs_them_under_both_tools(tools: Path, tmp_path: Path) -> None:
+    result = run(Setting(tmp_path, limit=120.0))
+    assert (result.state, result.summary) == ("passed", "4 of 4 runs, nothing found")
+    found = [(name, tool) for tool in ("memcheck", "racecheck") for name in ("double_", "softmax")]
+    assert [row[:5] for row in result.table[1:]] == [[*each, "1", "0", "0"] for each in found]
+    called = tools.read_text().splitlines()
+    assert sorted(line.split()[1] for line in called) == ["memcheck"] * 2 + ["racecheck"] * 2
+    assert len({line.split()[line.split().index("--port") + 1] for line in called}) == 2
+    assert all(line.endswith("--x x.npy") for line in called)
+    text = (tmp_path / "sanitizer.txt").read_text()
+    assert text.count("==== memcheck ") == 2 and "==== racecheck softmax: 0 reports about our kernels" in text
 
 
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
-def test_a_finding_is_told_with_its_kernel_and_asked_about_again(
-    tool: str, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finding_is_told_with_its_kernel(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOL_DOES", "finds")
-    result = sanitizer(tool)(Setting(tmp_path, limit=120.0))
-    assert (result.state, result.summary) == ("failed", "2 of 2 programs ran; look at softmax")
-    assert len(result.details) == 1 and "y_kernel+0x90 in softmax.cu:31" in result.details[0]
-    monkeypatch.delenv("TOOL_DOES")
-    assert sanitizer(tool)(Setting(tmp_path, limit=120.0)).state == "passed"
-    assert len(tools.read_text().splitlines()) == 3
+    result = run(Setting(tmp_path, limit=120.0))
+    assert result.state == "failed" and result.summary == "4 of 4 runs; look at memcheck softmax, racecheck softmax"
+    assert len(result.details) == 2 and all("y_kernel+0x90 in softmax.cu:31" in each for each in result.details)
+    assert "Race reported between Write access at y_kernel" in (tmp_path / "sanitizer.txt").read_text()
 
 
 @pytest.mark.parametrize(
@@ -207,51 +222,40 @@ def test_what_the_tool_does_not_do_here_is_a_refusal(
     does: str, words: str, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOL_DOES", does)
-    result = sanitizer("memcheck")(Setting(tmp_path, limit=120.0))
+    result = run(Setting(tmp_path, limit=120.0))
     assert result.state == "refused" and result.summary.startswith(words)
 
 
-def test_a_program_that_fails_is_a_failure_whatever_the_tool_does(
-    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+FAILURES: dict[str, tuple[dict[str, str], Callable[[Any], bool]]] = {
+    "fails": (
+        {"PROGRAM_STATUS": "7", "TOOL_DOES": "refuses"},
+        lambda row: row[3] == "without the tool it ends with status 7: it ran with --x x.npy",
+    ),
+    "fails under the tool alone": ({"TOOL_DOES": "breaks"}, lambda row: row[3].startswith("exit status 5: ")),
+    "is not built": (
+        {"NVCC_REFUSES": "1"},
+        lambda row: row[0] != "softmax" or ("not built: " in row[3] and "softmax.cu(3): error: no" in row[3]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_program_that_fails_is_a_failure(
+    name: str, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PROGRAM_STATUS", "7")
-    monkeypatch.setenv("TOOL_DOES", "refuses")
-    result = sanitizer("memcheck")(Setting(tmp_path, limit=120.0))
-    words = "without the tool it ends with status 7: it ran with --x x.npy"
-    assert result.state == "failed" and [row[2] for row in result.table[1:]] == [words] * 2
-    assert not tools.exists()
+    variables, is_told = FAILURES[name]
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    result = run(Setting(tmp_path, limit=120.0))
+    assert result.state == "failed" and all(is_told(row) for row in result.table[1:3])
 
 
-def test_a_program_that_fails_under_the_tool_alone_is_a_failure(
-    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOOL_DOES", "breaks")
-    result = sanitizer("memcheck")(Setting(tmp_path, limit=120.0))
-    assert result.state == "failed" and result.table[1][2].startswith("exit status 5: ")
-
-
-def test_a_program_that_is_not_built_is_a_failure(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NVCC_REFUSES", "1")
-    result = sanitizer("memcheck")(Setting(tmp_path, limit=120.0))
-    assert (result.state, result.summary) == ("failed", "1 of 2 programs ran; look at softmax")
-    assert "not built: " in result.table[2][2] and "softmax.cu(3): error: no" in result.table[2][2]
-
-
-def test_a_tool_that_hangs_is_ended_and_the_part_can_go_on_another_time(
-    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_that_hangs_is_ended_at_the_limit(tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOL_DOES", "hangs")
-    setting = Setting(tmp_path)
-    programs_of = sanitizers.built_programs(setting)
-    monkeypatch.setattr(sanitizers, "RUN_LIMIT", 0.3)
-    assert sanitized(programs_of[0], "memcheck", setting).refusal == "not done after 0.3 s"
-    late = Setting(tmp_path, limit=MARGIN + 0.2)
-    run = sanitized(programs_of[0], "memcheck", late)
-    assert run.refusal == OVER
-    result = result_of("memcheck", programs_of, [Run([], 0, 1.0), run])
-    assert (result.state, result.unfinished) == ("passed", True)
+    programs = sanitizers.built_programs(Setting(tmp_path))
+    assert sanitized(programs[0], "memcheck", Setting(tmp_path, limit=MARGIN + 1.0))[0].refusal == OVER
 
 
 def test_without_the_tools_the_part_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert sanitizer("memcheck")(Setting(tmp_path)).state == "refused"
+    assert run(Setting(tmp_path)).state == "refused"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from tests.gpu_check import suite
 from tests.gpu_check.recorder import LOST
 from tests.gpu_check.setting import MARGIN, Setting
-from tests.gpu_check.suite import Book, Outcome, find, outcomes_of, result_of, run_share, shares
+from tests.gpu_check.suite import Book, Outcome, find, outcomes_of, result_of, run_share, sample, shares
 
 CONFTEST = """\
 import os
@@ -121,7 +123,7 @@ def test_every_test_has_its_outcome_whatever_the_others_do(place: Path) -> None:
     setting = Setting(place)
     tests, complaints = find([FILE], place, setting)
     assert tests == [f"{FILE}::{name}" for name in NAMES] and not complaints
-    book = Book.opened(place / "suite.jsonl", "these")
+    book = Book.opened(place / "suite.jsonl")
     run_share(tests, place / "share_0", book, setting, limit=2.0)
     kinds = {name.partition("::")[2]: outcome.kind for name, outcome in book.outcomes.items()}
     assert kinds == {
@@ -152,10 +154,26 @@ def test_every_test_has_its_outcome_whatever_the_others_do(place: Path) -> None:
     assert result.table[1][:5] == [FILE, "6", "5", "1", "0"]
     assert f"{FILE}::test_dies: died" in result.details and "skipped 1: not here" in result.details
 
-    # Run again, what did not pass is run again, and nothing else; of other sources all is.
-    again = Book.opened(place / "suite.jsonl", "these")
+    # Another run leaves out what passed, and begins with what did not.
+    again = Book.opened(place / "again.jsonl", place / "suite.jsonl")
     assert sorted(again.outcomes) == sorted(name for name, each in book.outcomes.items() if not each.is_bad)
-    assert Book.opened(place / "suite.jsonl", "others").outcomes == {}
+    assert sorted(again.failed_before) == sorted(name for name, each in book.outcomes.items() if each.is_bad)
+    assert Book.opened(place / "others.jsonl").outcomes == {}
+
+
+def test_outcomes_are_written_while_the_process_runs(place: Path) -> None:
+    """The part may be ended at any moment."""
+    book = Book.opened(place / "suite.jsonl")
+    share = [f"{FILE}::test_right", f"{FILE}::test_hangs"]
+    running = threading.Thread(target=run_share, args=(share, place / "share_0", book, Setting(place), 10.0))
+    running.start()
+    for _ in range(200):
+        time.sleep(0.05)
+        if (place / "suite.jsonl").read_text():
+            break
+    assert running.is_alive() and list(book.outcomes) == share[:1]
+    running.join()
+    assert [outcome.kind for outcome in book.outcomes.values()] == ["passed", "hung"]
 
 
 def test_tests_run_with_the_settings_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +182,7 @@ def test_tests_run_with_the_settings_of_the_repository(tmp_path: Path, monkeypat
     file = "tests/gpu_check/test_suite.py"
     tests, complaints = find([file], tmp_path, Setting(tmp_path))
     assert tests == [f"{file}::test_a_device_that_answers_lacks_nothing"] and not complaints
-    book = Book.opened(tmp_path / "suite.jsonl", "these")
+    book = Book.opened(tmp_path / "suite.jsonl")
     run_share(tests, tmp_path / "share_0", book, Setting(tmp_path))
     assert [outcome.kind for outcome in book.outcomes.values()] == ["passed"]
 
@@ -179,7 +197,7 @@ def test_a_file_that_cannot_be_read_is_a_complaint(place: Path) -> None:
 
 def test_when_the_time_is_over_what_was_not_run_is_left_for_the_next_time(place: Path) -> None:
     tests = [f"{FILE}::test_right", f"{FILE}::test_hangs", f"{FILE}::test_last"]
-    book = Book.opened(place / "suite.jsonl", "these")
+    book = Book.opened(place / "suite.jsonl")
     run_share(tests, place / "share_0", book, Setting(place, limit=MARGIN + 5.0))
     assert {name: outcome.kind for name, outcome in book.outcomes.items()} == {tests[0]: "passed"}
     result = result_of(tests, book.outcomes, [])
@@ -188,7 +206,7 @@ def test_when_the_time_is_over_what_was_not_run_is_left_for_the_next_time(place:
 
 def test_a_process_that_does_not_reach_its_tests_is_not_started_for_ever(place: Path) -> None:
     (place / "conftest.py").write_text("import os\nos._exit(3)\n")
-    book = Book.opened(place / "suite.jsonl", "these")
+    book = Book.opened(place / "suite.jsonl")
     run_share([f"{FILE}::test_right", f"{FILE}::test_last"], place / "share_0", book, Setting(place))
     assert [outcome.kind for outcome in book.outcomes.values()] == ["died"]
 
@@ -204,19 +222,24 @@ def test_a_journal_whose_process_was_cut_short() -> None:
     assert lost == {"a": Outcome("lost the GPU", "gone (every call of CUDA since)", 1.0)}
 
 
-def test_what_takes_long_comes_first_and_alone() -> None:
+def test_what_takes_long_comes_last_and_alone() -> None:
     many = [f"tests/x/test_many.py::test_{number}" for number in range(suite.SHARE + 2)]
-    found = shares([*many, "tests/x/test_few.py::test_one", "tests/x/test_resnet.py::a", "tests/x/test_resnet.py::b"])
-    assert found[:2] == [["tests/x/test_resnet.py::a"], ["tests/x/test_resnet.py::b"]]
-    assert [len(share) for share in found[2:]] == [13, 13, 1]
-    assert sorted(sum(found[2:4], [])) == sorted(many)
+    slow, few = ["tests/x/test_resnet.py::a", "tests/x/test_resnet.py::b"], ["tests/x/test_few.py::test_one"]
+    assert shares([*slow, *many, *few]) == [many[: suite.SHARE], [*many[suite.SHARE :], *few], slow[:1], slow[1:]]
+
+
+def test_a_sample_is_the_same_on_each_machine_and_in_any_order() -> None:
+    names = [f"tests/x/test_many.py::test_{number}" for number in range(1000)]
+    chosen = sample(names)
+    assert len(chosen) == suite.SAMPLE and chosen == [name for name in names if name in chosen]
+    assert set(sample(names[::-1])) == set(chosen) and chosen[:2] != names[:2]
+    assert len(set(sample([*names, "tests/x/test_new.py::test_new"])) - set(chosen)) <= 1
 
 
 def test_a_book_whose_last_line_was_cut_short_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "suite.jsonl"
     line = json.dumps({"test": "a", "kind": "passed", "words": "", "seconds": 1.0})
-    path.write_text(f"{json.dumps({'sources': 'these'})}\n{line}\n{line[:20]}")
-    assert Book.opened(path, "these").outcomes == {"a": Outcome("passed", "", 1.0)}
+    (tmp_path / "earlier.jsonl").write_text(f"{line}\n{line[:20]}")
+    assert Book.opened(tmp_path / "suite.jsonl", tmp_path / "earlier.jsonl").outcomes == {"a": Outcome("passed", "", 1.0)}
 
 
 @pytest.mark.usefixtures("emulated_device")

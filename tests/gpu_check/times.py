@@ -259,7 +259,7 @@ def in_words(seconds: float) -> str:
 
 
 def prepare(folder: Path, processes: int = 2) -> list[str]:
-    """Compile the kernels of all rows into the program cache, without a device; returns what went wrong."""
+    """Note the programs of all rows, without a device; returns the messages of the failures."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = {key: value for key, value in os.environ.items() if key != "STAGED_CUDA"}
     ours = [job for job in JOBS if job.framework == "staged"]

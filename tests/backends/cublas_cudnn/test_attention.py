@@ -119,7 +119,9 @@ def test_any_order_of_sums_adds_up_in_f32(device: cuda.Emulator) -> None:
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_one_order_of_sums_gives_the_same_bits(deterministic: bool) -> None:
+def test_one_order_of_sums_gives_the_same_bits(deterministic: bool, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--on-gpu") and not deterministic:
+        pytest.skip("a GPU may add in the same order again")
     arguments = operands(BF16, (2, 4, 40, 8), (2, 2, 48, 8), (2, 2, 48, 16))
     staged = on_gpu(with_gradients(enable_gqa=True), deterministic=deterministic)
     runs = [[np.asarray(x).tobytes() for x in staged(*arguments)[0]] for _ in range(3)]

@@ -281,7 +281,7 @@ def _reason(check: Mapping[str, Any]) -> str:
 
 
 def prepare(folder: Path, processes: int = 2) -> list[str]:
-    """Compile the kernels of all probes into the program cache, without a device; returns what went wrong."""
+    """Note the programs of all probes, without a device; returns the messages of the failures."""
     environment = {key: value for key, value in os.environ.items() if key != "STAGED_CUDA"}
     complaints: list[str] = []
 

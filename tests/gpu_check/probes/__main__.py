@@ -15,7 +15,7 @@ def main() -> int:
     parser.add_argument("probe", metavar="MODULE:FUNCTION")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--small", action="store_true", help="sizes of a rehearsal")
-    parser.add_argument("--prepare", action="store_true", help="compile the kernels, run nothing")
+    parser.add_argument("--prepare", action="store_true", help="note the programs, run nothing")
     parser.add_argument("--past", type=int, default=-1, metavar="N", help="the last check that has a result")
     options = parser.parse_args()
     book = Book(options.folder, options.small, options.prepare, options.past)

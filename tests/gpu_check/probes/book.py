@@ -26,10 +26,9 @@ import numpy as np
 import staged as st
 from staged import GPU, with_backend
 from staged.errors import StagedError
+from tests.gpu_check import programs
 from tests.gpu_check.recorder import LOST, what_the_gpu_lacks
 
-CAPABILITY = (9, 0)
-"""The GPU for which kernels are compiled without one."""
 SEED = 20240
 EXACT = 0.0
 
@@ -40,7 +39,7 @@ class Skipped(Exception):
 
 @dataclass
 class Book:
-    """The checks of one probe. `small`: sizes for a rehearsal. `prepares`: compile the programs, run nothing.
+    """The checks of one probe. `small`: sizes for a rehearsal. `prepares`: note the programs for the device, run nothing.
 
     Checks with a number up to `past` have a result from an earlier process.
     """
@@ -122,20 +121,13 @@ class Book:
         return compared(leaves_of(found), leaves_of(expected), tolerance)
 
     def staged(self, function: Any, *arguments: Any) -> Any:
-        """The program of these arguments. Its source is written to the folder; its kernels are compiled if it prepares."""
+        """The program of these arguments. Its source is written to the folder; a preparation notes it."""
         program = function.stage(*arguments)
         path = self.folder / f"{self.number:02d}_{program.name}.cu"
         path.write_text(program.source)
         if self.prepares:
-            compile_without_a_device(program)
+            programs.note(program._artifact)
         return program
-
-
-def compile_without_a_device(program: Any) -> None:
-    """Compile the kernels into the program cache; a device machine with the same NVRTC finds them there."""
-    from staged.runtime.cuda.nvrtc import compile_kernels
-
-    compile_kernels(program._artifact, CAPABILITY)
 
 
 def on_device(function: Callable[..., Any], **options: Any) -> Any:

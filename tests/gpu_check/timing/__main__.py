@@ -17,6 +17,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
+from tests.gpu_check import programs
 from tests.gpu_check.timing import clock, kernels, steps
 
 COPIED = 1 << 30
@@ -33,7 +34,7 @@ def main() -> int:
     parser.add_argument("rows", nargs="+", metavar="ROW")
     parser.add_argument("--journal", default="journal.jsonl")
     parser.add_argument("--small", action="store_true", help="sizes of a rehearsal")
-    parser.add_argument("--prepare", action="store_true", help="compile our kernels, run nothing")
+    parser.add_argument("--prepare", action="store_true", help="note our programs, run nothing")
     options = parser.parse_args()
     file = os.open(options.folder / options.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
@@ -76,9 +77,7 @@ def ours(row: str, options: argparse.Namespace) -> dict[str, Any]:
         function, arguments = steps.ours(steps.NETWORKS[name], precision, options.small)
     program = function.stage(*arguments, 1)
     if options.prepare:
-        from tests.gpu_check.probes.book import compile_without_a_device
-
-        compile_without_a_device(program)
+        programs.note(program._artifact)
         return {}
     program.compile()
     with clock.locked(options.folder, "device"):
