@@ -39,7 +39,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a tensor's own stream is not waited for",
         "staged/frontend/devices/resident.py",
-        'self.stream = interface.get("stream")',
+        'self.stream = interface.get("stream", _LEGACY_STREAM if is_unnamed else None)',
         "self.stream = None",
         (DEVICE, "-k", "work_on_the_stream"),
     ),
