@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.backends.cublas_cudnn.export import EMULATED_DEVICE
 from staged.errors import DependencyError
 from staged.runtime.cuda import devices, toolkit
 from tests.gpu_check.examples import EXAMPLES
@@ -123,8 +124,20 @@ def built_programs(setting: Setting) -> list[Built]:
         exported(function, arguments, setting.prepared / "exported" / function.__name__)
         for function, arguments in EXAMPLES
     ]
+    variables = variables_for_emulator(staged[0][2]) if setting.rehearsed else []
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return list(pool.map(lambda each: built(*each, setting), staged))
+        return list(pool.map(lambda each: built(*each, variables, setting), staged))
+
+
+def variables_for_emulator(folder: Path) -> list[str]:
+    """Build the emulated device in one of the folders. Returns what tells `make` in all of them to use it."""
+    flags = "EMULATORFLAGS=-std=c++17 -O0 -w"
+    objects = [path.with_suffix(".o") for path in sorted((folder / EMULATED_DEVICE).rglob("*.cpp"))]
+    names = [str(path.relative_to(folder)) for path in objects]
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run_within(["make", f"-j{os.cpu_count() or 1}", flags, *names], None, folder, os.environ)
+    return ["emu", flags, f"EMULATOR={' '.join(map(str, objects))}"]
 
 
 def exported(function: Any, arguments: dict[str, Any], folder: Path) -> tuple[Any, list[str], Path]:
@@ -144,14 +157,13 @@ def exported(function: Any, arguments: dict[str, Any], folder: Path) -> tuple[An
     return program, words, folder
 
 
-def built(program: Any, words: list[str], folder: Path, setting: Setting) -> Built:
+def built(program: Any, words: list[str], folder: Path, variables: Sequence[str], setting: Setting) -> Built:
     """The program of an exported folder. Another process may be building it: that one ends first."""
     artifact = program._artifact
     name = f"{artifact.name}_emu" if setting.rehearsed else artifact.name
     libraries: tuple[Path, ...] = ()
     failure = ""
     try:
-        variables = ["emu", "EMULATORFLAGS=-std=c++17 -O0 -w"]
         if not setting.rehearsed:
             libraries, variables = for_nvcc(folder, artifact.link)
         limit = None if math.isinf(setting.limit) else max(1.0, setting.left())
