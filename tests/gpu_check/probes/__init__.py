@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,10 @@ PROBES: dict[str, str] = {
 """By name, the function of each probe; those that need most time come first."""
 FILE = "probes.jsonl"
 AT_ONCE = 8
-LIMIT = 60.0
-"""Seconds for one probe, all its processes together."""
+LIMIT, PROCESS = 60.0, 40.0
+"""Seconds for one probe, and for each of its processes: another one continues after a check that hangs."""
 SLOWER = 4.0
-"""The factor of this limit in a rehearsal, which builds the emulated device and its programs."""
+"""The factor of these limits in a rehearsal, which builds the emulated device and its programs."""
 RESTARTS = 6
 """Processes that a probe may lose to crashes before the rest of it is given up."""
 LOG, OUTPUT, SOURCE = 48_000, 12_000, 160_000
@@ -111,12 +111,15 @@ def probe(name: str, target: str, setting: Setting) -> dict[str, Any]:
     begin = time.monotonic()
     journal, past, ended, deaths = folder / "journal.jsonl", -1, Ended("over", 0, ""), 0
     first: Ended | None = None
+    slower = SLOWER if setting.rehearsed else 1.0
     while deaths <= RESTARTS:
-        most = LIMIT * (SLOWER if setting.rehearsed else 1.0)
-        limit = min(most - (time.monotonic() - begin), setting.left())
-        if limit <= 0:
+        own, left = LIMIT * slower - (time.monotonic() - begin), setting.left()
+        if min(own, left) <= 0:
             break
-        ended = one_process(target, folder, limit, setting.rehearsed, past)
+        own = min(own, PROCESS * slower)
+        ended = one_process(target, folder, min(own, left), setting.rehearsed, past)
+        if ended.how == "over" and own < left:
+            ended = replace(ended, how="hung")
         begun = [entry["number"] for entry in entries_of(journal) if "begins" in entry]
         if ended.how == "done" and ended.status == 0:
             break
@@ -136,7 +139,7 @@ def one_process(target: str, folder: Path, limit: float, small: bool, past: int)
     try:
         done = run_within(command, limit, ROOT, environment(folder))
     except subprocess.TimeoutExpired as over:
-        return Ended("hung" if limit > LIMIT / 2 else "over", 0, str(over.output or ""))
+        return Ended("over", 0, str(over.output or ""))
     return Ended("done", done.returncode, done.stdout)
 
 
