@@ -54,7 +54,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]], float]] 
     "gru": (gru(False), arrays_of(3, 1, "f4"), 1e-5),
     "gru backwards": (gru(True), arrays_of(3, 1, "f8"), 1e-11),
     "tanh": (rnn(False, "tanh"), arrays_of(1, 1, "f8"), 1e-11),
-    "relu backwards": (rnn(True, "relu"), arrays_of(1, 1, "f4", biased=False), 1e-5),
+    "tanh backwards": (rnn(True, "tanh"), arrays_of(1, 1, "f4", biased=False), 1e-5),
 }
 
 
@@ -88,6 +88,20 @@ def test_layers_and_their_gradients_agree_with_eager(name: str, device: cuda.Emu
     assert routines(text).count("RNNBackwardData_v8") == routines(text).count("RNNBackwardWeights_v8") == 3
     assert text.count("// what a call of cuDNN keeps for its reverse") == 3
     assert "gemm" not in text
+
+
+def test_relu_is_not_cudnns_and_keeps_not_a_number(device: cuda.Emulator) -> None:
+    x, *rest = arrays_of(1, 1, "f4", biased=False)
+    x = x.copy()
+    x[1, 0, 0] = np.nan
+
+    def last(*arrays: Any) -> Any:
+        return st.grad(lambda x: st.sum(rnn(True, "relu")(x, *arrays[1:])[0][-1:]))(arrays[0]), rnn(True, "relu")(*arrays)
+
+    staged = on_gpu(last)
+    agrees_in_any_order(staged, device, 1e-5, x, *rest)
+    assert np.isnan(staged(x, *rest)[1][0]).any()
+    assert "cudnnRNN" not in staged.stage(x, *rest).source
 
 
 def test_a_stack_in_both_directions_trains_as_on_the_host(device: cuda.Emulator) -> None:

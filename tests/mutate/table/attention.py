@@ -37,8 +37,8 @@ MUTANTS = (
     Mutant(
         "cuDNN is given attention with a mask",
         WAY,
-        'half is None or sizes is None or op.attrs["parts"] else',
-        "half is None or sizes is None else",
+        'half is None or sizes is None or op.attrs["parts"]:',
+        "half is None or sizes is None:",
         (CUDNN, "-k", "does_not_take"),
     ),
     Mutant(

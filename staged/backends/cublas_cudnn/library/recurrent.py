@@ -69,7 +69,7 @@ class Recurrent:
     def forward(self, op: Op, block: Block) -> Way | None:
         """(ys, last states, what the reverse would read) of a layer."""
         layer = LAYERS[op.attrs["name"]]
-        if not _fits(op.operands, op.results):
+        if _has_relu(op) or not _fits(op.operands, op.results):
             return None
         kept = op.results[1 + layer.states :]
         keepers = {user for value in kept for user in self.users.get(value, ())}
@@ -105,6 +105,8 @@ class Recurrent:
 
     def backward(self, op: Op, block: Block) -> Way | None:
         """The cotangents of x, the states, the weights and the biases."""
+        if _has_relu(op):
+            return None
         name, given, biases = _layer_of(op), str(op.attrs["given"]), int(op.attrs["biases"])
         layer, forward = LAYERS[name], self.pairs.get(op)
         first = len(given)
@@ -156,13 +158,17 @@ class Recurrent:
     def attrs(self, op: Op, biases: int, reserve: str) -> dict[str, Any]:
         """The attributes of a layer's call, from the layer or its reverse."""
         name = _layer_of(op)
-        mode = name if name != "rnn" else f"rnn_{op.attrs['nonlinearity']}"
-        return {"mode": mode, "biases": biases, "reserve": reserve, "tf32": self.options.tf32}
+        return {"mode": name, "biases": biases, "reserve": reserve, "tf32": self.options.tf32}
 
 
 def _layer_of(op: Op) -> str:
     """The layer that an op is, or is the reverse of."""
     return str(op.attrs["name"]).removesuffix("_backward")
+
+
+def _has_relu(op: Op) -> bool:
+    """Return whether a layer, or its reverse, has relu. cuDNN's relu is a maximum, which loses NaN."""
+    return bool(op.attrs.get("nonlinearity") == "relu")
 
 
 def _kept_by(op: Op) -> Sequence[Value]:

@@ -31,8 +31,8 @@ from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import DType, bound
 
-_MODES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN_TANH", "rnn_relu": "RNN_RELU"}
-_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+_MODES = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN_TANH"}
+_GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 _WEIGHTS = ("w_ih", "w_hh", "b_ih", "b_hh")
 
 _FIND_WEIGHTS = """\

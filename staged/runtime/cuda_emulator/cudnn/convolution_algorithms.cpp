@@ -170,6 +170,9 @@ cudnnStatus_t workspace_size(
     }
     const Algorithm found = algorithm(direction, number, c, at.image.type);
     *size = found.workspace;
+    if (!settings().algorithms) {
+        return CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH;  // a reason, as cuDNN gives it
+    }
     return found.supported ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
 }
 
