@@ -17,6 +17,7 @@ from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import PORTABLE, Machine
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.structure import VMAP
+from staged.ir.transfers import Transfer
 from staged.ir.types import CPU
 from staged.ir.verifier import verify_if_asked
 from staged.kernels.fuse import fuse
@@ -31,7 +32,7 @@ from staged.passes.memory.plan import plan_buffers
 from staged.passes.narrow_functions import narrow_functions
 from staged.passes.normalize_exits import normalize_exits
 from staged.passes.outline_functions import outline_functions
-from staged.passes.placement.place import place
+from staged.passes.placement.place import place, transfers
 from staged.passes.separate_accumulators import separate_accumulators
 from staged.passes.simplify import simplify, simplify_before_transforms
 from staged.passes.split_complex import split_complex
@@ -121,6 +122,11 @@ class Built:
     lowered: Function
     """The IR after all passes (`program.ir` shows the traced one)."""
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """The copies between devices, the back end's own included."""
+        return transfers(self.emitted.function or self.lowered, self.emitted.own_copies)
 
 
 class Watch:

@@ -24,9 +24,9 @@ from staged.frontend.values.join import Leaf, Static, Template
 from staged.frontend.values.variable import host_buffers
 from staged.ir.machine import Machine
 from staged.ir.printer import print_function
+from staged.ir.transfers import Transfer
 from staged.ir.types import TensorType
 from staged.memory import MemoryReport
-from staged.passes.placement.place import Transfer, transfers
 from staged.pipeline import Built, back_end_of, build, lower
 from staged.program_cache import find_artifact, store_artifact
 from staged.residency import input_places, variable_places
@@ -244,7 +244,7 @@ class Program:
 
         A copy inside a loop is listed once. A value that does not change in a loop is copied outside of it.
         """
-        return transfers(self._built.lowered)
+        return self._built.transfers
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ runtime: what it returns is an `Artifact`, whose language names what compiles an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,8 +14,9 @@ from staged.artifact import Artifact
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Called, Plan, Sharing
 from staged.ir.machine import Machine
-from staged.ir.nodes import Block, Function, Op
+from staged.ir.nodes import Block, End, Function, Op
 from staged.ir.options import DeviceOptions
+from staged.ir.transfers import Transfer
 from staged.ops.library import FindWay
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
@@ -49,6 +50,10 @@ class Emitted:
     """The number of its functions that are kernels."""
     kernel_of: Mapping[Op, Kernel] = field(default_factory=dict)
     """By op that is one step, its kernel."""
+    function: Function | None = None
+    """The function that the program is generated from, if the back end has changed it."""
+    own_copies: Mapping[Op | End | None, Sequence[Transfer]] = field(default_factory=dict)
+    """By op or end of that function, the copies that the program adds there; by None, the copies of the first call."""
 
 
 class BackEnd(Protocol):

@@ -17,7 +17,6 @@ from staged.ir.types import CPU
 from staged.ir.views import work_of
 from staged.kernels.fusion_log import FusionLog
 from staged.memory import MemoryReport
-from staged.passes.placement.place import transfers
 from staged.pipeline import Watch, build
 
 SHOWN_APART = ("nest", "schedule")
@@ -39,7 +38,7 @@ def explain(function: Function, machine: Machine, check_nan: bool = False) -> st
         ("Passes that changed nothing", [", ".join(watch.unchanged) or "none"]),
         ("Kernels", list(_kernels(emitted.kernel_of, watch.log)) or ["none"]),
         ("Buffers", [str(MemoryReport.of(emitted.plan, function.name))]),
-        ("Transfers", ["\n".join(map(str, transfers(built.lowered))) or "none: all of it runs on the host"]),
+        ("Transfers", ["\n".join(map(str, built.transfers)) or "none: all of it runs on the host"]),
     ]
     return (
         "\n\n".join("\n\n".join([f"## {title}", *(text.rstrip("\n") for text in texts)]) for title, texts in sections)

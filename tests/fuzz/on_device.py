@@ -5,7 +5,8 @@
 2. The emulated device finds no misuse, and once the program is gone nothing of it is alive there. What is read before it is
    written is NaN there, so that it shows as a wrong number.
 3. Its host part is C11 without warnings, and, where NVRTC is installed, its kernels compile for GPUs.
-4. What is refused is refused by one of the words in `REFUSALS`: the limits that the documentation speaks of.
+4. Calls make the copies between host and device that `program.transfers()` lists.
+5. What is refused is refused by one of the words in `REFUSALS`: the limits that the documentation speaks of.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import staged as st
 from staged.errors import StagedError
 from staged.frontend.values.generator import numbers_again
 from staged.frontend.values.trees import flatten
+from staged.program import Program
 from staged.runtime import cuda
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda import DeviceCounts
@@ -35,6 +37,7 @@ from tests.fuzz.constructs import CONSTRUCTS
 from tests.fuzz.device_constructs import EFFECTS, PURE
 from tests.fuzz.generator import Generator
 from tests.fuzz.regions import ONE_GPU, TWO_GPUS, with_regions
+from tests.listed_copies import check_copies
 
 UNOPTIMISED = CompileOptions("0", (), ("-g0", "-w"))
 
@@ -165,10 +168,14 @@ def _compared(case: DeviceCase, device: cuda.Emulator) -> str:
             program.compile()
         except Exception as fault:
             raise failing_at("compiling", fault) from fault
-        for words in orders(case):
+        for number, words in enumerate(orders(case)):
             device.configure(words)
             order = " ".join(words.split()[:2])
+            before = device.counts()
             run = _outcome(program, [*given, case.n])
+            if number and run[1] is None and program._artifact.language == "cuda":
+                device.configure(words)  # after all copies
+                _check_listed(program, device.counts() - before)
             try:
                 _same(order, run, (expected, error, printed), 1e-4 if single else 1e-9)
             except Failure:
@@ -178,6 +185,14 @@ def _compared(case: DeviceCase, device: cuda.Emulator) -> str:
                     return Outcome.TIE.value
                 raise
     return Outcome.ROUNDED.value if single else Outcome.AGREE.value
+
+
+def _check_listed(program: Program, seen: DeviceCounts) -> None:
+    """Raises Failure unless a call, not the first, made the copies that `program.transfers()` lists."""
+    try:
+        check_copies(program, seen)
+    except AssertionError as fault:
+        raise Failure("other copies than program.transfers() lists", str(fault)) from fault
 
 
 def refused(error: StagedError) -> str:

@@ -10,7 +10,7 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,6 +47,7 @@ from staged.ir.ranges import Ranges
 from staged.ir.sequences import takes_store
 from staged.ir.storage import is_tensor, structural_ops
 from staged.ir.structure import CALL
+from staged.ir.transfers import Transfer
 from staged.ir.types import CPU, Device, Dim, Extent, FrameType, SequenceType, TensorType, bound, dims_of
 from staged.ir.views import Call as CallView
 from staged.source import Position
@@ -140,6 +141,8 @@ class BodyEmitter:
         """The mark in the store at the function's entry, to which it is reset; None if it is not."""
         self.c_loops = 0
         """The number of C loops around the present position."""
+        self.own_copies: dict[Op | End | None, Sequence[Transfer]] = {}
+        """The copies that the back end adds, by the op or end at which they are made."""
         self.records: Mapping[str, FrameRecord] = {}
         self.frame_fields: Mapping[str, tuple[str, ...]] = {}
         """By record, the C names of a frame's fields."""

@@ -5,7 +5,7 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, Self
 
@@ -44,8 +44,9 @@ from staged.errors import located
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
 from staged.ir.functions import every_function, function_table
 from staged.ir.machine import Machine
-from staged.ir.nodes import Function, Op, Value, VariableRef
+from staged.ir.nodes import End, Function, Op, Value, VariableRef
 from staged.ir.storage import structural_ops
+from staged.ir.transfers import Transfer
 from staged.ir.types import CPU, Device
 from staged.source import Position
 
@@ -209,7 +210,10 @@ class ProgramEmitter:
             recursive=self.is_recursive,
             link=(*self.link(), *libraries(own), *dict.fromkeys(flag for kernel in ordered for flag in kernel.link)),
         )
-        return Emitted(artifact, self.whole_plan(), len(ordered), kernels)
+        copies: dict[Op | End | None, Sequence[Transfer]] = {}
+        for each in structures:
+            copies.update(each.own_copies)
+        return Emitted(artifact, self.whole_plan(), len(ordered), kernels, self.function, copies)
 
     def link(self) -> tuple[str, ...]:
         """Linker flags for what the program calls besides libm and pthreads."""

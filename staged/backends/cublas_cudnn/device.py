@@ -69,6 +69,8 @@ class DevicePart:
     order: int = 0
     beside: tuple[tuple[str, int | None], ...] = ()
     """Device memory that it allocates besides the arena: description, and bytes; None if a library determines them."""
+    copied: tuple[tuple[str, int], ...] = ()
+    """Values of the host that `opens` copies to the device: description, and bytes."""
 
     @property
     def nbytes(self) -> int:
@@ -183,6 +185,7 @@ static int fill_{dtype}(const Device *gpu, st_host *host, int site, {c_type} val
         (Field(f"{c_type} *{name};"),),
         (f"if ({fill} != ST_OK) {{", "    return host->error_kind;", "}"),
         (f"(void)cudaFree(gpu->{name});",),
+        copied=((name, dtype.size),),
         helpers=(helper,),
         beside=((f"{count:,} elements that are all {value:g}", count * dtype.size),),
     )

@@ -65,6 +65,7 @@ from staged.ir.functions import every_function
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.structure import FRAME_SAVE
+from staged.ir.transfers import Transfer
 from staged.ir.types import CPU, Device, FrameType, shape_text
 from staged.ops.custom import CUSTOM_LAUNCH, CFunction
 
@@ -120,7 +121,13 @@ class CudaProgram(ProgramEmitter):
         self.launched = custom.launched_functions(self.function)
         self.names.used |= custom.reserved_names(self.launched)
         emitted = super().run(planner, file_of)
-        return replace(emitted, artifact=replace(emitted.artifact, gpus=tuple(device.index for device in self.devices)))
+        opening = [
+            Transfer(what, CPU, device, nbytes, "constant")
+            for device in self.devices
+            for what, nbytes in dict.fromkeys(copied for part in self.device_parts(device) for copied in part.copied)
+        ]
+        artifact = replace(emitted.artifact, gpus=tuple(device.index for device in self.devices))
+        return replace(emitted, artifact=artifact, own_copies={None: opening, **emitted.own_copies})
 
     # ---- launches ----
 

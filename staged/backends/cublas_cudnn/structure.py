@@ -44,6 +44,7 @@ from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.gpu_family.addresses import device_of
 from staged.backends.gpu_family.crossings import begin_copy, device_push
+from staged.backends.gpu_family.failures import read_records
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.devices import value_devices
 from staged.ir.names import name_of
@@ -174,7 +175,7 @@ class CudaBody(BodyEmitter):
             self.check(op.where, call("cudaStreamSynchronize", STREAM))
         else:
             self.need("fail")
-            self.try_(call("wait_for_device", "gpu", "host", self.site_of(op.where)))
+            read_records(self, op, self.devices)
 
     def emit_finite_check(self, result: Value, made: Value, pointer: Expr) -> None:
         if not self.is_on_device(pointer):

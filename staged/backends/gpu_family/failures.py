@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from staged.backends.c_family.body import BodyEmitter
+from staged.backends.c_family.expr import call
 from staged.backends.c_family.writer import c_string
 from staged.ir.loops import OUT_OF_RANGE
+from staged.ir.nodes import End, Op
 from staged.ir.numbers import with_limits
-from staged.ir.types import INTEGER_DTYPES, i64
+from staged.ir.transfers import Transfer
+from staged.ir.types import CPU, INTEGER_DTYPES, Device, i64
 
 RECORD = "failed"
 """The kernels' parameter, and the field of `Device`, with the record's address."""
+
+
+def read_records(body: BodyEmitter, op: Op | End, devices: Iterable[Device]) -> None:
+    """Let the program wait for its device and read the records of these devices."""
+    read = (Transfer("failure record", device, CPU, RECORD_BYTES, "failure") for device in devices)
+    body.own_copies[op] = (*body.own_copies.get(op, ()), *read)
+    body.try_(call("wait_for_device", "gpu", "host", body.site_of(op.where)))
 
 
 def failure_of(meaning: str) -> str:
@@ -18,6 +29,7 @@ def failure_of(meaning: str) -> str:
     return f"ST_DEVICE_{meaning.upper()}"
 
 
+RECORD_BYTES = 24
 RECORD_TYPE = """\
 // What a kernel says when it must not go on. The first to fail claims the record.
 typedef struct {

@@ -80,8 +80,7 @@ class OpenClProgram(ProgramEmitter):
         self.names.used |= {"forget_stack"}
         self.on_device: list[GpuKernel] = []
         """The kernels of the device, in the order of their first launch."""
-        devices = {op.device for op in walk_ops(function.block)} - {CPU}
-        self.device = next(iter(devices))
+        self.device = next(op.device for op in walk_ops(function.block) if op.device != CPU)
 
     # ---- launches ----
 
@@ -111,7 +110,7 @@ class OpenClProgram(ProgramEmitter):
         structure = super().new_structure(function, plan)
         structure.local_names.used |= {"gpu", "m"}
         assert isinstance(structure, OpenClBody)
-        structure.kernels_may_fail = self.kernels_may_fail
+        structure.failing_devices = (self.device,) if self.kernels_may_fail else ()
         return structure
 
     @property

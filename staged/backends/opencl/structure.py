@@ -12,9 +12,10 @@ from staged.backends.c_family.code.types import word
 from staged.backends.c_family.expr import Expr, Place, Prefix, call, member
 from staged.backends.gpu_family.addresses import device_of
 from staged.backends.gpu_family.crossings import begin_copy, device_push
+from staged.backends.gpu_family.failures import read_records
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import End, Op, Value
-from staged.ir.types import CPU, TensorType
+from staged.ir.types import CPU, Device, TensorType
 from staged.source import Position
 
 DEVICE = member("gpu", "device")
@@ -27,8 +28,8 @@ class OpenClBody(BodyEmitter):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.kernels_may_fail = False
-        """True if kernels' reports are read wherever the program waits for them."""
+        self.failing_devices: tuple[Device, ...] = ()
+        """The devices whose kernels' reports are read wherever the program waits for them."""
 
     def field(self, buffer: Buffer | Stack) -> Expr:
         found = super().field(buffer)
@@ -48,8 +49,8 @@ class OpenClBody(BodyEmitter):
 
     def look_for_failures(self, op: Op | End) -> None:
         """Stop the program if a kernel has reported something by now."""
-        if self.kernels_may_fail:
-            self.try_(call("wait_for_device", "gpu", "host", self.site_of(op.where)))
+        if self.failing_devices:
+            read_records(self, op, self.failing_devices)
 
     def copied(self, target: Expr, source: Expr, type: TensorType) -> Expr:
         return call("st_ocl_copy", DEVICE, target, source, self.nbytes(type))

@@ -101,10 +101,11 @@ class PlannedCopies:
             return
         if not op.declared.is_control:
             if op in self.placement.runs_on:
+                why = self.placement.host.why(op, self.placement.runs_on[op])
                 for number, operand in enumerate(op.operands):
                     device = operand_device(op, number, self.placement.runs_on[op])
                     name = op.attrs["variable"].name if op.declared is VARIABLE_WRITE else ""
-                    self.use(operand, device, _why(op, number), op.where, here, name)
+                    self.use(operand, device, why or _why(op, number), op.where, here, name)
             return
         if op.declared.is_loop:
             loop = Loop(op)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from staged.ir.declaration import prims
 from staged.ir.functions import every_function, function_table, result_types
-from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk_blocks, walk_ops
+from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.sequences import holds_frames
 from staged.ir.storage import is_tensor, root_of
 from staged.ir.structure import (
@@ -26,6 +26,7 @@ from staged.ir.structure import (
 from staged.ir.types import CPU, Device, SequenceType, TensorType
 from staged.ir.views import Branch, Call, Frame, Loop, is_condition
 from staged.passes.placement.device_reads import computed_on_device, read_on_device
+from staged.passes.placement.host_values import HostValues
 
 
 class Placement:
@@ -64,7 +65,7 @@ class Placement:
         self.read_on_device = read_on_device(program)
         self.computed_on_device = computed_on_device(program)
         self.run_once = frozenset(_run_once(program.block))
-        self.on_host_anyway = _pieces_of_what_the_host_takes(program)
+        self.host = HostValues(program, self.read_on_device)
         self.recorded = self.recorded_decisions(program)
         self.constants: set[Value] = set()
         self.targets: dict[Label, tuple[Value, ...]] = {}
@@ -263,44 +264,16 @@ class Placement:
         if all(is_number(value) for value in (*op.operands, *op.results)):
             # An index that picks a piece is the host's: it knows where the piece is.
             moves = op.declared.kind == "elementwise" or op.declared.is_view
-            return elsewhere if moves and op.device != CPU and op.declared is not prims.INDEX_CHECK else CPU
+            if not moves or op.device == CPU or op.declared is prims.INDEX_CHECK or elsewhere == CPU:
+                return CPU
+            return CPU if self.host.runs_here(op, self.of) else elsewhere
         if op.declared is prims.TO_DEVICE:
             return op.device
         if op.declared.is_view and around[0] != CPU:
-            return CPU if op in self.on_host_anyway else around[0]
+            return CPU if self.host.runs_here(op, self.of) else around[0]
         if op.declared.is_view and op.result not in self.read_on_device:
             return CPU  # only what the host decides looks at it: the array stays there
         return op.device
-
-
-def _is_where_others_are(op: Op) -> bool:
-    """Return whether an op outside of a region does not run on the host for that, but where its operands are."""
-    declared = op.declared
-    if declared.is_control or declared.is_of_sequences or declared.is_view or is_passing(op):
-        return True
-    return declared in (VARIABLE_WRITE, prims.TO_DEVICE)
-
-
-def _pieces_of_what_the_host_takes(program: Function) -> set[Op]:
-    """The ops by which the host computes with a piece of an array of which it takes all, too, in the same block: one
-    copy is enough. A piece that is printed, or decides, is copied by itself.
-    """
-    found: set[Op] = set()
-    for function in every_function(program):
-        for block in walk_blocks(function.block):
-            taken: set[Value] = set()
-            for op in block.ops:
-                if op.device == CPU and not _is_where_others_are(op):
-                    taken.update(() if op.effects else op.operands)
-            if block.end.kind == "return" and function is program:
-                taken.update(block.end.operands)
-            wanted = set(taken)
-            for op in reversed(block.ops):
-                if op.declared.is_view and op.device == CPU and op.result in wanted:
-                    wanted.add(op.operands[0])
-                    if op.operands[0] in taken:
-                        found.add(op)
-    return found
 
 
 def _run_once(block: Block) -> Iterator[Op]:

@@ -15,8 +15,9 @@ inside a branch if only that branch needs it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from staged.errors import UnsupportedError
 from staged.ir.builder import Builder
@@ -34,6 +35,7 @@ from staged.ir.structure import (
     VARIABLE_READ,
     VARIABLE_WRITE,
 )
+from staged.ir.transfers import Transfer
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
 from staged.ir.views import Loop, is_condition
 from staged.passes.placement.copies import PlannedCopies, operand_device
@@ -42,40 +44,20 @@ from staged.passes.placement.devices import (
     is_number,
     is_passing,
 )
+from staged.passes.placement.merge_reads import merge_reads
 from staged.source import Position
 
 LONGEST_NAME = 40
 """Characters up to which the user's own expression names what is copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """One copy between devices.
-
-    `why` is 'input', 'constant' or 'value' towards a device, and 'result', 'print', 'save', 'callback', 'decision',
-    'message' (of an error that stops the program), 'variable', 'to' (an `st.to`) or 'value' (a computation on the host)
-    from it. A 'resident' one is a Variable of Python's on the device: it is copied there once, stays for later calls
-    and other programs, and is copied back when the host reads it.
-    """
-
-    what: str
-    source: Device
-    target: Device
-    nbytes: int
-    why: str
-    where: Position | None
-    in_loop: bool = False
-    """True if it takes place in every iteration of a loop of its function."""
-
-    def __str__(self) -> str:
-        place = f"  {self.where.short}  {self.where.text}" if self.where else ""
-        often = ", in a loop" if self.in_loop else ""
-        return f"{self.what}: {self.source} -> {self.target}, {self.nbytes:,} bytes, {self.why}{often}{place}"
-
-
-def transfers(function: Function) -> tuple[Transfer, ...]:
+def transfers(
+    function: Function, own_copies: Mapping[Op | End | None, Sequence[Transfer]] = MappingProxyType({})
+) -> tuple[Transfer, ...]:
     """The Variables that a placed program has on devices, then its copies in program order, each listed once: one in a
     loop, or in a function, takes place with every iteration or call.
+
+    `own_copies` are the copies that the back end adds, by the op or end at which they are made.
     """
     found = []
     first: dict[VariableRef, Op] = {}
@@ -87,20 +69,31 @@ def transfers(function: Function) -> tuple[Transfer, ...]:
         if variable.outer and variable.device != CPU:
             where = first[variable].where if variable in first else None
             found.append(Transfer(variable.name, CPU, variable.device, variable.type.nbytes, "resident", where))
-    in_loops = {
-        inner
-        for op in ops
-        if op.declared.is_loop
-        for block in op.blocks
-        for inner in walk_ops(block)
-        if inner.declared is COPY
-    }
-    for op in ops:
-        if op.declared is COPY:
-            attrs, size = op.attrs, op.operands[0].tensor.nbytes
-            where = op.where
-            found.append(Transfer(attrs["what"], attrs["source"], op.device, size, attrs["why"], where, op in in_loops))
+    found += own_copies.get(None, ())
+    for each in (function, *function.functions):
+        for at, in_loop in _places(each.block):
+            made = list(own_copies.get(at, ()))
+            if isinstance(at, Op) and at.declared is COPY:
+                size = at.operands[0].tensor.nbytes
+                made.insert(0, Transfer(at.attrs["what"], at.attrs["source"], at.device, size, at.attrs["why"]))
+            found += [replace(transfer, where=at.where, in_loop=in_loop) for transfer in made if transfer.nbytes]
     return tuple(found)
+
+
+def _places(block: Block) -> Iterator[tuple[Op | End, bool]]:
+    """Each op and end of a block in program order, and whether a loop is around it."""
+    open_blocks: list[tuple[Block, Iterator[Op], bool]] = [(block, iter(block.ops), False)]
+    while open_blocks:
+        current, ops, in_loop = open_blocks[-1]
+        for op in ops:
+            yield op, in_loop
+            if op.blocks and not op.declared.is_opaque:
+                is_loop = in_loop or op.declared.is_loop
+                open_blocks += [(inner, iter(inner.ops), is_loop) for inner in reversed(op.blocks)]
+                break
+        else:
+            yield current.end, in_loop
+            open_blocks.pop()
 
 
 def _name_of(value: Value) -> str:
@@ -152,7 +145,7 @@ def place(program: Function) -> Function:
     if all(op.device == CPU for op in ops):
         moves = any(op.declared is prims.TO_DEVICE for op in ops)
         return map_functions(program, lambda function: rewrite(function, _nothing_to_move)) if moves else program
-    program = map_functions(program, lambda function: rewrite(function, _report_where_it_fails))
+    program = map_functions(program, lambda function: rewrite(merge_reads(function), _report_where_it_fails))
     placement = Placement(program)
     variables: dict[VariableRef, VariableRef] = {}
     functions = []

@@ -18,6 +18,7 @@ from tests.fuzz.cells.check import difference, in_eager_mode, named, with_all_va
 from tests.fuzz.cells.piece import module_of
 from tests.fuzz.cells.programs import Program
 from tests.fuzz.check import Failure, failing_at
+from tests.listed_copies import check_copies
 
 UNOPTIMISED = CompileOptions("0", (), ("-g0", "-w"))
 ORDERS = ("eager forward", "lazy reverse", "lazy shuffled")
@@ -83,7 +84,18 @@ def run_in_region(program: Program, region: str) -> Any:
     staged = st.function(module.everything)
     staged.options = UNOPTIMISED
     with np.errstate(all="ignore"):
-        return with_all_variables(program, module, lambda: staged(*(array.copy() for array in program.arrays())))
+        return with_all_variables(program, module, lambda: _run(staged, [array.copy() for array in program.arrays()]))
+
+
+def _run(staged: Any, arrays: list[Any]) -> Any:
+    """The result. Raises AssertionError for other copies than the program lists."""
+    program = staged.stage(*arrays)
+    if program._artifact.language != "cuda":
+        return staged(*arrays)
+    before = cuda.emulator().counts()
+    found = program(*arrays)
+    check_copies(program, cuda.emulator().counts() - before, is_first=True)
+    return found
 
 
 def _compared(program: Program, expected: list[Any]) -> None:

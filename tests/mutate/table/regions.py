@@ -5,6 +5,9 @@ from tests.mutate.mutant import Mutant
 WORK = "staged/frontend/devices/region_work.py"
 REGIONS = "staged/frontend/constructs/regions.py"
 TESTS = ("tests/frontend/test_unstaged_regions.py",)
+HOST = "staged/passes/placement/host_values.py"
+ON_HOST = ("tests/passes/placement/test_host_values.py",)
+LISTED = ("tests/backends/cublas_cudnn/test_listed_copies.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -48,5 +51,47 @@ MUTANTS: tuple[Mutant, ...] = (
         "if not required and not takes_any:",
         "if not places and not takes_any:",
         TESTS,
+    ),
+    Mutant(
+        "the host looks at a part of a printed array that a kernel reads",
+        HOST,
+        "if any(result in self.read_on_device for result in op.results):",
+        "if False:",
+        ON_HOST,
+    ),
+    Mutant(
+        "a decision copies a number that no other op of the host needs",
+        HOST,
+        "len(missing) == 1 and missing <= self.below.get(op, frozenset())",
+        "len(missing) == 1",
+        ON_HOST,
+    ),
+    Mutant(
+        "a part of a printed array is copied again",
+        HOST,
+        "return op.operands[0] not in missing",
+        "return False",
+        ON_HOST,
+    ),
+    Mutant(
+        "a Variable that a loop writes is not read again in the loop",
+        "staged/passes/placement/merge_reads.py",
+        "self.known.pop(variable, None)",
+        "pass",
+        ON_HOST,
+    ),
+    Mutant(
+        "one record of failed checks is listed for a position with several waits",
+        "staged/backends/gpu_family/failures.py",
+        "(*body.own_copies.get(op, ()), *read)",
+        "tuple(read)",
+        (*LISTED, "-k", "two_devices"),
+    ),
+    Mutant(
+        "the constants of the first call are not listed",
+        "staged/backends/cublas_cudnn/program.py",
+        "own_copies={None: opening, **emitted.own_copies}",
+        "own_copies=emitted.own_copies",
+        (*LISTED, "-k", "first_call"),
     ),
 )
