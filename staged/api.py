@@ -11,12 +11,13 @@ from typing import Any, TypeVar, overload
 from staged.depth import goes_deep
 from staged.dispatch import Entry, Programs, ProgramUse, entry_for, region_key
 from staged.eager import eager_call, unwrap, wrap
-from staged.errors import ProgramRecursionError, StagedError
+from staged.errors import ProgramRecursionError, StagedError, StagingError
 from staged.frontend.calls.arguments import flatten_arguments
 from staged.frontend.calls.call import call
 from staged.frontend.calls.staged_calls import call_staged
 from staged.frontend.devices.resident import open_regions
 from staged.frontend.syntax.sources import remember, remember_modules
+from staged.frontend.syntax.user_code import is_generator
 from staged.frontend.trace.context import current_trace
 from staged.frontend.trace_function import TracedFunction, trace
 from staged.frontend.values import trees
@@ -27,7 +28,7 @@ from staged.ops.autocast import lowered_to
 from staged.ops.context import context_or_none, eager_names, is_eager
 from staged.program import Program
 from staged.runtime.compiler import CompileOptions
-from staged.source import position_of_recursion
+from staged.source import position_of_function, position_of_recursion
 from staged.system import machine as this_machine
 from staged.system import target as target_machine
 from staged.tracebacks import trimmed, trims_traceback
@@ -46,6 +47,12 @@ class StagedFunction:
     def __init__(
         self, function: Callable[..., Any], static: Collection[str], target: str, seed: int | None, check_nan: bool
     ) -> None:
+        if is_generator(function):
+            raise StagingError(
+                f"`{function.__name__}` is a generator, which cannot be staged",
+                where=position_of_function(function),
+                hint="return a list instead",
+            )
         functools.update_wrapper(self, function)
         remember_modules()
         remember(function)

@@ -256,20 +256,21 @@ WRONG = (
         "match values, and take them apart by names",
     ),
     Wrong(
-        "a generator as a helper",
+        "a generator as a helper in a loop of the program",
         """
-        def numbers():  # !
+        def numbers():
             yield 1
 
         def f(x):
-            for k in numbers():
-                x = x + k
+            for _ in st.range(3):
+                for k in numbers():  # !
+                    x = x + k
             return x
         """,
         (X,),
         errors.StagingError,
-        "`numbers` is a generator, which cannot be staged",
-        "return a list instead",
+        "`numbers` is a generator, which runs while staging, and is called inside the loop",
+        "make a list of its items before",
     ),
     Wrong(
         "a list that grows in a staged loop",

@@ -202,15 +202,76 @@ def test_with_statement() -> None:
     assert entered == ["in", "out"]
 
 
-def test_generator_is_refused() -> None:
-    def numbers(n):
-        yield n
+SCALE = 1.0
+
+
+class Numbers:
+    def __init__(self):
+        self.count = 2
+
+    def each(self):
+        for k in range(self.count):
+            yield k * SCALE
+
+
+def test_a_generator_runs_while_staging() -> None:
+    numbers = Numbers()
+
+    def rows(x):
+        for k in range(len(x)):
+            yield x[k] * 2.0
 
     def f(x):
-        return [x * k for k in numbers(3)]
+        first, *_ = numbers.each()
+        both = list(zip(rows(x), numbers.each(), strict=False))
+        return [row + k for row, k in both], first
 
-    with pytest.raises(StagingError, match="`numbers` is a generator"):
-        ir(f, X)
+    agree(f, X)
+    assert ops(ir(f, X)).count("add") == 2
+    numbers.count = 3
+    assert ops(ir(f, X)).count("add") == 3
+
+
+def test_what_a_generator_reads_may_change_between_calls(monkeypatch) -> None:
+    numbers = Numbers()
+
+    @st.function
+    def f(x):
+        for k in numbers.each():
+            x = x + k
+        return x
+
+    np.testing.assert_allclose(f(X), X + 1.0)
+    numbers.count = 3
+    np.testing.assert_allclose(f(X), X + 3.0)
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    np.testing.assert_allclose(f(X), X + 6.0)
+
+
+def test_a_generator_is_not_called_in_a_loop_of_the_program_unless_it_is_pure() -> None:
+    def numbers():
+        yield 1.0
+        yield 2.0
+
+    def f(x, n):
+        for _ in st.range(n):
+            for k in numbers():
+                x = x + k
+        return x
+
+    with pytest.raises(StagingError, match="`numbers` is a generator, which runs while staging") as caught:
+        ir(f, X, 3)
+    assert caught.value.where is not None and "for k in numbers()" in caught.value.where.text
+    st.pure(numbers)
+    np.testing.assert_allclose(st.function(f)(X, 3), X + 9.0)
+
+
+def test_a_generator_is_no_staged_function() -> None:
+    with pytest.raises(StagingError, match="`numbers` is a generator, which cannot be staged"):
+
+        @st.function
+        def numbers(x):
+            yield x
 
 
 def test_function_without_source_is_refused() -> None:

@@ -19,11 +19,11 @@ import numpy as np
 
 from staged.errors import StagedError, StagedValueError, StagingError
 from staged.frontend.calls.convert import converted
-from staged.frontend.calls.foreign import changed_by, check_call
+from staged.frontend.calls.foreign import changed_by, check_call, is_pure
 from staged.frontend.calls.noted_calls import note_call, note_handled, note_unlifted
 from staged.frontend.syntax.converter import Converter, expression, operator, place
 from staged.frontend.syntax.sources import is_convertible
-from staged.frontend.syntax.user_code import is_user_code
+from staged.frontend.syntax.user_code import is_generator, is_user_code
 from staged.frontend.trace.context import TraceContext, current_trace, note_made
 from staged.frontend.values import trees
 from staged.frontend.values.mutation import note_new, note_parts, record_attribute, record_contents
@@ -130,6 +130,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     tracing = trace is not None
     if tracing:
         _refuse_if_random(function)
+    if isinstance(function, FunctionType | MethodType) and is_generator(function):
+        return _call_generator(function, args, kwargs)
     if isinstance(function, FunctionType) and function not in BUILTINS:
         converted = as_converted(function)
         if converted is not function or not tracing or getattr(function, "__staged_converted__", False):
@@ -228,6 +230,28 @@ def _call_foreign(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             hint="call it before or after the staged function, or write what it does with the functions of `staged`; "
             "for a derivative of your own there is `st.custom_vjp`",
         ) from error
+
+
+def _call_generator(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of the user's generator function. Its body is not converted: it runs while staging.
+
+    Raises: StagingError in a branch or loop of the program, which would repeat the items of one iteration.
+    """
+    trace = current_trace()
+    if trace is None:
+        return function(*args, **kwargs)
+    if trace.is_staged_control and not is_pure(function):
+        name = function.__name__
+        raise StagingError(
+            f"`{name}` is a generator, which runs while staging, and is called inside {trace.conditional[-1].what}",
+            where=here(),
+            hint=f"make a list of its items before: `items = list({name}(...))`; or write `st.pure({name})` once, if "
+            "it yields the same items in each iteration",
+        )
+    made = _call_foreign(function, args, kwargs)
+    note_new_iterator(made, *args)
+    note_made(made)
+    return made
 
 
 def _call_builtin(function: Any, tracing: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

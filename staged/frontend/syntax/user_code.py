@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from types import FunctionType
+from inspect import CO_GENERATOR
+from types import FunctionType, MethodType
+from typing import Any
 
 from staged.source import PACKAGE, is_installed
 
@@ -34,6 +37,12 @@ def is_user_code(function: FunctionType) -> bool:
         return False
     names = _names_in.get(file)
     return names is None or function.__name__ in names
+
+
+def is_generator(function: Any) -> bool:
+    """Return whether a function is one of the user's with a `yield`."""
+    inner = inspect.unwrap(function.__func__ if isinstance(function, MethodType) else function)
+    return isinstance(inner, FunctionType) and bool(inner.__code__.co_flags & CO_GENERATOR) and is_user_code(inner)
 
 
 def is_user_file(file: str) -> bool:
