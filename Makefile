@@ -117,8 +117,8 @@ $(VENV)-device/.installed: $(VENV)/.created
 	    if "$$candidate" -c 'import venv' 2>/dev/null; then found=$$candidate; break; fi; \
 	done; \
 	"$$found" -m venv --clear $(VENV)-device
-	$(VENV)-device/bin/python -m pip install --quiet --disable-pip-version-check numpy ml_dtypes pytest hypothesis \
-	    cffi pycparser optree platformdirs
+	$(VENV)-device/bin/python -m pip install --quiet --disable-pip-version-check \
+	    numpy scipy scikit-learn safetensors ml_dtypes pytest hypothesis cffi pycparser optree platformdirs
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.created pyproject.toml

@@ -23,8 +23,10 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(autouse=True)
-def on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("STAGED_CUDA", raising=False)
+def on_the_gpu(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
+    """With `--on-gpu` the caller has chosen the device, which is the emulated one in a rehearsal."""
+    if not pytestconfig.getoption("--on-gpu"):
+        monkeypatch.delenv("STAGED_CUDA", raising=False)
 
 
 @pytest.mark.parametrize(("function", "arguments"), CASES, ids=[f.__name__ for f, _ in CASES])
@@ -63,5 +65,7 @@ def test_calls_do_not_use_up_the_memory() -> None:
 
 
 def test_what_the_gpu_is_called() -> None:
+    if devices.is_emulated():
+        pytest.skip("the emulated device is not in the list of GPUs")
     found = devices.gpus()
     assert found and all(gpu.name and gpu.memory > 0 and gpu.capability >= (7, 5) for gpu in found)
