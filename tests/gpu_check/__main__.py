@@ -63,20 +63,22 @@ def main() -> int:
     if options.keep:
         return keep(options.keep)
     folder = options.out or (REHEARSAL if options.rehearse else PREPARED) / "results"
-    setting = Setting(folder.resolve(), options.rehearse, options.all, options.limit, options.again)
+    again = options.again and options.again.resolve()
+    setting = Setting(folder.resolve(), options.rehearse, options.all, options.limit, again)
     if options.run:
         answer_of(options.run, setting).write_text(json.dumps(PARTS[options.run].run(setting).as_dict()))
         return 0
-    return run_all(chosen(options.parts, options.again), setting, options.within, options.slack)
+    return run_all(chosen(options.parts, again), setting, options.within, options.slack)
 
 
 def chosen(parts: list[str] | None, earlier: Path | None) -> list[str]:
-    """The parts to run in their order. With the results of an earlier run: those that failed, or were not finished, there."""
+    """The parts to run in their order. With the results of an earlier run: `machine`, and those that failed or did not end."""
     names = [name for name in PARTS if name in (parts or PARTS)]
     if earlier is None:
         return names
     before = read(earlier)
-    return [name for name in names if name not in before or before[name].is_open]
+    left = [name for name in names if name not in before or before[name].is_open]
+    return [name for name in PARTS if name in left or (left and name == "machine")]  # it also unpacks the kernels
 
 
 def run_all(names: list[str], setting: Setting, within: float, slack: float = 1.0) -> int:

@@ -70,7 +70,7 @@ def test_a_second_command_runs_again_what_failed_or_was_not_finished(
         "suite": Result("passed", "1 passed, 2 not run", unfinished=True),
     }
     assert ran_with(["--out", first], outcomes, monkeypatch) == (1, list(PARTS))
-    assert ran_with(["--out", second, "--again", first], {}, monkeypatch) == (0, ["probes", "suite"])
+    assert ran_with(["--out", second, "--again", first], {}, monkeypatch) == (0, ["machine", "probes", "suite"])
     assert ran_with(["--out", second, "--parts", "suite", "first"], {}, monkeypatch) == (0, ["first", "suite"])
 
 

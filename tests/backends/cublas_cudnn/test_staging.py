@@ -107,6 +107,7 @@ def test_a_program_that_stops_between_copies_goes_on_with_the_next_call(device: 
         "cudaEventRecord(staging->taken[k], gpu->stream)",
     ],
 )
+@pytest.mark.usefixtures("misuse")
 def test_no_event_is_needless(device: cuda.Emulator, call: str) -> None:
     """Without any one of them some order of the work gives other numbers: so the tests above would notice that it is missing."""
 
