@@ -136,6 +136,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (_SOURCES,),
     ),
     Mutant(
+        "packages of `pip install --target` are converted as the user's functions",
+        "staged/source.py",
+        'if folder and glob.glob(os.path.join(folder, "*.dist-info")))',
+        "if False)",
+        ("tests/frontend/test_sources.py", "-k", "pip_target"),
+    ),
+    Mutant(
         "the text of a recursive program has its caller's line",
         "staged/source.py",
         "        if kind == _MAY_BE_ROOT and id(code) in _roots:",
