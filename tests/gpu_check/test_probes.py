@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.gpu_check import probes
-from tests.gpu_check.probes import arithmetic, book, memory, networks
+from tests.gpu_check.probes import arithmetic, book, epilogues, memory, networks
 from tests.gpu_check.probes.book import Book, compared, leaves_of, library_calls
 from tests.gpu_check.setting import MARGIN, Setting
 
@@ -82,6 +82,7 @@ def test_a_device_without_memory_is_a_failure_of_the_probe(
     monkeypatch.setenv("STAGED_CUDA_EMULATOR", "memory=600K")  # room for the arrays, not for cuBLAS's workspace
     monkeypatch.setattr(probes, "PROBES", {"nan": probes.PROBES["nan"], "skips": f"{FAULTY}:skips"})
     result = probes.run(setting)
+    monkeypatch.delenv("STAGED_CUDA_EMULATOR")  # which the emulated device of this process would read at the test's end
     assert result.state == "failed" and result.summary == "1 failed, 1 skipped"
     assert any("bias and relu: ProgramMemoryError" in line or "out of memory" in line for line in result.details)
     lines = {line["probe"]: line for line in map(json.loads, (setting.folder / probes.FILE).read_text().splitlines())}
@@ -98,6 +99,19 @@ def test_probes_that_passed_before_are_left_out(setting: Setting, monkeypatch: p
     monkeypatch.setattr(probes, "PROBES", {"a": "nowhere:a", "load": f"{FAULTY}:skips"})
     result = probes.run(Setting(setting.folder, rehearsed=True, earlier=earlier))
     assert [row[0] for row in result.table[1:]] == ["load"]
+
+
+def test_epilogues_that_lose_a_nan_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    epilogues.of_nan(Book(tmp_path))
+    entries = [entry for entry in probes.entries_of(tmp_path / "journal.jsonl") if "what" in entry]
+    keeps = {entry["what"].rpartition(" ")[2]: entry["keeps_nan"] for entry in entries}
+    assert keeps == {name: "RELU" not in name for name in epilogues.EPILOGUES}
+    assert all(entry["ok"] for entry in entries)
+    # Of other epilogues a lost NaN is a failure, and so is a number that is wrong.
+    monkeypatch.setattr(epilogues, "epilogue", lambda name, a, b, bias: np.nan_to_num(epilogues.plain(name, a, b, bias)))
+    epilogues.of_nan(Book(tmp_path / "lost"))
+    entries = [entry for entry in probes.entries_of(tmp_path / "lost" / "journal.jsonl") if "what" in entry]
+    assert [entry["ok"] for entry in entries] == ["RELU" in name for name in epilogues.EPILOGUES]
 
 
 def test_the_probe_of_pytorch_runs_with_tensors_of_the_host(

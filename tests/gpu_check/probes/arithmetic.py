@@ -10,6 +10,7 @@ import staged as st
 from staged import GPU, with_backend
 from staged.runtime.cuda.resident import DeviceCopy
 from staged.runtime.guard import ffi
+from tests.gpu_check.probes import epilogues
 from tests.gpu_check.probes.book import EXACT, Book, on_device
 
 F32, F64, F16 = 2e-6, 1e-13, 2e-3
@@ -137,6 +138,7 @@ def nan(book: Book) -> None:
     book.check("maxima and relu", on_device(maxima), wide, tolerance=F32)
     book.check("max-pool", on_device(lambda x: st.max_pool2d(x, 2)), x, tolerance=F32)
     book.check("avg-pool", on_device(lambda x: st.avg_pool2d(x, 2)), x, tolerance=F32)
+    epilogues.of_nan(book)
 
 
 # ---- gradients of weights and biases ----------------------------------------------------------------
