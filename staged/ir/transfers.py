@@ -23,6 +23,7 @@ class Transfer:
     source: Device
     target: Device
     nbytes: int
+    """The size; the largest one if a size varies."""
     why: str
     where: Position | None = None
     in_loop: bool = False

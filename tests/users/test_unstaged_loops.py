@@ -1,4 +1,4 @@
-"""Training loops written without `@st.function`: decorated without further changes, they run on the CPU and in a region.
+"""Training loops written without `@st.function`: decorated without other changes, they run on the CPU and in a region.
 
 Each program is a function that makes fresh state and returns the loop. Its loop runs as plain Python, as one program on the CPU,
 and as one program in `with with_backend(GPU, x): loop()` on the emulated device.
@@ -276,4 +276,34 @@ def test_a_decorated_loop_needs_no_other_change(program: Callable[[], Loop], cap
     with with_backend(GPU, X, TARGETS):
         found = train_loop()
     assert capsys.readouterr().out == printed
+    compare_trees(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loop_that_is_not_decorated_warns_and_gives_the_same_results(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = linear_regression()()
+    train_loop = linear_regression()
+    with pytest.warns(UserWarning, match="no work ran on gpu in this region: `train_loop`, line"):
+        with with_backend(GPU, X):
+            found = train_loop()
+    compare_trees(found, expected, rtol=1e-6)
+
+
+def test_arrays_that_the_loop_closes_over_are_copied_once(device: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+    """`with with_backend(GPU, x): train_loop()`, in which `train_loop` has no parameters."""
+    train_loop = st.function(linear_regression())
+    before = device.counts()
+    with with_backend(GPU, X, TARGETS):
+        for _ in range(3):
+            train_loop()
+    seen = device.counts() - before
+    assert seen.copies_to_device == 2 + 2, "the two arrays, and the two Variables"
+    assert seen.bytes_to_device == X.nbytes + TARGETS.nbytes + 4 * 4 + 4
+
+
+def test_a_decorated_step_in_a_loop_of_plain_python(device: cuda.Emulator) -> None:
+    expected = Trainer().fit()
+    trainer = Trainer()
+    trainer.step = st.function(trainer.step)  # type: ignore[method-assign]
+    with with_backend(GPU, X, TARGETS):
+        found = trainer.fit()
     compare_trees(found, expected, rtol=1e-4, atol=1e-5)

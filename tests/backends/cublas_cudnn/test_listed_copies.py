@@ -153,6 +153,24 @@ def test_copies_that_are_not_listed_are_noticed(device: cuda.Emulator) -> None:
         check_copies(f.stage(X, ROWS), device.counts() - before)
 
 
+def test_a_size_that_varies_is_listed_with_its_largest_bytes(device: cuda.Emulator) -> None:
+    @st.function
+    def f(x: Any) -> Any:
+        n = st.dim("N", st.sum(st.astype(x[:, 0] > 0.0, st.i64)), max=5)
+        rows = x[:n] * 2.0
+        with with_backend(GPU, rows):
+            y = st.exp(rows)
+        return st.sum(y)
+
+    f(X)
+    before = device.counts()
+    f(X)
+    seen = device.counts() - before
+    program = f.stage(X)
+    assert check_copies(program, seen)
+    assert seen.bytes_to_device < sum(t.nbytes for t in program.transfers() if t.target == GPU)
+
+
 def test_an_empty_array_is_not_copied(device: cuda.Emulator) -> None:
     @st.function
     def f(x: Any) -> Any:
