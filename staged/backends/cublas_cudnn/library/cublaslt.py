@@ -66,7 +66,7 @@ static int choose_product(Device *gpu, st_host *host, int site, const char *what
         return st_fail(host, ST_RUNTIME_ERROR, site, "cublasLtMatmulAlgoGetHeuristic: %s",
                        cublasLtGetStatusString(status));
     }}
-    *is_missing = status != CUBLAS_STATUS_SUCCESS || count == 0;
+    *is_missing = status != CUBLAS_STATUS_SUCCESS || count == 0 || found.state != CUBLAS_STATUS_SUCCESS;
     if (*is_missing) {{
         st_note(host, site, "cublasLt has no algorithm for %s (%s): cuBLAS and a kernel run instead", what,
                 status == CUBLAS_STATUS_SUCCESS ? "none fits" : cublasLtGetStatusString(status));
