@@ -1,7 +1,8 @@
 """The words of NVIDIA's compiler and of the C compiler on a program with kernels, without a GPU.
 
 Every such program that a test runs on the emulated device goes through `check_for_gpus` first (see `conftest.py`): NVRTC
-compiles its kernels for two kinds of GPU, with nothing to say and without spills, and the C compiler its host part.
+compiles its kernels for two kinds of GPU, with nothing to say and without spills, and the C compiler its host part. NVIDIA's cuDNN
+has plans for its graphs.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def check_for_gpus(artifact: Artifact) -> None:
     check_host_part(artifact)
     if not why_no_nvrtc():
         check_kernels(artifact)
+    check_graphs(artifact)
 
 
 FEW = 32
@@ -57,6 +59,16 @@ def check_kernels(artifact: Artifact) -> None:
         # A kernel of the user's text is declared before it, too.
         named = re.findall(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(', artifact.source)
         assert {use.name for use in kernels.uses} == set(named)
+
+
+def check_graphs(artifact: Artifact) -> None:
+    """Fails unless NVIDIA's cuDNN has plans for the graphs of a program, or the program uses its alternative.
+
+    Graphs in the report of `cudnn_without_gpu` are asked by a test there; the others are asked now.
+    """
+    from tests.cudnn_without_gpu import questions, report
+
+    report.check_program(artifact, questions.questions_of(artifact.source))
 
 
 def check_host_part(artifact: Artifact) -> None:

@@ -395,4 +395,6 @@ def test_what_the_emulated_device_lacks_is_said(cudnn: Cudnn) -> None:
     half = cudnn.descriptor("Tensor")
     words = "the emulated device does not have tensors of this type"
     cudnn.refused(words, "cudnnSetTensor4dDescriptor", half, NCHW, "CUDNN_DATA_HALF", 1, 2, 3, 4)
+    words = "the emulated device does not have tensors of 2^31 elements or more"
+    cudnn.refused(words, "cudnnSetTensor4dDescriptor", half, NCHW, "CUDNN_DATA_FLOAT", 32768, 65536, 1, 1)
     assert cudnn.status("cudnnSetTensor4dDescriptor", half, NCHW, "CUDNN_DATA_FLOAT", 1, 2, 3, 4) == 0

@@ -134,6 +134,17 @@ template <class Descriptor> cudnnStatus_t set(CudnnCall &call, Descriptor *descr
     return call.status();
 }
 
+// As `set`, of a tensor: cuDNN has none whose last element is 2^31 elements or more behind its first. Filters may be larger.
+cudnnStatus_t set_tensor(CudnnCall &call, cudnnTensorStruct *descriptor, const Layout &layout) {
+    check_extents(call, layout);
+    int64_t last = 0;
+    for (int axis = 0; axis < layout.rank && call.ok(); ++axis) {
+        last += (layout.extents[axis] - 1) * layout.strides[axis];
+    }
+    call.supported(last < INT32_MAX, "tensors of 2^31 elements or more");
+    return set(call, descriptor, layout);
+}
+
 Layout four(cudnnDataType_t type, cudnnTensorFormat_t format, int n, int c, int h, int w) {
     Layout layout{type, 4, {n, c, h, w}, {}};
     pack(layout, format == CUDNN_TENSOR_NHWC ? CHANNELS_LAST : nullptr);
@@ -248,7 +259,7 @@ cudnnStatus_t cudnnSetTensor4dDescriptor(
     cudnnTensorDescriptor_t descriptor, cudnnTensorFormat_t format, cudnnDataType_t type, int n, int c, int h, int w) {
     CudnnCall call("cudnnSetTensor4dDescriptor");
     call.live(descriptor, "the descriptor");
-    return set(call, descriptor, four(type, format, n, c, h, w));
+    return set_tensor(call, descriptor, four(type, format, n, c, h, w));
 }
 
 cudnnStatus_t cudnnSetTensor4dDescriptorEx(
@@ -256,7 +267,7 @@ cudnnStatus_t cudnnSetTensor4dDescriptorEx(
     int h_stride, int w_stride) {
     CudnnCall call("cudnnSetTensor4dDescriptorEx");
     call.live(descriptor, "the descriptor");
-    return set(call, descriptor, Layout{type, 4, {n, c, h, w}, {n_stride, c_stride, h_stride, w_stride}});
+    return set_tensor(call, descriptor, Layout{type, 4, {n, c, h, w}, {n_stride, c_stride, h_stride, w_stride}});
 }
 
 cudnnStatus_t cudnnSetTensorNdDescriptor(
@@ -270,7 +281,7 @@ cudnnStatus_t cudnnSetTensorNdDescriptor(
         layout.extents[axis] = extents[axis];
         layout.strides[axis] = strides[axis];
     }
-    return set(call, descriptor, layout);
+    return set_tensor(call, descriptor, layout);
 }
 
 cudnnStatus_t cudnnGetTensorNdDescriptor(
