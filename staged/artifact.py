@@ -88,8 +88,8 @@ class Parameter:
     `label` is the user's name for it (`model.0.weight`). The field of a complex `dtype` has pairs of floats. An
     extent that is a str is a symbolic dimension: all parameters agree on it, and a scalar input of that name carries
     it if no input array has it. A `scalar` input is passed by value; a 0-d input array is not `scalar` unless the
-    struct holds the number itself. An array on another `device` than 'cpu' is an address there. `written` says of a
-    variable whether the program may change it.
+    struct holds the number itself. An array on another `device` than 'cpu' is an address there, a multiple of
+    `alignment` bytes and of the size of an element. `written` says of a variable whether the program may change it.
 
     For a generator of random numbers `part` is 'seed' or 'counter': an exported program takes these as numbers with the
     default `start`, except one that is set before it is read (`is_set_first`).
@@ -106,6 +106,7 @@ class Parameter:
     part: str = ""
     start: int = 0
     is_set_first: bool = False
+    alignment: int = 1
 
 
 @dataclass(frozen=True, slots=True)

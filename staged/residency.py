@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -53,7 +54,9 @@ def _input_place(
     value: Any, device: Device, parameter: Parameter, program: ProgramOnDevices, where: Position | None
 ) -> Any:
     if isinstance(value, BorrowedArray) and value.device == device:
-        return program.borrowed(str(device), value.address, value.stream, value)
+        alignment = max(parameter.alignment, value.dtype.itemsize)
+        with _naming_the_array(str(device), f"a copy of `{parameter.label}`", value.shape, where):
+            return program.borrowed(str(device), value.address, value.nbytes, value.stream, alignment, value)
     memory = program.memory_of(str(device))
     if isinstance(value, LoadedArray) and value.remote.device == memory:
         return value.remote
@@ -95,8 +98,15 @@ def _variable_place(variable: Variable, parameter: Parameter, program: ProgramOn
 def _new_place(
     program: ProgramOnDevices, device: str, nbytes: int, what: str, shape: Sequence[object], where: Position | None
 ) -> Remote:
-    try:
+    with _naming_the_array(device, what, shape, where):
         return program.place_on(device, nbytes)
+
+
+@contextmanager
+def _naming_the_array(device: str, what: str, shape: Sequence[object], where: Position | None) -> Iterator[None]:
+    """Name the array for which a device does not have room."""
+    try:
+        yield
     except ProgramMemoryError as error:
         raise ProgramMemoryError(
             f"no room for {what} {shape_text(shape)} on the {device.upper()}: {error.message}",

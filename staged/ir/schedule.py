@@ -261,6 +261,10 @@ class Schedule:
         wanted = frozenset() if loop is None else frozenset((loop,))
         return next((d for d in self.directives if isinstance(d, Vectorise) and d.loops == wanted), None)
 
+    def packed(self) -> frozenset[Load | Store]:
+        """The accesses that are packs, of items and of all loops."""
+        return frozenset(s for d in self.directives if isinstance(d, Vectorise) for s in d.packs)
+
     @cached_property
     def places(self) -> dict[ArrayRef | Load, Memory]:
         """The memory of workspace and of copies."""

@@ -49,6 +49,7 @@ from staged.backends.cublas_cudnn.functions import (
 from staged.backends.cublas_cudnn.graph_text import GRAPH
 from staged.backends.cublas_cudnn.host_kernels import QUIET_NVCC
 from staged.backends.cublas_cudnn.launches import DIM3, DIM3_OF, launcher, thread_launcher
+from staged.backends.cublas_cudnn.library.alignment import align_operands
 from staged.backends.cublas_cudnn.library.call import LibraryCall
 from staged.backends.cublas_cudnn.peers import (
     COPY,
@@ -125,7 +126,8 @@ def emit_program(function: Function, machine: Machine, plan: Planner, check_nan:
 
     `plan` makes the memory plan; it is asked once the kernels are known, since they say which buffers may be shared.
     """
-    return CudaProgram(join_launches(function, CUDA_GPU), machine, check_nan).run(plan, CudaFile)
+    function = align_operands(join_launches(function, CUDA_GPU))
+    return CudaProgram(function, machine, check_nan).run(plan, CudaFile)
 
 
 class CudaFile(ProgramFile):
@@ -146,6 +148,7 @@ class CudaFile(ProgramFile):
         has_alternatives = any(isinstance(kernel, LibraryCall) and kernel.kernels for kernel in kernels)
         notes = ("note",) if has_alternatives else ()
         structure.need("host", "fail", "stop", *notes, *(("stack",) if self.program.stacks else ()))
+        self.program.note_alignments()
         self.program.graphs.settle(self.program.graphs_offset(self.program.devices[0]))
         on_device = [
             kernel for kernel in kernels if isinstance(kernel, GpuKernel) and kernel.name in self.program.launchers

@@ -17,16 +17,21 @@ from staged.backends.c_family.code.tree import (
     Blank,
     CodeBuilder,
     Declare,
+    DeclareTable,
     Do,
+    For,
     ForAny,
+    If,
     Jump,
     Statement,
     Unused,
 )
-from staged.backends.c_family.code.types import BYTES, CType, Space, pointer, word
+from staged.backends.c_family.code.types import BYTES, INDEX, CType, Space, pointer, word
 from staged.backends.c_family.code.unused import drop_unused_locals, names_used
 from staged.backends.c_family.expr import (
     Cast,
+    Expr,
+    Index,
     Infix,
     Junction,
     Literal,
@@ -39,7 +44,7 @@ from staged.backends.c_family.expr import (
 )
 from staged.backends.c_family.file import ProgramFile, State, add_no_error, add_shared_scalars, describe
 from staged.backends.c_family.program import BASE, place_in
-from staged.backends.c_family.writer import Writer
+from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.cublas_cudnn.device import DEVICE, STREAM
 from staged.backends.cublas_cudnn.functions import (
     CALLS,
@@ -53,6 +58,7 @@ from staged.backends.cublas_cudnn.peers import (
 )
 from staged.backends.cublas_cudnn.program import CudaProgram
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS
+from staged.backends.gpu_family.alignment import ALIGNED
 from staged.ir.nodes import VariableRef
 from staged.ir.types import CPU
 
@@ -96,6 +102,7 @@ class CudaEntry:
         """No error yet, and the device, or devices, open."""
         code, several = CodeBuilder(), len(self.program.devices) > 1
         add_no_error(code)
+        self.add_check_of_addresses(code)
         if several:
             self.add_devices(code)
             if not self.program.is_recursive:
@@ -110,6 +117,29 @@ class CudaEntry:
                 code.add(LEAVE)
         self.add_wait_for_arrivals(code)
         return code.body
+
+    def add_check_of_addresses(self, code: CodeBuilder) -> None:
+        """Check the addresses of the arguments that kernels and libraries depend on (`arguments.py`)."""
+        fields = [each.field for each in self.program.parameters if each.alignment > 1]
+        if len(fields) == 1:
+            code.comment(f"Threads or a library access {ALIGNED} bytes of it at once.")
+            code.add(self.check_of_address(member("args", fields[0]), f"`{fields[0]}`"))
+        elif fields:
+            arrays, number = Variable("arrays", CType("void *", is_pointer=True)), Variable("number", INDEX)
+            with code.block():
+                code.comment(f"Threads or libraries access {ALIGNED} bytes of these at once.")
+                code.add(DeclareTable(arrays, tuple(member("args", field) for field in fields)))
+                check = self.check_of_address(Index(arrays, number), "an array on the device")
+                code.add(For(number, Literal("0"), Literal(str(len(fields))), (check,)))
+
+    def check_of_address(self, array: Expr, what: str) -> If:
+        """Stop the program with an error unless an array begins at a multiple of `ALIGNED` bytes."""
+        site = self.program.site(self.program.function.where)
+        words = Literal(c_string(f"{what} is at %p, not at a multiple of {ALIGNED} bytes"))
+        shown = Cast("const void *", array) if isinstance(array, Member) else array
+        failed = call("st_fail", "host", "ST_VALUE_ERROR", site, words, shown)
+        rest = Infix("%", Cast("uintptr_t", array), Literal(str(ALIGNED)))
+        return If(Infix("!=", rest, Literal("0")), (Jump("return", value=failed),))
 
     def add_wait_for_arrivals(self, code: CodeBuilder) -> None:
         """Inputs on a device may be on their way there: the streams wait for them, the host does not.

@@ -10,6 +10,7 @@ from staged.backends.cublas_cudnn.host_kernels import HostKernels
 from staged.backends.cublas_cudnn.library import attention_graphs, operation_graphs
 from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.cublas_cudnn.library.instead import KernelsInstead
+from staged.backends.gpu_family.alignment import Alignments
 from staged.backends.gpu_family.attention.ways import KERNELS
 from staged.backends.gpu_family.kernels import NestKernels
 from staged.backends.gpu_family.thread_kernels import ThreadKernels
@@ -27,7 +28,14 @@ class CudaLibrary:
     """Emits each kernel of a program: for its host in C, for its device in CUDA or as a call of a library."""
 
     def __init__(
-        self, machine: Machine, names: Names, site: Site, options: DeviceOptions, gpu: Gpu, launchers: dict[str, str]
+        self,
+        machine: Machine,
+        names: Names,
+        site: Site,
+        options: DeviceOptions,
+        gpu: Gpu,
+        alignments: Alignments,
+        launchers: dict[str, str],
     ) -> None:
         self.machine = machine
         self.gpu = gpu
@@ -36,7 +44,7 @@ class CudaLibrary:
         self.names.used |= CUDA.reserved | operation_graphs.NAMES | attention_graphs.NAMES
         self.site = site
         self.host = HostKernels(machine, names, site)
-        self.nests = NestKernels(names, CUDA, gpu, site, options)
+        self.nests = NestKernels(names, CUDA, gpu, site, options, alignments)
         self.contractions = Contractions(names, site, options, KernelsInstead(self.nests, names, launchers))
         self.thread_kernels = ThreadKernels(names, CUDA, site)
 

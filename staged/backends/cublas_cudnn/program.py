@@ -21,6 +21,7 @@ from staged.backends.c_family.program import HEAD, ProgramEmitter
 from staged.backends.c_family.structure import ControlFlow
 from staged.backends.contract import Emitted, Planner
 from staged.backends.cublas_cudnn import custom
+from staged.backends.cublas_cudnn.arguments import aligned_arguments
 from staged.backends.cublas_cudnn.control_flow import CudaControlFlow
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.device import (
@@ -58,6 +59,8 @@ from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.stacks import stacks_part
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaBody, FiniteChecks
+from staged.backends.gpu_family.addresses import field_of
+from staged.backends.gpu_family.alignment import ALIGNED, Alignments
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.thread_kernels import begin_launch
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
@@ -83,7 +86,13 @@ class CudaProgram(ProgramEmitter):
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
         self.launchers: dict[str, str] = {}
         """By kernel, the function that launches it."""
-        library = partial(CudaLibrary, options=function.options, gpu=CUDA_GPU, launchers=self.launchers)
+        library = partial(
+            CudaLibrary,
+            options=function.options,
+            gpu=CUDA_GPU,
+            alignments=Alignments(function),
+            launchers=self.launchers,
+        )
         # Host loops that no thread team shares: its C does not compile as C++.
         super().__init__(function, machine.with_cores(1), library, check_nan)
         self.names.used |= {
@@ -253,6 +262,16 @@ class CudaProgram(ProgramEmitter):
 
     def arena_start(self, device: Device) -> Expr:
         return super().arena_start(device) if device == CPU else device_field(device, self.devices, "memory")
+
+    def note_alignments(self) -> None:
+        """Note in the parameters which arguments must be at multiples of more bytes than an element has."""
+        buffers = aligned_arguments(self.structures, self.kernels)
+        members = [field_of(self.structures[0].field(buffer)) for buffer in buffers]
+        fields = {member.field for member in members if member is not None}
+        self.parameters = [
+            replace(each, alignment=ALIGNED) if each.field in fields and each.device != "cpu" else each
+            for each in self.parameters
+        ]
 
     @property
     def kernels_may_fail(self) -> bool:

@@ -93,7 +93,9 @@ def _goes_on(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
     if op.declared in _PASSIVE or any(view_of(result) is not None for result in op.results):
         return True
     values = (*op.operands, *op.results)
-    if op.declared.is_carrier or op.declared in (COPY, ASSERT, RAISE):
+    if op.declared is COPY:
+        return bool(op.attrs["source"] == op.device)  # to an aligned address: a call, too
+    if op.declared.is_carrier or op.declared in (ASSERT, RAISE):
         return False
     return bool(op.results) and all(isinstance(v.type, TensorType) and not is_tensor(v) for v in values)
 

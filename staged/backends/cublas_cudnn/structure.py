@@ -43,6 +43,7 @@ from staged.backends.cublas_cudnn.runs import is_call
 from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.gpu_family.addresses import device_of
+from staged.backends.gpu_family.alignment import ALIGNED
 from staged.backends.gpu_family.crossings import begin_copy, device_push
 from staged.backends.gpu_family.failures import read_records
 from staged.ir.buffers import Buffer, Stack
@@ -199,8 +200,11 @@ class CudaBody(BodyEmitter):
     # ---- copies ----
 
     def emit_copy(self, op: Op) -> None:
-        """A value crosses between host and device, or from another device."""
+        """A value crosses between host and device, or from another device, or moves to an aligned address."""
         (value,) = op.operands
+        if op.attrs["source"] == op.device:
+            self.copy(*begin_copy(self, op, f"a multiple of {ALIGNED} bytes"), value.tensor)
+            return
         to_host = op.device == CPU
         there = "the host" if to_host else "the device" if len(self.devices) == 1 else str(op.device)
         target, source = begin_copy(self, op, there)

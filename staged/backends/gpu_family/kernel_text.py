@@ -37,6 +37,8 @@ class GpuKernel(KernelText):
     """Memory that its threads share out among them; it then takes it as `scratch`."""
     zeroes: bool = False
     """True if it only fills its result with zeros, as the host's call for it does at an address that the host knows."""
+    aligned: frozenset[int] = frozenset()
+    """The numbers of the operands, then results, whose addresses must be multiples of `alignment.ALIGNED`."""
 
     @property
     def how(self) -> str:

@@ -8,6 +8,7 @@ from staged.backends.c_family.code.shape import shape_of
 from staged.backends.c_family.expr import Expr
 from staged.backends.c_family.kernel_text import Site
 from staged.backends.c_family.writer import Names
+from staged.backends.gpu_family.alignment import Alignments
 from staged.backends.gpu_family.attention.ways import KERNELS
 from staged.backends.gpu_family.dialect import GpuDialect
 from staged.backends.gpu_family.kernel_text import GpuKernel
@@ -21,12 +22,21 @@ from staged.ir.structure import LIBRARY
 class NestKernels:
     """Writes each distinct kernel once, whatever lines it comes from."""
 
-    def __init__(self, names: Names, dialect: GpuDialect, gpu: Gpu, site: Site, options: DeviceOptions) -> None:
+    def __init__(
+        self,
+        names: Names,
+        dialect: GpuDialect,
+        gpu: Gpu,
+        site: Site,
+        options: DeviceOptions,
+        alignments: Alignments,
+    ) -> None:
         self.names = names
         self.dialect = dialect
         self.gpu = gpu
         self.site = site
         self.options = options
+        self.alignments = alignments
         self.known: dict[object, GpuKernel] = {}
         """Kernels by what they do."""
 
@@ -37,7 +47,8 @@ class NestKernels:
         if op.declared is LIBRARY:
             made = KERNELS[op.attrs["call"]](op, chosen, self.gpu, self.dialect)
         else:
-            made = emit_kernel(op, chosen, self.gpu, self.dialect, self.site, self.options)
+            alignment = self.alignments.of_arrays(op)
+            made = emit_kernel(op, chosen, self.gpu, self.dialect, self.site, self.options, alignment)
         first = self.known.setdefault(_shape_of(made, self.dialect), made)
         if first is made:
             return made

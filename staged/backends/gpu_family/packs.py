@@ -13,19 +13,13 @@ Only where sizes and addresses prove that every such piece starts at a multiple 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import gcd, prod
 
 from staged.backends.c_family.support.library import Snippet
 from staged.backends.gpu_family.dialect import DEVICE_PREFIX
 from staged.backends.gpu_family.mapping import Part
-from staged.ir.declaration import prims
 from staged.ir.loops import Accumulate, ArrayRef, Axis, Compute, Load, PositionOf, Statement, Store
 from staged.ir.machine import Gpu
-from staged.ir.nodes import Op, Value
-from staged.ir.types import STORED_DTYPES, DType, bound
-
-ALIGNED = 16
-"""Every buffer starts at a multiple of so many bytes, at least: the longest access of one thread."""
+from staged.ir.types import STORED_DTYPES, DType
 
 Access = Load | Store
 
@@ -104,36 +98,3 @@ def _is_pack(s: Access, axis: Axis, width: int, alignment: Mapping[ArrayRef, int
     whole = all(isinstance(name, Axis) for name, _ in s.index.terms)
     fits = all(step % width == 0 for step in (*steps, s.index.offset))
     return whole and fits and alignment.get(s.array, 1) % (width * s.array.dtype.size) == 0
-
-
-def alignments(op: Op) -> dict[ArrayRef, int]:
-    """For each array of a kernel op's nest, bytes that its address is a multiple of, up to ALIGNED."""
-    nest = op.attrs["nest"]
-    found: dict[ArrayRef, int] = {}
-    for source, value in zip((*nest.inputs, *nest.outputs), (*op.operands, *op.results), strict=True):
-        if isinstance(source, ArrayRef):
-            found[source] = min(found.get(source, ALIGNED), address_alignment(value))
-    return found
-
-
-def address_alignment(value: Value) -> int:
-    """Bytes that the address of an array is a multiple of, up to ALIGNED.
-
-    Buffers start at multiples of ALIGNED, views at an offset, elements of sequences at multiples of their own size.
-    """
-    op = value.producer
-    if op is not None and op.declared in (prims.RESHAPE, prims.STOP_GRADIENT, prims.SLICE, prims.DYNAMIC_SLICE):
-        source = op.operands[0]
-        if not source.tensor.shape:
-            return 1
-        offsets = [address_alignment(source)]
-        stride = value.tensor.dtype.size
-        for number in reversed(range(source.tensor.ndim if op.declared in (prims.SLICE, prims.DYNAMIC_SLICE) else 0)):
-            extent = bound(source.tensor.shape[number])
-            if op.declared is prims.SLICE:
-                offsets.append(stride * op.attrs["start"][number])
-            elif op.attrs["sizes"][number] != extent:
-                offsets.append(stride)
-            stride *= extent
-        return gcd(*offsets)
-    return gcd(ALIGNED, prod(bound(extent) for extent in value.tensor.shape) * value.tensor.dtype.size)

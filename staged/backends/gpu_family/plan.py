@@ -5,12 +5,11 @@ Tested by `tests/backends/gpu_family/test_schedule.py` and `tests/backends/cubla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from staged.backends.gpu_family.geometry import Launch, Team, check_grid, launch_of
 from staged.backends.gpu_family.mapping import Part, map_nest
-from staged.backends.gpu_family.packs import alignments
 from staged.backends.gpu_family.permutations import permutation_by_block
 from staged.backends.gpu_family.scatter import scatter_as_gather, scatter_by_search, scatter_with_atomics
 from staged.backends.gpu_family.schedule import schedule_part, schedule_parts
@@ -92,6 +91,12 @@ class KernelPlan:
             and may_overwrite(part, source, self.nest.outputs[result])
         )
 
+    def aligned(self) -> frozenset[int]:
+        """The numbers of the operands, then results, of which a thread reads or writes several elements at once."""
+        packed = {access.array for schedule in self.schedules for access in schedule.packed()}
+        sources = (*self.nest.inputs, *self.nest.outputs)
+        return frozenset(number for number, source in enumerate(sources) if source in packed)
+
     def restricted(self) -> set[ArrayRef]:
         """The arrays that nothing else in the kernel reaches: the memory plan lets only such pairs meet."""
         sources = (*self.nest.inputs, *self.nest.outputs)
@@ -135,8 +140,8 @@ class KernelPlan:
         return f"{launch}; items ({names}) are numbered row by row"
 
 
-def plan_kernel(op: Op, gpu: Gpu, options: DeviceOptions) -> KernelPlan:
-    """The plan of a `kernel` op's nest."""
+def plan_kernel(op: Op, gpu: Gpu, options: DeviceOptions, alignment: Mapping[ArrayRef, int]) -> KernelPlan:
+    """The plan of a `kernel` op's nest. `alignment`: bytes that the address of each array is a multiple of."""
     spreads = [map_nest(each) for each in op.attrs.get("joined", (op.attrs["nest"],))]
     copies = tuple(copy for spread in spreads for copy in spread.copies)
     parts = [part for spread in spreads for part in spread.parts if part.items] or [Part((), (), ())]
@@ -156,7 +161,6 @@ def plan_kernel(op: Op, gpu: Gpu, options: DeviceOptions) -> KernelPlan:
         else:
             own = permutation_by_block(alone, gpu) or sort_by_block(alone, gpu)
     parts = [counted_first(part) for part in parts]
-    alignment = alignments(op)
     if len(parts) > 1:
         several, schedules = schedule_parts(parts, alignment, gpu)
         parts = list(several)

@@ -17,6 +17,7 @@ from staged.backends.c_family.kernel_library import KernelLibrary
 from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.program import ProgramEmitter
 from staged.backends.c_family.writer import Names
+from staged.backends.gpu_family.alignment import Alignments
 from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.kernels import NestKernels
 from staged.backends.gpu_family.thread_kernels import ThreadKernels, begin_launch
@@ -28,7 +29,6 @@ from staged.ir.convolutions import contraction_nest
 from staged.ir.declaration import prims
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, Op, walk_ops
-from staged.ir.options import DeviceOptions
 from staged.ir.structure import CONTRACTION
 from staged.ir.types import CPU, Device
 from staged.source import Position
@@ -38,11 +38,11 @@ class OpenClKernels:
     """The kernels of a program: for its host in C, for its device in OpenCL C."""
 
     def __init__(
-        self, machine: Machine, names: Names, site: Callable[[Position | None], int], options: DeviceOptions
+        self, machine: Machine, names: Names, site: Callable[[Position | None], int], function: Function
     ) -> None:
         names.used |= OPENCL.reserved
         self.host = KernelLibrary(machine, names, site)
-        self.nests = NestKernels(names, OPENCL, OPENCL_GPU, site, options)
+        self.nests = NestKernels(names, OPENCL, OPENCL_GPU, site, function.options, Alignments(function))
         self.thread_kernels = ThreadKernels(names, OPENCL, site)
 
     def kernel(self, op: Op) -> KernelText:
@@ -73,7 +73,7 @@ class OpenClProgram(ProgramEmitter):
 
     def __init__(self, function: Function, machine: Machine, check_nan: bool) -> None:
         def kernels(machine: Machine, names: Names, site: Callable[[Position | None], int]) -> OpenClKernels:
-            return OpenClKernels(machine, names, site, function.options)
+            return OpenClKernels(machine, names, site, function)
 
         super().__init__(function, machine, kernels, check_nan)
         self.names.used |= {"Device", "gpu", "open_device", "close_device", "kernels", "OCL_CHECK", "wait_for_device"}

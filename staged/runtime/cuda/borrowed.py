@@ -15,7 +15,7 @@ import numpy as np
 from staged.errors import DTypeError, article
 from staged.runtime.cuda.arriving import Arrival
 from staged.runtime.cuda.interface import current_runtime
-from staged.runtime.cuda.resident import check_status, choose_device
+from staged.runtime.cuda.resident import DeviceCopy, check_status, choose_device
 from staged.runtime.guard import ffi
 from staged.source import here
 
@@ -140,21 +140,30 @@ def _refused(what: str, value: Any, words: str) -> DTypeError:
 
 
 class BorrowedPlace:
-    """Elements of another library's array on a device, for one call, and the stream to wait for before reading."""
+    """Elements of another library's array on a device, for one call, and the event to wait for before reading.
 
-    def __init__(self, device: str, address: int, stream: int | None, owner: Any) -> None:
+    A program reads the elements in place if their address is a multiple of `alignment` bytes. Otherwise it reads a
+    copy, which the device makes after the library's work, while the host goes on.
+    """
+
+    def __init__(self, device: str, address: int, nbytes: int, stream: int | None, alignment: int, owner: Any) -> None:
         self.address = ffi.cast("void *", address)
         self.owner = owner
         """Keeps the elements alive."""
         self.arrival: Arrival | None = None
-        if stream is None:
+        is_misaligned = nbytes > 0 and address % alignment != 0
+        if stream is None and not is_misaligned:
             return
         runtime = current_runtime()
         choose_device(runtime, device)
-        if stream == _LEGACY_STREAM:
+        if stream is not None and stream != _LEGACY_STREAM:
+            # Which device this stream is of is not said, so that no event can be made for it: the host waits.
+            status = runtime.function("cudaStreamSynchronize", "int (*)(void *)")(ffi.cast("void *", stream))
+            check_status(runtime, status, "cudaStreamSynchronize")
+        if is_misaligned:
+            self.copy = DeviceCopy(device, nbytes)
+            self.copy.take_from(self.address)
+            self.address = self.copy.address
+        if is_misaligned or stream == _LEGACY_STREAM:
             self.arrival = Arrival(runtime)
             self.arrival.record(ffi.NULL)
-            return
-        # Which device this stream is of is not said, so that no event can be made for it: the host waits.
-        status = runtime.function("cudaStreamSynchronize", "int (*)(void *)")(ffi.cast("void *", stream))
-        check_status(runtime, status, "cudaStreamSynchronize")

@@ -48,6 +48,11 @@ class CudaProgram(NativeProgram):
         """New memory there for an array. Raises: ProgramMemoryError if the device has no room."""
         return DeviceCopy(device, nbytes)
 
-    def borrowed(self, device: str, address: int, stream: int | None, owner: Any) -> BorrowedPlace:
-        """Another library's array on the device, to be read after the work of `stream`. `owner` keeps it alive."""
-        return BorrowedPlace(device, address, stream, owner)
+    def borrowed(
+        self, device: str, address: int, nbytes: int, stream: int | None, alignment: int, owner: Any
+    ) -> BorrowedPlace:
+        """Another library's array on the device, to be read after the work of `stream`. `owner` keeps it alive.
+
+        Raises: ProgramMemoryError if the device has no room for a copy of a misaligned array.
+        """
+        return BorrowedPlace(device, address, nbytes, stream, alignment, owner)

@@ -103,6 +103,16 @@ class DeviceCopy:
         self._copy(self.address, other.address, _BETWEEN_DEVICES)
         self.written()
 
+    def take_from(self, address: Any) -> None:
+        """Let the device copy the elements from an address of its own, after the work of the null stream.
+
+        Returns before that is done: work on other streams waits for an event that is recorded afterwards.
+        """
+        copy = self._runtime.function("cudaMemcpyAsync", "int (*)(void *, const void *, size_t, int, void *)")
+        status = copy(self.address, address, self.nbytes, _BETWEEN_DEVICES, ffi.NULL)
+        check_status(self._runtime, status, f"cudaMemcpyAsync of {self.nbytes:,} bytes")
+        self.written()
+
     def outdate(self) -> None:
         """The host's array has changed."""
         self.is_current = self.is_ahead = False

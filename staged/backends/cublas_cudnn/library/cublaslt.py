@@ -21,7 +21,7 @@ from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call,
 from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part, write_product
 from staged.backends.cublas_cudnn.library.form import GELU_CUBE, GELU_SCALE, Form
 from staged.backends.cublas_cudnn.library.instead import IS_MISSING, KernelsInstead, computed, where_missing
-from staged.backends.gpu_family.packs import ALIGNED, address_alignment
+from staged.backends.gpu_family.alignment import ALIGNED
 from staged.ir.loops import (
     Affine,
     ArrayRef,
@@ -126,8 +126,9 @@ def layouts_of(site: int, product: Product) -> tuple[tuple[str, str, str], list[
 
 
 def alignment_of(op: Op) -> int:
-    """Bytes that the addresses of the factors and of the result of an op are multiples of."""
-    return min(address_alignment(value) for value in (*op.operands[:2], op.results[0]))
+    """Bytes that the addresses of the factors and of the result of an op are multiples of (see `alignment.py`)."""
+    known: int = op.attrs.get("alignment", ALIGNED)
+    return known
 
 
 def product_part(

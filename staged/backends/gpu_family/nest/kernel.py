@@ -18,6 +18,8 @@ Tested by `tests/backends/cublas_cudnn/test_kernels.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from staged.backends.c_family.code.printer import print_function
 from staged.backends.c_family.code.tree import Barrier, Declare, Function, If, Jump, Parameter, Unused
 from staged.backends.c_family.code.types import INDEX, SHORT_INDEX, VOID, Space, pointer, scalar, word
@@ -48,7 +50,7 @@ from staged.backends.gpu_family.nest.teams import TeamStatements
 from staged.backends.gpu_family.nest.tiles import lower_tiles
 from staged.backends.gpu_family.plan import KernelPlan, plan_kernel
 from staged.ir.buffers import aligned
-from staged.ir.loops import walk
+from staged.ir.loops import ArrayRef, walk
 from staged.ir.machine import Gpu
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
@@ -58,9 +60,17 @@ PLAIN = Schedule()
 """Neither vectors nor a thread team: what a single GPU thread does."""
 
 
-def emit_kernel(op: Op, name: str, gpu: Gpu, dialect: GpuDialect, site: Site, options: DeviceOptions) -> GpuKernel:
-    """The kernel for a `kernel` op, called `name`."""
-    return DeviceKernel(plan_kernel(op, gpu, options), dialect, site).kernel(name)
+def emit_kernel(
+    op: Op,
+    name: str,
+    gpu: Gpu,
+    dialect: GpuDialect,
+    site: Site,
+    options: DeviceOptions,
+    alignment: Mapping[ArrayRef, int],
+) -> GpuKernel:
+    """The kernel for a `kernel` op, called `name`, whose arrays have these alignments in bytes."""
+    return DeviceKernel(plan_kernel(op, gpu, options, alignment), dialect, site).kernel(name)
 
 
 class DeviceKernel:
@@ -123,6 +133,7 @@ class DeviceKernel:
             ),
             workspace_bytes=workspace,
             zeroes=is_zero_fill(plan.op),
+            aligned=plan.aligned(),
         )
 
     def counted(self, part: Part, schedule: Schedule, launch: Launch) -> Launch:

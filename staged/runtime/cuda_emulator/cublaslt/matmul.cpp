@@ -169,6 +169,8 @@ void compute(const Product &p, int32_t i, const T *a, const T *b, const T *c, T 
     }
 }
 
+constexpr int VECTOR_MULTIPLE = 16;
+
 void check_epilogue(Call &call, const Product &p) {
     const MatmulDescriptor &d = p.descriptor;
     const size_t element = element_size(p.d.type);
@@ -177,6 +179,9 @@ void check_epilogue(Call &call, const Product &p) {
     if (uses_bias(d.epilogue)) {
         const int64_t length = d.epilogue == CUBLASLT_EPILOGUE_BGRADB ? p.n : p.m;
         call.device(d.bias, size_t(last * d.bias_stride + length) * element, "the bias", element);
+        // No preference says where it is, and NVIDIA's kernels may read or write it in units of 16 bytes.
+        call.require(
+            uintptr_t(d.bias) % VECTOR_MULTIPLE == 0, "the bias is not at a multiple of %d bytes", VECTOR_MULTIPLE);
     }
     if (!has(d.epilogue, AUX)) {
         return;

@@ -1,0 +1,69 @@
+"""The arguments on a device that must be at multiples of 16 bytes: threads read several of their elements at once, or a
+library was chosen for such addresses.
+
+Only the caller knows where its arrays are. The entry function checks these arguments. The runtime copies an array of
+another library that begins elsewhere (`runtime/cuda/borrowed.py`), so that the check stops callers in C alone.
+
+Tested by `tests/backends/cublas_cudnn/test_alignment.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from staged.backends.c_family.body import BodyEmitter
+from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.cublas_cudnn.library.alignment import aligned_arrays
+from staged.backends.cublas_cudnn.library.call import LibraryCall
+from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.ir.buffers import Buffer
+from staged.ir.nodes import Op, Value
+from staged.ir.storage import root_of, structural_ops
+from staged.ir.structure import CALL
+from staged.ir.views import Call
+
+
+def aligned_arguments(bodies: Sequence[BodyEmitter], kernels: Mapping[Op, KernelText]) -> set[Buffer]:
+    """The entry function's buffers of arguments whose alignment its kernels, or those of its functions, depend on.
+
+    `bodies` are those of all functions, the entry's first.
+    """
+    calls: dict[str, list[tuple[BodyEmitter, Op]]] = {}
+    for body in bodies:
+        for op in structural_ops(body.function.block):
+            if op.declared is CALL:
+                calls.setdefault(Call(op).function, []).append((body, op))
+    found: dict[tuple[BodyEmitter, Buffer], None] = {}
+    waiting = [place for body in bodies for place in _of_kernels(body, kernels)]
+    while waiting:
+        body, buffer = place = waiting.pop()
+        if place in found:
+            continue
+        found[place] = None
+        if buffer.kind in ("input", "output"):  # of the caller
+            for caller, op in calls.get(body.function.name, ()):
+                values = op.operands if buffer.kind == "input" else op.results
+                waiting += _places(caller, values[buffer.index])
+        elif buffer.variable is not None and body is not bodies[0]:
+            waiting += [(bodies[0], each) for each in bodies[0].plan.buffers if each.variable is buffer.variable]
+    return {buffer for body, buffer in found if body is bodies[0] and buffer.kind in ("input", "output", "variable")}
+
+
+def _of_kernels(body: BodyEmitter, kernels: Mapping[Op, KernelText]) -> Iterator[tuple[BodyEmitter, Buffer]]:
+    """The buffers that a function's kernels and library calls read or write by more than one element at once."""
+    for op in structural_ops(body.function.block):
+        kernel = kernels.get(op)
+        numbers: frozenset[int] = frozenset()
+        if isinstance(kernel, GpuKernel):
+            numbers = kernel.aligned
+        elif isinstance(kernel, LibraryCall):
+            numbers = aligned_arrays(op)
+        values = (*op.operands, *op.results)
+        for number in numbers:
+            yield from _places(body, values[number])
+
+
+def _places(body: BodyEmitter, value: Value) -> list[tuple[BodyEmitter, Buffer]]:
+    """The buffer in which a value is; none of an element of a sequence."""
+    buffer = body.plan.place.get(root_of(value))
+    return [] if buffer is None else [(body, buffer)]
