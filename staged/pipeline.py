@@ -16,7 +16,7 @@ from staged.errors import UnsupportedError
 from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import PORTABLE, Machine
 from staged.ir.nodes import Function, walk_ops
-from staged.ir.structure import VMAP
+from staged.ir.structure import COPY, VMAP
 from staged.ir.transfers import Transfer
 from staged.ir.types import CPU
 from staged.ir.verifier import verify_if_asked
@@ -141,8 +141,14 @@ class Watch:
 
 
 def back_end_of(function: Function) -> BackEnd:
-    """The back end that writes a program: the one that its regions name, else one that has all devices of its ops."""
-    kinds = {op.device.kind for each in every_function(function) for op in walk_ops(each.block)} or {CPU.kind}
+    """The back end that writes a program: the one that its regions name, else one that has all devices of its ops and of
+    what they copy.
+    """
+    kinds = {CPU.kind}
+    for op in (op for each in every_function(function) for op in walk_ops(each.block)):
+        kinds.add(op.device.kind)
+        if op.declared is COPY:
+            kinds.add(op.attrs["source"].kind)
     return choose(kinds, function.options.using)
 
 

@@ -27,7 +27,8 @@ from pathlib import Path
 
 from tests.fuzz.cells.check import check_program
 from tests.fuzz.cells.device import check_cells_on_device, source_on_device
-from tests.fuzz.cells.programs import program_of
+from tests.fuzz.cells.long_scenes import long_piece
+from tests.fuzz.cells.programs import Program, program_of
 from tests.fuzz.cells.reduce import reduce_program, reproduction
 from tests.fuzz.cells.report import Record, merged, report
 from tests.fuzz.check import FAST, SANITIZED, Case, Failure, check
@@ -59,6 +60,8 @@ def is_control(seed: int) -> bool:
 
 def checked(gpu: bool, seed: int, record: Record | None = None) -> str:
     """The outcome of a check of a seed's program that found nothing wrong."""
+    if os.environ.get(_LATE):
+        return f"cells {check_cells_on_device(late_program_of(seed), is_late=True)}"
     if is_control(seed):
         return (
             check_on_device(device_case_of(seed // CONTROL)) if gpu else check(case_of(seed // CONTROL), LEVELS).value
@@ -69,6 +72,14 @@ def checked(gpu: bool, seed: int, record: Record | None = None) -> str:
     if record is not None:
         record.enter(program, refused)
     return f"cells {compared}"
+
+
+def late_program_of(seed: int) -> Program:
+    """The program of a seed with late slices: a few small functions, or one in four of arrays of device sizes."""
+    if seed % 4 == 3:
+        chance = random.Random(f"late {seed}")
+        return Program(seed, [long_piece(chance) for _ in range(2)])
+    return Program(seed, program_of(seed).pieces[:3])
 
 
 def cell_seed(seed: int) -> int:
@@ -87,6 +98,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000, help="how many programs")
     parser.add_argument("--gpu", action="store_true", help="programs with regions, on the emulated device")
+    parser.add_argument("--late", action="store_true", help="with --gpu: small programs that all have late slices (late.py)")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", type=int, help="print the program of a seed and check it here")
@@ -99,6 +111,8 @@ def main() -> int:
     gpu = options.gpu
     if gpu:
         os.environ["STAGED_CUDA"] = "emulate"
+    if options.late:
+        os.environ[_LATE] = "1"
     if options.show is not None:
         print(source_of(gpu, options.show))
         print(checked(gpu, options.show))
@@ -118,11 +132,16 @@ def main() -> int:
 
 def source_of(gpu: bool, seed: int) -> str:
     """The text of a seed's module."""
+    if os.environ.get(_LATE):
+        return source_on_device(late_program_of(seed))
     if is_control(seed):
         return (device_case_of if gpu else case_of)(seed // CONTROL).source()
     program = program_of(cell_seed(seed))
     return source_on_device(program) if gpu else program.source()
 
+
+_LATE = "STAGED_FUZZ_LATE"
+"""Set in the environment of the processes that check programs with late slices alone."""
 
 _PREPARED = "STAGED_FUZZ_PREPARED"
 """Set in the environment of the processes that `_environment` was made for."""
@@ -309,10 +328,11 @@ def show(gpu: bool, seed: int, word: str, words: str, cache: str, seconds: float
 def reduce_here(gpu: bool, seed: int, seconds: float) -> None:
     """Print the smallest program found with the failure of this seed, in a process that was prepared for it."""
     os.environ.pop("LD_PRELOAD", None)
-    if not is_control(seed):
-        program, key = reduce_program(
-            program_of(cell_seed(seed)), check_cells_on_device if gpu else check_program, seconds
-        )
+    is_late = bool(os.environ.get(_LATE))
+    if is_late or not is_control(seed):
+        program = late_program_of(seed) if is_late else program_of(cell_seed(seed))
+        on_device = partial(check_cells_on_device, is_late=is_late or None)
+        program, key = reduce_program(program, on_device if gpu else check_program, seconds)
         print(f"# {key or 'did not fail again'}\n{reproduction(program, gpu)}", flush=True)
         return
     seed //= CONTROL

@@ -33,6 +33,7 @@ from staged.backends.c_family.expr import (
 )
 from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy, write_closes
+from staged.ir import structure
 from staged.ir.functions import every_function
 from staged.ir.nodes import Function
 from staged.ir.storage import structural_ops
@@ -85,12 +86,13 @@ WORDS = (DEVICES, "use_device", "copy_from_peer", "reach_peer")
 
 
 def devices_of(function: Function) -> tuple[Device, ...]:
-    """The GPUs that a program runs on, lowest number first.
+    """The GPUs that a program runs on, lowest number first; those that the host copies from if it runs on none.
 
     Exact: those of functions that are called, too; the order does not depend on which one the text uses first.
     """
-    ops = (op for each in every_function(function) for op in structural_ops(each.block))
+    ops = [op for each in every_function(function) for op in structural_ops(each.block)]
     found = {op.device for op in ops if op.device != CPU}
+    found = found or {op.attrs["source"] for op in ops if op.declared is structure.COPY}
     assert found, "a program without a device is the native back end's"
     return tuple(sorted(found, key=lambda device: (device.kind, device.index)))
 

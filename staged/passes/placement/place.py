@@ -37,6 +37,7 @@ from staged.ir.structure import (
 )
 from staged.ir.transfers import Transfer
 from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
+from staged.ir.users import users_of
 from staged.ir.views import Loop, is_condition
 from staged.passes.placement.copies import PlannedCopies, operand_device
 from staged.passes.placement.devices import (
@@ -131,6 +132,12 @@ def _nothing_to_move(op: Op, builder: Builder) -> Sequence[Value] | None:
     return op.operands if op.declared is prims.TO_DEVICE else None
 
 
+def _reads_a_device(program: Function) -> bool:
+    """Return whether the host reads an input that the caller has on a device."""
+    users = users_of(program.block)
+    return any(device != CPU and param in users for param, device in zip(program.params, program.param_devices, strict=False))
+
+
 def place(program: Function) -> Function:
     """`program` with its ops on their devices and `copy` ops where values cross (see the module's docstring).
 
@@ -142,7 +149,7 @@ def place(program: Function) -> Function:
     Exact: copies are of bits; a number of the host reaches a kernel by value, in its own dtype.
     """
     ops = [op for function in every_function(program) for op in walk_ops(function.block)]
-    if all(op.device == CPU for op in ops):
+    if all(op.device == CPU for op in ops) and not _reads_a_device(program):
         moves = any(op.declared is prims.TO_DEVICE for op in ops)
         return map_functions(program, lambda function: rewrite(function, _nothing_to_move)) if moves else program
     program = map_functions(program, lambda function: rewrite(merge_reads(function), _report_where_it_fails))

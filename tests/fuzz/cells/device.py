@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
 import textwrap
@@ -18,6 +19,7 @@ from tests.fuzz.cells.check import difference, in_eager_mode, named, with_all_va
 from tests.fuzz.cells.piece import module_of
 from tests.fuzz.cells.programs import Program
 from tests.fuzz.check import Failure, failing_at
+from tests.fuzz.late import NONE, Late, late_operands, packs_of_few
 from tests.listed_copies import check_copies
 
 UNOPTIMISED = CompileOptions("0", (), ("-g0", "-w"))
@@ -28,8 +30,11 @@ CUDA, OPENCL = "st.with_backend(st.GPU)", 'st.with_backend(st.GPU, using="opencl
 """Regions of each back end."""
 
 
-def source_on_device(program: Program, region: str = CUDA) -> str:
-    """The module's text, with one region around all pieces or one around each, or none."""
+def source_on_device(program: Program, region: str = CUDA, late: Late = NONE) -> str:
+    """The module's text, with one region around all pieces or one around each, or none.
+
+    Pieces with late slices are called by a recursive function of the program now and then: its parameters are slices.
+    """
     chance = random.Random(f"regions {program.seed}")
     parts, calls, parameters = [], [], []
     for number, piece in enumerate(program.pieces):
@@ -37,7 +42,18 @@ def source_on_device(program: Program, region: str = CUDA) -> str:
         parts.append(piece.renamed(name))
         given = [f"p{number}_{argument}" for argument in piece.arrays]
         parameters += given
-        calls.append(f"r{number} = {name}({', '.join(given)})")
+        texts = [late.text(each) for each in given]
+        # A Variable that is made in a recursive function is an error.
+        is_recursive = piece.transform == "plain" and "Variable" not in piece.text and "st.nn." not in piece.text
+        if late.views.keys() & set(given) and is_recursive and chance.random() < 0.3:
+            names = ", ".join(piece.arrays)
+            parts.append(
+                f"@st.function\ndef again{number}({names}, n):\n"
+                f"    return {name}({names}) if n <= 0 else again{number}({names}, n - 1)\n"
+            )
+            calls.append(f"r{number} = again{number}({', '.join(texts)}, n)")
+        else:
+            calls.append(f"r{number} = {name}({', '.join(texts)})")
     inside = "\n".join(calls)
     if not region:
         body = inside
@@ -46,13 +62,17 @@ def source_on_device(program: Program, region: str = CUDA) -> str:
     else:
         body = "\n".join(f"with {region}:\n    {call}" for call in calls)
     results = ", ".join(f"r{number}" for number in range(len(calls)))
+    parameters += ["n"] * (late is not NONE)
     text = "\n\n".join(parts)
     text += f"\n\ndef everything({', '.join(parameters)}):\n{textwrap.indent(body, '    ')}\n    return ({results},)\n"
     return module_of(program.pieces, text)
 
 
-def check_cells_on_device(program: Program, refused: dict[Any, str] | None = None) -> int:
-    """Raise Failure unless the emulated device gives eager mode's answers, without misuse; gives how many pieces were compared."""
+def check_cells_on_device(program: Program, refused: dict[Any, str] | None = None, is_late: bool | None = None) -> int:
+    """Raise Failure unless the emulated device gives eager mode's answers, without misuse; gives how many pieces were compared.
+
+    Some programs have late slices among their operands (`late.py`): those of every other seed, unless `is_late` says.
+    """
     accepted, expected = in_eager_mode(program, {} if refused is None else refused)
     if not accepted.pieces:
         return 0
@@ -63,7 +83,11 @@ def check_cells_on_device(program: Program, refused: dict[Any, str] | None = Non
     device.configure(f"{order} seed={program.seed}" if "shuffled" in order else order)
     before = device.counts()
     try:
-        _compared(accepted, expected)
+        if program.seed // 2 % 2 if is_late is None else is_late:
+            with packs_of_few():
+                _compared(accepted, expected, True)
+        else:
+            _compared(accepted, expected, False)
     finally:
         device.configure()
     gc.collect()
@@ -78,34 +102,44 @@ def check_cells_on_device(program: Program, refused: dict[Any, str] | None = Non
     return len(accepted.pieces)
 
 
-def run_in_region(program: Program, region: str) -> Any:
-    """The result of each piece; without a region it is the compiled program's."""
-    module = load_snippet(source_on_device(program, region), "cells")
+def run_in_region(program: Program, region: str, is_late: bool = False) -> Any:
+    """The result of each piece; without a region it is the compiled program's.
+
+    A program with late slices may be called in a region of plain Python, to which other libraries lend arrays.
+    """
+    chance = random.Random(f"late {program.seed}")
+    arrays = {f"p{number}_{name}": array for number, piece in enumerate(program.pieces) for name, array in piece.arrays.items()}
+    is_called = is_late and chance.random() < 0.5
+    late = late_operands(chance, arrays, is_called) if is_late else NONE
+    module = load_snippet(source_on_device(program, "" if is_called else region, late), "cells")
     staged = st.function(module.everything)
     staged.options = UNOPTIMISED
-    with np.errstate(all="ignore"):
-        return with_all_variables(program, module, lambda: _run(staged, [array.copy() for array in program.arrays()]))
+    given = [late.given(name, array) for name, array in arrays.items()]
+    if is_late:
+        given.append(chance.randrange(3))
+    with np.errstate(all="ignore"), st.with_backend(st.GPU) if is_called else contextlib.nullcontext():
+        return with_all_variables(program, module, lambda: _run(staged, given, not is_called))
 
 
-def _run(staged: Any, arrays: list[Any]) -> Any:
+def _run(staged: Any, arguments: list[Any], lists_all: bool) -> Any:
     """The result. Raises AssertionError for other copies than the program lists."""
-    program = staged.stage(*arrays)
-    if program._artifact.language != "cuda":
-        return staged(*arrays)
+    program = staged.stage(*arguments)
+    if program._artifact.language != "cuda" or not lists_all:
+        return staged(*arguments)
     before = cuda.emulator().counts()
-    found = program(*arrays)
+    found = program(*arguments)
     check_copies(program, cuda.emulator().counts() - before, is_first=True)
     return found
 
 
-def _compared(program: Program, expected: list[Any]) -> None:
+def _compared(program: Program, expected: list[Any], is_late: bool) -> None:
     try:
-        found = run_in_region(program, CUDA)
+        found = run_in_region(program, CUDA, is_late)
     except Exception as error:
         for piece, wanted in zip(program.pieces, expected, strict=True):
             if len(program.pieces) == 1:
                 raise named(piece, failing_at("on the device", error)) from error
-            _compared(Program(program.seed, [piece]), [wanted])
+            _compared(Program(program.seed, [piece]), [wanted], is_late)
         raise failing_at("on the device, all together", error) from error
     for piece, have, want in zip(program.pieces, found, expected, strict=True):
         words = difference(have, want, piece, slack=4.0)
