@@ -234,6 +234,11 @@ def test_what_does_not_fit_is_refused(products: Products) -> None:
     bias: dict[str, Any] = {"EPILOGUE": "CUBLASLT_EPILOGUE_BIAS"}
     refused("the bias is NULL", products.matmul(**bias), good, a, b, d)
     refused("is not inside a live", products.matmul(**bias, BIAS_POINTER=library.room(M - 1)), good, a, b, d)
+    late = library.ffi.cast("char *", library.room(M + 1).pointer) + 4
+    place = library.ffi.new("void **", late)
+    refused("the bias is not at a multiple of 16 bytes", products.matmul(**bias, BIAS_POINTER=place), good, a, b, d)
+    sums: dict[str, Any] = {"EPILOGUE": "CUBLASLT_EPILOGUE_BGRADA", "BIAS_POINTER": place}
+    refused("the bias is not at a multiple of 16 bytes", products.matmul(**sums), good, a, b, d)
     aux: dict[str, Any] = {
         "EPILOGUE": "CUBLASLT_EPILOGUE_RELU_AUX",
         "EPILOGUE_AUX_POINTER": library.room(999),
