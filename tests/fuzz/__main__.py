@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.fuzz.cells.check import check_program
-from tests.fuzz.cells.device import check_cells_on_device, source_on_device
+from tests.fuzz.cells.device import CUDA, check_cells_on_device, late_form, source_on_device
 from tests.fuzz.cells.long_scenes import long_piece
 from tests.fuzz.cells.programs import Program, program_of
 from tests.fuzz.cells.reduce import reduce_program, reproduction
@@ -133,7 +133,7 @@ def main() -> int:
 def source_of(gpu: bool, seed: int) -> str:
     """The text of a seed's module."""
     if os.environ.get(_LATE):
-        return source_on_device(late_program_of(seed))
+        return late_form(late_program_of(seed)).source(CUDA)
     if is_control(seed):
         return (device_case_of if gpu else case_of)(seed // CONTROL).source()
     program = program_of(cell_seed(seed))

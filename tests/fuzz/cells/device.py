@@ -6,6 +6,7 @@ import contextlib
 import gc
 import random
 import textwrap
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,22 +103,48 @@ def check_cells_on_device(program: Program, refused: dict[Any, str] | None = Non
     return len(accepted.pieces)
 
 
-def run_in_region(program: Program, region: str, is_late: bool = False) -> Any:
-    """The result of each piece; without a region it is the compiled program's.
+@dataclass(frozen=True)
+class LateForm:
+    """A program with late slices."""
 
-    A program with late slices may be called in a region of plain Python, to which other libraries lend arrays.
-    """
+    program: Program
+    late: Late
+    is_called: bool
+    """Whether plain Python calls it in a region, to which other libraries lend arrays."""
+    count: int
+    """The number of times that a recursive function calls itself."""
+
+    def source(self, region: str) -> str:
+        """The module's text."""
+        return source_on_device(self.program, "" if self.is_called else region, self.late)
+
+    def given(self) -> list[Any]:
+        """The arguments."""
+        return [*(self.late.given(name, array) for name, array in arrays_of(self.program).items()), self.count]
+
+
+def late_form(program: Program) -> LateForm:
+    """The form of a program, by its seed."""
     chance = random.Random(f"late {program.seed}")
-    arrays = {f"p{number}_{name}": array for number, piece in enumerate(program.pieces) for name, array in piece.arrays.items()}
-    is_called = is_late and chance.random() < 0.5
-    late = late_operands(chance, arrays, is_called) if is_late else NONE
-    module = load_snippet(source_on_device(program, "" if is_called else region, late), "cells")
+    is_called = chance.random() < 0.5
+    return LateForm(program, late_operands(chance, arrays_of(program), is_called), is_called, chance.randrange(3))
+
+
+def arrays_of(program: Program) -> dict[str, np.ndarray[Any, Any]]:
+    """The arguments by the names of the parameters of `everything`."""
+    return {f"p{number}_{name}": array for number, piece in enumerate(program.pieces) for name, array in piece.arrays.items()}
+
+
+def run_in_region(program: Program, region: str, is_late: bool = False) -> Any:
+    """The result of each piece; without a region it is the compiled program's."""
+    form = late_form(program) if is_late else None
+    module = load_snippet(form.source(region) if form else source_on_device(program, region), "cells")
     staged = st.function(module.everything)
     staged.options = UNOPTIMISED
-    given = [late.given(name, array) for name, array in arrays.items()]
-    if is_late:
-        given.append(chance.randrange(3))
-    with np.errstate(all="ignore"), st.with_backend(st.GPU) if is_called else contextlib.nullcontext():
+    given = form.given() if form else [array.copy() for array in program.arrays()]
+    is_called = form is not None and form.is_called
+    around = st.with_backend(st.GPU) if is_called else contextlib.nullcontext()
+    with np.errstate(all="ignore"), around:
         return with_all_variables(program, module, lambda: _run(staged, given, not is_called))
 
 
