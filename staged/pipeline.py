@@ -141,8 +141,9 @@ class Watch:
 
 
 def back_end_of(function: Function) -> BackEnd:
-    """The back end that writes a program: the one that its regions name, else one that has all devices of its ops and of
-    what they copy.
+    """The back end that writes a program: the one that its regions name, else one that has all devices of its ops.
+
+    The device that an op copies from is one of them.
     """
     kinds = {CPU.kind}
     for op in (op for each in every_function(function) for op in walk_ops(each.block)):

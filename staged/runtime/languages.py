@@ -52,9 +52,7 @@ class ProgramOnDevices(LoadedProgram, Protocol):
     def place_on(self, device: str, nbytes: int) -> Remote:
         """New memory there. Raises: ProgramMemoryError if the device has no room."""
 
-    def borrowed(
-        self, device: str, address: int, nbytes: int, stream: int | None, alignment: int, owner: Any
-    ) -> Any:
+    def borrowed(self, device: str, address: int, nbytes: int, stream: int | None, alignment: int, owner: Any) -> Any:
         """Another library's array on the device, to be read after the work of `stream`. `owner` keeps it alive.
 
         It is copied if its address is not a multiple of `alignment` bytes.

@@ -24,7 +24,7 @@ def test_programs_with_late_slices_agree_on_a_device(seed: int, emulated_device:
 
 
 def test_every_kind_of_late_slice_is_drawn() -> None:
-    forms = [late_form(late_program_of(seed)) for seed in range(0, 40)]
+    forms = [late_form(late_program_of(seed)) for seed in range(40)]
     assert any(form.late.lent for form in forms)
     assert any(form.late.views and not form.late.lent for form in forms)
     assert any("again" in form.source("st.with_backend(st.GPU)") for form in forms)
@@ -32,7 +32,7 @@ def test_every_kind_of_late_slice_is_drawn() -> None:
 
 def test_a_late_slice_has_the_elements_of_its_array(emulated_device: cuda.Emulator) -> None:
     array = np.arange(6, dtype=np.float16).reshape(2, 3)
-    late = late_operands(random.Random(0), {name: array for name in "abcdef"}, is_lent=True)
+    late = late_operands(random.Random(0), dict.fromkeys("abcdef", array), is_lent=True)
     assert late.views
     assert late.lent
     for name in late.lent:

@@ -1,7 +1,7 @@
 """The arguments on a device that must be at multiples of 16 bytes: threads read several of their elements at once, or a
 library was chosen for such addresses.
 
-Only the caller knows where its arrays are. The entry function checks these arguments. The runtime copies an array of
+The caller chooses the addresses. The entry function checks these arguments. The runtime copies an array of
 another library that begins elsewhere (`runtime/cuda/borrowed.py`), so that the check stops callers in C alone.
 
 Tested by `tests/backends/cublas_cudnn/test_alignment.py`.
@@ -53,14 +53,15 @@ def _of_kernels(body: BodyEmitter, kernels: Mapping[Op, KernelText]) -> Iterator
     """The buffers that a function's kernels and library calls read or write by more than one element at once."""
     for op in structural_ops(body.function.block):
         kernel = kernels.get(op)
-        numbers: frozenset[int] = frozenset()
+        values: Sequence[Value] = (*op.operands, *op.results)
         if isinstance(kernel, GpuKernel):
-            numbers = kernel.aligned
-        elif isinstance(kernel, LibraryCall):
-            numbers = aligned_arrays(op)
-        values = (*op.operands, *op.results)
-        for number in numbers:
-            yield from _places(body, values[number])
+            values = [values[number] for number in sorted(kernel.aligned)]
+        elif not isinstance(kernel, LibraryCall):
+            values = ()
+        elif not any(instead.aligned for instead in kernel.kernels):
+            values = aligned_arrays(op)
+        for value in values:
+            yield from _places(body, value)
 
 
 def _places(body: BodyEmitter, value: Value) -> list[tuple[BodyEmitter, Buffer]]:

@@ -72,7 +72,7 @@ class Alignments:
 
 
 def _offsets(view: Op) -> list[int]:
-    """Numbers of bytes whose multiples add up to the offset of a view."""
+    """The bytes of the steps along each axis by which a view is offset."""
     type, size = view.operands[0].tensor, view.result.tensor.dtype.size
     if view.declared is prims.SLICE:
         steps = list(view.attrs["start"])

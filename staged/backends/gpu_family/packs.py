@@ -62,7 +62,7 @@ def packed(part: Part, alignment: Mapping[ArrayRef, int], gpu: Gpu) -> tuple[int
     if not any(isinstance(s, Store) for s in accesses):
         return none
     width = max(1, gpu.access_bytes // max(s.array.dtype.size for s in accesses))
-    if axis.factor % width:
+    if axis.factor % width or part.items == width:  # a single thread does not have a number
         return none
     fitting = frozenset(s for s in accesses if _is_pack(s, axis, width, alignment))
     return (width, fitting) if any(isinstance(s, Store) for s in fitting) else none

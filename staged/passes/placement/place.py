@@ -135,7 +135,9 @@ def _nothing_to_move(op: Op, builder: Builder) -> Sequence[Value] | None:
 def _reads_a_device(program: Function) -> bool:
     """Return whether the host reads an input that the caller has on a device."""
     users = users_of(program.block)
-    return any(device != CPU and param in users for param, device in zip(program.params, program.param_devices, strict=False))
+    return any(
+        device != CPU and param in users for param, device in zip(program.params, program.param_devices, strict=False)
+    )
 
 
 def place(program: Function) -> Function:

@@ -53,6 +53,6 @@ class CudaProgram(NativeProgram):
     ) -> BorrowedPlace:
         """Another library's array on the device, to be read after the work of `stream`. `owner` keeps it alive.
 
-        Raises: ProgramMemoryError if the device has no room for a copy of a misaligned array.
+        Raises: ProgramMemoryError if a copy of a misaligned array does not fit on the device.
         """
         return BorrowedPlace(device, address, nbytes, stream, alignment, owner)

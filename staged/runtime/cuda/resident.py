@@ -104,7 +104,7 @@ class DeviceCopy:
         self.written()
 
     def take_from(self, address: Any) -> None:
-        """Let the device copy the elements from an address of its own, after the work of the null stream.
+        """Let the device copy the elements from one of its addresses, after the work of the null stream.
 
         Returns before that is done: work on other streams waits for an event that is recorded afterwards.
         """

@@ -159,9 +159,7 @@ class OpenClProgram(NativeProgram):
         """New memory there for an array. Raises: ProgramMemoryError if the device has no room."""
         return OpenClPlace(device, nbytes)
 
-    def borrowed(
-        self, device: str, address: int, nbytes: int, stream: int | None, alignment: int, owner: Any
-    ) -> Any:
+    def borrowed(self, device: str, address: int, nbytes: int, stream: int | None, alignment: int, owner: Any) -> Any:
         """Another library's arrays are CUDA's. Raises: ProgramError."""
         raise ProgramError("an array of CUDA's memory cannot be read by a program for OpenCL")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from staged.backends.cublas_cudnn.description import CUDA_GPU
@@ -44,3 +46,12 @@ def test_what_may_begin_between_packs_is_read_element_by_element(between: dict[s
 
 def test_rows_that_end_between_packs_have_none() -> None:
     assert packs(columns=66, step=68) == (1, [])
+
+
+def test_a_single_pack_is_read_element_by_element() -> None:
+    """A kernel of one thread does not have a loop over packs."""
+    i = Axis("i", 4)
+    x, y, value = ArrayRef("x", f32, 4, "input"), ArrayRef("y", f32, 4, "output"), Local("value", f32)
+    body = Load(value, x, Affine.of(i)), Store(y, Affine.of(i), value)
+    few = replace(CUDA_GPU, busy_items=1)
+    assert packed(Part((i,), body, ()), {x: 16, y: 16}, few) == (1, frozenset())

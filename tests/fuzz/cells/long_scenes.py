@@ -82,6 +82,5 @@ def long_piece(chance: random.Random) -> Piece:
     else:
         arrays = {"x": array(rows, columns), "y": array(columns)}
         text = f"total = y * 0.0\nfor i in st.range({rows}):\n    total = total * 0.5 + x[i] * y\nreturn total"
-    return Piece(
-        f"def piece({', '.join(arrays)}):\n{textwrap.indent(text, '    ')}\n", arrays, label=f"long {name} {np.dtype(dtype).name}", loose=True
-    )
+    whole = f"def piece({', '.join(arrays)}):\n{textwrap.indent(text, '    ')}\n"
+    return Piece(whole, arrays, label=f"long {name} {np.dtype(dtype).name}", loose=True)

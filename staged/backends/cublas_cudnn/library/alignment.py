@@ -34,16 +34,18 @@ def align_operands(program: Function) -> Function:
     """
     alignments = Alignments(program)
     ops = (op for function in every_function(program) for op in structural_ops(function.block))
-    if all(alignments.of(value) == ALIGNED for op in ops for value in _arrays(op)):
+    if all(alignments.of(value) == ALIGNED for op in ops for value in aligned_arrays(op)):
         return program
     return map_functions(program, lambda each: each.with_block(_Aligner(Builder(), alignments).block(each.block)))
 
 
-def aligned_arrays(op: Op) -> frozenset[int]:
-    """The numbers of the operands, then results, of a library call whose known alignment the call depends on."""
-    values = (*op.operands, *op.results)
-    counted = set(_arrays(op))
-    return frozenset(number for number, value in enumerate(values) if value in counted)
+def aligned_arrays(op: Op) -> tuple[Value, ...]:
+    """The operands and results of a library call whose known alignment the call depends on."""
+    if op.device == CPU:
+        return ()
+    if op.declared is LIBRARY and op.attrs["call"] in (*_PLANS, sums.PRODUCT):
+        return (*op.operands, *op.results)
+    return (*op.operands[:2], *_vectors(op), *op.results) if _is_epilogue(op) else ()
 
 
 class _Aligner(Copier):
@@ -57,7 +59,7 @@ class _Aligner(Copier):
         for value in vectors:
             if self.alignments.of(value) < ALIGNED and value not in copies:
                 copies[value] = self.copy(op, value)
-        matrices = [value for value in _arrays(op) if value not in vectors]
+        matrices = [value for value in aligned_arrays(op) if value not in vectors]
         known = min(map(self.alignments.of, matrices), default=ALIGNED)
         if not copies and known == ALIGNED:
             super().op(op)
@@ -85,15 +87,6 @@ def _vectors(op: Op) -> tuple[Value, ...]:
     if _is_epilogue(op) and (bias := form_of_op(op).bias) is not None:
         return (op.operands[operand_of(bias)],)
     return ()
-
-
-def _arrays(op: Op) -> tuple[Value, ...]:
-    """All arrays of a call whose address matters."""
-    if op.device == CPU:
-        return ()
-    if op.declared is LIBRARY and op.attrs["call"] in (*_PLANS, sums.PRODUCT):
-        return (*op.operands, *op.results)
-    return (*op.operands[:2], *_vectors(op), *op.results) if _is_epilogue(op) else ()
 
 
 def _is_epilogue(op: Op) -> bool:
