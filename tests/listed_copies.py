@@ -32,6 +32,8 @@ def listed_copies(program: Program, is_first: bool = False) -> dict[str, int] | 
             continue  # of a program that stops
         if count is None:
             return None
+        if transfer.source == transfer.target:
+            continue
         if CPU not in (transfer.source, transfer.target):
             found["copies_between_devices"] += count
             continue

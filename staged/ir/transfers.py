@@ -16,7 +16,8 @@ class Transfer:
     'message' (of an error that stops the program), 'variable', 'to' (an `st.to`), 'value' (a computation on the host)
     or 'failure' (the record of failed checks, which the host reads when it waits) from it. A 'resident' one is a
     Variable of Python's on the device: it is copied there once, stays for later calls and other programs, and is copied
-    back when the host reads it. A 'constant' without a position is copied by the first call alone.
+    back when the host reads it. A 'constant' without a position is copied by the first call alone. An 'alignment' is a
+    copy on one device, to a multiple of 16 bytes, where a library reads an operand.
     """
 
     what: str

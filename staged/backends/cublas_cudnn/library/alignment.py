@@ -70,8 +70,7 @@ class _Aligner(Copier):
         self.define(op.results, [self.value(result) for result in changed.results])
 
     def copy(self, op: Op, value: Value) -> Value:
-        library = "cuDNN's plan" if op.declared is LIBRARY else "cublasLt's epilogue"
-        attrs = {"source": op.device, "what": f"`{name_of(value)}`", "why": f"{library} reads it there"}
+        attrs = {"source": op.device, "what": name_of(value) or "an operand", "why": "alignment"}
         copy = Op(COPY, [self.value(value)], [value.type], attrs=attrs, device=op.device, where=op.where)
         copy.result.hint = value.hint
         self.builder.append(copy)
