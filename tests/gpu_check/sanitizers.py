@@ -25,10 +25,10 @@ import numpy as np
 
 from staged.backends.cublas_cudnn.export import EMULATED_DEVICE
 from staged.errors import DependencyError
-from staged.runtime.cuda import devices, toolkit
+from staged.runtime.cuda import toolkit
 from tests.gpu_check.examples import EXAMPLES
 from tests.gpu_check.processes import run_within
-from tests.gpu_check.programs import CAPABILITY
+from tests.gpu_check.programs import capability
 from tests.gpu_check.report import Result, State
 from tests.gpu_check.setting import Setting, side_by_side
 
@@ -191,10 +191,9 @@ def for_nvcc(folder: Path, link: Sequence[str]) -> tuple[tuple[Path, ...], list[
         (links / f"lib{name}.so").unlink(missing_ok=True)
         (links / f"lib{name}.so").symlink_to(place)
     headers = [toolkit.include_folder(name) for name in names]
-    found = devices.gpus()
-    capability = found[0].capability if found else CAPABILITY
+    major, minor = capability()
     variables = [
-        f"ARCHITECTURES=-arch=sm_{capability[0]}{capability[1]} -lineinfo",
+        f"ARCHITECTURES=-arch=sm_{major}{minor} -lineinfo",
         # nvcc's own headers come first: those of wheels may be of another version.
         "INCLUDES=-I$(CUDA_HOME)/include " + " ".join(f"-I{header}" for header in dict.fromkeys(headers)),
         f"LIBRARY_FOLDERS=-L{links} -L$(CUDA_HOME)/lib64",

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from staged.runtime.cuda import loading
+from tests import cuda_wheels
 from tests.backends.cublas_cudnn import programs as staged_programs
 from tests.gpu_check import prepare, programs
 
@@ -69,6 +70,21 @@ def test_kernels_are_found_in_the_cache_on_another_machine(
     monkeypatch.setattr("staged.runtime.cuda.nvrtc._compile", None)  # a compilation would raise
     kernels = programs.compile_kernels(artifact, programs.CAPABILITY)
     assert kernels.cubin.is_relative_to(programs.CACHE)
+
+
+BUILD = "import pickle, sys\nfrom tests.gpu_check import programs\nprograms.build(pickle.load(open(sys.argv[1], 'rb')))"
+
+
+@pytest.mark.usefixtures("needs_cuda_wheels")
+def test_a_noted_program_is_built_as_on_the_machine_with_the_device(folders: Path) -> None:
+    programs.note(staged_programs.double.stage(X)._artifact)
+    (path,) = (folders / "noted").iterdir()
+    environment = {**os.environ, "STAGED_CACHE_DIR": str(folders / "kept"), "PYTHONPATH": str(cuda_wheels.ROOT)}
+    environment.pop("STAGED_CUDA", None)
+    command = [str(cuda_wheels.python()), "-c", BUILD, str(path)]
+    run = subprocess.run(command, env=environment, cwd=folders, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert {each.suffix for each in (folders / "kept").rglob("double_.*")} >= {".so", ".cubin"}
 
 
 def test_more_than_the_machine_accepts_is_an_error_with_the_largest_files(

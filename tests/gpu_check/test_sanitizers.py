@@ -187,7 +187,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.setenv("SAID_TO_TOOL", str(tmp_path / "said"))
     monkeypatch.setattr("tests.gpu_check.setting.PREPARED", tmp_path / "prepared")
-    monkeypatch.setattr(sanitizers.devices, "gpus", lambda: ())
+    monkeypatch.setattr(sanitizers, "capability", lambda: (9, 0))
     monkeypatch.setattr(sanitizers.toolkit, "load_libraries", lambda names: [Path("/nowhere/libcudart.so.13")])
     monkeypatch.setattr(sanitizers, "EXAMPLES", ((programs.double, {"x": X}), (programs.softmax, {"x": X})))
     return tmp_path / "said"
