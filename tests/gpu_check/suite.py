@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import shutil
 import signal
@@ -121,7 +120,7 @@ def find(files: Sequence[str], folder: Path, setting: Setting) -> tuple[list[str
     journal.unlink(missing_ok=True)
     command = [*pytest_command(journal), "--collect-only", "-q", *files]
     try:
-        said = run_within(command, None if is_patient(setting) else FIND_LIMIT, ROOT, environment()).stdout
+        said = run_within(command, FIND_LIMIT * patience(setting), ROOT, environment()).stdout
     except subprocess.TimeoutExpired:
         return [], ["pytest did not find the tests in time"]
     tests: list[str] = []
@@ -143,9 +142,9 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
-def is_patient(setting: Setting) -> bool:
-    """Whether the tests have no limits: each compiles for the emulated device, on a machine that may do other work."""
-    return setting.rehearsed and math.isinf(setting.limit)
+def patience(setting: Setting) -> float:
+    """The factor of the limits within the part. Tests of a rehearsal compile for the emulated device, on fewer cores."""
+    return 10.0 if setting.rehearsed else 1.0
 
 
 def sample(tests: Sequence[str]) -> list[str]:
@@ -221,7 +220,7 @@ def watch(process: subprocess.Popen[bytes], journal: Path, book: Book, setting: 
             lines = lines_of(journal)
             book.note_all(outcomes_of(lines, 0, "runs"))
             most = limit if "begins" in (lines or [{}])[-1] else START_LIMIT
-        took = 0.0 if is_patient(setting) else time.monotonic() - since
+        took = (time.monotonic() - since) / patience(setting)
         why = "over" if setting.left() <= 0 else "hung" if took > most else ""
         if why:
             end(process)
