@@ -49,10 +49,10 @@ def source_on_device(program: Program, region: str = CUDA, late: Late = NONE) ->
         if late.views.keys() & set(given) and is_recursive and chance.random() < 0.3:
             names = ", ".join(piece.arrays)
             parts.append(
-                f"@st.function\ndef again{number}({names}, n):\n"
-                f"    return {name}({names}) if n <= 0 else again{number}({names}, n - 1)\n"
+                f"@st.function\ndef again{number}({names}, turns):\n"
+                f"    return {name}({names}) if turns <= 0 else again{number}({names}, turns - 1)\n"
             )
-            calls.append(f"r{number} = again{number}({', '.join(texts)}, n)")
+            calls.append(f"r{number} = again{number}({', '.join(texts)}, turns)")
         else:
             calls.append(f"r{number} = {name}({', '.join(texts)})")
     inside = "\n".join(calls)
@@ -63,7 +63,7 @@ def source_on_device(program: Program, region: str = CUDA, late: Late = NONE) ->
     else:
         body = "\n".join(f"with {region}:\n    {call}" for call in calls)
     results = ", ".join(f"r{number}" for number in range(len(calls)))
-    parameters += ["n"] * (late is not NONE)
+    parameters += ["turns"] * (late is not NONE)
     text = "\n\n".join(parts)
     text += f"\n\ndef everything({', '.join(parameters)}):\n{textwrap.indent(body, '    ')}\n    return ({results},)\n"
     return module_of(program.pieces, text)
