@@ -56,6 +56,7 @@ def run(setting: Setting) -> Result:
         "places": places,
         "nvidia_smi": lambda: said_by("nvidia-smi", "-q"),
     }
+    unpack()
     complaints = []
     for name, step in steps.items():
         try:
@@ -63,7 +64,6 @@ def run(setting: Setting) -> Result:
         except Exception as failure:  # the other facts are still worth their time
             complaints.append(f"{name}: {type(failure).__name__}: {failure}")
         (setting.folder / "facts.json").write_text(json.dumps(facts, indent=1) + "\n")
-    unpack()
     shown = {"GPU": found[0], **facts.get("versions", {}), **facts.get("places", {})}
     rows = [["fact", "value"], *([name, str(value)] for name, value in shown.items())]
     return Result("passed", f"{found[0]}, {len(facts.get('attributes', {}))} attributes", complaints, rows)

@@ -34,11 +34,9 @@ class Result:
         return asdict(self)
 
 
-def device_name(results: Mapping[str, Result]) -> str:
-    """The GPU's name for a file: `NVIDIA H200` gives `nvidia-h200`."""
-    rows = dict(row for row in results["machine"].table if len(row) == 2) if "machine" in results else {}
-    name = re.sub(r"\(.*", "", rows.get("GPU", "unknown"))
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+def device_name(device: str) -> str:
+    """The GPU's name for a file: `NVIDIA H200 (compute capability 9.0, 151 GB)` gives `nvidia-h200`."""
+    return re.sub(r"[^a-z0-9]+", "-", device.partition("(")[0].lower()).strip("-")
 
 
 PRINTED, WIDEST = 10, 130

@@ -37,7 +37,7 @@ def test_the_page_has_every_part_also_those_that_were_not_run() -> None:
     assert "| sanitizer | refused | Device not supported \\| here | 0 s |" in text
     assert "| times | not run |  |" in text
     assert "## sanitizer" in text and "its words" in text and "## times" not in text
-    assert device_name({"machine": MACHINE}) == "nvidia-h200"
+    assert device_name("NVIDIA H200 (compute capability 9.0, 151 GB)") == "nvidia-h200"
 
 
 def test_the_printed_summary_has_at_most_ten_thousand_characters() -> None:
@@ -79,6 +79,11 @@ def test_without_a_device_no_other_part_runs(tmp_path: Path, monkeypatch: pytest
     assert ran_with(["--out", str(tmp_path)], none, monkeypatch) == (1, ["machine"])
 
 
+def test_facts_that_need_too_much_time_do_not_end_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = {"machine": Result("failed", "not finished after 15 s", unfinished=True)}
+    assert ran_with(["--out", str(tmp_path)], late, monkeypatch) == (1, list(PARTS))
+
+
 def test_a_part_for_which_no_time_is_left_is_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran_with(["--out", str(tmp_path), "--within", "5"], {}, monkeypatch) == (1, [])
     results = runner.read(tmp_path)
@@ -91,6 +96,7 @@ def test_facts_of_a_run_are_kept_by_the_name_of_the_device(tmp_path: Path, monke
     (tmp_path / "docs" / "results").mkdir(parents=True)
     results = tmp_path / "results"
     assert ran_with(["--out", str(results)], {"times": Result("failed", "slow")}, monkeypatch)[0] == 1
+    assert ran_with(["--keep", str(results)], {}, monkeypatch) == (1, [])
     (results / "facts.json").write_text('{"device": "NVIDIA H200"}\n')
     assert ran_with(["--keep", str(results)], {}, monkeypatch) == (0, [])
     assert (tmp_path / "devices" / "nvidia-h200" / "facts.json").read_text() == '{"device": "NVIDIA H200"}\n'
