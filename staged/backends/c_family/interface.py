@@ -202,7 +202,11 @@ def header_text(
             )
             kind = f"{parameter.dtype} " if DTYPES[parameter.dtype].is_complex else ""
             note = f"{kind}{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"
-            rows.append((declaration, note if parameter.device == "cpu" else f"{note}  on {parameter.device}"))
+            if parameter.device != "cpu":
+                note += f"  on {parameter.device}"
+            if parameter.alignment > 1:
+                note += f" at a multiple of {parameter.alignment} bytes"
+            rows.append((declaration, note))
         arrivals = arrivals_field(parameters)
         if arrivals:
             note = "events, ended by NULL, after which inputs on a device are there; NULL: they are there"

@@ -68,7 +68,9 @@ def test_an_array_of_another_library_is_copied_once_per_call_if_it_is_misaligned
             seen = device.counts() - before
             np.testing.assert_allclose(found, DATA[:N] * 2.0 + 1.0, rtol=1e-6)
             assert (seen.copies_on_device, seen.copies_to_device) == (copies, 0)
-        text = double.stage(lent).source
+        program = double.stage(lent)
+    text = program.source
+    assert "on gpu at a multiple of 16 bytes" in program.header
     assert PACK in text
     assert CHECK in text
 
