@@ -81,7 +81,9 @@ class StagedFunction:
         return bound
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it; the class says how arguments are treated. Results are NumPy arrays in the function's tree."""
+        """Run it; the class says how arguments are treated. Results are NumPy arrays in the function's tree. In a
+        region they are `DeviceArray`s if the device computes them.
+        """
         # What `trims_traceback` does is written out: its wrapper would be a tenth of a small call.
         try:
             if context_or_none() is None and not eager_names():

@@ -107,6 +107,8 @@ class Parameter:
     start: int = 0
     is_set_first: bool = False
     alignment: int = 1
+    is_uploaded: bool = False
+    """True for an array of the host that the program copies to a device, perhaps after the call has returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +143,41 @@ class Artifact:
     """Text of "NAME_data.c", which has the program's large constant arrays; empty where it has none."""
     gpus: tuple[int, ...] = (0,)
     """The numbers of the GPUs that a program with kernels runs on."""
+    departs: bool = False
+    """True if a call returns before the work on the device is over, which the event `departure` then follows."""
+    explains: bool = False
+    """True if a kernel of such a program may fail: `NAME_explain` describes the failure in `report`."""
 
 
-def arrivals_field(parameters: Sequence[Parameter]) -> str:
-    """The last field of the argument struct of a program with inputs on a device: `void *const *`, CUDA's events, ended
-    by NULL, after which these may be read, or NULL. Empty for other programs; no parameter has the name.
+@dataclass(frozen=True, slots=True)
+class EventFields:
+    """The last fields of the argument struct of a program with a device, in this order. An empty name is a field that
+    the program does not have. No parameter has one of the names.
     """
-    if all(parameter.role != "input" or parameter.device == "cpu" for parameter in parameters):
-        return ""
+
+    arrivals: str = ""
+    """`void *const *`: CUDA's events, ended by NULL, after which arrays on a device may be used; or NULL."""
+    departure: str = ""
+    """`void *`: the CUDA event that the program records after its work."""
+    report: str = ""
+    """`void *`: pinned memory of `REPORT_BYTES`, zero at first, for the failure of a kernel."""
+
+
+REPORT_BYTES = 32
+
+
+def event_fields(parameters: Sequence[Parameter], departs: bool = False) -> EventFields:
+    """The fields for events of a program with these parameters."""
+    if not departs and all(parameter.role != "input" or parameter.device == "cpu" for parameter in parameters):
+        return EventFields()
     taken = {parameter.field for parameter in parameters}
-    name = "arrivals"
-    while name in taken:
-        name += "_"
-    return name
+
+    def free(name: str) -> str:
+        while name in taken:
+            name += "_"
+        return name
+
+    return EventFields(free("arrivals"), *((free("departure"), free("report")) if departs else ()))
 
 
 def image_text(name: str, file: str) -> str:

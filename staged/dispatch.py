@@ -28,6 +28,7 @@ from staged.frontend.calls.signatures import bound_arguments
 from staged.frontend.devices.resident import (
     BorrowedArray,
     DeviceArray,
+    ResidentArray,
     ambient_options,
     ambient_region,
     device_of,
@@ -40,7 +41,8 @@ from staged.guards.expected import TooLargeError, expected_argument, held, same
 from staged.guards.guard import Reason
 from staged.ops.autocast import lowered_to
 from staged.ops.interchange import elements
-from staged.program import Loaded, Program
+from staged.program import Program
+from staged.runnable import Loaded
 from staged.runtime.arguments import in_rows, is_spread
 from staged.source import position_of_function
 
@@ -428,7 +430,10 @@ def _write_leaf(writer: Writer, text: str, value: Any) -> list[str]:
         return [text]
     if isinstance(value, np.ndarray | DeviceArray):
         taken = value
-        writer.refuse(f"type({text}) is not {cls} or {text}.shape != {value.shape!r}")
+        wrong = f"type({text}) is not {cls}"
+        if type(value) in _ON_DEVICE:
+            wrong = f"type({text}) not in {writer.constant(_ON_DEVICE)}"
+        writer.refuse(f"{wrong} or {text}.shape != {value.shape!r}")
     else:
         # An array of another library: what a program takes is NumPy's array of its memory at the time of the call.
         writer.refuse(f"type({text}) is not {cls}")
@@ -443,6 +448,10 @@ def _write_leaf(writer: Writer, text: str, value: Any) -> list[str]:
     dtype = writer.constant(taken.dtype)
     writer.refuse(f"{text}.dtype is not {dtype} and {text}.dtype != {dtype}")
     return [text]
+
+
+_ON_DEVICE = (DeviceArray, ResidentArray)
+"""The classes of arrays on a device: a program accepts a result instead of the array that the region names."""
 
 
 def _write_number(writer: Writer, text: str, value: Any) -> None:

@@ -143,9 +143,9 @@ class Watch:
 def back_end_of(function: Function) -> BackEnd:
     """The back end that writes a program: the one that its regions name, else one that has all devices of its ops.
 
-    The device that an op copies from is one of them.
+    The device that an op copies from is one of them, and so are the devices of results.
     """
-    kinds = {CPU.kind}
+    kinds = {CPU.kind, *(device.kind for device in function.result_devices)}
     for op in (op for each in every_function(function) for op in walk_ops(each.block)):
         kinds.add(op.device.kind)
         if op.declared is COPY:

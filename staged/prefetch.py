@@ -14,13 +14,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from staged.backends.registry import choose
 from staged.eager import drawn
 from staged.errors import ArgumentError, StagedError, article
 from staged.frontend.calls.arguments import as_argument, staged_type
 from staged.frontend.constructs.regions import checked_device
-from staged.frontend.devices.device_options import device_options
-from staged.frontend.devices.resident import LoadedArray, ambient_device, ambient_options, find_kept, note_copies
+from staged.frontend.devices.device_options import device_options, takes_cuda_arrays
+from staged.frontend.devices.resident import ResidentArray, ambient_device, ambient_options, find_kept, note_copies
 from staged.frontend.trace.context import current_trace
 from staged.frontend.values import trees
 from staged.frontend.values.generator import default_of_thread
@@ -45,7 +44,7 @@ class Loader(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         device = ambient_device() if self.device is None else self.device
         # Eager mode computes on the host, whatever is around; what a trace goes through becomes part of the program.
-        if context_or_none() is not None or device != CPU and not _takes_cuda_arrays(device):
+        if context_or_none() is not None or not takes_cuda_arrays(device, device_options(ambient_options())):
             device = CPU
         if device != CPU:
             note_copies(device)
@@ -90,11 +89,6 @@ def loader(iterable: Iterable[T], ahead: int = 2, device: Device | None = None) 
             f"loader takes what a `for` goes through, got {article(type(iterable).__name__)}", where=here()
         )
     return Loader(iterable, ahead, device)
-
-
-def _takes_cuda_arrays(device: Device) -> bool:
-    """Return whether programs in the enclosing regions accept arrays in CUDA's memory."""
-    return choose({device.kind}, device_options(ambient_options()).using).takes_cuda_arrays
 
 
 class _Ahead(Iterator[T]):
@@ -169,7 +163,7 @@ def _placed(item: Any, device: Device, arrivals: Arrivals) -> Any:
     for place, leaf in enumerate(leaves):
         # Arrays that the region names are there already.
         kept = find_kept(leaf, device)
-        array = _elements(leaf) if kept is None else None
+        array = _elements(leaf, device) if kept is None else None
         if kept is not None:
             leaves[place] = kept
         elif array is not None:
@@ -177,14 +171,16 @@ def _placed(item: Any, device: Device, arrivals: Arrivals) -> Any:
         else:
             leaves[place] = _in_memory(leaf)
     for (place, array), copy in zip(arrays.items(), arrivals.put(list(arrays.values())), strict=True):
-        leaves[place] = LoadedArray(array.shape, array.dtype.newbyteorder("="), device, copy)
+        leaves[place] = ResidentArray(array.shape, array.dtype.newbyteorder("="), device, copy)
     return trees.unflatten(spec, leaves)
 
 
-def _elements(leaf: Any) -> np.ndarray[Any, Any] | None:
-    """`leaf` as a host array, if programs take it as an array; otherwise None, and the call accepts or refuses it."""
+def _elements(leaf: Any, device: Device) -> np.ndarray[Any, Any] | None:
+    """`leaf` as a host array, if programs accept it as an array that is not on `device` yet; otherwise None, and the
+    call accepts it or raises an error.
+    """
     try:
-        array = as_argument(leaf)
+        array = leaf.numpy() if isinstance(leaf, ResidentArray) and leaf.device != device else as_argument(leaf)
         is_array = isinstance(array, np.ndarray) and array.ndim > 0 and staged_type(array) is not None
     except StagedError:
         return None

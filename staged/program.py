@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -20,19 +20,16 @@ from staged.frontend.calls.arguments import Argument, as_argument, flatten_argum
 from staged.frontend.devices.resident import DeviceArray, note_staged_call
 from staged.frontend.trace.captured import own_arrays
 from staged.frontend.trace_function import TracedFunction
-from staged.frontend.values.join import Leaf, Static, Template
-from staged.frontend.values.variable import host_buffers
 from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.ir.transfers import Transfer
-from staged.ir.types import TensorType
 from staged.memory import MemoryReport
 from staged.pipeline import Built, back_end_of, build, lower
 from staged.program_cache import find_artifact, store_artifact
-from staged.residency import input_places, variable_places
+from staged.runnable import Loaded, Runnable
 from staged.runtime.arguments import in_rows, is_spread
 from staged.runtime.compiler import CompileOptions
-from staged.runtime.languages import LoadedProgram, ProgramOnDevices, language_of
+from staged.runtime.languages import LoadedProgram, language_of
 from staged.system import target as target_machine
 from staged.tracebacks import trims_traceback
 
@@ -60,126 +57,11 @@ class Report:
         return "\n".join((size, *self.notes))
 
 
-class Runnable:
-    """The part of a program that calls use, without the trace, which holds the user's arrays and models."""
-
-    def __init__(self, native: LoadedProgram, traced: TracedFunction) -> None:
-        self.native = native
-        self.call = native.short([], native) or native
-        """The program, by the fast path if it has one."""
-        self.result = traced.result
-        weak = tuple(leaf.weak for leaf in traced.result.leaves if isinstance(leaf, TensorType))
-        self.weak = weak if any(weak) else ()
-        """For each result, whether it is a Python number; empty if none is."""
-        self.variables = tuple(parameter for parameter in native.artifact.parameters if parameter.role == "variable")
-        """The parameters that are outer Variables."""
-        self.is_on_host = all(parameter.device == "cpu" for parameter in self.variables)
-        """True if these are all on the host."""
-        self.devices = tuple(traced.function.param_devices or ())
-        """The device of each input; empty if all are on the host."""
-        self.where = traced.function.where
-        self.rebuild: Callable[[Sequence[Any]], Any] = partial(_rebuild, self.result, self.weak, traced.copied)
-        """Build the function's result from the program's arrays. Not a method, which would form a reference cycle."""
-        self.is_single = traced.result.spec.is_leaf() and isinstance(traced.result.leaves[0], TensorType)
-        """True if the function's result is one array, or one number."""
-        if self.is_single:
-            self.rebuild = _only_number if self.weak else _only
-        self._direct: dict[frozenset[int], Callable[..., Any]] = {}
-
-    def serves(self, traced: TracedFunction) -> bool:
-        """Return whether a later trace of the same program needs no other: its result has the same form, and is nothing
-        but arrays.
-        """
-        form = self.result.spec
-        return (
-            (self.is_single or (form.type is tuple and form.is_one_level()))
-            and form == traced.result.spec
-            and self.result.leaves == traced.result.leaves
-            and all(isinstance(leaf, TensorType) for leaf in self.result.leaves)
-            and self.devices == tuple(traced.function.param_devices)
-            and self.where == traced.function.where
-        )
-
-    def direct(self, known: frozenset[int]) -> Callable[..., Any]:
-        """The fast call of a plain program; its caller has compared the shapes of the parameters `known`."""
-        made = self._direct.get(known)
-        if made is None:
-            made = self._direct[known] = self._made_direct(known)
-        return made
-
-    def _made_direct(self, known: frozenset[int]) -> Callable[..., Any]:
-        native = self.native
-        if self.is_single and not self.weak:
-            short = native.short([], lambda *values: native(*values)[0], is_single=True, known=known)
-            if short is not None:
-                return short
-        call, rebuild = native.short([], native, known=known) or native, self.rebuild
-        return lambda *values: rebuild(call(*values))
-
-    @property
-    def on_devices(self) -> ProgramOnDevices:
-        """The program as one that takes arrays on devices."""
-        return cast(ProgramOnDevices, self.native)
-
-    @property
-    def is_plain(self) -> bool:
-        """Return whether a call takes its arguments alone: no Variables, no arrays on devices."""
-        return not (self.devices or self.variables)
-
-    def __call__(self, values: Sequence[Any], variables: Sequence[Any] = ()) -> Any:
-        """Run on one value per parameter and the outer Variables."""
-        return self.rebuild(self.outputs(values, variables))
-
-    def outputs(self, values: Sequence[Any], variables: Sequence[Any] = ()) -> Sequence[Any]:
-        """Run, and return the program's output arrays."""
-        if self.devices:
-            values = input_places(values, self.devices, self.on_devices, self.where)
-        outputs: Sequence[Any] = self.call(*values, *self.places(variables)) if variables else self.call(*values)
-        return outputs
-
-    def places(self, variables: Sequence[Any]) -> Sequence[Any]:
-        """The address of each outer Variable, or its place on a device."""
-        buffers = host_buffers(variables) if self.is_on_host else None
-        return variable_places(variables, self.variables, self.on_devices, self.where) if buffers is None else buffers
-
-
-class Loaded:
-    """A loaded program, and the `Runnable` of the last trace that yielded it."""
-
-    __slots__ = ("key", "native", "runnable")
-
-    def __init__(self, native: LoadedProgram, key: Any) -> None:
-        self.native = native
-        self.key = key
-        """Of the equal ones the one that all traces use: keys are long, and two are compared element by element."""
-        self.runnable: Runnable | None = None
-
-
-def _rebuild(result: Template, weak: tuple[bool, ...], copied: frozenset[int], outputs: Sequence[Any]) -> Any:
-    """The function's result as the user wrote it; a Python number that was computed with comes back as one."""
-    if copied:
-        result = Template(result.spec, tuple(_leaf(leaf, at in copied) for at, leaf in enumerate(result.leaves)))
-    if weak:
-        outputs = [output.item() if is_weak else output for output, is_weak in zip(outputs, weak, strict=True)]
-    return result.rebuild(list(outputs))
-
-
-def _leaf(leaf: Leaf, is_copied: bool) -> Leaf:
-    return Static(leaf.value.copy()) if is_copied and isinstance(leaf, Static) else leaf
-
-
-def _only(outputs: Sequence[Any]) -> Any:
-    return outputs[0]
-
-
-def _only_number(outputs: Sequence[Any]) -> Any:
-    return outputs[0].item()
-
-
 class Program:
     """One program: made by `function.stage(*args)`, or behind the scenes by a call.
 
     Call it with arguments of the same types; results are fresh NumPy arrays in the tree that the function returns.
+    A program that was staged in a region of plain Python returns `st.DeviceArray`s for arrays that the device computes.
     """
 
     def __init__(
@@ -440,7 +322,8 @@ class Program:
                 hint='leave the `st.callback` out: `print`, `open(path, "w")` and `st.save` work without Python',
             )
         given = len(self._traced.arguments)
-        function = function.replace(param_data=[*(None for _ in range(given)), *constants])
+        options = replace(function.options, keeps_results=False)
+        function = function.replace(options=options, param_data=[*(None for _ in range(given)), *constants])
         machine = target_machine(target or "portable")
         back_end = back_end_of(function)
         names = back_end.variants if target is None else ()

@@ -34,3 +34,13 @@ class Remote(Protocol):
 
     def written(self) -> None:
         """Note that a program writes them on the device."""
+
+
+class RemoteElements(Remote, Protocol):
+    """The elements of an array that never change on a device."""
+
+    def elements(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """The elements on the host, read-only; they are copied once. Raises: the error of the call that made them."""
+
+    def check(self) -> None:
+        """Raise the error that makes the elements void, if Python was told of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
 
@@ -20,7 +20,7 @@ from staged.frontend.calls.open_calls import Functions
 from staged.frontend.calls.recursion import has_body
 from staged.frontend.calls.staged_calls import activate
 from staged.frontend.constructs.loops import Learned
-from staged.frontend.devices.device_options import RegionOptions, device_options
+from staged.frontend.devices.device_options import RegionOptions, device_options, takes_cuda_arrays
 from staged.frontend.devices.resident import (
     DeviceArray,
     ambient_device,
@@ -270,7 +270,9 @@ def _assemble(
         devices = [device_of(value) for value in given]
         if any(device != CPU for device in devices):
             function = function.replace(param_devices=devices)
-        function = function.replace(options=device_options(context.of(RegionOptions).said))
+        options = device_options(context.of(RegionOptions).said)
+        keeps = takes_cuda_arrays(ambient_device(), options)
+        function = function.replace(options=replace(options, keeps_results=keeps))
     return function, [array if isinstance(array, DeviceArray) else np.asarray(array) for array, _ in hidden]
 
 

@@ -252,12 +252,13 @@ class Function:
     devices of the arguments; empty if all are on the host. `param_data` has the arrays of parameters that are constants
     of the program (None for the others); empty if there are none. `options` are those of its regions. `complex_edges`
     are the arguments ("input", number) and results ("output", number) whose floats, along a last axis of 2, are the
-    parts of complex numbers for the caller.
+    parts of complex numbers for the caller. `result_devices` are the devices of the results, set by placement; empty if
+    all are on the host.
     """
 
     __slots__ = (
         "name", "block", "variables", "param_paths", "result_paths", "where", "functions", "frames", "param_devices",
-        "param_data", "options", "complex_edges",
+        "param_data", "options", "complex_edges", "result_devices",
     )  # fmt: skip
 
     def __init__(
@@ -275,6 +276,7 @@ class Function:
         param_data: Sequence[Any] = (),
         options: DeviceOptions = DEFAULT_OPTIONS,
         complex_edges: frozenset[tuple[str, int]] = frozenset(),
+        result_devices: Sequence[Device] = (),
     ) -> None:
         self.name: Final = name
         self.block: Final = block
@@ -288,6 +290,7 @@ class Function:
         self.param_data: Final = tuple(param_data)
         self.options: Final = options
         self.complex_edges: Final = complex_edges
+        self.result_devices: Final = tuple(result_devices)
 
     @property
     def params(self) -> tuple[Value, ...]:

@@ -22,6 +22,8 @@ class DeviceOptions:
     """True if iterations of loops become graphs of the device where they can."""
     using: str = ""
     """The back end that writes the program; empty for the default."""
+    keeps_results: bool = False
+    """True if results that a device computes stay there: Python's region is around the program."""
 
     def __str__(self) -> str:
         words = ["tf32"] if self.tf32 else []
@@ -29,6 +31,7 @@ class DeviceOptions:
         words += [] if self.algorithms == "heuristic" else [f"algorithms={self.algorithms}"]
         words += [] if self.graphs else ["graphs=False"]
         words += [f"using={self.using}"] if self.using else []
+        words += ["keeps results"] if self.keeps_results else []
         return " ".join(words)
 
 

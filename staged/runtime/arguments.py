@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.artifact import Parameter, arrivals_field
+from staged.artifact import Parameter, event_fields
 from staged.errors import DTypeError, ProgramOverflowError, ShapeError, StagedError
 from staged.ir.types import DTYPES
 from staged.runtime.guard import ffi
@@ -46,7 +46,9 @@ class ArgumentLayout:
     size: int
     offsets: tuple[int, ...]
     arrivals: int | None
-    """The word of the events that the program waits for, where it has inputs on a device."""
+    """The word of the events that the program waits for, if it has this field."""
+    departure: int | None
+    """The word of the event that the program records. The word of its report is the next one."""
 
 
 def bytes_of(plan: ArgumentPlan) -> int:
@@ -54,7 +56,7 @@ def bytes_of(plan: ArgumentPlan) -> int:
     return plan.dtype.itemsize * math.prod(plan.shape)
 
 
-def lay_out(parameters: Sequence[Parameter]) -> ArgumentLayout:
+def lay_out(parameters: Sequence[Parameter], departs: bool = False) -> ArgumentLayout:
     offsets, end = [], 0
     for parameter in parameters:
         size = DTYPES[parameter.dtype].size if is_by_value(parameter) else POINTER
@@ -62,8 +64,11 @@ def lay_out(parameters: Sequence[Parameter]) -> ArgumentLayout:
         offsets.append(end)
         end += size
     end = -(-end // POINTER) * POINTER
-    arrivals = end // POINTER if arrivals_field(parameters) else None
-    return ArgumentLayout(max(end + POINTER * (arrivals is not None), POINTER), tuple(offsets), arrivals)
+    fields = event_fields(parameters, departs)
+    arrivals = end // POINTER if fields.arrivals else None
+    departure = end // POINTER + 1 if fields.departure else None
+    more = sum(map(bool, (fields.arrivals, fields.departure, fields.report)))
+    return ArgumentLayout(max(end + POINTER * more, POINTER), tuple(offsets), arrivals, departure)
 
 
 def is_by_value(parameter: Parameter) -> bool:

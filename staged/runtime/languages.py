@@ -15,6 +15,7 @@ from staged.artifact import Artifact
 from staged.remote import Remote
 from staged.runtime.compiler import CompileOptions
 from staged.runtime.printing import Notes
+from staged.source import Position
 
 
 class LoadedProgram(Protocol):
@@ -45,6 +46,9 @@ class LoadedProgram(Protocol):
 
 class ProgramOnDevices(LoadedProgram, Protocol):
     """A loaded program that accepts inputs or Variables that stay on a device."""
+
+    def depart(self, values: Sequence[Any], departures: Any, where: Position | None) -> Sequence[Any]:
+        """Run a program that leaves results on a device, in a call at `where`, which `departures` notes."""
 
     def memory_of(self, device: str) -> str:
         """The `Remote.device` of memory of a device that the program takes."""

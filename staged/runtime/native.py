@@ -7,14 +7,13 @@ turns what the program reports into Python exceptions that name the Python line.
 from __future__ import annotations
 
 import mmap
-import os
 import signal
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,7 +40,6 @@ from staged.runtime.arguments import (
     WRITABLE,
     ArgumentPlan,
     bytes_of,
-    cell_of,
     fitting,
     is_by_value,
     lay_out,
@@ -51,12 +49,16 @@ from staged.runtime.compiler import position_of_site
 from staged.runtime.guard import PLAIN_MODE, ffi, guard
 from staged.runtime.layout import layout
 from staged.runtime.library import Library
-from staged.runtime.machine import default_threads
 from staged.runtime.prepared import is_simple, prepare, speaks
-from staged.runtime.printing import Notes, Printer, PythonCall, call_python, is_live, note, write
+from staged.runtime.printing import Notes, PythonCall, call_python, is_live
 from staged.runtime.results import Results
+from staged.runtime.slots import Slot, is_of_this_process, nothing
 from staged.runtime.stack_size import stack_bytes
 from staged.runtime.writers import writers
+from staged.source import Position
+
+if TYPE_CHECKING:
+    from staged.runtime.cuda.departures import Departures
 
 Array = np.ndarray[Any, Any]
 
@@ -82,85 +84,9 @@ _HINTS: dict[int, str] = {
 _IDLE_SLOTS_KEPT = 8
 
 
-# ---- one call's memory --------------------------------------------------------------------------
-
-
-class _Slot:
-    """The memory of one running call: argument struct, arena, host, thread team. Later calls reuse it."""
-
-    def __init__(self, program: NativeProgram) -> None:
-        artifact, layout = program.artifact, program._layout
-        self.args = ffi.new("char[]", layout.size)
-        self.words = ffi.cast("void **", self.args)
-        self.cells = [
-            cell_of(parameter, self.args + offset)
-            for parameter, offset in zip(artifact.parameters, layout.offsets, strict=True)
-            if is_by_value(parameter)
-        ]
-        self.sizes = ffi.new("int64_t[]", [0] * len(program._array_plans))
-        for position, plan in enumerate(program._array_plans):
-            if plan.shape is not None:
-                self.sizes[position] = bytes_of(plan)
-        self.memory = _anonymous_memory(artifact)
-        self.arena: Any = ffi.from_buffer(self.memory)
-        program._library.release_with(self, self.memory)
-        self.stop = ffi.new("volatile int *")
-        self.team = program._library.team_for(self, artifact.threads or default_threads())
-        self.host = ffi.new("st_host *")
-        self.printer = Printer(self.stop)
-        self.printer.calls = program.python_calls
-        self.printer.notes = program.notes
-        self._handle = ffi.new_handle(self.printer)
-        self.host.write = write
-        self.host.note = note
-        self.host.context = self._handle
-        self.host.stop = self.stop
-        self.host.team = self.team
-        self.stream: Any = None  # the one that `live` is about
-        self.live = False
-        self.forks = _forks
-        self.bound: tuple[Callable[[], Any], ...] = program.unbound
-        """The arrays whose addresses the struct holds for the variables, referenced weakly."""
-        self.held: frozenset[Any] = frozenset()
-        """Their addresses."""
-
-
-_forks = 0
-"""The number of forks between the first process and this one: a slot from before has the parent's helper threads."""
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
-
-
-def _nothing() -> None:
-    """The weak reference of a variable that is not bound."""
-
-
 def _address(buffer: Any) -> int:
     """The address of a buffer, which identifies it among calls that write."""
     return int(ffi.cast("uintptr_t", buffer))
-
-
-def _anonymous_memory(artifact: Artifact) -> mmap.mmap:
-    """The arena: page-aligned, zero at first, and given memory by the system as it is touched."""
-    try:
-        memory = mmap.mmap(-1, max(artifact.arena_bytes, 1))
-    except (OSError, OverflowError) as error:
-        raise ProgramMemoryError(
-            f"the program `{artifact.name}` needs {artifact.arena_bytes:,} bytes, which the system does not give",
-            hint="use smaller batches or arrays; `program.memory` shows what needs how much",
-        ) from error
-    if artifact.arena_bytes >= 1 << 22 and hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without huge pages: only slower
-    return memory
 
 
 # ---- the program --------------------------------------------------------------------------------
@@ -186,14 +112,14 @@ class NativeProgram:
         self.artifact = artifact
         self.path = path
         self._poison = poison
-        self._library = Library(path, artifact.name, self.load_mode)
-        self._layout = lay_out(artifact.parameters)
-        self._entry = self._library.entry
+        self.library = Library(path, artifact.name, self.load_mode)
+        self.layout = lay_out(artifact.parameters, artifact.departs)
+        self._entry = self.library.entry
         self.python_calls: Mapping[int, PythonCall] = {}
         self.notes = Notes(artifact.sites)
         self._call = guard().st_call
         plans, cells = [], 0
-        for parameter, offset in zip(artifact.parameters, self._layout.offsets, strict=True):
+        for parameter, offset in zip(artifact.parameters, self.layout.offsets, strict=True):
             by_value = is_by_value(parameter)
             extents = tuple(extent for extent in parameter.shape if isinstance(extent, int))
             plans.append(
@@ -211,17 +137,19 @@ class NativeProgram:
             cells += by_value
         self._given = [plan for plan in plans if plan.parameter.role != "output"]
         self._outputs = [plan for plan in plans if plan.parameter.role == "output"]
-        self._array_plans = [plan for plan in self._given if not plan.is_scalar and not plan.is_remote]
-        self._variable_positions = [i for i, plan in enumerate(self._array_plans) if plan.is_variable]
-        self._offsets = ffi.new("int32_t[]", [plan.index * POINTER for plan in self._array_plans])
+        self.array_plans: Sequence[ArgumentPlan] = [
+            plan for plan in self._given if not plan.is_scalar and not plan.is_remote
+        ]
+        self._variable_positions = [i for i, plan in enumerate(self.array_plans) if plan.is_variable]
+        self._offsets = ffi.new("int32_t[]", [plan.index * POINTER for plan in self.array_plans])
         self._variables = ffi.new("int32_t[]", self._variable_positions)
-        self._everything = ffi.new("int32_t[]", list(range(len(self._array_plans))))
-        inputs = [i for i, plan in enumerate(self._array_plans) if not plan.is_variable]
+        self._everything = ffi.new("int32_t[]", list(range(len(self.array_plans))))
+        inputs = [i for i, plan in enumerate(self.array_plans) if not plan.is_variable]
         self._inputs, self._input_count = ffi.new("int32_t[]", inputs), len(inputs)
-        self._variable_plans = [plan for plan in self._array_plans if plan.is_variable]
-        self.unbound: tuple[Callable[[], Any], ...] = (_nothing,) * len(self._variable_plans)
+        self._variable_plans = [plan for plan in self.array_plans if plan.is_variable]
+        self.unbound: tuple[Callable[[], Any], ...] = (nothing,) * len(self._variable_plans)
         self._is_symbolic = any(plan.shape is None for plan in plans)
-        self._idle: list[_Slot] = []
+        self._idle: list[Slot] = []
         self._results = Results()
         self._is_short = is_simple(self._given, self._outputs) and self.may_be_short and not poison
         self._binding = self._bound_arrays() if self._is_short else None
@@ -229,13 +157,19 @@ class NativeProgram:
     def answer(self, calls: Mapping[int, PythonCall]) -> None:
         """Let the program call these functions of Python's, by number."""
         self.python_calls = calls
-        place = self._library.symbol("st_python")
+        place = self.library.symbol("st_python")
         ffi.cast("int (**)(void *, int64_t, const void *const *, void *const *)", place)[0] = call_python
 
     def __repr__(self) -> str:
         return f"<native program `{self.artifact.name}` for {self.artifact.target}>"
 
-    def __call__(self, *values: Any) -> tuple[Array, ...]:
+    def __call__(self, *values: Any) -> tuple[Any, ...]:
+        return self._run(values)
+
+    def _run(
+        self, values: Sequence[Any], departures: Departures | None = None, where: Position | None = None
+    ) -> tuple[Any, ...]:
+        """Run. Results that stay on a device need `departures`, where a call at `where` notes the end of its work."""
         given = self._given
         if len(values) != len(given):
             raise TypeError(f"the program `{self.artifact.name}` takes {len(given)} values, got {len(values)}")
@@ -244,7 +178,10 @@ class NativeProgram:
         keep: list[Any] = []  # buffers of this call's arrays, in the order of `_array_plans`
         write_back: list[tuple[Array, Array]] = []
         remote: list[Any] = []  # variables on a device
-        events: list[Any] = []  # after which inputs on a device are there
+        written: list[Any] = []  # those that the program writes, and results there
+        read: list[Any] = []
+        events: list[Any] = []  # after which arrays on a device may be used
+        uploads: list[tuple[ArgumentPlan, Array]] = []
         for plan, value in zip(given, values, strict=True):
             if plan.is_scalar:
                 try:
@@ -256,8 +193,9 @@ class NativeProgram:
                 words[plan.index] = value.address
                 if plan.is_variable:
                     remote.append(value)
-                elif value.arrival is not None and value.arrival.event not in events:
-                    events.append(value.arrival.event)
+                (written if plan.parameter.written else read).append(value)
+                if value.arrival is not None and value.arrival not in events:
+                    events.append(value.arrival)
                 continue
             if (
                 type(value) is not np.ndarray
@@ -268,6 +206,8 @@ class NativeProgram:
                 given_value, value = value, fitting(plan, value)
                 if plan.is_variable and value is not given_value:
                     write_back.append((given_value, value))
+            if departures is not None and plan.parameter.is_uploaded and value.size:
+                uploads.append((plan, value))
             buffer = ffi.from_buffer(value)
             words[plan.index] = buffer
             keep.append(buffer)
@@ -278,20 +218,41 @@ class NativeProgram:
             self._separate(slot, keep, sizes is not None)
             held = frozenset(_address(keep[position]) for position in self._variable_positions)
         held |= frozenset(remote)
-        outputs = []
+        outputs: list[Any] = []
         for plan in self._outputs:
             shape = plan.shape
             if shape is None:
                 assert sizes is not None
                 shape = tuple(e if isinstance(e, int) else sizes[e] for e in plan.parameter.shape)
+            if plan.is_remote:
+                assert departures is not None, "results that stay on a device are those of a call in a region"
+                place = departures.result(plan.parameter.device, shape, plan.dtype)
+                words[plan.index] = place.address
+                written.append(place)
+                outputs.append(place)
+                if place.arrival is not None and place.arrival not in events:
+                    events.append(place.arrival)
+                continue
             output = self._results.fresh(shape, plan.dtype)
             outputs.append(output)
             buffer = ffi.from_buffer(output)
             words[plan.index] = buffer
             keep.append(buffer)
-        if self._layout.arrivals is not None:
-            keep.append(ffi.new("void *[]", [*events, ffi.NULL]))
-            words[self._layout.arrivals] = keep[-1]
+        if self.layout.arrivals is not None:
+            keep.append(ffi.new("void *[]", [*(each.event for each in events), ffi.NULL]))
+            words[self.layout.arrivals] = keep[-1]
+        else:
+            for each in events:
+                each.wait()
+        departure, piece = None, None
+        if self.layout.departure is not None:
+            assert departures is not None, "a program that departs is called in a region"
+            departure = departures.begin(self, self.device, self.artifact.explains, where)
+            words[self.layout.departure], words[self.layout.departure + 1] = departure.event, departure.report
+            if uploads:
+                piece, addresses = departures.staged([value for _, value in uploads])
+                for (plan, _), address in zip(uploads, addresses, strict=True):
+                    words[plan.index] = address
         if self._poison and not self.artifact.grows:
             _poison(slot.memory, self.artifact.arena_bytes)
         try:
@@ -300,9 +261,16 @@ class NativeProgram:
             status = self._call(self._entry, slot.args, slot.arena, slot.host, slot.stop, self.ready(slot))
             if status:
                 self.finish_devices()
+            elif departure is not None and departures is not None:
+                departures.depart(departure, piece, read, written)
+                departure = None
+            elif departures is not None:
+                departures.keep(written)
             for original, copy in write_back:
                 original[...] = copy
         finally:
+            if departure is not None and departures is not None:
+                departures.cancel(departure, piece)
             if held:
                 writers.release(slot.printer)
         if status:
@@ -356,26 +324,21 @@ class NativeProgram:
         plans = [plan for plan in self._given if not plan.is_scalar and not plan.is_variable] + self._outputs
         self._dtypes = [plan.dtype for plan in plans]  # the text has their addresses
         self._arrays = ffi.new("st_array[]", [(id(plan.dtype), plan.needed_flags, plan.index) for plan in plans])
-        self._sizes = ffi.new("int64_t[]", [bytes_of(plan) for plan in self._array_plans])
+        self._sizes = ffi.new("int64_t[]", [bytes_of(plan) for plan in self.array_plans])
         return ffi.new(
             "st_binding *",
             {
                 "type": at.type, "items": at.items, "data": at.data, "dtype": at.dtype, "flags": at.flags,
                 "ndarray": id(np.ndarray), "count": len(plans), "arrays": self._arrays,
-                "offsets": self._offsets, "sizes": self._sizes, "array_count": len(self._array_plans),
+                "offsets": self._offsets, "sizes": self._sizes, "array_count": len(self.array_plans),
                 "variables": self._variables, "variable_count": len(self._variable_plans),
                 "inputs": self._inputs, "input_count": self._input_count,
             },
         )  # fmt: skip
 
-    @staticmethod
-    def is_current(slot: _Slot) -> bool:
-        """Return whether a slot belongs to this process: the helper threads of one created before a fork are the
-        parent's.
-        """
-        return slot.forks == _forks
+    is_current = staticmethod(is_of_this_process)
 
-    def ready(self, slot: _Slot) -> bool:
+    def ready(self, slot: Slot) -> bool:
         """Tell the program of this moment's `sys.stdout`, thread and stack; whether the call is to catch interrupts."""
         catches = threading.get_ident() == threading.main_thread().ident
         slot.printer.catches = catches
@@ -387,7 +350,7 @@ class NativeProgram:
         slot.host.live = slot.live  # each time: a program that stopped may have left its progress bar noted here
         return catches
 
-    def bind_variables(self, slot: _Slot, arrays: Sequence[Any]) -> bool:
+    def bind_variables(self, slot: Slot, arrays: Sequence[Any]) -> bool:
         """Bind the slot's variables to these arrays; False if they do not fit, which the slow path handles."""
         slot.bound = self.unbound
         buffers = []
@@ -407,12 +370,12 @@ class NativeProgram:
         slot.bound = tuple(map(weakref.ref, arrays))
         return True
 
-    def _found_overlap(self, slot: _Slot, others: Any, other_count: int) -> int:
+    def _found_overlap(self, slot: Slot, others: Any, other_count: int) -> int:
         found: int = guard().st_overlap(
             slot.args,
             self._offsets,
             slot.sizes,
-            len(self._array_plans),
+            len(self.array_plans),
             self._variables,
             len(self._variable_positions),
             others,
@@ -420,12 +383,12 @@ class NativeProgram:
         )
         return found
 
-    def acquire(self, slot: _Slot) -> None:
+    def acquire(self, slot: Slot) -> None:
         """Wait until no other call writes the slot's variables."""
         writers.acquire(slot.held, slot.printer, self.artifact.name)
 
     @staticmethod
-    def release(slot: _Slot) -> None:
+    def release(slot: Slot) -> None:
         """Let other calls write them."""
         writers.release(slot.printer)
 
@@ -433,12 +396,12 @@ class NativeProgram:
         """Memory for a result."""
         return self._results.fresh(shape, dtype)
 
-    def _take_slot(self) -> _Slot:
+    def _take_slot(self) -> Slot:
         while True:
             try:
                 slot = self._idle.pop()  # one step under the GIL
             except IndexError:
-                return _Slot(self)
+                return Slot(self)
             if self.is_current(slot):
                 return slot
 
@@ -457,17 +420,17 @@ class NativeProgram:
                 sizes.setdefault(plan.parameter.field, value)
         return sizes
 
-    def _separate(self, slot: _Slot, keep: list[Any], symbolic: bool) -> None:
+    def _separate(self, slot: Slot, keep: list[Any], symbolic: bool) -> None:
         """Copy inputs that share memory with a variable, so that the program's writes do not change them."""
         if symbolic:
             for position, buffer in enumerate(keep):
                 slot.sizes[position] = len(buffer)
-        count = len(self._array_plans)
+        count = len(self.array_plans)
         while True:
             found = self._found_overlap(slot, self._everything, count)
             if found < 0:
                 return
-            variable, other = self._array_plans[found // count], self._array_plans[found % count]
+            variable, other = self.array_plans[found // count], self.array_plans[found % count]
             if other.is_variable:
                 raise StagedError(
                     f"the variables `{variable.parameter.label}` and `{other.parameter.label}` share memory",
@@ -478,7 +441,16 @@ class NativeProgram:
             keep[position] = copy
             slot.words[other.index] = copy
 
+    @property
+    def device(self) -> str:
+        """The device of a program that departs."""
+        raise AssertionError("a program of the host does not depart")
+
     # ---- when it stops ----
+
+    def explained(self, report: Any, where: Position | None) -> ProgramError | None:
+        """The error in the report of a call at `where` that has departed; None if no kernel failed."""
+        raise AssertionError("a program of the host does not depart")
 
     def finish_devices(self) -> None:
         """Wait for device work of a call that has stopped: it may still read the caller's arrays, and write results."""
@@ -487,14 +459,10 @@ class NativeProgram:
         """A remedy for the error that stopped the program; None without one."""
         return _HINTS.get(status)
 
-    def stopped(self, slot: _Slot, status: int) -> None:
+    def stopped(self, slot: Slot, status: int) -> None:
         """Raise the error that stopped the program."""
         error, host = slot.printer.take_error(), slot.host
-        where, message = None, ""
-        if host.error_kind != ErrorKind.OK:
-            message = ffi.string(host.message).decode(errors="replace")
-            if 0 <= host.error_site < len(self.artifact.sites):
-                where = self.artifact.sites[host.error_site]
+        stopped = self.error_of(status, host)
         self._idle.append(slot)
         if error is not None:
             raise error
@@ -504,14 +472,24 @@ class NativeProgram:
             if callable(handler):
                 handler(signal.SIGINT, sys._getframe())
             raise KeyboardInterrupt
+        raise stopped
+
+    def error_of(self, status: int, host: Any, more: Sequence[str] = ()) -> ProgramError:
+        """The error that `host` describes, with `more` lines."""
+        where, message = None, ""
+        if host.error_kind != ErrorKind.OK:
+            message = ffi.string(host.message).decode(errors="replace")
+            if 0 <= host.error_site < len(self.artifact.sites):
+                where = self.artifact.sites[host.error_site]
         details = []
         if where is not None:
             position = position_of_site(where)
             if not position.text and where.text:
                 details.append(f"    {where.text.strip()}")
             hint = self.hint_of(status, message)
-            raise ERRORS.get(status, ProgramError)(message, where=position, details=details, hint=hint)
-        raise ERRORS.get(status, ProgramError)(message or f"the program `{self.artifact.name}` stopped ({status})")
+            return ERRORS.get(status, ProgramError)(message, where=position, details=[*details, *more], hint=hint)
+        message = message or f"the program `{self.artifact.name}` stopped ({status})"
+        return ERRORS.get(status, ProgramError)(message, details=more)
 
 
 def _poison(memory: mmap.mmap, size: int) -> None:

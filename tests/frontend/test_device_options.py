@@ -50,9 +50,9 @@ def test_options_around_plain_python_hold_for_the_programs_inside() -> None:
 
     plain = f.stage(X).ir
     with with_backend(GPU, tf32=True):
-        assert "device: tf32\n" in f.stage(X).ir
+        assert "device: tf32 keeps results\n" in f.stage(X).ir
         with with_backend(GPU, deterministic=False):
-            assert "device: tf32 nondeterministic\n" in f.stage(X).ir
+            assert "device: tf32 nondeterministic keeps results\n" in f.stage(X).ir
         with with_backend(CPU):
             assert f.stage(X).ir == plain
     assert f.stage(X).ir == plain

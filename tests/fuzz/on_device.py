@@ -24,6 +24,7 @@ import numpy as np
 
 import staged as st
 from staged.errors import StagedError
+from staged.frontend.values import trees
 from staged.frontend.values.generator import numbers_again
 from staged.frontend.values.trees import flatten
 from staged.program import Program
@@ -41,11 +42,12 @@ from tests.listed_copies import check_copies
 
 UNOPTIMISED = CompileOptions("0", (), ("-g0", "-w"))
 
-VARIANTS = ("whole", "around", "called", "regions", "regions", "regions", "two")
+VARIANTS = ("whole", "around", "called", "regions", "regions", "regions", "two", "kept")
 """The variant of a seed, by its rest.
 
 `whole`: a region around the whole of `f`, and derivatives taken through it. `around`: a region around the derivatives. `called`:
 plain Python's region, with arrays that are on the device. `regions`: regions around runs of statements. `two`: the same on two devices.
+`kept`: the same as `regions`, in a region of plain Python, where results stay on the device.
 """
 
 REFUSALS = ("is a kernel of a GPU, and what stands here runs on the CPU",)
@@ -100,7 +102,7 @@ def device_case_of(seed: int) -> DeviceCase:
     generator = Generator(chance, {**CONSTRUCTS, **{name: several[name] for name in names}})
     generator.unmapped = {*generator.unmapped, *EFFECTS}
     text, shapes = generator.program()
-    if variant in ("regions", "two"):
+    if variant in ("regions", "two", "kept"):
         text = with_regions(text, chance, TWO_GPUS if variant == "two" else ONE_GPU)
     return DeviceCase(
         text,
@@ -155,6 +157,8 @@ def _compared(case: DeviceCase, device: cuda.Emulator) -> str:
         given: Sequence[Any] = arrays
         if case.variant == "called":
             given = stack.enter_context(st.with_backend(st.GPU, *arrays))
+        elif case.variant == "kept":
+            stack.enter_context(st.with_backend(st.GPU))
         try:
             program = staged.stage(*given, case.n)
             assert program.source
@@ -173,7 +177,8 @@ def _compared(case: DeviceCase, device: cuda.Emulator) -> str:
             order = " ".join(words.split()[:2])
             before = device.counts()
             run = _outcome(program, [*given, case.n])
-            if number and run[1] is None and program._artifact.language == "cuda":
+            keeps = case.variant in ("called", "kept")  # reading the results has copied them
+            if number and run[1] is None and program._artifact.language == "cuda" and not keeps:
                 device.configure(words)  # after all copies
                 _check_listed(program, device.counts() - before)
             try:
@@ -207,7 +212,10 @@ def _outcome(function: Any, given: list[Any]) -> tuple[Any, Exception | None, st
     """The result or the error, and what was printed."""
     with captured_prints() as printed, numbers_again():
         try:
-            return function(*given), None, printed.text
+            result = function(*given)
+            # An error of a kernel comes when a result is read.
+            read = trees.map_leaves(lambda leaf: leaf.numpy() if isinstance(leaf, st.DeviceArray) else leaf, result)
+            return read, None, printed.text
         except Exception as error:
             return None, error, printed.text
 

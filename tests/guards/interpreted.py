@@ -13,7 +13,8 @@ import pytest
 
 from staged.ir.nodes import Function
 from staged.pipeline import PASSES
-from staged.program import Loaded, Program
+from staged.program import Program
+from staged.runnable import Loaded
 from tests.ir_interpreter import Interpreter
 
 _FULFIL = [run for name, run in PASSES if name in ("normalize exits", "fulfil transforms")]
@@ -31,7 +32,7 @@ class Interpreted:
         parameters += [
             SimpleNamespace(role="variable", device="cpu", written=True, label=ref.name) for ref in self.outer
         ]
-        self.artifact = SimpleNamespace(parameters=parameters)
+        self.artifact = SimpleNamespace(parameters=parameters, departs=False)
 
     def short(self, kinds: Any, otherwise: Any, as_array: Any = None, is_single: bool = False, known: Any = ()) -> None:
         """There is no short way."""

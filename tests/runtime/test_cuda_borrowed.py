@@ -111,8 +111,8 @@ def test_what_dlpack_offers_on_a_device_is_read_in_place(kind: type[Tensor], dev
             seen = device.counts() - before
             np.testing.assert_allclose(found, (X + number) * 2 + 1, rtol=1e-6)
             if number:
-                assert (seen.bytes_to_device, seen.bytes_to_host, seen.allocations) == (0, X.nbytes, 0)
-                assert seen.synchronisations == 1  # for the result
+                assert (seen.bytes_to_device, seen.bytes_to_host, seen.allocations) == (0, 0, number == 1)
+                assert seen.synchronisations == 1  # the other library may write to the array when the call has returned
             # Each was asked for on the null stream, taken, and is given back when the call is over.
             assert set(tensor.streams) == {1}
             taken = b"used_dltensor" if kind is OldTensor else b"used_dltensor_versioned"

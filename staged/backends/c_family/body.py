@@ -139,6 +139,8 @@ class BodyEmitter:
         """The places of the function's results, as pointers."""
         self.mark: Name | None = None
         """The mark in the store at the function's entry, to which it is reset; None if it is not."""
+        self.uploaded: set[str] = set()
+        """The fields of inputs on the host that are copied to a device, perhaps after the program has returned."""
         self.c_loops = 0
         """The number of C loops around the present position."""
         self.own_copies: dict[Op | End | None, Sequence[Transfer]] = {}

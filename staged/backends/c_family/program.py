@@ -71,6 +71,10 @@ class ProgramEmitter:
     body_class: type[BodyEmitter] = BodyEmitter
     reserve = 1 << 20
     """Bytes of the stack that recursion leaves alone: kernels, prints and what they call back have room there."""
+    departs = False
+    """True if a call returns before the work on the device is over."""
+    explains = False
+    """True if a kernel may fail after such a call has returned."""
     release_comment = "Gives back what loops without a bound have grown; call it before the arena goes."
 
     def __init__(self, function: Function, machine: Machine, make_kernels: MakeKernels, check_nan: bool) -> None:
@@ -196,18 +200,23 @@ class ProgramEmitter:
                 parallel,
                 self.names.used,
                 self.machine.is_iso_c,
+                self.departs,
+                self.explains,
             ),
             support=file.support,
             data=self.constant_inputs.data_text(self.name),
             grows=self.has_release(),
             language=self.language,
-            parameters=tuple(self.parameters),
+            parameters=tuple(
+                replace(parameter, is_uploaded=parameter.field in structure.uploaded) for parameter in self.parameters
+            ),
             arena_bytes=self.arena_bytes(),
             threads=0 if parallel else 1,
             sites=tuple(self.sites),
             target=self.machine.name,
             flags=(f"-march={self.machine.march}",) if self.machine.march else (),
             recursive=self.is_recursive,
+            departs=self.departs,
             link=(*self.link(), *libraries(own), *dict.fromkeys(flag for kernel in ordered for flag in kernel.link)),
         )
         copies: dict[Op | End | None, Sequence[Transfer]] = {}
@@ -411,11 +420,16 @@ class ProgramEmitter:
         for index, type in enumerate(result_tensors(function)):
             path = function.result_paths[index] if index < len(function.result_paths) else f"result_{index}"
             field = self.fields.fresh(path)
-            structure.results.append(Member(Name("args"), field))
-            made = make_parameter(field, path, type, "output", False)
+            structure.results.append(self.result_place(Member(Name("args"), field), index))
+            device = function.result_devices[index] if function.result_devices else CPU
+            made = make_parameter(field, path, type, "output", False, device)
             self.parameters.append(as_complex(made) if ("output", index) in function.complex_edges else made)
         self.input_fields = fields
         return fields
+
+    def result_place(self, place: Expr, index: int) -> Expr:
+        """The expression for the caller's memory of the program's result `index`."""
+        return place
 
     def name_buffers(self, structure: BodyEmitter) -> None:
         """A field for every buffer: of `Buffers` for the arena's, of the arguments for the caller's."""

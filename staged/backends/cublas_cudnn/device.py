@@ -262,11 +262,16 @@ def write_open(w: Writer, parts: Sequence[DevicePart], name: str = "open_device"
         w.line("return ST_OK;")
 
 
-def write_release(w: Writer, name: str, offset: int, parts: Sequence[DevicePart]) -> None:
-    """`NAME_release`, for a struct at `offset` of the arena: destroys what there is, the last part first."""
+def write_release(w: Writer, name: str, offset: int, parts: Sequence[DevicePart], departs: bool) -> None:
+    """`NAME_release`, for a struct at `offset` of the arena: destroys what there is, the last part first. A program
+    that departs may have work left.
+    """
     with w.block(f"void {name}_release(void *arena)"):
         w.line(f"Device *const gpu = (Device *)(void *)((unsigned char *)arena + {offset});")
         w.comment("Nobody is left to be told of an error.")
+        if departs:
+            with w.block("if (gpu->stream != NULL)"):
+                w.line("(void)cudaStreamSynchronize(gpu->stream);  // the work of the last call may still be under way")
         write_closes(w, parts)
         w.line("memset(gpu, 0, sizeof *gpu);")
 

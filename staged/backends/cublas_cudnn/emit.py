@@ -311,7 +311,8 @@ class CudaFile(ProgramFile):
         if self.program.kernels_may_fail:
             w.line()
             rows, count = self.program.finite_checks.rows, len(self.program.devices)
-            w.text(wait_for_device(rows, count, needs_of(on_device)))
+            name = f"{self.program.name}_explain" if self.program.departs else ""
+            w.text(wait_for_device(rows, count, needs_of(on_device), name))
         if calls:
             w.section("library calls")
             for call in calls:
@@ -332,7 +333,7 @@ class CudaFile(ProgramFile):
             w.line()
             self.write_entry(w, structure, inner)
             w.line()
-            write_release(w, self.program.name, self.program.device_offset(), parts[0])
+            write_release(w, self.program.name, self.program.device_offset(), parts[0], self.program.departs)
             return
         for device, own in zip(self.program.devices, parts, strict=True):
             write_open(w, own, opener(device))

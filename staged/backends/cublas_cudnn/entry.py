@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from staged.artifact import arrivals_field
+from staged.artifact import event_fields
 from staged.backends.c_family.body import FRAMES as STORE
 from staged.backends.c_family.body import LEAVE, OK, BodyEmitter
 from staged.backends.c_family.code.printer import print_body
@@ -146,7 +146,8 @@ class CudaEntry:
 
         Exact: all that the program does on a device comes later on one of the streams.
         """
-        name, site = arrivals_field(self.program.parameters), self.program.site(self.program.function.where)
+        name = event_fields(self.program.parameters, self.program.departs).arrivals
+        site = self.program.site(self.program.function.where)
         if not name:
             return
         event = Variable("event", CType("void *const *", is_pointer=True))

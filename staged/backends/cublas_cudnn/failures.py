@@ -73,6 +73,12 @@ static int wait_for_device(const Device *gpu, st_host *host, int waiting_site) {
         failed = records[each];
     }}
 """
+_EXPLAIN = """\
+// The error of a call that has returned before a kernel failed, from its report; ST_OK if no kernel failed.
+int {name}(const void *report, st_host *host) {{
+    st_device_failure failed;
+    memcpy(&failed, report, sizeof failed);
+"""
 _FINITE = """\
 // Looks for a NaN or an infinity in an array: the difference of such a number with itself is not zero.
 extern "C" __global__ void __launch_bounds__({threads}) {name}(const {c_type} *x, int64_t count, int check,
@@ -124,9 +130,10 @@ def finite_check_launcher(dtype: DType) -> str:
     )
 
 
-def wait_for_device(checked: Sequence[tuple[int, str]], devices: int, snippets: Iterable[str]) -> str:
+def wait_for_device(checked: Sequence[tuple[int, str]], devices: int, snippets: Iterable[str], explainer: str) -> str:
     """The host function that waits and looks, in a program with so many devices, whose kernels use these snippets;
-    `checked`: site and name of each array that is checked for NaN.
+    `checked`: site and name of each array that is checked for NaN. A program that departs also has the function
+    `explainer`, for the report that it leaves.
     """
     w = Writer()
     if checked:
@@ -134,7 +141,21 @@ def wait_for_device(checked: Sequence[tuple[int, str]], devices: int, snippets: 
         rows = ", ".join(f"{{{site}, {c_string(name)}}}" for site, name in checked)
         w.line(f"static const struct {{ int site; const char *name; }} checked[] = {{{rows}}};")
         w.line()
+    if explainer:
+        w.text(_EXPLAIN.format(name=explainer))
+        _write_explanation(w, checked, snippets)
+        w.line()
+        w.text(_WAIT.replace("static int", "__attribute__((unused)) static int"))
+        w.line(f"    return {explainer}(&failed, host);")
+        w.line("}")
+        return str(w)
     w.text(_WAIT if devices == 1 else _WAIT_FOR_ONE.format(count=devices))
+    _write_explanation(w, checked, snippets)
+    return str(w)
+
+
+def _write_explanation(w: Writer, checked: Sequence[tuple[int, str]], snippets: Iterable[str]) -> None:
+    """The end of a function that has the record in `failed`."""
     w.text(explain(snippets))
     if checked:
         w.line("    case ST_DEVICE_NOT_FINITE: {")
@@ -146,4 +167,3 @@ def wait_for_device(checked: Sequence[tuple[int, str]], devices: int, snippets: 
         )
         w.line("    }")
     w.text(OTHERWISE)
-    return str(w)

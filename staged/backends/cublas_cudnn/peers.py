@@ -86,12 +86,13 @@ WORDS = (DEVICES, "use_device", "copy_from_peer", "reach_peer")
 
 
 def devices_of(function: Function) -> tuple[Device, ...]:
-    """The GPUs that a program runs on, lowest number first; those that the host copies from if it runs on none.
+    """The GPUs that a program runs on, or that have its results, lowest number first; those that the host copies from
+    if there are none.
 
     Exact: those of functions that are called, too; the order does not depend on which one the text uses first.
     """
     ops = [op for each in every_function(function) for op in structural_ops(each.block)]
-    found = {op.device for op in ops if op.device != CPU}
+    found = {device for device in (*(op.device for op in ops), *function.result_devices) if device != CPU}
     found = found or {op.attrs["source"] for op in ops if op.declared is structure.COPY}
     assert found, "a program without a device is the native back end's"
     return tuple(sorted(found, key=lambda device: (device.kind, device.index)))

@@ -108,6 +108,8 @@ class CudaProgram(ProgramEmitter):
             "gpu",
         }
         self.devices = devices_of(function)
+        # Devices of one program wait for each other: no single event follows the work of them all.
+        self.departs = function.options.keeps_results and len(self.devices) == 1
         if len(self.devices) > 1:
             self.names.used.update((*PEER_WORDS, *map(opener, self.devices)))
         self.names.used |= {"Graph", "Work", "repeat", "forget_graph", "graph", "work", "known"}
@@ -135,8 +137,13 @@ class CudaProgram(ProgramEmitter):
             for device in self.devices
             for what, nbytes in dict.fromkeys(copied for part in self.device_parts(device) for copied in part.copied)
         ]
-        artifact = replace(emitted.artifact, gpus=tuple(device.index for device in self.devices))
+        gpus = tuple(device.index for device in self.devices)
+        artifact = replace(emitted.artifact, gpus=gpus, explains=self.explains)
         return replace(emitted, artifact=artifact, own_copies={None: opening, **emitted.own_copies})
+
+    def result_place(self, place: Expr, index: int) -> Expr:
+        devices = self.function.result_devices
+        return Place(place, devices[index]) if devices and devices[index] != CPU else place
 
     # ---- launches ----
 
@@ -219,6 +226,8 @@ class CudaProgram(ProgramEmitter):
         structure.kernels_may_fail = self.kernels_may_fail
         structure.devices = self.devices
         structure.is_entry = function is self.function
+        structure.departs = self.departs
+        structure.program_parameters = self.parameters
         return structure
 
     def control_flow(self, structure: BodyEmitter, signatures: Mapping[str, Signature]) -> ControlFlow:
@@ -277,6 +286,11 @@ class CudaProgram(ProgramEmitter):
     def kernels_may_fail(self) -> bool:
         """Return whether what runs on the device may find that the program must stop."""
         return self.check_nan or any(kernel.can_fail for _, kernel in self.every_kernel())
+
+    @property
+    def explains(self) -> bool:  # type: ignore[override]
+        """Return whether a kernel may fail after a call has returned."""
+        return self.departs and self.kernels_may_fail
 
     # ---- sizes ----
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from staged.artifact import Parameter, event_fields
 from staged.backends.c_family.body import BodyEmitter, signed
 from staged.backends.c_family.code.tree import Comment
 from staged.backends.c_family.code.types import BYTES, INDEX, word
@@ -45,12 +46,13 @@ from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.gpu_family.addresses import device_of
 from staged.backends.gpu_family.alignment import ALIGNED
 from staged.backends.gpu_family.crossings import begin_copy, device_push
-from staged.backends.gpu_family.failures import read_records
+from staged.backends.gpu_family.failures import RECORD_BYTES, read_records
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.devices import value_devices
 from staged.ir.names import name_of
 from staged.ir.nodes import End, Op, Value
 from staged.ir.storage import root_of
+from staged.ir.transfers import Transfer
 from staged.ir.types import CPU, Device, DType, FrameType, SequenceType, TensorType, dims_of
 from staged.source import Position
 
@@ -88,6 +90,10 @@ class CudaBody(BodyEmitter):
         self.device_marks: dict[Name, list[tuple[Expr, Name]]] = {}
         """By mark of the program's store, each store of a device and its mark."""
         self.is_entry = True
+        self.program_parameters: Sequence[Parameter] = ()
+        """The parameters of the program."""
+        self.departs = False
+        """True if the program returns before the work on the device is over."""
         self.locals_on_device = ""
         """The type of the struct of a call's arrays on the device; empty where it has none."""
         self.structures: Sequence[CudaBody] = ()
@@ -219,15 +225,19 @@ class CudaBody(BodyEmitter):
         self.copy_between(op, target, source, value.tensor, "DeviceToHost" if to_host else "HostToDevice")
         if value.tensor.size and (op not in self.waits_later if to_host else self.is_written_again(value)):
             self.wait(op)
+        elif not to_host and self.departs and self.plan.place[root_of(value)].kind == "input":
+            self.uploaded.add(self.fields[self.plan.place[root_of(value)]])
 
     def is_written_again(self, value: Value) -> bool:
         """Return whether the host may write to an array's place while a copy of it is under way.
 
-        Exact: not where it is an argument of the program, whose caller waits for the program, or a table in the text;
-        an argument of a function may be any place of its caller's.
+        Exact: an argument of the program keeps its elements until the work is over, and so does a table in the source
+        code. An argument of a function may be any place of its caller. A Variable may change after a program departs.
         """
         buffer = self.plan.place.get(root_of(value))
-        lasting = ("input", "variable", "constant") if self.is_entry else ("constant",)
+        lasting = (
+            ("constant",) if not self.is_entry else ("input", "constant", *(() if self.departs else ("variable",)))
+        )
         return buffer is None or buffer.kind not in lasting
 
     def copy_from_peer(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
@@ -289,7 +299,21 @@ class CudaBody(BodyEmitter):
                 offset = Infix("+", memory, Literal(str(buffer.offset)))
                 self.assign(self.places[buffer], Cast(f"{buffer.type.dtype.c_name} *", Cast("void *", offset)))
 
+    def depart(self, end: End) -> None:
+        """Let the failure of a kernel and an event follow the work on the device, for which the host does not wait."""
+        fields = event_fields(self.program_parameters, departs=True)
+        if self.kernels_may_fail and not self.is_idle:
+            failed = member("gpu", "failed")
+            report = member("args", fields.report), failed, Prefix("sizeof *", failed), "cudaMemcpyDeviceToHost", STREAM
+            self.check(end.where, call("cudaMemcpyAsync", *report))
+            self.own_copies[end] = [Transfer("failure record", self.devices[0], CPU, RECORD_BYTES, "failure")]
+        event = Cast("cudaEvent_t", member("args", fields.departure))
+        self.check(end.where, call("cudaEventRecord", event, STREAM))
+
     def before_return(self, end: End) -> None:
+        if self.is_entry and self.departs:
+            self.depart(end)
+            return
         if self.is_entry and self.is_idle and len(self.devices) == 1:
             return
         if self.is_entry:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from staged.backends.registry import back_ends, names_for
+from staged.backends.registry import back_ends, choose, names_for
 from staged.errors import StagingError
 from staged.frontend.trace.lifetimes import OfAttempt
 from staged.ir.options import Algorithms, DeviceOptions
@@ -90,3 +90,8 @@ def device_options(said: Options) -> DeviceOptions:
     if using and using not in back_ends():
         raise StagingError(f"STAGED_BACKEND names {using!r}, the back ends are {', '.join(back_ends())}", where=None)
     return replace(options, using=using)
+
+
+def takes_cuda_arrays(device: Device, options: DeviceOptions) -> bool:
+    """Return whether programs for a device with these options accept and return arrays in CUDA's memory."""
+    return device != CPU and choose({device.kind}, options.using).takes_cuda_arrays

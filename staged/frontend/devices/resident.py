@@ -4,18 +4,19 @@ and the arrays that they keep on a device."""
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, StagingError, article
+from staged.errors import DTypeError, StagedError, StagingError, article
 from staged.frontend.devices.device_options import Options, joined_options
 from staged.frontend.devices.read_only import freeze, thaw
 from staged.frontend.devices.region_work import RegionWork
 from staged.ir.types import CPU, Device, shape_text
-from staged.remote import Remote
+from staged.remote import Remote, RemoteElements
 from staged.source import here
 
 
@@ -69,6 +70,35 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     def numpy(self) -> np.ndarray[Any, Any]:
         """The array of the host, which must not change either."""
         return self.host
+
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        return self.host.item()
+
+    def tolist(self) -> Any:
+        """The elements, as lists of Python numbers."""
+        return self.host.tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self.host)
+
+    def __int__(self) -> int:
+        return int(self.host)
+
+    def __index__(self) -> int:
+        return operator.index(self.host)
+
+    def __float__(self) -> float:
+        return float(self.host)
+
+    def __complex__(self) -> complex:
+        return complex(self.host)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.host, spec) if spec else str(self)
+
+    def __str__(self) -> str:
+        return str(self.host)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return (
@@ -181,27 +211,22 @@ class BorrowedArray(_Described):
         )
 
 
-class LoadedArray(_Described):
-    """An array that was copied to a device when it was loaded. What the host has of it is copied back when it is asked
-    for.
+class ResidentArray(_Described):
+    """An array whose elements are on a device: a result of a call in a region, or a batch of `st.loader`. They are
+    copied to the host when Python reads them, once.
     """
 
-    __slots__ = ("_host",)
+    __slots__ = ()
+    remote: RemoteElements
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device, remote: Remote) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: Device, remote: RemoteElements) -> None:
         super().__init__(shape, dtype, device)
-        self.remote: Remote = remote
-        self._host: np.ndarray[Any, Any] | None = None
+        self.remote = remote
 
     @property
     def host(self) -> np.ndarray[Any, Any]:  # type: ignore[override]
-        """The elements, read-only."""
-        if self._host is None:
-            host = np.empty(self._shape, self._dtype)
-            self.remote.fetch(host)
-            host.flags.writeable = False
-            self._host = host
-        return self._host
+        """The elements, read-only. Raises: the error of the call that computed them."""
+        return self.remote.elements(self._shape, self._dtype)
 
 
 def borrowed(value: Any, what: str) -> BorrowedArray | None:
@@ -274,6 +299,8 @@ class Region:
         self.frozen: list[np.ndarray[Any, Any]] = []
         """The arrays that are read-only until the region ends."""
         self.work = RegionWork()
+        self.departures: Any = None
+        """The calls that return before their work is over, if this is the outermost region of a device."""
 
     def names(self, value: Any) -> bool:
         """Return whether the `with` names an array or Variable."""
@@ -299,7 +326,9 @@ class Region:
             leaf = leaf.host
         if not isinstance(leaf, np.ndarray) or not leaf.ndim or self.device == CPU:
             return leaf
-        known = self.arrays.get(id(leaf)) or find_kept(leaf, self.device)
+        known = self.arrays.get(id(leaf))
+        if known is None:
+            known = find_kept(leaf, self.device)
         if known is None:
             known = DeviceArray(leaf, self.device)
         self.arrays[id(leaf)] = known
@@ -317,11 +346,23 @@ def enter_region(region: Region) -> None:
 def leave_region(region: Region) -> None:
     """Without `region`, wherever it stands: generators that enter regions may leave them in any order. What no other
     region names is writable again, if it was before.
+
+    The end of the outermost region waits for its calls. Raises: the error of a call that Python was not told of.
     """
     _regions.set(tuple(each for each in _regions.get() if each is not region))
     for array in region.frozen:
         thaw(array)
     region.frozen.clear()
+    departures, region.departures = region.departures, None
+    if departures is None:
+        return
+    try:
+        departures.end()
+    except StagedError as error:
+        leaving = error.__context__
+        if leaving is None or isinstance(leaving, Exception):
+            raise
+        leaving.add_note(str(error))  # Ctrl-C, and what else ends the process, goes on
 
 
 open_regions = _regions.get

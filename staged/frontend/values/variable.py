@@ -190,9 +190,11 @@ class Variable(Array):
         buffer: np.ndarray[Any, Any] = held
         return buffer
 
-    def remote(self, made_on: Callable[[int], Remote], device: str) -> Remote:
-        """The elements on a device, up to date: where they are already, else copied; `made_on` makes room for so many
-        bytes.
+    def remote(
+        self, made_on: Callable[[int], Remote], device: str, update: Callable[[Remote, np.ndarray[Any, Any]], None]
+    ) -> Remote:
+        """The elements on a device, up to date: copied by `update` if necessary; `made_on` makes room
+        for so many bytes.
 
         What a program writes there is fetched when the host looks at the Variable.
         """
@@ -206,7 +208,7 @@ class Variable(Array):
         host = self.buffer(written=False)
         if self._remote is None or self._remote.device != device:
             self._remote = made_on(host.nbytes)
-        self._remote.update(host)
+        update(self._remote, host)
         return self._remote
 
     def __copy__(self) -> Variable:

@@ -282,6 +282,8 @@ class _Planner:
                 full = group is not None and value.tensor.nbytes == type.nbytes
                 if group is None or group.buffer is not None or group.variable is not None or not full:
                     continue
+                if device != CPU and self.called is None and value.producer and value.producer.declared.is_loop:
+                    continue  # graphs keep addresses, and the caller's memory is at another address in each call
                 others = list(dict.fromkeys(other for other in self.groups.of.values() if other.buffer is buffer))
                 if _is_made(value) and not any(self.groups.interfere(group, other) for other in others):
                     group.buffer = buffer

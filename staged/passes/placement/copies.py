@@ -55,7 +55,8 @@ class PlannedCopy:
 class PlannedCopies:
     """Every copy that a function needs, and the op before which it is made.
 
-    `returned` are the new values of its results, where a program calls it; the program itself returns all to the host.
+    `returned` are values for its results, on the devices that these are returned on; None if the host receives them
+    all.
     """
 
     def __init__(self, function: Function, placement: Placement, returned: tuple[Value, ...] | None) -> None:
@@ -63,7 +64,8 @@ class PlannedCopies:
         self.returned = returned
         self.found: dict[tuple[Value, Device], PlannedCopy] = {}
         self.depth: dict[Value, int] = {}
-        self.params = set(function.params) if returned is None else set()
+        self.params = set(function.params) if function is placement.program else set()
+        self.is_program = function is placement.program
         self.visit(function.block, (), (), False)
         self.before: dict[tuple[Block, int], list[PlannedCopy]] = {}
         for planned in self.found.values():
@@ -82,7 +84,8 @@ class PlannedCopies:
             self.meet(self.placement.targets[end.target], end, here)
         elif self.returned is not None:
             for operand, result in zip(end.operands, self.returned, strict=False):
-                self.use(operand, self.placement.of(result), "value", end.where, here)
+                why = "result" if self.is_program and self.placement.of(result) == CPU else "value"
+                self.use(operand, self.placement.of(result), why, end.where, here)
         else:
             for operand in end.operands:
                 self.use(operand, CPU, "result", end.where, here)

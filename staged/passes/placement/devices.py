@@ -42,6 +42,7 @@ class Placement:
     """
 
     def __init__(self, program: Function) -> None:
+        self.program = program
         self.home: dict[Value, Device] = dict(zip(program.params, devices_of_params(program), strict=True))
         self.carried: dict[Value, Value] = {}
         """By each further name of what a loop carries (its result, what its condition sees), the name in the loop's
@@ -58,6 +59,8 @@ class Placement:
             name: tuple(Value(type) for type in result_types(function)) for name, function in self.functions.items()
         }
         """A value for each result of each function, on whichever path it returns."""
+        self.kept = _kept_results(program)
+        """The same for the program's own results, if they may stay on a device; empty if the host receives them all."""
         self.fields: dict[str, tuple[Value, ...]] = {
             record.name: tuple(Value(type) for _, type in record.fields) for record in program.frames
         }
@@ -75,7 +78,7 @@ class Placement:
         while self.changed:  # a value only ever moves from the host to a device, so this ends
             self.changed = False
             for function in every_function(program):
-                self.returned = self.results.get(function.name, ()) if function is not program else ()
+                self.returned = self.results.get(function.name, ()) if function is not program else self.kept
                 self.visit(function.block, ())
 
     def of(self, value: Value) -> Device:
@@ -104,7 +107,9 @@ class Placement:
             self.keep_on(root.producer.attrs["variable"], device)
 
     def live_on(self, value: Value, device: Device) -> None:
-        if self.of(value) == CPU and device != CPU and not holds_frames(value.type):
+        # The caller receives a result of a weak type as a Python number.
+        is_python_number = value in self.kept and isinstance(value.type, TensorType) and value.type.weak
+        if self.of(value) == CPU and device != CPU and not holds_frames(value.type) and not is_python_number:
             self.home[self.carried.get(value, value)] = device
             self.changed = True
 
@@ -293,6 +298,11 @@ def devices_of_params(function: Function) -> tuple[Device, ...]:
 def is_passing(op: Op) -> bool:
     """Return whether an op of the host passes values on, to a function or into a frame."""
     return op.declared is CALL or op.declared.is_of_frames
+
+
+def _kept_results(program: Function) -> tuple[Value, ...]:
+    """A value for each result of a program that leaves results on devices; empty for other programs."""
+    return tuple(map(Value, result_types(program))) if program.options.keeps_results else ()
 
 
 def is_number(value: Value) -> bool:

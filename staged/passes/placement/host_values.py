@@ -97,7 +97,7 @@ def _pieces_of_what_the_host_values(program: Function) -> set[Op]:
             for op in block.ops:
                 if op.device == CPU and not _is_where_others_are(op):
                     taken.update(() if op.effects else op.operands)
-            if block.end.kind == "return" and function is program:
+            if block.end.kind == "return" and function is program and not program.options.keeps_results:
                 taken.update(block.end.operands)
             wanted = set(taken)
             for op in reversed(block.ops):

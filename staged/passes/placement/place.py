@@ -145,8 +145,9 @@ def place(program: Function) -> Function:
 
     `copy` has one operand and one result of the same type (from a device, a number comes as an array of one element);
     its device is the one it copies to, its attrs are `what` (a name for people), `source` and `why`. A program of one
-    device has none. A function that is called says where it takes its parameters (`param_devices`), a call or a
-    `frame_load` where its results are (`devices`), a record where its fields are.
+    device has none. A program that keeps results on devices lists where each of them is (`result_devices`). A function
+    that is called says where it takes its parameters (`param_devices`), a call or a `frame_load` where its results are
+    (`devices`), a record where its fields are.
 
     Exact: copies are of bits; a number of the host reaches a kernel by value, in its own dtype.
     """
@@ -172,7 +173,9 @@ def place(program: Function) -> Function:
         )
         for record in program.frames
     ]
-    return _Placer(placement, program, None, variables).run().replace(functions=functions, frames=frames)
+    placed = _Placer(placement, program, placement.kept or None, variables).run()
+    results = tuple(map(placement.of, placement.kept))
+    return placed.replace(functions=functions, frames=frames, result_devices=results)
 
 
 # ---- the placed program -------------------------------------------------------------------------
@@ -191,7 +194,7 @@ class _Placer:
         self.placement = placement
         self.function = function
         self.returned = returned
-        """A value for each result of a function; None for the program, which returns them to the host."""
+        """A value for each result; None for a program that returns them all to the host."""
         self.variables = variables
         self.before = PlannedCopies(function, placement, returned).before
         self.values: dict[Value, Value] = {}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
+from staged.errors import ProgramError
 from staged.runtime.cuda.borrowed import BorrowedPlace
+from staged.runtime.cuda.departures import Departures
 from staged.runtime.cuda.resident import DeviceCopy, note_stop
 from staged.runtime.guard import APART_MODE, ffi
 from staged.runtime.native import NativeProgram
+from staged.source import Position, excerpt
 
 # The words of a kernel that went astray, in this call or in an earlier one: CUDA repeats them from then on.
 _LOST = re.compile(
@@ -30,11 +34,31 @@ class CudaProgram(NativeProgram):
     def finish_devices(self) -> None:
         """Wait for the devices."""
         note_stop()
-        choose, finish = self._library.symbol("cudaSetDevice"), self._library.symbol("cudaDeviceSynchronize")
+        choose, finish = self.library.symbol("cudaSetDevice"), self.library.symbol("cudaDeviceSynchronize")
         if choose != ffi.NULL and finish != ffi.NULL:
             for number in self.artifact.gpus:
                 if ffi.cast("int (*)(int)", choose)(number) == 0:
                     ffi.cast("int (*)(void)", finish)()  # the program has reported the error
+
+    @property
+    def device(self) -> str:
+        """The device of a program that departs: it has one alone."""
+        (number,) = self.artifact.gpus
+        return f"gpu({number})" if number else "gpu"
+
+    def depart(self, values: Sequence[Any], departures: Departures, where: Position | None) -> tuple[Any, ...]:
+        """Run with results that stay on a device, in a call at `where`, which `departures` notes."""
+        return self._run(values, departures, where)
+
+    def explained(self, report: Any, where: Position | None) -> ProgramError | None:
+        """The error in the report of a call at `where` that has departed; None if no kernel failed."""
+        host = ffi.new("st_host *")
+        explain = ffi.cast("int (*)(const void *, st_host *)", self.library.symbol(f"{self.artifact.name}_explain"))
+        status = explain(report, host)
+        if not status:
+            return None
+        call = [] if where is None else [f"in this call of `{self.artifact.name}`, whose work was still under way:"]
+        return self.error_of(status, host, [*call, *([] if where is None else [excerpt(where)])])
 
     def hint_of(self, status: int, message: str) -> str | None:
         """A remedy for the error that stopped the program."""

@@ -49,6 +49,16 @@ def _free(runtime: Runtime, address: Any, process: int) -> None:
         runtime.function("cudaFree", "int (*)(void *)")(address)  # too late to report an error
 
 
+class Uses:
+    """The last use of some memory on a device."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last: Any = None
+        """The event after it; None if it is over."""
+
+
 class DeviceCopy:
     """The elements of one array on a device, in memory that is allocated here and freed when the object is
     unreferenced.
@@ -71,14 +81,26 @@ class DeviceCopy:
         """The state of elements that are nowhere yet."""
         self.device = device
         self.nbytes = nbytes
-        self.arrival: Any = None
-        """The event (`arrival.event`, CUDA's) that a running copy to the device ends with; None without one."""
+        self.uses = Uses()
+        self.written_by: Any = None
+        """The event after the last write of the elements: an `Arrival`, of a call a `Departure`. None if it is over."""
         self.is_current = False
         """True if the elements are the host's, or newer."""
         self.is_ahead = False
         """True if they are newer."""
         self._stops = _stops
         self._runtime = runtime
+
+    @property
+    def arrival(self) -> Any:
+        """The event after which the elements may be used and overwritten (`arrival.event`, CUDA's): the end of a
+        running copy to the device, or of the last call that uses them. None without one.
+        """
+        return self.uses.last
+
+    @arrival.setter
+    def arrival(self, value: Any) -> None:
+        self.uses.last = value
 
     def update(self, host: np.ndarray[Any, Any]) -> None:
         """Copy the elements from the host, unless they are there."""
@@ -87,9 +109,21 @@ class DeviceCopy:
             self.is_current, self.is_ahead = True, False
 
     def fetch(self, host: np.ndarray[Any, Any]) -> None:
-        """Copy the elements to the host's array."""
-        self._copy(ffi.from_buffer(host), self.address, _TO_HOST)
+        """Copy the elements to the host's array. Raises: the error of a call that has failed since."""
+        if self.written_by is not None and self.written_by.is_of_call:
+            calls = self.written_by.calls
+            calls.read([(self, host)], self.written_by.number)
+            calls.tell(self.written_by.number)
+        else:
+            self._copy(ffi.from_buffer(host), self.address, _TO_HOST)
         self.is_ahead = False
+
+    def start_fetch(self, host: np.ndarray[Any, Any]) -> None:
+        """Start the copy to the host on the null stream, which waits for the last write."""
+        self._settle()
+        if self.nbytes:
+            type = "int (*)(void *, const void *, size_t, int, void *)"
+            self._call("cudaMemcpyAsync", type, ffi.from_buffer(host), self.address, self.nbytes, _TO_HOST, ffi.NULL)
 
     def take(self, other: Any) -> None:
         """Copy the elements from another device, through the host if that one is of another runtime."""
@@ -100,6 +134,8 @@ class DeviceCopy:
             self.written()
             return
         other._settle()
+        if other.arrival is not None:
+            other.arrival.wait()
         self._copy(self.address, other.address, _BETWEEN_DEVICES)
         self.written()
 
@@ -126,6 +162,8 @@ class DeviceCopy:
             return
         choose_device(self._runtime, self.device)
         self._settle()
+        if self.arrival is not None:
+            self.arrival.wait()
         copy = self._runtime.function("cudaMemcpy", "int (*)(void *, const void *, size_t, int)")
         check_status(self._runtime, copy(target, source, self.nbytes, kind), f"cudaMemcpy of {self.nbytes:,} bytes")
         if kind != _TO_HOST:

@@ -18,7 +18,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a program is not told of the events that its inputs arrive with",
         NATIVE,
-        "                    events.append(value.arrival.event)",
+        "                    events.append(value.arrival)",
         "                    pass",
         case("a_loop_gives"),
     ),
@@ -38,9 +38,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the host reads an array before it has arrived",
-        ARRIVING,
-        "        self.arrival.wait()\n        super()",
-        "        super()",
+        "staged/runtime/cuda/resident.py",
+        "        self._settle()\n        if self.arrival is not None:\n            self.arrival.wait()\n        copy = self",
+        "        self._settle()\n        copy = self",
         case("written_again", MEMORY),
     ),
     Mutant(
@@ -53,7 +53,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a place on the device is not used again",
         ARRIVING,
-        '            return capacity, ffi.cast("void *", address)\n',
+        '            return capacity, ffi.cast("void *", address), self._uses.pop(address)\n',
         "",
         case("thousand"),
     ),
@@ -95,8 +95,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a loader in eager mode puts arrays on the device",
         PREFETCH,
-        "        if context_or_none() is not None or device",
-        "        if device",
+        "        if context_or_none() is not None or not takes",
+        "        if not takes",
         case("eager_mode"),
     ),
     Mutant(
@@ -172,7 +172,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a loader copies arrays to CUDA's memory for any back end",
         PREFETCH,
-        " or device != CPU and not _takes_cuda_arrays(device):",
+        " or not takes_cuda_arrays(device, device_options(ambient_options())):",
         ":",
         case("leaves_arrays_on_the_host", "tests/backends/test_contract.py"),
     ),

@@ -101,14 +101,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "A trace to a known program gets the form of results of another",
-        "staged/program.py",
+        "staged/runnable.py",
         "            and form == traced.result.spec\n",
         "",
         (CALLS, "-k", "form_of_results"),
     ),
     Mutant(
         "A trace to a known program gets the static results of another",
-        "staged/program.py",
+        "staged/runnable.py",
         "            and all(isinstance(leaf, TensorType) for leaf in self.result.leaves)\n",
         "",
         (CALLS, "-k", "form_of_results"),
