@@ -21,6 +21,7 @@ def descriptions(folder: Path = FOLDER) -> dict[tuple[int, int], tuple[str, dict
     known = [(path.parent.name, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*/libraries.json"))]
     # Real ones later, so that they replace those by hand.
     for name, content in sorted(known, key=lambda each: each[1]["source"] == FROM_HANDLE):
-        version = int(content["device"]["deviceVer"])
-        found[version // 100, version % 100 // 10] = name, content["device"]
+        if "device" in content:  # cuDNN may have answered nothing in a run
+            version = int(content["device"]["deviceVer"])
+            found[version // 100, version % 100 // 10] = name, content["device"]
     return found

@@ -167,4 +167,6 @@ def test_a_description_of_a_real_device_replaces_the_one_by_hand(tmp_path: Path)
         (tmp_path / name).mkdir()
         content = {"source": source, "device": {**description, "deviceName": name}}
         (tmp_path / name / "libraries.json").write_text(json.dumps(content))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "libraries.json").write_text(json.dumps({"source": devices.FROM_HANDLE, "products": []}))
     assert devices.descriptions(tmp_path)[9, 0][0] == "a"

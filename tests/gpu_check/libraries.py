@@ -114,13 +114,14 @@ def ask(
 
     with tempfile.TemporaryDirectory() as folder:
         program = build(Path(folder), libraries)
+        # First what does not depend on the description.
+        content["products"] = lines_from(program, "products", "\n".join(lines_of(products)), libraries)
+        write()
         if description is None:
             (description,) = lines_from(program, "device", "", libraries)
             if "status" in description:
                 raise OracleError("cuDNN does not describe the device: {function}: {status}".format(**description))
         content["device"] = description
-        write()
-        content["products"] = lines_from(program, "products", "\n".join(lines_of(products)), libraries)
         write()
     content |= {"graphs": [], "failures": [], "left_out": 0}
     groups = report.groups(questions)

@@ -78,6 +78,7 @@ def test_without_a_device_cublaslt_and_a_handle_of_cudnn_are_not_initialized(tmp
     assert said == {"function": "cublasLtCreate(&handle)", "status": "CUBLAS_STATUS_NOT_INITIALIZED"}
     with pytest.raises(OracleError, match="cuDNN does not describe the device: cudnnCreate.*CUDNN_STATUS_NOT_INITIALIZED"):
         libraries.ask(tmp_path / "libraries.json", [], [], wheels)
+    assert json.loads((tmp_path / "libraries.json").read_text())["products"] == [said]
 
 
 @pytest.mark.parametrize(("network", "precision"), [("mlp", "bf16"), ("cnn", "f32")])

@@ -25,6 +25,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (f"{TESTS}test_failures.py", "-k", "errors_are and fitted"),
     ),
     Mutant(
+        "the emulated cuDNN accepts tensors of 2^31 elements, which NVIDIA's rejects",
+        "staged/runtime/cuda_emulator/cudnn/tensors.cpp",
+        "call.supported(last < INT32_MAX,",
+        "call.supported(last <= INT32_MAX,",
+        ("tests/runtime/test_cuda_cudnn.py", "-k", "device_lacks"),
+    ),
+    Mutant(
         "headers of CCCL in a folder `cccl` are not found",
         "staged/runtime/cuda/toolkit.py",
         '_IN = {_CCCL: ("", "cccl")}',
