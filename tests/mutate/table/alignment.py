@@ -20,10 +20,10 @@ def of_values(words: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
-        "a parameter has the alignment of the last call's argument",
+        "a parameter keeps the alignment of a buffer, whatever the calls pass",
         f"{FAMILY}alignment.py",
         "known := min(self._parameters[param], self.of(operand))",
-        "known := self.of(operand)",
+        "known := max(self._parameters[param], self.of(operand))",
         of_values("minimum_over_all_calls"),
     ),
     Mutant(
