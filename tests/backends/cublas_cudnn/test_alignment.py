@@ -85,8 +85,16 @@ def test_a_program_that_reads_single_elements_takes_any_address(device: cuda.Emu
         assert CHECK not in double.stage(lent).source
 
 
-def test_an_address_between_elements_is_copied(device: cuda.Emulator) -> None:
+def test_an_address_between_elements_is_copied(device: cuda.Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even threads that read single elements need whole ones."""
+    borrowed = CudaProgram.borrowed
+
+    def checked(*arguments: Any) -> Any:
+        place = borrowed(*arguments)
+        assert int(ffi.cast("uintptr_t", place.address)) % 4 == 0
+        return place
+
+    monkeypatch.setattr(CudaProgram, "borrowed", checked)
 
     class Between(Lent):
         def __init__(self, array: Any) -> None:
@@ -137,8 +145,11 @@ def test_a_caller_in_c_gets_an_error(count: int, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(CudaProgram, "borrowed", in_place)
     function = (lambda x: x * 2.0) if count == 1 else (lambda x, y: x * y)
-    with with_backend(GPU), pytest.raises(ProgramValueError, match="is at 0x[0-9a-f]*[48c], not at a multiple of 16 bytes"):
-        st.function(function)(*(Lent(DATA[:N], number) for number in (1, 0)[:count]))
+    staged, given = st.function(function), [Lent(DATA[:N], number) for number in (1, 0)[:count]]
+    with with_backend(GPU):
+        assert CHECK in staged.stage(*given).source
+        with pytest.raises(ProgramValueError, match="is at 0x[0-9a-f]*[48c], not at a multiple of 16 bytes"):
+            staged(*given)
 
 
 # ---- parameters of functions ---------------------------------------------------------------------
@@ -183,6 +194,7 @@ def test_arrays_of_the_caller_reach_kernels_through_functions(device: cuda.Emula
     g = recursive()
     staged = st.function(lambda x, n: g(x, n))
     with with_backend(GPU):
+        assert CHECK in staged.stage(Lent(DATA[:N]), 2).source
         before = device.counts()
         found = staged(Lent(DATA[:N]), 2)
         assert (device.counts() - before).copies_on_device >= 1
@@ -282,5 +294,7 @@ def test_residuals_of_attention_in_a_loop(device: cuda.Emulator) -> None:
 def test_a_program_that_only_copies_reads_the_device(function: Any) -> None:
     """Such a program was written for the host alone, which read an address of the device."""
     for given in (Lent(DATA[:32]), DATA[:32]):
-        with with_backend(GPU, *([given] if given is not DATA and isinstance(given, np.ndarray) else [])):
-            np.testing.assert_array_equal(st.function(function)(given), function(DATA[:32]))
+        with with_backend(GPU, *([given] if isinstance(given, np.ndarray) else [])):
+            staged = st.function(function)
+            assert "cudaMemcpyAsync" in staged.stage(given).source
+            np.testing.assert_array_equal(staged(given), function(DATA[:32]))
