@@ -27,7 +27,8 @@ ORDERS = ("eager", "lazy shuffled seed=1", "lazy seed=2", "lazy reverse seed=3")
 
 @pytest.fixture(autouse=True)
 def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
-    """Every test here runs on it."""
+    """Every test here runs on it, without programs of earlier tests, whose end waits for the device."""
+    gc.collect()
     return emulated_device
 
 
