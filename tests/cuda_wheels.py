@@ -79,7 +79,8 @@ def install() -> None:
         constraints.write_text("".join(f"{name}=={version}\n" for name, version in PINS.items()))
         # Without pip's cache, which would keep a second copy of each wheel.
         words = ["install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", "--constraint", str(constraints)]
-        subprocess.run([str(python()), "-m", "pip", *words, *requirements()], check=True)
+        # Isolated: a package on PYTHONPATH would count as installed.
+        subprocess.run([str(python()), "-I", "-m", "pip", *words, *requirements()], check=True)
         (place / ".installed").touch()
         print(f"installed in {time.monotonic() - begun:.0f} s", flush=True)
 

@@ -43,8 +43,10 @@ class UncountedDevice:
     def configure(self, words: str = "") -> None:
         """A GPU orders its work as it likes: a test that runs a program again for it sees whether the numbers stay.
 
-        Skips a test that wants more devices than there are, or a device that is small.
+        Skips a test that needs more devices than the machine has, a small device, or libraries without algorithms.
         """
+        if "no-" in words:
+            pytest.skip("only the emulated device can be without algorithms and engines")
         if "memory=" in words:
             pytest.skip("only the emulated device can be made small")
         if devices := re.search(r"devices=(\d+)", words):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,22 @@ import pytest
 import staged as st
 from staged import CPU, GPU, with_backend
 from staged.runtime import cuda
+from staged.runtime.cuda.devices import is_emulated
 from staged.runtime.cuda.emulated import race_detector
 from staged.runtime.cuda_emulator import INCLUDE
 from staged.testing import compare_trees
 from tests.listed_copies import check_copies
+
+
+def settings(*words: str) -> Iterator[str]:
+    """Set the emulated device to each of these in turn, and to its defaults at the end. A GPU has one setting."""
+    if not is_emulated():
+        yield ""
+        return
+    for each in words:
+        cuda.emulator().configure(each)
+        yield each
+    cuda.emulator().configure()
 
 
 def on_gpu(function: Callable[..., Any], **options: Any) -> Any:

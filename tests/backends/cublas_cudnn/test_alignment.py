@@ -17,6 +17,7 @@ from staged.runtime import cuda
 from staged.runtime.cuda.borrowed import BorrowedPlace
 from staged.runtime.cuda.program import CudaProgram
 from staged.runtime.guard import ffi
+from tests.backends.cublas_cudnn.harness import settings
 from tests.fuzz.late import Lent
 
 RANDOM = np.random.default_rng(5)
@@ -38,17 +39,14 @@ def run(function: Callable[..., Any], *arguments: Any, rtol: float = 2e-5) -> st
     staged = st.function(function)
     with st.eager():
         expected = staged(*(each.array if isinstance(each, Lent) else each for each in arguments))
-    device = cuda.emulator()
     with with_backend(GPU):
-        for words in ("eager forward", "lazy shuffled seed=3"):
-            device.configure(words)
+        for _ in settings("eager forward", "lazy shuffled seed=3"):
             found = staged(*arguments)
             pairs = zip(found, expected, strict=True) if isinstance(expected, tuple) else [(found, expected)]
             for one, other in pairs:
                 one, other = np.asarray(one).astype(np.float64), np.asarray(other).astype(np.float64)
                 np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol * max(1.0, np.abs(other).max()))
         text: str = staged.stage(*arguments).source
-    device.configure("")
     return text
 
 

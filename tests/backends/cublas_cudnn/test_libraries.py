@@ -14,7 +14,7 @@ import staged as st
 from staged import GPU, with_backend
 from staged.frontend.values import trees
 from staged.runtime import cuda
-from tests.backends.cublas_cudnn.harness import on_gpu
+from tests.backends.cublas_cudnn.harness import on_gpu, settings
 
 RANDOM = np.random.default_rng(4)
 
@@ -40,8 +40,7 @@ def agrees_with_eager(function: Any, arguments: tuple[Any, ...], rtol: float = 2
     with st.eager():
         wanted = trees.flatten(function(*arguments))[0]
     text = ""
-    for words in ("", "no-algorithms"):
-        cuda.emulator().configure(words)
+    for words in settings("", "no-algorithms"):
         staged = on_gpu(function)
         found = trees.flatten(staged(*arguments))[0]
         for one, other in zip(found, wanted, strict=True):
@@ -53,7 +52,6 @@ def agrees_with_eager(function: Any, arguments: tuple[Any, ...], rtol: float = 2
         asked = len(re.findall(r"^    bool \w+_is_missing;", text, re.MULTILINE))
         assert len(notes) == (asked if words else 0)
         assert all(re.match(r"\w+\.py:\d+: (cublasLt|cuDNN) has no .+: .+ instead$", note) for note in notes)
-    cuda.emulator().configure()
     return text
 
 
