@@ -47,7 +47,8 @@ class StagedFunction:
     def __init__(
         self, function: Callable[..., Any], static: Collection[str], target: str, seed: int | None, check_nan: bool
     ) -> None:
-        if is_generator(function):
+        plain = getattr(function, "__func__", function)
+        if isinstance(plain, FunctionType) and is_generator(plain):
             raise StagingError(
                 f"`{function.__name__}` is a generator, which cannot be staged",
                 where=position_of_function(function),

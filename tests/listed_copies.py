@@ -79,7 +79,7 @@ def check_copies(program: Program, seen: Any, is_first: bool = False) -> bool:
 
 
 def _times(program: Program) -> Iterator[int | None]:
-    """How often a call makes each of its copies, in the order of `program.transfers()`."""
+    """Yield the number of times that a call makes each of its copies, in the order of `program.transfers()`."""
     emitted = program._built.emitted
     function = emitted.function
     assert function is not None

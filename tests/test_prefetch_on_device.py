@@ -20,6 +20,7 @@ import staged as st
 from staged import GPU, with_backend
 from staged.errors import DTypeError, ProgramError, ProgramMemoryError
 from staged.runtime import cuda
+from staged.runtime.cuda.arriving import capacity_for
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(12, 5, 7)).astype(np.float32)
@@ -293,12 +294,14 @@ def test_a_program_that_stops_in_the_loop_leaves_nothing(nothing_left: None, dev
 
 
 def test_a_device_without_room_is_told_where_the_batch_would_have_come(device: cuda.Emulator) -> None:
-    gc.collect()  # what goes later would leave more room
-    device.configure(f"memory={device.counts().live_bytes + (1 << 20)}")
+    live = device.counts().live_bytes
+    device.configure(f"memory={live + (1 << 20)}")
+    large = np.ones(live // 4 + (1 << 19), np.float32)  # without room even if all that lives is freed meanwhile
+    call = f"cudaMalloc of {capacity_for(large.nbytes):,} bytes"
     with with_backend(GPU):
-        batches = iter(st.loader([np.ones(10, np.float32), np.ones((1000, 600), np.float32)]))
+        batches = iter(st.loader([np.ones(10, np.float32), large]))
         next(batches)
-        with pytest.raises(ProgramMemoryError, match=r"no room for a batch of `st.loader` on the GPU: cudaMalloc of 2,"):
+        with pytest.raises(ProgramMemoryError, match=f"no room for a batch of `st.loader` on the GPU: {call}"):
             next(batches)
 
 

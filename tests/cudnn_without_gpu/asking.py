@@ -37,7 +37,7 @@ class OracleError(Exception):
 
 @dataclass(frozen=True)
 class Libraries:
-    """Where NVIDIA's headers and libraries are, and whether the driver is a stand-in."""
+    """The places of NVIDIA's headers and libraries. The driver may be a stand-in."""
 
     headers: tuple[Path, ...]
     cudnn: Path
@@ -100,7 +100,7 @@ def build(artifact: Artifact, folder: Path, libraries: Libraries) -> Path:
 
 
 def ask(asker: Path, description: dict[str, Any], libraries: Libraries) -> list[dict[str, Any]]:
-    """What cuDNN answers to the graphs of a program for the device of this description, in the order of the graphs.
+    """Ask cuDNN about the graphs of a program for the device of this description. Return the answers in the order of the graphs.
 
     The last element is the program's own end: {"opened": true}, or false with its message.
     Raises OracleError if the oracle itself fails.
@@ -128,7 +128,7 @@ def stand_in_driver(folder: Path) -> Path:
 
 
 def run_tool(command: list[str], folder: Path) -> str:
-    """What a tool printed. Raises OracleError with its message."""
+    """Run a tool and return its output. Raises OracleError with its message."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode != 0:
         raise OracleError(f"{' '.join(command[:1])} failed: {done.stderr.strip()[-3000:]}")

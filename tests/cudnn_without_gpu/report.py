@@ -69,7 +69,7 @@ def groups(questions: Iterable[Question]) -> list[list[Question]]:
 def answers(
     questions: Sequence[Question], description: dict[str, Any], libraries: asking.Libraries
 ) -> dict[Question, dict[str, Any]]:
-    """What cuDNN answers to these questions for a device, each asked by a generated program.
+    """Ask cuDNN these questions for a device, each by a generated program. Return the answers by question.
 
     Raises OracleError if a program does not ask a question, or cannot open the device.
     """
@@ -85,7 +85,7 @@ def answers(
 def answers_to(
     artifact: Artifact, description: dict[str, Any], libraries: asking.Libraries
 ) -> dict[Question, dict[str, Any]]:
-    """What cuDNN answers to the graphs of a program. Raises OracleError if the program cannot open the device."""
+    """Ask cuDNN about the graphs of a program. Raises OracleError if the program cannot open the device."""
     with tempfile.TemporaryDirectory() as folder:
         *said, end = asking.ask(asking.build(artifact, Path(folder), libraries), description, libraries)
     if not end["opened"]:
@@ -94,7 +94,7 @@ def answers_to(
 
 
 def short(answer: dict[str, Any]) -> dict[str, Any]:
-    """What the report tells of an answer."""
+    """Return the entries of an answer that the report has."""
     counts = {name: answer[name] for name in ("operations", "offered", "fit") if name in answer}
     if answer["engine"] < 0:
         return {**counts, "plan": False}

@@ -99,7 +99,7 @@ def build(program: Program) -> None:
 
 
 def capability() -> tuple[int, int]:
-    """That of the first GPU of this machine, or of the device of `--prepare`."""
+    """Return the compute capability of the first GPU of this machine, or of the device of `--prepare`."""
     found = gpus()
     return found[0].capability if found else CAPABILITY
 

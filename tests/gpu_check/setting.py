@@ -37,7 +37,7 @@ class Setting:
 
     @property
     def prepared(self) -> Path:
-        """What `--prepare` built."""
+        """The folder that `--prepare` built."""
         return REHEARSAL if self.rehearsed else PREPARED
 
     @property

@@ -201,7 +201,7 @@ def predicted(row: str, device: model.Device | str, small: bool) -> dict[str, An
 
 
 def disagreement(row: str, cells: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """How our values differ from those of PyTorch in eager mode; None if they agree, or one is missing."""
+    """Describe how our values differ from those of PyTorch in eager mode; None if they agree, or one is missing."""
     ours, theirs = (cells.get(name, {}).get("value") for name in FRAMEWORKS[:2])
     if ours is None or theirs is None:
         return None

@@ -71,8 +71,8 @@ def test_groups_are_as_an_optimiser_for_each():
     found = st.function(lambda: [both(*case) for case in CASES])()
     for case, staged in zip(CASES, found, strict=True):
         plain = both(*case)
-        for one, other in zip(*staged, strict=True):
-            np.testing.assert_array_equal(one, other, err_msg=str(case))
+        for one, other in zip(*staged, strict=True):  # other kernels contract in other places
+            np.testing.assert_allclose(one, other, rtol=1e-14, atol=1e-15, err_msg=str(case))
         for one, other in zip(*plain, strict=True):
             np.testing.assert_array_equal(one, other, err_msg=str(case))
         for one, other in zip(staged[0], plain[0], strict=True):

@@ -130,9 +130,9 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     tracing = trace is not None
     if tracing:
         _refuse_if_random(function)
-    if isinstance(function, FunctionType | MethodType) and is_generator(function):
-        return _call_generator(function, args, kwargs)
     if isinstance(function, FunctionType) and function not in BUILTINS:
+        if is_generator(function):
+            return _call_generator(function, args, kwargs)
         converted = as_converted(function)
         if converted is not function or not tracing or getattr(function, "__staged_converted__", False):
             if trace is not None:
@@ -144,6 +144,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(function, MethodType):
         inner = function.__func__
         if isinstance(inner, FunctionType):
+            if is_generator(inner):
+                return _call_generator(function, args, kwargs)
             converted = as_converted(inner)
             if trace is not None:
                 _note_function(trace, inner, converted)

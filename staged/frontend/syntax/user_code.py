@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from inspect import CO_GENERATOR
-from types import FunctionType, MethodType
-from typing import Any
+from types import FunctionType
 
 from staged.source import PACKAGE, is_installed
 
@@ -39,10 +37,9 @@ def is_user_code(function: FunctionType) -> bool:
     return names is None or function.__name__ in names
 
 
-def is_generator(function: Any) -> bool:
-    """Return whether a function is one of the user's with a `yield`."""
-    inner = inspect.unwrap(function.__func__ if isinstance(function, MethodType) else function)
-    return isinstance(inner, FunctionType) and bool(inner.__code__.co_flags & CO_GENERATOR) and is_user_code(inner)
+def is_generator(function: FunctionType) -> bool:
+    """Return whether a function of the user has a `yield`. The result of `@contextmanager` does not."""
+    return bool(function.__code__.co_flags & CO_GENERATOR) and is_user_code(function)
 
 
 def is_user_file(file: str) -> bool:

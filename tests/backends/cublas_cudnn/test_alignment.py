@@ -136,7 +136,7 @@ def test_no_room_for_the_copy_names_the_array(device: cuda.Emulator) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_caller_in_c_gets_an_error(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the runtime copies, other callers must: the entry function checks the addresses before it does anything."""
+    """Callers other than the runtime copy misaligned arrays: the entry function checks the addresses before it does anything."""
 
     def in_place(program: Any, device: str, address: int, nbytes: int, stream: Any, alignment: int, owner: Any) -> Any:
         return BorrowedPlace(device, address, nbytes, stream, 1, owner)

@@ -122,7 +122,8 @@ def test_any_order_of_sums_adds_up_in_f32(device: cuda.Emulator) -> None:
 def test_one_order_of_sums_gives_the_same_bits(deterministic: bool, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--on-gpu") and not deterministic:
         pytest.skip("a GPU may add in the same order again")
-    arguments = operands(BF16, (2, 4, 40, 8), (2, 2, 48, 8), (2, 2, 48, 16))
+    # Another order changes the last bit of one bf16 number in some 2,000: there are 46,080.
+    arguments = operands(BF16, (36, 4, 40, 8), (36, 2, 48, 8), (36, 2, 48, 16))
     staged = on_gpu(with_gradients(enable_gqa=True), deterministic=deterministic)
     runs = [[np.asarray(x).tobytes() for x in staged(*arguments)[0]] for _ in range(3)]
     assert (runs[0] == runs[1] == runs[2]) is deterministic  # the emulated device changes the order in every call

@@ -83,7 +83,7 @@ def two_processes(book: Book) -> None:
 
 
 def training(book: Book) -> None:
-    """What each of the processes does."""
+    """Train in one of the two processes."""
     data, w = book.normal(4, 64, 32), book.normal(32, 32, scale=0.1)
 
     def fit(data: Any, w: Any, turns: Any) -> Any:

@@ -26,7 +26,7 @@ ATTRIBUTES = {
 
 @dataclass(frozen=True)
 class Work:
-    """What an iteration does: FLOP of matmuls and convolutions, bytes that it reads and writes, launches."""
+    """The work of an iteration: FLOP of matmuls and convolutions, bytes that it reads and writes, launches."""
 
     flop: float = 0.0
     bytes: float = 0.0
