@@ -306,7 +306,8 @@ def f(x):
 print(st.function(f)(np.ones(2)))
 """
     path = tmp_path / "edited.py"
-    own = {"PYTHONPATH": str(Path(st.__file__).parents[1])}
+    # Installed packages may be in a folder of PYTHONPATH.
+    own = {"PYTHONPATH": os.pathsep.join([str(Path(st.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])}
     for factor, wanted in ((2.0, "[2. 2.]"), (4.0, "[4. 4.]")):
         path.write_text(script.format(factor=factor))
         run = subprocess.run([sys.executable, path], env={**os.environ, **own}, capture_output=True, text=True)
