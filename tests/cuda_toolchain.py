@@ -42,7 +42,7 @@ def check_for_gpus(artifact: Artifact) -> None:
     check_graphs(artifact)
 
 
-FEW = 32
+FEW = 40
 """Bytes of registers that the compiler may spill: it does so with most of a block's registers free, to have one more block
 on a multiprocessor. A kernel with too many values at a time spills hundreds."""
 

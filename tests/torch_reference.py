@@ -163,9 +163,11 @@ def agrees(found: Any, recorded: Any, rtol: float, key: str) -> None:
     assert flattened(found, ours) == flattened(recorded, theirs), (
         f"{key}: another form than the record: make references"
     )
-    for one, other in zip(ours, theirs, strict=True):
-        largest = float(np.max(np.abs(other[np.isfinite(other)]), initial=0.0)) if other.dtype.kind == "f" else 0.0
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol * largest, err_msg=f"{key}: make references")
+    largest = [float(np.max(np.abs(x[np.isfinite(x)]), initial=0.0)) if x.dtype.kind == "f" else 0.0 for x in theirs]
+    for one, other, own in zip(ours, theirs, largest, strict=True):
+        # A gradient that is zero is noise, which differs between processors: some roundings of the largest number.
+        noise = 64 * float(np.finfo(other.dtype).eps) * max(largest) if other.dtype.kind == "f" else 0.0
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=max(rtol * own, noise), err_msg=f"{key}: make references")
 
 
 def main() -> int:

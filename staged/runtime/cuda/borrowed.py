@@ -89,7 +89,13 @@ def device_interface(value: Any, what: str) -> dict[str, Any] | None:
     Raises: DTypeError if the library exports no array (with its message), or one of an unsupported dtype.
     """
     cls = type(value)
-    if not (hasattr(cls, "__dlpack__") and hasattr(cls, "__dlpack_device__")) or value.__dlpack_device__()[0] != _CUDA:
+    if not (hasattr(cls, "__dlpack__") and hasattr(cls, "__dlpack_device__")):
+        return None
+    try:
+        kind, _ = value.__dlpack_device__()
+    except (BufferError, ValueError):  # PyTorch's meta tensors are on a device that DLPack does not know
+        return None
+    if kind != _CUDA:
         return None
     try:
         try:

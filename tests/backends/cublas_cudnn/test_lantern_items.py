@@ -298,7 +298,7 @@ def test_nll_and_its_gradient_stay_on_the_device(reduction: str, device: cuda.Em
     compute = st.value_and_grad(loss)
     check(device, compute, args, wanted, rtol=1e-9, atol=1e-12)
     program = on_gpu(compute).stage(*args)
-    assert [t.why for t in program.transfers()] == ["input", "input", "result", "result"]
+    assert [t.why for t in program.transfers()] == ["input", "input", "result", "result", "failure"]
     with pytest.raises(IndexError, match="label"):
         program(scores, np.where(np.arange(1500) == 700, 10, labels))
 
