@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 State = Literal["passed", "failed", "refused"]
@@ -83,3 +85,14 @@ def state_of(result: Result) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def entries_of(journal: Path) -> list[dict[str, Any]]:
+    """The contents of a journal; its last line may be cut short."""
+    found = []
+    for line in journal.read_text(errors="replace").splitlines() if journal.is_file() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found

@@ -29,7 +29,7 @@ from typing import Any
 
 from tests.gpu_check.processes import end, run_within
 from tests.gpu_check.recorder import LOST
-from tests.gpu_check.report import Result, State
+from tests.gpu_check.report import Result, State, entries_of
 from tests.gpu_check.setting import ROOT, Setting, side_by_side
 
 FILES = ("tests/backends/cublas_cudnn", "tests/runtime", "tests/programs")
@@ -74,7 +74,7 @@ class Book:
         """An empty book; with the lines of an earlier run, a book of the tests that passed in that run."""
         path.write_text("")
         book = Book(path)
-        before = {line.pop("test"): Outcome(**line) for line in lines_of(earlier)} if earlier else {}
+        before = {line.pop("test"): Outcome(**line) for line in entries_of(earlier)} if earlier else {}
         for name, outcome in before.items():
             if outcome.is_bad:
                 book.failed_before.append(name)
@@ -125,7 +125,7 @@ def find(files: Sequence[str], folder: Path, setting: Setting) -> tuple[list[str
         return [], ["pytest did not find the tests in time"]
     tests: list[str] = []
     complaints: list[str] = []
-    for line in lines_of(journal):
+    for line in entries_of(journal):
         tests += [str(name) for name in line.get("chosen", [])]
         complaints += [f"{line['test']}: {line['words']}"] if "test" in line else []
     return tests, complaints or ([] if tests else said.splitlines()[-20:])
@@ -196,7 +196,7 @@ def run_share(tests: Sequence[str], place: Path, book: Book, setting: Setting, l
                 stderr=subprocess.STDOUT,
             )
             how = watch(process, journal, book, setting, limit)
-        found = outcomes_of(lines_of(journal), process.returncode, how)
+        found = outcomes_of(entries_of(journal), process.returncode, how)
         book.note_all(found)
         before, left = left, [name for name in left if name not in found]
         if left == before:  # pytest itself did not get there: another try would not either
@@ -217,7 +217,7 @@ def watch(process: subprocess.Popen[bytes], journal: Path, book: Book, setting: 
         time.sleep(0.05)
         if journal.stat().st_size != size:
             size, since = journal.stat().st_size, time.monotonic()
-            lines = lines_of(journal)
+            lines = entries_of(journal)
             book.note_all(outcomes_of(lines, 0, "runs"))
             most = limit if "begins" in (lines or [{}])[-1] else START_LIMIT
         took = (time.monotonic() - since) / patience(setting)
@@ -257,17 +257,6 @@ def in_words(status: int) -> str:
     if status < 0:
         return f"the process was ended by {signal.Signals(-status).name}"
     return f"the process ended with status {status}"
-
-
-def lines_of(journal: Path) -> list[dict[str, Any]]:
-    """The contents of a journal; its last line may be cut short."""
-    found = []
-    for line in journal.read_text(errors="replace").splitlines() if journal.is_file() else ():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
 
 
 # ---- the result -------------------------------------------------------------------------------------

@@ -20,9 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.gpu_check.probes import entries_of
 from tests.gpu_check.processes import run_within
-from tests.gpu_check.report import Result, State
+from tests.gpu_check.report import Result, State, entries_of
 from tests.gpu_check.setting import ROOT, Setting, exclusive
 from tests.gpu_check.timing import kernels, model, steps
 

@@ -305,35 +305,30 @@ def test_arrays_of_the_host_may_change_when_the_call_has_returned(any_order: cud
             assert (np.asarray(each) == 2 * number).all()
 
 
-def test_loops_whose_result_stays_on_the_device(any_order: cuda.Emulator) -> None:
-    @st.function
-    def descend(x: Any, w: Any, steps: Any) -> Any:
-        for _ in st.range(steps):
-            h = st.tanh(x @ w)
-            w = w - 0.1 * (x.T @ (h @ w - x))
-        return w
+def descend(x: Any, w: Any, steps: Any) -> Any:
+    for _ in st.range(steps):
+        h = st.tanh(x @ w)
+        w = w - 0.1 * (x.T @ (h @ w - x))
+    return w
 
+
+def test_loops_whose_result_stays_on_the_device(any_order: cuda.Emulator) -> None:
+    own = st.function(descend)
     with st.eager():
-        expected = np.asarray(descend(H, W, 12))
+        expected = np.asarray(own(H, W, 12))
     with with_backend(GPU, H):
         w: Any = W
         for _ in range(3):
-            w = descend(H, w, 4)
+            w = own(H, w, 4)
     np.testing.assert_allclose(w, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_the_graph_of_a_loop_serves_calls_with_results_at_other_addresses(device: cuda.Emulator) -> None:
-    @st.function
-    def descend(x: Any, w: Any, steps: Any) -> Any:
-        for _ in st.range(steps):
-            h = st.tanh(x @ w)
-            w = w - 0.1 * (x.T @ (h @ w - x))
-        return w
-
+    own = st.function(descend)
     with with_backend(GPU, H, W):
-        found = [descend(H, W, 4) for _ in range(3)]
+        found = [own(H, W, 4) for _ in range(3)]
         before = device.counts()
-        found.append(descend(H, W, 6))
+        found.append(own(H, W, 6))
         assert (device.counts() - before).graph_launches == 6
     for each in found[1:3]:
         np.testing.assert_array_equal(each, found[0])

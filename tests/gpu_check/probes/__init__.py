@@ -28,7 +28,7 @@ from typing import Any
 
 from tests.gpu_check.probes.book import SEED
 from tests.gpu_check.processes import run_within
-from tests.gpu_check.report import Result
+from tests.gpu_check.report import Result, entries_of
 from tests.gpu_check.setting import ROOT, Setting, side_by_side
 
 _HERE = "tests.gpu_check.probes"
@@ -148,17 +148,6 @@ def environment(folder: Path) -> dict[str, str]:
     logs = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": str(folder / "cudnn.log")}
     logs |= {"CUBLASLT_LOG_LEVEL": "5", "CUBLASLT_LOG_FILE": str(folder / "cublaslt.log")}
     return {**os.environ, **logs, "PYTHONFAULTHANDLER": "1"}
-
-
-def entries_of(journal: Path) -> list[dict[str, Any]]:
-    """The entries of a journal; the last line may be incomplete."""
-    found = []
-    for line in journal.read_text(errors="replace").splitlines() if journal.is_file() else ():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
 
 
 # ---- lines ------------------------------------------------------------------------------------------
