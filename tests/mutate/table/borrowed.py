@@ -91,8 +91,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "elements on the host are taken for a device's",
         BORROWED,
-        " or value.__dlpack_device__()[0] != _CUDA:",
-        ":",
+        "    if kind != _CUDA:",
+        "    if kind is None:",
         case("numpys_to_read"),
     ),
     Mutant(
