@@ -36,7 +36,7 @@ as in the Array API, an integer with a float gives the float's dtype, and Python
 the array they meet. `np.exp(x)` and the like on a staged `x` are the functions here, where there is one.
 
 Arguments have torch's names beside these: `dim` for `axis`, `keepdim` for `keepdims`, `input` for the first, and the like; the
-[guide](guide.md#torchs-words) says where torch means something else. More methods of arrays by torch's names: {words}.
+[guide](guide.md#names-of-torch) says where torch means something else. More methods of arrays by torch's names: {words}.
 
 **Dtypes** are those that the operands may have: *floats* are f32 and f64, *integers* i8, i16, i32, i64, u8, u16, u32 and u64,
 *numbers* are both, *any* has bool too, *complex* are c64 and c128. Where a function computes in floats, others become

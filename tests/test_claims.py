@@ -135,18 +135,6 @@ def test_files_are_as_long_as_contributing_says() -> None:
     assert max(names.values()) <= 1.5 * int(limit[1])
 
 
-def test_lines_are_as_long_as_contributing_says() -> None:
-    limit = re.search(r"lines of at most (\d+) characters", CONTRIBUTING)
-    assert limit
-    long = [
-        f"{path.relative_to(ROOT)}:{number}"
-        for path in SOURCES
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if len(line) > int(limit[1])
-    ]
-    assert not long, f"{len(long)}: {long[:10]}"
-
-
 def test_every_command_of_make_that_a_page_names_is_there() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
