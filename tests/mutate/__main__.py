@@ -1,7 +1,7 @@
 """`make mutate`: plant each fault of the table in a copy of the project, run its tests, and demand that one fails.
 
     make mutate                                   # all of them
-    make mutate ARGS="--only algebra --list"      # names of those whose name, file or table has the word
+    make mutate ARGS="--only algebra --list"      # names of those whose name, target or table has the word
 
 A mutant that no test notices survives: a hole in the tests. First the tests of all chosen mutants run on the copy as it is, since
 a test that fails anyway notices nothing.
@@ -10,6 +10,7 @@ a test that fails anyway notices nothing.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import os
 import pkgutil
@@ -23,7 +24,9 @@ from pathlib import Path
 from queue import Queue
 
 from tests.mutate import table
+from tests.mutate.anchor import planted
 from tests.mutate.mutant import Mutant
+from tests.mutate.sources import MisfitError, Sources
 
 PROJECT = Path(__file__).parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "out")
@@ -31,13 +34,20 @@ SECONDS = 300
 """The time limit of one test: a mutant that makes a program run for ever is noticed by this limit."""
 
 
+def tables() -> dict[str, tuple[Mutant, ...]]:
+    """The mutants of each file of the table."""
+    names = sorted(info.name for info in pkgutil.iter_modules(table.__path__))
+    return {name: importlib.import_module(f"{table.__name__}.{name}").MUTANTS for name in names}
+
+
 def mutants(only: str = "") -> list[Mutant]:
-    """The mutants whose name, file or table has the word, in the order of the table's files."""
-    found: list[Mutant] = []
-    for module in sorted(info.name for info in pkgutil.iter_modules(table.__path__)):
-        each = importlib.import_module(f"{table.__name__}.{module}").MUTANTS
-        found += [mutant for mutant in each if only in mutant.name or only in mutant.file or only in module]
-    return found
+    """The mutants whose name, target or table has the word, in the order of the table's files."""
+    return [
+        mutant
+        for name, each in tables().items()
+        for mutant in each
+        if only in mutant.name or only in mutant.target or only in name
+    ]
 
 
 class Copy:
@@ -46,14 +56,19 @@ class Copy:
     def __init__(self, folder: Path, cache: Path) -> None:
         self.folder, self.cache = folder, cache
         shutil.copytree(PROJECT, folder, ignore=LEFT_OUT)
+        self.sources = Sources(folder)
 
     def outcome(self, mutant: Mutant) -> tuple[bool, str]:
         """(whether a test failed, the first test that did or pytest's last line)."""
-        path = self.folder / mutant.file
+        try:
+            file, faulty = planted(self.sources, mutant)
+            if file.suffix == ".py":
+                ast.parse(faulty)
+        except (MisfitError, SyntaxError) as error:
+            return False, str(error)
+        path = self.folder / file
         text = path.read_text(encoding="utf-8")
-        if text.count(mutant.before) != 1:
-            return False, f"{mutant.file} has its text {text.count(mutant.before)} times"
-        path.write_text(text.replace(mutant.before, mutant.after), encoding="utf-8")
+        path.write_text(faulty, encoding="utf-8")
         try:
             return self.run(mutant.tests)
         finally:
@@ -90,19 +105,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutate", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--only", default="", help="mutants whose name, file or table has this word")
+    parser.add_argument("--only", default="", help="mutants whose name, target or table has this word")
     parser.add_argument("--jobs", type=int, default=2, help="how many copies are tested side by side")
     parser.add_argument("--list", action="store_true", help="names alone")
     options = parser.parse_args()
     chosen = mutants(options.only)
     if options.list:
-        print("\n".join(f"{mutant.file}: {mutant.name}" for mutant in chosen))
+        print("\n".join(f"{mutant.target}: {mutant.name}" for mutant in chosen))
         return 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         survivors = killed_all(chosen, Path(folder), max(1, min(options.jobs, len(chosen))))
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants are noticed")
     for mutant in survivors:
-        print(f"  survives: {mutant.name} ({mutant.file})")
+        print(f"  survives: {mutant.name} ({mutant.target})")
     return 1 if survivors or not chosen else 0
 
 

@@ -1,8 +1,12 @@
-"""One planted fault: a piece of text of the sources, what stands there instead, and the tests one of which must fail."""
+"""One planted fault: some syntax of a function, its replacement, and the tests one of which must fail."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+class Text(str):
+    """Text of another language: it is compared without regard to whitespace, inside the string constants of a target."""
 
 
 @dataclass(frozen=True)
@@ -11,11 +15,15 @@ class Mutant:
 
     name: str
     """The fault in words: the line of the report."""
-    file: str
-    """The file it is in, from the project's root."""
+    target: str
+    """`module:name`. The module is dotted and below `staged`, or the path of a file from the project's root.
+
+    The name is the qualified name of a function, a class or a variable. Without a name the target is the code of the
+    module outside of all functions and classes. A target that is not Python is the path of its file alone.
+    """
     before: str
-    """The text that is replaced; it stands in the file exactly once."""
+    """An expression or statements, or `Text`, with exactly one match in the target (`anchor.planted`)."""
     after: str
-    """The text that stands there instead."""
+    """The replacement. If it is empty, the statements are deleted."""
     tests: tuple[str, ...]
     """Arguments of pytest: the files or tests one of which must fail (or end by its limit of time). As few as possible."""

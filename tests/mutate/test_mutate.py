@@ -2,33 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.mutate import __main__ as tool
+from tests.mutate.anchor import planted
 from tests.mutate.mutant import Mutant
+from tests.mutate.sources import MisfitError, Sources
 from tests.mutate.table import random_numbers
 
 PROJECT = Path(__file__).parents[2]
+TABLES = tool.tables()
 MUTANTS = tool.mutants()
+SOURCES = Sources(PROJECT)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_a_mutant_fits_the_sources(mutant: Mutant) -> None:
-    text = (PROJECT / mutant.file).read_text(encoding="utf-8")
-    assert text.count(mutant.before) == 1, (
-        "its text stands in the file another number of times: follow the change of the source"
-    )
-    assert mutant.after != mutant.before
-    files = [word.split("::")[0] for word in mutant.tests if word.startswith("tests/")]
-    assert files
-    for file in files:
-        assert (PROJECT / file).exists(), file
+@pytest.mark.parametrize("table", TABLES)
+def test_mutants_fit_the_sources(table: str) -> None:
+    misfits = {mutant.name: reason for mutant in TABLES[table] if (reason := misfit(mutant))}
+    assert not misfits, "\n".join(f"{name}: {reason}" for name, reason in misfits.items())
+
+
+def misfit(mutant: Mutant) -> str:
+    """Why a mutant cannot be planted, or its tests cannot run; empty if it fits."""
+    try:
+        planted(SOURCES, mutant)
+    except MisfitError as error:
+        return str(error)
+    if not any(word.startswith("tests/") for word in mutant.tests):
+        return "it names no file of tests"
     for word in mutant.tests:
         file, *names = word.split("::")
+        if not word.startswith("tests/") and not names:
+            continue
+        if not (PROJECT / file).exists():
+            return f"there is no {file}"
         for name in names:
-            assert f" {name.partition('[')[0]}(" in (PROJECT / file).read_text(encoding="utf-8"), f"no test {word}"
+            if f" {name.partition('[')[0]}(" not in (PROJECT / file).read_text(encoding="utf-8"):
+                return f"there is no test {word}"
+    return ""
+
+
+def test_a_mutant_that_does_not_fit_has_a_reason() -> None:
+    fits = TABLES["algebra"][0]
+    assert not misfit(fits)
+    assert "it must match once" in misfit(replace(fits, before="op"))
+    assert misfit(replace(fits, tests=("-k", "add"))) == "it names no file of tests"
+    assert misfit(replace(fits, tests=("tests/none.py",))) == "there is no tests/none.py"
+    wrong = "tests/mutate/test_mutate.py::test_nothing"
+    assert misfit(replace(fits, tests=(wrong,))) == f"there is no test {wrong}"
 
 
 def test_names_tell_mutants_apart() -> None:
@@ -53,16 +77,17 @@ def test_a_fault_that_a_test_sees_is_told_from_one_that_survives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tool, "PROJECT", small_project(tmp_path))
-    rounded = Mutant("halves are rounded up", "half.py", "x // 2", "-(-x // 2)", ("test_half.py",))
-    broken = Mutant("a word is missing", "half.py", "return x // 2", "retur x // 2", ("test_half.py",))
-    unseen = Mutant("what is unused is wrong", "half.py", "    return x\n", "    return -x\n", ("test_half.py",))
-    moved = Mutant("its text is gone", "half.py", "x / 2", "x / 3", ("test_half.py",))
+    half = "./half.py:half"
+    rounded = Mutant("halves are rounded up", half, "x // 2", "-(-x // 2)", ("test_half.py",))
+    broken = Mutant("the import fails", half, "def half(x): ...", "@min\ndef half(x): ...", ("test_half.py",))
+    unseen = Mutant("what is unused is wrong", "./half.py:unused", "return x", "return -x", ("test_half.py",))
+    moved = Mutant("its syntax is gone", half, "x / 2", "x / 3", ("test_half.py",))
     chosen = [rounded, broken, unseen, moved]
     assert tool.killed_all(chosen, tmp_path / "copies", 1) == [unseen, moved]
     said = capsys.readouterr().out
-    assert "noticed " in said and "SURVIVES" in said and "half.py has its text 0 times" in said
-    chosen_by_name = Mutant("a test is named", "half.py", "x // 2", "x // 3", ("test_half.py", "-k", "half"))
+    assert "noticed " in said and "SURVIVES" in said and "`before` does not match in half of half.py" in said
+    chosen_by_name = Mutant("a test is named", half, "x // 2", "x // 3", ("test_half.py", "-k", "half"))
     assert tool.killed_all([rounded, chosen_by_name], tmp_path / "named", 1) == []
-    failing = Mutant("tests fail anyway", "half.py", "x // 2", "x // 3", ("test_half.py", "test_none.py"))
+    failing = Mutant("tests fail anyway", half, "x // 2", "x // 3", ("test_half.py", "test_none.py"))
     assert tool.killed_all([failing], tmp_path / "more", 1) == [failing]
     assert "without a fault the tests do not pass" in capsys.readouterr().out

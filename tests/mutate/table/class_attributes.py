@@ -7,16 +7,17 @@ MUTATION, TESTS = "staged/frontend/values/mutation.py", "tests/frontend/test_cla
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "attributes of classes change in silence",
-        MUTATION,
-        "    if isinstance(owner, type):\n        held",
-        "    if isinstance(owner, type):\n        return\n        held",
+        "frontend.values.mutation:record_attribute",
+        "held = vars(owner).get(name, _ABSENT)",
+        "return\n"
+        "held = vars(owner).get(name, _ABSENT)",
         (TESTS,),
     ),
     Mutant(
         "what a function puts into a class for the first time stays there",
-        MUTATION,
-        "                delattr(owner, name)\n\n        text",
-        "                pass\n\n        text",
+        "frontend.values.mutation:record_attribute.undo_of_class",
+        "delattr(owner, name)",
+        "pass",
         (TESTS,),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutate.mutant import Mutant
+from tests.mutate.mutant import Mutant, Text
 
 _PROGRAMS = "tests/backends/opencl/test_programs.py"
 _GPU_FUNC = "tests/backends/opencl/test_gpu_func.py"
@@ -10,56 +10,56 @@ _GPU_FUNC = "tests/backends/opencl/test_gpu_func.py"
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an atomic sum forgets what was there",
-        "staged/backends/opencl/dialect.py",
+        "backends.opencl.dialect:find_snippet",
         '"was.value + value"',
         '"value"',
         (_GPU_FUNC, "-k", "threads_in_python"),
     ),
     Mutant(
         "what a kernel of the user's does not write is not there",
-        "staged/backends/gpu_family/thread_kernels.py",
-        "            structure.copy(output, inputs[number], op.operands[number].tensor)\n",
-        "            pass\n",
+        "backends.gpu_family.thread_kernels:begin_launch",
+        "structure.copy(output, inputs[number], op.operands[number].tensor)",
+        "pass",
         (_GPU_FUNC, "-k", "threads_in_python"),
     ),
     Mutant(
         "blocks of a kernel of the user's are rows",
-        "staged/backends/c_family/code/printer.py",
-        "*(function.block or (function.threads, 1, 1))",
-        "*(function.threads, 1, 1)",
+        "backends.c_family.code.printer:Printer.head",
+        "function.block or (function.threads, 1, 1)",
+        "(function.threads, 1, 1)",
         (_GPU_FUNC, "-k", "threads_in_python"),
     ),
     Mutant(
         "storage that grows on the device loses what it has kept",
-        "staged/backends/opencl/file.py",
-        "        OCL_CHECK(site, st_ocl_copy(gpu->device, data, stack->data, used));\n",
+        "backends.opencl.file:_STACKS",
+        Text("OCL_CHECK(site, st_ocl_copy(gpu->device, data, stack->data, used));"),
         "",
         (_PROGRAMS, "-k", "gives_what_the_host_gives"),
     ),
     Mutant(
         "a NaN on the device stops nothing",
-        "staged/backends/opencl/structure.py",
-        '            self.leave_if(Prefix("!", is_finite))\n',
+        "backends.opencl.structure:OpenClBody.emit_finite_check",
+        'self.leave_if(Prefix("!", is_finite))',
         "",
         (_PROGRAMS, "-k", "a_nan"),
     ),
     Mutant(
         "drivers are found only beside what is linked",
-        "staged/runtime/opencl/__init__.py",
-        "-Wl,--disable-new-dtags,-rpath,",
-        "-Wl,-rpath,",
+        "runtime.opencl:_built",
+        '"-Wl,--disable-new-dtags,-rpath,"',
+        '"-Wl,-rpath,"',
         (_PROGRAMS, "-k", "loader"),
     ),
     Mutant(
         "a name bound behind `and` is bound anyway",
-        "staged/frontend/constructs/boolean.py",
-        "        if attempt.has_bound():\n",
-        "        if False:\n",
+        "frontend.constructs.boolean:_connect",
+        "attempt.has_bound()",
+        "False",
         ("tests/frontend/test_boolean.py",),
     ),
     Mutant(
         "a guard does not see what its pattern binds",
-        "staged/frontend/constructs/match_.py",
+        "frontend.constructs.match_:convert_match",
         "both if bound else guard",
         "guard",
         ("tests/frontend/test_match.py",),

@@ -1,11 +1,6 @@
 """Planted faults of long sums: totals that take in too much, pieces that are lost or counted twice."""
 
-from tests.mutate.mutant import Mutant
-
-CASCADE = "staged/ir/cascade.py"
-TOTALS = "staged/backends/c_family/cpu_nest/vector_totals.py"
-TILE = "staged/backends/c_family/contraction/tile.py"
-CONV = "staged/backends/c_family/contraction/conv2d.py"
+from tests.mutate.mutant import Mutant, Text
 
 TESTS = "tests/kernels/test_cascade.py"
 FORMS = tuple(
@@ -23,135 +18,141 @@ SCHEDULES = ("tests/backends/gpu_family/test_schedule.py",)
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a column's total takes in everything",
-        CASCADE,
+        "ir.cascade:",
         "LONGEST, PIECE = 32, 16",
         "LONGEST, PIECE = 1 << 30, 16",
         SIZES,
     ),
     Mutant(
         "a row's vector totals take in everything",
-        CASCADE,
+        "ir.cascade:",
         "LONGEST_BESIDE, PIECE_BESIDE = 64, 32",
         "LONGEST_BESIDE, PIECE_BESIDE = 1 << 30, 32",
         SIZES,
     ),
     Mutant(
         "f64 totals of pieces are one level, however many there are",
-        CASCADE,
+        "ir.cascade:levels",
         "outer = 1 if pieces <= 8 else 2 if pieces <= 256 else 3 if pieces <= 4096 else 4",
         "outer, pieces = 1, 8",
         SIZES,
     ),
     Mutant(
         "the f32 sums of columns do not begin again after the f64 totals have taken them in",
-        CASCADE,
-        "                Store(sums, at, _zero(row)),\n",
-        "",
+        "ir.cascade:_Cascade.widened_columns",
+        '[Load(before, totals, at), Load(sum_, sums, at), Compute(widened, "cast", (sum_,), {}), Compute(after, '
+        '"add", (before, widened), {}), Store(totals, at, after), Store(sums, at, _zero(row))]',
+        '[Load(before, totals, at), Load(sum_, sums, at), Compute(widened, "cast", (sum_,), {}), Compute(after, '
+        '"add", (before, widened), {}), Store(totals, at, after)]',
         FORMS,
     ),
     Mutant(
         "a level of f64 sums of columns does not begin again",
-        CASCADE,
-        "                Store(own[row.array], row.index, _zero(row)),\n            ]",
-        "            ]",
+        "ir.cascade:_Cascade.joins",
+        '[Load(before, into[row.array], row.index), Load(partial, own[row.array], row.index), Compute(after, "add", '
+        '(before, partial), {}), Store(into[row.array], row.index, after), Store(own[row.array], row.index, '
+        '_zero(row))]',
+        '[Load(before, into[row.array], row.index), Load(partial, own[row.array], row.index), Compute(after, "add", '
+        '(before, partial), {}), Store(into[row.array], row.index, after)]',
         FORMS,
     ),
     Mutant(
         "what stands beside a sum in pieces is taken for whole vectors",
-        TOTALS,
-        "if any(isinstance(s, Tile) and s.axis is axis for s in (outer, *walk(outer.body))):",
-        "if axis.extent < 0:",
+        "backends.c_family.cpu_nest.vector_totals:VectorTotals.is_whole",
+        "any(isinstance(s, Tile) and s.axis is axis for s in (outer, *walk(outer.body)))",
+        "axis.extent < 0",
         FORMS,
     ),
     Mutant(
         "a total of vector totals is taken for a single number",
-        TOTALS,
-        "                    if value in varying:\n                        varying.add(r.target)\n",
-        "                    pass\n",
+        "backends.c_family.cpu_nest.vector_totals:VectorTotals.varies_inside",
+        "if value in varying:\n"
+        "    varying.add(r.target)",
+        "pass",
         FORMS,
     ),
     Mutant(
         "a product's sums in registers take in the whole inner dimension",
-        "staged/ir/products.py",
+        "ir.products:LONGEST_CHAIN",
         "LONGEST_CHAIN = 384",
         "LONGEST_CHAIN = 1 << 30",
         ACCURACY,
     ),
     Mutant(
         "what a product had before a chain is overwritten",
-        TILE,
-        't.line(f"acc[r][{v}] += {vector.load(address)};")',
-        't.line(f"acc[r][{v}] = {vector.load(address)};")',
+        "backends.c_family.contraction.tile:emit_in_chains",
+        'f"acc[r][{v}] += {vector.load(address)};"',
+        'f"acc[r][{v}] = {vector.load(address)};"',
         ACCURACY,
     ),
     Mutant(
         "a convolution's sums take in all channels",
-        "staged/kernels/candidates.py",
-        "chain = max(1, chain_of(k) // taps)",
-        "chain = k",
+        "kernels.candidates:convolutions",
+        "max(1, chain_of(k) // taps)",
+        "k",
         ACCURACY,
     ),
     Mutant(
         "the sums of a convolution in a function take in all channels",
-        CONV,
-        "channels = max(1, chain_of(self.inner * self.taps) // self.taps)",
-        "channels = self.inner",
+        "backends.c_family.contraction.conv2d:WindowPlan.chain",
+        "max(1, chain_of(self.inner * self.taps) // self.taps)",
+        "self.inner",
         ("tests/kernels/test_convolution_nests.py",),
     ),
     Mutant(
         "a thread of a team takes in everything",
-        "staged/backends/gpu_family/teams.py",
-        "if not each or iterations * max(each.values()) <= LONGEST:",
-        "if each or iterations * max(each.values()) <= LONGEST:",
+        "backends.gpu_family.teams:_piece",
+        "not each or iterations * max(each.values()) <= LONGEST",
+        "each or iterations * max(each.values()) <= LONGEST",
         SCHEDULES,
     ),
     Mutant(
         "a thread that is alone takes in everything",
-        "staged/backends/gpu_family/schedule.py",
-        "    part = with_short_sums(part)\n",
+        "backends.gpu_family.schedule:schedule_part",
+        "part = with_short_sums(part)",
         "",
         SCHEDULES,
     ),
     Mutant(
         "an iteration that threads share takes in everything",
-        "staged/backends/gpu_family/schedule.py",
-        "shareable = iterations_in_pieces(part)",
-        "shareable = part",
+        "backends.gpu_family.schedule:schedule_part",
+        "iterations_in_pieces(part)",
+        "part",
         SCHEDULES,
     ),
     Mutant(
         "what a thread passes on is lost in the next piece",
-        "staged/backends/gpu_family/nest/teams.py",
-        'low.code.add(Assign(total.variable, self.totals.open[reduction].variable, "+"))',
-        "low.code.add(Assign(total.variable, self.totals.open[reduction].variable))",
+        "backends.gpu_family.nest.teams:TeamStatements.share",
+        'Assign(total.variable, self.totals.open[reduction].variable, "+")',
+        "Assign(total.variable, self.totals.open[reduction].variable)",
         ON_DEVICE,
     ),
     Mutant(
         "the last piece goes beyond the end of a loop",
-        "staged/backends/c_family/nest/loops.py",
+        "backends.c_family.nest.loops:pieces",
         'Conditional(Infix("<", after, stop), after, stop)',
         "after",
         ON_DEVICE,
     ),
     Mutant(
         "the totals of a column lack those of half of its warps",
-        "staged/backends/cublas_cudnn/reductions.py",
-        "for (unsigned int half = blockDim.x / 2; half >= 32; half /= 2)",
+        "backends.cublas_cudnn.reductions:_HALVES",
+        Text("for (unsigned int half = blockDim.x / 2; half >= 32; half /= 2)"),
         "for (unsigned int half = blockDim.x / 4; half >= 32; half /= 2)",
         ON_DEVICE,
     ),
     Mutant(
         "the total of a block is that of half of its warps",
-        "staged/backends/cublas_cudnn/reductions.py",
-        "for (int step = warps / 2; step > 0; step /= 2)",
-        "for (int step = warps / 4; step > 0; step /= 2)",
+        "backends.cublas_cudnn.reductions:_STEPS_OF_WARPS",
+        '"for (int step = warps / 2; step > 0; step /= 2) {\\n"',
+        '"for (int step = warps / 4; step > 0; step /= 2) {\\n"',
         ON_DEVICE,
     ),
     Mutant(
         "a thread begins in the middle of a vector",
-        "staged/kernels/schedule.py",
-        "width = lanes if any(loop.axis is outermost for loop in loops) else 1",
-        "width = 1",
+        "kernels.schedule:schedule",
+        "lanes if any(loop.axis is outermost for loop in loops) else 1",
+        "1",
         ("tests/kernels/test_schedule.py::test_pieces_of_a_loop_over_vectors_are_whole_vectors",),
     ),
 )

@@ -5,9 +5,9 @@ from tests.mutate.mutant import Mutant
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "two threads parse at one time",
-        "staged/frontend/calls/convert.py",
-        "    with _parses:\n",
-        "    if True:\n",
+        "frontend.calls.convert:_tree_of",
+        "with _parses: ...",
+        "if True: ...",
         ("tests/frontend/test_sources.py", "-k", "threads_parse"),
     ),
 )
