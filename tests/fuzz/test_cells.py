@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import staged as st
 from staged.ir.nodes import Value
 from staged.ops.primitive import PRIMITIVES
 from staged.runtime import cuda
+from tests import rows
 from tests.fuzz import plain
 from tests.fuzz.cells import report
 from tests.fuzz.cells.asking import is_taken
@@ -24,12 +26,13 @@ from tests.fuzz.cells.draw import DTYPES, NotACell
 from tests.fuzz.cells.memory import places
 from tests.fuzz.cells.piece import TRANSFORMS, Cell, Piece, cells
 from tests.fuzz.cells.programs import Program, all_cells, drawn, program_of
-from tests.fuzz.cells.public import CALLS, missing, public_names
+from tests.fuzz.cells.public import missing, public_names
 from tests.fuzz.cells.reduce import reproduction
 from tests.fuzz.cells.report import asked, keywords_of, remaining, undrawn
 from tests.fuzz.cells.scenes import Scene, algebra, counters, views
 from tests.fuzz.cells.training_scene import training
 from tests.fuzz.check import Failure
+from tests.rows import ROWS
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -46,13 +49,14 @@ def test_a_seed_is_a_program() -> None:
     assert program_of(4).source() != program_of(6).source()
 
 
-def test_every_public_function_has_a_call_and_a_reading() -> None:
-    assert missing() == []
-    names = vars(plain.namespace())
-    read = {name for name, found in names.items() if callable(found)}
-    read |= {f"{module}.{name}" for module in ("random", "linalg", "special", "fft", "nn", "optim") for name in vars(names[module])}
-    read |= {f"nn.init.{name}" for name in vars(names["nn"].init)}
-    assert set(public_names()) - read == set()
+FILES = {"": "<its family>", "nn": "layers", "nn.init": "first_values"}
+"""The file in tests/rows with the functions of a module of `st`, if it does not have the module's name."""
+
+
+def test_every_public_function_has_a_row() -> None:
+    modules = {name: name.rpartition(".")[0] for name in missing()}
+    files = {name: f"tests/rows/{FILES.get(module, module)}.py" for name, module in modules.items()}
+    assert not files, f"write `row(name, draw, reading)` in these files: {files}"
 
 
 def test_a_new_public_function_is_a_cell_that_stays_empty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +85,7 @@ def test_dtypes_are_those_that_the_declarations_take() -> None:
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_every_function_is_drawn_as_python(transform: str) -> None:
     chance, known = random.Random(1), set(all_cells())
-    for name in sorted(CALLS):
+    for name in sorted(ROWS):
         for dtype in ("i64", "f64"):
             cell = (name, dtype, "odd", transform)
             piece = drawn(cell, chance) if cell in known else None
@@ -89,11 +93,15 @@ def test_every_function_is_drawn_as_python(transform: str) -> None:
 
 
 def test_the_reading_shares_no_code_with_staged() -> None:
-    for path in Path(plain.__file__).parent.glob("*.py"):
+    paths = [path for package in (plain, rows) for path in Path(package.__file__).parent.glob("*.py")]
+    for path in paths:
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not [name for name in names if name.split(".")[0] == "staged"], path
+    for module in [sys.modules[f"{rows.__name__}.{path.stem}"] for path in paths if path.parent.name == "rows" and path.stem[0] != "_"]:
+        shared = [name for name, value in vars(module).items() if str(getattr(value, "__module__", "")).startswith("staged")]
+        assert not shared, f"{module.__name__} holds {shared}"
 
 
 def test_consecutive_seeds_meet_every_cell() -> None:

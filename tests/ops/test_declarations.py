@@ -7,8 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+import staged as st
 from staged.errors import StagedError
 from staged.ir.types import TensorType, f32, f64
+from staged.ops.array import METHODS
 from staged.ops.primitive import PRIMITIVES
 from tests.ops.cases import BAD, CASES, DIFFERENTIABLE, check_jvp, check_reference, check_vjp, operands_of, type_of
 
@@ -107,3 +109,28 @@ def test_samples_are_the_same_every_time():
     first, second = operands_of(sample, f32), operands_of(sample, f32)
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     assert type_of(first[0]) == TensorType(f32, (2, 3))
+
+
+GENERATORS = {"Generator", "default_generator"}
+"""Names of `st.random` that are no functions of arrays."""
+
+
+def not_in_both(module: str) -> list[str]:
+    """The names `module.name` that are declared and not exported by the module, or exported and not declared."""
+    held = getattr(st, module)
+    declared = {name.rpartition(".")[2] for name in METHODS if name.startswith(f"{module}.")}
+    known = [*METHODS.values()]
+    undeclared = [name for name in held.__all__ if name not in declared | GENERATORS and getattr(held, name) not in known]
+    return sorted(f"{module}.{name}" for name in [*(declared - set(held.__all__)), *undeclared])
+
+
+@pytest.mark.parametrize("module", ["fft", "linalg", "random", "special"])
+def test_a_module_exports_the_functions_that_are_declared_for_it(module: str) -> None:
+    assert not_in_both(module) == [], f"edit `__all__` of staged/{module}.py, or declare the function with `@public`"
+
+
+def test_an_omission_on_either_side_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(st.special, "__all__", [name for name in st.special.__all__ if name != "i0e"])
+    assert not_in_both("special") == ["special.i0e"]
+    monkeypatch.delitem(METHODS, "linalg.det")
+    assert not_in_both("linalg") == ["linalg.det"]

@@ -12,7 +12,7 @@ from staged.eager import wrap
 from staged.ops.array import METHODS
 from staged.testing import compare_trees
 from tests.errors.said import refuses
-from tests.fuzz.plain.small import _softplus
+from tests.rows.activations import _softplus
 
 RNG = np.random.default_rng(11)
 X = RNG.uniform(0.15, 0.45, (3, 4)) + RNG.integers(-2, 2, (3, 4))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import partial
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -10,37 +12,32 @@ import pytest
 import staged as st
 from staged.testing import compare_trees
 from tests.errors.said import refuses
-from tests.ops.special_values import VALUES
+from tests.rows import ROWS
 from tests.torch_reference import reference
 
 sp = st.special
 RNG = np.random.default_rng(21)
-FUNCTIONS = {
-    "lgamma": st.lgamma,
-    "digamma": st.digamma,
-    "trigamma": lambda x: st.polygamma(1, x),
-    "polygamma_4": lambda x: st.polygamma(4, x),
-    "erfinv": st.erfinv,
-    "ndtri": sp.ndtri,
-    "ndtr": sp.ndtr,
-    "log_ndtr": sp.log_ndtr,
-    "erfcx": sp.erfcx,
-    "i0": st.i0,
-    "i0e": sp.i0e,
-    "i1": sp.i1,
-    "i1e": sp.i1e,
-    "cbrt": st.cbrt,
-    "betaln": sp.betaln,
-    "xlog1py": sp.xlog1py,
-    "entr": sp.entr,
-}
-ULPS = {"trigamma": 10, "polygamma_4": 20, "digamma": 40, "lgamma": 20}
+FUNCTIONS, POINTS = {}, {}
+"""The functions whose rows have special values, and these: operands and value. `polygamma` is a function for each order."""
+for _name, _row in ROWS.items():
+    for _operands, _value in _row.special:
+        _xs = _operands if isinstance(_operands, tuple) else (_operands,)
+        _function, _key = attrgetter(_name)(st), _name.removeprefix("special.")
+        if _name == "polygamma":
+            _function, _key, _xs = partial(_function, _xs[0]), f"polygamma_{_xs[0]}", _xs[1:]
+        FUNCTIONS[_key] = _function
+        POINTS.setdefault(_key, []).append((_xs, _value))
+ULPS = {"polygamma_1": 10, "polygamma_4": 20, "digamma": 40, "lgamma": 20}
 """Bounds of more than 6: below 0, zeros are differences of larger numbers."""
 
 
+def exact(name):
+    """The operands and values that are finite."""
+    return [(xs, value) for xs, value in POINTS[name] if np.isfinite([*xs, value]).all()]
+
+
 def operands(name, dtype):
-    points = [x if isinstance(x, tuple) else (x,) for x in VALUES[name]]
-    return [np.array(column, dtype) for column in zip(*points, strict=True)]
+    return [np.array(column, dtype) for column in zip(*(xs for xs, _ in exact(name)), strict=True)]
 
 
 def all_of(given):
@@ -49,16 +46,16 @@ def all_of(given):
 
 @pytest.mark.parametrize("in_eager", [False, True])
 def test_values_are_right_to_a_few_roundings(in_eager: bool) -> None:
-    given = {name: operands(name, np.float64) for name in VALUES}
+    given = {name: operands(name, np.float64) for name in POINTS}
     if in_eager:
         with st.eager():
             found = st.function(all_of)(given)
     else:
         found = st.function(all_of)(given)
-    for name, points in VALUES.items():
-        expected = np.array(list(points.values()))
+    for name in POINTS:
+        points, expected = zip(*exact(name), strict=True)
         error = np.abs(np.asarray(found[name]) - expected) / np.spacing(np.abs(expected))
-        assert error.max() <= ULPS.get(name, 6), f"{name}: {error.max()} roundings at {list(points)[error.argmax()]}"
+        assert error.max() <= ULPS.get(name, 6), f"{name}: {error.max()} roundings at {points[error.argmax()]}"
 
 
 def test_values_of_f32_are_those_of_f64_rounded_once() -> None:
@@ -66,7 +63,7 @@ def test_values_of_f32_are_those_of_f64_rounded_once() -> None:
         wide = all_of({name: [st.astype(x, st.f64) for x in xs] for name, xs in given.items()})
         return all_of(given), wide
 
-    names = [name for name in VALUES if name not in ("cbrt", "entr", "xlog1py")]
+    names = [name for name in POINTS if name not in ("cbrt", "entr", "xlog1py")]
     with np.errstate(all="ignore"):
         given = {name: operands(name, np.float32) for name in names}
         narrow, wide = st.function(both)(given)
@@ -74,38 +71,16 @@ def test_values_of_f32_are_those_of_f64_rounded_once() -> None:
             np.testing.assert_array_equal(narrow[name], np.asarray(wide[name]).astype(np.float32), err_msg=name)
 
 
-INF, NAN, TINY = math.inf, math.nan, 5e-324
-# name: (points, values)
-SPECIAL = {
-    "lgamma": ([0.0, -0.0, -1.0, -2.0, INF, -INF, NAN, 1.0, 2.0, -1e300, 1e306, 3e305],
-        [INF] * 6 + [NAN, 0.0, 0.0, INF, INF, INF]),
-    "digamma": ([0.0, -0.0, -1.0, -2.0, INF, -INF, NAN], [-INF, INF, NAN, NAN, INF, NAN, NAN]),
-    "trigamma": ([0.0, -0.0, -1.0, INF, NAN, TINY], [INF, INF, INF, 0.0, NAN, INF]),
-    "erfinv": ([1.0, -1.0, 1.5, -INF, NAN, 0.0, -0.0], [INF, -INF, NAN, NAN, NAN, 0.0, -0.0]),
-    "ndtri": ([0.0, 1.0, 0.5, -0.1, 1.1, NAN], [-INF, INF, 0.0, NAN, NAN, NAN]),
-    "ndtr": ([-INF, INF, NAN, -50.0, 50.0], [0.0, 1.0, NAN, 0.0, 1.0]),
-    "log_ndtr": ([-INF, INF, NAN], [-INF, -0.0, NAN]),
-    "erfcx": ([INF, -INF, NAN, -30.0], [0.0, INF, NAN, INF]),
-    "i0": ([INF, -INF, NAN, 0.0, 720.0], [INF, INF, NAN, 1.0, INF]),
-    "i0e": ([INF, -INF, NAN, 0.0], [0.0, 0.0, NAN, 1.0]),
-    "i1": ([INF, -INF, NAN, 0.0, -0.0], [INF, -INF, NAN, 0.0, -0.0]),
-    "i1e": ([INF, -INF, NAN, -0.0], [0.0, -0.0, NAN, -0.0]),
-    "cbrt": ([INF, -INF, NAN, -0.0], [INF, -INF, NAN, -0.0]),
-    "entr": ([0.0, -0.0, -1.0, NAN, INF], [0.0, -0.0, -INF, NAN, -INF]),
-}  # fmt: skip
-
-
 def test_poles_infinities_and_nan() -> None:
-    given = {name: [np.array(points)] for name, (points, _) in SPECIAL.items()}
+    given = {name: [np.array(column) for column in zip(*(xs for xs, _ in points), strict=True)] for name, points in POINTS.items()}
     with st.eager():
         eagerly = st.function(all_of)(given)
     for found in (st.function(all_of)(given), eagerly):
-        for name, (_, expected) in SPECIAL.items():
+        for name, points in POINTS.items():
+            expected = [value for _, value in points]
             np.testing.assert_allclose(np.asarray(found[name]), expected, rtol=1e-14, err_msg=name)
             numbers = ~np.isnan(expected)
             np.testing.assert_array_equal(np.signbit(found[name])[numbers], np.signbit(expected)[numbers], err_msg=name)
-    x = np.array([0.0, 0.0, 0.0, 2.0])
-    np.testing.assert_array_equal(sp.xlog1py(x, np.array([-1.0, NAN, INF, -1.0])), [0.0, NAN, 0.0, -INF])
 
 
 SMOOTH = {
@@ -170,7 +145,7 @@ def test_derivatives_in_both_modes(in_eager: bool) -> None:
 
 
 def test_a_device_gives_the_same(emulated_device) -> None:
-    given = {name: operands(name, np.float64) for name in VALUES}
+    given = {name: operands(name, np.float64) for name in POINTS}
 
     @st.function
     def program(given):
@@ -184,7 +159,7 @@ def test_a_device_gives_the_same(emulated_device) -> None:
 def test_an_opencl_device_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
     monkeypatch.setenv("STAGED_BACKEND", "opencl")
-    given = {name: operands(name, np.float64) for name in VALUES}
+    given = {name: operands(name, np.float64) for name in POINTS}
 
     @st.function
     def program(given):

@@ -17,7 +17,8 @@ import time
 os.environ["STAGED_CUDA"] = "emulate"
 
 from staged.cli.support import RECORD, Row
-from tests.fuzz.cells.public import CALLS, public_names
+from tests.fuzz.cells.public import public_names
+from tests.rows import ROWS
 from tests.support.measure import measured
 
 BATCH = 8
@@ -32,7 +33,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     kept = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    every = sorted({*public_names(), *CALLS})
+    every = sorted({*public_names(), *ROWS})
     names = options.names or [name for name in every if not options.missing or name not in kept]
     kept = {name: row for name, row in kept.items() if name in every}
     wrong, start = 0, time.monotonic()

@@ -12,14 +12,15 @@ from docs import make_support
 from staged.cli.commands import cli
 from staged.cli.support import DTYPES, RECORD, Row, rows, text_of, words_of
 from staged.runtime import cuda
-from tests.fuzz.cells.public import CALLS, public_names
+from tests.fuzz.cells.public import public_names
+from tests.rows import ROWS
 from tests.support.measure import measured
 
 SAMPLE = ("sort", "matmul", "floor_divide", "nn.Conv2d", "argmax", "fft.rfft")
 
 
 def test_every_function_has_a_row() -> None:
-    every = {*public_names(), *CALLS}
+    every = {*public_names(), *ROWS}
     assert every - set(rows()) == set(), "run `python -m tests.support --missing`"
     assert set(rows()) - every == set(), "run `python -m tests.support --missing`"
 

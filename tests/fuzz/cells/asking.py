@@ -13,7 +13,7 @@ from staged.errors import StagedError
 from staged.testing import load_snippet
 from tests.fuzz.cells.draw import NotACell
 from tests.fuzz.cells.piece import Piece, piece_of, with_variables
-from tests.fuzz.cells.public import CALLS
+from tests.rows import ROWS
 
 _KINDS = ("odd", "vector", "one", "block", "scalar", "empty")
 _ATTEMPTS = 2
@@ -47,9 +47,9 @@ def arrays_of(tree: Any) -> Any:
 def is_taken(name: str, dtype: str) -> bool:
     """Whether some call of a function with arrays of this dtype is taken: what the declaration says, by asking it.
 
-    A function without a known call counts as one that takes all: its cells stay empty.
+    A function without a row counts as one that accepts all: its cells stay empty.
     """
-    if name not in CALLS:
+    if name not in ROWS:
         return True
     chance = random.Random(f"taken {name} {dtype}")
     for kind in _KINDS:

@@ -9,6 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from staged.ops.array import METHOD_NAMES
+
 Shape = tuple[int, ...]
 
 DTYPES = {
@@ -59,6 +61,8 @@ class Draw:
         """Whether derivatives are by two operands: where a second one may be left out, it mostly is not."""
         """Whether values are ones at which derivatives by differences mean something: finite and moderate."""
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
+        self.name = ""
+        """The name of the function that is called, such as `linalg.det`."""
         self.start = 0
         """The number of the first argument."""
         self.main = ""
@@ -242,3 +246,10 @@ class Draw:
 
     def shape_of(self, name: str) -> Shape:
         return self.arrays[name].shape
+
+
+def form(d: Draw, name: str, x: str, rest: str = "") -> str:
+    """`st.name(x, rest)`, or `x.name(rest)` if there is such a method."""
+    if name in METHOD_NAMES and d.likely(30):
+        return f"{x}.{name}({rest.removeprefix(', ')})"
+    return f"st.{name}({x}{rest})"

@@ -14,7 +14,8 @@ import numpy as np
 from staged.errors import StagedError
 from tests.fuzz import plain
 from tests.fuzz.cells.draw import DTYPES, INEXACT, KINDS, Draw, NotACell
-from tests.fuzz.cells.public import CALLS, public_names
+from tests.fuzz.cells.public import public_names
+from tests.rows import ROWS
 
 Cell = tuple[str, str, str, str]
 """(function, dtype, kind of shape, transform)."""
@@ -90,7 +91,7 @@ def cells() -> list[Cell]:
     """All cells that the declarations might have: those that are refused are found by asking."""
     return [
         (name, dtype, kind, transform)
-        for name in sorted({*public_names(), *CALLS})
+        for name in sorted({*public_names(), *ROWS})
         for dtype in DTYPES
         for kind in KINDS
         for transform in TRANSFORMS
@@ -101,11 +102,11 @@ def cells() -> list[Cell]:
 def piece_of(cell: Cell, chance: random.Random, start: int = 0) -> Piece:
     """A random call for this cell. Raises NotACell where there is none."""
     name, dtype, kind, transform = cell
-    if name not in CALLS:
-        raise NotACell(f"no call of {name} is written down")
+    if name not in ROWS:
+        raise NotACell(f"{name} has no row")
     d = Draw(chance, dtype, kind, smooth=transform in OF_FLOATS)
-    d.start, d.both = start, transform in OF_TWO
-    call = CALLS[name](d)
+    d.name, d.start, d.both = name, start, transform in OF_TWO
+    call = ROWS[name].draw(d)
     main = d.main
     if not main:
         main = next(iter(d.arrays))

@@ -7,7 +7,8 @@ import textwrap
 
 from tests.fuzz.cells.draw import Draw
 from tests.fuzz.cells.piece import Piece
-from tests.fuzz.cells.training_calls import OPTIONS, dtype_of, seeded
+from tests.rows.draws import dtype_keyword, seeded
+from tests.rows.optim import OPTIONS
 
 
 def _model(d: Draw, inputs: int, outputs: int) -> str:
@@ -15,18 +16,18 @@ def _model(d: Draw, inputs: int, outputs: int) -> str:
     parts, width = [], inputs
     for _ in range(d.pick(0, 1, 2)):
         wider = d.pick(3, 5, 8)
-        parts.append(f"st.nn.Linear({width}, {wider}{d.pick('', ', bias=False')}, {dtype_of(d)})")
+        parts.append(f"st.nn.Linear({width}, {wider}{d.pick('', ', bias=False')}, {dtype_keyword(d)})")
         width = wider
         if d.likely(40):
             parts.append(
                 d.pick(
-                    f"st.nn.LayerNorm({width}, {dtype_of(d)})",
-                    f"st.nn.BatchNorm1d({width}, {dtype_of(d)})",
-                    f"st.nn.RMSNorm({width}, {dtype_of(d)})",
+                    f"st.nn.LayerNorm({width}, {dtype_keyword(d)})",
+                    f"st.nn.BatchNorm1d({width}, {dtype_keyword(d)})",
+                    f"st.nn.RMSNorm({width}, {dtype_keyword(d)})",
                 )
             )
         parts.append(f"st.nn.{d.pick('Tanh()', 'ReLU()', 'GELU()', 'SiLU()', 'Dropout(0.3)', 'Sigmoid()')}")
-    return ", ".join([*parts, f"st.nn.Linear({width}, {outputs}, {dtype_of(d)})"])
+    return ", ".join([*parts, f"st.nn.Linear({width}, {outputs}, {dtype_keyword(d)})"])
 
 
 def training(chance: random.Random) -> Piece:
@@ -52,7 +53,7 @@ def training(chance: random.Random) -> Piece:
         f"opt = st.optim.{name}(model.parameters(){options})",
         "def loss(x, y):",
         f"    return {loss}",
-        f"total = st.zeros((), {dtype_of(d)})",
+        f"total = st.zeros((), {dtype_keyword(d)})",
         f"for i in st.range({d.pick(1, 2, 3)}):",
         *(f"    {line}" for line in step),
         "return total, [p.value for p in model.parameters()]",

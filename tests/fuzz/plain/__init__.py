@@ -1,7 +1,8 @@
 """A plain NumPy reading of programs in the language of staged functions: `st` as this package's `namespace()`.
 
 It imports NumPy alone, and nothing of `staged`: what it says is a second opinion on eager mode and on the compiled program.
-Formulas are the textbook's. `run` executes a program's text with it; loops, branches and calls are Python's own.
+The readings of the functions are in `tests/rows`; their formulas are the textbook's. `run` executes a program's text with them;
+loops, branches and calls are Python's own.
 """
 
 from tests.fuzz.plain.core import BF16, HALVES, Plain, kind_of

@@ -110,13 +110,7 @@ class Plain:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""The reading of each public function."""
-
-
-def reads(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Enter a reading under its function's name."""
-    FUNCTIONS[function.__name__.rstrip("_")] = function
-    return function
+"""The reading of each public function, as `tests/rows` enters them: `exp`, `linalg.det`, `nn.Linear`."""
 
 
 def _operator(name: str) -> None:
@@ -243,6 +237,26 @@ def adopted(x: Plain, dtype: Any) -> Any:
     if x.weak and x.dtype.kind == "i" and dtype.kind in "iu":
         return np.asarray(x.a.tolist(), dtype)  # NumPy refuses what does not fit
     return x.a.astype(dtype)
+
+
+def dtype_of(dtype: Any) -> Any:
+    """The dtype meant. f32 may stand for another."""
+    found = np.dtype(dtype)
+    if found in HALVES and (Precision.half or Precision.is_wide):
+        return np.dtype(np.float32) if Precision.half else Precision.single
+    return {"float32": Precision.single, "complex64": np.result_type(Precision.single, np.complex64)}.get(found.name, found)
+
+
+def wide(x: Any) -> tuple[Any, Any]:
+    """The operand in f64, and the float dtype of the result."""
+    array = plain(x)
+    dtype = as_float(array.dtype, array.weak)
+    return widest_of(array.a.astype(dtype)), dtype
+
+
+def widest(dtype: Any) -> Any:
+    """The dtype of sums of integers and bools."""
+    return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
 
 
 class Variable(Plain):

@@ -9,25 +9,15 @@ import ast
 import builtins
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-import tests.fuzz.plain.elementwise
-import tests.fuzz.plain.margins
-import tests.fuzz.plain.moves
-import tests.fuzz.plain.network
-import tests.fuzz.plain.shapes
-import tests.fuzz.plain.small
-import tests.fuzz.plain.sorting
-import tests.fuzz.plain.sums  # noqa: F401  (each enters its readings)
-from tests.fuzz.plain import chance, rejection, transformers
+import tests.rows  # noqa: F401  (enters the readings)
+from tests.fuzz.plain import chance
 from tests.fuzz.plain.core import FUNCTIONS, HALVES, Plain, Precision, Variable, bare, plain, strong
-from tests.fuzz.plain.fourier import FOURIER
-from tests.fuzz.plain.layers import layers
-from tests.fuzz.plain.linalg import LINALG, SPECIAL
-from tests.fuzz.plain.optimisers import optimisers
 
 MISSING = frozenset({"grad", "value_and_grad", "jvp", "vjp", "hessian", "jacfwd", "jacrev"})
 """Functions that have no reading: derivatives have their own oracles."""
@@ -132,15 +122,25 @@ def _extreme(name: str) -> Callable[..., Any]:
     return found
 
 
-RANDOM = ("uniform", "normal", "bits", "bernoulli", "integers", "permutation", "exponential", "laplace", "logistic",
-          "gumbel", "cauchy", "truncated_normal", "categorical", "choice")  # fmt: skip
-BY_REJECTION = ("gamma", "beta", "dirichlet", "poisson", "binomial", "multivariate_normal")
+@cache
+def _modules() -> dict[str, SimpleNamespace]:
+    """The readings by the module of `st` that has the function: `linalg`, `nn.init`; '' is `st` itself."""
+    modules: dict[str, dict[str, Any]] = {}
+    for name, reading in FUNCTIONS.items():
+        module, _, last = name.rpartition(".")
+        is_drawn = module == "random" or name == "dropout"
+        modules.setdefault(module, {})[last] = chance.from_generator(reading) if is_drawn else reading
+    modules["random"]["Generator"] = chance.Generator
+    modules["nn"]["init"] = SimpleNamespace(**modules.pop("nn.init"))
+    return {module: SimpleNamespace(**readings) for module, readings in modules.items()}
 
 
 def namespace() -> SimpleNamespace:
     """The stand-in for `st` in a program that NumPy runs."""
+    modules = dict(_modules())
     return SimpleNamespace(
-        **(FUNCTIONS | {"dropout": chance.from_generator(FUNCTIONS["dropout"])}),
+        **vars(modules.pop("")),
+        **modules,
         f16=HALVES[0],
         bf16=HALVES[1],
         c64=np.dtype(np.complex64),
@@ -159,15 +159,6 @@ def namespace() -> SimpleNamespace:
         range=_range,
         Variable=Variable,
         seed=chance.seed,
-        random=SimpleNamespace(
-            Generator=chance.Generator, **{name: chance.from_generator(getattr(chance, name)) for name in RANDOM},
-            **{name: chance.from_generator(getattr(rejection, name)) for name in BY_REJECTION},
-        ),
-        nn=SimpleNamespace(**vars(layers()), **transformers.LAYERS),
-        linalg=LINALG,
-        fft=FOURIER,
-        special=SPECIAL,
-        optim=optimisers(),
         checkpoint=lambda function: function,
         vmap=_vmap,
         function=lambda function: function,

@@ -1,18 +1,71 @@
-"""Readings of `st.optim`: the formulas of PyTorch's documentation, in f64, rounded to the parameter's dtype after each step."""
+"""Rows of `st.optim`: the formulas of PyTorch's documentation, in f64, rounded to the parameter's dtype after each step."""
 
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from tests.fuzz.cells.draw import Draw, NotACell
 from tests.fuzz.plain.core import FUNCTIONS, Plain, as_float, bare, plain, widest_of
+from tests.rows.table import Call, row
+
+OPTIONS = {
+    "SGD": (
+        "",
+        ", lr=0.1",
+        ", lr=0.1, momentum=0.9",
+        ", 0.1, 0.9, weight_decay=0.1, nesterov=True",
+        ", 0.1, 0.5, 0.25",
+    ),
+    "Adagrad": ("", ", lr=0.1, lr_decay=0.1", ", weight_decay=0.1, initial_accumulator_value=0.5", ", eps=0.1"),
+    "Adam": ("", ", lr=0.1", ", betas=(0.5, 0.9), weight_decay=0.1", ", eps=0.1"),
+    "AdamW": ("", ", lr=0.1", ", betas=(0.5, 0.9), weight_decay=0.1", ", weight_decay=0.0, eps=0.1"),
+    "Adadelta": ("", ", lr=0.1, rho=0.5", ", weight_decay=0.1, eps=0.1"),
+    "RMSprop": ("", ", lr=0.1, alpha=0.5", ", momentum=0.5, centered=True", ", eps=0.1, weight_decay=0.1"),
+    "Adamax": ("", ", lr=0.1", ", betas=(0.5, 0.9), weight_decay=0.1", ", eps=0.1"),
+    "NAdam": ("", ", lr=0.1", ", betas=(0.5, 0.9), weight_decay=0.1", ", momentum_decay=0.1, eps=0.1"),
+    "RAdam": ("", ", lr=0.1", ", betas=(0.5, 0.6), weight_decay=0.1", ", eps=0.1"),
+}
+"""The options that are drawn for each optimiser with a smooth step; all take `eps=0.1` but the first."""
+BENT = {
+    "ASGD": ("", ", lr=0.1, lambd=0.1, alpha=0.5", ", weight_decay=0.1"),
+    "Rprop": ("", ", lr=0.1, etas=(0.25, 1.5), step_sizes=(0.001, 1.0)"),
+    "Adafactor": ("", ", lr=0.1, beta2_decay=-0.5", ", eps=(0.001, 0.1), d=2.0, weight_decay=0.1"),
+    "Lion": ("", ", lr=0.1, betas=(0.5, 0.75)", ", weight_decay=0.1"),
+    "Muon": ("", ", lr=0.1, momentum=0.5, nesterov=False", ", ns_steps=3, weight_decay=0.0"),
+}
+"""Those of the others, which are not differentiated, and have no scene of their own."""
+DRAWN = {**OPTIONS, **BENT}
 
 
-def full_like(x: Any, number: Any) -> Plain:
-    return Plain(np.full(x.shape, number).astype(x.dtype))
+def _optimiser(name: str) -> Call:
+    def text(d: Draw) -> str:
+        if name in BENT and d.smooth:
+            raise NotACell(f"the step of {name} is not smooth")
+        shape = d.shape(ranks=(2,) if name == "Muon" else (0, 1, 2))
+        x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
+        # A step of the size of its gradient's sign bends without end where the gradient is next to 0.
+        options = d.pick(*DRAWN[name]) if name == "SGD" or not d.smooth else ", eps=0.1"
+        if "lr" not in options and options[:3] != ", 0" and d.likely(40):
+            d.keywords.add("lr")
+            options += f", lr={d.new((), values='prob')}"
+        d.lines.append(f"p = {d.pick('st.nn.Parameter', 'st.Variable')}({x})")
+        slopes = (slope,) if name in ("Rprop", "Lion") else (slope, f"{slope} * p.value", f"{slope} + p.value")
+        params, given = "[p]", f"[{d.pick(*slopes)}]"
+        if len(slopes) > 1 and d.likely(40):
+            other = d.new(shape if name == "Muon" else d.pick(shape, (3,)), values="small")
+            d.lines.append(f"q = st.Variable({other})")
+            params, given = d.pick(
+                ("[p, q]", f"{given[:-1]}, q.value]"), ("{'p': p, 'q': q}", f"{{'q': q.value, 'p': {given[1:-1]}}}")
+            )
+        d.lines.append(f"opt = st.optim.{name}({params}{options})")
+        step = f"opt.step({given})"
+        d.lines += d.pick([step], [step, step], [f"for i in st.range({d.pick(0, 1, 3)}):", f"    {step}"])
+        return "(p.value, q.value)" if params != "[p]" and d.likely(50) else "p.value"
+
+    return text
 
 
 class _Optimizer:
@@ -21,7 +74,9 @@ class _Optimizer:
     def __init__(self, params: Any, **options: Any) -> None:
         self.params = list(params.values()) if isinstance(params, dict) else list(params)
         self.names = list(params) if isinstance(params, dict) else []
-        self.options = {name: widest_of(value.a) if isinstance(value, Plain) else value for name, value in options.items()}
+        self.options = {
+            name: widest_of(value.a) if isinstance(value, Plain) else value for name, value in options.items()
+        }
         self.steps = 0
         self.kept: dict[tuple[int, str], Any] = {}
 
@@ -43,6 +98,7 @@ class _Optimizer:
         return found
 
 
+@row("optim.SGD", _optimiser("SGD"))
 class SGD(_Optimizer):
     def __init__(
         self,
@@ -65,6 +121,7 @@ class SGD(_Optimizer):
         return value - o["lr"] * grad
 
 
+@row("optim.Adagrad", _optimiser("Adagrad"))
 class Adagrad(_Optimizer):
     def __init__(
         self,
@@ -87,6 +144,7 @@ class Adagrad(_Optimizer):
         return value - rate * grad / (np.sqrt(total) + o["eps"])
 
 
+@row("optim.Adam", _optimiser("Adam"))
 class Adam(_Optimizer):
     decoupled = False
 
@@ -106,6 +164,7 @@ class Adam(_Optimizer):
         return value - o["lr"] * mean / (np.sqrt(square) + o["eps"])
 
 
+@row("optim.AdamW", _optimiser("AdamW"))
 class AdamW(Adam):
     decoupled = True
 
@@ -115,34 +174,7 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay)
 
 
-class ASGD(_Optimizer):
-    def __init__(
-        self, params: Any, lr: Any = 1e-2, lambd: Any = 1e-4, alpha: Any = 0.75, t0: Any = 1e6, weight_decay: Any = 0.0
-    ) -> None:
-        super().__init__(params, lr=lr, lambd=lambd, alpha=alpha, decay=weight_decay)
-
-    def after(self, number: int, value: Any, grad: Any) -> Any:
-        o = self.options
-        rate = o["lr"]
-        if self.steps > 1:
-            rate = rate / (1.0 + o["lambd"] * rate * (self.steps - 1)) ** o["alpha"]
-        return value * (1.0 - o["lambd"] * rate) - rate * (grad + o["decay"] * value)
-
-
-class Rprop(_Optimizer):
-    def __init__(self, params: Any, lr: Any = 1e-2, etas: Any = (0.5, 1.2), step_sizes: Any = (1e-6, 50)) -> None:
-        super().__init__(params, lr=lr, etas=etas, limits=step_sizes)
-
-    def after(self, number: int, value: Any, grad: Any) -> Any:
-        before, size = self.kept.get((number, "grad"), 0.0), self.kept.get((number, "size"), self.options["lr"])
-        less, more = self.options["etas"]
-        agreement = np.sign(grad * before)
-        size = np.clip(size * np.choose((agreement + 1).astype(int), (less, 1.0, more)), *self.options["limits"])
-        grad = np.where(agreement < 0, 0.0, grad)
-        self.kept[number, "grad"], self.kept[number, "size"] = grad, size
-        return value - np.sign(grad) * size
-
-
+@row("optim.Adadelta", _optimiser("Adadelta"))
 class Adadelta(_Optimizer):
     def __init__(self, params: Any, lr: Any = 1.0, rho: Any = 0.9, eps: Any = 1e-6, weight_decay: Any = 0.0) -> None:
         super().__init__(params, lr=lr, rho=rho, eps=eps, decay=weight_decay)
@@ -156,6 +188,7 @@ class Adadelta(_Optimizer):
         return value - o["lr"] * change
 
 
+@row("optim.RMSprop", _optimiser("RMSprop"))
 class RMSprop(_Optimizer):
     def __init__(
         self,
@@ -167,9 +200,7 @@ class RMSprop(_Optimizer):
         momentum: Any = 0.0,
         centered: bool = False,
     ) -> None:
-        super().__init__(
-            params, lr=lr, alpha=alpha, eps=eps, decay=weight_decay, momentum=momentum, centered=centered
-        )
+        super().__init__(params, lr=lr, alpha=alpha, eps=eps, decay=weight_decay, momentum=momentum, centered=centered)
 
     def after(self, number: int, value: Any, grad: Any) -> Any:
         o = self.options
@@ -181,6 +212,7 @@ class RMSprop(_Optimizer):
         return value - o["lr"] * change
 
 
+@row("optim.Adamax", _optimiser("Adamax"))
 class Adamax(Adam):
     def __init__(
         self, params: Any, lr: Any = 2e-3, betas: Any = (0.9, 0.999), eps: Any = 1e-8, weight_decay: Any = 0.0
@@ -196,6 +228,7 @@ class Adamax(Adam):
         return value - o["lr"] * mean / largest
 
 
+@row("optim.NAdam", _optimiser("NAdam"))
 class NAdam(Adam):
     def __init__(
         self,
@@ -220,6 +253,7 @@ class NAdam(Adam):
         return value - o["lr"] * ahead / (np.sqrt(square) + o["eps"])
 
 
+@row("optim.RAdam", _optimiser("RAdam"))
 class RAdam(Adam):
     def after(self, number: int, value: Any, grad: Any) -> Any:
         o, (first, second) = self.options, self.options["betas"]
@@ -234,6 +268,37 @@ class RAdam(Adam):
         return value - o["lr"] * mean * math.sqrt(share * rest) / (np.sqrt(square) + o["eps"])
 
 
+@row("optim.ASGD", _optimiser("ASGD"))
+class ASGD(_Optimizer):
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, lambd: Any = 1e-4, alpha: Any = 0.75, t0: Any = 1e6, weight_decay: Any = 0.0
+    ) -> None:
+        super().__init__(params, lr=lr, lambd=lambd, alpha=alpha, decay=weight_decay)
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        o = self.options
+        rate = o["lr"]
+        if self.steps > 1:
+            rate = rate / (1.0 + o["lambd"] * rate * (self.steps - 1)) ** o["alpha"]
+        return value * (1.0 - o["lambd"] * rate) - rate * (grad + o["decay"] * value)
+
+
+@row("optim.Rprop", _optimiser("Rprop"))
+class Rprop(_Optimizer):
+    def __init__(self, params: Any, lr: Any = 1e-2, etas: Any = (0.5, 1.2), step_sizes: Any = (1e-6, 50)) -> None:
+        super().__init__(params, lr=lr, etas=etas, limits=step_sizes)
+
+    def after(self, number: int, value: Any, grad: Any) -> Any:
+        before, size = self.kept.get((number, "grad"), 0.0), self.kept.get((number, "size"), self.options["lr"])
+        less, more = self.options["etas"]
+        agreement = np.sign(grad * before)
+        size = np.clip(size * np.choose((agreement + 1).astype(int), (less, 1.0, more)), *self.options["limits"])
+        grad = np.where(agreement < 0, 0.0, grad)
+        self.kept[number, "grad"], self.kept[number, "size"] = grad, size
+        return value - np.sign(grad) * size
+
+
+@row("optim.Adafactor", _optimiser("Adafactor"))
 class Adafactor(_Optimizer):
     def __init__(
         self,
@@ -255,7 +320,8 @@ class Adafactor(_Optimizer):
         value = value * (1.0 - o["lr"] * o["decay"])
         if grad.ndim > 1:
             rows, columns = (
-                self.blend(number, axis, 1.0 - new, new * np.mean(grad * grad, axis, keepdims=True)) for axis in (-1, -2)
+                self.blend(number, axis, 1.0 - new, new * np.mean(grad * grad, axis, keepdims=True))
+                for axis in (-1, -2)
             )
             square = rows * columns / np.maximum(np.mean(rows, -2, keepdims=True), least)
         else:
@@ -265,6 +331,7 @@ class Adafactor(_Optimizer):
         return value - rate / np.maximum(1.0, length / o["d"]) * change
 
 
+@row("optim.Lion", _optimiser("Lion"))
 class Lion(_Optimizer):
     def __init__(self, params: Any, lr: Any = 1e-4, betas: Any = (0.9, 0.99), weight_decay: Any = 0.0) -> None:
         super().__init__(params, lr=lr, betas=betas, decay=weight_decay)
@@ -276,6 +343,7 @@ class Lion(_Optimizer):
         return value * (1.0 - o["lr"] * o["decay"]) - o["lr"] * direction
 
 
+@row("optim.Muon", _optimiser("Muon"))
 class Muon(_Optimizer):
     def __init__(
         self,
@@ -302,6 +370,16 @@ class Muon(_Optimizer):
         return value * (1.0 - o["lr"] * o["decay"]) - o["lr"] * ratio * (u * sizes) @ v
 
 
+def draw(d: Draw) -> str:
+    shape = d.shape(ranks=(0, 1, 2))
+    x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
+    options = d.pick(*OPTIONS["SGD"])
+    d.lines += [f"p = st.Variable({x})", f"opt = st.optim.MultiSteps(st.optim.SGD([p]{options}), {d.pick(1, 2, 3)})"]
+    d.lines += [f"for i in st.range({d.pick(1, 3, 4)}):", f"    opt.step([{d.pick(slope, f'{slope} + p.value')}])"]
+    return "p.value"
+
+
+@row("optim.MultiSteps", draw)
 class MultiSteps:
     """An optimiser that steps along the mean of `every` gradients."""
 
@@ -317,6 +395,27 @@ class MultiSteps:
         return True
 
 
+def draw(d: Draw) -> str:
+    shape = d.shape(ranks=(0, 1, 2))
+    x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
+    options = d.pick(
+        "init_scale=8.0, growth_factor=4.0, growth_interval=2", "'cpu', 16.0, backoff_factor=0.25, enabled=True",
+        "device='cpu', init_scale=2.0, growth_interval=1", "enabled=False",
+    )  # fmt: skip
+    # The derivative of a step that is skipped is 0 times infinity.
+    factor = "" if d.smooth else d.pick("", "", " * st.where(i == 1, np.inf, 1.0)")
+    d.lines += [f"p = st.Variable({x})", "opt = st.optim.SGD([p], lr=0.25)", f"scaler = st.optim.GradScaler({options})"]
+    d.lines += [f"for i in st.range({d.pick(1, 3, 4)}):"]
+    if "enabled=False" in options:
+        d.lines += [f"    scaler.step(opt, [scaler.scale({slope})])"]
+    else:
+        d.lines += [f"    grads = [st.astype(scaler.scale({slope}){factor}, {slope}.dtype)]"]
+        d.lines += [d.pick("    grads = scaler.unscale(grads)", "    pass"), "    scaler.step(opt, grads)"]
+    d.lines += ["    scaler.update()"]
+    return "p.value + st.astype(scaler.get_scale(), p.dtype)"
+
+
+@row("optim.GradScaler", draw)
 class GradScaler:
     """A scale that falls after steps that are not finite, which are skipped, and grows after some that are."""
 
@@ -355,6 +454,21 @@ class GradScaler:
         return self.factor
 
 
+def draw(d: Draw) -> str:
+    if d.smooth:
+        raise NotACell("the first step of LBFGS has a kink where the gradient's sum is 1")
+    shape = d.shape(ranks=(0, 1, 2))
+    x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
+    d.keywords |= {"lr", "max_iter"}
+    d.lines += [
+        f"p = st.Variable({x})",
+        f"opt = st.optim.LBFGS([p], lr={d.pick(0.5, 1, 0.25)}, max_iter={d.pick(1, 2, 3)})",
+    ]
+    d.lines += [f"opt.step(lambda: st.sum({slope} * p.value))"]
+    return "p.value"
+
+
+@row("optim.LBFGS", draw)
 class LBFGS:
     """L-BFGS of a linear function: all iterations go along its gradient, which is its differences."""
 
@@ -382,11 +496,18 @@ class LBFGS:
         self.param.value = Plain(x.astype(self.param.dtype))
 
 
-def _like(grads: Any, change: Any) -> Any:
-    """Each gradient changed: of integers, as floats."""
-    if isinstance(grads, dict):
-        return {name: change(_floats(grad)) for name, grad in grads.items()}
-    return [change(_floats(grad)) for grad in grads]
+def _clipped(name: str) -> Call:
+    def text(d: Draw) -> str:
+        shape = d.shape(ranks=(0, 1, 2))
+        x, y = d.new(shape, values="nonzero"), d.new(d.pick(shape, (3,)), values="nonzero")
+        grads = d.pick(f"[{x}, {y}]", f"{{'a': {x}, 'b': {y}}}", f"[{x}]")
+        most = d.pick("0.5", "1000.0", "1.0") if d.likely(70) else d.new((), values="positive")
+        key = "'a'" if grads[0] == "{" else "0"
+        if name == "clip_grad_value":
+            return f"st.optim.{name}({grads}, {most})[{key}]"
+        return f"st.optim.{name}({grads}, {most}){d.pick('[1]', f'[0][{key}]')}"
+
+    return text
 
 
 def _floats(grad: Any) -> Any:
@@ -394,6 +515,14 @@ def _floats(grad: Any) -> Any:
     return array.a.astype(as_float(array.dtype, False))
 
 
+def _like(grads: Any, change: Any) -> Any:
+    """Each gradient changed: of integers, as floats."""
+    if isinstance(grads, dict):
+        return {name: change(_floats(grad)) for name, grad in grads.items()}
+    return [change(_floats(grad)) for grad in grads]
+
+
+@row("optim.clip_grad_norm", _clipped("clip_grad_norm"))
 def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Plain]:
     values = [_floats(grad) for grad in (grads.values() if isinstance(grads, dict) else grads)]
     norm = math.sqrt(sum(float(np.sum(np.square(widest_of(value)))) for value in values))
@@ -401,22 +530,10 @@ def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Plain]:
     return _like(grads, lambda grad: Plain((grad * scale).astype(grad.dtype))), Plain(np.asarray(norm, values[0].dtype))
 
 
+@row("optim.clip_grad_value", _clipped("clip_grad_value"))
 def clip_grad_value(grads: Any, clip_value: Any) -> Any:
     clip, most = FUNCTIONS["clip"], plain(clip_value)
     least = FUNCTIONS["negative"](most)
     if isinstance(grads, dict):
         return {name: clip(grad, least, most) for name, grad in grads.items()}
     return [clip(grad, least, most) for grad in grads]
-
-
-def optimisers() -> SimpleNamespace:
-    """The stand-in for `st.optim`."""
-    return SimpleNamespace(
-        **{kind.__name__: kind for kind in (SGD, ASGD, Rprop, Adagrad, Adadelta, RMSprop, Adam, AdamW, Adamax)},
-        **{kind.__name__: kind for kind in (NAdam, RAdam, Adafactor, Lion, Muon)},
-        MultiSteps=MultiSteps,
-        GradScaler=GradScaler,
-        LBFGS=LBFGS,
-        clip_grad_norm=clip_grad_norm,
-        clip_grad_value=clip_grad_value,
-    )

@@ -1,9 +1,15 @@
-"""Calls of `st.fft`."""
+"""Rows of `st.fft`. The readings are NumPy's, in f64."""
 
 from __future__ import annotations
 
-from tests.fuzz.cells.calls import CALLS, Call
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 from tests.fuzz.cells.draw import Draw
+from tests.fuzz.plain.core import Plain, Precision, complex_of, part_of, plain, together, widest_of
+from tests.rows.table import Call, row
 
 
 def _norm(d: Draw) -> str:
@@ -49,11 +55,21 @@ def _frequencies(name: str) -> Call:
     return text
 
 
+def _numpys(name: str) -> Callable[..., Plain]:
+    def reading(x: Any, *sizes: Any, **keywords: Any) -> Plain:
+        (array,), _ = together(x, floats=True)
+        found = getattr(np.fft, name)(widest_of(array), *sizes, **keywords)
+        real = part_of(array.dtype)
+        return Plain(found.astype(complex_of(real) if found.dtype.kind == "c" else real))
+
+    return reading
+
+
 for _name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
-    CALLS[f"fft.{_name}"] = _along_one(_name)
+    row(f"fft.{_name}", _along_one(_name), _numpys(_name))
 for _name in ("fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"):
-    CALLS[f"fft.{_name}"] = _along_several(_name)
-for _name in ("fftshift", "ifftshift"):
-    CALLS[f"fft.{_name}"] = _moved(_name)
-for _name in ("fftfreq", "rfftfreq"):
-    CALLS[f"fft.{_name}"] = _frequencies(_name)
+    row(f"fft.{_name}", _along_several(_name), _numpys(_name))
+row("fft.fftshift", _moved("fftshift"), lambda x, axes=None: Plain(np.fft.fftshift(plain(x).a, axes)))
+row("fft.ifftshift", _moved("ifftshift"), lambda x, axes=None: Plain(np.fft.ifftshift(plain(x).a, axes)))
+row("fft.fftfreq", _frequencies("fftfreq"), lambda n, d=1.0: Plain(np.fft.fftfreq(n, d).astype(Precision.single)))
+row("fft.rfftfreq", _frequencies("rfftfreq"), lambda n, d=1.0: Plain(np.fft.rfftfreq(n, d).astype(Precision.single)))
