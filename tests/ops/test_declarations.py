@@ -126,7 +126,8 @@ def not_in_both(module: str) -> list[str]:
 
 @pytest.mark.parametrize("module", ["fft", "linalg", "random", "special"])
 def test_a_module_exports_the_functions_that_are_declared_for_it(module: str) -> None:
-    assert not_in_both(module) == [], f"edit `__all__` of staged/{module}.py, or declare the function with `@public`"
+    names = not_in_both(module)
+    assert not names, f"{names}: edit `__all__` of staged/{module}.py, or declare the function with `@public`"
 
 
 def test_an_omission_on_either_side_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
