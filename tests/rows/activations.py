@@ -166,9 +166,9 @@ row("threshold", draw, lambda x, threshold, value: FUNCTIONS["where"](plain(x) <
 # ---- along an axis ------------------------------------------------------------------------------
 
 
-def _along(name: str) -> Call:
-    return lambda d: (
-        f"st.{name}({d.new(shape := d.shape(ranks=(1, 2, 3)), values='small')}"
+def _along(d: Draw) -> str:
+    return (
+        f"st.{d.name}({d.new(shape := d.shape(ranks=(1, 2, 3)), values='small')}"
         f"{d.axis(len(shape), several=False, none=False) if d.likely(60) else ''})"
     )
 
@@ -180,13 +180,13 @@ def _softmin(x: Any, axis: int = -1) -> Any:
 
 row(
     "log_softmax",
-    _along("log_softmax"),
+    _along,
     floats(lambda x, axis=-1: x - _log_sum(x, axis)),
     torch=lambda torch: lambda x, axis=-1: torch.log_softmax(x, axis),
 )
 row(
     "softmax",
-    _along("softmax"),
+    _along,
     floats(lambda x, axis=-1: np.exp(x - _log_sum(x, axis))),
     torch=lambda torch: lambda x, axis=-1: torch.softmax(x, axis),
 )
@@ -254,12 +254,12 @@ def dropout(x: Any, p: Any = 0.5, training: Any = True) -> Plain:
     return Plain(array)
 
 
-def _dropping(name: str, rank: int) -> Call:
+def _dropping(rank: int) -> Call:
     def text(d: Draw) -> str:
         _generator(d)
         p = d.pick("", ", 0.25", ", p=0.0", ", 1.0")
         return (
-            f"st.{name}({d.new(image(d, 1, rank), values='small')}{p}{d.pick(', training=True', ', training=False')})"
+            f"st.{d.name}({d.new(image(d, 1, rank), values='small')}{p}{d.pick(', training=True', ', training=False')})"
         )
 
     return text
@@ -295,6 +295,6 @@ def _alpha_dropped(by_channel: bool) -> Callable[..., Any]:
 
 
 for _rank in (1, 2, 3):
-    row(f"dropout{_rank}d", _dropping(f"dropout{_rank}d", _rank), _dropped(_rank))
-row("alpha_dropout", _dropping("alpha_dropout", 2), _alpha_dropped(False))
-row("feature_alpha_dropout", _dropping("feature_alpha_dropout", 2), _alpha_dropped(True))
+    row(f"dropout{_rank}d", _dropping(_rank), _dropped(_rank))
+row("alpha_dropout", _dropping(2), _alpha_dropped(False))
+row("feature_alpha_dropout", _dropping(2), _alpha_dropped(True))

@@ -159,7 +159,7 @@ def conv3d(
     return Plain(result.astype(dtype))
 
 
-def _transposed(name: str, rank: int) -> Call:
+def _transposed(rank: int) -> Call:
     def text(d: Draw) -> str:
         groups = d.pick(1, 1, 2)
         shape = image(d, groups, rank)
@@ -173,7 +173,7 @@ def _transposed(name: str, rank: int) -> Call:
         apart = 3 if d.likely(25) else 1
         rest += f", stride={stride}, dilation={apart}" + d.keyword("padding", 0, percent=30)
         rest += d.keyword("output_padding", 0, max(stride, apart) - 1, percent=30)
-        return f"st.{name}({x}, {w}{rest}, groups={groups})"
+        return f"st.{d.name}({x}, {w}{rest}, groups={groups})"
 
     return text
 
@@ -215,7 +215,7 @@ def _scattered(rank: int) -> Callable[..., Any]:
     return reading
 
 
-row("conv_transpose1d", _transposed("conv_transpose1d", 1), _scattered(1))
+row("conv_transpose1d", _transposed(1), _scattered(1))
 
 
 def draw(d: Draw) -> str:
@@ -270,7 +270,7 @@ def conv_transpose2d(
     return Plain((result[0] if single else result).astype(dtype))
 
 
-row("conv_transpose3d", _transposed("conv_transpose3d", 3), _scattered(3))
+row("conv_transpose3d", _transposed(3), _scattered(3))
 
 
 def draw(d: Draw) -> str:

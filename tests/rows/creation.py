@@ -14,63 +14,57 @@ from tests.rows.shapes import _sizes
 from tests.rows.table import Call, row
 
 
-def _made(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(ranks=(0, 1, 2))
-        d.keywords.add("dtype")
-        x = d.new(shape)
-        value = f", {number(d)}" if name == "full" else ""
-        made = f"st.{name}({shape!r}{value}{typed(d)})"
-        return f"st.where({x} == {x}, {made}, {x})" if d.likely(50) else f"({made}, {x})"
-
-    return text
+def _made(d: Draw) -> str:
+    shape = d.shape(ranks=(0, 1, 2))
+    d.keywords.add("dtype")
+    x = d.new(shape)
+    value = f", {number(d)}" if d.name == "full" else ""
+    made = f"st.{d.name}({shape!r}{value}{typed(d)})"
+    return f"st.where({x} == {x}, {made}, {x})" if d.likely(50) else f"({made}, {x})"
 
 
-@row("full", _made("full"))
+@row("full", _made)
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Plain:
     value = strong(plain(fill_value)) if dtype is None else plain(fill_value)
     return Plain(np.full(_sizes(shape), value.a, dtype_of(dtype) if dtype is not None else value.dtype))
 
 
-@row("zeros", _made("zeros"))
+@row("zeros", _made)
 def zeros(shape: Any, dtype: Any = np.float32) -> Plain:
     return Plain(np.zeros(_sizes(shape), dtype_of(dtype)))
 
 
-@row("ones", _made("ones"))
+@row("ones", _made)
 def ones(shape: Any, dtype: Any = np.float32) -> Plain:
     return Plain(np.ones(_sizes(shape), dtype_of(dtype)))
 
 
-row("empty", _made("empty"), zeros)
+row("empty", _made, zeros)
 
 
-def _alike(name: str) -> Call:
-    def text(d: Draw) -> str:
-        x = d.new(d.shape(ranks=(0, 1, 2)))
-        value = f", {number(d)}" if name == "full_like" else ""
-        return f"st.{name}({x}{value}{d.keyword('dtype', 'st.i32', 'st.f64', percent=20) if not value else ''})"
-
-    return text
+def _alike(d: Draw) -> str:
+    x = d.new(d.shape(ranks=(0, 1, 2)))
+    value = f", {number(d)}" if d.name == "full_like" else ""
+    return f"st.{d.name}({x}{value}{d.keyword('dtype', 'st.i32', 'st.f64', percent=20) if not value else ''})"
 
 
-@row("full_like", _alike("full_like"))
+@row("full_like", _alike)
 def full_like(x: Any, fill_value: Any, dtype: Any = None) -> Plain:
     like = plain(x)
     return Plain(np.full(like.shape, bare(fill_value), like.dtype if dtype is None else dtype_of(dtype)))
 
 
-@row("zeros_like", _alike("zeros_like"))
+@row("zeros_like", _alike)
 def zeros_like(x: Any, dtype: Any = None) -> Plain:
     return full_like(x, 0, dtype)
 
 
-@row("ones_like", _alike("ones_like"))
+@row("ones_like", _alike)
 def ones_like(x: Any, dtype: Any = None) -> Plain:
     return full_like(x, 1, dtype)
 
 
-@row("empty_like", _alike("empty_like"))
+@row("empty_like", _alike)
 def empty_like(x: Any, dtype: Any = None) -> Plain:
     return full_like(x, 0, dtype)
 
@@ -129,15 +123,15 @@ def linspace(start: float, stop: float, num: int, dtype: Any = np.float32, endpo
     return Plain(np.linspace(start, stop, num, endpoint=endpoint).astype(dtype_of(dtype)))
 
 
-def _spaced(name: str, *ends: str) -> Call:
+def _spaced(*ends: str) -> Call:
     def text(d: Draw) -> str:
         if not d.is_float:
             raise NotACell
-        d.keywords |= {"dtype", "endpoint", "num", *(["base"] if name == "logspace" else [])}
+        d.keywords |= {"dtype", "endpoint", "num", *(["base"] if d.name == "logspace" else [])}
         extent = d.extent()
-        base = d.keyword("base", 2.0, 10.0) if name == "logspace" else ""
+        base = d.keyword("base", 2.0, 10.0) if d.name == "logspace" else ""
         dtype = ", dtype=st.f64" if d.dtype == "f64" else ""
-        return f"(st.{name}({d.pick(*ends)}, {extent}{base}{dtype}{d.keyword('endpoint', True, False)}), {d.new((extent,))})"
+        return f"(st.{d.name}({d.pick(*ends)}, {extent}{base}{dtype}{d.keyword('endpoint', True, False)}), {d.new((extent,))})"
 
     return text
 
@@ -146,8 +140,8 @@ def _numpys(function: Callable[..., Any]) -> Callable[..., Plain]:
     return lambda *args, dtype=np.float32, **options: Plain(function(*args, **options).astype(dtype_of(dtype)))
 
 
-row("logspace", _spaced("logspace", "0, 1", "-2, 0.5", "3, 3"), _numpys(np.logspace))
-row("geomspace", _spaced("geomspace", "1, 8", "-4, -0.5", "3, 3"), _numpys(np.geomspace))
+row("logspace", _spaced("0, 1", "-2, 0.5", "3, 3"), _numpys(np.logspace))
+row("geomspace", _spaced("1, 8", "-4, -0.5", "3, 3"), _numpys(np.geomspace))
 
 
 def draw(d: Draw) -> str:

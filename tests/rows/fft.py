@@ -9,50 +9,39 @@ import numpy as np
 
 from tests.fuzz.cells.draw import Draw
 from tests.fuzz.plain.core import Plain, Precision, complex_of, part_of, plain, together, widest_of
-from tests.rows.table import Call, row
+from tests.rows.table import row
 
 
 def _norm(d: Draw) -> str:
     return d.keyword("norm", "'backward'", "'ortho'", "'forward'", percent=40)
 
 
-def _along_one(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(ranks=(1, 2))
-        x = d.new(shape, values="small")
-        return f"st.fft.{name}({x}{d.keyword('n', 4, 5, 9)}{d.axis(len(shape), several=False, none=False)}{_norm(d)})"
-
-    return text
+def _along_one(d: Draw) -> str:
+    shape = d.shape(ranks=(1, 2))
+    x = d.new(shape, values="small")
+    return f"st.{d.name}({x}{d.keyword('n', 4, 5, 9)}{d.axis(len(shape), several=False, none=False)}{_norm(d)})"
 
 
-def _along_several(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(ranks=(2, 3))
-        x = d.new(shape, values="small")
-        sizes = d.keyword("s", (4, 3), (3, 6), percent=40)
-        places = d.keyword("axes", (0, 1), (-1, 0)) if sizes or name[-1] == "2" else ""
-        if sizes and not places and name[-1] == "n":
-            places = ", axes=(0, 1)"
-        return f"st.fft.{name}({x}{sizes}{places}{_norm(d)})"
-
-    return text
+def _along_several(d: Draw) -> str:
+    name = d.name.rpartition(".")[2]
+    shape = d.shape(ranks=(2, 3))
+    x = d.new(shape, values="small")
+    sizes = d.keyword("s", (4, 3), (3, 6), percent=40)
+    places = d.keyword("axes", (0, 1), (-1, 0)) if sizes or name[-1] == "2" else ""
+    if sizes and not places and name[-1] == "n":
+        places = ", axes=(0, 1)"
+    return f"st.{d.name}({x}{sizes}{places}{_norm(d)})"
 
 
-def _moved(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(ranks=(1, 2))
-        return f"st.fft.{name}({d.new(shape)}{d.axis(len(shape), name='axes')})"
-
-    return text
+def _moved(d: Draw) -> str:
+    shape = d.shape(ranks=(1, 2))
+    return f"st.{d.name}({d.new(shape)}{d.axis(len(shape), name='axes')})"
 
 
-def _frequencies(name: str) -> Call:
-    def text(d: Draw) -> str:
-        count = d.pick(4, 5, 1) if d.kind in ("scalar", "one", "odd") else 17
-        x = d.new(d.shape(ranks=(0, 1)), values="small")
-        return f"({x}, st.fft.{name}({count}{d.keyword('d', 0.5, 2.0)}))[{0 if d.smooth else 1}]"
-
-    return text
+def _frequencies(d: Draw) -> str:
+    count = d.pick(4, 5, 1) if d.kind in ("scalar", "one", "odd") else 17
+    x = d.new(d.shape(ranks=(0, 1)), values="small")
+    return f"({x}, st.{d.name}({count}{d.keyword('d', 0.5, 2.0)}))[{0 if d.smooth else 1}]"
 
 
 def _numpys(name: str) -> Callable[..., Plain]:
@@ -66,10 +55,10 @@ def _numpys(name: str) -> Callable[..., Plain]:
 
 
 for _name in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft"):
-    row(f"fft.{_name}", _along_one(_name), _numpys(_name))
+    row(f"fft.{_name}", _along_one, _numpys(_name))
 for _name in ("fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"):
-    row(f"fft.{_name}", _along_several(_name), _numpys(_name))
-row("fft.fftshift", _moved("fftshift"), lambda x, axes=None: Plain(np.fft.fftshift(plain(x).a, axes)))
-row("fft.ifftshift", _moved("ifftshift"), lambda x, axes=None: Plain(np.fft.ifftshift(plain(x).a, axes)))
-row("fft.fftfreq", _frequencies("fftfreq"), lambda n, d=1.0: Plain(np.fft.fftfreq(n, d).astype(Precision.single)))
-row("fft.rfftfreq", _frequencies("rfftfreq"), lambda n, d=1.0: Plain(np.fft.rfftfreq(n, d).astype(Precision.single)))
+    row(f"fft.{_name}", _along_several, _numpys(_name))
+row("fft.fftshift", _moved, lambda x, axes=None: Plain(np.fft.fftshift(plain(x).a, axes)))
+row("fft.ifftshift", _moved, lambda x, axes=None: Plain(np.fft.ifftshift(plain(x).a, axes)))
+row("fft.fftfreq", _frequencies, lambda n, d=1.0: Plain(np.fft.fftfreq(n, d).astype(Precision.single)))
+row("fft.rfftfreq", _frequencies, lambda n, d=1.0: Plain(np.fft.rfftfreq(n, d).astype(Precision.single)))

@@ -14,13 +14,13 @@ from tests.rows.random import normal, permutation, uniform
 from tests.rows.table import Call, row
 
 
-def _first(name: str, *options: str, rank: int = 0) -> Call:
+def _first(*options: str, rank: int = 0) -> Call:
     def text(d: Draw) -> str:
         seeded(d)
         shape = d.shape(rank) if rank else d.shape(ranks=(0, 1, 2) if not rank else (rank,))
         x = d.new(shape, values="small")
         d.setup.append(f"p = st.nn.Parameter(st.zeros({shape!r}, {dtype_keyword(d)}))")
-        d.setup.append(f"st.nn.init.{name}(p{d.pick(*options)})")
+        d.setup.append(f"st.{d.name}(p{d.pick(*options)})")
         return f"p.value + {x}" if d.dtype != "bool" else f"st.logical_xor(p.value, {x})"
 
     return text
@@ -54,15 +54,13 @@ def _filled(x: Any, number: Any) -> Plain:
     return Plain(np.full(x.shape, number).astype(x.dtype))
 
 
-row("nn.init.uniform_", _first("uniform_", "", ", -1.0, 3.0"), lambda tensor, a=0.0, b=1.0: _even(tensor, a, b))
-row(
-    "nn.init.normal_", _first("normal_", "", ", 2.0, 0.5"), lambda tensor, mean=0.0, std=1.0: _spread(tensor, mean, std)
-)
-row("nn.init.trunc_normal_", _first("trunc_normal_", "", ", std=0.7, a=-1.0"), _truncated)
-row("nn.init.constant_", _first("constant_", ", 3", ", 1"), lambda tensor, val: _write(tensor, _filled(tensor, val)))
-row("nn.init.zeros_", _first("zeros_", ""), lambda tensor: _write(tensor, _filled(tensor, 0)))
-row("nn.init.ones_", _first("ones_", ""), lambda tensor: _write(tensor, _filled(tensor, 1)))
-row("nn.init.eye_", _first("eye_", "", rank=2), lambda tensor: _write(tensor, Plain(np.eye(*tensor.shape))))
+row("nn.init.uniform_", _first("", ", -1.0, 3.0"), lambda tensor, a=0.0, b=1.0: _even(tensor, a, b))
+row("nn.init.normal_", _first("", ", 2.0, 0.5"), lambda tensor, mean=0.0, std=1.0: _spread(tensor, mean, std))
+row("nn.init.trunc_normal_", _first("", ", std=0.7, a=-1.0"), _truncated)
+row("nn.init.constant_", _first(", 3", ", 1"), lambda tensor, val: _write(tensor, _filled(tensor, val)))
+row("nn.init.zeros_", _first(""), lambda tensor: _write(tensor, _filled(tensor, 0)))
+row("nn.init.ones_", _first(""), lambda tensor: _write(tensor, _filled(tensor, 1)))
+row("nn.init.eye_", _first("", rank=2), lambda tensor: _write(tensor, Plain(np.eye(*tensor.shape))))
 GAINS = {"linear": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 0.75}
 
 
@@ -132,10 +130,10 @@ def _kaiming_normal(tensor: Any, a: float = 0, mode: str = "fan_in", nonlinearit
 
 
 _KAIMING = ("", ", nonlinearity='relu'", ", a=0.2, mode='fan_out'")
-row("nn.init.xavier_uniform_", _first("xavier_uniform_", "", ", gain=2.0", rank=2), _xavier_uniform)
-row("nn.init.xavier_normal_", _first("xavier_normal_", "", ", gain=0.5", rank=2), _xavier_normal)
-row("nn.init.kaiming_uniform_", _first("kaiming_uniform_", *_KAIMING, rank=2), _kaiming_uniform)
-row("nn.init.kaiming_normal_", _first("kaiming_normal_", *_KAIMING, rank=2), _kaiming_normal)
-row("nn.init.orthogonal_", _first("orthogonal_", "", ", gain=2.0", rank=2), _orthogonal)
-row("nn.init.sparse_", _first("sparse_", ", 0.25", ", sparsity=0.5, std=1.0", rank=2), _sparse)
-row("nn.init.dirac_", _first("dirac_", "", rank=3), _dirac)
+row("nn.init.xavier_uniform_", _first("", ", gain=2.0", rank=2), _xavier_uniform)
+row("nn.init.xavier_normal_", _first("", ", gain=0.5", rank=2), _xavier_normal)
+row("nn.init.kaiming_uniform_", _first(*_KAIMING, rank=2), _kaiming_uniform)
+row("nn.init.kaiming_normal_", _first(*_KAIMING, rank=2), _kaiming_normal)
+row("nn.init.orthogonal_", _first("", ", gain=2.0", rank=2), _orthogonal)
+row("nn.init.sparse_", _first(", 0.25", ", sparsity=0.5, std=1.0", rank=2), _sparse)
+row("nn.init.dirac_", _first("", rank=3), _dirac)

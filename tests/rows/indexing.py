@@ -122,30 +122,27 @@ def dynamic_update_slice(x: Any, update: Any, start: Any, axis: int = 0) -> Plai
     return Plain(np.moveaxis(result, 0, axis).copy())
 
 
-def _written(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(ranks=(1, 2, 3))
-        x = d.new(shape, values="small" if name == "add_item" else "any")
-        if not shape[0]:
-            return f"st.{name}({x}, slice(0, 0), {number(d)})"
-        value = number(d) if d.likely(40) or d.dtype == "bool" else d.new(shape[1:], values="small")
-        limit = min(shape[0], 200)
-        key = d.pick(
-            str(d.chance.randrange(-shape[0], shape[0])),
-            "slice(1, None)",
-            "slice(None, None, 2)",
-            d.new((), integer(d), f"index {limit}"),
-        )
-        if d.likely(20):
-            return f"st.{name}({x}, {d.new((4,), 'i64', f'index {limit}')}, {number(d)})"
-        if name == "set_item" and d.likely(15):
-            return f"st.{name}({x}, {d.new(shape, 'bool')}, {number(d)})"
-        return f"st.{name}({x}, {key}, {value})"
-
-    return text
+def _written(d: Draw) -> str:
+    shape = d.shape(ranks=(1, 2, 3))
+    x = d.new(shape, values="small" if d.name == "add_item" else "any")
+    if not shape[0]:
+        return f"st.{d.name}({x}, slice(0, 0), {number(d)})"
+    value = number(d) if d.likely(40) or d.dtype == "bool" else d.new(shape[1:], values="small")
+    limit = min(shape[0], 200)
+    key = d.pick(
+        str(d.chance.randrange(-shape[0], shape[0])),
+        "slice(1, None)",
+        "slice(None, None, 2)",
+        d.new((), integer(d), f"index {limit}"),
+    )
+    if d.likely(20):
+        return f"st.{d.name}({x}, {d.new((4,), 'i64', f'index {limit}')}, {number(d)})"
+    if d.name == "set_item" and d.likely(15):
+        return f"st.{d.name}({x}, {d.new(shape, 'bool')}, {number(d)})"
+    return f"st.{d.name}({x}, {key}, {value})"
 
 
-@row("set_item", _written("set_item"))
+@row("set_item", _written)
 def set_item(x: Any, key: Any, value: Any) -> Plain:
     array = plain(x)
     result = array.a.copy()
@@ -153,7 +150,7 @@ def set_item(x: Any, key: Any, value: Any) -> Plain:
     return Plain(result)
 
 
-@row("add_item", _written("add_item"))
+@row("add_item", _written)
 def add_item(x: Any, key: Any, value: Any) -> Plain:
     array = plain(x)
     result = array.a.copy()

@@ -20,31 +20,28 @@ def reduction(d: Draw) -> str:
     return d.keyword("reduction", repr("mean"), repr("sum"), repr("none"), percent=60)
 
 
-def _of_classes(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(2)
-        if d.kind == "block":
-            shape = d.pick((33, 37), (1031, 3))
-        elif d.kind == "empty":
-            shape = (0, 3)
-        rows, classes = shape
-        rest, at = reduction(d), 1
-        if d.likely(40):
-            d.keywords.add("axis")
-            shape, at = d.pick((shape, 1), ((classes, rows), 0), ((rows, classes, 2), 1), ((rows, 2, classes), 2))
-            rest += f", axis={d.pick(at, at - len(shape))}"
-        x = d.new(shape, values="small")
-        if d.likely(35):
-            d.keywords.add("weight")
-            rest += f", weight={d.new((classes,), values='positive')}"
-        rest += d.keyword("ignore_index", 0, 1, -100, percent=35)
-        if name == "cross_entropy":
-            rest += d.keyword("label_smoothing", 0.0, 0.1, 1.0, percent=35)
-        limit = min(classes, 100)
-        labels = d.new((*shape[:at], *shape[at + 1 :]), d.pick("i64", "i32", "u8"), f"below {limit}")
-        return f"st.{name}({x}, {labels}{rest})"
-
-    return text
+def _of_classes(d: Draw) -> str:
+    shape = d.shape(2)
+    if d.kind == "block":
+        shape = d.pick((33, 37), (1031, 3))
+    elif d.kind == "empty":
+        shape = (0, 3)
+    rows, classes = shape
+    rest, at = reduction(d), 1
+    if d.likely(40):
+        d.keywords.add("axis")
+        shape, at = d.pick((shape, 1), ((classes, rows), 0), ((rows, classes, 2), 1), ((rows, 2, classes), 2))
+        rest += f", axis={d.pick(at, at - len(shape))}"
+    x = d.new(shape, values="small")
+    if d.likely(35):
+        d.keywords.add("weight")
+        rest += f", weight={d.new((classes,), values='positive')}"
+    rest += d.keyword("ignore_index", 0, 1, -100, percent=35)
+    if d.name == "cross_entropy":
+        rest += d.keyword("label_smoothing", 0.0, 0.1, 1.0, percent=35)
+    limit = min(classes, 100)
+    labels = d.new((*shape[:at], *shape[at + 1 :]), d.pick("i64", "i32", "u8"), f"below {limit}")
+    return f"st.{d.name}({x}, {labels}{rest})"
 
 
 def _of_labels(
@@ -65,7 +62,7 @@ def _of_labels(
     return reduced(losses, reduction, dtype)
 
 
-@row("nll_loss", _of_classes("nll_loss"), torch=of_labels("nll_loss"))
+@row("nll_loss", _of_classes, torch=of_labels("nll_loss"))
 def nll_loss(
     log_probs: Any,
     labels: Any,
@@ -78,7 +75,7 @@ def nll_loss(
     return _of_labels(np.moveaxis(array, axis, -1), dtype, plain(labels).a, reduction, weight, ignore_index, 0.0)
 
 
-@row("cross_entropy", _of_classes("cross_entropy"), torch=of_labels("cross_entropy"))
+@row("cross_entropy", _of_classes, torch=of_labels("cross_entropy"))
 def cross_entropy(
     logits: Any,
     labels: Any,
@@ -96,43 +93,43 @@ def cross_entropy(
     return _of_labels(log_probs, dtype, plain(labels).a, reduction, weight, ignore_index, label_smoothing)
 
 
-def _paired(name: str, first: str, second: str) -> Call:
+def _paired(first: str, second: str) -> Call:
     def text(d: Draw) -> str:
         shape = d.shape(ranks=(0, 1, 2))
         rest = reduction(d)
-        if name == "huber_loss":
+        if d.name == "huber_loss":
             rest += d.keyword("delta", 0.5, 1.0, 2.0)
-        if name == "smooth_l1_loss":
+        if d.name == "smooth_l1_loss":
             rest += d.keyword("beta", 0.5, 1.0, 2.0)
         x, y = d.new(shape, values=first), d.new(shape, values=second)
-        if name == "binary_cross_entropy_with_logits" and d.likely(40):
+        if d.name == "binary_cross_entropy_with_logits" and d.likely(40):
             d.keywords.add("pos_weight")
             rest += f", pos_weight={d.new(d.pick(shape, shape[-1:], ()), values='positive')}"
-        return f"st.{name}({x}, {y}{rest})"
+        return f"st.{d.name}({x}, {y}{rest})"
 
     return text
 
 
-@row("mse_loss", _paired("mse_loss", "small", "small"), torch="nn.functional.mse_loss")
+@row("mse_loss", _paired("small", "small"), torch="nn.functional.mse_loss")
 def mse_loss(prediction: Any, target: Any, reduction: str = "mean") -> Plain:
     a, b, dtype = pair(prediction, target)
     return reduced((a - b) ** 2, reduction, dtype)
 
 
-@row("l1_loss", _paired("l1_loss", "small", "small"), torch="nn.functional.l1_loss")
+@row("l1_loss", _paired("small", "small"), torch="nn.functional.l1_loss")
 def l1_loss(prediction: Any, target: Any, reduction: str = "mean") -> Plain:
     a, b, dtype = pair(prediction, target)
     return reduced(np.abs(a - b), reduction, dtype)
 
 
-@row("huber_loss", _paired("huber_loss", "small", "small"), torch="nn.functional.huber_loss")
+@row("huber_loss", _paired("small", "small"), torch="nn.functional.huber_loss")
 def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Plain:
     a, b, dtype = pair(prediction, target)
     size = np.abs(a - b)
     return reduced(np.where(size <= delta, 0.5 * size**2, delta * (size - 0.5 * delta)), reduction, dtype)
 
 
-@row("smooth_l1_loss", _paired("smooth_l1_loss", "small", "small"), torch="nn.functional.smooth_l1_loss")
+@row("smooth_l1_loss", _paired("small", "small"), torch="nn.functional.smooth_l1_loss")
 def smooth_l1_loss(prediction: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Plain:
     a, b, dtype = pair(prediction, target)
     size = np.abs(a - b)
@@ -143,7 +140,7 @@ def smooth_l1_loss(prediction: Any, target: Any, reduction: str = "mean", beta: 
 
 @row(
     "binary_cross_entropy_with_logits",
-    _paired("binary_cross_entropy_with_logits", "small", "prob"),
+    _paired("small", "prob"),
     torch="nn.functional.binary_cross_entropy_with_logits",
 )
 def binary_cross_entropy_with_logits(
@@ -157,9 +154,7 @@ def binary_cross_entropy_with_logits(
     return reduced(factor * b * is_one + (1.0 - b) * is_zero, reduction, dtype)
 
 
-@row(
-    "binary_cross_entropy", _paired("binary_cross_entropy", "prob", "prob"), torch="nn.functional.binary_cross_entropy"
-)
+@row("binary_cross_entropy", _paired("prob", "prob"), torch="nn.functional.binary_cross_entropy")
 def binary_cross_entropy(probabilities: Any, target: Any, reduction: str = "mean") -> Plain:
     a, b, dtype = pair(probabilities, target)
     with np.errstate(all="ignore"):
@@ -290,21 +285,18 @@ def cosine_embedding_loss(x1: Any, x2: Any, target: Any, margin: float = 0.0, re
     return reduced(np.where(sign == 1, 1.0 - cosine, np.maximum(0.0, cosine - margin)), reduction, _dtype(x1, x2))
 
 
-def _triplets(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = rows_of(d)
-        rest = d.keyword("margin", 0.5, 2.0) + d.keyword("swap", True, False) + reduction(d)
-        if name == "triplet_margin_loss":
-            rest += d.keyword("p", 2.0, 3.0) + d.keyword("eps", 1e-6, 1e-3)
-        else:
-            rest += d.keyword("distance_function", "lambda a, b: st.sum((a - b) ** 2, -1)")
-        arrays = ", ".join(d.new(shape, values=values) for values in ("small", "positive", "nonzero"))
-        return f"st.{name}({arrays}{rest})"
-
-    return text
+def _triplets(d: Draw) -> str:
+    shape = rows_of(d)
+    rest = d.keyword("margin", 0.5, 2.0) + d.keyword("swap", True, False) + reduction(d)
+    if d.name == "triplet_margin_loss":
+        rest += d.keyword("p", 2.0, 3.0) + d.keyword("eps", 1e-6, 1e-3)
+    else:
+        rest += d.keyword("distance_function", "lambda a, b: st.sum((a - b) ** 2, -1)")
+    arrays = ", ".join(d.new(shape, values=values) for values in ("small", "positive", "nonzero"))
+    return f"st.{d.name}({arrays}{rest})"
 
 
-@row("triplet_margin_loss", _triplets("triplet_margin_loss"))
+@row("triplet_margin_loss", _triplets)
 def triplet_margin_loss(
     anchor: Any,
     positive: Any,
@@ -323,7 +315,7 @@ def triplet_margin_loss(
     return reduced(losses, reduction, part_of(_dtype(anchor, positive, negative)))
 
 
-@row("triplet_margin_with_distance_loss", _triplets("triplet_margin_with_distance_loss"))
+@row("triplet_margin_with_distance_loss", _triplets)
 def triplet_margin_with_distance_loss(
     anchor: Any,
     positive: Any,

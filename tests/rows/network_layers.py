@@ -18,17 +18,14 @@ from tests.rows.table import Call, row
 # ---- norms --------------------------------------------------------------------------------------
 
 
-def _norm(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(ranks=(1, 2, 3))
-        x = d.new(shape, values="nonzero")
-        count = d.chance.randint(1, len(shape))
-        given = shape[-count:]
-        made(d, f"{given[0] if count == 1 else given!r}{d.pick('', ', eps=0.1', ', 0.1')}")
-        written(d, given)
-        return f"layer({x})"
-
-    return text
+def _norm(d: Draw) -> str:
+    shape = d.shape(ranks=(1, 2, 3))
+    x = d.new(shape, values="nonzero")
+    count = d.chance.randint(1, len(shape))
+    given = shape[-count:]
+    made(d, f"{given[0] if count == 1 else given!r}{d.pick('', ', eps=0.1', ', 0.1')}")
+    written(d, given)
+    return f"layer({x})"
 
 
 class _Affine(Layer):
@@ -39,7 +36,7 @@ class _Affine(Layer):
         self.bias = Variable(Plain(np.zeros(shape, dtype_of(dtype)))) if has_bias else None
 
 
-@row("nn.LayerNorm", _norm("LayerNorm"))
+@row("nn.LayerNorm", _norm)
 class LayerNorm(_Affine):
     def __init__(
         self, shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, *, dtype: Any = F32
@@ -51,7 +48,7 @@ class LayerNorm(_Affine):
         return FUNCTIONS["layer_norm"](x, self.shape, _held(self.weight), _held(self.bias), eps=self.eps)
 
 
-@row("nn.RMSNorm", _norm("RMSNorm"))
+@row("nn.RMSNorm", _norm)
 class RMSNorm(_Affine):
     def __init__(self, shape: Any, eps: Any = None, elementwise_affine: bool = True, *, dtype: Any = F32) -> None:
         self.shape, self.eps = (shape,) if isinstance(shape, int) else tuple(shape), eps
@@ -61,8 +58,9 @@ class RMSNorm(_Affine):
         return FUNCTIONS["rms_norm"](x, self.shape, weight=_held(self.weight), eps=self.eps)
 
 
-def _channel_norm(name: str, ranks: tuple[int, ...]) -> Call:
+def _channel_norm(ranks: tuple[int, ...]) -> Call:
     def text(d: Draw) -> str:
+        name = d.name.rpartition(".")[2]
         rank = d.pick(*ranks)
         shape = few(d, min(rank, 4))
         shape = (*shape, *(2,) * (rank - len(shape)))
@@ -92,7 +90,7 @@ def _channel_norm(name: str, ranks: tuple[int, ...]) -> Call:
     return text
 
 
-@row("nn.GroupNorm", _channel_norm("GroupNorm", (2, 3, 4)))
+@row("nn.GroupNorm", _channel_norm((2, 3, 4)))
 class GroupNorm(_Affine):
     def __init__(self, groups: int, channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: Any = F32) -> None:
         self.groups, self.eps = groups, eps
@@ -141,12 +139,12 @@ class BatchNorm(_Affine):
         return y
 
 
-row("nn.InstanceNorm1d", _channel_norm("InstanceNorm1d", (3,)), InstanceNorm)
-row("nn.InstanceNorm2d", _channel_norm("InstanceNorm2d", (4,)), InstanceNorm)
-row("nn.InstanceNorm3d", _channel_norm("InstanceNorm3d", (5,)), InstanceNorm)
-row("nn.BatchNorm1d", _channel_norm("BatchNorm1d", (2, 3)), BatchNorm)
-row("nn.BatchNorm2d", _channel_norm("BatchNorm2d", (4,)), BatchNorm)
-row("nn.BatchNorm3d", _channel_norm("BatchNorm3d", (5,)), BatchNorm)
+row("nn.InstanceNorm1d", _channel_norm((3,)), InstanceNorm)
+row("nn.InstanceNorm2d", _channel_norm((4,)), InstanceNorm)
+row("nn.InstanceNorm3d", _channel_norm((5,)), InstanceNorm)
+row("nn.BatchNorm1d", _channel_norm((2, 3)), BatchNorm)
+row("nn.BatchNorm2d", _channel_norm((4,)), BatchNorm)
+row("nn.BatchNorm3d", _channel_norm((5,)), BatchNorm)
 
 # ---- recurrent layers ---------------------------------------------------------------------------
 
@@ -164,8 +162,9 @@ def _ends(name: str) -> tuple[str, ...]:
     return ("[0]", "[1][0]", "[1][1]") if name == "LSTM" else ("[0]", "[1]")
 
 
-def _recurrent(name: str, gates: int) -> Call:
+def _recurrent(gates: int) -> Call:
     def text(d: Draw) -> str:
+        name = d.name.rpartition(".")[2]
         if d.kind == "scalar":
             raise NotACell
         t, n, i, h = {"empty": (3, 0, 2, 2), "one": (1, 1, 1, 1), "odd": (3, 5, 3, 7)}.get(d.kind, (3, 2, 7, 15))
@@ -243,8 +242,9 @@ def _recurring(function: str, gates: int) -> type[Layer]:
     return Made
 
 
-def _cell(name: str, gates: int) -> Call:
+def _cell(gates: int) -> Call:
     def text(d: Draw) -> str:
+        name = d.name.rpartition(".")[2]
         if d.kind == "scalar":
             raise NotACell
         n, i, h = {"empty": (0, 2, 2), "one": (1, 1, 1), "odd": (5, 3, 7)}.get(d.kind, (2, 7, 15))
@@ -284,8 +284,8 @@ def _celled(function: str, gates: int) -> type[Layer]:
 
 
 for _name, _gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
-    row(f"nn.{_name}", _recurrent(_name, _gates), _recurring(_name.lower(), _gates))
-    row(f"nn.{_name}Cell", _cell(f"{_name}Cell", _gates), _celled(_name.lower(), _gates))
+    row(f"nn.{_name}", _recurrent(_gates), _recurring(_name.lower(), _gates))
+    row(f"nn.{_name}Cell", _cell(_gates), _celled(_name.lower(), _gates))
 
 # ---- attention ----------------------------------------------------------------------------------
 
@@ -337,20 +337,18 @@ class MultiheadAttention(Layer):
         return self.out_proj(joined), Plain(shares.mean(axis=1).astype(dtype)) if need_weights else None
 
 
-def _transformer(name: str) -> Call:
-    def text(d: Draw) -> str:
-        rows, cols, n, e = _sequences(d)
-        first = d.pick("", ", norm_first=True")
-        common = f"{e}, 2{', 1, 1' if name == 'Transformer' else ''}, 5, 0.0, 'gelu'{first}, {dtype_keyword(d)}"
-        seeded(d)
-        if name.endswith("coder"):
-            d.setup.append(f"layer = st.nn.{name}(st.nn.{name}Layer({common}), 2)")
-        else:
-            d.setup.append(f"layer = st.nn.{name}({common})")
-        x = d.new((rows, n, e), values="small")
-        return f"layer({x})" if "Encoder" in name else f"layer({x}, {d.new((cols, n, e), values='small')})"
-
-    return text
+def _transformer(d: Draw) -> str:
+    name = d.name.rpartition(".")[2]
+    rows, cols, n, e = _sequences(d)
+    first = d.pick("", ", norm_first=True")
+    common = f"{e}, 2{', 1, 1' if name == 'Transformer' else ''}, 5, 0.0, 'gelu'{first}, {dtype_keyword(d)}"
+    seeded(d)
+    if name.endswith("coder"):
+        d.setup.append(f"layer = st.{d.name}(st.nn.{name}Layer({common}), 2)")
+    else:
+        d.setup.append(f"layer = st.{d.name}({common})")
+    x = d.new((rows, n, e), values="small")
+    return f"layer({x})" if "Encoder" in name else f"layer({x}, {d.new((cols, n, e), values='small')})"
 
 
 class _Layer(Layer):
@@ -391,17 +389,17 @@ class _Layer(Layer):
             setattr(held, name, Variable(_xavier(getattr(held, name).a.shape, dtype)))
 
 
-@row("nn.TransformerEncoderLayer", _transformer("TransformerEncoderLayer"))
+@row("nn.TransformerEncoderLayer", _transformer)
 class TransformerEncoderLayer(_Layer):
     pass
 
 
-@row("nn.TransformerDecoderLayer", _transformer("TransformerDecoderLayer"))
+@row("nn.TransformerDecoderLayer", _transformer)
 class TransformerDecoderLayer(_Layer):
     crosses = True
 
 
-@row("nn.TransformerEncoder", _transformer("TransformerEncoder"))
+@row("nn.TransformerEncoder", _transformer)
 class Stack(Layer):
     def __init__(self, layer: _Layer, count: int, norm: Any = None) -> None:
         # Copies begin with equal weights, which no call here writes; `Transformer` has one layer of each kind.
@@ -413,10 +411,10 @@ class Stack(Layer):
         return x if self.norm is None else self.norm(x)
 
 
-row("nn.TransformerDecoder", _transformer("TransformerDecoder"), Stack)
+row("nn.TransformerDecoder", _transformer, Stack)
 
 
-@row("nn.Transformer", _transformer("Transformer"))
+@row("nn.Transformer", _transformer)
 class Transformer(Layer):
     def __init__(
         self, width: int, heads: int, encoders: int, decoders: int, *rest: Any, dtype: Any = F32, **more: Any
@@ -434,28 +432,26 @@ class Transformer(Layer):
 # ---- containers and parameters ------------------------------------------------------------------
 
 
-def _container(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(ranks=(1, 2))
-        width = min(shape[-1], 67)
-        x = d.new((*shape[:-1], width), values="small")
-        linear = f"st.nn.Linear({width}, 3, {dtype_keyword(d)})"
-        act = d.pick("st.nn.Tanh()", "st.nn.ReLU()", "st.nn.GELU()")
-        seeded(d)
-        if name == "Sequential":
-            rest = d.pick("", f", st.nn.LayerNorm(3, {dtype_keyword(d)})", f", st.nn.Linear(3, 2, {dtype_keyword(d)})")
-            d.setup.append(f"layer = st.nn.Sequential({linear}, {act}{rest})")
-            return f"layer({x})"
-        if name == "ModuleList":
-            d.setup.append(f"layer = st.nn.ModuleList([{linear}, {act}])")
-            return f"layer[1](layer[0]({x}))"
-        d.setup.append(f"layer = st.nn.ModuleDict({{'one': {linear}, 'two': {act}}})")
-        return f"layer['two'](layer['one']({x}))"
-
-    return text
+def _container(d: Draw) -> str:
+    name = d.name.rpartition(".")[2]
+    shape = d.shape(ranks=(1, 2))
+    width = min(shape[-1], 67)
+    x = d.new((*shape[:-1], width), values="small")
+    linear = f"st.nn.Linear({width}, 3, {dtype_keyword(d)})"
+    act = d.pick("st.nn.Tanh()", "st.nn.ReLU()", "st.nn.GELU()")
+    seeded(d)
+    if name == "Sequential":
+        rest = d.pick("", f", st.nn.LayerNorm(3, {dtype_keyword(d)})", f", st.nn.Linear(3, 2, {dtype_keyword(d)})")
+        d.setup.append(f"layer = st.nn.Sequential({linear}, {act}{rest})")
+        return f"layer({x})"
+    if name == "ModuleList":
+        d.setup.append(f"layer = st.nn.ModuleList([{linear}, {act}])")
+        return f"layer[1](layer[0]({x}))"
+    d.setup.append(f"layer = st.nn.ModuleDict({{'one': {linear}, 'two': {act}}})")
+    return f"layer['two'](layer['one']({x}))"
 
 
-@row("nn.Sequential", _container("Sequential"))
+@row("nn.Sequential", _container)
 class Sequential(Layer):
     def __init__(self, *layers: Any) -> None:
         self.layers = list(layers)
@@ -466,25 +462,23 @@ class Sequential(Layer):
         return x
 
 
-def _parameters(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(ranks=(0, 1, 2))
-        x = d.new(shape, values="small")
-        seeded(d)
-        one = f"st.nn.Parameter(st.full({shape!r}, 0.5, {dtype_keyword(d)}))"
-        if name == "ParameterList":
-            d.setup.append(f"layer = st.nn.ParameterList([{one}, {one}])")
-            return f"layer[1].value * {x} + layer[0].value"
-        d.setup.append(f"layer = st.nn.ParameterDict({{'one': {one}}})")
-        return f"layer['one'].value * {x}"
-
-    return text
+def _parameters(d: Draw) -> str:
+    name = d.name.rpartition(".")[2]
+    shape = d.shape(ranks=(0, 1, 2))
+    x = d.new(shape, values="small")
+    seeded(d)
+    one = f"st.nn.Parameter(st.full({shape!r}, 0.5, {dtype_keyword(d)}))"
+    if name == "ParameterList":
+        d.setup.append(f"layer = st.nn.ParameterList([{one}, {one}])")
+        return f"layer[1].value * {x} + layer[0].value"
+    d.setup.append(f"layer = st.nn.ParameterDict({{'one': {one}}})")
+    return f"layer['one'].value * {x}"
 
 
-row("nn.ModuleList", _container("ModuleList"), list)
-row("nn.ModuleDict", _container("ModuleDict"), dict)
-row("nn.ParameterList", _parameters("ParameterList"), list)
-row("nn.ParameterDict", _parameters("ParameterDict"), dict)
+row("nn.ModuleList", _container, list)
+row("nn.ModuleDict", _container, dict)
+row("nn.ParameterList", _parameters, list)
+row("nn.ParameterDict", _parameters, dict)
 
 
 def draw(d: Draw) -> str:

@@ -268,7 +268,7 @@ def alibi(heads: int, queries: int, keys: int, dtype: Any = np.float32) -> Plain
     return Plain((-np.array(slopes(heads))[:, None, None] * distance).astype(dtype))
 
 
-def _recurrent(name: str, gates: int) -> Call:
+def _recurrent(gates: int) -> Call:
     def text(d: Draw) -> str:
         if d.kind == "scalar":
             raise NotACell
@@ -282,7 +282,7 @@ def _recurrent(name: str, gates: int) -> Call:
         x = d.new((t, n, i), values="small")
         if d.likely(30):
             state = "None"
-        elif name == "lstm":
+        elif d.name == "lstm":
             state = f"({d.new((n, h), values='small')}, {d.new((n, h), values='small')})"
         else:
             state = d.new((n, h), values="small")
@@ -291,10 +291,10 @@ def _recurrent(name: str, gates: int) -> Call:
         if d.likely(60):
             rest += f", {d.new((gates * h,), values='unit')}, {d.new((gates * h,), values='unit')}"
         rest += d.keyword("reverse", True, False)
-        if name == "rnn":
+        if d.name == "rnn":
             rest += d.keyword("nonlinearity", repr("tanh"), repr("relu"))
-        last = d.pick("[0]", "[1][0]", "[1][1]") if name == "lstm" else d.pick("[0]", "[1]")
-        return f"st.{name}({x}, {state}{rest}){last}"
+        last = d.pick("[0]", "[1][0]", "[1][1]") if d.name == "lstm" else d.pick("[0]", "[1]")
+        return f"st.{d.name}({x}, {state}{rest}){last}"
 
     return text
 
@@ -311,7 +311,7 @@ def _sigmoid(x: Any) -> Any:
     return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
-@row("lstm", _recurrent("lstm", 4))
+@row("lstm", _recurrent(4))
 def lstm(x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, reverse: bool = False) -> Any:
     data, dtype, a, b = f64(x), plain(x).dtype, f64(w_ih), f64(w_hh)
     h, c = (_start(part, data, b.shape[1]) for part in ((None, None) if state is None else state))
@@ -325,7 +325,7 @@ def lstm(x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any =
     return Plain(ys.astype(dtype)), (Plain(h.astype(dtype)), Plain(c.astype(dtype)))
 
 
-@row("gru", _recurrent("gru", 3))
+@row("gru", _recurrent(3))
 def gru(x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, reverse: bool = False) -> Any:
     data, dtype, a, b = f64(x), plain(x).dtype, f64(w_ih), f64(w_hh)
     h = _start(state, data, b.shape[1])
@@ -339,7 +339,7 @@ def gru(x: Any, state: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = 
     return Plain(ys.astype(dtype)), Plain(h.astype(dtype))
 
 
-@row("rnn", _recurrent("rnn", 1))
+@row("rnn", _recurrent(1))
 def rnn(
     x: Any,
     state: Any,

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.fuzz.cells.draw import Draw, NotACell
 from tests.fuzz.plain.core import FUNCTIONS, Plain, as_float, bare, plain, widest_of
-from tests.rows.table import Call, row
+from tests.rows.table import row
 
 OPTIONS = {
     "SGD": (
@@ -40,32 +40,30 @@ BENT = {
 DRAWN = {**OPTIONS, **BENT}
 
 
-def _optimiser(name: str) -> Call:
-    def text(d: Draw) -> str:
-        if name in BENT and d.smooth:
-            raise NotACell(f"the step of {name} is not smooth")
-        shape = d.shape(ranks=(2,) if name == "Muon" else (0, 1, 2))
-        x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
-        # A step of the size of its gradient's sign bends without end where the gradient is next to 0.
-        options = d.pick(*DRAWN[name]) if name == "SGD" or not d.smooth else ", eps=0.1"
-        if "lr" not in options and options[:3] != ", 0" and d.likely(40):
-            d.keywords.add("lr")
-            options += f", lr={d.new((), values='prob')}"
-        d.lines.append(f"p = {d.pick('st.nn.Parameter', 'st.Variable')}({x})")
-        slopes = (slope,) if name in ("Rprop", "Lion") else (slope, f"{slope} * p.value", f"{slope} + p.value")
-        params, given = "[p]", f"[{d.pick(*slopes)}]"
-        if len(slopes) > 1 and d.likely(40):
-            other = d.new(shape if name == "Muon" else d.pick(shape, (3,)), values="small")
-            d.lines.append(f"q = st.Variable({other})")
-            params, given = d.pick(
-                ("[p, q]", f"{given[:-1]}, q.value]"), ("{'p': p, 'q': q}", f"{{'q': q.value, 'p': {given[1:-1]}}}")
-            )
-        d.lines.append(f"opt = st.optim.{name}({params}{options})")
-        step = f"opt.step({given})"
-        d.lines += d.pick([step], [step, step], [f"for i in st.range({d.pick(0, 1, 3)}):", f"    {step}"])
-        return "(p.value, q.value)" if params != "[p]" and d.likely(50) else "p.value"
-
-    return text
+def _optimiser(d: Draw) -> str:
+    name = d.name.rpartition(".")[2]
+    if name in BENT and d.smooth:
+        raise NotACell(f"the step of {name} is not smooth")
+    shape = d.shape(ranks=(2,) if name == "Muon" else (0, 1, 2))
+    x, slope = d.new(shape, values="small"), d.new(shape, values="nonzero")
+    # A step of the size of its gradient's sign bends without end where the gradient is next to 0.
+    options = d.pick(*DRAWN[name]) if name == "SGD" or not d.smooth else ", eps=0.1"
+    if "lr" not in options and options[:3] != ", 0" and d.likely(40):
+        d.keywords.add("lr")
+        options += f", lr={d.new((), values='prob')}"
+    d.lines.append(f"p = {d.pick('st.nn.Parameter', 'st.Variable')}({x})")
+    slopes = (slope,) if name in ("Rprop", "Lion") else (slope, f"{slope} * p.value", f"{slope} + p.value")
+    params, given = "[p]", f"[{d.pick(*slopes)}]"
+    if len(slopes) > 1 and d.likely(40):
+        other = d.new(shape if name == "Muon" else d.pick(shape, (3,)), values="small")
+        d.lines.append(f"q = st.Variable({other})")
+        params, given = d.pick(
+            ("[p, q]", f"{given[:-1]}, q.value]"), ("{'p': p, 'q': q}", f"{{'q': q.value, 'p': {given[1:-1]}}}")
+        )
+    d.lines.append(f"opt = st.{d.name}({params}{options})")
+    step = f"opt.step({given})"
+    d.lines += d.pick([step], [step, step], [f"for i in st.range({d.pick(0, 1, 3)}):", f"    {step}"])
+    return "(p.value, q.value)" if params != "[p]" and d.likely(50) else "p.value"
 
 
 class _Optimizer:
@@ -98,7 +96,7 @@ class _Optimizer:
         return found
 
 
-@row("optim.SGD", _optimiser("SGD"))
+@row("optim.SGD", _optimiser)
 class SGD(_Optimizer):
     def __init__(
         self,
@@ -121,7 +119,7 @@ class SGD(_Optimizer):
         return value - o["lr"] * grad
 
 
-@row("optim.Adagrad", _optimiser("Adagrad"))
+@row("optim.Adagrad", _optimiser)
 class Adagrad(_Optimizer):
     def __init__(
         self,
@@ -144,7 +142,7 @@ class Adagrad(_Optimizer):
         return value - rate * grad / (np.sqrt(total) + o["eps"])
 
 
-@row("optim.Adam", _optimiser("Adam"))
+@row("optim.Adam", _optimiser)
 class Adam(_Optimizer):
     decoupled = False
 
@@ -164,7 +162,7 @@ class Adam(_Optimizer):
         return value - o["lr"] * mean / (np.sqrt(square) + o["eps"])
 
 
-@row("optim.AdamW", _optimiser("AdamW"))
+@row("optim.AdamW", _optimiser)
 class AdamW(Adam):
     decoupled = True
 
@@ -174,7 +172,7 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay)
 
 
-@row("optim.Adadelta", _optimiser("Adadelta"))
+@row("optim.Adadelta", _optimiser)
 class Adadelta(_Optimizer):
     def __init__(self, params: Any, lr: Any = 1.0, rho: Any = 0.9, eps: Any = 1e-6, weight_decay: Any = 0.0) -> None:
         super().__init__(params, lr=lr, rho=rho, eps=eps, decay=weight_decay)
@@ -188,7 +186,7 @@ class Adadelta(_Optimizer):
         return value - o["lr"] * change
 
 
-@row("optim.RMSprop", _optimiser("RMSprop"))
+@row("optim.RMSprop", _optimiser)
 class RMSprop(_Optimizer):
     def __init__(
         self,
@@ -212,7 +210,7 @@ class RMSprop(_Optimizer):
         return value - o["lr"] * change
 
 
-@row("optim.Adamax", _optimiser("Adamax"))
+@row("optim.Adamax", _optimiser)
 class Adamax(Adam):
     def __init__(
         self, params: Any, lr: Any = 2e-3, betas: Any = (0.9, 0.999), eps: Any = 1e-8, weight_decay: Any = 0.0
@@ -228,7 +226,7 @@ class Adamax(Adam):
         return value - o["lr"] * mean / largest
 
 
-@row("optim.NAdam", _optimiser("NAdam"))
+@row("optim.NAdam", _optimiser)
 class NAdam(Adam):
     def __init__(
         self,
@@ -253,7 +251,7 @@ class NAdam(Adam):
         return value - o["lr"] * ahead / (np.sqrt(square) + o["eps"])
 
 
-@row("optim.RAdam", _optimiser("RAdam"))
+@row("optim.RAdam", _optimiser)
 class RAdam(Adam):
     def after(self, number: int, value: Any, grad: Any) -> Any:
         o, (first, second) = self.options, self.options["betas"]
@@ -268,7 +266,7 @@ class RAdam(Adam):
         return value - o["lr"] * mean * math.sqrt(share * rest) / (np.sqrt(square) + o["eps"])
 
 
-@row("optim.ASGD", _optimiser("ASGD"))
+@row("optim.ASGD", _optimiser)
 class ASGD(_Optimizer):
     def __init__(
         self, params: Any, lr: Any = 1e-2, lambd: Any = 1e-4, alpha: Any = 0.75, t0: Any = 1e6, weight_decay: Any = 0.0
@@ -283,7 +281,7 @@ class ASGD(_Optimizer):
         return value * (1.0 - o["lambd"] * rate) - rate * (grad + o["decay"] * value)
 
 
-@row("optim.Rprop", _optimiser("Rprop"))
+@row("optim.Rprop", _optimiser)
 class Rprop(_Optimizer):
     def __init__(self, params: Any, lr: Any = 1e-2, etas: Any = (0.5, 1.2), step_sizes: Any = (1e-6, 50)) -> None:
         super().__init__(params, lr=lr, etas=etas, limits=step_sizes)
@@ -298,7 +296,7 @@ class Rprop(_Optimizer):
         return value - np.sign(grad) * size
 
 
-@row("optim.Adafactor", _optimiser("Adafactor"))
+@row("optim.Adafactor", _optimiser)
 class Adafactor(_Optimizer):
     def __init__(
         self,
@@ -331,7 +329,7 @@ class Adafactor(_Optimizer):
         return value - rate / np.maximum(1.0, length / o["d"]) * change
 
 
-@row("optim.Lion", _optimiser("Lion"))
+@row("optim.Lion", _optimiser)
 class Lion(_Optimizer):
     def __init__(self, params: Any, lr: Any = 1e-4, betas: Any = (0.9, 0.99), weight_decay: Any = 0.0) -> None:
         super().__init__(params, lr=lr, betas=betas, decay=weight_decay)
@@ -343,7 +341,7 @@ class Lion(_Optimizer):
         return value * (1.0 - o["lr"] * o["decay"]) - o["lr"] * direction
 
 
-@row("optim.Muon", _optimiser("Muon"))
+@row("optim.Muon", _optimiser)
 class Muon(_Optimizer):
     def __init__(
         self,
@@ -496,18 +494,16 @@ class LBFGS:
         self.param.value = Plain(x.astype(self.param.dtype))
 
 
-def _clipped(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(ranks=(0, 1, 2))
-        x, y = d.new(shape, values="nonzero"), d.new(d.pick(shape, (3,)), values="nonzero")
-        grads = d.pick(f"[{x}, {y}]", f"{{'a': {x}, 'b': {y}}}", f"[{x}]")
-        most = d.pick("0.5", "1000.0", "1.0") if d.likely(70) else d.new((), values="positive")
-        key = "'a'" if grads[0] == "{" else "0"
-        if name == "clip_grad_value":
-            return f"st.optim.{name}({grads}, {most})[{key}]"
-        return f"st.optim.{name}({grads}, {most}){d.pick('[1]', f'[0][{key}]')}"
-
-    return text
+def _clipped(d: Draw) -> str:
+    name = d.name.rpartition(".")[2]
+    shape = d.shape(ranks=(0, 1, 2))
+    x, y = d.new(shape, values="nonzero"), d.new(d.pick(shape, (3,)), values="nonzero")
+    grads = d.pick(f"[{x}, {y}]", f"{{'a': {x}, 'b': {y}}}", f"[{x}]")
+    most = d.pick("0.5", "1000.0", "1.0") if d.likely(70) else d.new((), values="positive")
+    key = "'a'" if grads[0] == "{" else "0"
+    if name == "clip_grad_value":
+        return f"st.{d.name}({grads}, {most})[{key}]"
+    return f"st.{d.name}({grads}, {most}){d.pick('[1]', f'[0][{key}]')}"
 
 
 def _floats(grad: Any) -> Any:
@@ -522,7 +518,7 @@ def _like(grads: Any, change: Any) -> Any:
     return [change(_floats(grad)) for grad in grads]
 
 
-@row("optim.clip_grad_norm", _clipped("clip_grad_norm"))
+@row("optim.clip_grad_norm", _clipped)
 def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Plain]:
     values = [_floats(grad) for grad in (grads.values() if isinstance(grads, dict) else grads)]
     norm = math.sqrt(sum(float(np.sum(np.square(widest_of(value)))) for value in values))
@@ -530,7 +526,7 @@ def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Plain]:
     return _like(grads, lambda grad: Plain((grad * scale).astype(grad.dtype))), Plain(np.asarray(norm, values[0].dtype))
 
 
-@row("optim.clip_grad_value", _clipped("clip_grad_value"))
+@row("optim.clip_grad_value", _clipped)
 def clip_grad_value(grads: Any, clip_value: Any) -> Any:
     clip, most = FUNCTIONS["clip"], plain(clip_value)
     least = FUNCTIONS["negative"](most)

@@ -17,7 +17,7 @@ from tests.rows.random import uniform
 from tests.rows.table import Call, row
 
 
-def _pool(name: str, rank: int) -> Call:
+def _pool(rank: int) -> Call:
     def text(d: Draw) -> str:
         shape = image(d, 1, rank)
         size = 1 if d.kind == "one" else d.pick(2, 3) if rank == 1 else d.pick(2, {2: "(2, 3)", 3: "(2, 1, 3)"}[rank])
@@ -26,16 +26,16 @@ def _pool(name: str, rank: int) -> Call:
             rest += d.keyword("padding", 0, 1)
         rest += d.keyword("ceil_mode", True, False)
         values = "any"
-        if name.startswith("avg"):
+        if d.name.startswith("avg"):
             rest, values = rest + d.keyword("count_include_pad", True, False), "small"
             rest += d.keyword("divisor_override", 1, 3, -2, percent=30)
-            return f"st.{name}({d.new(shape, values=values)}, {size}{rest})"
+            return f"st.{d.name}({d.new(shape, values=values)}, {size}{rest})"
         rest += d.keyword("dilation", 1, 2, percent=30)
         if d.likely(30):
             d.keywords.add("return_indices")
             ending = "[0]" if d.smooth else d.pick("[0]", "[1]")
-            return f"st.{name}({d.new(shape, values='small')}, {size}{rest}, return_indices=True){ending}"
-        return f"st.{name}({d.new(shape, values=values)}, {size}{rest})"
+            return f"st.{d.name}({d.new(shape, values='small')}, {size}{rest}, return_indices=True){ending}"
+        return f"st.{d.name}({d.new(shape, values=values)}, {size}{rest})"
 
     return text
 
@@ -92,12 +92,12 @@ def _maxima_of(rank: int) -> Callable[..., Any]:
     return reading
 
 
-def _lp(name: str, rank: int) -> Call:
+def _lp(rank: int) -> Call:
     def text(d: Draw) -> str:
         size = 1 if d.kind == "one" else 2
         d.keywords.add("norm_type")
         rest = d.keyword("stride", 1, 2) + d.keyword("ceil_mode", True, False)
-        return f"st.{name}({d.new(image(d, 1, rank), values='positive')}, {d.pick(1, 2, 3.0)}, {size}{rest})"
+        return f"st.{d.name}({d.new(image(d, 1, rank), values='positive')}, {d.pick(1, 2, 3.0)}, {size}{rest})"
 
     return text
 
@@ -139,13 +139,13 @@ def _lp_norms(rank: int) -> Callable[..., Any]:
     return reading
 
 
-def _adaptive(name: str, rank: int) -> Call:
+def _adaptive(rank: int) -> Call:
     def text(d: Draw) -> str:
         size = d.pick(1, {1: 2, 2: "(2, 3)", 3: "(2, 1, 3)"}[rank], {1: 3, 2: "(None, 2)", 3: "(2, None, 1)"}[rank])
-        rest = "" if "max" not in name else d.pick("", ", return_indices=True")
-        d.keywords |= {"return_indices"} if "max" in name else set()
+        rest = "" if "max" not in d.name else d.pick("", ", return_indices=True")
+        d.keywords |= {"return_indices"} if "max" in d.name else set()
         ending = "" if not rest else "[0]" if d.smooth else d.pick("[0]", "[1]")
-        return f"st.{name}({d.new(image(d, 1, rank), values='small')}, {size}{rest}){ending}"
+        return f"st.{d.name}({d.new(image(d, 1, rank), values='small')}, {size}{rest}){ending}"
 
     return text
 
@@ -170,7 +170,7 @@ def _adapted(rank: int, largest: bool) -> Callable[..., Any]:
     return reading
 
 
-def _unpool(name: str, rank: int) -> Call:
+def _unpool(rank: int) -> Call:
     def text(d: Draw) -> str:
         shape = image(d, 1, rank)
         x = d.new((*shape[:2], *(min(extent, 3) for extent in shape[2:])), values="small")
@@ -186,7 +186,7 @@ def _unpool(name: str, rank: int) -> Call:
                 (d.numbers.permutation(count * 2**rank)[:count])[None].repeat(lead, 0), axis=1
             ).reshape(d.arrays[x].shape)
         given = d.pick("", ", stride=2", f", output_size={tuple(2 * size for size in sizes)}", ", 2, 0")
-        return f"st.{name}({x}, {places}, 2{given})"
+        return f"st.{d.name}({x}, {places}, 2{given})"
 
     return text
 
@@ -215,7 +215,7 @@ def _unpooled(rank: int) -> Callable[..., Any]:
     return reading
 
 
-def _fractional(name: str, rank: int) -> Call:
+def _fractional(rank: int) -> Call:
     def text(d: Draw) -> str:
         shape = image(d, 1, rank)
         x = d.new(shape, values="small")
@@ -224,7 +224,7 @@ def _fractional(name: str, rank: int) -> Call:
             size = "2, " + d.pick("output_size=2", "output_ratio=0.7")
         d.keywords |= {"output_size", "output_ratio", "return_indices", "_random_samples"}
         samples = d.new((*shape[:2], rank), d.dtype if d.dtype in HALVES else "f64", values="prob")
-        text = f"st.{name}({x}, {size}, _random_samples=st.stop_gradient({samples}), return_indices=True)"
+        text = f"st.{d.name}({x}, {size}, _random_samples=st.stop_gradient({samples}), return_indices=True)"
         return text + ("[0]" if d.smooth else d.pick("[0]", "[1]"))
 
     return text
@@ -271,20 +271,20 @@ def _fractions(rank: int) -> Callable[..., Any]:
 
 for _rank in (1, 2, 3):
     _torchs = f"nn.functional.max_pool{_rank}d"
-    row(f"max_pool{_rank}d", _pool(f"max_pool{_rank}d", _rank), _maxima_of(_rank), torch=_torchs)
-    row(f"lp_pool{_rank}d", _lp(f"lp_pool{_rank}d", _rank), _lp_norms(_rank))
-    row(f"adaptive_max_pool{_rank}d", _adaptive(f"adaptive_max_pool{_rank}d", _rank), _adapted(_rank, True))
-    row(f"adaptive_avg_pool{_rank}d", _adaptive(f"adaptive_avg_pool{_rank}d", _rank), _adapted(_rank, False))
-    row(f"max_unpool{_rank}d", _unpool(f"max_unpool{_rank}d", _rank), _unpooled(_rank))
+    row(f"max_pool{_rank}d", _pool(_rank), _maxima_of(_rank), torch=_torchs)
+    row(f"lp_pool{_rank}d", _lp(_rank), _lp_norms(_rank))
+    row(f"adaptive_max_pool{_rank}d", _adaptive(_rank), _adapted(_rank, True))
+    row(f"adaptive_avg_pool{_rank}d", _adaptive(_rank), _adapted(_rank, False))
+    row(f"max_unpool{_rank}d", _unpool(_rank), _unpooled(_rank))
 for _rank in (2, 3):
     row(
         f"fractional_max_pool{_rank}d",
-        _fractional(f"fractional_max_pool{_rank}d", _rank),
+        _fractional(_rank),
         _fractions(_rank),
     )
 
 
-def _pooled(name: str, rank: int) -> Call:
+def _pooled(rank: int) -> Call:
     def text(d: Draw) -> str:
         image = large_image(d, 1, rank)
         size = 1 if d.kind == "one" else d.pick(2, 3) if rank == 1 else d.pick(2, 3, "(2, 3)", "(3, 2)")
@@ -292,11 +292,11 @@ def _pooled(name: str, rank: int) -> Call:
         if size != 1:
             rest += d.keyword("padding", 0, 1)
         rest += d.keyword("ceil_mode", True, False)
-        if name.startswith("avg"):
+        if d.name.startswith("avg"):
             rest += d.keyword("count_include_pad", True, False)
-        if name == "avg_pool2d":
+        if d.name == "avg_pool2d":
             rest += d.keyword("divisor_override", 1, 3, -2, percent=30)
-        return f"st.{name}({d.new(image, values='small' if name.startswith('avg') else 'any')}, {size}{rest})"
+        return f"st.{d.name}({d.new(image, values='small' if d.name.startswith('avg') else 'any')}, {size}{rest})"
 
     return text
 
@@ -332,7 +332,7 @@ def _mean_pool(
     return result
 
 
-@row("avg_pool1d", _pooled("avg_pool1d", 1), torch="nn.functional.avg_pool1d")
+@row("avg_pool1d", _pooled(1), torch="nn.functional.avg_pool1d")
 def avg_pool1d(
     x: Any,
     kernel_size: Any,
@@ -348,7 +348,7 @@ def avg_pool1d(
     return Plain(found[..., 0, :].astype(dtype))
 
 
-@row("avg_pool2d", _pooled("avg_pool2d", 2), torch="nn.functional.avg_pool2d")
+@row("avg_pool2d", _pooled(2), torch="nn.functional.avg_pool2d")
 def avg_pool2d(
     x: Any,
     kernel_size: Any,
@@ -363,7 +363,7 @@ def avg_pool2d(
     return Plain(found.astype(dtype))
 
 
-@row("avg_pool3d", _pool("avg_pool3d", 3))
+@row("avg_pool3d", _pool(3))
 def avg_pool3d(
     x: Any,
     kernel_size: Any,

@@ -153,14 +153,14 @@ def permutation(n: Any) -> Plain:
 # ---- by the inverse of the distribution's function ------------------------------------------------
 
 
-def _scaled(name: str, *parameters: str) -> Call:
+def _scaled(*parameters: str) -> Call:
     def text(d: Draw) -> str:
         x, shape = _shaped(d)
         d.keywords |= {*parameters, "dtype"}
         rest = d.pick("", ", scale=0.5", *((", loc=1.0, scale=2.0",) if "loc" in parameters else ()))
         if d.is_float and d.likely(40):
             rest = f", scale={d.new((), values='positive')}"
-        return f"st.random.{name}({shape!r}{rest}, {dtype_keyword(d)}{generator(d)}) * {x}"
+        return f"st.{d.name}({shape!r}{rest}, {dtype_keyword(d)}{generator(d)}) * {x}"
 
     return text
 
@@ -184,11 +184,11 @@ laplace = _inverse(lambda u: np.where(u < 0.5, np.log(2.0 * u), -np.log(2.0 - 2.
 logistic = _inverse(lambda u: np.log(u) - np.log1p(-u))
 gumbel = _inverse(lambda u: -np.log(-np.log(u)))
 cauchy = _inverse(lambda u: np.tan((u - 0.5) * math.pi))
-row("random.exponential", _scaled("exponential", "scale"), exponential)
-row("random.laplace", _scaled("laplace", "loc", "scale"), laplace)
-row("random.logistic", _scaled("logistic", "loc", "scale"), logistic)
-row("random.gumbel", _scaled("gumbel", "loc", "scale"), gumbel)
-row("random.cauchy", _scaled("cauchy", "loc", "scale"), cauchy)
+row("random.exponential", _scaled("scale"), exponential)
+row("random.laplace", _scaled("loc", "scale"), laplace)
+row("random.logistic", _scaled("loc", "scale"), logistic)
+row("random.gumbel", _scaled("loc", "scale"), gumbel)
+row("random.cauchy", _scaled("loc", "scale"), cauchy)
 
 
 def _below(x: Any) -> Any:
@@ -276,7 +276,7 @@ def choice(a: Any, shape: Any = (), *, replace: bool = True, p: Any = None) -> P
 # ---- by rejection, a number at a time: attempts of an element have streams of their own -----------
 
 
-def _rejected(name: str, *parameters: str, given: Callable[[Draw, tuple[int, ...]], str], dtype: bool = True) -> Call:
+def _rejected(*parameters: str, given: Callable[[Draw, tuple[int, ...]], str], dtype: bool = True) -> Call:
     """A draw of parameters that are numbers, or an array of the shape of the draws."""
 
     def text(d: Draw) -> str:
@@ -284,7 +284,7 @@ def _rejected(name: str, *parameters: str, given: Callable[[Draw, tuple[int, ...
         d.keywords |= {*parameters}
         kind = f", {dtype_keyword(d)}" if dtype and d.likely(70) else ""
         rest = f"{given(d, shape)}{kind}{generator(d)})"
-        return f"st.random.{name}({rest} * {x}" if d.is_float and dtype else f"(st.random.{name}({rest}, {x})"
+        return f"st.{d.name}({rest} * {x}" if d.is_float and dtype else f"(st.{d.name}({rest}, {x})"
 
     return text
 
@@ -329,7 +329,6 @@ def _parameter(x: Any, dtype: Any) -> Any:
 @row(
     "random.gamma",
     _rejected(
-        "gamma",
         "a",
         "scale",
         given=lambda d, shape: f"{d.pick('0.5', '1.0', '7.5')}, {shape!r}{d.keyword('scale', 2.0)}",
@@ -340,7 +339,7 @@ def gamma(a: Any, shape: Any = (), *, scale: Any = 1.0, dtype: Any = np.float32)
     return Plain((draws * _parameter(scale, dtype)).astype(dtype_of(dtype)))
 
 
-@row("random.beta", _rejected("beta", "a", "b", given=lambda d, shape: f"{d.pick('0.5', '3.0')}, 2.5, {shape!r}"))
+@row("random.beta", _rejected("a", "b", given=lambda d, shape: f"{d.pick('0.5', '3.0')}, 2.5, {shape!r}"))
 def beta(a: Any, b: Any, shape: Any = (), *, dtype: Any = np.float32) -> Plain:
     wanted = np.broadcast_shapes(np.shape(plain(a).a), np.shape(plain(b).a)) if shape == () else tuple(shape)
     first = _of_each(_log_gamma, wanted, np.broadcast_to(_parameter(a, dtype), wanted))
@@ -351,7 +350,6 @@ def beta(a: Any, b: Any, shape: Any = (), *, dtype: Any = np.float32) -> Plain:
 @row(
     "random.dirichlet",
     _rejected(
-        "dirichlet",
         "alpha",
         given=lambda d, shape: f"np.linspace(0.5, 3.0, {shape[-1] if shape else 1}), {shape[:-1]!r}",
     ),
@@ -399,7 +397,7 @@ def _poisson(attempts: Any, rate: float) -> int:
 
 @row(
     "random.poisson",
-    _rejected("poisson", "rate", given=lambda d, shape: f"{d.pick('0.0', '2.5', '40.0')}, {shape!r}", dtype=False),
+    _rejected("rate", given=lambda d, shape: f"{d.pick('0.0', '2.5', '40.0')}, {shape!r}", dtype=False),
 )
 def poisson(rate: Any = 1.0, shape: Any = ()) -> Plain:
     return Plain(_of_each(_poisson, shape, plain(rate).a.astype(np.float64)).astype(np.int64))
@@ -435,7 +433,6 @@ def _binomial(attempts: Any, n: float, p: float) -> int:
 @row(
     "random.binomial",
     _rejected(
-        "binomial",
         "n",
         "p",
         given=lambda d, shape: f"{d.pick(0, 9, 200)}, {d.pick('0.25', '0.75', '1.0')}, {shape!r}",
@@ -450,7 +447,6 @@ def binomial(n: Any, p: Any, shape: Any = ()) -> Plain:
 @row(
     "random.multivariate_normal",
     _rejected(
-        "multivariate_normal",
         "mean",
         "cov",
         given=lambda d, shape: f"np.zeros(2), np.array([[2.0, 0.5], [0.5, 1.0]]), {shape!r}",

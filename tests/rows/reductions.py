@@ -335,21 +335,18 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 # ---- running totals ------------------------------------------------------------------------------
 
 
-def _running(name: str) -> Call:
-    def text(d: Draw) -> str:
-        if d.dtype == "bool" and name in ("cummax", "cummin"):
-            raise NotACell
-        shape = d.shape(ranks=(1, 2, 3))
-        x = d.new(shape, values="nonzero" if "prod" in name else "small" if name == "logcumsumexp" else "finite")
-        is_numpys = name in ("cumsum", "cumprod")
-        rest = d.axis(len(shape), several=False, none=is_numpys)
-        if name.startswith("cumulative"):
-            rest += d.keyword("include_initial", True, False)
-        if (is_numpys or name.startswith("cumulative")) and not (d.smooth and "prod" in name):
-            rest += d.keyword("dtype", *(["st.f64", "st.f32"] if d.is_float else ["st.i64", "st.f64"]), percent=25)
-        return f"st.{name}({x}{rest})"
-
-    return text
+def _running(d: Draw) -> str:
+    if d.dtype == "bool" and d.name in ("cummax", "cummin"):
+        raise NotACell
+    shape = d.shape(ranks=(1, 2, 3))
+    x = d.new(shape, values="nonzero" if "prod" in d.name else "small" if d.name == "logcumsumexp" else "finite")
+    is_numpys = d.name in ("cumsum", "cumprod")
+    rest = d.axis(len(shape), several=False, none=is_numpys)
+    if d.name.startswith("cumulative"):
+        rest += d.keyword("include_initial", True, False)
+    if (is_numpys or d.name.startswith("cumulative")) and not (d.smooth and "prod" in d.name):
+        rest += d.keyword("dtype", *(["st.f64", "st.f32"] if d.is_float else ["st.i64", "st.f64"]), percent=25)
+    return f"st.{d.name}({x}{rest})"
 
 
 def _accumulated(ufunc: Any) -> Callable[..., Any]:
@@ -385,13 +382,13 @@ def _running_extreme(is_beyond: Any) -> Callable[..., Any]:
     return reading
 
 
-row("cumsum", _running("cumsum"), _accumulated(np.add))
-row("cumprod", _running("cumprod"), _accumulated(np.multiply))
-row("cumulative_sum", _running("cumulative_sum"), _accumulated(np.add))
-row("cumulative_prod", _running("cumulative_prod"), _accumulated(np.multiply))
-row("logcumsumexp", _running("logcumsumexp"), floats(lambda x, axis=-1: np.logaddexp.accumulate(x, axis)))
-row("cummax", _running("cummax"), _running_extreme(np.greater_equal))
-row("cummin", _running("cummin"), _running_extreme(np.less_equal))
+row("cumsum", _running, _accumulated(np.add))
+row("cumprod", _running, _accumulated(np.multiply))
+row("cumulative_sum", _running, _accumulated(np.add))
+row("cumulative_prod", _running, _accumulated(np.multiply))
+row("logcumsumexp", _running, floats(lambda x, axis=-1: np.logaddexp.accumulate(x, axis)))
+row("cummax", _running, _running_extreme(np.greater_equal))
+row("cummin", _running, _running_extreme(np.less_equal))
 
 
 def draw(d: Draw) -> str:

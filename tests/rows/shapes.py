@@ -127,31 +127,28 @@ def unsqueeze(x: Any, dim: int) -> Plain:
     return Plain(np.expand_dims(plain(x).a, dim))
 
 
-def _permuted(name: str) -> Call:
-    def text(d: Draw) -> str:
-        shape = d.shape(ranks=(1, 2, 3))
-        order = tuple(d.chance.sample(range(len(shape)), len(shape)))
-        if name == "transpose" and d.likely(50):
-            return form(d, name, d.new(shape))
-        rest = f", {order!r}" if d.likely(60) else "".join(f", {axis}" for axis in order)
-        return form(d, name, d.new(shape), rest)
-
-    return text
+def _permuted(d: Draw) -> str:
+    shape = d.shape(ranks=(1, 2, 3))
+    order = tuple(d.chance.sample(range(len(shape)), len(shape)))
+    if d.name == "transpose" and d.likely(50):
+        return form(d, d.name, d.new(shape))
+    rest = f", {order!r}" if d.likely(60) else "".join(f", {axis}" for axis in order)
+    return form(d, d.name, d.new(shape), rest)
 
 
 @row(
     "permute_dims",
-    _permuted("permute_dims"),
+    _permuted,
     torch=lambda torch: lambda x, *axes: torch.permute(x, axes[0] if isinstance(axes[0], tuple) else axes),
 )
 def permute_dims(x: Any, *axes: Any) -> Plain:
     return Plain(np.transpose(plain(x).a, _axes(axes)).copy())
 
 
-row("permute", _permuted("permute"), permute_dims, torch="permute")
+row("permute", _permuted, permute_dims, torch="permute")
 
 
-@row("transpose", _permuted("transpose"))
+@row("transpose", _permuted)
 def transpose(x: Any, *axes: Any) -> Plain:
     if len(axes) == 2:
         return FUNCTIONS["swapaxes"](x, *axes)  # torch's: two axes change places
@@ -400,19 +397,19 @@ def meshgrid(*arrays: Any, indexing: str = "xy", sparse: bool = False) -> list[P
     return [Plain(x.copy()) for x in grids]
 
 
-def _factor(name: str, word: str) -> Call:
+def _factor(word: str) -> Call:
     def text(d: Draw) -> str:
         if d.kind == "scalar":
             raise NotACell
         batch = 0 if d.kind == "empty" else d.pick(1, 2)
-        shape = {"pixel_shuffle": (batch, 8, 3, 2), "channel_shuffle": (batch, 6, 5)}.get(name, (batch, 2, 4, 6))
+        shape = {"pixel_shuffle": (batch, 8, 3, 2), "channel_shuffle": (batch, 6, 5)}.get(d.name, (batch, 2, 4, 6))
         d.keywords.add(word)
-        return f"st.{name}({d.new(shape)}, {word}=2)"
+        return f"st.{d.name}({d.new(shape)}, {word}=2)"
 
     return text
 
 
-@row("pixel_shuffle", _factor("pixel_shuffle", "upscale_factor"))
+@row("pixel_shuffle", _factor("upscale_factor"))
 def pixel_shuffle(x: Any, upscale_factor: int) -> Plain:
     array, r = plain(x).a, upscale_factor
     *lead, c, h, w = array.shape
@@ -422,7 +419,7 @@ def pixel_shuffle(x: Any, upscale_factor: int) -> Plain:
     return Plain(result)
 
 
-@row("pixel_unshuffle", _factor("pixel_unshuffle", "downscale_factor"))
+@row("pixel_unshuffle", _factor("downscale_factor"))
 def pixel_unshuffle(x: Any, downscale_factor: int) -> Plain:
     array, r = plain(x).a, downscale_factor
     *lead, c, h, w = array.shape
@@ -432,7 +429,7 @@ def pixel_unshuffle(x: Any, downscale_factor: int) -> Plain:
     return Plain(result)
 
 
-@row("channel_shuffle", _factor("channel_shuffle", "groups"))
+@row("channel_shuffle", _factor("groups"))
 def channel_shuffle(x: Any, groups: int) -> Plain:
     array = plain(x).a
     per_group = array.shape[1] // groups

@@ -12,7 +12,7 @@ from tests.fuzz.cells.draw import Draw, NotACell
 from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, plain, together, wide, widest_of
 from tests.rows.draws import noted
 from tests.rows.indexing import places
-from tests.rows.table import Call, row
+from tests.rows.table import row
 
 
 def _line(d: Draw) -> tuple[str, tuple[int, ...]]:
@@ -113,24 +113,21 @@ def kthvalue(x: Any, k: int, axis: int = -1, keepdims: bool = False) -> tuple[An
     return tuple(Plain(part if keepdims else np.squeeze(part, axis)) for part in parts)
 
 
-def _spread(name: str) -> Call:
-    def text(d: Draw) -> str:
-        if d.dtype == "bool":
-            raise NotACell
-        shape = d.shape(ranks=(0, 1, 2, 3))
-        if 0 in shape:
-            raise NotACell
-        x = d.new(shape, values="unit" if d.smooth else "small")
-        share = ""
-        if not name.endswith("median"):
-            d.keywords.add("q")
-            share = f", {d.pick('0.3', '0.5', '1.0', '[0.0, 0.25, 0.9]')}"
-            if "percent" in name:
-                share = f", {d.pick('30.0', '50', '[0.0, 25.0, 90.0]')}"
-        rest = "" if name.endswith("median") else d.keyword("method", "'linear'", "'lower'", "'hazen'", "'nearest'")
-        return f"st.{name}({x}{share}{d.axis(len(shape))}{d.keyword('keepdims', True, percent=30)}{rest})"
-
-    return text
+def _spread(d: Draw) -> str:
+    if d.dtype == "bool":
+        raise NotACell
+    shape = d.shape(ranks=(0, 1, 2, 3))
+    if 0 in shape:
+        raise NotACell
+    x = d.new(shape, values="unit" if d.smooth else "small")
+    share = ""
+    if not d.name.endswith("median"):
+        d.keywords.add("q")
+        share = f", {d.pick('0.3', '0.5', '1.0', '[0.0, 0.25, 0.9]')}"
+        if "percent" in d.name:
+            share = f", {d.pick('30.0', '50', '[0.0, 25.0, 90.0]')}"
+    rest = "" if d.name.endswith("median") else d.keyword("method", "'linear'", "'lower'", "'hazen'", "'nearest'")
+    return f"st.{d.name}({x}{share}{d.axis(len(shape))}{d.keyword('keepdims', True, percent=30)}{rest})"
 
 
 def _shared(name: str) -> Callable[..., Any]:
@@ -148,15 +145,15 @@ def _shared(name: str) -> Callable[..., Any]:
 
 
 for _name in ("quantile", "nanquantile", "percentile", "nanpercentile"):
-    row(_name, _spread(_name), _shared(_name))
+    row(_name, _spread, _shared(_name))
 
 
 def _median(name: str) -> Callable[..., Plain]:
     return lambda x, axis=None, keepdims=False: _shared(name)(x, None, axis, keepdims)
 
 
-row("median", _spread("median"), _median("median"))
-row("nanmedian", _spread("nanmedian"), _median("nanmedian"))
+row("median", _spread, _median("median"))
+row("nanmedian", _spread, _median("nanmedian"))
 
 
 def draw(d: Draw) -> str:
@@ -197,20 +194,17 @@ def lexsort(keys: Any, axis: int = -1) -> Plain:
     return Plain(np.asarray(np.lexsort([plain(key).a for key in keys], axis)).astype(np.int64))
 
 
-def _distinct(name: str) -> Call:
-    def text(d: Draw) -> str:
-        d.keywords.add("size")
-        x = d.new(shape := d.shape(ranks=(1, 2)), values="unit" if d.smooth else "small")
-        fill = ", fill_value=0" if 0 in shape else d.keyword("fill_value", 0)
-        if fill:
-            d.keywords.add("fill_value")
-        rest = ""
-        if name == "unique":
-            more = ("return_index", "return_inverse", "return_counts")
-            rest = "".join(d.keyword(word, True, percent=30) for word in more) + d.keyword("equal_nan", True, False)
-        return f"st.{name}({x}{rest}, size={d.pick(1, 3, 12)}{fill})"
-
-    return text
+def _distinct(d: Draw) -> str:
+    d.keywords.add("size")
+    x = d.new(shape := d.shape(ranks=(1, 2)), values="unit" if d.smooth else "small")
+    fill = ", fill_value=0" if 0 in shape else d.keyword("fill_value", 0)
+    if fill:
+        d.keywords.add("fill_value")
+    rest = ""
+    if d.name == "unique":
+        more = ("return_index", "return_inverse", "return_counts")
+        rest = "".join(d.keyword(word, True, percent=30) for word in more) + d.keyword("equal_nan", True, False)
+    return f"st.{d.name}({x}{rest}, size={d.pick(1, 3, 12)}{fill})"
 
 
 def _unique(x: Any, size: int, fill_value: Any, equal_nan: bool) -> tuple[Plain, ...]:
@@ -238,7 +232,7 @@ def _unique(x: Any, size: int, fill_value: Any, equal_nan: bool) -> tuple[Plain,
     return Plain(values), Plain(index), Plain(inverse.reshape(array.shape)), Plain(counts)
 
 
-@row("unique", _distinct("unique"))
+@row("unique", _distinct)
 def unique(
     x: Any,
     return_index: bool = False,
@@ -255,20 +249,18 @@ def unique(
     return kept if len(kept) > 1 else kept[0]
 
 
-row(
-    "unique_values", _distinct("unique_values"), lambda x, size, fill_value=None: _unique(x, size, fill_value, False)[0]
-)
+row("unique_values", _distinct, lambda x, size, fill_value=None: _unique(x, size, fill_value, False)[0])
 row(
     "unique_counts",
-    _distinct("unique_counts"),
+    _distinct,
     lambda x, size, fill_value=None: _unique(x, size, fill_value, False)[::3],
 )
 row(
     "unique_inverse",
-    _distinct("unique_inverse"),
+    _distinct,
     lambda x, size, fill_value=None: _unique(x, size, fill_value, False)[::2],
 )
-row("unique_all", _distinct("unique_all"), lambda x, size, fill_value=None: _unique(x, size, fill_value, False))
+row("unique_all", _distinct, lambda x, size, fill_value=None: _unique(x, size, fill_value, False))
 
 # ---- places and counts ----------------------------------------------------------------------------
 
