@@ -8,19 +8,20 @@ SHELL := /bin/bash
 VENV ?= .venv
 PYTHON_IN_VENV := $(VENV)/bin/python
 INSTALL := $(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check
-# How many tests run side by side: `make test JOBS=4`, or JOBS=0 for one process.
-JOBS ?= 2
+# How many tests run at the same time: `make test JOBS=4`, or JOBS=0 for one process.
+JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # How many random programs `make fuzz` checks.
 SEEDS ?= 2000
 # Further words for the tools: `make test ARGS="-k layering"`, `make bench ARGS="--rows mlp_mnist"`.
 ARGS ?=
 
-.PHONY: help mnist test test-all references mutate fuzz lint format bench gpu-check gpu-rehearsal embedded-check clean
+.PHONY: help mnist test test-all test-full references mutate fuzz lint format bench gpu-check gpu-rehearsal embedded-check clean
 
 help:
 	@echo "make mnist   train on handwritten digits (DATA=folder for the MNIST IDX files)"
 	@echo "make test    run the tests"
-	@echo "make test-all  slow tests too, PyTorch itself beside its recorded results, CUDA's compiler on the generated kernels"
+	@echo "make test-all  also slow tests, PyTorch itself, and CUDA's compiler on the generated kernels (what CI runs)"
+	@echo "make test-full  everything, before a release: also what test-all samples (ARRAY_API_TESTS=folder of that suite)"
 	@echo "make references  record anew what PyTorch computes for the tests"
 	@echo "make mutate  plant faults in a copy, one at a time: some test must see each"
 	@echo "make fuzz    check SEEDS random programs, 2000 unless told (eager, C, NumPy, gradients; ARGS=--gpu: regions)"
@@ -43,6 +44,10 @@ test: $(VENV)/.installed-test
 test-all: $(VENV)/.installed-test-all
 	-$(PYTHON_IN_VENV) -m tests.cuda_wheels
 	$(PYTHON_IN_VENV) -m pytest -n $(JOBS) --all $(ARGS)
+
+test-full: $(VENV)/.installed-test-all
+	-$(PYTHON_IN_VENV) -m tests.cuda_wheels
+	$(PYTHON_IN_VENV) -m tests.full --jobs $(JOBS) $(ARGS)
 
 references: $(VENV)/.installed-test-all
 	$(PYTHON_IN_VENV) -m tests.torch_reference

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests import noted, slow_tests, torch_reference
+from tests import emulated_libraries, noted, slow_tests, torch_reference
 
 GOLDEN = Path(__file__).parent / "golden"
 WATCH = pytest.StashKey[noted.Watch]()
@@ -82,6 +82,12 @@ def library() -> Callable[[str], ModuleType]:
             pytest.skip(f"could not import '{name}': {error}")
 
     return load
+
+
+@pytest.fixture(scope="session")
+def full(pytestconfig: pytest.Config) -> bool:
+    """Whether a test that checks a sample of many cases should check all of them (`--full`)."""
+    return bool(pytestconfig.getoption("--full"))
 
 
 @pytest.fixture(scope="session")
@@ -184,7 +190,7 @@ def programs_for_the_emulated_device_compile_for_gpus(pytestconfig: pytest.Confi
         if watch is not None:
             watch.notes.keep(watch.test, artifact)
         else:
-            check_for_gpus(artifact)
+            check_for_gpus(artifact, pytestconfig.getoption("--full"))
         return compile_emulated(artifact, options)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -202,6 +208,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="slow tests too, PyTorch itself beside its recorded results, and CUDA's compiler on what the emulated device runs",
     )
+    parser.addoption("--full", action="store_true", help="all that --all has, and what it only samples (make test-full)")
     parser.addoption(
         "--rest",
         action="store_true",
@@ -217,6 +224,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--full"):
+        config.option.all = True
     if config.getoption("--all"):
         REQUIRED_LIBRARIES.update(ALSO_FOR_ALL)
     # A shell starts its background jobs with Ctrl-C ignored, which processes pass on to the ones that they start: tests of Ctrl-C
@@ -237,6 +246,7 @@ def pytest_configure(config: pytest.Config) -> None:
     torch_reference.RUNNING = torch_reference.Records(
         config.getoption("--all"), config.getoption("--record-references")
     )
+    config.pluginmanager.register(slow_tests.Stopwatch())
     if config.getoption("--note") and not config.getoption("--all"):
         take_notes(config, torch_reference.RUNNING)
 
@@ -271,18 +281,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.skip(reason=f"no GPU: {reason}"))
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep what was collected, which lives until the end, out of collections of garbage: they take half a second with it."""
+    if not session.config.option.collectonly:
+        emulated_libraries.build_for(session.items)
     gc.collect()
     gc.freeze()
 
 
 def leave_out_what_only_all_has(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that take long; without `--all` leave out what is marked, unless a test is named (`file::test`) or `-m` asks."""
+    """Mark the slow tests; without `--all` leave out what is marked, unless a test is named (`file::test`) or `-m` asks."""
     slow_tests.mark_slow(items)
     runs_all = config.getoption("--all")
-    if not runs_all and (config.getoption("markexpr") or any("::" in word for word in config.args)):
+    if config.getoption("markexpr") or any("::" in word for word in config.args):
         return
+    if not config.getoption("--full"):
+        deselect(config, items, {item for item in items if item.get_closest_marker("full")})
     if runs_all and not config.getoption("--rest"):
         return
 
@@ -297,10 +311,13 @@ def leave_out_what_only_all_has(config: pytest.Config, items: list[pytest.Item])
             return is_fast(item)
         return not is_fast(item) or (differs_with_all(item.path) and item.nodeid not in alike)
 
-    left_out = [item for item in items if not has_its_place(item)]
+    deselect(config, items, {item for item in items if not has_its_place(item)})
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item], left_out: set[pytest.Item]) -> None:
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if has_its_place(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 @cache

@@ -1,56 +1,130 @@
-"""The tests that `make test` leaves to `make test-all` because they take long: a table that was measured, `slow_tests.txt`.
+"""The cases that `make test` leaves to `make test-all` or `make test-full`: a measured table, `slow_tests.txt`.
 
-`python -m tests.slow_tests` measures all tests anew and rewrites the table (an hour on one core). A figure is processor time, of the
-test's own process and of those that it starts, so that a busy machine does not change it; all cases of a test function count together.
+A case is in the table if it needs more than `SECONDS` of processor time, with an empty program cache. A test function that would
+lose all of its cases keeps the cheapest one, if that case needs at most `CHEAPEST`. The time of a case is that of its process and
+of the processes that it starts, so that other work on the machine hardly changes it.
+
+`python -m tests.slow_tests [FILES]` measures tests and rewrites their lines of the table. `--from FILE` reads the lines of an
+earlier measurement (`SECONDS TEST`) instead. Every run prints its processor time, and cases that should be in the table.
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parent
 TABLE = TESTS / "slow_tests.txt"
-SECONDS = 3.0
-"""A test function that takes longer than this is in the table."""
+SECONDS = 0.3
+"""A case that needs more than this is in the table."""
+CHEAPEST = 0.5
+"""The limit for the cheapest case of a function whose cases all need more than `SECONDS`."""
+ONE_IN = 4
+"""The part of the slow cases of a function that `make test-all` runs. `make test-full` runs all of them."""
+SURPRISING = 3 * SECONDS
+"""A case outside of the table that needs more than this is reported: the machine may be slower than the one that measured."""
 MEASURED = "STAGED_TEST_SECONDS"
 """The file to which a measuring run adds a line for each test."""
+HEAD = f"""\
+# Cases of tests that need more than {SECONDS:g} s of processor time with an empty program cache, and their seconds.
+# Written by `python -m tests.slow_tests`.
+"""
 
 
-def function_of(item: pytest.Item) -> str:
-    """The test's file and function, without the parameters of its cases."""
-    return item.nodeid.split("[")[0]
+def function_of(case: str) -> str:
+    """Return a test's file and function, without the parameters of the case."""
+    return case.split("[")[0]
 
 
-def listed() -> set[str]:
-    """The functions of the table."""
-    return {line.split()[-1] for line in TABLE.read_text().splitlines() if line and not line.startswith("#")}
+def cases_of_functions(cases: Iterable[str]) -> dict[str, list[str]]:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for case in cases:
+        found[function_of(case)].append(case)
+    return found
+
+
+def file_of(case: str) -> str:
+    return case.split("::")[0]
+
+
+def listed(table: Path = TABLE) -> dict[str, float]:
+    """Return the cases of the table, with their seconds."""
+    lines = [line for line in table.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return {case: float(seconds) for seconds, case in (line.split(maxsplit=1) for line in lines)}
 
 
 def mark_slow(items: list[pytest.Item]) -> None:
-    """Give the tests of the table the mark `slow`."""
+    """Give the cases of the table the mark `slow`, and those that only `make test-full` runs the mark `full`."""
     slow = listed()
+    full = set(slow) - sampled(slow)
     for item in items:
-        if function_of(item) in slow:
+        if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
+        if item.nodeid in full:
+            item.add_marker(pytest.mark.full)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """As a plugin (`-p tests.slow_tests`): note what each test takes."""
-    before = _seconds()
-    result = yield
-    with Path(os.environ[MEASURED]).open("a") as file:
-        file.write(f"{_seconds() - before:.3f} {function_of(item)}\n")
-    return result
+def sampled(slow: Mapping[str, float]) -> set[str]:
+    """Return the slow cases that `make test-all` runs: of each function the cheapest, and some of the others by their digest."""
+    cases = cases_of_functions(slow)
+    cheapest = {min(names, key=lambda case: slow[case]) for names in cases.values()}
+    return cheapest | {case for case in slow if int(hashlib.sha256(case.encode()).hexdigest(), 16) % ONE_IN == 0}
+
+
+# ---- measuring ----------------------------------------------------------------------------------
+
+
+class Stopwatch:
+    """A plugin that measures the processor time of each test, and prints the sum and the surprises at the end."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.surprising: dict[str, float] = {}
+        self.slow = listed()
+        self.measured = os.environ.get(MEASURED)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[object]:
+        self._before = _seconds()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[object]:
+        if call.when == "teardown":  # pytest-xdist sends properties of a report to the process that started the workers
+            item.user_properties.append(("processor seconds", _seconds() - self._before))
+        return (yield)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "teardown" or "PYTEST_XDIST_WORKER" in os.environ:
+            return
+        seconds = dict(report.user_properties).get("processor seconds", 0.0)
+        assert isinstance(seconds, float)
+        self.total += seconds
+        if seconds > SURPRISING and report.nodeid not in self.slow and "slow" not in report.keywords:
+            self.surprising[report.nodeid] = seconds
+        if self.measured:
+            with Path(self.measured).open("a", encoding="utf-8") as file:
+                file.write(f"{seconds:.3f} {report.nodeid}\n")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.write_line(f"processor time of the tests, without collection: {self.total:.0f} s")
+        if self.surprising:
+            longest = sorted(self.surprising.items(), key=lambda pair: -pair[1])
+            terminalreporter.write_line(
+                f"{len(longest)} cases outside of tests/slow_tests.txt need more than {SURPRISING:g} s, of which the longest are:"
+            )
+            for case, seconds in longest[:10]:
+                terminalreporter.write_line(f"  {seconds:5.1f}  {case}")
 
 
 def _seconds() -> float:
@@ -58,24 +132,50 @@ def _seconds() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def write_table(measured: Path) -> None:
-    """Rewrite the table from the lines of a measuring run."""
-    totals: defaultdict[str, float] = defaultdict(float)
-    for line in measured.read_text().splitlines():
-        seconds, name = line.split(" ", 1)
-        totals[name] += float(seconds)
-    slow = sorted(((seconds, name) for name, seconds in totals.items() if seconds > SECONDS), reverse=True)
-    head = f"# Seconds of processor time, where they are more than {SECONDS:g}: written by `python -m tests.slow_tests`.\n"
-    TABLE.write_text(head + "".join(f"{seconds:6.1f}  {name}\n" for seconds, name in slow))
+# ---- the table ----------------------------------------------------------------------------------
+
+
+def slow_cases(measured: Mapping[str, float]) -> dict[str, float]:
+    """Return the measured cases that belong into the table."""
+    slow: dict[str, float] = {}
+    for names in cases_of_functions(measured).values():
+        cheapest = min(names, key=lambda case: measured[case])
+        slow |= {
+            case: measured[case]
+            for case in names
+            if measured[case] > (CHEAPEST if case == cheapest else SECONDS)
+        }
+    return slow
+
+
+def write_table(measured: Mapping[str, float], table: Path = TABLE) -> None:
+    """Rewrite the lines of the measured files."""
+    files = {file_of(case) for case in measured}
+    rows = {case: seconds for case, seconds in listed(table).items() if file_of(case) not in files}
+    rows |= slow_cases(measured)
+    table.write_text(
+        HEAD + "".join(f"{rows[case]:6.1f}  {case}\n" for case in sorted(rows)), encoding="utf-8"
+    )
+
+
+def read_measured(lines: Iterable[str]) -> dict[str, float]:
+    """Return the seconds of each case. A case that was measured several times has its last figure."""
+    return {case: float(seconds) for seconds, case in (line.rstrip("\n").split(" ", 1) for line in lines)}
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="source", type=Path, help="read a measurement instead of running tests")
+    words, options = parser.parse_known_args()
+    if words.source is not None:
+        write_table(read_measured(words.source.read_text(encoding="utf-8").splitlines()))
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         measured = Path(folder) / "seconds"
-        variables = {**os.environ, MEASURED: str(measured)}
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "not gpu", "-p", "tests.slow_tests", *sys.argv[1:]]
+        variables = {**os.environ, MEASURED: str(measured), "STAGED_CACHE_DIR": str(Path(folder) / "programs")}
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "not gpu", *options]
         status = subprocess.run(command, cwd=TESTS.parent, env=variables, check=False).returncode
-        write_table(measured)
+        write_table(read_measured(measured.read_text(encoding="utf-8").splitlines()))
     return status
 
 

@@ -89,6 +89,13 @@ def test_what_takes_long_or_needs_more_runs_with_all_or_by_name(tmp_path: Path, 
     assert "2 passed" in run_suite(tmp_path, beside, "--all", "--rest").stdout
 
 
+def test_what_all_samples_runs_with_full_or_by_name(tmp_path: Path) -> None:
+    marked = MARKED.format("full")
+    assert "1 passed, 1 deselected" in run_suite(tmp_path, marked, "--all").stdout
+    assert "2 passed" in run_suite(tmp_path, marked, "--full").stdout
+    assert "1 passed, 1 deselected" in run_suite(tmp_path, marked, "-m", "full").stdout
+
+
 def test_an_ignored_ctrl_c_is_heard_by_tests(tmp_path: Path) -> None:
     test = "import signal\ndef test_it():\n    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

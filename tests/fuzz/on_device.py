@@ -168,7 +168,7 @@ def _compared(case: DeviceCase, device: cuda.Emulator) -> str:
             raise failing_at("staging", fault) from fault
         try:
             if program._artifact.language == "cuda":  # nothing may be left for the device
-                check_for_gpus(program._artifact)
+                check_for_gpus(program._artifact, full=True)
             program.compile()
         except Exception as fault:
             raise failing_at("compiling", fault) from fault

@@ -16,5 +16,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.usefixtures("needs_nvrtc")
-def test_a_program_compiles_for_gpus(kept: KeptProgram) -> None:
-    check_for_gpus(kept.artifact)
+def test_a_program_compiles_for_gpus(kept: KeptProgram, full: bool) -> None:
+    check_for_gpus(kept.artifact, full)

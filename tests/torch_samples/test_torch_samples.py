@@ -1,9 +1,9 @@
-"""torch's own samples of its ops on our functions of the same names: values, vjp and jvp, of all samples of floats and
-many of complex numbers in eager mode, of some of each record in a compiled program. What differs is excused in
-`excused.py`, with a reason; an excuse that is not needed fails.
+"""torch's own samples of its ops on our functions of the same names: values, vjp and jvp in eager mode, of floats and of complex
+numbers, and compiled programs. What differs is excused in `excused.py`, with a reason; an excuse that is not needed fails.
 
-`python -m tests.torch_samples` counts: records of `op_db`, those that are ours, samples that agree and that are excused;
-with `--programs 8` it compiles so many of each, with `--complex` they are complex.
+`make test-all` checks a sample of the samples, `make test-full` all of them. `python -m tests.torch_samples` counts: records of
+`op_db`, those that are ours, samples that agree and that are excused; `--programs 8` compiles so many of each, with `--complex`
+they are complex.
 """
 
 from __future__ import annotations
@@ -16,41 +16,43 @@ import staged as st
 
 PARTS = 8
 """All records are divided into so many tests, which run side by side."""
-MOST = 149
-"""Samples of a record in eager mode. Nearly all have fewer; pools have thousands, in every mix of their options."""
-MOST_COMPLEX = 32
+MOST, MOST_FULL = 12, 0
+"""Samples of a record in eager mode, in `make test-all` and in `make test-full` (0: all samples)."""
+MOST_COMPLEX, MOST_COMPLEX_FULL = 4, 32
 """Those of complex numbers, which differ from the others in their elements alone."""
 IN_A_PROGRAM = 2
 """Samples of each record that are compiled: one of f32 and one of f64 with other options, as a rule."""
+COMPILED = 4
+"""In `make test-all` the samples of one record in so many are compiled, by the digest of its name."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_samples_agree_with_torch_or_are_excused(part: int, torch: ModuleType) -> None:
+def test_samples_agree_with_torch_or_are_excused(part: int, torch: ModuleType, full: bool) -> None:
     from tests.torch_samples.survey import survey
 
-    found = survey(part, PARTS, most=MOST)
+    found = survey(part, PARTS, most=MOST_FULL if full else MOST)
     assert not found.failures, "\n".join(found.failures[:40])
     assert not found.unneeded, f"excuses that nothing needs: {found.unneeded}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_complex_samples_agree_with_torch_or_are_excused(part: int, torch: ModuleType) -> None:
+def test_complex_samples_agree_with_torch_or_are_excused(part: int, torch: ModuleType, full: bool) -> None:
     from tests.torch_samples.check import COMPLEX
     from tests.torch_samples.survey import survey
 
-    found = survey(part, PARTS, most=MOST_COMPLEX, dtypes=COMPLEX)
+    found = survey(part, PARTS, most=MOST_COMPLEX_FULL if full else MOST_COMPLEX, dtypes=COMPLEX)
     assert not found.failures, "\n".join(found.failures[:40])
     assert not found.unneeded, f"excuses that nothing needs: {found.unneeded}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_programs_agree_with_torch_or_are_excused(part: int, torch: ModuleType) -> None:
+def test_programs_agree_with_torch_or_are_excused(part: int, torch: ModuleType, full: bool) -> None:
     from tests.torch_samples.survey import survey
 
-    found = survey(part, PARTS, IN_A_PROGRAM)
+    found = survey(part, PARTS, IN_A_PROGRAM, one_in=1 if full else COMPILED)
     assert not found.failures, "\n".join(found.failures[:40])
     assert found.agree > found.mapped
 
