@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import importlib
 import os
 import pkgutil
@@ -53,8 +54,8 @@ def mutants(only: str = "") -> list[Mutant]:
 class Copy:
     """A copy of the project in which one fault is planted at a time."""
 
-    def __init__(self, folder: Path, cache: Path) -> None:
-        self.folder, self.cache = folder, cache
+    def __init__(self, folder: Path, cache: Path, fast: bool) -> None:
+        self.folder, self.cache, self.fast = folder, cache, fast
         shutil.copytree(PROJECT, folder, ignore=LEFT_OUT)
         self.sources = Sources(folder)
 
@@ -77,7 +78,9 @@ class Copy:
     def run(self, tests: tuple[str, ...]) -> tuple[bool, str]:
         """Whether one of the tests fails, and pytest's words for it."""
         options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", f"--timeout={SECONDS}"]
-        if has_options(tests):  # what `-k` chooses may be among the slow ones
+        if self.fast:
+            options += ["-m", "not slow and not live"]
+        elif has_options(tests) or not all("::" in word for word in tests):  # without a mark, slow tests are left out
             options += ["-m", "not live"]
         # Bytecode goes by the second in which a source was written: two mutants of one file may be of the same.
         variables = {
@@ -107,14 +110,18 @@ def main() -> int:
     )
     parser.add_argument("--only", default="", help="mutants whose name, target or table has this word")
     parser.add_argument("--jobs", type=int, default=2, help="how many copies are tested side by side")
+    parser.add_argument("--fast", action="store_true", help="only the tests that `make test` runs")
+    parser.add_argument("--sample", type=int, metavar="N", help="N mutants, chosen by digest")
     parser.add_argument("--list", action="store_true", help="names alone")
     options = parser.parse_args()
     chosen = mutants(options.only)
+    if options.sample:
+        chosen = sorted(chosen, key=lambda mutant: hashlib.sha256(mutant.name.encode()).hexdigest())[: options.sample]
     if options.list:
         print("\n".join(f"{mutant.target}: {mutant.name}" for mutant in chosen))
         return 0
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        survivors = killed_all(chosen, Path(folder), max(1, min(options.jobs, len(chosen))))
+        survivors = killed_all(chosen, Path(folder), max(1, min(options.jobs, len(chosen))), options.fast)
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants are noticed")
     for mutant in survivors:
         print(f"  survives: {mutant.name} ({mutant.target})")
@@ -126,11 +133,11 @@ def has_options(tests: tuple[str, ...]) -> bool:
     return any(word.startswith("-") for word in tests)
 
 
-def killed_all(chosen: list[Mutant], folder: Path, jobs: int) -> list[Mutant]:
-    """Run all, print a line for each; the ones that survive."""
+def killed_all(chosen: list[Mutant], folder: Path, jobs: int, fast: bool = False) -> list[Mutant]:
+    """Run all, and print a line for each. Return the survivors; `fast`: of the tests that `make test` runs."""
     copies: Queue[Copy] = Queue()
     for number in range(jobs):
-        copies.put(Copy(folder / str(number), folder / "cache"))
+        copies.put(Copy(folder / str(number), folder / "cache", fast))
     plain = {test for mutant in chosen if not has_options(mutant.tests) for test in mutant.tests}
     with_options = {mutant.tests for mutant in chosen if has_options(mutant.tests)}
 
