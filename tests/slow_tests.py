@@ -1,8 +1,8 @@
 """The cases that `make test` leaves to `make test-all` or `make test-full`: a measured table, `slow_tests.txt`.
 
 A case is in the table if it needs more than `SECONDS` of processor time, with an empty program cache. A test function that would
-lose all of its cases keeps the cheapest one, if that case needs at most `CHEAPEST`. The time of a case is that of its process and
-of the processes that it starts, so that other work on the machine hardly changes it.
+lose all of its cases keeps the cheapest one, if that case needs at most `CHEAPEST`; all of its cases together need at most `FUNCTION`.
+The time of a case is that of its process and of the processes that it starts, so that other work on the machine hardly changes it.
 
 `python -m tests.slow_tests [FILES]` measures tests and rewrites their lines of the table. `--from FILE` reads the lines of an
 earlier measurement (`SECONDS TEST`) instead. Every run prints its processor time, and cases that should be in the table.
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -29,8 +29,10 @@ SECONDS = 0.3
 """A case that needs more than this is in the table."""
 CHEAPEST = 0.5
 """The limit for the cheapest case of a function whose cases all need more than `SECONDS`."""
-ONE_IN = 4
-"""The part of the slow cases of a function that `make test-all` runs. `make test-full` runs all of them."""
+FUNCTION = 3.0
+"""The limit for the cases of one function together. Cases beyond it, in the order of their digests, are in the table."""
+ONE_IN = 5
+"""The part of the slow cases that `make test-all` runs. `make test-full` runs all of them."""
 SURPRISING = 3 * SECONDS
 """A case outside of the table that needs more than this is reported: the machine may be slower than the one that measured."""
 MEASURED = "STAGED_TEST_SECONDS"
@@ -66,7 +68,8 @@ def listed(table: Path = TABLE) -> dict[str, float]:
 def mark_slow(items: list[pytest.Item]) -> None:
     """Give the cases of the table the mark `slow`, and those that only `make test-full` runs the mark `full`."""
     slow = listed()
-    full = set(slow) - sampled(slow)
+    fast = {function_of(item.nodeid) for item in items if item.nodeid not in slow}
+    full = set(slow) - sampled(slow, fast)
     for item in items:
         if item.nodeid in slow:
             item.add_marker(pytest.mark.slow)
@@ -74,11 +77,11 @@ def mark_slow(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.full)
 
 
-def sampled(slow: Mapping[str, float]) -> set[str]:
-    """Return the slow cases that `make test-all` runs: of each function the cheapest, and some of the others by their digest."""
-    cases = cases_of_functions(slow)
-    cheapest = {min(names, key=lambda case: slow[case]) for names in cases.values()}
-    return cheapest | {case for case in slow if int(hashlib.sha256(case.encode()).hexdigest(), 16) % ONE_IN == 0}
+def sampled(slow: Mapping[str, float], fast: Collection[str]) -> set[str]:
+    """Return the slow cases that `make test-all` runs: some by their digest, and the cheapest of a function without fast cases."""
+    functions = cases_of_functions(slow).items()
+    cheapest = {min(cases, key=lambda case: slow[case]) for function, cases in functions if function not in fast}
+    return cheapest | {case for case in slow if digest(case) % ONE_IN == 0}
 
 
 # ---- measuring ----------------------------------------------------------------------------------
@@ -140,12 +143,19 @@ def slow_cases(measured: Mapping[str, float]) -> dict[str, float]:
     slow: dict[str, float] = {}
     for names in cases_of_functions(measured).values():
         cheapest = min(names, key=lambda case: measured[case])
-        slow |= {
-            case: measured[case]
-            for case in names
-            if measured[case] > (CHEAPEST if case == cheapest else SECONDS)
-        }
+        left = FUNCTION
+        for case in sorted(names, key=lambda case: (case != cheapest, digest(case))):
+            fits = measured[case] <= (CHEAPEST if case == cheapest else SECONDS) and measured[case] <= left
+            if fits:
+                left -= measured[case]
+            else:
+                slow[case] = measured[case]
     return slow
+
+
+def digest(case: str) -> int:
+    """Return a number by which cases are chosen, so that neither their order nor their number changes the choice much."""
+    return int(hashlib.sha256(case.encode()).hexdigest(), 16)
 
 
 def write_table(measured: Mapping[str, float], table: Path = TABLE) -> None:

@@ -31,6 +31,15 @@ def test_a_function_keeps_its_cheapest_case() -> None:
     assert set(slow) == {"tests/a.py::test_cases[dear]", "tests/a.py::test_all_slow[y]", "tests/a.py::test_too_slow[x]"}
 
 
+def test_the_cases_of_a_function_have_a_limit_together() -> None:
+    measured = {f"tests/a.py::test_many[{number}]": 0.25 for number in range(40)}
+    slow = slow_tests.slow_cases(measured)
+    assert len(measured) - len(slow) == 12
+    some = slow_tests.sampled(slow, {"tests/a.py::test_many"})
+    assert 1 <= len(some) < len(slow)
+    assert len(slow_tests.sampled(slow, ()) - some) <= 1
+
+
 def test_a_measurement_replaces_the_lines_of_its_files(tmp_path: Path) -> None:
     table = tmp_path / "table.txt"
     table.write_text("# head\n   2.0  tests/a.py::test_a[one of two]\n   1.0  tests/b.py::test_b\n")
