@@ -246,7 +246,7 @@ def pytest_configure(config: pytest.Config) -> None:
     torch_reference.RUNNING = torch_reference.Records(
         config.getoption("--all"), config.getoption("--record-references")
     )
-    config.pluginmanager.register(slow_tests.Stopwatch())
+    config.pluginmanager.register(slow_tests.Stopwatch(config))
     if config.getoption("--note") and not config.getoption("--all"):
         take_notes(config, torch_reference.RUNNING)
 

@@ -90,7 +90,8 @@ def sampled(slow: Mapping[str, float], fast: Collection[str]) -> set[str]:
 class Stopwatch:
     """A plugin that measures the processor time of each test, and prints the sum and the surprises at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
+        self.is_worker = hasattr(config, "workerinput")
         self.total = 0.0
         self.surprising: dict[str, float] = {}
         self.slow = listed()
@@ -108,7 +109,7 @@ class Stopwatch:
         return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when != "teardown" or "PYTEST_XDIST_WORKER" in os.environ:
+        if report.when != "teardown" or self.is_worker:
             return
         seconds = dict(report.user_properties).get("processor seconds", 0.0)
         assert isinstance(seconds, float)
