@@ -227,13 +227,21 @@ class EagerContext(Context):
         return results
 
     def whole(self, composite: Whole, operands: Sequence[Array], attrs: dict[str, Any]) -> Arrays:
-        if not open_levels.get():
-            return tuple(map(self.lift, composite.run(operands, attrs)))
         arrays = tuple(self.lift(operand) for operand in operands)
+        if not open_levels.get() or not composite.is_one_op:
+            return self._results_of(composite, arrays, attrs)
         with only_levels(()):
-            results = tuple(self._fresh(result) for result in composite.run(arrays, attrs))
+            results = tuple(self._fresh(result) for result in self._results_of(composite, arrays, attrs))
         notify(Node(composite, arrays, attrs, results, here()))
         return results
+
+    def _results_of(self, composite: Whole, arrays: Arrays, attrs: dict[str, Any]) -> Arrays:
+        """The results by NumPy, else by the body: without rules a derivative needs the ops of the body."""
+        is_observed = any(level.depends(array) for level in open_levels.get() for array in arrays)
+        if composite.reference is None or is_observed or any(array.dtype.is_half for array in arrays):
+            return tuple(map(self.lift, composite.run(arrays, attrs)))
+        made = composite.reference(*(array._data for array in arrays), **attrs)
+        return tuple(self._fresh(wrap(result)) for result in made)  # by `bind`, which notes work in regions
 
     def _compute(self, primitive: Primitive, arrays: Arrays, attrs: dict[str, Any], types: Sequence[Any]) -> Arrays:
         try:

@@ -4,7 +4,8 @@
     def _softmax(x, *, axis): ...
 
 A call records ONE op `composite`: attrs `name` and the static keyword arguments; its block is the body, with a
-parameter per operand. A back end may claim the whole; else the body is inlined before fusion. Eager mode runs the body.
+parameter per operand. A back end may claim the whole; else the body is inlined before fusion. Eager mode runs the body,
+or calls NumPy if the composite has a `reference`.
 
 Three kinds of derivative:
 
@@ -42,6 +43,8 @@ class Composite(Declaration):
 
     kind: Kind = "composite"
     body: Body
+    reference: Callable[..., tuple[Any, ...]] | None = None
+    """The results by NumPy, for operands that are not f16 or bf16: eager mode then does not run the body."""
     vjp: VjpRule | None = None
     jvp: JvpRule | None = None
     shift: ShiftRule | None = None
@@ -67,7 +70,7 @@ class Composite(Declaration):
             check_known(self.name, name, value)
         if isinstance(context, RecordContext):
             return self._record(context, arrays, attrs)
-        if self.is_one_op:
+        if self.is_one_op or self.reference is not None:
             return context.whole(self, arrays, attrs)
         return self.run(arrays, attrs)
 

@@ -20,7 +20,7 @@ from staged.source import here
 
 
 class Whole(Protocol):
-    """A composite that is one op to every derivative, as a context sees it."""
+    """A composite that is one op to every derivative, or has a reference, as a context sees it."""
 
     @property
     def name(self) -> str: ...
@@ -30,6 +30,12 @@ class Whole(Protocol):
 
     @property
     def jvp(self) -> JvpRule | None: ...
+
+    @property
+    def reference(self) -> Callable[..., tuple[Any, ...]] | None: ...
+
+    @property
+    def is_one_op(self) -> bool: ...
 
     def run(self, arrays: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]: ...
 
@@ -42,7 +48,7 @@ class Context(ABC):
         """Record or compute `primitive`; one handle per result."""
 
     def whole(self, composite: Whole, operands: Sequence[Array], attrs: dict[str, Any]) -> tuple[Array, ...]:
-        """Compute a composite that is one op to every derivative."""
+        """Compute a composite that is one op to every derivative, or has a reference."""
         return composite.run(operands, attrs)
 
     @abstractmethod

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, overload
 
+from staged.ops import numpy_factors
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.complex_numbers import conj, imag, real
@@ -63,7 +64,7 @@ def reflection(x: Array, head: Array, places: Array, at: Array, least: float = 0
         if x.dtype.is_complex:
             plain = plain & (imag(head) == 0)
     size = sqrt(where(plain, 1.0, squared(head) + below))
-    beta = where(plain, real(head), where(real(head) > 0, -size, size))
+    beta = where(plain, real(head), where(real(head) >= 0, -size, size))
     apart = where(plain, 1.0, head - beta)
     v = where(places == at, where(plain, 0.0, 1.0), rest / apart)
     return v, where(plain, 1.0, -apart / where(plain, 1.0, beta)), beta
@@ -147,12 +148,12 @@ def _qr_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) ->
     return d_a - product(q, upper), product(upper, r)
 
 
-@composite("qr", vjp=_qr_vjp, jvp=_qr_jvp, **BATCHES, samples=[Sample(((4, 3),))])
+@composite("qr", vjp=_qr_vjp, jvp=_qr_jvp, reference=numpy_factors.qr, **BATCHES, samples=[Sample(((4, 3),))])
 def _qr(a: Array) -> tuple[Array, ...]:
     return _factors(a, wide=False)
 
 
-@composite("qr_complete", **BATCHES, samples=[Sample(((4, 2),))])
+@composite("qr_complete", reference=numpy_factors.qr_complete, **BATCHES, samples=[Sample(((4, 2),))])
 def _qr_complete(a: Array) -> tuple[Array, ...]:
     return _factors(a, wide=True)
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 
 from staged.ir.types import CPU, TensorType, bool_, i64
+from staged.ops import numpy_factors
 from staged.ops.array import Array
 from staged.ops.bidiagonal import bidiagonal, bidiagonal_svd
 from staged.ops.choice import where
@@ -209,7 +210,7 @@ def _eigh_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) 
 _SYMMETRIC = Sample((np.array([[2.0, 0.3, 0.1], [0.3, -1.0, 0.7], [0.1, 0.7, 0.5]]),), differentiate=())
 
 
-@composite("eigh", vjp=_eigh_vjp, jvp=_eigh_jvp, **BATCHES, samples=[_SYMMETRIC])
+@composite("eigh", vjp=_eigh_vjp, jvp=_eigh_jvp, reference=numpy_factors.eigh, **BATCHES, samples=[_SYMMETRIC])
 def _eigh(a: Array) -> tuple[Array, ...]:
     if not size_of(a):
         return zeros(a.shape[:-1], a.dtype.part), a
@@ -338,7 +339,10 @@ def _svd_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -
     return d_u, real(diagonal(inner, 0, -2, -1)), d_v
 
 
-@composite("svd", vjp=_svd_vjp, jvp=_svd_jvp, **BATCHES, samples=[Sample(((4, 3),), differentiate=())])
+_TALL = Sample(((4, 3),), differentiate=())
+
+
+@composite("svd", vjp=_svd_vjp, jvp=_svd_jvp, reference=numpy_factors.svd, **BATCHES, samples=[_TALL])
 def _svd(a: Array) -> tuple[Array, ...]:
     """u, the values, and v (not turned) of matrices with at least as many rows as columns."""
     n = size_of(a)

@@ -9,6 +9,7 @@ import scipy.linalg
 import staged as st
 from staged.testing import compare_trees
 from tests.ops.test_linalg import check_factors, factors
+from tests.ops.test_numpy_factors import run_bodies
 from tests.torch_reference import reference
 
 RNG = np.random.default_rng(11)
@@ -213,8 +214,11 @@ SPECIAL = {
 
 
 @pytest.mark.parametrize("name", SPECIAL)
-def test_factors_of_special_matrices(name: str) -> None:
+def test_factors_of_special_matrices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By NumPy, and by the bodies that programs have."""
     with st.eager():
+        check_factors(SPECIAL[name], factors(SPECIAL[name]))
+        run_bodies(monkeypatch)
         check_factors(SPECIAL[name], factors(SPECIAL[name]))
 
 

@@ -1,6 +1,6 @@
 """Eigenvalues and singular values by reflections and QR steps, in programs of the CPU: hard matrices, dtypes, batches.
 
-Matrices of fewer columns, eager mode and devices have rotations, whose tests are in `test_linalg.py`.
+Matrices of fewer columns and devices have rotations, whose tests are in `test_linalg.py`; eager mode calls NumPy.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def check_svd(a: Matrix, found: Any) -> None:
     np.testing.assert_allclose(values / scale, np.linalg.svd(unit)[1], rtol=0, atol=atol)
 
 
-def test_programs_have_no_rotations_from_a_size_on_and_eager_mode_has() -> None:
+def test_programs_have_no_rotations_from_a_size_on() -> None:
     """Or nothing below tests what it says."""
     for n in (LEAST - 1, LEAST):
         text = st.function(lambda a: (st.linalg.eigh(a), st.linalg.svd(a))).stage(random(n, n)).source
@@ -255,7 +255,7 @@ def test_values_alone_and_the_upper_triangle() -> None:
     assert [bool(buffer.search(text)) for text in texts] == [True, False]
 
 
-def test_a_region_and_eager_mode_have_rotations_and_the_same_values(emulated_device: Any) -> None:
+def test_a_region_has_rotations_and_eager_mode_the_same_values(emulated_device: Any) -> None:
     a = hermitian(20, 20)
 
     @st.function

@@ -47,4 +47,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "concat([ws, vs], 0)",
         (_SPECTRAL, "-k", "every_dtype and complex128"),
     ),
+    Mutant(
+        "eager mode gives factors of the finite numbers of a matrix with NaN",
+        "ops.numpy_factors:_factors",
+        "result[~is_finite] = np.nan",
+        "result[~is_finite] += 0.0",
+        ("tests/ops/test_numpy_factors.py", "-k", "results_are_those_of_the_body and nan"),
+    ),
+    Mutant(
+        "a composite without rules is computed by NumPy while it is differentiated",
+        "eager:EagerContext._results_of",
+        "any(level.depends(array) for level in open_levels.get() for array in arrays)",
+        "False",
+        ("tests/ops/test_numpy_factors.py", "-k", "without_rules"),
+    ),
 )
