@@ -1,4 +1,4 @@
-"""The parts of this machine that `staged` uses: compiler, processor, program cache, GPUs."""
+"""The parts of this machine that `staged` uses: compiler, processor, program cache, GPUs, OpenCL."""
 
 from __future__ import annotations
 
@@ -16,8 +16,19 @@ from staged.runtime.compiler import find_compiler
 from staged.runtime.cuda import devices
 from staged.runtime.cuda.building import find_cxx
 from staged.runtime.machine import native_machine
+from staged.runtime.opencl import examined
 
-__all__ = ["cache_summary", "clear_cache", "compiler", "cuda_compiler", "cxx_compiler", "gpus", "machine", "target"]
+__all__ = [
+    "cache_summary",
+    "clear_cache",
+    "compiler",
+    "cuda_compiler",
+    "cxx_compiler",
+    "gpus",
+    "machine",
+    "opencl",
+    "target",
+]
 
 
 def compiler() -> str:
@@ -52,6 +63,11 @@ def gpus() -> tuple[list[str], str]:
     """(description of each GPU, reason if there is none), from the CUDA runtime of the extra `cuda`."""
     found = [str(gpu) for gpu in devices.gpus()]
     return found, "" if found else devices.in_words(devices.gpu_count()[1])
+
+
+def opencl() -> tuple[str, str]:
+    """(name of the first OpenCL device, reason if it does not run kernels): without a device the name is empty."""
+    return examined()
 
 
 def machine() -> Machine:

@@ -30,8 +30,8 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at compiler, vector width, threads, cache, optional libraries, CUDA and GPU."""
-    return [_python(), _compiler(), *_machine(), _cache(), *_libraries(), *_cuda()]
+    """Look at compiler, vector width, threads, cache, optional libraries, CUDA, GPU and OpenCL."""
+    return [_python(), _compiler(), *_machine(), _cache(), *_libraries(), *_cuda(), _opencl()]
 
 
 def _python() -> Finding:
@@ -142,3 +142,14 @@ def _gpu(driver: Path = Path("/proc/driver/nvidia")) -> Finding:
     return Finding(
         "GPU", False, f"no NVIDIA GPU, or no driver for it ({reason})", "nothing, if programs run on the CPU only"
     )
+
+
+def _opencl() -> Finding:
+    """The first OpenCL device, if it builds an empty kernel."""
+    name, reason = system.opencl()
+    if not reason:
+        return Finding("OpenCL", True, name)
+    if not name:
+        return Finding("OpenCL", False, reason, "pip install 'staged[opencl]', if programs use OpenCL")
+    why = f"{name} builds no kernel: {' '.join(reason.split())}"
+    return Finding("OpenCL", False, why, "install PoCL 3.1 or newer, or another OpenCL driver, if programs use OpenCL")

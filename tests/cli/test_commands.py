@@ -195,7 +195,8 @@ def test_doctor_reports_what_is_there_and_what_to_do_about_the_rest(
     # A cache of its own: in the shared one other tests add programs between the two looks.
     monkeypatch.setenv("STAGED_CACHE_DIR", str(tmp_path / "cache"))
     findings = {finding["name"]: finding for finding in json.loads(succeeds("doctor", "--json").stdout)}
-    assert {"C compiler", "vector width", "threads", "program cache", "CUDA wheels", "nvcc", "GPU", "emulated device"} <= set(findings)
+    names = {"C compiler", "vector width", "threads", "program cache", "CUDA wheels", "nvcc", "GPU", "emulated device", "OpenCL"}
+    assert names <= set(findings)
     assert findings["C compiler"]["detail"] == system.compiler()
     assert all(finding["found"] or finding["remedy"] for finding in findings.values())
     text = succeeds("doctor").stdout
@@ -227,6 +228,17 @@ def test_doctor_names_what_the_emulated_device_needs(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("STAGED_CXX")
     monkeypatch.setenv("STAGED_CUDA", "emulate")
     assert doctor._emulated_device().detail.startswith("in use")
+
+
+def test_doctor_names_the_opencl_device_or_its_compilers_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = doctor._opencl()
+    assert found.detail.startswith(system.opencl()[0])
+    monkeypatch.setattr(system, "opencl", lambda: ("PoCL", "clBuildProgram: error -11\nunknown target CPU 'generic'\n"))
+    found = doctor._opencl()
+    assert not found.found and "PoCL 3.1 or newer" in found.remedy
+    assert found.detail == "PoCL builds no kernel: clBuildProgram: error -11 unknown target CPU 'generic'"
+    monkeypatch.setattr(system, "opencl", lambda: ("", "OpenCL is not installed"))
+    assert not doctor._opencl().found and "staged[opencl]" in doctor._opencl().remedy
 
 
 def test_cache_is_shown_and_cleared(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import staged as st
 from staged import GPU, nn, with_backend
+from tests import opencl_device
 from tests.errors.said import refuses
 from tests.torch_reference import reference
 
@@ -94,7 +95,7 @@ def test_other_machines_compute_the_same(using: str, request: pytest.FixtureRequ
         if using == "cuda":
             request.getfixturevalue("emulated_device")
         else:
-            pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+            opencl_device.require()
         back_end = {"using": "opencl"} if using == "opencl" else {}
 
         @st.function

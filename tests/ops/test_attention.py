@@ -9,6 +9,7 @@ import pytest
 
 import staged as st
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.errors.said import refuses
 from tests.torch_reference import reference
 
@@ -132,7 +133,7 @@ def both(q, k, v):
 @pytest.mark.parametrize("using", [None, "opencl"])
 def test_a_device_gives_the_same(using, emulated_device) -> None:
     if using:
-        pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+        opencl_device.require()
 
     @st.function
     def there(q, k, v):

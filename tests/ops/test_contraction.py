@@ -9,6 +9,7 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
+from tests import opencl_device
 from tests.torch_reference import reference
 
 RNG = np.random.default_rng(0)
@@ -124,7 +125,7 @@ def test_mapped_products() -> None:
 @pytest.mark.parametrize("using", [None, "opencl"])
 def test_on_a_device(using: str | None, request: pytest.FixtureRequest) -> None:
     if using:
-        pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+        opencl_device.require()
     else:
         request.getfixturevalue("emulated_device")
     a, b = integers(37, 70), integers(21, 70)

@@ -10,6 +10,7 @@ import pytest
 import staged as st
 from staged.eager import wrap
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.errors.said import refuses
 
 RNG = np.random.default_rng(8)
@@ -145,7 +146,7 @@ def test_a_device_gives_the_same(emulated_device) -> None:
 
 @pytest.mark.slow
 def test_an_opencl_device_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     given = X.astype(np.float32), W.astype(np.float32)
     expected = st.function(ours)(*given)
     monkeypatch.setenv("STAGED_BACKEND", "opencl")

@@ -10,6 +10,7 @@ import pytest
 import staged as st
 from staged.eager import wrap
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.errors.said import refuses
 
 RNG = np.random.default_rng(5)
@@ -142,7 +143,7 @@ def test_a_device_gives_the_same(emulated_device) -> None:
 
 @pytest.mark.slow
 def test_an_opencl_device_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     x = X.astype(np.float32)
     expected = st.function(ours)(x)
     monkeypatch.setenv("STAGED_BACKEND", "opencl")

@@ -8,6 +8,7 @@ import pytest
 import staged as st
 from staged.eager import wrap
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.errors.said import refuses
 from tests.ops.against_torch import agree
 
@@ -311,6 +312,9 @@ def test_derivatives_of_a_map_agree_with_differences() -> None:
 
 @pytest.mark.parametrize("back_end", ["cuda", "opencl"])
 def test_a_device_gives_the_same(emulated_device, back_end: str) -> None:
+    if back_end == "opencl":
+        opencl_device.require()
+
     @st.function
     def program(operands):
         with st.with_backend(st.GPU, operands, using=None if back_end == "cuda" else back_end):

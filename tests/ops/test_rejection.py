@@ -11,6 +11,7 @@ import staged as st
 from staged.eager import wrap
 from staged.ops.rejection import _gamma_slope
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.errors.said import refuses
 
 stats = pytest.importorskip("scipy.stats", reason="needs SciPy")
@@ -114,7 +115,7 @@ def test_a_device_draws_the_same(emulated_device):
 
 @pytest.mark.slow
 def test_an_opencl_device_draws_the_same(monkeypatch):
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     expected = st.function(few)(*GIVEN)
     monkeypatch.setenv("STAGED_BACKEND", "opencl")
     compare_trees(st.function(on_a_device)(*GIVEN), expected, rtol=1e-6)

@@ -9,6 +9,7 @@ import staged as st
 from staged import nn
 from staged.eager import wrap
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.errors.said import refuses
 from tests.torch_reference import reference
 
@@ -136,7 +137,7 @@ def test_atomics_of_a_device_add_alone(emulated_device):
 
 @pytest.mark.slow
 def test_an_opencl_device_gives_the_same(monkeypatch):
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     expected = [st.function(f)(X, U) for f in (ours, rows)]
     monkeypatch.setenv("STAGED_BACKEND", "opencl")
     for f, right in zip((ours, rows), expected, strict=True):

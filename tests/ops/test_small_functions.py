@@ -11,6 +11,7 @@ import staged as st
 from staged.eager import wrap
 from staged.ops.array import METHODS
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.errors.said import refuses
 from tests.fuzz import plain
 from tests.rows import ROWS
@@ -173,7 +174,7 @@ def test_a_device_gives_the_same(emulated_device) -> None:
 
 @pytest.mark.slow
 def test_an_opencl_device_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     monkeypatch.setenv("STAGED_BACKEND", "opencl")
 
     @st.function

@@ -9,6 +9,7 @@ import staged as st
 from staged.eager import wrap
 from staged.ir.types import ALL_DTYPES
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.errors.said import refuses
 from tests.torch_reference import reference
 
@@ -156,7 +157,7 @@ def test_a_block_sorts_rows_of_every_length(n: int, emulated_device) -> None:
 
 @pytest.mark.slow
 def test_an_opencl_device_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     x = X.astype(np.float32)
     with st.eager():
         expected = on_a_device(x)

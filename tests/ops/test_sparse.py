@@ -7,6 +7,7 @@ import pytest
 
 import staged as st
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.errors.said import refuses
 
 RNG = np.random.default_rng(4)
@@ -42,7 +43,7 @@ def test_a_device_gives_the_same(emulated_device):
 
 @pytest.mark.slow
 def test_an_opencl_device_gives_the_same(monkeypatch):
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     monkeypatch.setenv("STAGED_BACKEND", "opencl")
     compare_trees(st.function(on_a_device)(A, X, M, Y), EXPECTED, rtol=1e-13, atol=1e-14)
 

@@ -11,6 +11,7 @@ import pytest
 
 import staged as st
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.errors.said import refuses
 from tests.rows import ROWS
 from tests.torch_reference import reference
@@ -157,7 +158,7 @@ def test_a_device_gives_the_same(emulated_device) -> None:
 
 @pytest.mark.slow
 def test_an_opencl_device_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     monkeypatch.setenv("STAGED_BACKEND", "opencl")
     given = {name: operands(name, np.float64) for name in POINTS}
 

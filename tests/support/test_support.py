@@ -12,6 +12,7 @@ from docs import make_support
 from staged.cli.commands import cli
 from staged.cli.support import DTYPES, RECORD, Row, rows, text_of, words_of
 from staged.runtime import cuda
+from tests import opencl_device
 from tests.fuzz.cells.public import public_names
 from tests.rows import ROWS
 from tests.support.measure import measured
@@ -26,7 +27,7 @@ def test_every_function_has_a_row() -> None:
 
 
 def test_rows_are_found_again(emulated_device: cuda.Emulator) -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     kept = json.loads(RECORD.read_text())
     found = measured(SAMPLE)
     assert not found.faults

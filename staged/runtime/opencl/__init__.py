@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from staged.artifact import Artifact
-from staged.errors import CompilerError, DependencyError, ProgramError, ProgramMemoryError
+from staged.errors import CompilerError, DependencyError, ProgramError, ProgramMemoryError, StagedError
 from staged.runtime.compiler import CompileFailure, CompileOptions, compile_shared, compile_text
 from staged.runtime.guard import ffi, loader
 from staged.runtime.native import NativeProgram
@@ -28,6 +28,9 @@ _INTERFACE = {
     "st_ocl_copy": "int (*)(void *, void *, const void *, size_t)",
     "st_ocl_finish": "int (*)(void *)",
     "st_ocl_words": "const char *(*)(void)",
+    "st_ocl_name": "const char *(*)(void *)",
+    "st_ocl_build": "void *(*)(void *, const char *)",
+    "st_ocl_forget": "void (*)(void *, void *const *, int)",
 }
 
 
@@ -66,6 +69,24 @@ class Devices:
 def devices() -> Devices:
     """The devices of this process. Raises: DependencyError without OpenCL."""
     return Devices()
+
+
+def examined(number: int = 0) -> tuple[str, str]:
+    """The name of a device, and the message of its compiler if an empty kernel does not build.
+
+    Without a device the name is empty, and the message is the reason.
+    """
+    try:
+        found = devices()
+        device = found.device(number)
+    except StagedError as error:
+        return "", error.message
+    name = ffi.string(found("name", device)).decode(errors="replace")
+    program = found("build", device, ffi.from_buffer(b"__kernel void empty(void) {}\0"))
+    if program == ffi.NULL:
+        return name, found.words()
+    found("forget", program, ffi.NULL, 0)
+    return name, ""
 
 
 def _opencl() -> Path:

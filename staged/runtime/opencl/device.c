@@ -15,7 +15,7 @@ typedef int32_t cl_int;
 typedef uint32_t cl_uint;
 typedef uint64_t cl_bits;
 enum { CL_SUCCESS = 0, CL_PLATFORMS = 8, CL_DEVICES = 16, CL_PROGRAM_BUILD_LOG = 0x1183,
-        CL_DEVICE_SVM_CAPABILITIES = 0x1053 };
+        CL_DEVICE_NAME = 0x102B, CL_DEVICE_VERSION = 0x102F, CL_DEVICE_SVM_CAPABILITIES = 0x1053 };
 enum { CL_DEVICE_TYPE_CPU = 2, CL_DEVICE_TYPE_GPU = 4, CL_MEM_READ_WRITE = 1, CL_MAP_READ = 1, CL_SVM_COARSE = 1,
         CL_DEVICE_NOT_FOUND = -1 };
 extern cl_int clGetPlatformIDs(cl_uint, void **, cl_uint *);
@@ -108,6 +108,16 @@ st_ocl *st_ocl_open(int number) {
     }
     pthread_mutex_unlock(&opening);
     return own != NULL && own->queue != NULL ? own : NULL;
+}
+
+// The name of a device and the version of its driver.
+const char *st_ocl_name(st_ocl *gpu);
+const char *st_ocl_name(st_ocl *gpu) {
+    char name[256] = "", version[256] = "";
+    (void)clGetDeviceInfo(gpu->device, CL_DEVICE_NAME, sizeof name - 1, name, NULL);
+    (void)clGetDeviceInfo(gpu->device, CL_DEVICE_VERSION, sizeof version - 1, version, NULL);
+    snprintf(words, sizeof words, "%s, %s", name, version);
+    return words;
 }
 
 // Memory of the device; NULL where it has no room.

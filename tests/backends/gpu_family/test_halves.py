@@ -10,6 +10,7 @@ import pytest
 
 import staged as st
 from staged import GPU, nn, optim, with_backend
+from tests import opencl_device
 
 RNG = np.random.default_rng(0)
 
@@ -18,7 +19,7 @@ RNG = np.random.default_rng(0)
 def using(request: pytest.FixtureRequest) -> dict[str, str]:
     """The options of a region of each back end."""
     if request.param == "opencl":
-        pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+        opencl_device.require()
         return {"using": "opencl"}
     request.getfixturevalue("emulated_device")
     return {}

@@ -6,6 +6,7 @@ import pytest
 
 import staged as st
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.backends.cublas_cudnn.test_all_ops import samples_of
 from tests.backends.native.test_all_ops import KINDS
 
@@ -13,7 +14,7 @@ from tests.backends.native.test_all_ops import KINDS
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "size"])
 def test_ops_between_neighbours(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     monkeypatch.setenv("STAGED_BACKEND", "opencl")
     program, groups = samples_of(kind)
     assert "// backend opencl" in program.stage(groups).source

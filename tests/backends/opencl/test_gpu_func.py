@@ -8,6 +8,7 @@ import pytest
 
 import staged as st
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.backends.cublas_cudnn import gpu_funcs
 
 SHUFFLES = (gpu_funcs.sums_of_warps, gpu_funcs.exchanged)
@@ -21,7 +22,7 @@ def opencl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_are_those_of_threads_in_python(name: str) -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     function, arguments = PROGRAMS[name]
     program = st.function(function)
     assert "// backend opencl" in program.stage(*arguments).source
@@ -31,7 +32,7 @@ def test_values_are_those_of_threads_in_python(name: str) -> None:
 
 
 def test_an_index_out_of_range_stops_the_program_with_the_kernel_s_line() -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
 
     @st.gpu_func
     def beyond(x: Any, out: Any) -> None:

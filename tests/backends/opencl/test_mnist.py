@@ -11,6 +11,7 @@ import staged as st
 from examples.mnist.models import MODELS
 from staged import GPU, optim, with_backend
 from staged.testing import compare_trees
+from tests import opencl_device
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(64, 1, 28, 28)).astype(np.float32)
@@ -34,7 +35,7 @@ def train(name: str, images: Any, labels: Any) -> Any:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_training_agrees_with_the_host(name: str) -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
 
     @st.function
     def on_device(images: Any, labels: Any) -> Any:

@@ -14,6 +14,7 @@ import pytest
 import staged as st
 from staged import GPU, optim, with_backend
 from staged.backends import opencl
+from tests import opencl_device
 
 RNG = np.random.default_rng(0)
 X, W = (RNG.normal(size=shape).astype(np.float32) for shape in ((37, 19), (19, 5)))
@@ -23,7 +24,7 @@ IMAGES, TAPS = (RNG.normal(size=shape).astype(np.float32) for shape in ((4, 3, 9
 @pytest.fixture
 def device() -> None:
     """An OpenCL device: the extra `opencl` brings one."""
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
 
 
 def on_opencl(body: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,13 +9,14 @@ import pytest
 import staged as st
 from staged.errors import ProgramError
 from staged.testing import compare_trees
+from tests import opencl_device
 from tests.backends.cublas_cudnn import test_dimensions, test_programs
 from tests.frontend.harness import Case, differentiated, each, gradient_of
 
 
 @pytest.fixture(autouse=True)
 def opencl(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyopencl", reason="needs the extra `opencl`")
+    opencl_device.require()
     monkeypatch.setenv("STAGED_BACKEND", "opencl")
 
 
