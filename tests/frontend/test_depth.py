@@ -117,11 +117,11 @@ def test_limit_of_recursion_is_put_back() -> None:
     def stays() -> None:
         with deep_recursion():
             inside.set()
-            leave.wait(10)
+            leave.wait(60)
 
     other = threading.Thread(target=stays)
     other.start()
-    inside.wait(10)
+    inside.wait(60)
     with deep_recursion():
         pass
     assert sys.getrecursionlimit() > before, "another thread is still staging"

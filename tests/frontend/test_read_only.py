@@ -69,12 +69,12 @@ def test_threads_that_name_one_array_end_apart() -> None:
     def other() -> None:
         with with_backend(GPU, x):
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=other)
     with with_backend(GPU, x):
         thread.start()
-        entered.wait(10)
+        entered.wait(60)
     assert not x.flags.writeable, "the other thread's region goes on"
     leave.set()
     thread.join()
@@ -101,7 +101,7 @@ def test_the_function_form_in_several_threads_at_once() -> None:
 
     def work(n: int) -> None:
         (inside if n == 0 else outside).set()
-        (outside if n == 0 else inside).wait(10)
+        (outside if n == 0 else inside).wait(60)
         seen.append(ambient_device())
 
     there = with_backend(GPU)(work)

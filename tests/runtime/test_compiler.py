@@ -123,13 +123,15 @@ def test_nothing_of_a_failed_compilation_is_kept(tmp_path, monkeypatch):
 
 def test_an_interrupt_while_compiling_leaves_nothing_behind(tmp_path):
     slow = tmp_path / "slowcc"
-    slow.write_text('#!/bin/sh\n[ "$1" = --version ] && echo slow && exit\nsleep 20\n')
+    begun = tmp_path / "begun"
+    slow.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo slow && exit\n: > {begun}\nsleep 100\n')
     slow.chmod(0o755)
     code = (
-        "import os, signal, threading\n"
+        "import pathlib\n"
+        "from tests.interrupts import interrupt_when\n"
         "from tests.runtime.test_compiler import FUSED\n"
         "from staged.runtime.compiler import compile_shared\n"
-        "threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        f"interrupt_when(pathlib.Path({str(begun)!r}).exists)\n"
         "try:\n    compile_shared(FUSED)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
     )
     env = {
@@ -138,7 +140,7 @@ def test_an_interrupt_while_compiling_leaves_nothing_behind(tmp_path):
         "STAGED_CACHE_DIR": str(tmp_path / "cache"),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=15)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=90)
     assert run.stdout == "interrupted\n", run.stderr
     assert list((tmp_path / "cache" / "programs").iterdir()) == []
 

@@ -162,7 +162,7 @@ def raced(program, folder: Path, threads: int) -> str:
         text=True,
     )
     assert built.returncode == 0, built.stderr
-    run = subprocess.run([folder / "main"], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([folder / "main"], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0 or "data race" in run.stderr, run.stderr
     return run.stderr
 

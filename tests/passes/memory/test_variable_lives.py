@@ -3,9 +3,6 @@ stops. What is right is plain Python on NumPy arrays."""
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 
 import staged as st
 from staged.errors import StagedError
+from tests.interrupts import interrupt_after, stays_inside
 
 F = np.float64
 X = F([0.5, -1.25, 0.75])
@@ -138,6 +136,7 @@ def test_a_program_that_stops_has_written_what_stands_before_that_and_nothing_el
             np.testing.assert_array_equal(np.asarray(got), F(state), err_msg=f"case {case}")
 
 
+@stays_inside()
 def test_ctrl_c_in_a_loop_finds_what_was_written_before_it_and_nothing_else():
     v = st.Variable(F([50, 60, 70]))
 
@@ -174,11 +173,9 @@ def test_ctrl_c_in_a_loop_finds_what_was_written_before_it_and_nothing_else():
     for case, right in enumerate((X + F([50, 60, 70]), X + F([50, 60, 70]), F([50, 60, 70]))):
         run(X, -(10**6), case)  # compiled
         v.value = F([50, 60, 70])
-        ctrl_c = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
-            ctrl_c.start()  # in here: a machine may stand still for longer than the timer
+            interrupt_after(0.2)
             run(X, 10**12 - 1, case)
-        ctrl_c.join()
         np.testing.assert_array_equal(np.asarray(v.value), right, err_msg=f"case {case}")
 
 
