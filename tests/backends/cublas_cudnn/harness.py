@@ -44,6 +44,32 @@ def on_gpu(function: Callable[..., Any], **options: Any) -> Any:
     return st.function(target="portable")(inside)
 
 
+def in_groups(cases: Sequence[Any], size: int) -> list[Any]:
+    """Small cases in groups that share a program: each C++ program costs 0.1 s, whatever is in it."""
+    return [
+        pytest.param(cases[at : at + size], id="-".join(case[0].__name__ for case in cases[at : at + size]))
+        for at in range(0, len(cases), size)
+    ]
+
+
+def together(cases: Sequence[Any]) -> tuple[Any, dict[str, Any]]:
+    """A staged function that calls the functions of some cases, and its argument: the arguments of each.
+
+    Each case begins with a function and its arguments. Arguments and results have the names of the cases as keys, so a
+    difference names its case.
+    """
+    named = {f"{case[0].__name__}_{number}": case[0] for number, case in enumerate(cases)}
+
+    def calls(arguments: Any) -> Any:
+        results = {}
+        for name, function in named.items():
+            results[name] = function(*arguments[name])
+        return results
+
+    given = {name: case[1] for name, case in zip(named, cases, strict=True)}
+    return st.function(target="portable")(calls), given
+
+
 def printed_and_copied_as_in_eager(
     staged: Any,
     arguments: Sequence[Any],
@@ -96,14 +122,16 @@ def trains_as_on_the_host(
     return text, made.descriptors_created
 
 
-def agrees_and_prints_as_in_eager(staged: Any, arguments: Sequence[Any], capsys: pytest.CaptureFixture[str]) -> None:
+def agrees_and_prints_as_in_eager(
+    staged: Any, arguments: Sequence[Any], capsys: pytest.CaptureFixture[str], where: str = "results differ"
+) -> None:
     """A staged function gives, and prints, what eager mode does."""
     found = staged(*arguments)
     printed = capsys.readouterr().out
     with st.eager():
         expected = staged(*arguments)
-    assert printed == capsys.readouterr().out
-    compare_trees(found, expected, rtol=2e-5, atol=2e-5)
+    assert printed == capsys.readouterr().out, where
+    compare_trees(found, expected, rtol=2e-5, atol=2e-5, where=where)
 
 
 def agrees_in_any_order(staged: Any, device: cuda.Emulator, tolerance: float, *arguments: Any) -> None:

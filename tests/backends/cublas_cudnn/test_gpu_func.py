@@ -13,11 +13,9 @@ from staged import GPU, cuda, with_backend
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn import gpu_funcs
 from tests.backends.cublas_cudnn.gpu_funcs import X, Y
+from tests.backends.cublas_cudnn.harness import in_groups, together
 
 pytestmark = pytest.mark.usefixtures("emulated_device")
-each_program = pytest.mark.parametrize(
-    ("function", "arguments", "wanted"), gpu_funcs.PROGRAMS, ids=[f.__name__ for f, *_ in gpu_funcs.PROGRAMS]
-)
 
 
 def portable(function: Any) -> Any:
@@ -30,30 +28,29 @@ def kernels_of(text: str) -> str:
     return "\n".join(kernel for kernel in found if not re.search(r"^// (fused: .*|\w+)$", kernel, re.MULTILINE))
 
 
-def close(found: Any, wanted: Any) -> None:
+def close(found: Any, wanted: Any, name: str = "") -> None:
     """Equal up to rounding, whatever the dtypes."""
     if isinstance(wanted, tuple):
-        assert len(found) == len(wanted)
+        assert len(found) == len(wanted), name
         for one, other in zip(found, wanted, strict=True):
-            close(one, other)
+            close(one, other, name)
         return
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4, err_msg=name)
 
 
-@each_program
-def test_values_are_those_of_numpy_and_of_threads_in_python(
-    function: Any, arguments: Any, wanted: Any, emulated_device: Any
-) -> None:
-    staged = portable(function)
+@pytest.mark.parametrize("cases", in_groups(gpu_funcs.PROGRAMS, 3))
+def test_values_are_those_of_numpy_and_of_threads_in_python(cases: Any, emulated_device: Any) -> None:
+    staged, arguments = together(cases)
     with st.eager():
-        expected = staged(*arguments)
-    if wanted is not None:
-        close(expected, wanted)
-    found = staged(*arguments)
+        expected = staged(arguments)
+    for (name, result), (_, _, wanted) in zip(expected.items(), cases, strict=True):
+        if wanted is not None:
+            close(result, wanted, name)
+    found = staged(arguments)
     compare_trees(found, expected, rtol=1e-6, atol=1e-6)
     for order in ("reverse", "shuffled"):
         emulated_device.set_thread_order(order, seed=3)
-        compare_trees(staged(*arguments), found, rtol=0.0, atol=0.0)
+        compare_trees(staged(arguments), found, rtol=0.0, atol=0.0, where=order)
 
 
 def test_the_text_reads_as_the_python(golden: Any) -> None:
@@ -108,7 +105,7 @@ def counts(places, out):
 
 
 @st.gpu_func
-def together(x, out):
+def shuffled_by_some(x, out):
     t = cuda.thread_index.x
     if len(x) == 32:
         out[t] = cuda.shuffle(x[t], 0)  # the shuffle: lanes that have no element take part
@@ -143,7 +140,7 @@ def summed(places: Any) -> Any:
 
 def met(x: Any) -> Any:
     with with_backend(GPU, x):
-        y = together[1, 32](x, st.zeros((20,)))
+        y = shuffled_by_some[1, 32](x, st.zeros((20,)))
     return y
 
 

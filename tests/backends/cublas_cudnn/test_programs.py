@@ -15,7 +15,7 @@ from staged import GPU, with_backend
 from staged.errors import ProgramError
 from staged.runtime import cuda
 from tests.backends.cublas_cudnn import programs
-from tests.backends.cublas_cudnn.harness import agrees_and_prints_as_in_eager
+from tests.backends.cublas_cudnn.harness import agrees_and_prints_as_in_eager, in_groups, together
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(37, 19)).astype(np.float32)
@@ -60,13 +60,12 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("words", ["eager forward", "lazy shuffled seed=3"])
-@pytest.mark.parametrize(("function", "arguments"), CASES, ids=[f.__name__ for f, _ in CASES])
-def test_agrees_with_eager(
-    function: Any, arguments: tuple[Any, ...], words: str, device: cuda.Emulator, capsys: pytest.CaptureFixture[str]
-) -> None:
-    device.configure(words)
-    agrees_and_prints_as_in_eager(function, arguments, capsys)
+@pytest.mark.parametrize("cases", in_groups(CASES, 2))
+def test_agrees_with_eager(cases: Any, device: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+    staged, arguments = together(cases)
+    for words in ("eager forward", "lazy shuffled seed=3"):
+        device.configure(words)
+        agrees_and_prints_as_in_eager(staged, (arguments,), capsys, words)
 
 
 def test_an_elementwise_chain_is_one_kernel_and_two_copies(device: cuda.Emulator) -> None:

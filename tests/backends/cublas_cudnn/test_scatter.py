@@ -21,37 +21,42 @@ def scattered(x, i, u, at):
     return st.scatter_add(x, i, u), put, one, st.grad(picked)(x)
 
 
+def unmoved(x, i, u, at):
+    return st.scatter_add(x, i, u), x
+
+
 @pytest.mark.parametrize("rows", [1, 33])
 @pytest.mark.parametrize("columns", [0, 1, 40])
-@pytest.mark.parametrize("count", [0, 1, 35])
-def test_rows_are_added_and_put(rows, columns, count, emulated_device):
-    """`columns` 0 is an array without a second axis."""
-    random = np.random.default_rng(rows + columns)
+def test_rows_are_added_and_put(rows, columns, emulated_device):
+    """`columns` 0 is an array without a second axis. The program scatters 0, 1 and 35 rows."""
     shape = (rows, columns) if columns else (rows,)
-    x = random.integers(-9, 9, shape).astype(np.float32)
-    u = random.integers(-9, 9, (max(count, 1), *shape[1:])).astype(np.float32)
-    i = random.integers(-rows, rows, max(count, 1))
-    if not count:  # nothing is meant for any row
-        u, i = u[:0], i[:0]
+    cases, right = [], []
+    for count in (0, 1, 35):
+        random = np.random.default_rng(rows + columns)
+        x = random.integers(-9, 9, shape).astype(np.float32)
+        u = random.integers(-9, 9, (max(count, 1), *shape[1:])).astype(np.float32)
+        i = random.integers(-rows, rows, max(count, 1))
+        if not count:  # nothing is meant for any row
+            u, i = u[:0], i[:0]
+        cases.append((x, i, u, rows - 1))
+        added, put = x.copy(), x.copy()
+        np.add.at(added, i, u)
+        put[i] = u
+        results = [added, put]
+        if count:
+            one, gradient = x.copy(), np.zeros_like(x)
+            one[rows - 1] = u[0] + 2.0
+            np.add.at(gradient, i, u)
+            gradient[rows - 1] += 3.0
+            results += [one, gradient]
+        right.append(results)
 
-    def run(x, i, u, at):
-        if not count:
-            return st.scatter_add(x, i, u), x
-        return scattered(x, i, u, at)
+    def run(empty, single, many):
+        return unmoved(*empty), scattered(*single), scattered(*many)
 
-    found = on_gpu(run)(x, i, u, rows - 1)
-    added, put = x.copy(), x.copy()
-    np.add.at(added, i, u)
-    put[i] = u
-    right = [added, put]
-    if count:
-        one, gradient = x.copy(), np.zeros_like(x)
-        one[rows - 1] = u[0] + 2.0
-        np.add.at(gradient, i, u)
-        gradient[rows - 1] += 3.0
-        right += [one, gradient]
-    for got, wanted in zip(found, right, strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for count, found, wanted in zip((0, 1, 35), on_gpu(run)(*cases), right, strict=True):
+        for number, (got, result) in enumerate(zip(found, wanted, strict=True)):
+            np.testing.assert_array_equal(got, result, err_msg=f"result {number} of {count} rows")
 
 
 @pytest.mark.parametrize("shape", [(5,), (40, 3), (7, 40)])
