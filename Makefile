@@ -12,10 +12,13 @@ INSTALL := $(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check
 JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # How many random programs `make fuzz` checks.
 SEEDS ?= 2000
+# The commit whose generated programs `make frozen` compares with those of the checkout.
+BASE ?= HEAD~1
 # Further words for the tools: `make test ARGS="-k layering"`, `make bench ARGS="--rows mlp_mnist"`.
 ARGS ?=
 
-.PHONY: help mnist test test-all test-full references mutate fuzz lint format bench gpu-check gpu-rehearsal embedded-check clean
+.PHONY: help mnist test test-all test-full references mutate frozen fuzz lint format bench gpu-check gpu-rehearsal
+.PHONY: embedded-check clean
 
 help:
 	@echo "make mnist   train on handwritten digits (DATA=folder for the MNIST IDX files)"
@@ -24,6 +27,7 @@ help:
 	@echo "make test-full  everything, before a release: also what test-all samples (ARRAY_API_TESTS=folder of that suite)"
 	@echo "make references  record anew what PyTorch computes for the tests"
 	@echo "make mutate  plant faults in a copy, one at a time: some test must see each"
+	@echo "make frozen  compare the programs that this checkout and a commit generate (BASE=commit, by default HEAD~1)"
 	@echo "make fuzz    check SEEDS random programs, 2000 unless told (eager, C, NumPy, gradients; ARGS=--gpu: regions)"
 	@echo "make lint    ruff, mypy, import layering"
 	@echo "make format  let ruff rewrite the layout of the sources"
@@ -54,6 +58,9 @@ references: $(VENV)/.installed-test-all
 
 mutate: $(VENV)/.installed-test
 	$(PYTHON_IN_VENV) -m tests.mutate --jobs $(JOBS) $(ARGS)
+
+frozen: $(VENV)/.installed-test
+	PYTHONPATH="$(CURDIR)" $(PYTHON_IN_VENV) tests/frozen since "$(BASE)" $(ARGS)
 
 fuzz: $(VENV)/.installed-test
 	$(PYTHON_IN_VENV) -m tests.fuzz --seeds $(SEEDS) --jobs $(JOBS) $(ARGS)

@@ -4,6 +4,7 @@ python tests/frozen write FOLDER             the texts of the frozen set, for th
 python tests/frozen write FOLDER --run       and what the programs return and print, on this CPU and the emulated device
 python tests/frozen compare FOLDER [--run]   the same of the package that is imported, against a folder
 python tests/frozen against CHECKOUT [--run] both at once, with the package of another checkout
+python tests/frozen since COMMIT [--run]     both at once, with the package of a commit (`make frozen BASE=COMMIT`)
 
 The same programs serve both states, so that positions in comments agree; PYTHONPATH says whose package is imported.
 """
@@ -17,6 +18,7 @@ import io
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,6 +35,7 @@ from programs import PROGRAMS, Frozen
 import staged as st
 
 TARGETS = ("portable", "x86-64-v3", "x86-64-v4")
+ROOT = Path(__file__).parent.parent.parent
 SHOWN = 40
 """Lines of the first difference that are printed."""
 
@@ -122,28 +125,51 @@ def compare(before: Path, now: Path) -> int:
     return different
 
 
+def package_of(commit: str, folder: Path) -> Path:
+    """Write the package of a commit to a folder, and return the folder."""
+    git = ["git", "-C", str(ROOT)]
+    named = subprocess.run([*git, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"], capture_output=True, text=True)
+    if named.returncode or not commit:
+        sys.exit(f"the base must be a commit of this repository, got {commit!r} (`make frozen BASE=<commit>`)")
+    archive = subprocess.run([*git, "archive", named.stdout.strip(), "staged"], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+    return folder
+
+
+def against(package: Path, folder: Path, names: list[str], run: bool) -> int:
+    """Compare the programs of another package with the programs of this one. Both are written at the same time."""
+    arguments = ["write", str(folder / "before"), "--only", *names, *(["--run"] if run else [])]
+    environment = {**os.environ, "PYTHONPATH": str(package.resolve())}
+    with subprocess.Popen([sys.executable, str(Path(__file__).parent), *arguments], env=environment) as other:
+        seconds = write(folder / "now", names, run)
+        print(said(names, seconds), flush=True)
+    if other.returncode:
+        sys.exit(f"the programs of {package} were not written")
+    return compare(folder / "before", folder / "now")
+
+
+def said(names: list[str], seconds: float) -> str:
+    return f"{len(names)} programs, staged in {seconds:.1f} s of processor time by {Path(st.__file__).parent}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("write", "compare", "against"))
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("what", choices=("write", "compare", "against", "since"))
+    parser.add_argument("base", metavar="FOLDER", help="or the commit of `since`")
     parser.add_argument("--run", action="store_true", help="results too")
     parser.add_argument("--only", nargs="+", choices=PROGRAMS, default=list(PROGRAMS), metavar="PROGRAM")
     options = parser.parse_args()
     if options.what == "write":
-        seconds = write(options.folder, options.only, options.run)
-        print(f"{len(options.only)} programs, staged in {seconds:.1f} s of processor time")
+        print(said(options.only, write(Path(options.base), options.only, options.run)))
         return 0
     with tempfile.TemporaryDirectory() as temporary:
-        now = Path(temporary) / "now"
-        before = options.folder
-        if options.what == "against":
-            before = Path(temporary) / "before"
-            arguments = ["write", str(before), "--only", *options.only, *(["--run"] if options.run else [])]
-            environment = {**os.environ, "PYTHONPATH": str(options.folder.resolve())}
-            subprocess.run([sys.executable, str(Path(__file__).parent), *arguments], env=environment, check=True)
-        seconds = write(now, options.only, options.run)
-        print(f"{len(options.only)} programs, staged in {seconds:.1f} s of processor time")
-        return 1 if compare(before, now) else 0
+        folder = Path(temporary)
+        if options.what == "compare":
+            print(said(options.only, write(folder / "now", options.only, options.run)))
+            return 1 if compare(Path(options.base), folder / "now") else 0
+        package = package_of(options.base, folder / "package") if options.what == "since" else Path(options.base)
+        return 1 if against(package, folder, options.only, options.run) else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
+IN_A_REPOSITORY = pytest.mark.skipif(not (HERE.parent.parent / ".git").exists(), reason="the project has no git repository")
 
 
 def frozen(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -28,3 +31,20 @@ def test_equal_texts_are_equal_and_one_changed_character_is_shown(tmp_path: Path
     changed = frozen("compare", str(tmp_path))
     assert changed.returncode == 1 and "differs: gradients_through_loops.portable.c" in changed.stdout
     assert "3 of 4 files are equal" in changed.stdout
+
+
+@IN_A_REPOSITORY
+def test_programs_are_compared_with_those_of_a_commit() -> None:
+    done = frozen("since", "HEAD")
+    assert "4 of 4 files are equal" in done.stdout or "differs: gradients_through_loops" in done.stdout, done.stderr
+    packages = {line.rpartition(" ")[2] for line in done.stdout.splitlines() if "staged in" in line}
+    assert str(HERE.parent.parent / "staged") in packages and len(packages) == 2
+
+
+@IN_A_REPOSITORY
+def test_an_unknown_commit_is_an_error() -> None:
+    done = frozen("since", "no-such-commit")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "the base must be a commit of this repository, got 'no-such-commit' (`make frozen BASE=<commit>`)\n"
+    )
