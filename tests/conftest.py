@@ -283,7 +283,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep what was collected, which lives until the end, out of collections of garbage: they take half a second with it."""
-    if not session.config.option.collectonly:
+    if not (session.config.option.collectonly or session.config.getoption("--on-gpu")):
         emulated_libraries.build_for(session.items)
     gc.collect()
     gc.freeze()
