@@ -237,11 +237,11 @@ class EagerContext(Context):
 
     def _results_of(self, composite: Whole, arrays: Arrays, attrs: dict[str, Any]) -> Arrays:
         """The results by NumPy, else by the body: without rules a derivative needs the ops of the body."""
-        is_observed = any(level.depends(array) for level in open_levels.get() for array in arrays)
-        if composite.reference is None or is_observed or any(array.dtype.is_half for array in arrays):
+        levels = open_levels.get()
+        if composite.reference is None or any(a.dtype.is_half or any(one.depends(a) for one in levels) for a in arrays):
             return tuple(map(self.lift, composite.run(arrays, attrs)))
-        made = composite.reference(*(array._data for array in arrays), **attrs)
-        return tuple(self._fresh(wrap(result)) for result in made)  # by `bind`, which notes work in regions
+        results = composite.reference(*(array._data for array in arrays), **attrs)
+        return tuple(self._fresh(wrap(result)) for result in results)  # by `bind`, which notes work in regions
 
     def _compute(self, primitive: Primitive, arrays: Arrays, attrs: dict[str, Any], types: Sequence[Any]) -> Arrays:
         try:

@@ -16,7 +16,6 @@ from staged.runtime.compiler import find_compiler
 from staged.runtime.cuda import devices
 from staged.runtime.cuda.building import find_cxx
 from staged.runtime.machine import native_machine
-from staged.runtime.opencl import examined
 
 __all__ = [
     "cache_summary",
@@ -67,6 +66,8 @@ def gpus() -> tuple[list[str], str]:
 
 def opencl() -> tuple[str, str]:
     """(name of the first OpenCL device, reason if it does not run kernels): without a device the name is empty."""
+    from staged.runtime.opencl import examined
+
     return examined()
 
 

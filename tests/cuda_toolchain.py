@@ -14,11 +14,11 @@ from functools import cache
 
 from staged.artifact import Artifact
 from staged.errors import DependencyError
-from staged.runtime.cache import digest
 from staged.runtime.compiler import CompileFailure, find_compiler
 from staged.runtime.cuda import nvrtc
 from staged.runtime.cuda.building import build, program_texts
 from staged.runtime.cuda_emulator import INCLUDE, source_texts
+from tests.sampling import is_sampled
 
 CAPABILITIES = ((9, 0), (8, 0))
 """Kinds of GPUs. For those after the first, some programs are compiled, by their digest; `make test-full` compiles all."""
@@ -42,8 +42,7 @@ def check_for_gpus(artifact: Artifact, full: bool) -> None:
     """Fails unless the kernels and the host part of a program compile without messages; `full`: for all `CAPABILITIES`."""
     check_host_part(artifact)
     if not why_no_nvrtc():
-        is_sampled = int(digest(artifact.source), 16) % ONE_IN == 0
-        check_kernels(artifact, CAPABILITIES if full or is_sampled else CAPABILITIES[:1])
+        check_kernels(artifact, CAPABILITIES if full or is_sampled(artifact.source, ONE_IN) else CAPABILITIES[:1])
     check_graphs(artifact)
 
 

@@ -1,8 +1,9 @@
 """The cases that `make test` leaves to `make test-all` or `make test-full`: a measured table, `slow_tests.txt`.
 
 A case is in the table if it needs more than `SECONDS` of processor time, with an empty program cache. A test function that would
-lose all of its cases keeps the cheapest one, if that case needs at most `CHEAPEST`; all of its cases together need at most `FUNCTION`.
-The time of a case is that of its process and of the processes that it starts, so that other work on the machine hardly changes it.
+lose all of its cases keeps the cheapest one, if that case needs at most `CHEAPEST`. If the other cases of a function need more
+than `FUNCTION` together, the table has a line `[*]` for them, and `make test` runs a share of them, chosen by digest. The time
+of a case is that of its process and of the processes that it starts, so that other work on the machine hardly changes it.
 
 `python -m tests.slow_tests [FILES]` measures tests and rewrites their lines of the table. `--from FILE` reads the lines of an
 earlier measurement (`SECONDS TEST`) instead. Every run prints its processor time, and cases that should be in the table.
@@ -11,7 +12,6 @@ earlier measurement (`SECONDS TEST`) instead. Every run prints its processor tim
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import resource
 import subprocess
@@ -23,6 +23,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import is_sampled, number_of
+
 TESTS = Path(__file__).parent
 TABLE = TESTS / "slow_tests.txt"
 SECONDS = 0.3
@@ -30,7 +32,9 @@ SECONDS = 0.3
 CHEAPEST = 0.5
 """The limit for the cheapest case of a function whose cases all need more than `SECONDS`."""
 FUNCTION = 3.0
-"""The limit for the cases of one function together. Cases beyond it, in the order of their digests, are in the table."""
+"""The limit for the other cases of a function together. Beyond it `make test` runs a share of them, chosen by digest."""
+ALL = "[*]"
+"""The end of a line of the table that has the seconds of all cases of a function up to `SECONDS` together."""
 ONE_IN = 5
 """The part of the slow cases that `make test-all` runs. `make test-full` runs all of them."""
 SURPRISING = 3 * SECONDS
@@ -66,9 +70,11 @@ def listed(table: Path = TABLE) -> dict[str, float]:
 
 
 def mark_slow(items: list[pytest.Item]) -> None:
-    """Give the cases of the table the mark `slow`, and those that only `make test-full` runs the mark `full`."""
-    slow = listed()
-    fast = {function_of(item.nodeid) for item in items if item.nodeid not in slow}
+    """Give the slow cases the mark `slow`, and those that only `make test-full` runs the mark `full`."""
+    table = listed()
+    names = [item.nodeid for item in items]
+    slow = {case: table.get(case, 0.0) for case in names if is_slow(case, table)}
+    fast = {function_of(case) for case in names if case not in slow}
     full = set(slow) - sampled(slow, fast)
     for item in items:
         if item.nodeid in slow:
@@ -77,11 +83,17 @@ def mark_slow(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.full)
 
 
+def is_slow(case: str, table: Mapping[str, float]) -> bool:
+    """Return whether a case is in the table, or beyond the share of its function's cases that `FUNCTION` allows."""
+    together = table.get(function_of(case) + ALL, 0.0)
+    return case in table or number_of(case) % 1000 * together >= 1000 * FUNCTION
+
+
 def sampled(slow: Mapping[str, float], fast: Collection[str]) -> set[str]:
     """Return the slow cases that `make test-all` runs: some by their digest, and the cheapest of a function without fast cases."""
     functions = cases_of_functions(slow).items()
     cheapest = {min(cases, key=lambda case: slow[case]) for function, cases in functions if function not in fast}
-    return cheapest | {case for case in slow if digest(case) % ONE_IN == 0}
+    return cheapest | {case for case in slow if is_sampled(case, ONE_IN)}
 
 
 # ---- measuring ----------------------------------------------------------------------------------
@@ -140,23 +152,15 @@ def _seconds() -> float:
 
 
 def slow_cases(measured: Mapping[str, float]) -> dict[str, float]:
-    """Return the measured cases that belong into the table."""
+    """Return the lines of the table for measured cases."""
     slow: dict[str, float] = {}
-    for names in cases_of_functions(measured).values():
+    for function, names in cases_of_functions(measured).items():
         cheapest = min(names, key=lambda case: measured[case])
-        left = FUNCTION
-        for case in sorted(names, key=lambda case: (case != cheapest, digest(case))):
-            fits = measured[case] <= (CHEAPEST if case == cheapest else SECONDS) and measured[case] <= left
-            if fits:
-                left -= measured[case]
-            else:
-                slow[case] = measured[case]
+        slow |= {case: measured[case] for case in names if measured[case] > (CHEAPEST if case == cheapest else SECONDS)}
+        together = sum(measured[case] for case in names if case not in slow)
+        if together > FUNCTION:
+            slow[function + ALL] = together
     return slow
-
-
-def digest(case: str) -> int:
-    """Return a number by which cases are chosen, so that neither their order nor their number changes the choice much."""
-    return int(hashlib.sha256(case.encode()).hexdigest(), 16)
 
 
 def write_table(measured: Mapping[str, float], table: Path = TABLE) -> None:

@@ -61,6 +61,7 @@ LATE: dict[tuple[str, str], str] = {
     ("staged/nn/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
     ("staged/optim/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
     ("staged/cli/__init__.py", "staged.cli.commands"): "needs click, which may not be installed: that is said first",
+    ("staged/system.py", "staged.runtime.opencl"): "loaded where OpenCL is asked for",
     ("staged/backends/*/backend.py", "staged.backends.*"): "loaded where a program asks for the back end",
 }
 

@@ -192,7 +192,8 @@ def test_export_into_a_place_that_cannot_be_a_folder(file: str) -> None:
 def test_doctor_reports_what_is_there_and_what_to_do_about_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A cache of its own: in the shared one other tests add programs between the two looks.
+    # A separate cache: in the shared one other tests add programs between the two looks. The first look at OpenCL adds one, too.
+    system.opencl()
     monkeypatch.setenv("STAGED_CACHE_DIR", str(tmp_path / "cache"))
     findings = {finding["name"]: finding for finding in json.loads(succeeds("doctor", "--json").stdout)}
     names = {"C compiler", "vector width", "threads", "program cache", "CUDA wheels", "nvcc", "GPU", "emulated device", "OpenCL"}

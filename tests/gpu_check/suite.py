@@ -11,7 +11,6 @@ the tests that did not pass, then those that did not run. A rehearsal runs a sam
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -31,6 +30,7 @@ from tests.gpu_check.processes import end, run_within
 from tests.gpu_check.recorder import LOST
 from tests.gpu_check.report import Result, State, entries_of
 from tests.gpu_check.setting import ROOT, Setting, side_by_side
+from tests.sampling import number_of
 
 FILES = ("tests/backends/cublas_cudnn", "tests/runtime", "tests/programs")
 FEWEST, SAMPLE = 900, 100
@@ -149,7 +149,7 @@ def patience(setting: Setting) -> float:
 
 def sample(tests: Sequence[str]) -> list[str]:
     """A hundred of the tests, the same ones on each machine."""
-    chosen = set(sorted(tests, key=lambda name: hashlib.sha256(name.encode()).digest())[:SAMPLE])
+    chosen = set(sorted(tests, key=number_of)[:SAMPLE])
     return [name for name in tests if name in chosen]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import hashlib
 import importlib
 import os
 import pkgutil
@@ -28,6 +27,7 @@ from tests.mutate import table
 from tests.mutate.anchor import planted
 from tests.mutate.mutant import Mutant
 from tests.mutate.sources import MisfitError, Sources
+from tests.sampling import number_of
 
 PROJECT = Path(__file__).parents[2]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "out")
@@ -116,7 +116,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = mutants(options.only)
     if options.sample:
-        chosen = sorted(chosen, key=lambda mutant: hashlib.sha256(mutant.name.encode()).hexdigest())[: options.sample]
+        chosen = sorted(chosen, key=lambda mutant: number_of(mutant.name))[: options.sample]
     if options.list:
         print("\n".join(f"{mutant.target}: {mutant.name}" for mutant in chosen))
         return 0

@@ -122,16 +122,13 @@ def places(pattern: list[Any], scopes: list[Scope], matching: Matching) -> list[
 
     fields = {ast.match_case: ("cases",), ast.ExceptHandler: ("handlers",)}.get(type(pattern[0]), BLOCKS)
     for scope in scopes:
-        if isinstance(pattern[0], ast.stmt):
-            lists = [[scope.node]] + [getattr(node, name, None) for node in ast.walk(scope.node) for name in fields]
-        elif isinstance(pattern[0], ast.expr):
+        if isinstance(pattern[0], ast.expr):
             for node in ast.walk(scope.node):
                 if type(node) is type(pattern[0]):
                     attempt(Place([node]))
             continue
-        else:
-            lists = [getattr(node, name, None) for node in ast.walk(scope.node) for name in fields]
-        for block in lists:
+        lists = [getattr(node, name, None) for node in ast.walk(scope.node) for name in fields]
+        for block in [[scope.node], *lists] if isinstance(pattern[0], ast.stmt) else lists:
             if isinstance(block, list):
                 for k in range(len(block) - len(pattern) + 1):
                     attempt(Place(block[k : k + len(pattern)], block))

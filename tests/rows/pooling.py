@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.cells.draw import HALVES, Draw
-from tests.fuzz.plain.core import Plain, plain, wide, widest_of
-from tests.rows.convolutions import _many, _two
+from tests.fuzz.plain.core import Plain, plain, wide
+from tests.rows.convolutions import _many
 from tests.rows.draws import image, large_image
 from tests.rows.random import uniform
 from tests.rows.table import Call, row
@@ -301,78 +301,24 @@ def _pooled(rank: int) -> Call:
     return text
 
 
-def _flat(v: Any) -> Any:
-    return None if v is None else int(v[0]) if isinstance(v, tuple | list) else int(v)
-
-
-def _spans(extent: int, size: int, step: int, around: int, ceil: bool) -> list[tuple[int, int]]:
-    """First and last place (without) of each window, in the padded axis."""
-    rest = extent + 2 * around - size
-    count = (math.ceil(rest / step) if ceil else rest // step) + 1
-    if ceil and (count - 1) * step >= extent + around:
-        count -= 1
-    return [(k * step, min(k * step + size, extent + 2 * around)) for k in range(count)]
-
-
-def _mean_pool(
-    x: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include: bool, divisor: Any = None
-) -> Any:
-    data = widest_of(plain(x).a)
-    (kh, kw), (ph, pw) = _two(kernel_size), _two(padding)
-    sh, sw = (kh, kw) if stride is None else _two(stride)
-    h, w = data.shape[-2:]
-    rows, columns = _spans(h, kh, sh, ph, ceil_mode), _spans(w, kw, sw, pw, ceil_mode)
-    result = np.zeros((*data.shape[:-2], len(rows), len(columns)), data.dtype)
-    for (i, (top, bottom)), (j, (left, right)) in itertools.product(enumerate(rows), enumerate(columns)):
-        inside = data[..., max(top - ph, 0) : min(bottom - ph, h), max(left - pw, 0) : min(right - pw, w)]
-        count = (bottom - top) * (right - left) if include else inside.shape[-1] * inside.shape[-2]
-        count = count if divisor is None else divisor
+def _averages(rank: int) -> Callable[..., Any]:
+    def reading(
+        x: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: Any = None,
+    ) -> Plain:
+        data, dtype = wide(x)
         with np.errstate(all="ignore"):
-            result[..., i, j] = np.sum(inside, axis=(-2, -1)) / np.float64(count)
-    return result
+            found = _means(data, rank, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return Plain(found.astype(dtype))
+
+    return reading
 
 
-@row("avg_pool1d", _pooled(1), torch="nn.functional.avg_pool1d")
-def avg_pool1d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Plain:
-    step = _flat(kernel_size) if stride is None else _flat(stride)
-    _, dtype = wide(x)
-    rows = Plain(plain(x).a[..., None, :])
-    found = _mean_pool(rows, (1, _flat(kernel_size)), (1, step), (0, _flat(padding)), ceil_mode, count_include_pad)
-    return Plain(found[..., 0, :].astype(dtype))
-
-
-@row("avg_pool2d", _pooled(2), torch="nn.functional.avg_pool2d")
-def avg_pool2d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: Any = None,
-) -> Plain:
-    _, dtype = wide(x)
-    found = _mean_pool(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    return Plain(found.astype(dtype))
-
-
-@row("avg_pool3d", _pool(3))
-def avg_pool3d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: Any = None,
-) -> Plain:
-    data, dtype = wide(x)
-    found = _means(data, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    return Plain(found.astype(dtype))
+row("avg_pool1d", _pooled(1), _averages(1), torch="nn.functional.avg_pool1d")
+row("avg_pool2d", _pooled(2), _averages(2), torch="nn.functional.avg_pool2d")
+row("avg_pool3d", _pool(3), _averages(3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
 import warnings
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
+from tests.sampling import is_sampled
 from tests.torch_samples.check import COMPLEX, DTYPES, Failure, arguments, check, samples, tensors
 from tests.torch_samples.compiled import Case, failures, spread
 from tests.torch_samples.excused import EXCUSED, EXCUSED_IN_PROGRAMS, EXCUSED_OF_COMPLEX, RANDOM
@@ -49,7 +49,7 @@ def survey(
     for record in op_db[part::parts]:
         found.records += 1
         function = ours(record)
-        if function is None or int(hashlib.sha256(name_of(record).encode()).hexdigest(), 16) % one_in:
+        if function is None or not is_sampled(name_of(record), one_in):
             continue
         found.mapped += 1
         with warnings.catch_warnings(action="ignore"):
