@@ -30,6 +30,19 @@ def test_every_kind_of_late_slice_is_drawn() -> None:
     assert any("again" in form.source("st.with_backend(st.GPU)") for form in forms)
 
 
+def test_a_piece_that_creates_a_generator_is_not_called_by_a_recursive_function() -> None:
+    """Such a function would be an error, because its calls would share the generator's state."""
+    arrays = {"x0": np.ones((5, 3), np.float32)}
+
+    def sources(text: str) -> list[str]:
+        piece = Piece(f"def piece(x0):\n    {text}\n", arrays, label="piece")
+        return [late_form(Program(seed, [piece])).source("st.with_backend(st.GPU)") for seed in range(40)]
+
+    assert any("again" in source for source in sources("return x0 + x0"))
+    drawn = "noise = st.random.Generator(3)\n    return st.random.normal((5, 3), generator=noise) * x0"
+    assert not any("again" in source for source in sources(drawn))
+
+
 def test_a_late_slice_has_the_elements_of_its_array(emulated_device: cuda.Emulator) -> None:
     array = np.arange(6, dtype=np.float16).reshape(2, 3)
     late = late_operands(random.Random(0), dict.fromkeys("abcdef", array), is_lent=True)
