@@ -177,3 +177,18 @@ def test_not_a_number_in_one_sample_stays_there() -> None:
     expected = np.ones((3, 3))
     expected[2, 2] = np.nan  # 0 * inf, as the formula says
     np.testing.assert_array_equal(result[0, 0], expected)
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+def test_infinity_times_padding_is_not_a_number(machine: Machine) -> None:
+    """Also if the first taps of a row only read padding: the width of tiles has no effect."""
+    for case in ("padded", "wide_padding", "dilated", "tall_kernel", "large_image"):
+        spec = CASES[case]
+        x, weight = (np.ones(shape, np.float32) for shape in shapes(spec))
+        weight[:, 0, 0, 0] = np.inf
+        result = np.empty((spec.n, spec.oc, spec.out_h, spec.out_w), np.float32)
+        Kernel(emit_conv2d(spec, machine), f32, machine).run(x, weight, result)
+        with np.errstate(invalid="ignore"):
+            expected = reference(spec, x, weight)
+        assert np.isnan(expected).any() and np.isinf(expected).any()
+        np.testing.assert_array_equal(result, expected, err_msg=case)

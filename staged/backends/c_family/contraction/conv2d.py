@@ -174,9 +174,12 @@ class WindowPlan:
         return 1.0 if ranges is None else sum(high - low for low, high in ranges) / (len(ranges) * self.taps)
 
     def tap_ranges(self) -> list[tuple[int, int]] | None:
-        """Per panel of every block: the range of taps that meet the image at all; None where skipping would save
-        little.
+        """Per panel of every block: the range of taps that meet d_y at all; None if skipping would save little.
+
+        Always None for "forward": infinity in the weight times the padding's zeros is NaN, on every machine.
         """
+        if self.spec.kind == "forward":
+            return None
         ranges, kept, total = [], 0, 0
         for block in range(self.blocks.count):
             first, rows = self.block_rows(block)
@@ -278,7 +281,7 @@ class _Emitter:
         t.line(f"static const int32_t {spec.name}_offset[{plan.taps}] = {{{', '.join(map(str, offsets))}}};")
         if self.ranges is not None:
             pairs = ", ".join(f"{{{low}, {high}}}" for low, high in self.ranges)
-            t.line("// the taps that meet the image, for each panel of pixels: the others would multiply padding")
+            t.line("// the taps that meet d_y, for each panel of pixels: the others only read zeros")
             t.line(f"static const int16_t {spec.name}_taps[{len(self.ranges)}][2] = {{{pairs}}};")
         t.line()
 
