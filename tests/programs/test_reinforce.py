@@ -59,7 +59,8 @@ def test_the_gradient_of_the_policy_is_torchs() -> None:
         for cart in range(3):
             if standing[n + 1, cart]:
                 np.testing.assert_allclose(states[n + 1, cart], one_move(states[n, cart], actions[n, cart]), rtol=1e-9)
-    gains = np.asarray(st.function(gains_of)(standing, 0.9))
+    # The reference has the same inputs on every processor: rounding removes the bits that depend on it.
+    states, gains = np.round(states, 6), np.round(np.asarray(st.function(gains_of)(standing, 0.9)), 6)
     loss, grads = st.value_and_grad(policy.loss, wrt=policy)(states, actions, gains)
     expected = reference(by_torch, policy.state_dict(), states, actions, gains)
     np.testing.assert_allclose(loss, expected[0], rtol=1e-9, atol=1e-12)
