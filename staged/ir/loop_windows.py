@@ -23,7 +23,7 @@ from staged.ir.nodes import Op, Value
 from staged.ir.numbers import fits
 from staged.ir.ranges import Range, Ranges
 from staged.ir.storage import is_tensor, structural_ops, view_of
-from staged.ir.structure import FOR, KERNEL
+from staged.ir.structure import CONTRACTION, FOR, KERNEL
 from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, TensorType, bound, dims_of, i64
 from staged.ir.views import Loop
@@ -312,7 +312,7 @@ def _is_computation(op: Op) -> bool:
         return False
     is_scalar = not any(map(is_tensor, (*op.operands, *op.results))) and not op.blocks
     return (
-        op.declared in (FOR, KERNEL)
+        op.declared in (FOR, KERNEL, CONTRACTION)
         or op.declared.kind != "structured"
         and (is_scalar or view_of(op.results[0]) is not None)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
+from staged.runtime.machine import native_machine
 from staged.system import target
 
 RNG = np.random.default_rng(0)
@@ -152,6 +154,22 @@ def test_a_program_with_a_device_has_products_of_its_own(blas: Blas, emulated_de
 
     np.testing.assert_allclose(program(x), np.tanh(x @ x), rtol=1e-4, atol=1e-4)
     assert blas() == 0
+
+
+def test_threads_share_no_loop_that_calls_it(blas: Blas, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library may have threads as well."""
+    monkeypatch.setattr("staged.system.native_machine", lambda: replace(native_machine(), cores=2))
+    x = np.stack([matrix(64, 64)] * 8)
+
+    def program(x: Any) -> Any:
+        y = st.zeros((8, 64, 64))
+        for i in st.range(8):
+            y[i] = x[i] @ x[0]
+        return y
+
+    assert "st_share_loop" not in st.function(program).stage(x).source
+    monkeypatch.delenv("STAGED_BLAS")
+    assert "st_share_loop" in st.function(program).stage(x).source
 
 
 def test_programs_of_both_kinds_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,9 +47,9 @@ from staged.backends.c_family.writer import Writer
 from staged.ir.buffers import SharedLoop, Sharing
 from staged.ir.declaration import prims
 from staged.ir.machine import Machine
-from staged.ir.nodes import Op
+from staged.ir.nodes import Op, Value
 from staged.ir.storage import structural_ops
-from staged.ir.structure import FOR
+from staged.ir.structure import CONTRACTION, FOR
 from staged.ir.trips import static_trip_count
 from staged.ir.types import bound
 from staged.ir.views import Loop
@@ -62,13 +62,13 @@ MUCH = 1 << 16
 def sharing_of(machine: Machine, kernels: Mapping[Op, KernelText], check_nan: bool) -> Sharing:
     """The threads of a program, and its loops that are worth a team.
 
-    These have kernels of which one is worth a team by itself, or which are much work together, and none that stops the
-    program.
+    These have kernels of which one is worth a team by itself, or which are much work together. None stops the program
+    or calls a library, which may have threads as well.
     """
 
     def is_worth(op: Op) -> bool:
         inside = [kernels[each] for each in structural_ops(Loop(op).body) if each in kernels]
-        if check_nan or any(kernel.can_fail for kernel in inside):
+        if check_nan or any(kernel.can_fail or kernel.link for kernel in inside):
             return False
         return any(kernel.chunk and kernel.items > kernel.chunk for kernel in inside) or _work(op) >= MUCH
 
@@ -83,6 +83,8 @@ def _work(op: Op) -> int:
             inside += _work(each)
         elif each.blocks:
             inside += max(map(_elements, each.blocks[0].ops), default=0)
+        if each.declared is CONTRACTION and each.attrs["kind"] == prims.MATMUL.name:
+            inside += _terms(each, each.blocks[0].params[0])
     trips = static_trip_count(op)
     return inside * (1 if trips is None else trips)
 
@@ -90,12 +92,14 @@ def _work(op: Op) -> int:
 def _elements(op: Op) -> int:
     """The elements that an op computes, about: eight terms of a product's sum take as long as one of another op."""
     made = op.operands[1] if op.declared is prims.DYNAMIC_UPDATE else op.result
-    size = made.tensor.size
-    if op.declared is prims.MATMUL:
-        rows, columns = op.result.tensor.shape[-2:]
-        terms = op.operands[0].tensor.size * op.operands[1].tensor.size // max(1, bound(rows) * bound(columns))
-        size += size * math.isqrt(terms) // 8
-    return size
+    return made.tensor.size + (_terms(op, op.result) if op.declared is prims.MATMUL else 0)
+
+
+def _terms(op: Op, product: Value) -> int:
+    """The terms of all sums of a product of the first two operands, in eights."""
+    rows, columns = product.tensor.shape[-2:]
+    terms = op.operands[0].tensor.size * op.operands[1].tensor.size // max(1, bound(rows) * bound(columns))
+    return product.tensor.size * math.isqrt(terms) // 8
 
 
 def parameter_types(declared: Iterable[tuple[str, str]]) -> dict[str, CType]:

@@ -19,6 +19,7 @@ from tests.runtime.programs import STRICT
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((8, 40_000)).astype(np.float32)
 HEADS = tuple(RNG.standard_normal((6, 200, 16)).astype(np.float32) for _ in range(4))
+PAIRS = RNG.standard_normal((40, 2, 96)).astype(np.float32), RNG.standard_normal((96, 96)).astype(np.float32)
 
 
 def rows_apart(x):
@@ -54,6 +55,14 @@ def last_row(x):
     return y
 
 
+def products(x, w):
+    """Two rows by a matrix: on every processor this is a function of the back end, and not a nest of loops."""
+    y = st.zeros((40, 2, 96))
+    for i in st.range(40):
+        y[i] = x[i] @ w
+    return y
+
+
 def attention(q, k, v, c):
     def loss(q, k, v):
         return st.sum(st.scaled_dot_product_attention(q, k, v, is_causal=True) * c)
@@ -85,7 +94,7 @@ def flat(result):
     ]
 
 
-@pytest.mark.parametrize(("function", "given"), [(rows_apart, (ROWS,)), (attention, HEADS)])
+@pytest.mark.parametrize(("function", "given"), [(rows_apart, (ROWS,)), (attention, HEADS), (products, PAIRS)])
 def test_results_are_the_same_bits_with_any_number_of_threads(function, given, in_threads):
     found = []
     for threads in (1, 2, 3, 8):
@@ -168,7 +177,7 @@ def raced(program, folder: Path, threads: int) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("function", "given"), [(rows_apart, (ROWS,)), (attention, HEADS)])
+@pytest.mark.parametrize(("function", "given"), [(rows_apart, (ROWS,)), (attention, HEADS), (products, PAIRS)])
 def test_the_thread_sanitizer_is_silent(function, given, in_threads, tmp_path):
     program = in_threads(function, 4, *given)
     assert "st_share_loop" in program.source
