@@ -128,7 +128,8 @@ def test_agrees_with_numpy(name) -> None:
     ours, theirs = SAME[name]
     got, expected = np.asarray(ours()), np.asarray(theirs())
     assert got.dtype == expected.dtype
-    np.testing.assert_allclose(got, expected, rtol=1e-13, atol=0)
+    # NumPy's functions on f32 are within 4 units in the last place, by the processor.
+    np.testing.assert_allclose(got, expected, rtol=2.0**-21 if expected.dtype == np.float32 else 1e-13, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def q_learning(steps, capacity=64):
                 q = online(st.one_hot(cells[pick], CELLS))
                 return st.huber_loss(st.take_along_axis(q, actions[pick][:, None], axis=1)[:, 0], goal)
 
+            opt.lr = 0.05 * (1.0 - step / steps)  # to 0: the values settle, whatever a processor's last bits choose
             opt.step(st.grad(loss, wrt=online)())
         if step % 50 == 0:
             target.load_state_dict(online.state_dict())
