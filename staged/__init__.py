@@ -17,12 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from staged import cuda, fft, linalg, ops, random, sparse, special
-from staged.api import StagedFunction, function
-from staged.callbacks import callback
-from staged.checkpoints import load, save
-from staged.custom_ops import custom_op
-from staged.eager import eager
+from staged import fft, linalg, ops, random, sparse, special
 from staged.errors import (
     ArgumentError,
     CacheError,
@@ -43,30 +38,6 @@ from staged.errors import (
     UnboundNameError,
     UnsupportedError,
 )
-from staged.frontend.calls.foreign import pure
-from staged.frontend.constructs.batches import batches
-from staged.frontend.constructs.iterables import range_ as range
-from staged.frontend.constructs.regions import GPU, to, with_backend
-from staged.frontend.constructs.stack import Stack
-from staged.frontend.devices.resident import DeviceArray
-from staged.frontend.gpu_func.function import gpu_func
-from staged.frontend.transforms import (
-    checkpoint,
-    custom_vjp,
-    grad,
-    hessian,
-    jacfwd,
-    jacrev,
-    jvp,
-    stop_gradient,
-    value_and_grad,
-    vjp,
-    vmap,
-)
-from staged.frontend.values.dimensions import dim
-from staged.frontend.values.generator import seed
-from staged.frontend.values.variable import Variable
-from staged.gradient_check import check_grads
 from staged.ir.types import (
     CPU,
     DType,
@@ -91,9 +62,8 @@ from staged.ir.types import bool_ as bool
 from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
 from staged.ops.array import WORDS, Array
 from staged.ops.autocast import autocast
-from staged.prefetch import loader
-from staged.program import Program
-from staged.progress import progress
+from staged.ops.context import Context, set_default_context
+from staged.remote import set_dlpack_reader
 from staged.source import here
 from staged.standard import (
     VERSION,
@@ -125,8 +95,34 @@ from staged.standard import (
 )
 
 if TYPE_CHECKING:
-    from staged import data, integrate, nn, optim, optimize, system, testing
+    from staged import cuda, data, integrate, nn, optim, optimize, system, testing
+    from staged.api import StagedFunction, function
+    from staged.callbacks import callback
+    from staged.checkpoints import load, save
+    from staged.custom_ops import custom_op
+    from staged.eager_mode import eager
+    from staged.frontend.calls.foreign import pure
+    from staged.frontend.constructs.batches import batches
+    from staged.frontend.constructs.iterables import range_ as range
+    from staged.frontend.constructs.regions import GPU, to, with_backend
+    from staged.frontend.constructs.stack import Stack
+    from staged.frontend.devices.resident import DeviceArray
+    from staged.frontend.gpu_func.function import gpu_func
+    from staged.frontend.transforms.checkpoint import checkpoint
+    from staged.frontend.transforms.custom_vjp import custom_vjp
+    from staged.frontend.transforms.gradient import grad, stop_gradient, value_and_grad
+    from staged.frontend.transforms.jacobian import hessian, jacfwd, jacrev
+    from staged.frontend.transforms.jvp import jvp
+    from staged.frontend.transforms.vjp import vjp
+    from staged.frontend.transforms.vmap import vmap
+    from staged.frontend.values.dimensions import dim
+    from staged.frontend.values.generator import seed
+    from staged.frontend.values.variable import Variable
+    from staged.gradient_check import check_grads
     from staged.nn.quantized import quantize
+    from staged.prefetch import loader
+    from staged.program import Program
+    from staged.progress_bar import progress
 
 __all__ = [
     "CPU",
@@ -250,6 +246,45 @@ newaxis = None
 __array_namespace_info__ = array_namespace_info
 
 
+_LATE = {
+    name: module
+    for module, names in {
+        "callbacks": "callback",
+        "checkpoints": "load save",
+        "custom_ops": "custom_op",
+        "api": "StagedFunction function",
+        "eager_mode": "eager",
+        "frontend.calls.foreign": "pure",
+        "frontend.constructs.batches": "batches",
+        "frontend.constructs.iterables": "range",
+        "frontend.constructs.regions": "GPU to with_backend",
+        "frontend.constructs.stack": "Stack",
+        "frontend.devices.resident": "DeviceArray",
+        "frontend.gpu_func.function": "gpu_func",
+        "frontend.transforms.checkpoint": "checkpoint",
+        "frontend.transforms.custom_vjp": "custom_vjp",
+        "frontend.transforms.gradient": "grad stop_gradient value_and_grad",
+        "frontend.transforms.jacobian": "hessian jacfwd jacrev",
+        "frontend.transforms.jvp": "jvp",
+        "frontend.transforms.vjp": "vjp",
+        "frontend.transforms.vmap": "vmap",
+        "frontend.values.dimensions": "dim",
+        "frontend.values.generator": "seed",
+        "frontend.values.variable": "Variable",
+        "gradient_check": "check_grads",
+        "nn.quantized": "quantize",
+        "prefetch": "loader",
+        "program": "Program",
+        "progress_bar": "progress",
+    }.items()
+    for name in names.split()
+}
+"""The names that `import staged` does not load, with the module that defines each; the front end and the runtime need
+more time to load than all other names."""
+_LATE_MODULES = ("cuda", "data", "integrate", "nn", "optim", "optimize", "system", "testing")
+_RENAMED = {"range": "range_"}
+
+
 def _namespace(api_version: str | None) -> Any:
     import sys
 
@@ -260,21 +295,46 @@ def _namespace(api_version: str | None) -> Any:
     return sys.modules[__name__]
 
 
+def _to_device(x: Any, device: Any) -> Any:
+    from staged.frontend.constructs.regions import to
+
+    return to(x, CPU if device == "cpu" else device)
+
+
+def _eager_context() -> Context:
+    """Return the context of plain Python, which computes eagerly: users build models there, and look at results."""
+    from staged.eager_mode import EagerContext
+
+    return EagerContext()
+
+
+def _read_dlpack(value: Any, what: str) -> dict[str, Any] | None:
+    from staged.runtime.cuda.borrowed import device_interface
+
+    return device_interface(value, what)
+
+
 WORDS["namespace"] = _namespace
-WORDS["to_device"] = lambda x, device: to(x, CPU if device == "cpu" else device)
+WORDS["to_device"] = _to_device
+set_default_context(_eager_context)
+set_dlpack_reader(_read_dlpack)
 
-_LATE = ("nn", "optim", "data", "integrate", "optimize", "testing", "system")
-_LATE_FUNCTIONS = {"quantize": "nn.quantized"}
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> Any:
-    # Written on these public names, so they can only be imported after them.
-    import importlib
+if not TYPE_CHECKING:  # a type checker reports an unknown name
 
-    if name in _LATE:
-        return importlib.import_module(f"staged.{name}")
-    if name in _LATE_FUNCTIONS:
-        return getattr(importlib.import_module(f"staged.{_LATE_FUNCTIONS[name]}"), name)
-    from staged.other_names import answer_to, no_attribute
+    def __getattr__(name: str) -> Any:
+        import importlib
 
-    raise no_attribute("module 'staged' has", name, answer_to(name, __all__))
+        if name in _LATE_MODULES:
+            return importlib.import_module(f"staged.{name}")
+        if name in _LATE:
+            value = getattr(importlib.import_module(f"staged.{_LATE[name]}"), _RENAMED.get(name, name))
+            globals()[name] = value  # a guard compares the attribute of the module
+            return value
+        from staged.other_names import answer_to, no_attribute
+
+        raise no_attribute("module 'staged' has", name, answer_to(name, __all__))

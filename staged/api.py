@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable, Collection
 from time import perf_counter
 from types import FunctionType, MethodType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from staged.depth import goes_deep
 from staged.dispatch import Entry, Programs, ProgramUse, entry_for, region_key
-from staged.eager import eager_call, unwrap, wrap
+from staged.eager_mode import eager_call, unwrap, wrap
 from staged.errors import ProgramRecursionError, StagedError, StagingError
 from staged.frontend.calls.arguments import flatten_arguments
 from staged.frontend.calls.call import call
@@ -26,12 +26,12 @@ from staged.guards.guard import Reason
 from staged.ir.fingerprint import ProgramKey
 from staged.ops.autocast import lowered_to
 from staged.ops.context import context_or_none, eager_names, is_eager
-from staged.program import Program
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from staged.source import position_of_function, position_of_recursion
-from staged.system import machine as this_machine
-from staged.system import target as target_machine
 from staged.tracebacks import trimmed, trims_traceback
+
+if TYPE_CHECKING:
+    from staged.program import Program
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -185,7 +185,10 @@ class StagedFunction:
         return trace(self.__wrapped__, args, kwargs, self._static, self._generator or OF_THREAD, arguments)
 
     def _program(self, traced: TracedFunction) -> Program:
-        machine = this_machine() if self._target == "native" else target_machine(self._target)
+        from staged.program import Program
+        from staged.system import target as machine_of
+
+        machine = machine_of(self._target)
         key = ProgramKey(traced.function, machine, self.options)
         return Program(
             traced, self.__wrapped__, self._static, machine, self.options, self._check_nan, self._kept.loaded, key

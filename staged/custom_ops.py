@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.backends.cublas_cudnn.custom import kernel_text
-from staged.backends.cublas_cudnn.emit import RTC_TYPES
+from staged.backends.registry import choose
 from staged.errors import ArgumentError, DTypeError, ProgramError, ShapeError
 from staged.frontend.devices.device_options import RegionOptions, device_options
 from staged.frontend.gpu_func.sizes import launch_size
@@ -28,6 +27,8 @@ from staged.runtime.cuda.custom import check_function, check_kernel
 from staged.runtime.foreign import ForeignFunction
 from staged.source import here
 
+_CUDA = "cublas_cudnn"
+"""The back end that runs forms for CUDA."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _INCLUDE = re.compile(r"^\s*#\s*include\b", re.MULTILINE)
 _DTYPES = frozenset("f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool".split())
@@ -162,7 +163,7 @@ class custom_op:
         if trace is None or self.function.cuda is None or trace.builder.device == CPU:
             return False
         using = device_options(trace.of(RegionOptions).said).using
-        return not using or using == "cublas_cudnn"
+        return not using or using == _CUDA
 
     def _launched(self, arrays: Sequence[Any]) -> Sequence[Any]:
         """Record the form for CUDA. A number is computed on the device as an array of one element."""
@@ -252,7 +253,8 @@ class custom_op:
         assert form is not None
         name = form.name(self.name)
         if form.source:
-            check_kernel(self.name, name, function.parameters, f"{RTC_TYPES}{kernel_text(function)}")
+            source = choose({"gpu"}, _CUDA).custom_source(function)
+            check_kernel(self.name, name, function.parameters, source)
         else:
             check_function(self.name, name, form.library)
         self._is_checked = True

@@ -18,7 +18,7 @@ from functools import partial
 from threading import Lock
 from time import perf_counter
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optree
@@ -41,10 +41,12 @@ from staged.guards.expected import TooLargeError, expected_argument, held, same
 from staged.guards.guard import Reason
 from staged.ops.autocast import lowered_to
 from staged.ops.interchange import elements
-from staged.program import Program
-from staged.runnable import Loaded
-from staged.runtime.arguments import in_rows, is_spread
+from staged.runtime.rows import in_rows, is_spread
 from staged.source import position_of_function
+
+if TYPE_CHECKING:
+    from staged.program import Program
+    from staged.runnable import Loaded
 
 MOST_PROGRAMS = 16
 """The number kept for one function."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from staged.api import StagedFunction, function
-from staged.eager import eager
+from staged.eager_mode import eager
 from staged.frontend.calls.call import call
 from staged.frontend.transforms import grad, jvp
 from staged.frontend.values import trees

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from staged.eager import drawn
+from staged.eager_mode import drawn
 from staged.errors import ArgumentError, StagedError, article
 from staged.frontend.calls.arguments import as_argument, staged_type
 from staged.frontend.constructs.regions import checked_device

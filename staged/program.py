@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from staged.artifact import Artifact
 from staged.callbacks import callbacks_of
 from staged.errors import DTypeError, StagedError, UnsupportedError
-from staged.explain import explain
 from staged.frontend.calls.arguments import Argument, as_argument, flatten_arguments
 from staged.frontend.devices.resident import DeviceArray, note_staged_call
 from staged.frontend.trace.captured import own_arrays
@@ -24,14 +23,16 @@ from staged.ir.machine import Machine
 from staged.ir.printer import print_function
 from staged.ir.transfers import Transfer
 from staged.memory import MemoryReport
-from staged.pipeline import Built, back_end_of, build, lower
 from staged.program_cache import find_artifact, store_artifact
 from staged.runnable import Loaded, Runnable
-from staged.runtime.arguments import in_rows, is_spread
-from staged.runtime.compiler import CompileOptions
 from staged.runtime.languages import LoadedProgram, language_of
+from staged.runtime.options import CompileOptions
+from staged.runtime.rows import in_rows, is_spread
 from staged.system import target as target_machine
 from staged.tracebacks import trims_traceback
+
+if TYPE_CHECKING:
+    from staged.pipeline import Built
 
 EXPORTED_CORES = 64
 """Threads that an exported program has working memory for: its machine is not known when it is written."""
@@ -100,6 +101,8 @@ class Program:
     @property
     def lowered_ir(self) -> str:
         """The program as text after all passes: kernels and the structure around them."""
+        from staged.pipeline import lower
+
         return print_function(lower(self._traced.function, self._machine))
 
     @property
@@ -139,6 +142,8 @@ class Program:
         Traced IR, IR after each pass that changed it, kernels with fusion decisions, loops and schedules, buffers, and
         copies between devices.
         """
+        from staged.explain import explain
+
         return explain(self._traced.function, self._machine, self._check_nan)
 
     def report(self) -> Report:
@@ -159,6 +164,8 @@ class Program:
 
     @cached_property
     def _built(self) -> Built:
+        from staged.pipeline import build
+
         return build(self._traced.function, self._machine, self._check_nan)
 
     @cached_property
@@ -313,6 +320,8 @@ class Program:
         device, which is in the folder. Captured arrays are written as `.npy` files. A program that draws random numbers
         takes `--seed N`; the default is the seed at the time of export.
         """
+        from staged.pipeline import back_end_of, build
+
         constants = own_arrays(self._traced.hidden)
         function = self._traced.function
         for op in callbacks_of(function):

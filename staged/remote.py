@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,3 +45,19 @@ class RemoteElements(Remote, Protocol):
 
     def check(self) -> None:
         """Raise the error that makes the elements void, if Python was told of it."""
+
+
+_read_dlpack: Callable[[Any, str], dict[str, Any] | None] | None = None
+
+
+def set_dlpack_reader(reader: Callable[[Any, str], dict[str, Any] | None]) -> None:
+    """Set the function of the runtime that finds the elements of an array on a device by DLPack."""
+    global _read_dlpack
+    _read_dlpack = reader
+
+
+def read_dlpack(value: Any, what: str) -> dict[str, Any] | None:
+    """Return the `__cuda_array_interface__` of an array that offers elements on a device by DLPack, else None."""
+    if _read_dlpack is None or not hasattr(type(value), "__dlpack_device__"):
+        return None
+    return _read_dlpack(value, what)

@@ -18,18 +18,14 @@ from staged.frontend.devices.resident import (
     ResidentArray,
     find_kept,
     open_regions,
-    set_dlpack_reader,
 )
 from staged.frontend.values.variable import Variable
 from staged.ir.types import CPU, Device, shape_text
 from staged.remote import Remote
-from staged.runtime.cuda.borrowed import device_interface
 from staged.runtime.cuda.departures import Departures
 from staged.runtime.guard import ffi
 from staged.runtime.languages import ProgramOnDevices
 from staged.source import Position
-
-set_dlpack_reader(device_interface)
 
 
 def departures_of_region() -> Departures | None:

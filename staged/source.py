@@ -121,8 +121,22 @@ def is_between(file: str) -> bool:
     """
     if file.startswith((_NUMPY, "<frozen ")):
         return True
-    path = os.path.realpath(file)
+    path = real_path(file)
     return path.startswith(_STANDARD) and not any(folder in path for folder in _PACKAGES)
+
+
+def real_path(file: str) -> str:
+    """Return an absolute path without symbolic links. A folder is resolved once for all modules in it."""
+    folder, name = os.path.split(file)
+    if not os.path.isabs(folder):
+        return os.path.realpath(file)
+    path = os.path.join(_real_folder(folder), name)
+    return os.path.realpath(path) if os.path.islink(path) else path
+
+
+@functools.cache
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 def is_library_file(file: str) -> bool:
@@ -145,7 +159,7 @@ _LIBRARIES = _library_folders()
 @functools.cache
 def is_installed(file: str) -> bool:
     """Return whether `file` is of the standard library, an installed package, or this one: not the user's."""
-    return os.path.realpath(file).startswith(_LIBRARIES)
+    return real_path(file).startswith(_LIBRARIES)
 
 
 _Table = tuple[tuple[int | None, int | None, int | None, int | None], ...]

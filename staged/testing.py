@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from staged.api import StagedFunction, function
-from staged.eager import eager
+from staged.eager_mode import eager
 from staged.errors import StagedError
 from staged.frontend.values import trees
 from staged.frontend.values.generator import numbers_again

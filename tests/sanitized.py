@@ -27,9 +27,10 @@ from typing import IO, Any
 import numpy as np
 
 from staged.artifact import Artifact
-from staged.runtime.compiler import CompileOptions, compile_shared, find_compiler
+from staged.runtime.compiler import compile_shared, find_compiler
 from staged.runtime.guard import guard
 from staged.runtime.native import NativeProgram
+from staged.runtime.options import CompileOptions
 from tests.conftest import unavailable
 
 OPTIONS = CompileOptions("0", ("address", "undefined"), ("-fno-sanitize-recover=all",))

@@ -57,10 +57,18 @@ FRONT_END = (
 
 # Imports inside functions: they hide what a file depends on, so each has a reason.
 LATE: dict[tuple[str, str], str] = {
+    ("staged/__init__.py", "staged.eager_mode"): "`import staged` loads it at the first op of plain Python",
+    ("staged/__init__.py", "staged.frontend.constructs.regions"): "`import staged` does not load the front end",
+    ("staged/__init__.py", "staged.runtime.cuda.borrowed"): "`import staged` does not load the runtime",
+    ("staged/api.py", "staged.program"): "loads passes, kernels, back ends and the runtime: at the first compilation",
+    ("staged/api.py", "staged.system"): "loads the runtime: at the first compilation",
     ("staged/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
     ("staged/nn/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
     ("staged/optim/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
     ("staged/cli/__init__.py", "staged.cli.commands"): "needs click, which may not be installed: that is said first",
+    ("staged/ops/thread_kernel.py", "staged.ops.thread_interpreter"): "loaded at the first launch in eager mode",
+    ("staged/program.py", "staged.explain"): "loads passes and kernels, which a program in the cache does not need",
+    ("staged/program.py", "staged.pipeline"): "loads passes and kernels, which a program in the cache does not need",
     ("staged/system.py", "staged.runtime.opencl"): "loaded where OpenCL is asked for",
     ("staged/backends/*/backend.py", "staged.backends.*"): "loaded where a program asks for the back end",
 }

@@ -9,10 +9,11 @@ import numpy as np
 
 import staged as st
 from benchmarks.frameworks import ours_recurrent
+from benchmarks.frameworks.ours_models import Cnn, Mlp
 from benchmarks.frameworks.ours_recurrent import made
 from benchmarks.rows import BATCHES, LEARNING_RATE, Row, parameters
 from benchmarks.workload import NotWritten, Workload
-from staged import nn, optim
+from staged import optim
 
 OPS: dict[str, Callable[..., Any]] = {
     "softmax": lambda x: st.softmax(x, axis=-1),
@@ -23,28 +24,6 @@ OPS: dict[str, Callable[..., Any]] = {
     "sgemm_1024": lambda a, b: a @ b,
     "conv2d": lambda x, w: st.conv2d(x, w, padding=1),
 }
-
-
-class Mlp(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc1, self.fc2, self.fc3 = nn.Linear(784, 256), nn.Linear(256, 128), nn.Linear(128, 10)
-
-    def forward(self, x: Any) -> Any:
-        return self.fc3(st.relu(self.fc2(st.relu(self.fc1(x)))))
-
-
-class Cnn(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 10, 5), nn.Conv2d(10, 20, 5)
-        self.fc1, self.fc2 = nn.Linear(320, 50), nn.Linear(50, 10)
-
-    def forward(self, x: Any) -> Any:
-        # Pool, then relu, as in the peers' versions: the same values, less work.
-        x = st.relu(st.max_pool2d(self.conv1(x), 2))
-        x = st.relu(st.max_pool2d(self.conv2(x), 2))
-        return self.fc2(st.relu(self.fc1(x.reshape(x.shape[0], -1))))
 
 
 MODELS: dict[str, Callable[[], Any]] = {"mlp_mnist": Mlp, "cnn_mnist": Cnn}

@@ -17,6 +17,7 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Block, End, Function, Op
 from staged.ir.options import DeviceOptions
 from staged.ir.transfers import Transfer
+from staged.ops.custom import CFunction
 from staged.ops.library import FindWay
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
@@ -85,6 +86,13 @@ class BackEnd(Protocol):
         None for a back end that calls no libraries.
         """
         return None
+
+    def custom_source(self, function: CFunction) -> str:
+        """Return the source code of a user's kernel (`st.custom_op`), which compiles alone.
+
+        Empty if this back end does not run kernels of users.
+        """
+        return ""
 
     def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:
         """The files of a folder that builds by itself, by path.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from staged.ir.declaration import DECLARED, Declaration
-from staged.ir.numbers import limits
+from staged.ir.numbers import initial_value
 from staged.ir.types import Dim, DType, Extent, bound
 from staged.source import Position
 
@@ -166,18 +166,6 @@ class PositionOf:
 
     target: Local
     index: Affine
-
-
-OUT_OF_RANGE = {
-    "index": "index %lld is out of range for an axis of %lld elements",
-    "label": "label %lld is out of range for %lld classes (a loss leaves out the rows of its `ignore_index`)",
-    "letter": "label %lld is out of range for an alphabet of %lld, the blank among them",
-    "length": "length %lld is out of range: there are %lld lengths, from 0 to the whole axis",
-    "start": "a slice from %lld on is out of range: it fits at %lld places",
-}
-"""Messages for an index out of range, by its meaning; only an `index` may be negative."""
-NO_ELEMENTS = "{} of no elements has no value"
-"""The message for an extreme, by name, of no elements."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -541,16 +529,8 @@ def _collapse_loop(loop: Loop, known: dict[tuple[Axis, Axis], Axis]) -> Loop:
 
 
 def identity(op: str, dtype: DType) -> Constant:
-    """The initial value of a reduction."""
-    if op in ("max", "argmax", "min", "argmin"):
-        sign = -1 if op in ("max", "argmax") else 1
-        if dtype.is_float:
-            return Constant(sign * float("inf"), dtype)
-        if dtype.is_bool:
-            return Constant(sign > 0, dtype)
-        return Constant(limits(dtype)[sign > 0], dtype)
-    value = {"sum": 0, "prod": 1, "any": False, "all": True}[op]
-    return Constant(float(value) if dtype.is_float else value, dtype)
+    """Return the initial value of a reduction."""
+    return Constant(initial_value(op, dtype), dtype)
 
 
 MAX_SEGMENTS = 8

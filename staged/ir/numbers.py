@@ -19,6 +19,19 @@ def limits(dtype: DType) -> tuple[int, int]:
     return (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
+def initial_value(reduction: str, dtype: DType) -> Number:
+    """Return the value that a reduction starts with: 0 for a sum, the lowest value for a maximum."""
+    if reduction in ("max", "argmax", "min", "argmin"):
+        is_highest = reduction in ("max", "argmax")
+        if dtype.is_float:
+            return float("-inf") if is_highest else float("inf")
+        lowest, highest = limits(dtype)
+        found = lowest if is_highest else highest
+        return bool(found) if dtype.is_bool else found
+    value = {"sum": 0, "prod": 1, "any": False, "all": True}[reduction]
+    return float(value) if dtype.is_float else value
+
+
 def fits(span: tuple[int, int] | None, dtype: DType) -> bool:
     """Return whether a dtype has all integers of a range."""
     low, high = limits(dtype)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value, walk_blocks, walk_ops
 from staged.ir.structure import ABSENT, FRAME_LOAD, FRAME_NULL, IF, SEQUENCE_GET
-from staged.ir.thread_kernel import ThreadKernel
 from staged.ir.types import TensorType
 from staged.source import Position
+
+if TYPE_CHECKING:
+    from staged.ir.thread_kernel import ThreadKernel
 
 
 def changed_operands(op: Op) -> tuple[int, ...]:

@@ -91,18 +91,23 @@ class Context(ABC):
 
 _current: ContextVar[Context | None] = ContextVar("staged_context", default=None)
 _default: Context | None = None
+_make_default: Callable[[], Context] | None = None
 
 
-def set_default_context(context: Context) -> None:
-    """Set the context for plain Python, outside of any staged or eager code."""
-    global _default
-    _default = context
+def set_default_context(make: Callable[[], Context]) -> None:
+    """Set the context for plain Python, outside of any staged or eager code. The first op there calls `make`."""
+    global _make_default
+    _make_default = make
 
 
 def current_context() -> Context:
     """The context in force: of the code around, else the default one; a StagingError where there is neither."""
+    global _default
     context = _current.get() or _default
     if context is None:
+        if _make_default is not None:
+            _default = _make_default()
+            return _default
         raise StagingError(
             "this needs a staged function or eager mode around it",
             hint="call it from a function decorated with `@staged.function`, or inside `with staged.eager():`",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ProgramIndexError, ProgramValueError, ShapeError
-from staged.ir.loops import NO_ELEMENTS, OUT_OF_RANGE
+from staged.ir.messages import NO_ELEMENTS, OUT_OF_RANGE
 from staged.ir.nodes import FAIL
 from staged.ir.numbers import limits
 from staged.ir.types import (

@@ -13,7 +13,7 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError
 from staged.ir.declaration import prims
-from staged.ir.loops import NO_ELEMENTS
+from staged.ir.messages import NO_ELEMENTS
 from staged.ir.types import NUMBER_DTYPES, DType, Shape, TensorType, bool_, f32, i64, u8, u64
 from staged.ops.array import METHODS, Array
 from staged.ops.choice import select

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -203,11 +204,16 @@ def _binomial_draw(seed: Data, stream: Data, counter: Data, trials: Data, p: Dat
 
 # ---- the derivative of a gamma draw -----------------------------------------------------------------
 
-_PLACES, _WEIGHTS = ((np.polynomial.legendre.leggauss(40) + np.array([[1.0], [0.0]])) / 2.0).tolist()
-"""Points of Gauss and Legendre in [0, 1], and their weights."""
 _TERMS = [float(k) for k in range(20)]
 _SIGNS = [(-1.0) ** k / math.factorial(k) for k in range(20)]
 """The coefficients of exp(-x)."""
+
+
+@cache
+def _quadrature() -> list[list[float]]:
+    """Return 40 points of Gauss and Legendre in [0, 1], and their weights."""
+    points: list[list[float]] = ((np.polynomial.legendre.leggauss(40) + np.array([[1.0], [0.0]])) / 2.0).tolist()
+    return points
 
 
 def _gamma_slope(alpha: Array, log_x: Array) -> Array:
@@ -217,7 +223,7 @@ def _gamma_slope(alpha: Array, log_x: Array) -> Array:
     t > x. For x < 1 a series in x; else 40 points of Gauss and Legendre in log(t / x), up to where the integrand is
     exp(-40) of the first.
     """
-    number, sign, place, weight = (as_array(each, f64) for each in (_TERMS, _SIGNS, _PLACES, _WEIGHTS))
+    number, sign, place, weight = (as_array(each, f64) for each in (_TERMS, _SIGNS, *_quadrature()))
     gap = expand_dims(digamma(alpha) - log_x, -1)
     a, log_x = expand_dims(alpha, -1), expand_dims(log_x, -1)
     is_near = log_x < 0

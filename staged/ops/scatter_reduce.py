@@ -16,8 +16,8 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError
 from staged.ir.declaration import DECLARED, reduction_by
-from staged.ir.loops import identity
 from staged.ir.nodes import FAIL
+from staged.ir.numbers import initial_value
 from staged.ir.types import NUMBER_DTYPES, DType, TensorType, bool_, f32, f64, i64
 from staged.ops.array import METHODS, Array
 from staged.ops.choice import select, where, zeros_of
@@ -61,7 +61,7 @@ def _nothing(by: str, dtype: DType) -> Any:
     """The number that changes none that it is combined with."""
     reduction = reduction_by(by)
     assert reduction is not None, f"{by} combines elements"
-    return identity(reduction, dtype).value
+    return initial_value(reduction, dtype)
 
 
 # ---- the primitives -------------------------------------------------------------------------------

@@ -8,16 +8,17 @@ meaning.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from staged.errors import GradientError
 from staged.ir.declaration import declare
 from staged.ir.nodes import FAIL, PURE, Attrs, Effect
-from staged.ir.thread_kernel import ThreadKernel
 from staged.ir.types import TensorType, Type
 from staged.ops.primitive import Primitive
-from staged.ops.thread_interpreter import run_kernel
 from staged.source import Position
+
+if TYPE_CHECKING:
+    from staged.ir.thread_kernel import ThreadKernel
 
 Size3 = tuple[int, int, int]
 
@@ -32,6 +33,8 @@ def _infer(*operands: Type, kernel: ThreadKernel, grid: Size3) -> tuple[Type, ..
 
 
 def _reference(*operands: Any, kernel: ThreadKernel, grid: Size3) -> Any:
+    from staged.ops.thread_interpreter import run_kernel
+
     made = run_kernel(kernel, grid, operands)
     return tuple(made) if len(made) != 1 else made[0]
 

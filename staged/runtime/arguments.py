@@ -94,16 +94,6 @@ def cell_of(parameter: Parameter, address: Any) -> Any:
     return _HalfCell(address, dtype.numpy) if dtype.is_half else ffi.cast(f"{dtype.c_name} *", address)
 
 
-def is_spread(array: Any) -> bool:
-    """Return whether an array's elements are not in rows, one after another, as programs take them."""
-    return type(array) is np.ndarray and not array.flags.c_contiguous
-
-
-def in_rows(array: Any) -> Any:
-    """An array's elements in rows: a copy of those of a spread array, which then takes the short way into a program."""
-    return np.ascontiguousarray(array) if is_spread(array) else array
-
-
 def fitting(plan: ArgumentPlan, value: Any) -> np.ndarray[Any, Any]:
     """`value` as memory that the program can use: itself where it fits, else a copy."""
     parameter = plan.parameter

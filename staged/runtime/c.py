@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from staged.artifact import Artifact
 from staged.errors import CompilerError
-from staged.runtime.compiler import CompileOptions, compile_shared
+from staged.runtime.compiler import compile_shared
 from staged.runtime.native import NativeProgram
+from staged.runtime.options import CompileOptions
 
 
 def load(artifact: Artifact, options: CompileOptions | None = None, *, poison: bool = False) -> NativeProgram:

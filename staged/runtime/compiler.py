@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import shlex
@@ -12,13 +11,13 @@ import subprocess
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from staged.artifact import Artifact, Site
 from staged.errors import CompilerError
 from staged.runtime.blas import missing_blas
 from staged.runtime.cache import default_cache, digest, write_texts
 from staged.runtime.machine import cpu_signature
+from staged.runtime.options import CompileOptions, split_variable
 from staged.runtime.shortage import ShortageError, shortage_in, shortage_of
 from staged.source import Position
 
@@ -33,24 +32,6 @@ BASE_FLAGS = ("-std=c11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trappin
 GCC_FLAGS = ("-fno-tree-vectorize",)
 SHARED_FLAGS = ("-fPIC", "-shared", "-pipe")
 LIBRARIES = ("-lm", "-pthread")
-
-
-Level = Literal["0", "1", "2", "3"]
-"""The number after -O."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompileOptions:
-    """Options of a compilation: the level of -O, the names of sanitizers, and further flags (`extra`)."""
-
-    optimise: Level = "2"
-    sanitize: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
-
-    def flags(self) -> tuple[str, ...]:
-        """The flags that this comes to, with `$STAGED_CFLAGS` last so that it can overrule the others."""
-        sanitize = (f"-fsanitize={','.join(self.sanitize)}", "-g") if self.sanitize else ()
-        return (f"-O{self.optimise}", *sanitize, *self.extra, *_split("STAGED_CFLAGS"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +66,7 @@ def find_compiler() -> Compiler:
 
     Raises: CompilerError if there is none, or it cannot be run.
     """
-    chosen = _split("STAGED_CC")
+    chosen = split_variable("STAGED_CC")
     if chosen:
         path = shutil.which(chosen[0])
         if path is None:
@@ -147,7 +128,6 @@ def compile_text(
     key = digest(
         "program 2", name, source, header or "", support,
         *compiler.command, compiler.version, *ahead, "--", *behind, native,
-        _package_version(),
     )  # fmt: skip
     library = f"{name}.so"
 
@@ -174,15 +154,6 @@ def run_compiler(command: list[str], folder: Path) -> None:
 
 
 # ---- the compiler -------------------------------------------------------------------------------
-
-
-def _split(variable: str) -> tuple[str, ...]:
-    """The words of an environment variable, split as a shell would; no shell ever sees them."""
-    text = os.environ.get(variable, "")
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as error:
-        raise CompilerError(f"{variable} cannot be read as a command line ({error}): {text}") from None
 
 
 def _environment() -> dict[str, str]:
@@ -214,14 +185,6 @@ def _ask_version(command: tuple[str, ...], identity: tuple[int, ...]) -> Compile
             hint="set STAGED_CC to the command of a C compiler that works",
         )
     return Compiler(command, (run.stdout.strip().splitlines() or [""])[0])
-
-
-@cache
-def _package_version() -> str:
-    try:
-        return importlib.metadata.version("staged")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 # ---- explaining a refusal -----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 from staged.artifact import Artifact
 from staged.remote import Remote
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from staged.runtime.printing import Notes
 from staged.source import Position
 

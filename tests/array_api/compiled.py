@@ -19,8 +19,8 @@ import numpy as np
 import optree
 
 import staged as st
-from staged.eager import EagerArray
-from staged.runtime.compiler import CompileOptions
+from staged.eager_mode import EagerArray
+from staged.runtime.options import CompileOptions
 
 OPTIONS = CompileOptions("0", (), ("-g0", "-w"))
 NOT_COMPUTED = frozenset(

@@ -26,7 +26,7 @@ import staged as st
 from staged.errors import StagedError
 from staged.frontend.values.generator import numbers_again
 from staged.frontend.values.trees import flatten
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from staged.testing import captured_prints, compare_trees, load_snippet
 from tests.fuzz.generator import Shape
 

@@ -29,8 +29,8 @@ from staged.frontend.values.generator import numbers_again
 from staged.frontend.values.trees import flatten
 from staged.program import Program
 from staged.runtime import cuda
-from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda import DeviceCounts
+from staged.runtime.options import CompileOptions
 from staged.testing import captured_prints, load_snippet
 from tests.cuda_toolchain import check_for_gpus
 from tests.fuzz.check import Case, Failure, Outcome, close, failing_at, is_tie

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from staged.artifact import Artifact
-from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda import loading
 from staged.runtime.cuda.devices import gpus, is_emulated
 from staged.runtime.cuda.host import compile_host
 from staged.runtime.cuda.nvrtc import compile_kernels
+from staged.runtime.options import CompileOptions
 from tests.gpu_check.setting import PREPARED, REHEARSAL, Setting
 
 CAPABILITY = (9, 0)

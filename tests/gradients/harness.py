@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from tests.frontend.harness import combined, differences, gradient_of
 
 Fault = Callable[[], AbstractContextManager[None]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from tests.gradients.harness import PROGRAMS, Program, WrongGradientError, check_forward, check_reverse
 from tests.gradients.programs import branches, exits, loops, memory, recursion, warp  # noqa: F401  (they enter their programs)
 

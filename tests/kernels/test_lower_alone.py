@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from tests.passes.borders import same_bits
 
 X = np.arange(3, dtype=np.float32)

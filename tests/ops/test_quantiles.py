@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager import wrap
+from staged.eager_mode import wrap
 from staged.ops.quantiles import METHODS_OF_QUANTILES
 from staged.testing import compare_trees
 from tests.errors.said import refuses

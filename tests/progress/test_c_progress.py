@@ -17,7 +17,7 @@ from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import c_string
 from staged.ir.nodes import IO, Op, Value
 from staged.ir.types import TensorType, f32, i64
-from staged.progress import WIDTH, progress_line
+from staged.progress_bar import WIDTH, progress_line
 from tests.formatting.c_driver import build
 
 CASES = [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from staged.testing import assert_backends_agree, check_grads, compare_trees, load_snippet
 from tests.fuzz.check import FAST, Case, check
 

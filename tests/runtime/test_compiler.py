@@ -13,7 +13,8 @@ from staged.artifact import Site
 from staged.errors import CompilerError
 from staged.runtime import compiler
 from staged.runtime.c import load
-from staged.runtime.compiler import CompileOptions, compile_shared, find_compiler
+from staged.runtime.compiler import compile_shared, find_compiler
+from staged.runtime.options import CompileOptions
 from tests.runtime.programs import given, program, result
 
 FUSED = program(
@@ -47,7 +48,7 @@ def test_a_named_compiler_that_does_not_run_is_explained(monkeypatch, tmp_path):
 
 def test_unbalanced_quotes_in_flags_are_ours_to_explain(monkeypatch):
     monkeypatch.setenv("STAGED_CFLAGS", "-DX='a")
-    with pytest.raises(CompilerError, match="STAGED_CFLAGS cannot be read"):
+    with pytest.raises(CompilerError, match="STAGED_CFLAGS cannot be split"):
         compile_shared(FUSED)
 
 

@@ -12,8 +12,8 @@ import pytest
 from staged.errors import CompilerError, DependencyError, UnsupportedError
 from staged.runtime import cuda
 from staged.runtime.cache import write_texts
-from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda import devices, emulated
+from staged.runtime.options import CompileOptions
 from tests.backends.cublas_cudnn.programs import double
 
 

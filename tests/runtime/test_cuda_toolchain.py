@@ -20,8 +20,8 @@ from staged import with_backend
 from staged.artifact import Artifact
 from staged.errors import CompilerError, DependencyError, ProgramError
 from staged.runtime import cuda
-from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda import devices, host, loading, nvrtc, toolkit
+from staged.runtime.options import CompileOptions
 from tests.backends.cublas_cudnn import programs
 from tests.cuda_toolchain import check_host_part, check_kernels
 

@@ -31,8 +31,9 @@ from staged.errors import (
     StagedError,
 )
 from staged.runtime.c import load
-from staged.runtime.compiler import CompileOptions, compile_text
+from staged.runtime.compiler import compile_text
 from staged.runtime.native import ERRORS
+from staged.runtime.options import CompileOptions
 from tests.interrupts import interrupt_when, stays_inside
 from tests.runtime.programs import STRICT, given, program, result, variable
 

@@ -15,7 +15,7 @@ import optree
 import torch
 
 import staged as st
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from tests.torch_samples.check import (
     Expected,
     Failure,

@@ -1,4 +1,4 @@
-"""The statements of a program that draws its own progress (`staged/progress.py` records the ops).
+"""The statements of a program that draws its own progress (`staged/progress_bar.py` records the ops).
 
 Tested by `tests/progress/test_c_progress.py`.
 """

@@ -15,7 +15,7 @@ from staged.backends.c_family.support.math import FUNCTION_NAMES
 from staged.backends.c_family.writer import c_string
 from staged.errors import UnsupportedError
 from staged.ir.declaration import prims
-from staged.ir.loops import NO_ELEMENTS
+from staged.ir.messages import NO_ELEMENTS
 from staged.ir.nodes import Op
 from staged.ir.types import DType, Extent, f32, f64
 from staged.source import Position

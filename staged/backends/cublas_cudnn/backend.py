@@ -15,6 +15,7 @@ from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import CPU, dims_of
+from staged.ops.custom import CFunction
 from staged.ops.library import FindWay
 
 
@@ -55,6 +56,12 @@ class CublasCudnn(BackEnd):
         from staged.backends.cublas_cudnn.library.whole import find_ways
 
         return find_ways(function, options)
+
+    def custom_source(self, function: CFunction) -> str:
+        """Return a user's kernel with the definitions that NVRTC needs; empty for a function of a library."""
+        from staged.backends.cublas_cudnn.emit import custom_source
+
+        return custom_source(function)
 
     def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:
         """The folder that builds with nvcc, or for the emulated device of `beside`."""

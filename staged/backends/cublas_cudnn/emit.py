@@ -24,7 +24,7 @@ from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.contract import Emitted, Planner
-from staged.backends.cublas_cudnn.custom import prototypes
+from staged.backends.cublas_cudnn.custom import kernel_text, prototypes
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.device import (
     check_macro,
@@ -67,6 +67,7 @@ from staged.backends.gpu_family.support import calls_of, device_functions, needs
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
 from staged.ir.types import CPU
+from staged.ops.custom import CFunction as CustomFunction
 
 # NVRTC has no headers; its own integer types are these.
 RTC_TYPES = """\
@@ -119,6 +120,12 @@ _UNROLLED = """\
 #endif
 """
 _ROLLED = _UNROLLED.replace("ST_UNROLLED", "ST_ROLLED").replace('"unroll"', '"unroll 1"')
+
+
+def custom_source(function: CustomFunction) -> str:
+    """Return the source code of a user's kernel, which compiles alone; empty for a function of a library."""
+    assert function.cuda is not None
+    return f"{RTC_TYPES}{kernel_text(function)}" if function.cuda.source else ""
 
 
 def emit_program(function: Function, machine: Machine, plan: Planner, check_nan: bool = False) -> Emitted:

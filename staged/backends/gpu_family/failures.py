@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from staged.backends.c_family.body import BodyEmitter
 from staged.backends.c_family.expr import call
 from staged.backends.c_family.writer import c_string
-from staged.ir.loops import OUT_OF_RANGE
+from staged.ir.messages import OUT_OF_RANGE
 from staged.ir.nodes import End, Op
 from staged.ir.numbers import with_limits
 from staged.ir.transfers import Transfer

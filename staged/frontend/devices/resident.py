@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,7 +16,7 @@ from staged.frontend.devices.device_options import Options, joined_options
 from staged.frontend.devices.read_only import freeze, thaw
 from staged.frontend.devices.region_work import RegionWork
 from staged.ir.types import CPU, Device, shape_text
-from staged.remote import Remote, RemoteElements
+from staged.remote import Remote, RemoteElements, read_dlpack
 from staged.source import here
 
 
@@ -236,7 +236,7 @@ def borrowed(value: Any, what: str) -> BorrowedArray | None:
     Raises: DTypeError for elements that do not lie in C's order, or have a mask.
     """
     # DLPack first: it orders the library's pending writes. PyTorch's other interface does not name a stream.
-    interface = _dlpack_reader(value, what)
+    interface = read_dlpack(value, what)
     if interface is None and hasattr(type(value), "__cuda_array_interface__"):
         # A tensor of the host has the property, without a value.
         interface = getattr(value, "__cuda_array_interface__", None)
@@ -264,19 +264,6 @@ def _is_contiguous(array: DeviceArray, strides: Sequence[int] | None) -> bool:
             return False
         step *= extent
     return True
-
-
-def _no_reader(value: Any, what: str) -> dict[str, Any] | None:
-    return None
-
-
-_dlpack_reader: Callable[[Any, str], dict[str, Any] | None] = _no_reader
-
-
-def set_dlpack_reader(reader: Callable[[Any, str], dict[str, Any] | None]) -> None:
-    """Let `reader` say what DLPack offers on a device, in the words of `__cuda_array_interface__`."""
-    global _dlpack_reader
-    _dlpack_reader = reader
 
 
 def _device_of_owner(value: Any) -> Device:

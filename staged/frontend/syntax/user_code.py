@@ -6,7 +6,7 @@ import os
 from inspect import CO_GENERATOR
 from types import FunctionType
 
-from staged.source import PACKAGE, is_installed
+from staged.source import PACKAGE, is_installed, real_path
 
 _CONVERTED = {
     os.path.join(PACKAGE, "nn") + os.sep: frozenset({"forward", "__call__"}),
@@ -57,7 +57,7 @@ def _decide(file: str) -> bool:
         return False
     if file.startswith("<"):
         return True  # a console or notebook cell keeps its source in linecache; other code is refused
-    real = os.path.realpath(file)
+    real = real_path(file)
     if real.startswith(_WRITTEN_AS_USERS_DO):
         return True
     if real.startswith(PACKAGE):

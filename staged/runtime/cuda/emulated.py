@@ -12,10 +12,11 @@ from typing import Any
 
 from staged.artifact import Artifact
 from staged.errors import CompilerError, UnsupportedError
-from staged.runtime.compiler import CompileFailure, CompileOptions, Level, explained
+from staged.runtime.compiler import CompileFailure, explained
 from staged.runtime.cuda.building import CXX_FLAGS, SHARED, build, find_cxx, program_texts, said
 from staged.runtime.cuda_emulator import INCLUDE, source_texts
 from staged.runtime.guard import APART_MODE, ffi, loader
+from staged.runtime.options import CompileOptions, Level
 
 _LIBRARY = "libstaged_cuda_emulator.so"
 _RACES = "libstaged_cuda_races.so"

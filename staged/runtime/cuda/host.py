@@ -9,11 +9,12 @@ import hashlib
 from pathlib import Path
 
 from staged.artifact import Artifact, image_text
-from staged.runtime.compiler import LIBRARIES, CompileFailure, CompileOptions, explained, find_compiler
+from staged.runtime.compiler import LIBRARIES, CompileFailure, explained, find_compiler
 from staged.runtime.cuda.building import SHARED, build, program_texts
 from staged.runtime.cuda.emulated import libraries_of_users, linked_libraries
 from staged.runtime.cuda.nvrtc import Kernels
 from staged.runtime.cuda.toolkit import include_folders, load_libraries
+from staged.runtime.options import CompileOptions
 
 
 def compile_host(artifact: Artifact, kernels: Kernels, options: CompileOptions) -> Path:

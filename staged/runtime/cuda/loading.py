@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from staged.artifact import Artifact
 from staged.errors import DependencyError
-from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.devices import is_emulated, needed_gpu
 from staged.runtime.cuda.emulated import compile_emulated
 from staged.runtime.cuda.host import compile_host
 from staged.runtime.cuda.nvrtc import compile_kernels
 from staged.runtime.cuda.program import CudaProgram
+from staged.runtime.options import CompileOptions
 
 
 def load(artifact: Artifact, options: CompileOptions | None = None) -> CudaProgram:

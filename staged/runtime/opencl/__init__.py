@@ -17,9 +17,10 @@ import numpy as np
 
 from staged.artifact import Artifact
 from staged.errors import CompilerError, DependencyError, ProgramError, ProgramMemoryError, StagedError
-from staged.runtime.compiler import CompileFailure, CompileOptions, compile_shared, compile_text
+from staged.runtime.compiler import CompileFailure, compile_shared, compile_text
 from staged.runtime.guard import ffi, loader
 from staged.runtime.native import NativeProgram
+from staged.runtime.options import CompileOptions
 
 _INTERFACE = {
     "st_ocl_open": "void *(*)(int)",

@@ -12,9 +12,9 @@ import staged as st
 from staged import GPU, with_backend
 from staged.errors import ProgramError
 from staged.runtime import cuda
-from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.emulated import compile_emulated
 from staged.runtime.cuda.program import CudaProgram
+from staged.runtime.options import CompileOptions
 
 X = np.random.default_rng(2).normal(size=(5, 5)).astype(np.float32)
 

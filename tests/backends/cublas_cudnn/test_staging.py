@@ -14,9 +14,9 @@ import pytest
 import staged as st
 from staged import CPU, GPU, with_backend
 from staged.runtime import cuda
-from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda.emulated import compile_emulated
 from staged.runtime.cuda.program import CudaProgram
+from staged.runtime.options import CompileOptions
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(96, 6)).astype(np.float32)

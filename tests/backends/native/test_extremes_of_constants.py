@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 
 STRICT = CompileOptions(extra=("-Wall", "-Wextra", "-Werror"))
 

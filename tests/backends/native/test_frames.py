@@ -12,7 +12,7 @@ import pytest
 
 import staged as st
 from staged.runtime.c import load
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from tests.programs import promises
 
 STRICT = CompileOptions(extra=("-Wall", "-Wextra", "-Wconversion", "-Werror"))

@@ -17,7 +17,7 @@ from staged.ir.nodes import Effect, Function, VariableRef
 from staged.ir.types import TensorType, bool_, f32, f64, i64
 from staged.pipeline import build
 from staged.runtime.c import load
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from staged.system import target
 from tests.ir_functions import Functions, assemble, define
 from tests.ir_interpreter import Interpreter

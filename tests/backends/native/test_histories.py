@@ -11,7 +11,7 @@ import pytest
 
 import staged as st
 from staged.runtime.c import load
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 
 STRICT = CompileOptions(extra=("-Wall", "-Wextra", "-Wconversion", "-Werror"))
 X = np.random.default_rng(0).normal(size=3)

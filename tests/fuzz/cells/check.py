@@ -21,7 +21,7 @@ import numpy as np
 
 import staged as st
 from staged.errors import StagedError
-from staged.runtime.compiler import CompileOptions
+from staged.runtime.options import CompileOptions
 from staged.testing import load_snippet
 from tests.fuzz import plain
 from tests.fuzz.cells import torch_reading

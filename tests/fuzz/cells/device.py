@@ -13,8 +13,8 @@ import numpy as np
 
 import staged as st
 from staged.runtime import cuda
-from staged.runtime.compiler import CompileOptions
 from staged.runtime.cuda import DeviceCounts
+from staged.runtime.options import CompileOptions
 from staged.testing import load_snippet
 from tests.fuzz.cells.check import difference, in_eager_mode, named, with_all_variables
 from tests.fuzz.cells.piece import module_of

@@ -25,8 +25,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "PyTorch's interface without a stream is read before DLPack",
         "frontend.devices.resident:borrowed",
-        "_dlpack_reader(value, what)",
-        'getattr(value, "__cuda_array_interface__", None) or _dlpack_reader(value, what)',
+        "read_dlpack(value, what)",
+        'getattr(value, "__cuda_array_interface__", None) or read_dlpack(value, what)',
         case("two_interfaces"),
     ),
     Mutant(

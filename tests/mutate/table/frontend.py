@@ -193,7 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a power that Python refuses is an infinity in eager mode, in a `try` that waits for the error",
-        "eager:_raised_by_python",
+        "eager_mode:_raised_by_python",
         "primitive is not prims.POW or not np.isinf(result)",
         "True",
         (_TRY,),

@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a program of OpenCL gets kernels of CUDA",
         "custom_ops:custom_op._is_launched",
-        'not using or using == "cublas_cudnn"',
+        "not using or using == _CUDA",
         "True",
         (CUDA_OPS, "-k", "opencl"),
     ),

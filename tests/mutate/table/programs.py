@@ -104,14 +104,14 @@ MUTANTS = (
     ),
     Mutant(
         "what is differentiated becomes a number of Python's, and its derivative is lost",
-        "eager:EagerArray._leaves",
+        "eager_mode:EagerArray._leaves",
         "any(level.depends(self) for level in open_levels.get())",
         "False",
         ("tests/eager/test_numpy.py::test_what_is_differentiated_does_not_leave_for_numpy_or_python",),
     ),
     Mutant(
         "the only element of what is differentiated is a constant",
-        "eager:EagerArray.item",
+        "eager_mode:EagerArray.item",
         "if not current_context().is_plain:\n"
         '    return METHODS["item"](self)',
         "",

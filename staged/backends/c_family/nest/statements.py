@@ -29,7 +29,6 @@ from staged.backends.c_family.nest.value import Value
 from staged.backends.c_family.scalars import Need, random_call, spell
 from staged.backends.c_family.writer import c_string
 from staged.ir.loops import (
-    OUT_OF_RANGE,
     Address,
     ArrayRef,
     CallSupport,
@@ -44,6 +43,7 @@ from staged.ir.loops import (
     Store,
     StorePair,
 )
+from staged.ir.messages import OUT_OF_RANGE
 from staged.ir.types import Dim, DType, i64
 from staged.ir.types import bound as bound_of
 

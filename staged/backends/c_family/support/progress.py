@@ -1,4 +1,4 @@
-"""Progress bars that a program draws itself; `staged/progress.py` is the Python side, with the same layout.
+"""Progress bars that a program draws itself; `staged/progress_bar.py` is the Python side, with the same layout.
 
 Tested by `tests/progress/test_c_progress.py`.
 """

@@ -44,7 +44,6 @@ from staged.ops.context import (
     context_or_none,
     current_context,
     eager_names,
-    set_default_context,
     use_context,
 )
 from staged.ops.formatting import format_value
@@ -514,7 +513,3 @@ def eager_call(generator: Generator | None = None) -> Iterator[EagerContext]:
     finally:
         if token is not None:
             _random.reset(token)
-
-
-# Plain Python computes eagerly too: models are built there, and results are looked at.
-set_default_context(EagerContext())
