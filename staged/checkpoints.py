@@ -27,12 +27,12 @@ from staged import safetensors
 from staged.errors import ArgumentError, DataError, DTypeError, StagingError
 from staged.frontend.calls.call import call
 from staged.frontend.constructs.files import path_of
-from staged.frontend.constructs.strings import encode, parts_of
+from staged.frontend.constructs.strings import check_unicode, encode, parts_of
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.effects import check_effect
 from staged.frontend.transforms import stop_gradient
 from staged.ir.nodes import FAIL, IO, Op
-from staged.ir.structure import SAVE
+from staged.ir.structure import MOST_SAVED_AXES, SAVE
 from staged.ir.types import CPU
 from staged.ops.array import Array
 from staged.ops.context import context_or_none
@@ -140,6 +140,7 @@ class _Parts:
     def enter(self, array: Any, path: tuple[str, ...]) -> str:
         """Note an array; its name."""
         name = ".".join(path) or "array"
+        check_unicode(name)
         if name in self.arrays or name == safetensors.METADATA:
             raise ArgumentError(
                 f"two arrays of the file would be called `{name}`"
@@ -147,6 +148,12 @@ class _Parts:
                 else f"the format keeps the name `{name}` for texts",
                 where=here(),
                 hint="names are the keys joined by dots: choose others",
+            )
+        if len(array.shape) > MOST_SAVED_AXES:
+            raise ArgumentError(
+                f"`st.save` accepts arrays of at most {MOST_SAVED_AXES} axes, `{name}` has {len(array.shape)}",
+                where=here(),
+                hint=f"merge axes: `{name}.reshape(-1)`",
             )
         self.arrays[name] = array
         return name

@@ -35,6 +35,14 @@ def find_artifact(function: Function, machine: Machine, check_nan: bool) -> Arti
     text = default_cache().get_text(_key(function, machine, check_nan))
     if text is None:
         return None
+    try:
+        return _artifact(text, function)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None  # a text that `store_artifact` has not written, with a correct digest
+
+
+def _artifact(text: str, function: Function) -> Artifact:
+    """The artifact of a stored text; errors of any kind if the text has another content."""
     stored = json.loads(text)
     places = _places(function)
     sites = []

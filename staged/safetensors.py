@@ -10,12 +10,13 @@ the library of that name does.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -61,23 +62,35 @@ def quoted(text: str) -> str:
 
 def write(path: str, words: Sequence[tuple[str, str]], arrays: Sequence[np.ndarray[Any, Any]], metadata: str) -> None:
     """Write the file: whole, or not at all (a temporary file beside it takes its name once it is on the disk)."""
-    temporary = f"{path}.{os.getpid()}.tmp"
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         # Renaming would put a file in its place: /dev/null would be gone.
         raise ProgramFileError(f'cannot save "{path}": a device or pipe has that name', where=here())
     try:
-        with open(temporary, "wb") as file:
-            shapes, sizes = [array.shape for array in arrays], [array.nbytes for array in arrays]
-            file.write(header(words, shapes, sizes, metadata))
-            for array in arrays:
-                file.write(np.ascontiguousarray(array).data if array.size else b"")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary, file = _beside(path)
+        try:
+            with file:
+                shapes, sizes = [array.shape for array in arrays], [array.nbytes for array in arrays]
+                file.write(header(words, shapes, sizes, metadata))
+                for array in arrays:
+                    file.write(np.ascontiguousarray(array).data if array.size else b"")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
         raise ProgramFileError(f'cannot save "{path}": {error.strerror}', where=here()) from None
+
+
+def _beside(path: str) -> tuple[str, BinaryIO]:
+    """Create a file beside `path` that no other thread, process or machine writes; returns its name and the file."""
+    for number in itertools.count():
+        name = f"{path}.{os.getpid()}-{number}.tmp"
+        with contextlib.suppress(FileExistsError):
+            return name, open(name, "xb")  # noqa: SIM115
+    raise AssertionError("the count has no end")
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
@@ -86,9 +99,11 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]],
         data = Path(path).read_bytes()
     except OSError as error:
         raise DataError(f'cannot read "{os.fspath(path)}": {error.strerror}', where=here()) from None
+    except ValueError as error:  # a path with a zero character, or with half of a surrogate pair
+        raise DataError(f"cannot read {os.fspath(path)!r}: {error}", where=here()) from None
     try:
         return _arrays(data)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f'"{os.fspath(path)}" is not a safetensors file: {error}', where=here()) from None
 
 

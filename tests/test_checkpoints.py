@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,88 @@ def test_a_path_with_a_zero_character_is_not_cut_there() -> None:
     assert os.listdir() == []
 
 
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_threads_that_save_to_one_path_each_write_a_whole_file(is_eager: bool, folder: Path) -> None:
+    @st.function
+    def f(x: Any, value: Any) -> Any:
+        st.save("shared", {f"x{number}": x + value for number in range(3)})
+        return x
+
+    x = np.zeros((200_000,), np.float32)
+    f(x, 1.0)
+
+    def save(value: float) -> None:
+        for _ in range(4):
+            _eagerly(f, x, value) if is_eager else f(x, value)
+            found = {array[place] for array in st.load("shared").values() for place in (0, -1)}
+            assert len(found) == 1, "one file has the values of two calls"
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(save, [1.0, 2.0, 3.0, 4.0]))
+    assert os.listdir() == ["shared"]
+
+
+def test_a_temporary_file_of_another_machine_stays(folder: Path) -> None:
+    """Two machines with one folder may have equal process ids."""
+
+    @st.function
+    def f(x: Any) -> Any:
+        st.save("file", {"x": x})
+        return x
+
+    other = folder / f"file.{os.getpid()}-0.tmp"
+    other.write_bytes(b"theirs")
+    for run in (lambda: f(X), lambda: _eagerly(f, X)):
+        run()
+        np.testing.assert_array_equal(st.load("file")["x"], X)
+        assert other.read_bytes() == b"theirs"
+        assert sorted(os.listdir()) == ["file", other.name]
+
+
+def test_an_array_with_more_axes_than_a_file_of_the_program_has_room_for() -> None:
+    @st.function
+    def f(x: Any) -> Any:
+        st.save("file", {"x": x})
+        return x
+
+    @st.function
+    def g(x: Any) -> Any:
+        st.save("file", {"x": x.reshape((1,) * 33)})
+        return x
+
+    most = np.arange(2, dtype=np.float32).reshape(2, *[1] * 31)
+    (data,) = everywhere(f, most).values()
+    Path("file").write_bytes(data)
+    np.testing.assert_array_equal(st.load("file")["x"], most)
+    eager = [lambda x: _eagerly(g, x)] if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else []  # before: 32 axes
+    for run in (g, *eager):
+        with pytest.raises(st.ArgumentError, match="at most 32 axes, `x` has 33") as caught:
+            run(X[:1, :1])
+        assert 'st.save("file", {"x": x.reshape((1,) * 33)})' in str(caught.value)
+
+
+@pytest.mark.parametrize("what", ["path", "name"])
+def test_half_of_a_surrogate_pair_leaves_no_file(what: str) -> None:
+    path, name = ("fi\ud800le", "x") if what == "path" else ("file", "x\ud800")
+
+    @st.function
+    def f(x: Any) -> Any:
+        st.save(path, {name: x})
+        return x
+
+    for run in (lambda: f(X), lambda: _eagerly(f, X)):
+        with pytest.raises(st.ArgumentError, match="text must be valid Unicode") as caught:
+            run()
+        assert "st.save(path, {name: x})" in str(caught.value)
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
+def test_a_path_that_no_file_has_cannot_be_read(path: str) -> None:
+    with pytest.raises(st.DataError, match="cannot read"):
+        st.load(path)
+
+
 def test_a_try_that_waits_for_its_error_is_refused_as_that_of_open_is() -> None:
     @st.function
     def f(x: Any) -> Any:
@@ -417,6 +500,7 @@ def _file(header: Any, rest: bytes = b"") -> bytes:
         (b"\xff" * 20, "cut off"),
         (_file([1]), "not an object"),
         (_file(b"{]"), "Expecting"),
+        (_file(b"[" * 100_000), "maximum recursion depth"),
         (_file({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, b"1234"), "`x` is not where"),
         (_file({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, b"1234"), "`x` is not where"),
         (_file({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, b"12345678"), "4 bytes belong to no"),

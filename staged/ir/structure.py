@@ -298,6 +298,8 @@ CALLBACK = structured(
     doc="Calls a function of Python's (`python`: see `staged/callbacks.py`), which the text knows by its `number`. A "
     "derivative through it is refused.",
 )
+MOST_SAVED_AXES = 32
+"""Axes of an array that `SAVE` writes: generated C has memory for this number of sizes."""
 SAVE = structured(
     "save",
     operands="*values_then_arrays",

@@ -42,6 +42,7 @@ from staged.kernels.evaluation import Evaluation
 from staged.kernels.indices import same_index
 from staged.kernels.kinds import extents, is_inlined
 from staged.kernels.lower_alone import has_own_kernel, lower_alone
+from staged.kernels.parts import axis_name
 from staged.kernels.scans import COLUMN_TILE
 
 SAVED_ROW_BYTES = 256 << 10
@@ -246,10 +247,9 @@ class Lowering(Evaluation):
         return s.with_rising_places(order)
 
     def name_axes(self) -> None:
-        letters = "ijklmnopqrs"
         fresh: dict[Axis, Axis] = {}
         for number, axis in enumerate(self.order):
-            fresh[axis] = Axis(letters[number] if number < len(letters) else f"i{number}", axis.extent, axis.dim)
+            fresh[axis] = Axis(axis_name(number), axis.extent, axis.dim)
         for old, new in fresh.items():
             self.analysis.space.parts[old] = (new,)
         self.order = [fresh[axis] for axis in self.order]

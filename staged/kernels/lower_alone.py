@@ -32,7 +32,7 @@ from staged.ir.loops import (
 from staged.ir.nodes import Block, Op
 from staged.ir.types import bool_, i32, i64, row_major
 from staged.kernels.kinds import dim_of, extents
-from staged.kernels.parts import Parts, loops, without
+from staged.kernels.parts import Parts, axis_name, loops, without
 from staged.kernels.scans import recurrence, running_place, running_total
 from staged.kernels.sorting import sorting
 
@@ -76,7 +76,7 @@ def _concat(name: str, p: Parts) -> Nest:
 def _dynamic_update(name: str, p: Parts) -> Nest:
     whole, part = p.shapes[0], p.shapes[1]
     out = p.outputs[0]
-    axes = [Axis.over(letter, extent) for letter, extent in zip("ijklmnopqrs", p.symbolic[1], strict=False)]
+    axes = [Axis.over(axis_name(number), extent) for number, extent in enumerate(p.symbolic[1])]
     source = Affine()
     target = Affine()
     for axis, small, large in zip(axes, row_major(*part), row_major(*whole), strict=True):
@@ -123,7 +123,7 @@ def _scatter(name: str, p: Parts) -> Nest:
 def _scatter_along(name: str, p: Parts) -> Nest:
     axis = p.op.attrs["axis"]
     shape, indices = p.shapes[0], p.shapes[1]
-    axes = [Axis.over(letter, extent) for letter, extent in zip("ijklmnopqrs", p.symbolic[1], strict=False)]
+    axes = [Axis.over(axis_name(number), extent) for number, extent in enumerate(p.symbolic[1])]
     source, target = Affine(), Affine()
     checked = Local("index", i64)
     for number, (loop, small, large) in enumerate(zip(axes, row_major(*indices), row_major(*shape), strict=True)):

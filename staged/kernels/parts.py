@@ -99,6 +99,12 @@ class Parts:
         return [load, Compute(after, by, (before, value), {}), Store(array, index, after)]
 
 
+def axis_name(number: int) -> str:
+    """Return the name of the loop over axis `number` of an array: `i`, `j`, ..., `s`, `i11`."""
+    letters = "ijklmnopqrs"
+    return letters[number] if number < len(letters) else f"i{number}"
+
+
 def loops(axes: Sequence[Axis], body: Sequence[Statement]) -> list[Statement]:
     """`body` inside loops over `axes`; axes of one iteration need none but keep their index 0."""
     out = list(body)

@@ -133,7 +133,10 @@ class Cache:
         noted, _, body = stored.partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != noted:
             return None
-        return body.decode()
+        try:
+            return body.decode()
+        except UnicodeDecodeError:
+            return None
 
     def put_text(self, key: str, text: str) -> None:
         """Store `text` under `key`, replacing an earlier one. If the disk is full, only a note is written."""
@@ -275,7 +278,8 @@ def _check_status(path: Path, status: os.stat_result, *, folder: bool, private: 
 
 def _read_own(path: Path) -> bytes:
     """The bytes of a file that is ours; checked on the open file, so that it cannot be exchanged in between."""
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+    # Without O_NONBLOCK, a pipe in place of the file would wait for a writer.
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         _check_status(path, os.fstat(file.fileno()), folder=False)
         return file.read()
 

@@ -98,3 +98,18 @@ def test_print_to_a_file_is_refused() -> None:
 
     with pytest.raises(StagingError, match="a staged `print` goes to standard output"):
         ir(f, 3)
+
+
+def test_text_that_utf_8_cannot_represent_is_refused_at_the_line() -> None:
+    def f(n):
+        print("half \ud800", n)
+        return n
+
+    def g(n):
+        assert n > 0, "half \ud800"
+        return n
+
+    for function, line in ((f, r'print("half \ud800", n)'), (g, r'assert n > 0, "half \ud800"')):
+        with pytest.raises(st.ArgumentError, match="text must be valid Unicode") as caught:
+            ir(function, 3)
+        assert line in str(caught.value)

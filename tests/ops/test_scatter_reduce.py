@@ -307,3 +307,21 @@ def test_refused_with_words(name):
     call, error, words = REFUSED[name]
     with refuses(error, words):
         call()
+
+
+@pytest.mark.parametrize("axes", [11, 12, 32])
+def test_arrays_of_many_axes(axes: int) -> None:
+    """The loops over axes have names beyond the letters."""
+    shape = (2, *[1] * (axes - 2), 3)
+    x = np.arange(6, dtype=np.float32).reshape(shape)
+
+    def f(x, places, n):
+        y = x * 2.0
+        y[n] = y[0]
+        return st.scatter_reduce(y, 0, places, x, "sum"), st.scatter_add(y, n, x[0])
+
+    places = np.ones(shape, np.int64)
+    found = [np.asarray(each) for each in st.function(f, target="portable")(x, places, 1)]
+    doubled = np.stack([2 * x[0]] * 2)
+    np.testing.assert_array_equal(found[0], doubled + np.stack([0 * x[0], x[0] + x[1]]))
+    np.testing.assert_array_equal(found[1], doubled + np.stack([0 * x[0], x[0]]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -13,8 +14,10 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import staged as st
 from staged.errors import CacheError, CompilerError
 from staged.runtime import cache as cache_module
 from staged.runtime import compiler
@@ -232,6 +235,37 @@ def test_texts_are_kept_and_checked(root):
     path = root / "texts" / key
     path.write_bytes(path.read_bytes()[:-1])
     assert cache.get_text(key) is None
+    cache._put_text(key, "x")
+    path.write_bytes(path.read_bytes()[:64] + b"\n\xff")
+    assert cache.get_text(key) is None
+    path.write_bytes(hashlib.sha256(b"\xff").hexdigest().encode() + b"\n\xff")
+    assert cache.get_text(key) is None, "a right digest of what is not UTF-8"
+
+
+def test_a_pipe_in_place_of_an_entry_is_a_miss(root):
+    cache = Cache(root)
+    cache.put_text("ab" * 16, "text")
+    for path in (root / "texts" / ("ab" * 16), compile_shared(ANSWER), compile_shared(ANSWER).parent / "entry.json"):
+        path.unlink()
+        os.mkfifo(path, 0o600)
+    assert cache.get_text("ab" * 16) is None
+    assert load(ANSWER)()[0] == 42
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "7", "[" * 9999, '{"sites": [], "places": [], "parameters": [], "link": 3}'])
+def test_a_stored_text_of_another_content_is_a_miss(root, content):
+    @st.function(target="portable")
+    def f(x):
+        return x + 1.0
+
+    x = np.ones(3, np.float32)
+    f(x)
+    (path,) = (root / "texts").iterdir()
+    found = path.read_bytes()
+    Cache(root).put_text(path.name, content)
+    again = st.function(target="portable")(f.__wrapped__)
+    np.testing.assert_array_equal(np.asarray(again(x)), x + 1)
+    assert path.read_bytes() == found
 
 
 def test_listing_and_clearing(root):

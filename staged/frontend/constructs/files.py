@@ -13,7 +13,7 @@ from typing import Any
 
 from staged.errors import ArgumentError, ProgramFileError, StagedValueError, StagingError
 from staged.frontend.calls.call import builtin
-from staged.frontend.constructs.strings import Part, StagedString, encode, parts_of
+from staged.frontend.constructs.strings import Part, StagedString, check_unicode, encode, parts_of
 from staged.frontend.exits.cleanup import Cleanups
 from staged.frontend.exits.targets import Files
 from staged.frontend.trace.context import TraceContext, current_trace
@@ -82,8 +82,11 @@ def path_of(file: Any) -> str | StagedString:
     path = file if isinstance(file, StagedString) else os.fspath(file) if isinstance(file, str | os.PathLike) else None
     if not isinstance(path, str | StagedString):
         raise StagedValueError(f"the path of a file is text, got {type(file).__name__}", where=here())
-    if any(isinstance(part, str) and "\0" in part for part in parts_of(path)):
-        raise ArgumentError("the path of a file has a zero character", where=here())
+    for part in parts_of(path):
+        if isinstance(part, str):
+            check_unicode(part)
+            if "\0" in part:
+                raise ArgumentError("the path of a file has a zero character", where=here())
     return path
 
 

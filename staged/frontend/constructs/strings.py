@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from staged.errors import StagingError, article
+from staged.errors import ArgumentError, StagingError, article
 from staged.frontend.calls.call import call, method_of
 from staged.frontend.syntax.converter import Converter, expression, operator, text
 from staged.frontend.syntax.sources import is_convertible
@@ -245,6 +245,7 @@ def encode(trace: TraceContext, parts: list[Part]) -> tuple[list[Value], tuple[A
     attr: list[Any] = []
     for part in parts:
         if isinstance(part, str):
+            check_unicode(part)
             if attr and isinstance(attr[-1], str):
                 attr[-1] += part
             elif part:
@@ -254,6 +255,18 @@ def encode(trace: TraceContext, parts: list[Part]) -> tuple[list[Value], tuple[A
             attr.append((len(operands), spec, conversion))
             operands.append(trace.value_of(value))
     return operands, tuple(attr)
+
+
+def check_unicode(text: str) -> None:
+    """Check that UTF-8 can represent a text of the program."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(
+            f"text must be valid Unicode, got {text!r} with half of a surrogate pair at index {error.start}",
+            where=here(),
+            hint='replace the character: `text.encode(errors="replace").decode()`',
+        ) from None
 
 
 def message_parts(message: Any) -> list[Part]:

@@ -6,6 +6,7 @@ Tested by `tests/test_checkpoints.py`.
 from __future__ import annotations
 
 from staged.backends.c_family.support.library import Snippet
+from staged.ir.structure import MOST_SAVED_AXES
 
 _SAVE = """\
 // ---- files of arrays -------------------------------------------------------------------------
@@ -14,7 +15,7 @@ _SAVE = """\
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors files are little-endian, this machine is not"
 #endif
-enum { ST_SAVED_RANK = 16 };
+enum { ST_SAVED_RANK = {axes} };
 
 typedef struct st_saved {
     const char *name;   // as JSON has it, without quotes
@@ -91,8 +92,12 @@ __attribute__((unused)) static int st_save(st_host *host, int site, const char *
         // Renaming would put a file in its place: /dev/null would be gone.
         return st_fail(host, ST_FILE_ERROR, site, "cannot save \\"%s\\": a device or pipe has that name", path);
     }
-    (void)snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)getpid());
-    FILE *const file = fopen(beside, "wb");
+    // Two threads, or two machines with one folder, may save to one path: "x" opens a file that nobody else writes.
+    FILE *file = NULL;
+    for (int number = 0; number == 0 || (file == NULL && errno == EEXIST); ++number) {
+        (void)snprintf(beside, sizeof beside, "%s.%ld-%d.tmp", path, (long)getpid(), number);
+        file = fopen(beside, "wbx");
+    }
     if (file == NULL) {
         return st_fail(host, ST_FILE_ERROR, site, "cannot save \\"%s\\": %s", path, strerror(errno));
     }
@@ -117,7 +122,7 @@ __attribute__((unused)) static int st_save(st_host *host, int site, const char *
 SNIPPETS = (
     Snippet(
         "save",
-        _SAVE,
+        _SAVE.replace("{axes}", str(MOST_SAVED_AXES)),
         needs=("host", "fail"),
         includes=(
             "#define _POSIX_C_SOURCE 200809L",
