@@ -42,7 +42,7 @@ def find_artifact(function: Function, machine: Machine, check_nan: bool) -> Arti
 
 
 def _artifact(text: str, function: Function) -> Artifact:
-    """The artifact of a stored text; errors of any kind if the text has another content."""
+    """The artifact of a stored text; errors of any kind if its content is different."""
     stored = json.loads(text)
     places = _places(function)
     sites = []

@@ -85,12 +85,15 @@ def write(path: str, words: Sequence[tuple[str, str]], arrays: Sequence[np.ndarr
 
 
 def _beside(path: str) -> tuple[str, BinaryIO]:
-    """Create a file beside `path` that no other thread, process or machine writes; returns its name and the file."""
+    """Create a temporary file in the folder of `path` that no other thread, process or machine writes.
+
+    Returns its name and the file.
+    """
     for number in itertools.count():
         name = f"{path}.{os.getpid()}-{number}.tmp"
         with contextlib.suppress(FileExistsError):
-            return name, open(name, "xb")  # noqa: SIM115
-    raise AssertionError("the count has no end")
+            return name, open(name, "xb")
+    raise AssertionError("unreachable: the count does not end")
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str]]:
@@ -100,7 +103,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, np.ndarray[Any, Any]],
     except OSError as error:
         raise DataError(f'cannot read "{os.fspath(path)}": {error.strerror}', where=here()) from None
     except ValueError as error:  # a path with a zero character, or with half of a surrogate pair
-        raise DataError(f"cannot read {os.fspath(path)!r}: {error}", where=here()) from None
+        hint = "pass the path of a safetensors file, as `st.save` accepts it"
+        raise DataError(f"cannot read {os.fspath(path)!r}: {error}", where=here(), hint=hint) from None
     try:
         return _arrays(data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -85,8 +85,8 @@ def path_of(file: Any) -> str | StagedString:
     for part in parts_of(path):
         if isinstance(part, str):
             check_unicode(part)
-            if "\0" in part:
-                raise ArgumentError("the path of a file has a zero character", where=here())
+    if any(isinstance(part, str) and "\0" in part for part in parts_of(path)):
+        raise ArgumentError("the path of a file has a zero character", where=here())
     return path
 
 

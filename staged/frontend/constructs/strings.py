@@ -258,7 +258,7 @@ def encode(trace: TraceContext, parts: list[Part]) -> tuple[list[Value], tuple[A
 
 
 def check_unicode(text: str) -> None:
-    """Check that UTF-8 can represent a text of the program."""
+    """Check that UTF-8 can represent a string of the program."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

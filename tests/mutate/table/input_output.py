@@ -20,6 +20,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/test_checkpoints.py", "-k", "device_or_pipe"),
     ),
     Mutant(
+        "two threads write one temporary file",
+        "backends.c_family.support.save:_SAVE",
+        Text('fopen(beside, "wbx")'),
+        'fopen(beside, "wb")',
+        ("tests/test_checkpoints.py", "-k", "another_machine"),
+    ),
+    Mutant(
         "a path ends at a zero character",
         "frontend.constructs.files:path_of",
         'isinstance(part, str) and "\\0" in part',

@@ -92,7 +92,7 @@ __attribute__((unused)) static int st_save(st_host *host, int site, const char *
         // Renaming would put a file in its place: /dev/null would be gone.
         return st_fail(host, ST_FILE_ERROR, site, "cannot save \\"%s\\": a device or pipe has that name", path);
     }
-    // Two threads, or two machines with one folder, may save to one path: "x" opens a file that nobody else writes.
+    // Two threads, or two machines with one folder, may save to one path: "x" creates a file.
     FILE *file = NULL;
     for (int number = 0; number == 0 || (file == NULL && errno == EEXIST); ++number) {
         (void)snprintf(beside, sizeof beside, "%s.%ld-%d.tmp", path, (long)getpid(), number);
