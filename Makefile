@@ -8,6 +8,8 @@ SHELL := /bin/bash
 VENV ?= .venv
 PYTHON_IN_VENV := $(VENV)/bin/python
 INSTALL := $(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check
+# `compat` adds the folder to Python's path, where type checkers find it; the default is a hook that they do not run.
+EDITABLE := $(INSTALL) --config-settings editable_mode=compat -e
 # How many tests run at the same time: `make test JOBS=4`, or JOBS=0 for one process.
 JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # How many random programs `make fuzz` checks.
@@ -107,19 +109,19 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.installed-examples: $(VENV)/.created pyproject.toml
-	$(INSTALL) -e ".[cli,data,plot]"
+	$(EDITABLE) ".[cli,data,plot]"
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/.created pyproject.toml
-	$(INSTALL) -e ".[test]"
+	$(EDITABLE) ".[test]"
 	@touch $@
 
 $(VENV)/.installed-test-all: $(VENV)/.created pyproject.toml
-	$(INSTALL) -e ".[test-all]"
+	$(EDITABLE) ".[test-all]"
 	@touch $@ $(VENV)/.installed-test
 
 $(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
-	$(INSTALL) -e ".[dev,test]"
+	$(EDITABLE) ".[dev,test]"
 	@touch $@ $(VENV)/.installed-test
 
 # As on a machine with a GPU (docs/gpu_check.md): its Python is 3.12, and the last four packages come with the clone.
@@ -134,5 +136,5 @@ $(VENV)-device/.installed: $(VENV)/.created
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.created pyproject.toml
-	$(INSTALL) -e ".[bench]"
+	$(EDITABLE) ".[bench]"
 	@touch $@

@@ -1,6 +1,7 @@
-"""Writes what follows from the declarations in staged/ops: docs/ops.md, their reference, and staged/ops/__init__.py, their names.
+"""Writes what follows from the declarations in staged/ops: docs/ops.md, their reference, staged/ops/__init__.py, their names,
+and staged/ops/array_methods.pyi, the methods of arrays for editors and type checkers.
 
-python -m docs.make_ops           rewrite both
+python -m docs.make_ops           rewrite them
 python -m docs.make_ops --check   say whether they are up to date
 """
 
@@ -77,7 +78,7 @@ ELSEWHERE["complex_numbers"] = "elementwise"
 ELSEWHERE["positions"] = "attention"
 ELSEWHERE |= {"padding": "shape", "patches": "shape", "channels": "composites", "margins": "losses"}
 ELSEWHERE |= {"volumes": "pooling", "adaptive_pooling": "pooling", "volume_convolution": "convolution", "interpolation": "images"}
-WORDS = {
+DTYPE_SETS = {
     word: {dtype.name for dtype in dtypes}
     for word, dtypes in zip(
         ("any", "numbers", "floats", "integers", "complex"),
@@ -361,7 +362,7 @@ def fits(primitive: Primitive, sample: Sample, dtype: Any) -> bool:
 def words_for(names: Iterable[str]) -> str:
     """`floats` for f32 and f64, and so on; what has no word is listed."""
     rest, words = set(names), []
-    for word, members in WORDS.items():
+    for word, members in DTYPE_SETS.items():
         if members <= rest:
             words.append(word)
             rest -= members
@@ -394,6 +395,7 @@ _ARRAY: Array = st.asarray(1.0)
 # ---- names ----------------------------------------------------------------------------------------
 
 NAMES = Path(ops.__file__)
+STUB = NAMES.with_name("array_methods.pyi")
 NAMES_HEAD = '''\
 """Every op of the language: primitives, declared once; the public functions over them; composites.
 
@@ -429,6 +431,55 @@ def names() -> str:
     return "".join(parts) + "\n__all__ = [\n" + "".join(f'    "{name}",\n' for name in exported) + "]\n"
 
 
+STUB_HEAD = '''\
+"""The methods of arrays, for editors and type checkers. `python -m docs.make_ops` writes this file."""
+
+import builtins
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from staged.ir.types import Extent
+from staged.ops.array import Array
+from staged.ops.sorting import Sorted
+
+class ArrayMethods:
+    """Methods with the names of NumPy, the Array API and torch."""
+
+    def __bool__(self) -> builtins.bool: ...
+    def __complex__(self) -> complex: ...
+    def __contains__(self, value: Any) -> builtins.bool: ...
+    def __float__(self) -> builtins.float: ...
+    def __index__(self) -> builtins.int: ...
+    def __int__(self) -> builtins.int: ...
+    def __iter__(self) -> Iterator[Array]: ...
+    def __round__(self, digits: builtins.int = ...) -> Any: ...
+    def __setitem__(self, index: Any, value: Any) -> None: ...
+'''
+
+
+def stub() -> str:
+    """The text of staged/ops/array_methods.pyi."""
+    names = sorted({*METHOD_NAMES, *METHOD_WORDS}.difference(vars(Array)))
+    return STUB_HEAD + "".join(map(method_declaration, names))
+
+
+def method_declaration(name: str) -> str:
+    """A method in the stub, as ruff lays it out: its function with the array as `self`, without values of defaults."""
+    signature = inspect.signature(METHODS[METHOD_NAMES[name]] if name in METHOD_NAMES else METHOD_WORDS[name])
+    shown = ["self"]
+    for each in list(signature.parameters.values())[1:]:
+        if each.kind is each.KEYWORD_ONLY and not any(text.startswith("*") for text in shown):
+            shown.append("*")
+        star = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        default = "" if each.default is each.empty else " = ..."
+        shown.append(f"{star}{each.name}: {'Any' if each.annotation is each.empty else each.annotation}{default}")
+    returned = "Any" if signature.return_annotation is signature.empty else signature.return_annotation
+    # Methods called `int`, `float` and `bool` hide the types of Python in the class.
+    listed, returned = (re.sub(r"\b(int|float|bool)\b", r"builtins.\1", text) for text in (", ".join(shown), returned))
+    line = f"    def {name}({listed}) -> {returned}: ...\n"
+    return line if len(line) <= 121 else f"    def {name}(\n        {listed}\n    ) -> {returned}: ...\n"
+
+
 def in_ruffs_order(name: str) -> list[str | int]:
     """The key by which ruff sorts imported names: numbers in them by their size."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
@@ -436,11 +487,12 @@ def in_ruffs_order(name: str) -> list[str | int]:
 
 def main() -> None:
     """The command line."""
-    stale = [path for path, text in ((PAGE, page), (NAMES, names)) if path.read_text(encoding="utf-8") != text()]
+    written = {PAGE: page(), NAMES: names(), STUB: stub()}
+    stale = [path for path, text in written.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:]:
         sys.exit(f"{stale[0]} is out of date: python -m docs.make_ops" if stale else 0)
-    PAGE.write_text(page(), encoding="utf-8")
-    NAMES.write_text(names(), encoding="utf-8")
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Collection
 from time import perf_counter
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from staged.depth import goes_deep
 from staged.dispatch import Entry, Programs, ProgramUse, entry_for, region_key
@@ -33,10 +33,13 @@ from staged.tracebacks import trimmed, trims_traceback
 if TYPE_CHECKING:
     from staged.program import Program
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+_Self = TypeVar("_Self")
+_Rest = ParamSpec("_Rest")
 
 
-class StagedFunction:
+class StagedFunction(Generic[P, R]):
     """A Python function that becomes a program when it is called.
 
     Arrays and numbers among the arguments are staged, other arguments are static; each combination of types and static
@@ -45,7 +48,7 @@ class StagedFunction:
     """
 
     def __init__(
-        self, function: Callable[..., Any], static: Collection[str], target: str, seed: int | None, check_nan: bool
+        self, function: Callable[P, R], static: Collection[str], target: str, seed: int | None, check_nan: bool
     ) -> None:
         plain = getattr(function, "__func__", function)
         if isinstance(plain, FunctionType) and is_generator(plain):
@@ -67,6 +70,14 @@ class StagedFunction:
         self._owner: Any = getattr(function, "__self__", None)
         self.options = CompileOptions()
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> StagedFunction[P, R]: ...
+
+    @overload
+    def __get__(
+        self: StagedFunction[Concatenate[_Self, _Rest], R], instance: _Self, owner: type | None = None
+    ) -> StagedFunction[_Rest, R]: ...
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
@@ -81,11 +92,12 @@ class StagedFunction:
         bound.__dict__ = fields
         return bound
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it; the class says how arguments are treated. Results are NumPy arrays in the function's tree. In a
         region they are `DeviceArray`s if the device computes them.
         """
         # What `trims_traceback` does is written out: its wrapper would be a tenth of a small call.
+        result: R
         try:
             if context_or_none() is None and not eager_names():
                 kept = self._kept
@@ -98,14 +110,19 @@ class StagedFunction:
                             if values is not None:
                                 if entry is not entries[0]:
                                     kept.ran(entry)
-                                return entry.run(values)
+                                result = entry.run(values)
+                                return result
                     kept.traces_again(args, kwargs, self._owner)
-                return self._run_traced(args, kwargs)
+                result = self._run_traced(args, kwargs)
+                return result
             if current_trace() is not None:
-                return call_staged(self, args, kwargs)
+                result = call_staged(self, args, kwargs)
+                return result
             if is_eager(getattr(self.__wrapped__, "__name__", "")):
-                return self._run_eagerly(args, kwargs)
-            return self._run_traced(args, kwargs)
+                result = self._run_eagerly(args, kwargs)
+                return result
+            result = self._run_traced(args, kwargs)
+            return result
         except RecursionError:  # its frames say who calls whom, to the trace around
             raise
         except Exception as error:
@@ -174,7 +191,7 @@ class StagedFunction:
                 raise _too_deep(error) from None
 
     @trims_traceback
-    def stage(self, *args: Any, **kwargs: Any) -> Program:
+    def stage(self, *args: P.args, **kwargs: P.kwargs) -> Program:
         """The program for these arguments, without running it."""
         traced = self._trace(args, kwargs)
         traced.reads.release()
@@ -216,13 +233,13 @@ def _too_deep(error: RecursionError) -> ProgramRecursionError:
 
 
 @overload
-def function(function: Callable[..., Any], /) -> StagedFunction: ...
+def function(function: Callable[P, R], /) -> StagedFunction[P, R]: ...
 
 
 @overload
 def function(
     *, static: Collection[str] = (), target: str = "native", seed: int | None = None, check_nan: bool = False
-) -> Callable[[Callable[..., Any]], StagedFunction]: ...
+) -> Callable[[Callable[P, R]], StagedFunction[P, R]]: ...
 
 
 def function(

@@ -4,7 +4,7 @@ come from.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from staged.frontend.values.generator import Generator, default_generator
 from staged.ops.distributions import (
@@ -48,6 +48,8 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    answer = answer_from((EQUIVALENTS,), name) or slip_of(name, __all__, "random.")
-    raise no_attribute("module 'staged.random' has", name, answer)
+if not TYPE_CHECKING:  # a type checker reports an unknown name
+
+    def __getattr__(name: str) -> Any:
+        answer = answer_from((EQUIVALENTS,), name) or slip_of(name, __all__, "random.")
+        raise no_attribute("module 'staged.random' has", name, answer)

@@ -1,7 +1,8 @@
 """The cases that `make test` leaves to `make test-all` or `make test-full`: a measured table, `slow_tests.txt`.
 
 A case is in the table if it needs more than `SECONDS` of processor time, with an empty program cache. A test function that would
-lose all of its cases keeps the cheapest one, if that case needs at most `CHEAPEST`. If the other cases of a function need more
+lose all of its cases keeps the cheapest one, if that case needs at most `CHEAPEST`. Cases that planted faults need are kept too
+(`kept_tests.txt`). If the other cases of a function need more
 than `FUNCTION` together, the table has a line `[*]` for them, and `make test` runs a share of them, chosen by digest. The time
 of a case is that of its process and of the processes that it starts, so that other work on the machine hardly changes it.
 
@@ -27,6 +28,8 @@ from tests.sampling import is_sampled, number_of
 
 TESTS = Path(__file__).parent
 TABLE = TESTS / "slow_tests.txt"
+KEPT = TESTS / "kept_tests.txt"
+"""Cases of the table that `make test` runs, because no fast case detects a planted fault (`tests/mutate/kept.py`)."""
 SECONDS = 0.3
 """A case that needs more than this is in the table."""
 CHEAPEST = 0.5
@@ -69,11 +72,16 @@ def listed(table: Path = TABLE) -> dict[str, float]:
     return {case: float(seconds) for seconds, case in (line.split(maxsplit=1) for line in lines)}
 
 
+def kept(table: Path = KEPT) -> set[str]:
+    """Return the slow cases that `make test` runs."""
+    return {line for line in table.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")}
+
+
 def mark_slow(items: list[pytest.Item]) -> None:
     """Give the slow cases the mark `slow`, and those that only `make test-full` runs the mark `full`."""
-    table = listed()
+    table, needed = listed(), kept()
     names = [item.nodeid for item in items]
-    slow = {case: table.get(case, 0.0) for case in names if is_slow(case, table)}
+    slow = {case: table.get(case, 0.0) for case in names if is_slow(case, table) and case not in needed}
     fast = {function_of(case) for case in names if case not in slow}
     full = set(slow) - sampled(slow, fast)
     for item in items:

@@ -31,6 +31,10 @@ def test_names_of_array_functions_are_up_to_date(maker: ModuleType) -> None:
     assert Path(ops.__file__).read_text() == maker.names(), "run `python -m docs.make_ops`"
 
 
+def test_methods_for_editors_are_up_to_date(maker: ModuleType) -> None:
+    assert Path(ops.__file__).with_name("array_methods.pyi").read_text() == maker.stub(), "run `python -m docs.make_ops`"
+
+
 def test_reference_has_every_public_function(maker: ModuleType) -> None:
     page = maker.page()
     missing = [name for name in ops.__all__ if f"| `{name}(" not in page]

@@ -17,6 +17,12 @@ def test_every_listed_test_is_there() -> None:
         assert re.search(rf"\b{function}\b", text), name
 
 
+def test_kept_cases_are_slow() -> None:
+    """A case that was renamed or became fast is not kept: `python -m tests.mutate.kept`."""
+    table = slow_tests.listed()
+    assert not [case for case in slow_tests.kept() if not slow_tests.is_slow(case, table)]
+
+
 def test_a_function_keeps_its_cheapest_case() -> None:
     measured = {
         "tests/a.py::test_fast": 0.3,

@@ -10,7 +10,7 @@ def main() -> None:
     try:
         import click  # noqa: F401
     except ImportError:
-        sys.exit("staged: the command line needs click; pip install 'staged[cli]'")
+        sys.exit('staged: the command line needs click; pip install ".[cli]" in the clone')
     from staged.cli.commands import run_command_line
 
     run_command_line()

@@ -71,7 +71,10 @@ def _libraries() -> list[Finding]:
     wanted = {"matplotlib": "plot", "safetensors": "data", "sklearn": "data"}
     return [
         Finding(
-            name, found, "installed" if found else "not installed", "" if found else f"pip install 'staged[{extra}]'"
+            name,
+            found,
+            "installed" if found else "not installed",
+            "" if found else f'pip install ".[{extra}]" in the clone',
         )
         for name, extra in wanted.items()
         for found in [importlib.util.find_spec(name) is not None]
@@ -95,7 +98,9 @@ def _cuda() -> list[Finding]:
     versions = {name: _version(name) for name in _CUDA_WHEELS}
     missing = [name for name, version in versions.items() if version is None]
     if missing:
-        wheels = Finding("CUDA wheels", False, f"not installed: {', '.join(missing)}", "pip install 'staged[cuda]'")
+        wheels = Finding(
+            "CUDA wheels", False, f"not installed: {', '.join(missing)}", 'pip install ".[cuda]" in the clone'
+        )
     else:
         wheels = Finding("CUDA wheels", True, ", ".join(f"{name} {version}" for name, version in versions.items()))
     return [wheels, _nvcc(), _gpu(), _emulated_device()]
@@ -138,7 +143,7 @@ def _gpu(driver: Path = Path("/proc/driver/nvidia")) -> Finding:
         model = re.search(r"^Model:\s*(.+)$", information.read_text(errors="replace"), re.MULTILINE)
         models.append(model[1].strip() if model else information.parent.name)
     if models:
-        return Finding("GPU", False, f"{', '.join(models)}; but {reason}", "pip install 'staged[cuda]'")
+        return Finding("GPU", False, f"{', '.join(models)}; but {reason}", 'pip install ".[cuda]" in the clone')
     return Finding(
         "GPU", False, f"no NVIDIA GPU, or no driver for it ({reason})", "nothing, if programs run on the CPU only"
     )
@@ -150,6 +155,6 @@ def _opencl() -> Finding:
     if not reason:
         return Finding("OpenCL", True, name)
     if not name:
-        return Finding("OpenCL", False, reason, "pip install 'staged[opencl]', if programs use OpenCL")
+        return Finding("OpenCL", False, reason, 'pip install ".[opencl]" in the clone, if programs use OpenCL')
     why = f"{name} builds no kernel: {' '.join(reason.split())}"
     return Finding("OpenCL", False, why, "install PoCL 3.1 or newer, or another OpenCL driver, if programs use OpenCL")

@@ -25,7 +25,7 @@ def digits(size: Literal[8, 28] = 8) -> tuple[NDArray[np.float32], NDArray[np.in
     except ImportError as error:
         raise DependencyError(
             "the digits are part of scikit-learn, which is not installed",
-            hint='pip install "staged[data]", or pip install scikit-learn',
+            hint='pip install ".[data]" in the clone, or pip install scikit-learn',
         ) from error
     bunch = load_digits()
     images = (bunch.images / 16.0).astype(np.float32)[:, np.newaxis]

@@ -1,6 +1,6 @@
 """Layers with the names, defaults, `state_dict` keys and layouts of `torch.nn`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from staged.nn import init
 from staged.nn.activation import ELU, GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh
@@ -283,7 +283,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    from staged.other_names import IN_NN, answer_from, no_attribute, slip_of
+if not TYPE_CHECKING:  # a type checker reports an unknown name
 
-    raise no_attribute("module 'staged.nn' has", name, answer_from((IN_NN,), name) or slip_of(name, __all__, "nn."))
+    def __getattr__(name: str) -> Any:
+        from staged.other_names import IN_NN, answer_from, no_attribute, slip_of
+
+        raise no_attribute("module 'staged.nn' has", name, answer_from((IN_NN,), name) or slip_of(name, __all__, "nn."))

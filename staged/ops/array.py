@@ -7,7 +7,7 @@ them, so that this file needs to import none of them).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
 from staged.other_names import no_attribute, unknown_array_name
 from staged.source import here
+
+if TYPE_CHECKING:
+    from staged.ops.array_methods import ArrayMethods
+else:
+    ArrayMethods = object
 
 METHODS: dict[str, Callable[..., Array]] = {}
 """The functions behind operators and methods: `add`, `matmul`, `sum`, `reshape`, `get_item`, ..."""
@@ -37,7 +42,7 @@ NumPy's attribute of an array or NotImplemented, `is_plain` whether the code aro
 """
 
 
-class Array:
+class Array(ArrayMethods):
     """An array of the language: its type is known, its elements may not be.
 
     Subclasses: `StagedArray` (a value of the program being recorded) and eager's, which holds a NumPy array.
@@ -235,22 +240,27 @@ class Array:
 
     # ---- methods with NumPy's, the Array API's and torch's names ----
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what libraries ask of everything, ours too
-            raise AttributeError(f"arrays have no attribute `{name}`", name=name, obj=self)
-        function: Callable[..., Any] | None = None
-        if not name.startswith("_"):
-            function = METHODS[METHOD_NAMES[name]] if name in METHOD_NAMES else WORDS["method"](name)
-        if function is None:
-            more = WORDS["missing"](name)
-            found = NotImplemented if more or name.startswith("_") else WORDS["numpy"](self, name)
-            if found is not NotImplemented:
-                return found
-            error = no_attribute("arrays have", name, more or unknown_array_name(name))
-            if error.name is None:
-                error.name, error.obj = name, self  # Python then asks whether a name like it was meant
-            raise error
-        return lambda *args, **kwargs: function(self, *args, **kwargs)
+    if not TYPE_CHECKING:  # type checkers read `array_methods.pyi`
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):  # what libraries ask of everything, ours too
+                raise AttributeError(f"arrays have no attribute `{name}`", name=name, obj=self)
+            function: Callable[..., Any] | None = None
+            if not name.startswith("_"):
+                function = METHODS[METHOD_NAMES[name]] if name in METHOD_NAMES else WORDS["method"](name)
+            if function is None:
+                more = WORDS["missing"](name)
+                found = NotImplemented if more or name.startswith("_") else WORDS["numpy"](self, name)
+                if found is not NotImplemented:
+                    return found
+                error = no_attribute("arrays have", name, more or unknown_array_name(name))
+                if error.name is None:
+                    error.name, error.obj = name, self  # Python then asks whether a name like it was meant
+                raise error
+            return lambda *args, **kwargs: function(self, *args, **kwargs)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *METHOD_NAMES, *WORDS["methods"]()})
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The namespace of the functions of arrays, for code that is written for any of the Array API standard."""

@@ -487,4 +487,4 @@ def missing(name: str) -> str:
     return ""
 
 
-WORDS |= {"method": method_named, "missing": missing, "size": size_of}
+WORDS |= {"method": method_named, "methods": METHOD_WORDS.keys, "missing": missing, "size": size_of}

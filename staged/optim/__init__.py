@@ -1,6 +1,6 @@
 """Optimisers and schedules with the names, defaults and formulas of `torch.optim`, and gradient clipping."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from staged.optim import lr_scheduler, swa_utils
 from staged.optim.accumulation import MultiSteps
@@ -38,9 +38,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    from staged.other_names import IN_OPTIM, answer_from, no_attribute, slip_of
+if not TYPE_CHECKING:  # a type checker reports an unknown name
 
-    raise no_attribute(
-        "module 'staged.optim' has", name, answer_from((IN_OPTIM,), name) or slip_of(name, __all__, "optim.")
-    )
+    def __getattr__(name: str) -> Any:
+        from staged.other_names import IN_OPTIM, answer_from, no_attribute, slip_of
+
+        raise no_attribute(
+            "module 'staged.optim' has", name, answer_from((IN_OPTIM,), name) or slip_of(name, __all__, "optim.")
+        )

@@ -35,7 +35,7 @@ def test_digits_in_the_size_of_mnist_hold_the_same_pixels() -> None:
 
 def test_digits_without_scikit_learn_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(DependencyError, match=r'pip install "staged\[data\]"'):
+    with pytest.raises(DependencyError, match=r'pip install "\.\[data\]"'):
         digits()
 
 

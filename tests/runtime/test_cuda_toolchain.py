@@ -340,14 +340,14 @@ def test_missing_nvrtc_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DependencyError) as caught:
         nvrtc._nvrtc()
     assert "compiled by NVRTC, which was not found" in str(caught.value)
-    assert "pip install 'staged[cuda]'" in str(caught.value)
+    assert 'pip install ".[cuda]"' in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
         ("cudaErrorInsufficientDriver", "CUDA 13 needs NVIDIA's driver 580 or later"),
-        ("ModuleNotFoundError: No module named 'cuda'", "pip install 'staged[cuda]'"),
+        ("ModuleNotFoundError: No module named 'cuda'", 'pip install ".[cuda]"'),
         ("cudaErrorNoDevice", "the CUDA runtime says: cudaErrorNoDevice"),
     ],
 )

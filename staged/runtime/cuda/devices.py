@@ -90,7 +90,7 @@ def in_words(reason: str) -> str:
     if reason == "cudaErrorInsufficientDriver":
         return "the CUDA runtime finds no driver, or one that is too old: CUDA 13 needs NVIDIA's driver 580 or later"
     if reason.startswith("ModuleNotFoundError"):
-        return f"CUDA for Python is not installed ({reason}): pip install 'staged[cuda]'"
+        return f'CUDA for Python is not installed ({reason}): pip install ".[cuda]" in the clone'
     return f"the CUDA runtime says: {reason}"
 
 

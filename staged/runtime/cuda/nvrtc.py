@@ -139,7 +139,7 @@ def _nvrtc() -> Any:
         raise DependencyError(
             "the kernels of a program with a GPU region are compiled by NVRTC, which was not found",
             details=[f"{type(failure).__name__}: {failure}"],
-            hint="pip install 'staged[cuda]', or set STAGED_CUDA=emulate to run on the emulated device",
+            hint='pip install ".[cuda]" in the clone, or set STAGED_CUDA=emulate to run on the emulated device',
         ) from None
     return nvrtc
 

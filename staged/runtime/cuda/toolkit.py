@@ -152,5 +152,5 @@ def _missing(name: str, what: str, failure: Exception) -> DependencyError:
     return DependencyError(
         f"the {what} of {name}, which the program calls, {'were' if what == 'headers' else 'was'} not found",
         details=[f"{type(failure).__name__}: {words[0]}"],
-        hint=f"pip install 'staged[cuda]' (or {_WHEELS[name]} alone), or set STAGED_CUDA=emulate",
+        hint=f'pip install ".[cuda]" in the clone (or {_WHEELS[name]} alone), or set STAGED_CUDA=emulate',
     )

@@ -61,7 +61,7 @@ class Devices:
         found = self("open", number)
         if found == ffi.NULL:
             raise DependencyError(
-                f"no GPU({number}) for OpenCL: {self.words()}", hint="pip install 'staged[opencl]' brings PoCL"
+                f"no GPU({number}) for OpenCL: {self.words()}", hint='pip install ".[opencl]" in the clone brings PoCL'
             )
         return found
 
@@ -102,7 +102,7 @@ def _opencl() -> Path:
             return own[0]
     system = ctypes.util.find_library("OpenCL")
     if system is None:
-        raise DependencyError("OpenCL is not installed", hint="pip install 'staged[opencl]'")
+        raise DependencyError("OpenCL is not installed", hint='pip install ".[opencl]" in the clone')
     return Path(system)
 
 
