@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -49,14 +50,16 @@ not_staged = 3
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A Python file in the working folder; the names of modules that a command loads do not outlive the test."""
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A Python file in the working folder; modules that a command loads from there do not outlive the test."""
     path = tmp_path / "some_program.py"
     path.write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "modules", sys.modules.copy())
-    return path.name
+    yield path.name
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def staged(*words: str) -> Result:
