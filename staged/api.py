@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
@@ -12,8 +12,9 @@ from staged.depth import goes_deep
 from staged.dispatch import Entry, Programs, ProgramUse, entry_for, region_key
 from staged.eager_mode import eager_call, unwrap, wrap
 from staged.errors import ProgramRecursionError, StagedError, StagingError
-from staged.frontend.calls.arguments import flatten_arguments
+from staged.frontend.calls.arguments import flatten_arguments, named_arguments
 from staged.frontend.calls.call import call
+from staged.frontend.calls.signatures import bound_arguments
 from staged.frontend.calls.staged_calls import call_staged
 from staged.frontend.devices.resident import open_regions
 from staged.frontend.syntax.sources import remember, remember_modules
@@ -48,7 +49,7 @@ class StagedFunction(Generic[P, R]):
     """
 
     def __init__(
-        self, function: Callable[P, R], static: Collection[str], target: str, seed: int | None, check_nan: bool
+        self, function: Callable[P, R], static: Collection[str], target: str | None, seed: int | None, check_nan: bool
     ) -> None:
         plain = getattr(function, "__func__", function)
         if isinstance(plain, FunctionType) and is_generator(plain):
@@ -195,20 +196,29 @@ class StagedFunction(Generic[P, R]):
         """The program for these arguments, without running it."""
         traced = self._trace(args, kwargs)
         traced.reads.release()
-        return self._program(traced)
+        return self._program(traced, named_arguments(bound_arguments(self.__wrapped__, args, kwargs)))
 
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedFunction:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
         return trace(self.__wrapped__, args, kwargs, self._static, self._generator or OF_THREAD, arguments)
 
-    def _program(self, traced: TracedFunction) -> Program:
+    def _program(self, traced: TracedFunction, given: Sequence[tuple[str, Any]] = ()) -> Program:
         from staged.program import Program
         from staged.system import target as machine_of
 
-        machine = machine_of(self._target)
+        machine = machine_of(self._target or "native")
         key = ProgramKey(traced.function, machine, self.options)
         return Program(
-            traced, self.__wrapped__, self._static, machine, self.options, self._check_nan, self._kept.loaded, key
+            traced,
+            self.__wrapped__,
+            self._static,
+            machine,
+            self.options,
+            self._check_nan,
+            self._kept.loaded,
+            key,
+            self._target,
+            given,
         )
 
     def __reduce__(self) -> str | tuple[Any, ...]:
@@ -238,7 +248,7 @@ def function(function: Callable[P, R], /) -> StagedFunction[P, R]: ...
 
 @overload
 def function(
-    *, static: Collection[str] = (), target: str = "native", seed: int | None = None, check_nan: bool = False
+    *, static: Collection[str] = (), target: str | None = None, seed: int | None = None, check_nan: bool = False
 ) -> Callable[[Callable[P, R]], StagedFunction[P, R]]: ...
 
 
@@ -247,7 +257,7 @@ def function(
     /,
     *,
     static: Collection[str] = (),
-    target: str = "native",
+    target: str | None = None,
     seed: int | None = None,
     check_nan: bool = False,
 ) -> Any:
@@ -255,6 +265,7 @@ def function(
 
     `static` names arguments whose values are known while staging (sizes, flags); a single name may be given as a
     string. `target` names the machine that the program is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4', 'c99'.
+    Without one it is this machine, and an exported program adapts to the processor.
     With `seed` the function has its own generator of random numbers, which continues from call to call; without, it
     uses the generator of the calling thread. With `check_nan` the program stops with ProgramNanError at the first NaN
     or infinity that it computes, naming the Python line.

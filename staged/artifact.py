@@ -109,6 +109,20 @@ class Parameter:
     alignment: int = 1
     is_uploaded: bool = False
     """True for an array of the host that the program copies to a device, perhaps after the call has returned."""
+    key: str = ""
+    """The name of a Variable in the `state_dict` of its module, in an exported folder; or empty."""
+    file: str = ""
+    """The file of an exported folder that has the array's elements; empty if the caller passes them."""
+
+    @property
+    def path(self) -> str:
+        """The name of its flag and of its file in an exported folder."""
+        return self.key or self.label
+
+    @property
+    def is_constant(self) -> bool:
+        """True for an array that the program reads and does not write."""
+        return self.role == "input" or (self.role == "variable" and not self.written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +16,13 @@ import numpy as np
 from staged.artifact import Artifact
 from staged.callbacks import callbacks_of
 from staged.errors import DTypeError, StagedError, UnsupportedError
+from staged.exported_folder import WEIGHTS, write_folder
 from staged.frontend.calls.arguments import Argument, as_argument, flatten_arguments
 from staged.frontend.devices.resident import DeviceArray, note_staged_call
 from staged.frontend.trace.captured import own_arrays
 from staged.frontend.trace_function import TracedFunction
 from staged.ir.machine import Machine
+from staged.ir.nodes import Exported, VariableRef
 from staged.ir.printer import print_function
 from staged.ir.transfers import Transfer
 from staged.memory import MemoryReport
@@ -28,6 +31,7 @@ from staged.runnable import Loaded, Runnable
 from staged.runtime.languages import LoadedProgram, language_of
 from staged.runtime.options import CompileOptions
 from staged.runtime.rows import in_rows, is_spread
+from staged.state_names import state_names
 from staged.system import target as target_machine
 from staged.tracebacks import trims_traceback
 
@@ -75,6 +79,8 @@ class Program:
         check_nan: bool = False,
         loaded: dict[Any, Loaded] | None = None,
         key: Any = None,
+        target: str | None = None,
+        given: Sequence[tuple[str, Any]] = (),
     ) -> None:
         self._loaded: dict[Any, Loaded] = {} if loaded is None else loaded
         known = self._loaded.get(key)
@@ -85,6 +91,10 @@ class Program:
         self._machine = machine
         self.options = options
         self._check_nan = check_nan
+        self._target = target
+        """The target that the user gave to the function."""
+        self._given = given
+        """The arguments by name, if the user staged the function."""
 
     # ---- what it is ----
 
@@ -298,41 +308,40 @@ class Program:
 
     # ---- taking it along ----
 
-    def _starting(self, artifact: Artifact) -> Artifact:
-        """The artifact for export: its default seeds are the current ones."""
-        seeds = {
-            name: int(variable.numpy())
-            for name, variable in zip(_outer_names(self._traced), self._traced.variables, strict=True)
-            if variable.part == "seed"
-        }
-        started = (
-            replace(each, start=seeds[each.label]) if each.part == "seed" else each for each in artifact.parameters
-        )
-        return replace(artifact, parameters=tuple(started))
+    def export(self, folder: str | Path, target: str | None = None, overwrite: bool = False) -> list[Path]:
+        """Write a standalone folder (C, header, main, Makefile, README, weights) and return its files.
 
-    def export(self, folder: str | Path, target: str | None = None) -> list[Path]:
-        """Write a standalone folder (C, header, main, Makefile, README) and return its files.
+        The target of the function is the default of `target`. Without one the program adapts to the processor: it uses
+        its widest vectors and all its cores. `target` names one machine: 'portable', 'x86-64-v3', 'x86-64-v4',
+        'native'; or 'c99', which is C99 without extensions, threads and allocation, for microcontrollers, as a library
+        without a `main`. The folder builds with a C compiler alone: `make && ./NAME --help`. With a GPU region, `make`
+        builds it with nvcc, and `make emu` for the emulated device, which is in the folder.
 
-        Without a `target` the program adapts to the processor: it uses its widest vectors and all its cores. `target`
-        names one machine: 'portable', 'x86-64-v3', 'x86-64-v4', 'native'; or 'c99', which is C99 without extensions,
-        threads and allocation, for microcontrollers, as a library without a `main`. The folder builds with a C compiler
-        alone: `make && ./NAME --help`. With a GPU region, `make` builds it with nvcc, and `make emu` for the emulated
-        device, which is in the folder. Captured arrays are written as `.npy` files. A program that draws random numbers
-        takes `--seed N`; the default is the seed at the time of export.
+        Variables are written to `weights.safetensors` with their present values. The names are those of the module's
+        `state_dict`. Captured arrays are written as `.npy` files. These files are the defaults of the program's flags.
+        A program that draws random numbers has the flag `--seed N`; the default is the seed at the time of export.
+
+        Raises: ArgumentError if a file in the folder was edited after an earlier export. `overwrite=True` replaces it.
         """
         from staged.pipeline import back_end_of, build
 
-        constants = own_arrays(self._traced.hidden)
-        function = self._traced.function
+        traced = self._traced
+        constants = own_arrays(traced.hidden)
+        function = traced.function
         for op in callbacks_of(function):
             raise UnsupportedError(
                 f"an exported program has no Python, and this one calls its function `{op.attrs['python'].name}`",
                 where=op.where,
                 hint='leave the `st.callback` out: `print`, `open(path, "w")` and `st.save` work without Python',
             )
-        given = len(self._traced.arguments)
+        given = len(traced.arguments)
         options = replace(function.options, keeps_results=False)
-        function = function.replace(options=options, param_data=[*(None for _ in range(given)), *constants])
+        function = function.replace(
+            options=options,
+            param_data=[*(None for _ in range(given)), *constants],
+            exported=Exported(self._state_names()),
+        )
+        target = target or self._target
         machine = target_machine(target or "portable")
         back_end = back_end_of(function)
         names = back_end.variants if target is None else ()
@@ -343,19 +352,48 @@ class Program:
             name: build(function, target_machine(name).with_cores(EXPORTED_CORES), self._check_nan).emitted.artifact
             for name in names
         }
-        files = back_end.export(self._starting(artifact), variants, language_of(artifact).files_beside(artifact))
-        path = Path(folder)
-        written = []
-        for name, text in files.items():
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            (path / name).write_text(text, encoding="utf-8")
-            written.append(path / name)
-        labels = [parameter.label for parameter in artifact.parameters if parameter.role == "input"]
-        inputs = [array for array, own in zip(self._traced.hidden, constants, strict=True) if own is None]
-        for label, array in zip(labels[given:], inputs, strict=True):
-            np.save(path / f"{label}.npy", array)
-            written.append(path / f"{label}.npy")
-        return written
+        captured = [array for array, own in zip(traced.hidden, constants, strict=True) if own is None]
+        artifact, arrays, weights = self._with_files(artifact, captured)
+        texts = back_end.export(artifact, variants, language_of(artifact).files_beside(artifact))
+        return write_folder(Path(folder), texts, arrays, weights, overwrite)
+
+    def _state_names(self) -> dict[VariableRef, str]:
+        """The names of Variables in the `state_dict` of their modules."""
+        names = state_names(self._traced.variables, self._function, self._given)
+        outer = [reference for reference in self._traced.function.variables if reference.outer]
+        pairs = list(zip(outer, self._traced.variables, strict=True))
+        taken = {reference.name for reference, variable in pairs if id(variable) not in names}
+        found = {}
+        for reference, variable in pairs:
+            if id(variable) in names:
+                numbered = (names[id(variable)] + (f"_{number}" if number else "") for number in itertools.count())
+                found[reference] = next(name for name in numbered if name not in taken)
+                taken.add(found[reference])
+        return found
+
+    def _with_files(
+        self, artifact: Artifact, captured: Sequence[Any]
+    ) -> tuple[Artifact, dict[str, np.ndarray[Any, Any]], dict[str, np.ndarray[Any, Any]]]:
+        """The artifact with the start values and files of its parameters; the captured arrays by file, the weights by
+        name.
+        """
+        variables = dict(zip(_outer_names(self._traced), self._traced.variables, strict=True))
+        hidden = iter(captured)
+        skipped = len(self._traced.arguments)
+        parameters, arrays, weights = [], {}, {}
+        for each in artifact.parameters:
+            if each.part == "seed":
+                each = replace(each, start=int(variables[each.label].numpy()))
+            elif each.role == "variable" and not each.part:
+                each = replace(each, file=WEIGHTS)
+                weights[each.path] = variables[each.label].numpy()
+            elif each.role == "input" and skipped:
+                skipped -= 1
+            elif each.role == "input":
+                each = replace(each, file=f"{each.label}.npy")
+                arrays[each.file] = next(hidden)
+            parameters.append(each)
+        return replace(artifact, parameters=tuple(parameters)), arrays, weights
 
 
 def _array_or_itself(value: Any) -> Any:

@@ -72,7 +72,7 @@ def write(path: str, words: Sequence[tuple[str, str]], arrays: Sequence[np.ndarr
                 shapes, sizes = [array.shape for array in arrays], [array.nbytes for array in arrays]
                 file.write(header(words, shapes, sizes, metadata))
                 for array in arrays:
-                    file.write(np.ascontiguousarray(array).data if array.size else b"")
+                    file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b"")
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

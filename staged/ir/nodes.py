@@ -244,6 +244,14 @@ class FrameRecord:
         return FrameType(self.name)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Exported:
+    """The facts of a program that is written to a folder."""
+
+    keys: Mapping[VariableRef, str]
+    """The names of Variables in the `state_dict` of their modules."""
+
+
 class Function:
     """A staged function: parameters, body, and the Variables it touches, in order of first use.
 
@@ -253,12 +261,12 @@ class Function:
     of the program (None for the others); empty if there are none. `options` are those of its regions. `complex_edges`
     are the arguments ("input", number) and results ("output", number) whose floats, along a last axis of 2, are the
     parts of complex numbers for the caller. `result_devices` are the devices of the results, set by placement; empty if
-    all are on the host.
+    all are on the host. `exported` has what only an exported folder needs; None in a program that Python calls.
     """
 
     __slots__ = (
         "name", "block", "variables", "param_paths", "result_paths", "where", "functions", "frames", "param_devices",
-        "param_data", "options", "complex_edges", "result_devices",
+        "param_data", "options", "complex_edges", "result_devices", "exported",
     )  # fmt: skip
 
     def __init__(
@@ -277,6 +285,7 @@ class Function:
         options: DeviceOptions = DEFAULT_OPTIONS,
         complex_edges: frozenset[tuple[str, int]] = frozenset(),
         result_devices: Sequence[Device] = (),
+        exported: Exported | None = None,
     ) -> None:
         self.name: Final = name
         self.block: Final = block
@@ -291,6 +300,7 @@ class Function:
         self.options: Final = options
         self.complex_edges: Final = complex_edges
         self.result_devices: Final = tuple(result_devices)
+        self.exported: Final = exported
 
     @property
     def params(self) -> tuple[Value, ...]:

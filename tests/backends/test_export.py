@@ -71,7 +71,7 @@ ARTIFACT = Artifact(
         Parameter("low", "low", "i16", (), "input", scalar=True),
         Parameter("big", "big", "u64", (), "input", scalar=True),
         Parameter("on", "on", "bool", (), "input", scalar=True),
-        Parameter("state", "net.state", "f32", (1,), "variable"),
+        Parameter("state", "net.state", "f32", (1,), "variable", written=True),
         Parameter("y", "result.0", "f32", (2, 3), "output"),
     ),
     arena_bytes=0,

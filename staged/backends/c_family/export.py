@@ -20,6 +20,7 @@ from staged.backends.c_family.standalone.library import (
 )
 from staged.backends.c_family.standalone.main import main_source
 from staged.backends.c_family.standalone.npy import npy_header
+from staged.backends.c_family.standalone.weights import weights_files
 from staged.backends.c_family.support.team import no_team_definitions
 
 
@@ -87,6 +88,7 @@ def companions(artifact: Artifact) -> dict[str, str]:
         **({f"{name}_support.h": artifact.support} if artifact.support else {}),
         **({f"{name}_data.c": artifact.data} if artifact.data else {}),
         f"{name}_library.c": library_source(artifact),
+        **weights_files(artifact),
         **(examples if all(parameter.device == "cpu" for parameter in artifact.parameters) else {}),
         f"{name}_npy.h": npy_header(name),
     }

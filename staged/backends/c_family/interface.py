@@ -32,11 +32,12 @@ def make_parameter(
     written: bool = False,
     part: str = "",
     is_set_first: bool = False,
+    key: str = "",
 ) -> Parameter:
     """One field of the argument struct."""
     shape = tuple(extent if isinstance(extent, int) else extent.name for extent in type.shape)
     dtype: Any = type.dtype.name
-    return Parameter(field, label, dtype, shape, role, scalar, str(device), written, part, 0, is_set_first)
+    return Parameter(field, label, dtype, shape, role, scalar, str(device), written, part, 0, is_set_first, key=key)
 
 
 def as_complex(parameter: Parameter) -> Parameter:
@@ -203,10 +204,10 @@ def header_text(
             declaration = (
                 f"{c_type} {parameter.field};"
                 if parameter.scalar
-                else f"{'const ' if parameter.role == 'input' else ''}{c_type} *{parameter.field};"
+                else f"{'const ' if parameter.is_constant else ''}{c_type} *{parameter.field};"
             )
             kind = f"{parameter.dtype} " if DTYPES[parameter.dtype].is_complex else ""
-            note = f"{kind}{shape_text(parameter.shape)}  {parameter.role}  {parameter.label}"
+            note = f"{kind}{shape_text(parameter.shape)}  {parameter.role}  {parameter.path}"
             if parameter.device != "cpu":
                 note += f"  on {parameter.device}"
             if parameter.alignment > 1:

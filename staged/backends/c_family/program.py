@@ -409,12 +409,14 @@ class ProgramEmitter:
             self.parameters.append(as_complex(made) if ("input", index) in function.complex_edges else made)
         structure.variable_fields = {}
         written = written_variables(function)
+        keys = function.exported.keys if function.exported is not None else {}
         for variable in function.variables:
             if variable.outer:
                 field = self.fields.fresh(variable.name)
                 structure.variable_fields[variable] = field
                 place = variable.device, variable in written, variable.part, is_set_first(function, variable)
-                made = make_parameter(field, variable.name, variable.type, "variable", False, *place)
+                key = keys.get(variable, "")
+                made = make_parameter(field, variable.name, variable.type, "variable", False, *place, key)
                 self.parameters.append(made if not variable.is_complex else as_complex(made))
         structure.results = []
         for index, type in enumerate(result_tensors(function)):

@@ -16,6 +16,7 @@ from staged.backends.c_family.export import companions
 from staged.backends.c_family.standalone.build import CFLAGS, readme
 from staged.backends.c_family.standalone.library import GUARD
 from staged.backends.c_family.standalone.main import main_source
+from staged.backends.c_family.standalone.weights import filed
 
 EMULATED_DEVICE = "emulated_device"
 """The folder with the emulated device's sources."""
@@ -43,13 +44,12 @@ static void check(cudaError_t status, const char *call) {
     }
 }
 
-// An array's place on a device, with its elements; the array itself is freed.
+// An array's place on a device, with its elements.
 static void *to_device(int device, void *array, size_t bytes) {
     void *place = NULL;
     check(cudaSetDevice(device), "cudaSetDevice");
     check(cudaMalloc(&place, bytes + 1), "cudaMalloc");
     check(cudaMemcpy(place, array, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
-    free(array);
     return place;
 }
 
@@ -77,6 +77,7 @@ def makefile(artifact: Artifact) -> str:
     cuda_machine = "".join(f" -Xcompiler {flag}" for flag in artifact.flags)
     # The runtime is there anyway: nvcc links it, and the other ways name it themselves.
     data = f" {name}_data.c" if artifact.data else ""
+    data += f" {name}_weights.c" if filed(artifact) else ""
     link = "".join(f" {flag}" for flag in artifact.link if flag != "-lcudart" and flag.startswith("-l"))
     own = " ".join(flag for flag in artifact.link if not flag.startswith("-l"))
     given = f"# Libraries of functions given to st.custom_op.\nOWN_LIBRARIES ?= {own}\n" if own else ""

@@ -59,8 +59,8 @@ def _find(matches: Callable[[object], bool]) -> tuple[str, Any]:
                         return "_".join(path), value
                 if depth == _DEPTH:
                     break
-                parts = ((path, key, part) for path, value in level for key, part in _parts(value))
-                level = [([*path, str(key)], part) for path, key, part in itertools.islice(parts, max(left, 0))]
+                below = ((path, key, part) for path, value in level for key, part in parts(value))
+                level = [([*path, str(key)], part) for path, key, part in itertools.islice(below, max(left, 0))]
                 left -= len(level)
         frame = frame.f_back
     return "", None
@@ -75,20 +75,20 @@ def _visible(frame: FrameType) -> Iterator[tuple[str, Any]]:
     for name in frame.f_code.co_freevars:
         if name in local and not isinstance(local[name], Locals):
             yield name, local[name]
-    for name in _mentioned(frame.f_code):
+    for name in mentioned(frame.f_code):
         if name in frame.f_globals:
             yield name, frame.f_globals[name]
 
 
-def _mentioned(code: CodeType) -> Iterator[str]:
+def mentioned(code: CodeType) -> Iterator[str]:
     """The global names and attributes in a code object and the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _mentioned(constant)
+            yield from mentioned(constant)
 
 
-def _parts(value: object) -> Iterable[tuple[object, Any]]:
+def parts(value: object) -> Iterable[tuple[object, Any]]:
     """The attributes, items or elements of an object, by name, key or position."""
     # A subclass may do anything in methods of its own: only what Python stores is looked at.
     if isinstance(value, dict):

@@ -9,14 +9,13 @@ extern const char *st_ocl_words(void);
 
 static st_ocl *opened = NULL;
 
-// An array's place on the device, with its elements; the array itself is freed.
+// An array's place on the device, with its elements.
 __attribute__((unused)) static void *to_device(int device, void *array, size_t bytes) {
     opened = st_ocl_open(device);
     void *const place = opened != NULL ? st_ocl_allocate(opened, bytes) : NULL;
     if (place == NULL || st_ocl_copy(opened, place, array, bytes) != 0) {
         give_up(1, "%s", st_ocl_words());
     }
-    free(array);
     return place;
 }
 

@@ -14,6 +14,7 @@ import pytest
 import staged as st
 from staged.backends.c_family.header_words import WORDS
 from staged.backends.c_family.standalone import main
+from staged.backends.c_family.standalone.main_text import ARRAYS, CORES, ENDING, FLAGS, FOLDER
 from staged.backends.c_family.standalone.npy import NPY_TEXT
 from staged.backends.c_family.standalone.words import TARGETS, TO_COMPILERS
 from staged.backends.c_family.writer import c_identifier, has_header_shape
@@ -132,7 +133,7 @@ def test_a_function_with_a_name_of_the_headers_or_of_main_is_exported(function: 
 
 
 def test_the_words_of_main_are_those_of_its_text() -> None:
-    text = "\n".join((main._ENDING, main._FLAGS, main._ARRAYS, main._CORES, NPY_TEXT))
+    text = "\n".join((ENDING, FLAGS, ARRAYS, CORES, FOLDER, NPY_TEXT))
     functions = re.findall(r"^(?:__attribute__.*)?static [^=;{]*?(\w+)\(", text, re.MULTILINE)
     variables = re.findall(r"^static [^=;({]*?(\w+)(?:\[.*)?(?: =.*)?;", text, re.MULTILINE)
     types = re.findall(r"^} (\w+);", text, re.MULTILINE)

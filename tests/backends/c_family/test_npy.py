@@ -17,19 +17,19 @@ int main(void) {
     char path[4096];
     while (fgets(path, sizeof path, stdin) != NULL) {
         path[strcspn(path, "\n")] = '\0';
-        void *data = NULL;
-        const char *problem = npy_read(path, "<f4", sizeof(float), 2, (const int64_t[]){2, 3}, &data);
+        npy_array array;
+        const char *problem = npy_read(path, "<f4", sizeof(float), 2, (const int64_t[]){2, 3}, &array);
         if (problem != NULL) {
             printf("refused: %s\n", problem);
             continue;
         }
-        const unsigned char *bytes = data;
+        const unsigned char *bytes = array.data;
         printf("taken: ");
         for (int i = 0; i < 24; ++i) {
             printf("%02x", bytes[i]);
         }
         printf("\n");
-        free(data);
+        npy_free(&array);
     }
     return 0;
 }
@@ -156,14 +156,14 @@ def test_a_key_given_twice_is_refused_though_python_takes_the_last(read):
 TRUTHS = r"""
 #include "t_npy.h"
 int main(void) {
-    void *data = NULL;
-    if (npy_read("truths.npy", "|b1", sizeof(bool), 1, (const int64_t[]){6}, &data) != NULL) {
+    npy_array array;
+    if (npy_read("truths.npy", "|b1", sizeof(bool), 1, (const int64_t[]){6}, &array) != NULL) {
         return 1;
     }
     for (int i = 0; i < 6; ++i) {
-        printf("%d", (int)((const bool *)data)[i]);
+        printf("%d", (int)((const bool *)array.data)[i]);
     }
-    free(data);
+    npy_free(&array);
     return 0;
 }
 """

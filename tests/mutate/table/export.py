@@ -5,21 +5,21 @@ from tests.mutate.mutant import Mutant, Text
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an exported program passes over a flag that is given twice",
-        "backends.c_family.standalone.main:_FLAGS",
+        "backends.c_family.standalone.main_text:FLAGS",
         Text("if (flags[k].value != NULL) {"),
         "if (flags[k].value != NULL && i < 0) {",
         ("tests/backends/test_export.py",),
     ),
     Mutant(
         "an exported program takes an integer that overflows for the largest one",
-        "backends.c_family.standalone.main:_FLAGS",
+        "backends.c_family.standalone.main_text:FLAGS",
         Text("if (errno == ERANGE || value < least || value > most) {"),
         "if (value < least || value > most) {",
         ("tests/backends/test_export.py",),
     ),
     Mutant(
         "an exported program ends well though its output could not be written",
-        "backends.c_family.standalone.main:_ENDING",
+        "backends.c_family.standalone.main_text:ENDING",
         Text("if (fclose(stdout) != 0 || failed) {"),
         "if (fclose(stdout) != 0 && failed) {",
         ("tests/backends/test_export.py",),
@@ -213,8 +213,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "bools in files are taken as they are",
         "backends.c_family.standalone.npy:NPY_TEXT",
-        Text("*byte = *byte != 0;"),
-        "*byte = *byte;",
+        Text("if (bytes[i] > 1) {"),
+        "if (bytes[i] > 255) {",
         ("tests/backends/c_family/test_npy.py::test_of_bytes_that_say_yes_or_no_any_but_0_is_true",),
     ),
     Mutant(
@@ -233,9 +233,51 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the main of a program without results has a function that is not used",
-        "backends.c_family.standalone.main:_ARRAYS",
+        "backends.c_family.standalone.main_text:ARRAYS",
         Text("__attribute__((unused)) static void *allocate(size_t bytes) {"),
         "static void *allocate(size_t bytes) {",
         ("tests/backends/test_export.py::test_main_is_without_warnings_whatever_a_program_takes_and_gives",),
+    ),
+    Mutant(
+        "a Variable that the program only reads is a result",
+        "artifact:Parameter.is_constant",
+        "self.role == 'variable' and not self.written",
+        "self.role == 'variable' and self.scalar",
+        ("tests/test_exported_state.py", "-k", "state_dict"),
+    ),
+    Mutant(
+        "weights have the names of the module with the fewest Variables",
+        "state_names:state_names",
+        "-len(item[1])",
+        "len(item[1])",
+        ("tests/test_exported_state.py", "-k", "outermost"),
+    ),
+    Mutant(
+        "freeing the working memory leaves the history of a loop",
+        "backends.c_family.standalone.library:library_source",
+        "artifact.grows",
+        "artifact.recursive",
+        ("tests/test_exported_state.py", "-k", "loop_with_history"),
+    ),
+    Mutant(
+        "weights are used though they are not aligned in the file",
+        "backends.c_family.standalone.weights:_READER",
+        Text("if ((size_t)data % row->item != 0) {"),
+        "if ((size_t)data % row->item > 8) {",
+        ("tests/test_exported_state.py", "-k", "other_writers"),
+    ),
+    Mutant(
+        "an array may begin behind the end of a file of weights",
+        "backends.c_family.standalone.weights:_READER",
+        Text("|| (size_t)places[1] > bytes ||"),
+        "||",
+        ("tests/test_exported_state.py", "-k", "damaged"),
+    ),
+    Mutant(
+        "export overwrites files that were edited",
+        "exported_folder:_is_changed",
+        "_digest(path) != digest",
+        "not digest",
+        ("tests/test_exported_state.py", "-k", "edited"),
     ),
 )

@@ -264,7 +264,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the search for an array's name asks objects of the user's for what they hold",
-        "frontend.trace.captured:_parts",
+        "frontend.trace.captured:parts",
         "dict.items(value)",
         "value.items()",
         ("tests/frontend/test_captured.py",),

@@ -157,8 +157,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an exported program begins with seed 0",
-        "program:Program._starting",
-        "seeds[each.label]",
+        "program:Program._with_files",
+        "int(variables[each.label].numpy())",
         "0",
         (EXPORTS, "-k", "same_seed"),
     ),

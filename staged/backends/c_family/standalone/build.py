@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from staged.artifact import Artifact
 from staged.backends.c_family.standalone.library import VARIANTS, Variant
 from staged.backends.c_family.standalone.main import flag_names, flag_rows, results_of
+from staged.backends.c_family.standalone.weights import WEIGHTS, filed
 from staged.ir.types import shape_text
 
 CFLAGS = "-std=c11 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wall -Wextra"
@@ -28,6 +29,7 @@ def makefile(
     link = " ".join(["-lm", "-pthread", *artifact.link])
     variants = [VARIANTS[target] for target in targets]
     data = f" {name}_data.o" if artifact.data else ""
+    data += f" {name}_weights.o" if filed(artifact) else ""
     data += "".join(f" {file.removesuffix('.c')}.o" for file in more)
     if variants:
         wide = " ".join(f"{name}_{variant.suffix}.o" for variant in variants)
@@ -104,6 +106,17 @@ machine.
 """
 _THREADS = "`--threads` is one per processor core if it is not given.\n"
 
+_FILES = """\
+## Files with arrays
+
+{what} `{name}` reads the files from its own folder, or an array from the file of its flag. Other
+programs read them with `{name}_weights_load` of `{name}_weights.h`.
+"""
+_WEIGHTS = """\
+`weights.safetensors` has the Variables by their names in `state_dict`, with the values at the export. In Python,
+`staged.save("weights.safetensors", model)` writes other weights.
+"""
+
 _CALLING = """\
 ## Calling it from C, C++ and Python
 
@@ -124,6 +137,14 @@ _EXAMPLES = "`{name}_example.c` is a whole call from C or C++{how}, `{name}_exam
 _ON_DEVICE = "Arrays that the header says are on a device are addresses there: `main.c` shows how they get there."
 
 
+def _what_files_have(artifact: Artifact) -> str:
+    """The contents of the files with arrays, as the README states them."""
+    files = dict.fromkeys(parameter.file for parameter in filed(artifact))
+    arrays = ", ".join(f"`{file}`" for file in files if file != WEIGHTS)
+    captured = f"{arrays} {'have' if ',' in arrays else 'has'} arrays that the function had from outside.\n"
+    return (_WEIGHTS if WEIGHTS in files else "") + (captured if arrays else "")
+
+
 def readme(
     artifact: Artifact,
     building: str = _BUILT_AS_C,
@@ -138,11 +159,15 @@ def readme(
     names = flag_names(artifact)
     rows = "\n".join(f"| `--{flag}` | {what} |" for flag, what in flag_rows(artifact, bool(targets)))
     results = "\n".join(f"| `{names[p.field]}.npy` | {p.dtype} {shape_text(p.shape)} |" for p in results_of(artifact))
+    machine = "for any processor" if artifact.target == "portable" else f"for the target `{artifact.target}`"
+    machine = "for all processors, by the widest vectors" if targets else machine
     parts = [
-        f"# {name}\n\n{building.format(name=name, besides=besides)}\n",
+        f"# {name}\n\n{building.format(name=name, besides=besides)}\n\nIt is compiled {machine}.\n",
         f"| flag | what |\n|---|---|\n{rows}\n",
         f"| result | what |\n|---|---|\n{results}\n",
     ]
+    if filed(artifact):
+        parts.append(_FILES.format(name=name, what=_what_files_have(artifact)))
     if is_c:
         variants: list[Variant] = [VARIANTS[target] for target in targets]
         others = " and ".join(f"`{name}_{variant.suffix}.c`" for variant in variants)

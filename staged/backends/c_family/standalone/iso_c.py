@@ -47,7 +47,7 @@ def iso_c_files(artifact: Artifact) -> dict[str, str]:
     files = {
         f"{name}.c": iso_c_source(artifact),
         f"{name}.h": artifact.header,
-        f"{name}_example.c": example_c(artifact),
+        f"{name}_example.c": example_c(artifact, is_iso_c=True),
     }
     if artifact.support:
         files[f"{name}_support.h"] = artifact.support

@@ -12,208 +12,14 @@ from collections.abc import Iterator
 from functools import cache
 
 from staged.artifact import Artifact, Parameter
-from staged.backends.c_family.standalone.npy import DESCR, MOST_AXES
+from staged.backends.c_family.standalone.main_text import ARRAYS, CORES, ENDING, FLAGS, FOLDER
+from staged.backends.c_family.standalone.npy import MOST_AXES
+from staged.backends.c_family.standalone.weights import filed, layout
 from staged.backends.c_family.support.library import render
 from staged.backends.c_family.writer import Writer, c_string
 from staged.ir.types import DTYPES, INTEGER_DTYPES, shape_text, u64
 
-_ENDING = r"""
-static const char *program;  // what the user calls it
-
-// Say what is wrong and end: with 2 where the arguments are wrong, with 1 where the system refuses something.
-__attribute__((noreturn, format(printf, 2, 3))) static void give_up(int status, const char *format, ...) {
-    va_list values;
-    va_start(values, format);
-    (void)fflush(stdout);
-    fprintf(stderr, "%s: ", program);
-    vfprintf(stderr, format, values);
-    fprintf(stderr, "\n");
-    va_end(values);
-    exit(status);
-}
-
-// Text that could not be printed (a full disk, a closed pipe) is an error, too.
-static void finish_output(void) {
-    const bool failed = ferror(stdout) != 0;
-    errno = 0;
-    if (fclose(stdout) != 0 || failed) {
-        give_up(1, "standard output could not be written%s%s", errno == 0 ? "" : ": ",
-                errno == 0 ? "" : strerror(errno));
-    }
-}
-"""
-
-_FLAGS = r"""
-// Put each flag's value into the table; whether --help is among them.
-static bool parse_flags(int argc, char **argv) {
-    for (int i = 1; i < argc; ++i) {
-        if (strcmp(argv[i], "--help") == 0) {
-            return true;
-        }
-        const char *const name = argv[i] + (argv[i][0] == '-' && argv[i][1] == '-' ? 2 : 0);
-        if (name == argv[i]) {
-            give_up(2, "what is %s? --help lists the flags", argv[i]);
-        }
-        const size_t length = strcspn(name, "=");
-        size_t k = 0;
-        while (k < FLAGS && (strlen(flags[k].name) != length || strncmp(flags[k].name, name, length) != 0)) {
-            ++k;
-        }
-        if (k == FLAGS) {
-            give_up(2, "there is no flag --%.*s; --help lists the flags", (int)length, name);
-        }
-        if (flags[k].value != NULL) {
-            give_up(2, "--%s is given twice", flags[k].name);
-        }
-        if (name[length] == '=') {
-            flags[k].value = name + length + 1;
-        } else if (i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0) {
-            flags[k].value = argv[++i];
-        } else {
-            give_up(2, "--%s has no value; one that begins with -- is given as --%s=VALUE", flags[k].name,
-                    flags[k].name);
-        }
-    }
-    return false;
-}
-
-static void show_help(void) {
-    printf("usage: %s [flags]\n", program);
-    for (size_t k = 0; k < FLAGS; ++k) {
-        printf("  --%s  %s\n", flags[k].name, flags[k].what);
-    }
-}
-
-// The value of a flag; NULL where it is not given.
-static const char *given(const char *name) {
-    size_t k = 0;
-    while (strcmp(flags[k].name, name) != 0) {
-        ++k;
-    }
-    return flags[k].value;
-}
-
-__attribute__((unused)) static const char *needed(const char *name) {
-    const char *const value = given(name);
-    if (value == NULL) {
-        give_up(2, "--%s is missing; --help lists the flags", name);
-    }
-    return value;
-}
-
-__attribute__((unused)) static int64_t integer_flag(const char *name, int64_t least, int64_t most) {
-    const char *const text = needed(name);
-    char *end = NULL;
-    errno = 0;
-    const long long value = strtoll(text, &end, 10);
-    if (end == text || *end != '\0' || text[strspn(text, "+-0123456789")] != '\0') {
-        give_up(2, "--%s: expected an integer, got %s", name, text);
-    }
-    if (errno == ERANGE || value < least || value > most) {
-        give_up(2, "--%s: %s is not between %lld and %lld", name, text, (long long)least, (long long)most);
-    }
-    return (int64_t)value;
-}
-
-// A number that may be beyond INT64_MAX.
-__attribute__((unused)) static uint64_t unsigned_flag(const char *name, uint64_t least, uint64_t most) {
-    const char *const text = needed(name);
-    char *end = NULL;
-    errno = 0;
-    const unsigned long long value = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || text[strspn(text, "+-0123456789")] != '\0') {
-        give_up(2, "--%s: expected an integer, got %s", name, text);
-    }
-    if (errno == ERANGE || (value != 0 && strchr(text, '-') != NULL) || value < least || value > most) {
-        give_up(2, "--%s: %s is not between %llu and %llu", name, text, (unsigned long long)least,
-                (unsigned long long)most);
-    }
-    return (uint64_t)value;
-}
-
-__attribute__((unused)) static bool bool_flag(const char *name) {
-    const char *const text = needed(name);
-    const bool is_true = strcmp(text, "1") == 0 || strcmp(text, "true") == 0;
-    if (!is_true && strcmp(text, "0") != 0 && strcmp(text, "false") != 0) {
-        give_up(2, "--%s: expected 0, 1, false or true, got %s", name, text);
-    }
-    return is_true;
-}
-
-// A number, inf or nan, whose size is at most `most`.
-__attribute__((unused)) static double real_flag(const char *name, double most) {
-    const char *const text = needed(name);
-    char *end = NULL;
-    errno = 0;
-    const double value = strtod(text, &end);
-    if (end == text || *end != '\0' || text[strspn(text, "+-.0123456789eEinftyaINFTYA")] != '\0') {
-        give_up(2, "--%s: expected a number, got %s", name, text);
-    }
-    const double size = value < 0.0 ? -value : value;
-    if (size > most && (errno == ERANGE || size <= DBL_MAX)) {
-        give_up(2, "--%s: %s is larger than any number of its type", name, text);
-    }
-    return value;
-}
-"""
-
-_ARRAYS = r"""
-__attribute__((unused)) static void *array_flag(const char *name, const char *descr, size_t item, int axes,
-        const int64_t *shape) {
-    const char *const path = needed(name);
-    void *data = NULL;
-    const char *const problem = npy_read(path, descr, item, axes, shape, &data);
-    if (problem != NULL) {
-        give_up(2, "--%s: %s: %s", name, path, problem);
-    }
-    return data;
-}
-
-__attribute__((unused)) static void write_result(const char *folder, const char *name, const char *descr, size_t item,
-        int axes,
-                                                 const int64_t *shape, const void *data) {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/%s.npy", folder, name) >= (int)sizeof path) {
-        give_up(1, "--out: %s is too long a path", folder);
-    }
-    const char *const problem = npy_write(path, descr, item, axes, shape, data);
-    if (problem != NULL) {
-        give_up(1, "%s: %s", path, problem);
-    }
-}
-
-static volatile int stop;
-
-static void on_interrupt(int signal_number) {
-    (void)signal_number;
-    stop = 1;
-}
-
-__attribute__((unused)) static void *allocate(size_t bytes) {
-    // Rounded up: aligned_alloc wants a multiple of the alignment. Zeroed: the program counts on it once.
-    const size_t rounded = (bytes + 64) / 64 * 64;
-    void *memory = aligned_alloc(64, rounded);
-    if (memory == NULL) {
-        give_up(1, "cannot get %zu bytes of memory", rounded);
-    }
-    return memset(memory, 0, rounded);
-}
-"""
-
 _HEADERS = "signal stdarg stdio stdlib string sys/stat unistd".split()
-_CORES = r"""
-// How many threads can work at once: the processor cores that this process may use.
-static int usable_cores(void) {
-    long count = sysconf(_SC_NPROCESSORS_ONLN);
-#ifdef __linux__
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof cores, &cores) == 0) {
-        count = CPU_COUNT(&cores);
-    }
-#endif
-    return count < 1 ? 1 : (int)count;
-}
-"""
 _OWN_FLAGS = ("help", "out", "threads", "stack")
 _BOUNDS = {
     dtype.name: f"INT{8 * dtype.size}_MIN, INT{8 * dtype.size}_MAX"
@@ -231,13 +37,16 @@ _PARTS = {
     "seed": "an integer, which says what random numbers are drawn",
     "counter": "how often numbers were drawn before, to go on from there",
 }
-_LOCALS = frozenset("argc argv args host number numbers threads out folder arena error place places".split())
+_LOCALS = frozenset(
+    "argc argv args host number numbers threads out folder arena error place places problem weights".split()
+)
 """The names that `main` itself declares."""
 _AT_THE_TOP = frozenset(
-    """allocate array_flag bool_flag finish_output flag flags give_up given integer_flag needed npy_compare npy_header
-    npy_parse npy_problem npy_read npy_read_from npy_read_header npy_skip_spaces npy_take npy_take_extent npy_take_item
-    npy_take_shape npy_take_string npy_take_word npy_text npy_write on_interrupt parse_flags program real_flag show_help
-    stop unsigned_flag usable_cores write_result""".split()
+    """allocate array_flag bool_flag finish_output flag flags give_up given input_count inputs integer_flag needed
+    npy_array npy_compare npy_elements npy_free npy_header npy_make_bools npy_parse npy_problem npy_read npy_read_from
+    npy_read_header npy_skip_spaces npy_take npy_take_extent npy_take_item npy_take_shape npy_take_string npy_take_word
+    npy_text npy_write on_interrupt own_folder parse_flags program real_flag show_help stop unsigned_flag usable_cores
+    write_result""".split()
 )
 """The functions, variables and types of its text."""
 _ON_DEVICES = frozenset("check to_device from_device free_on_device".split())
@@ -256,7 +65,7 @@ def flag_names(artifact: Artifact) -> dict[str, str]:
     names: dict[str, str] = {}
     taken = set(_OWN_FLAGS)
     for parameter in artifact.parameters:
-        base = "".join(c if c.isalnum() or c in "._-" else "_" for c in parameter.label)
+        base = "".join(c if c.isalnum() or c in "._-" else "_" for c in parameter.path)
         if parameter.part == "seed" and "." not in base and "seed" not in taken:
             base = "seed"  # of the default generator
         numbered = (base if not number else f"{base}_{number + 1}" for number in itertools.count())
@@ -266,8 +75,10 @@ def flag_names(artifact: Artifact) -> dict[str, str]:
 
 
 def results_of(artifact: Artifact) -> list[Parameter]:
-    """The outputs of a run: results, Variables, and the random counter at its end, unless it sets these itself."""
-    return [each for each in artifact.parameters if each.role != "input" and not (each.part and each.is_set_first)]
+    """The outputs of a run: results, Variables that it writes, and the random counter at its end, unless it sets these
+    itself.
+    """
+    return [each for each in artifact.parameters if (not each.is_set_first if each.part else not each.is_constant)]
 
 
 def flag_rows(artifact: Artifact, many_threads: bool = False) -> Iterator[tuple[str, str]]:
@@ -282,6 +93,8 @@ def flag_rows(artifact: Artifact, many_threads: bool = False) -> Iterator[tuple[
             what = (
                 parameter.dtype if parameter.scalar else f"{parameter.dtype} {shape_text(parameter.shape)}, a .npy file"
             )
+            if parameter.file:
+                what += f" (default: {parameter.file})"
             yield names[parameter.field], what
     if artifact.threads != 1:
         yield "threads", f"how many threads work (default {'one per core' if many_threads else '1'})"
@@ -310,16 +123,20 @@ def main_source(artifact: Artifact, device_text: str = "", many_threads: bool = 
     w.line()
     w.line(f'#include "{name}.h"')
     w.line(f'#include "{name}_npy.h"')
-    w.text(_ENDING)
+    if filed(artifact):
+        w.line(f'#include "{name}_weights.h"')
+    w.text(ENDING)
     w.section("flags")
     _write_table(w, artifact, many_threads)
-    w.text(_FLAGS)
+    w.text(FLAGS)
     if halves:
         w.text(conversions)
     w.section("arrays")
-    w.text(_ARRAYS)
+    w.text(ARRAYS)
+    if filed(artifact):
+        w.text(FOLDER)
     if many_threads:
-        w.text(_CORES)
+        w.text(CORES)
     if device_text:
         w.text(device_text)
     w.line()
@@ -386,6 +203,21 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
     for parameter in artifact.parameters:
         if not parameter.scalar and not parameter.part:
             _write_array(w, parameter, names[parameter.field])
+    if filed(artifact):
+        w.line("void *weights = NULL;")
+        w.line(f"const char *const problem = {name}_weights_load(own_folder(), &args, &weights);")
+        with w.block("if (problem != NULL)"):
+            w.line('give_up(2, "%s", problem);')
+    for parameter in artifact.parameters:
+        if parameter.device != "cpu":
+            field = f"args.{parameter.field}"
+            if parameter.role == "output":
+                zeros = f"zeros_{parameter.field}"
+                w.line(f"void *const {zeros} = {field};")
+                w.line(f"{field} = {_on_device('to_device', zeros, parameter)};")
+                w.line(f"free({zeros});")
+            else:
+                w.line(f"{field} = {_on_device('to_device', f'(void *){field}', parameter)};")
     w.line("signal(SIGINT, on_interrupt);")
     if artifact.threads != 1:
         w.line(f"host.team = {name}_team_create(threads);")
@@ -403,14 +235,16 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
     _write_results(w, artifact)
     if artifact.threads != 1:
         w.line(f"{name}_team_destroy(host.team);")
-    if artifact.grows:
-        w.line(f"{name}_release(arena);")
     w.line(f"{name}_arena_free(arena);")
     for parameter in artifact.parameters:
         if parameter.device != "cpu":
             w.line(f"free_on_device((void *)args.{parameter.field});")
-        elif not parameter.scalar and not parameter.part:
-            w.line(f"free((void *)args.{parameter.field});")
+        elif parameter.role == "output":
+            w.line(f"free(args.{parameter.field});")
+    with w.block("for (int i = 0; i < input_count; ++i)"):
+        w.line("npy_free(&inputs[i]);")
+    if filed(artifact):
+        w.line(f"{name}_weights_free(weights);")
     with w.block("if (error == ST_OK)"):
         w.line("finish_output();")
     w.line("return error == ST_OK ? 0 : error == ST_INTERRUPTED ? 130 : 1;")
@@ -418,15 +252,6 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
 
 def _extents(parameter: Parameter) -> list[int]:
     return [extent for extent in parameter.shape if isinstance(extent, int)]
-
-
-def _layout(parameter: Parameter) -> str:
-    """The arguments of the functions for .npy files: dtype, bytes of an element, axes, shape."""
-    extents = ", ".join(map(str, _extents(parameter) or [1]))
-    dtype = DTYPES[parameter.dtype]
-    return (
-        f"{c_string(DESCR[parameter.dtype])}, {dtype.c_bytes}, {len(parameter.shape)}, (const int64_t[]){{{extents}}}"
-    )
 
 
 def _write_number(w: Writer, parameter: Parameter, name: str) -> None:
@@ -465,9 +290,11 @@ def _write_array(w: Writer, parameter: Parameter, name: str) -> None:
     field = f"args.{parameter.field}"
     if parameter.role == "output":
         w.line(f"{field} = allocate({math.prod(_extents(parameter))} * {DTYPES[parameter.dtype].c_bytes});")
-        return
-    array = f"array_flag({c_string(name)}, {_layout(parameter)})"
-    w.line(f"{field} = {array if parameter.device == 'cpu' else _on_device('to_device', array, parameter)};")
+    elif parameter.file:
+        with w.block(f"if (given({c_string(name)}) != NULL)"):
+            w.line(f"{field} = array_flag({c_string(name)}, {layout(parameter)});")
+    else:
+        w.line(f"{field} = array_flag({c_string(name)}, {layout(parameter)});")
 
 
 def _on_device(function: str, array: str, parameter: Parameter) -> str:
@@ -488,6 +315,6 @@ def _write_results(w: Writer, artifact: Artifact) -> None:
                 fetched = f"fetched_{parameter.field}"
                 w.line(f"void *const {fetched} = {_on_device('from_device', array, parameter)};")
                 array = fetched
-            w.line(f"write_result(out, {c_string(names[parameter.field])}, {_layout(parameter)}, {array});")
+            w.line(f"write_result(out, {c_string(names[parameter.field])}, {layout(parameter)}, {array});")
             if parameter.device != "cpu":
                 w.line(f"free({array});")

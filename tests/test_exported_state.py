@@ -1,0 +1,247 @@
+"""Exported folders have the state of their programs: each is built and run with nothing else, and compared with Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import nn
+from staged.frontend.values import trees
+from tests.exported_programs import CASES, X
+
+SANITIZED = "-std=c11 -O0 -g -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all"
+TIMES = """
+#define main once
+#include "NAME_example.c"
+#undef main
+int main(int argc, char **argv) {
+    for (int i = 0; i < 100; ++i) {
+        const int status = once(argc, argv);
+        if (status != 0) {
+            return status;
+        }
+    }
+    return 0;
+}
+"""
+
+
+def compile_c(folder: Path, *words: str) -> None:
+    command = ["gcc", *SANITIZED.split(), *words, "-lm", "-pthread"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program from another folder, with leak detection."""
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=1"}
+    return subprocess.run(
+        [str(folder / words[0]), *words[1:]], cwd=folder.parent, capture_output=True, text=True, env=environment
+    )
+
+
+def build(name: str, folder: Path) -> None:
+    """Build a program, and one that calls it 100 times, each time with new memory."""
+    texts = [file.name for file in folder.glob(f"{name}*.c") if not file.name.endswith("_example.c")]
+    (folder / "times.c").write_text(TIMES.replace("NAME", name))
+    compile_c(folder, "-c", *texts, "main.c", "times.c")
+    objects = [text.replace(".c", ".o") for text in texts]
+    compile_c(folder, "main.o", *objects, "-o", name)
+    compile_c(folder, "times.o", *objects, "-o", "times")
+
+
+def flags_of(program: Any, folder: Path) -> list[str]:
+    words = []
+    for argument in program._traced.arguments:
+        value = argument.value
+        if isinstance(value, np.ndarray):
+            np.save(folder / f"given.{argument.path}.npy", value)
+            value = folder / f"given.{argument.path}.npy"
+        words += [f"--{argument.path}", str(value)]
+    return words
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_exported_program_runs_on_its_files_alone_and_leaks_nothing(name: str, tmp_path: Path) -> None:
+    function, arguments = CASES[name]()
+    folder, out = tmp_path / "folder", tmp_path / "out"
+    out.mkdir()
+    program = function.stage(*arguments)
+    program.export(folder, target="portable")
+    entry = program._artifact.name
+    build(entry, folder)
+    done = run(folder, entry, *flags_of(program, tmp_path), "--out", str(out))
+    assert (done.returncode, done.stderr) == (0, "")
+    repeated = run(folder, "times", str(folder))
+    assert (repeated.returncode, repeated.stderr) == (0, "")
+    variables = program._traced.variables
+    before = [variable.numpy() for variable in variables]
+    leaves, _ = trees.flatten(program(*arguments))
+    for path, leaf in zip(program._traced.function.result_paths, leaves, strict=True):
+        np.testing.assert_allclose(np.load(out / f"{path}.npy"), leaf, rtol=1e-6, atol=1e-7, err_msg=path)
+    kept = [
+        variable.part or not np.array_equal(was, variable.numpy())
+        for was, variable in zip(before, variables, strict=True)
+    ]
+    assert len(list(out.glob("*.npy"))) == len(leaves) + sum(map(bool, kept))  # what it only reads is not a result
+
+
+def test_weights_have_the_names_of_the_state_dict_and_are_constant(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    captured = st.function(lambda x: model(x))
+    passed = st.function(lambda net, x: net(x))
+    for number, program in enumerate((captured.stage(X), passed.stage(model, X))):
+        folder = tmp_path / str(number)
+        program.export(folder, target="portable")
+        held, state = st.load(folder / "weights.safetensors"), model.state_dict()
+        assert held.keys() == state.keys()
+        assert all(np.array_equal(held[name], state[name]) for name in state)
+        header, text = (next(folder.glob(name)).read_text() for name in ("*_weights.h", "README.md"))
+        header = next(path for path in folder.glob("*.h") if "_args;" in path.read_text()).read_text()
+        assert "const float *linear0_weight;" in header and "variable  0.weight" in header
+        assert "| `--0.weight` | f32 (8, 4), a .npy file (default: weights.safetensors) |" in text
+        assert "| `0.weight.npy`" not in text and "`weights.safetensors` has the Variables" in text
+
+
+def test_names_begin_with_the_model_if_there_are_several(tmp_path: Path) -> None:
+    function, arguments = CASES["two_models"]()
+    function.stage(*arguments).export(tmp_path)
+    names = {f"{model}.0.{each}" for model in ("actor", "critic") for each in ("weight", "bias")}
+    assert st.load(tmp_path / "weights.safetensors").keys() == names
+
+
+def test_a_variable_of_several_modules_has_the_name_of_the_outermost(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    first = model[0]
+    st.function(lambda x: first(x) + model(x)[:, :1]).stage(X).export(tmp_path)
+    assert st.load(tmp_path / "weights.safetensors").keys() == model.state_dict().keys()
+
+
+def test_edited_files_are_not_overwritten(tmp_path: Path) -> None:
+    scale = st.Variable(2.0, name="scale")
+    program = st.function(lambda x: x * scale).stage(X)
+    for _ in range(2):
+        program.export(tmp_path)  # nothing has changed
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }")
+    st.save(tmp_path / "weights.safetensors", {"scale": np.array(3.0, np.float32)})
+    with pytest.raises(st.ArgumentError, match="changed: main.c, weights.safetensors") as caught:
+        program.export(tmp_path)
+    assert "overwrite=True" in str(caught.value)
+    assert "return 0; }" in (tmp_path / "main.c").read_text()
+    program.export(tmp_path, overwrite=True)
+    assert st.load(tmp_path / "weights.safetensors")["scale"] == 2.0
+    program.export(tmp_path)
+
+
+def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("My project")
+    with pytest.raises(st.ArgumentError, match="changed: README.md in"):
+        st.function(lambda x: x * 2.0).stage(X).export(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize("target", ["portable", "x86-64-v3", "c99"])
+def test_the_target_of_the_function_is_the_default_of_export(target: str, tmp_path: Path) -> None:
+    st.function(lambda x: x * 2.0, target=target).stage(X).export(tmp_path)
+    assert (
+        f"target {target};" in next(path for path in tmp_path.glob("*.c") if "target" in path.read_text()).read_text()
+    )
+    assert not list(tmp_path.glob("*_dispatch.c"))
+    st.function(lambda x: x * 2.0).stage(X).export(tmp_path / "other")
+    assert "all processors" in (tmp_path / "other" / "README.md").read_text()
+    wanted = {"portable": "for any processor", "c99": "in C99 without extensions"}.get(
+        target, f"for the target `{target}`"
+    )
+    assert wanted in (tmp_path / "README.md").read_text()
+
+
+# ---- other files ----------------------------------------------------------------------------------
+
+WEIGHT, BIAS = np.arange(8, dtype=np.float32).reshape(2, 4), np.array([0.5, -0.5], np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program with a layer, built."""
+    model = nn.Linear(4, 2)
+
+    @st.function
+    def layer(x: Any) -> Any:
+        return model(x)
+
+    path = tmp_path_factory.mktemp("layer")
+    layer.stage(X).export(path, target="portable")
+    np.save(path / "x.npy", X)
+    compile_c(path, "main.c", "layer.c", "layer_library.c", "layer_weights.c", "-o", "layer")
+    return path
+
+
+def result_of(folder: Path, *words: str) -> np.ndarray[Any, Any] | str:
+    """The result with the file of weights as it is; what the program says if it stops."""
+    done = run(folder, "layer", "--x", str(folder / "x.npy"), "--out", str(folder), *words)
+    return np.load(folder / "result.npy") if done.returncode == 0 else done.stderr
+
+
+def safetensors_text(header: str, data: bytes) -> bytes:
+    return len(header.encode()).to_bytes(8, "little") + header.encode() + data
+
+
+ROWS = '"weight":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},"bias":{"dtype":"F32","shape":[2],"data_offsets":[32,40]}'
+DATA = WEIGHT.tobytes() + BIAS.tobytes()
+
+
+def test_other_weights_may_replace_the_file_and_one_array_its_flag(folder: Path) -> None:
+    st.save(folder / "weights.safetensors", {"weight": WEIGHT, "bias": BIAS, "more": np.ones(3)})
+    np.testing.assert_allclose(result_of(folder), X @ WEIGHT.T + BIAS, rtol=1e-5)
+    np.save(folder / "other.npy", BIAS + 1)
+    np.testing.assert_allclose(
+        result_of(folder, "--bias", str(folder / "other.npy")), X @ WEIGHT.T + BIAS + 1, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        f'{{"__metadata__":{{"format":"pt","x":"\\"\\u00e9\\ud83d\\ude00"}},{ROWS}}}',
+        f" {{ {ROWS} }}\n  ",
+        f"{{{ROWS}}}" + " " * (-len(ROWS) - 2 + 3),  # not aligned
+        "{" + ROWS.replace('"weight"', '"\\u0077eight"') + "}",
+        '{"bias":{"shape":[2],"data_offsets":[32,40],"dtype":"F32"},"weight":{"data_offsets":[0,32],"dtype":"F32","shape":[2,4]}}',
+    ],
+)
+def test_files_of_other_writers_are_read(folder: Path, header: str) -> None:
+    (folder / "weights.safetensors").write_bytes(safetensors_text(header, DATA))
+    np.testing.assert_allclose(result_of(folder), X @ WEIGHT.T + BIAS, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "weights.safetensors: cannot be opened"),
+        (b"", "is not a safetensors file"),
+        (b"\xff" * 8, "is not a safetensors file, or it is cut off"),
+        (safetensors_text("[]", DATA), "header is damaged"),
+        (safetensors_text("{" + ROWS, DATA), "header is damaged"),
+        (safetensors_text("{" + ROWS.replace('"F32"', '"F32', 1) + "}", DATA), "header is damaged"),
+        (safetensors_text("{" + ROWS.replace("weight", "\\x") + "}", DATA), "header is damaged"),
+        (safetensors_text("{" + ROWS.replace("weight", "\\ud800") + "}", DATA), "header is damaged"),
+        (safetensors_text("{" + ROWS.replace("[0,32]", "[0,32,1]") + "}", DATA), "header is damaged"),
+        (safetensors_text("{" + ROWS.replace("weight", "w") + "}", DATA), "does not have `weight`"),
+        (safetensors_text("{" + ROWS.replace("F32", "F16", 1) + "}", DATA), "`weight` must be F32, the file has F16"),
+        (safetensors_text("{" + ROWS.replace("[2,4]", "[4,2]") + "}", DATA), "`weight` has another shape"),
+        (safetensors_text("{" + ROWS.replace("[0,32]", "[8,32]") + "}", DATA), "the offsets of `weight` are wrong"),
+        (safetensors_text("{" + ROWS + "}", DATA[:-1]), "is cut off, or the offsets of `bias` are wrong"),
+    ],
+)
+def test_damaged_files_are_named(folder: Path, content: bytes | None, message: str) -> None:
+    path = folder / "weights.safetensors"
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_bytes(content)
+    assert message in str(result_of(folder))
