@@ -139,8 +139,8 @@ def test_the_search_for_a_name_ends_soon(monkeypatch: Any) -> None:
             looked += 1
             yield part
 
-    parts = captured._parts
-    monkeypatch.setattr(captured, "_parts", counted)
+    parts = captured.parts
+    monkeypatch.setattr(captured, "parts", counted)
 
     def f(x: Any) -> Any:
         return x + len(HUGE) + (lambda: TABLE * 1.0)()
