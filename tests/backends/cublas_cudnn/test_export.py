@@ -69,9 +69,9 @@ def test_the_emulated_device_is_in_the_folder_and_runs_it(export: Export) -> Non
 def test_variables_that_live_on_the_device_are_brought_there_and_back(export: Export) -> None:
     w = st.Variable(np.ones(19, np.float32))
     w.name = "w"
-    folder = export(step, X, w, 0.5, x=X, w=np.ones(19, np.float32))
+    folder = export(step, X, w, 0.5, x=X)
     make(folder, "emu")
-    done = run(folder, "./step_emu", "--x", "x.npy", "--w", "w.npy", "--rate", "0.5", "--out", ".")
+    done = run(folder, "./step_emu", "--x", "x.npy", "--rate", "0.5", "--out", ".")  # `w` is in weights.safetensors
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(folder / "result.npy"), np.mean((X - 1.0) ** 2), rtol=1e-5)
     np.testing.assert_allclose(np.load(folder / "w.npy"), 1.0 - 0.5 * X.mean(axis=0), rtol=1e-5)
