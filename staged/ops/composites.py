@@ -30,7 +30,7 @@ from staged.ops.promote import (
     shape_error,
 )
 from staged.ops.public import public
-from staged.ops.random import bernoulli
+from staged.ops.random import bernoulli, check_parameters
 from staged.ops.reduction import peak, sum_
 from staged.ops.shape import reshape, slice_axis
 from staged.ops.source import zeros_like
@@ -389,6 +389,7 @@ def dropout(x: Any, p: Any = 0.5, training: Any = True, *, generator: Any = None
     if is_number(p) and p == 1:
         dropped = zeros_like(array)
     else:
+        check_parameters(lambda p: (p >= 0) & (p <= 1), "dropout: a probability is between 0 and 1", p)
         keep = bernoulli(1.0 - cast(p, f32) if isinstance(p, Array) else 1.0 - p, array.shape, generator=generator)
         # Where all are dropped, an infinite scale would make the gradient NaN.
         scale = cast(1.0 / where(p < 1.0, 1.0 - p, 1.0), array.dtype) if isinstance(p, Array) else 1.0 / (1.0 - p)

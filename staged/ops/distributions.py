@@ -13,11 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import ShapeError
-from staged.ir.types import DType, Shape, f32, f64, i64
+from staged.ir.types import DType, f32, f64, i64
 from staged.ops.array import Array
 from staged.ops.choice import where
-from staged.ops.elementwise import abs_, clip, cos, isfinite, log, log1p, logical_and, maximum, sign, sin
+from staged.ops.elementwise import (
+    abs_,
+    clip,
+    cos,
+    exp,
+    isfinite,
+    log,
+    log1p,
+    logical_and,
+    maximum,
+    minimum,
+    sign,
+    sin,
+    sqrt,
+    square,
+)
 from staged.ops.error_functions import ndtr, ndtri
 from staged.ops.index import take
 from staged.ops.loop import scan
@@ -34,7 +48,7 @@ from staged.ops.promote import (
     shape_error,
 )
 from staged.ops.public import public
-from staged.ops.random import integers, normal, permutation, uniform
+from staged.ops.random import check_parameters, draw_shape, integers, normal, permutation, uniform
 from staged.ops.reduction import argmax, count_nonzero, max_
 from staged.ops.shape import expand_dims, reshape, squeeze
 from staged.ops.source import iota, static_shape, zeros
@@ -55,31 +69,9 @@ def _placed(draw: Array, loc: Any, scale: Any, dtype: DType) -> Array:
     return draw if is_number(loc) and loc == 0 else draw + as_array(loc, dtype)
 
 
-def draw_shape(name: str, shape: Any, *parameters: Any) -> Shape:
-    """The shape of the draws: as NumPy has it, one for each parameter unless it is given."""
-    wanted = static_shape(shape, f"random.{name}")
-    needed = broadcast_shapes(*(as_array(one).shape for one in parameters))
-    if wanted in ((), needed):
-        return needed
-    try:
-        fits = broadcast_shapes(wanted, needed) == wanted
-    except ShapeError:
-        fits = False
-    if not fits:
-        raise shape_error(
-            f"random.{name}: parameters of shape {needed} do not fit draws of shape {wanted}",
-            hint="without `shape` there is one draw for each parameter",
-        )
-    return wanted
-
-
-def _check_scale(name: str, scale: Any) -> None:
-    check_argument(not is_number(scale) or scale >= 0, f"random.{name}: scale is at least 0, got {scale}")
-
-
 def _start(name: str, shape: Any, dtype: Any, generator: Any, scale: Any = 1.0, loc: Any = 0.0) -> tuple[Array, DType]:
     wanted = check_dtype(dtype)
-    _check_scale(name, scale)
+    check_parameters(lambda scale: scale >= 0, f"random.{name}: scale is at least 0", scale)
     return _between(draw_shape(name, shape, loc, scale), wanted, generator), wanted
 
 
@@ -136,18 +128,53 @@ def truncated_normal(
     Also for bounds far from the mean. torch `nn.init.trunc_normal_`.
     """
     wanted = check_dtype(dtype)
-    check_argument(not is_number(std) or std > 0, f"random.truncated_normal: std is above 0, got {std}")
-    if is_number(low) and is_number(high):
-        check_argument(low < high, f"random.truncated_normal: low is below high, got {low} and {high}")
+    check_parameters(lambda std: std > 0, "random.truncated_normal: std is above 0", std)
+    check_parameters(lambda low, high: low < high, "random.truncated_normal: low is below high", low, high)
     u = _between(draw_shape("truncated_normal", shape, low, high, mean, std), wanted, generator)
     first, last, middle, width = (cast(as_array(x, wanted), f64) for x in (low, high, mean, std))
     below, above = (first - middle) / width, (last - middle) / width
     # In the tail above 0 probabilities are near 1: there the mirrored one, whose probabilities are near 0.
     is_mirrored = below > 0
     a, b = where(is_mirrored, -above, below), where(is_mirrored, -below, above)
+    z: Array
+    if all(map(is_number, (low, high, mean, std))):
+        near = (high - mean) / std if low <= mean else (mean - low) / std
+        z = _far_below(u, a, b) if near < _FAR else _inverse(u, a, b)
+    else:
+        is_far = b < _FAR
+        far = _far_below(u, where(is_far, a, 2.0 * _FAR), where(is_far, b, _FAR))
+        z = where(is_far, far, _inverse(u, where(is_far, -1.0, a), where(is_far, 1.0, b)))
+    found = cast(middle + width * where(is_mirrored, -z, z), wanted)
+    return minimum(maximum(found, cast(first, wanted)), cast(last, wanted))
+
+
+_FAR = -30.0
+"""The upper bound below which probabilities of the normal distribution are near the smallest numbers of f64."""
+
+
+def _inverse(u: Array, a: Array, b: Array) -> Array:
+    """The number that is above a share u of the normal distribution between a and b."""
     start, end = ndtr(a), ndtr(b)
-    z = clip(ndtri(start + u * (end - start)), a, b)
-    return cast(middle + width * where(is_mirrored, -z, z), wanted)
+    return clip(ndtri(start + u * (end - start)), a, b)
+
+
+def _far_below(u: Array, a: Array, b: Array) -> Array:
+    """`_inverse` for b < `_FAR`, as b - d.
+
+    The logarithm of the probability below b - d, over that below b, is -B d - d^2 / 2 - log(1 + d / B) + 1 / B^2 -
+    1 / (B + d)^2 for B = -b, and terms that are smaller than 1e-8 of it. Two of Newton's steps find d.
+    """
+    size = -b
+
+    def logarithm(d: Array) -> Array:
+        return d * (size + 0.5 * d) + log1p(d / size) - (1.0 / square(size) - 1.0 / square(size + d))
+
+    wanted = -log(u + (1.0 - u) * exp(-logarithm(b - a)))
+    d = 2.0 * wanted / (size + sqrt(square(size) + 2.0 * wanted))
+    for _ in range(2):
+        t = 1.0 / (size + d)
+        d = d - (logarithm(d) - wanted) / (size + d + t - 2.0 * t * square(t))
+    return maximum(b - d, a)
 
 
 @public("random.multivariate_normal")

@@ -287,4 +287,6 @@ def _kept(place: Array, extent: int, padding_mode: str, corners: bool) -> Array:
         rest = away - times * span
         is_odd = times - 2.0 * floor(times * 0.5) > 0.5
         place = where(is_odd, span - rest, rest) + low
-    return clip(place, 0.0, float(extent - 1))
+    # As in torch, a place on the border does not move with the grid: the next element beyond has no derivative.
+    last = float(extent - 1)
+    return where((place > 0.0) & (place < last), place, stop_gradient(clip(place, 0.0, last)))

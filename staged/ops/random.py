@@ -27,19 +27,24 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, article
-from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u32
+from staged.errors import DTypeError, ShapeError, article
+from staged.ir.numbers import limits
+from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u32, u64
 from staged.ops.array import Array
 from staged.ops.context import bind, current_context
-from staged.ops.elementwise import bitwise_right_shift
+from staged.ops.elementwise import bitwise_right_shift, logical_and
 from staged.ops.index import take
+from staged.ops.loop import scan
+from staged.ops.matrices import stop_unless
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
+    broadcast_shapes,
     cast,
     check_argument,
     check_dtype,
     check_fits,
+    check_real,
     dtype_error,
     fixed_size,
     is_number,
@@ -47,6 +52,7 @@ from staged.ops.promote import (
     whole,
 )
 from staged.ops.public import public
+from staged.ops.reduction import any_
 from staged.ops.shape import broadcast_to
 from staged.ops.source import static_shape
 
@@ -245,6 +251,33 @@ def key_of(generator: Any) -> list[Array]:
     return [cast(part, i64) for part in current_context().next_random(generator)]
 
 
+def check_parameters(holds: Callable[..., Any], message: str, *parameters: Any) -> None:
+    """Check parameters: numbers now, arrays when the program runs."""
+    check_real(message.partition(":")[0], *map(as_array, parameters))
+    if all(map(is_number, parameters)):
+        check_argument(holds(*parameters), f"{message}, got {' and '.join(map(str, parameters))}")
+    else:
+        stop_unless(holds(*(cast(as_array(given), f64) for given in parameters)), message)
+
+
+def draw_shape(name: str, shape: Any, *parameters: Any) -> Shape:
+    """The shape of the draws: as NumPy has it, one for each parameter unless it is given."""
+    wanted = static_shape(shape, f"random.{name}")
+    needed = broadcast_shapes(*(as_array(one).shape for one in parameters))
+    if wanted in ((), needed):
+        return needed
+    try:
+        fits = broadcast_shapes(wanted, needed) == wanted
+    except ShapeError:
+        fits = False
+    if not fits:
+        raise shape_error(
+            f"random.{name}: parameters of shape {needed} do not fit draws of shape {wanted}",
+            hint="without `shape` there is one draw for each parameter",
+        )
+    return wanted
+
+
 @public("random.bits")
 def bits(shape: Any = (), *, generator: Any = None) -> Array:
     """Random u32 words of `shape`, from `generator` or the default one."""
@@ -258,9 +291,8 @@ def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f3
     The same numbers in eager mode and every back end (f64 with other bounds than 0 and 1: to the last bit but one).
     """
     wanted = check_dtype(dtype)
-    if is_number(low) and is_number(high):
-        check_argument(low <= high, f"random.uniform: low is at most high, got {low} and {high}")
-    draw = bind(_uniform_op, key_of(generator), shape=static_shape(shape, "random.uniform"), dtype=wanted)
+    check_parameters(lambda low, high: low <= high, "random.uniform: low is at most high", low, high)
+    draw = bind(_uniform_op, key_of(generator), shape=draw_shape("uniform", shape, low, high), dtype=wanted)
     if is_number(low) and is_number(high) and (low, high) == (0.0, 1.0):
         return draw
     # In f64 the product of two f32 is exact, so that a fused multiply-add gives the same bits as two operations.
@@ -276,8 +308,8 @@ def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32
     Back ends agree within 4 ulp, since their logarithms and sines differ.
     """
     wanted = check_dtype(dtype)
-    check_argument(not is_number(std) or std >= 0, f"random.normal: std is at least 0, got {std}")
-    draw = bind(_normal_op, key_of(generator), shape=static_shape(shape, "random.normal"), dtype=wanted)
+    check_parameters(lambda std: std >= 0, "random.normal: std is at least 0", std)
+    draw = bind(_normal_op, key_of(generator), shape=draw_shape("normal", shape, mean, std), dtype=wanted)
     if not (is_number(std) and std == 1):
         draw = draw * as_array(std, wanted)
     return draw if is_number(mean) and mean == 0 else draw + as_array(mean, wanted)
@@ -290,8 +322,7 @@ def bernoulli(p: Any = 0.5, shape: Any = None, *, generator: Any = None) -> Arra
     `p` is a number, or an array of probabilities that is broadcast to `shape`, by default its own shape.
     """
     chance = as_array(p, f32)
-    if is_number(p) and not 0 <= p <= 1:
-        raise shape_error(f"a probability is between 0 and 1, got {p}")
+    check_parameters(lambda p: (p >= 0) & (p <= 1), "random.bernoulli: a probability is between 0 and 1", p)
     wanted = chance.shape if shape is None else static_shape(shape, "random.bernoulli")
     if not chance.shape:
         return bind(_bernoulli_op, [*key_of(generator), chance], shape=wanted)
@@ -308,7 +339,8 @@ def bernoulli_of(seed: Array, stream: Array, counter: Array, p: float, shape: Sh
 def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, generator: Any = None) -> Array:
     """Integers in [low, high), or [0, low) if `high` is None; the bounds may be staged. NumPy `Generator.integers`.
 
-    The range is at most 2^31; probabilities of values differ by at most range / 2^32, relatively.
+    Probabilities of values differ by at most range / 2^32, relatively, and for ranges above 2^31 by range / 2^96. The
+    program stops with the line if staged bounds are in the wrong order, or do not fit in `dtype`.
     """
     wanted = check_dtype(dtype)
     if not wanted.is_integer:
@@ -317,14 +349,51 @@ def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, g
     if all(isinstance(bound, int | np.integer) for bound in bounds):
         least, past = map(int, bounds)
         check_argument(least < past, f"random.integers: low is below high, got {least} and {past}")
-        check_argument(
-            past - least <= 2**31, f"random.integers: the bounds are at most 2**31 apart, got {least} and {past}"
-        )
         check_fits(least, wanted)
         check_fits(past - 1, wanted)
+        if past - least > _ONE_WORD:
+            check_argument(
+                past - least < 2**64, f"random.integers: the bounds are less than 2**64 apart, got {least} and {past}"
+            )
+            key, whole_shape = key_of(generator), static_shape(shape, "random.integers")
+            return cast(_of_three_words(key, whole_shape, as_array(np.uint64(past - least))) + _integer(least), wanted)
     first, last = map(_integer, bounds)
-    draw = cast(bind(_bits_op, key_of(generator), shape=static_shape(shape, "random.integers")), i64)
-    return cast(bitwise_right_shift(draw * (last - first), 32) + first, wanted)
+    wanted_shape, key = draw_shape("integers", shape, *bounds), key_of(generator)
+    drawn = bitwise_right_shift(cast(bind(_bits_op, key, shape=wanted_shape), i64) * (last - first), 32) + first
+    if not all(isinstance(bound, int | np.integer) for bound in bounds):
+        lowest, highest = limits(wanted)
+        fits = logical_and(first >= lowest, last - 1 <= min(highest, 2**63 - 1))
+        stop_unless(first < last, "random.integers: low is below high")
+        stop_unless(fits, f"random.integers: the bounds fit in {wanted}")
+        if wanted.size > 2:
+            span = cast(last - first, u64)
+            is_wide = cast(any_(span > _ONE_WORD), i64)
+            (drawn,) = scan(
+                is_wide, [drawn], lambda t, _: [_of_three_words(key, wanted_shape, span) + first], ("drawn",)
+            )
+    return cast(drawn, wanted)
+
+
+_ONE_WORD = 2**31
+"""The largest range that is drawn from one word for each integer."""
+
+
+def _of_three_words(key: list[Array], shape: Shape, span: Array) -> Array:
+    """R * span / 2^96 of numbers R of 96 random bits, rounded down, as i64; `span` is u64.
+
+    The long multiplication of numbers of 32-bit digits.
+    """
+    words = cast(bind(_bits_op, key, shape=(*shape, 3)), u64)
+    low, high = span & _LOW, bitwise_right_shift(span, 32)
+    digits, parts, carry = [words[..., place] for place in range(3)], [], as_array(0, u64)
+    for digit in digits:
+        product = digit * low + carry
+        parts.append(product & _LOW)
+        carry = bitwise_right_shift(product, 32)
+    top = as_array(0, u64)
+    for digit, part in zip(digits, [*parts[1:], carry], strict=True):
+        top = digit * high + part + bitwise_right_shift(top, 32)
+    return cast(top, i64)
 
 
 def _integer(bound: Any) -> Array:

@@ -31,16 +31,13 @@ from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.composites import sigmoid, softmax
 from staged.ops.context import bind
-from staged.ops.distributions import draw_shape
 from staged.ops.elementwise import exp, expm1, log1p, maximum, minimum, sqrt, square
 from staged.ops.gamma_functions import digamma
-from staged.ops.matrices import stop_unless
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (
     as_array,
     broadcast,
     cast,
-    check_argument,
     check_dtype,
     check_real,
     dtype_error,
@@ -49,7 +46,7 @@ from staged.ops.promote import (
     shape_error,
 )
 from staged.ops.public import public
-from staged.ops.random import check_key, key_of, philox, unit_f64
+from staged.ops.random import check_key, check_parameters, draw_shape, key_of, philox, unit_f64
 from staged.ops.reduction import sum_
 from staged.ops.shape import expand_dims
 from staged.ops.source import static_shape
@@ -327,17 +324,8 @@ def _parameter(x: Any, dtype: DType) -> Array:
     return cast(as_array(x, dtype), f64)
 
 
-def _check(given: Any, holds: Callable[[Any], Any], message: str) -> None:
-    """Check a parameter: a number now, an array when the program runs."""
-    check_real(message.partition(":")[0], as_array(given))
-    if is_number(given):
-        check_argument(holds(given), f"{message}, got {given}")
-    else:
-        stop_unless(holds(cast(as_array(given), f64)), message)
-
-
 def _log_gamma(name: str, what: str, alpha: Any, shape: Shape, dtype: DType, generator: Any) -> Array:
-    _check(alpha, lambda a: (a > 0) & (a < math.inf), f"random.{name}: {what} is above 0 and finite")
+    check_parameters(lambda a: (a > 0) & (a < math.inf), f"random.{name}: {what} is above 0 and finite", alpha)
     return bind(_gamma_op, [*key_of(generator), broadcast(_parameter(alpha, dtype), shape)])
 
 
@@ -356,7 +344,7 @@ def gamma(a: Any, shape: Any = (), *, scale: Any = 1.0, dtype: Any = f32, genera
     by `a` are implicit (Figurnov, Mohamed and Mnih, 2018). An `a` that is not above 0 stops the program with the line.
     """
     wanted = _float("gamma", dtype)
-    check_real("random.gamma", as_array(scale))
+    check_parameters(lambda s: s >= 0, "random.gamma: scale is at least 0", scale)
     needed = draw_shape("gamma", shape, a, scale)
     draw = cast(exp(_log_gamma("gamma", "`a`", a, needed, wanted, generator)), wanted)
     return draw if is_number(scale) and scale == 1 else draw * as_array(scale, wanted)
@@ -396,7 +384,9 @@ def poisson(rate: Any = 1.0, shape: Any = (), *, generator: Any = None) -> Array
 
     They have no derivative by `rate`. A rate below 0 or above 2^53 stops the program with the line.
     """
-    _check(rate, lambda x: (x >= 0) & (x <= 2.0**53), "random.poisson: `rate` is at least 0, and at most 2**53")
+    check_parameters(
+        lambda x: (x >= 0) & (x <= 2.0**53), "random.poisson: `rate` is at least 0, and at most 2**53", rate
+    )
     return bind(_poisson_op, [*key_of(generator), broadcast(_parameter(rate, f64), draw_shape("poisson", shape, rate))])
 
 
@@ -407,8 +397,8 @@ def binomial(n: Any, p: Any, shape: Any = (), *, generator: Any = None) -> Array
 
     They have no derivative by `p`. A negative `n`, and a `p` that is no probability, stop the program with the line.
     """
-    _check(n, lambda x: (x >= 0) & (x <= 2.0**53), "random.binomial: `n` is at least 0, and at most 2**53")
-    _check(p, lambda x: (x >= 0) & (x <= 1), "random.binomial: `p` is between 0 and 1")
+    check_parameters(lambda x: (x >= 0) & (x <= 2.0**53), "random.binomial: `n` is at least 0, and at most 2**53", n)
+    check_parameters(lambda x: (x >= 0) & (x <= 1), "random.binomial: `p` is between 0 and 1", p)
     trials, chance = _parameter(n, f64), _parameter(p, f64)
     needed = draw_shape("binomial", shape, n, p)
     return bind(_binomial_op, [*key_of(generator), broadcast(trials, needed), broadcast(chance, needed)])

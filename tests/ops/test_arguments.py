@@ -30,7 +30,7 @@ REFUSED = {
     "linspace": (lambda: st.linspace(0, 1, -1), "num is at least 0"),
     "arange": (lambda: st.arange(0, 3, 0), "step"),
     "dropout": (lambda: st.dropout(X, 1.5), "between 0 and 1"),
-    "integers too far apart": (lambda: st.random.integers(0, 2**31 + 1, (3,)), "at most 2\\*\\*31 apart"),
+    "integers too far apart": (lambda: st.random.integers(-(2**63), 2**63, (3,)), "less than 2\\*\\*64 apart"),
     "tile": (lambda: st.tile(X, -1), "tile: .* of at least 0, got -1"),
     "repeat": (lambda: st.repeat(X, -1), "repeat: .* of at least 0, got -1"),
     "repeat by a list": (lambda: st.repeat(X, [1, 2, 3, 4], axis=0), r"repeat .* got \[1, 2, 3, 4\]"),
@@ -75,6 +75,55 @@ def test_integers_that_a_dtype_lacks_are_not_drawn():
 @pytest.mark.parametrize("what", TAKEN)
 def test_a_number_at_the_edge_is_taken(what):
     assert np.isfinite(np.asarray(TAKEN[what]())).all()
+
+
+DRAWS = {
+    "bernoulli": (lambda p: st.random.bernoulli(p, (2,)), (1.0, 1.5), "between 0 and 1"),
+    "bernoulli below": (lambda p: st.random.bernoulli(p, (2,)), (0.0, -0.5), "between 0 and 1"),
+    "bernoulli of NaN": (lambda p: st.random.bernoulli(p, (2,)), (0.5, np.nan), "between 0 and 1"),
+    "dropout": (lambda p: st.dropout(np.ones(2, np.float32), p), (1.0, 1.5), "between 0 and 1"),
+    "dropout of NaN": (lambda p: st.dropout(np.ones(2, np.float32), p), (0.5, np.nan), "between 0 and 1"),
+    "normal": (lambda p: st.random.normal((2,), std=p), (0.0, -1.0), "std is at least 0"),
+    "uniform": (lambda p: st.random.uniform((2,), low=p), (1.0, 1.5), "low is at most high"),
+    "exponential": (lambda p: st.random.exponential((2,), scale=p), (0.0, -1.0), "scale is at least 0"),
+    "laplace": (lambda p: st.random.laplace((2,), scale=p), (0.0, -1.0), "scale is at least 0"),
+    "logistic": (lambda p: st.random.logistic((2,), scale=p), (0.0, -1.0), "scale is at least 0"),
+    "gumbel": (lambda p: st.random.gumbel((2,), scale=p), (0.0, -1.0), "scale is at least 0"),
+    "cauchy": (lambda p: st.random.cauchy((2,), scale=p), (0.0, -1.0), "scale is at least 0"),
+    "truncated_normal": (lambda p: st.random.truncated_normal((2,), high=p), (-1.5, -3.0), "low is below high"),
+    "truncated_normal std": (lambda p: st.random.truncated_normal((2,), std=p), (1.0, 0.0), "std is above 0"),
+    "gamma": (lambda p: st.random.gamma(p, (2,)), (1.0, 0.0), "above 0"),
+    "gamma scale": (lambda p: st.random.gamma(2.0, (2,), scale=p), (0.0, -1.0), "scale is at least 0"),
+    "poisson": (lambda p: st.random.poisson(p, (2,)), (0.0, -1.0), "at least 0"),
+    "binomial": (lambda p: st.random.binomial(5, p, (2,)), (1.0, 1.5), "between 0 and 1"),
+    "integers": (lambda p: st.random.integers(p, 3, (2,)), (2, 3), "low is below high"),
+    "integers of a dtype": (lambda p: st.random.integers(0, p, (2,), dtype=st.u8), (256, 257), "fit"),
+    "integers below a dtype": (lambda p: st.random.integers(p, 9, (2,), dtype=st.u8), (0, -1), "fit"),
+    "wide integers": (lambda p: st.random.integers(-(2**62), p, (2,)), (2**62, -(2**62)), "low is below high"),
+}
+"""Draws by a parameter, the last number in its range and one beyond."""
+
+
+@pytest.mark.parametrize("what", DRAWS)
+def test_a_parameter_of_a_draw_is_checked_when_the_program_runs_too(what):
+    call, (last, beyond), match = DRAWS[what]
+    program = st.function(call, target="portable")
+    of_arrays = st.function(lambda p: call(p), target="portable")
+
+    def eager(p):
+        with st.eager():
+            return call(p)
+
+    dtype = np.int64 if isinstance(last, int) else np.float64
+    for run in (call, eager, program):
+        run(last)
+        with refuses((ValueError, TypeError), match) as refused:
+            run(beyond)
+        assert "test_arguments.py" in str(refused.value)
+    if not what.startswith("dropout"):
+        of_arrays(np.array([last, last], dtype))
+        with refuses(ValueError, match):
+            of_arrays(np.array([last, beyond], dtype))
 
 
 def _sizes(x, size):

@@ -23,6 +23,18 @@ def truncated(x, a=-1.0, b=2.5):
     return (normal_below(x) - normal_below(a)) / (normal_below(b) - normal_below(a))
 
 
+def mills(x):
+    """The probability below -x over the density there: a continued fraction."""
+    fraction = x
+    for k in range(30, 0, -1):
+        fraction = x + k / fraction
+    return 1.0 / fraction
+
+
+def far_below(x, high=-40.0):
+    return np.exp(-0.5 * (x - high) * (x + high)) * mills(-x) / mills(-high)
+
+
 # name: (draw, the probability below x)
 DISTRIBUTIONS = {
     "exponential": (lambda **how: st.random.exponential((N,), scale=2.0, **how), lambda x: 1 - np.exp(-x / 2)),
@@ -40,6 +52,11 @@ DISTRIBUTIONS = {
     "truncated_tail": (
         lambda **how: st.random.truncated_normal((N,), low=9.0, high=30.0, **how),
         lambda x: 1 - np.vectorize(math.erfc)(x / math.sqrt(2)) / math.erfc(9 / math.sqrt(2)),
+    ),
+    "far_below": (lambda **how: st.random.truncated_normal((N,), low=-43.0, high=-40.0, **how), far_below),
+    "far_above": (
+        lambda **how: st.random.truncated_normal((N,), low=np.float32(41.0), high=43.0, mean=1.0, **how),
+        lambda x: 1 - far_below(1 - x),
     ),
 }
 

@@ -128,3 +128,30 @@ def test_a_permutation_of_an_array_is_of_its_rows() -> None:
     assert not np.array_equal(mixed, rows)
     with st.eager():
         assert sorted(np.asarray(st.random.permutation([3, 1, 2])).tolist()) == [1, 2, 3]
+
+
+def test_integers_of_wide_ranges_are_the_long_product_of_three_words() -> None:
+    """Bounds known while staging and bounds that are arguments draw the same."""
+    words = np.asarray(st.random.bits((64, 3), generator=st.random.Generator(5))).astype(object)
+    numbers = words[:, 0] + words[:, 1] * 2**32 + words[:, 2] * 2**64
+    draw = st.function(lambda low, high: st.random.integers(low, high, (64,), generator=st.random.Generator(5)))
+    for low, high in ((0, 2**40), (-(2**62), 2**62), (-(2**63), 2**63 - 1), (7, 2**31 + 8)):
+        wanted = (low + numbers * (high - low) // 2**96).astype(np.int64)
+        np.testing.assert_array_equal(st.random.integers(low, high, (64,), generator=st.random.Generator(5)), wanted)
+        np.testing.assert_array_equal(draw(low, high), wanted)
+    whole = st.random.integers(0, 2**63, (64,), dtype=st.u64, generator=st.random.Generator(5))
+    np.testing.assert_array_equal(whole, (numbers * 2**63 // 2**96).astype(np.uint64))
+
+
+def test_there_is_one_draw_for_each_element_of_a_parameter() -> None:
+    """One draw was the same for all bounds of an array, unless the shape of the draws was given."""
+    bounds = np.arange(4, 12)
+    for draw, mean in (
+        (lambda: st.random.integers(0, bounds * 1000), bounds * 500.0),
+        (lambda: st.random.uniform(high=bounds / 1.0), bounds / 2.0),
+        (lambda: st.random.normal(std=bounds / 1.0), bounds * 0.0),
+    ):
+        drawn = (np.asarray(draw()) - mean) / bounds
+        assert drawn.shape == (8,) and np.ptp(drawn) > 0.1
+    with pytest.raises(st.ShapeError, match="do not fit draws of shape"):
+        st.random.normal((3,), mean=np.zeros((2, 1)))

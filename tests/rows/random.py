@@ -116,6 +116,8 @@ def draw(d: Draw) -> str:
         return f"st.take({x}, st.random.integers({shape[0]}, shape=(5,)), axis=0)"
     low = d.pick(0, 2) if d.dtype[0] == "u" else d.pick(0, -3, -100)
     high = d.new((), "i64", "below 9") + " + 3" if d.likely(30) else d.pick(3, 100)
+    if d.dtype in ("i64", "u64", "f64") and not d.smooth and d.likely(30):
+        high = d.pick(2**40, 2**62, d.new((), "i64", "below 9") + " * 2**58 + 3")
     dtype = "" if d.is_float or d.dtype == "bool" else f", {dtype_keyword(d)}"
     drawn = f"st.random.integers({low}, {high}, {shape!r}{dtype}{generator(d)})"
     return f"({drawn}, {x})" if d.dtype == "bool" else f"{drawn} * {x}"
@@ -125,7 +127,11 @@ def draw(d: Draw) -> str:
 def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = np.int64) -> Plain:
     first, last = (0, int(plain(low).a)) if high is None else (int(plain(low).a), int(plain(high).a))
     wanted, count = _size(shape)
-    found = [first + (int(word) * (last - first) >> 32) for word in words(count)]
+    if last - first > 2**31:
+        digits = [[int(word) for word in three] for three in words(3 * count).reshape(-1, 3)]
+        found = [first + ((a + (b << 32) + (c << 64)) * (last - first) >> 96) for a, b, c in digits]
+    else:
+        found = [first + (int(word) * (last - first) >> 32) for word in words(count)]
     return Plain(np.array(found, np.int64).reshape(wanted).astype(dtype_of(dtype)))
 
 
@@ -195,10 +201,19 @@ def _below(x: Any) -> Any:
     return 0.5 * np.vectorize(math.erfc, otypes=[float])(-x / math.sqrt(2.0)) if np.size(x) else x
 
 
+def _log_below(x: Any) -> Any:
+    """The logarithm of `_below` far below 0, where it is no number of f64: a continued fraction."""
+    fraction = -x
+    for k in range(30, 0, -1):
+        fraction = -x + k / fraction
+    return -0.5 * x * x - 0.5 * math.log(2.0 * math.pi) - np.log(fraction)
+
+
 def draw(d: Draw) -> str:
     x, shape = _shaped(d)
     d.keywords |= {"low", "high", "mean", "std"}
-    rest = d.pick("", ", low=-1.0", ", low=3.0, high=5.0", ", mean=1.0, std=0.5")
+    tail = f", low={d.new((), values='small')} - 60.0, high=-40.0" if d.is_float and d.dtype not in HALVES else ""
+    rest = d.pick("", ", low=-1.0", ", low=3.0, high=5.0", ", mean=1.0, std=0.5", ", low=39.0, high=41.0", tail)
     return f"st.random.truncated_normal({shape!r}{rest}, {dtype_keyword(d)}{generator(d)}) * {x}"
 
 
@@ -213,10 +228,14 @@ def truncated_normal(
     is_mirrored = bool(a > 0)
     a, b = (-b, -a) if is_mirrored else (a, b)
     first, last = np.full(u.shape, a), np.full(u.shape, b)
+    below = _below
     wanted = _below(a) + u * (_below(b) - _below(a))
+    if b < -30:
+        below = _log_below
+        wanted = _log_below(b) + np.log(u + (1.0 - u) * np.exp(_log_below(a) - _log_below(b)))
     for _ in range(100):
         half = 0.5 * (first + last)
-        is_below = _below(half) < wanted
+        is_below = below(half) < wanted
         first, last = np.where(is_below, half, first), np.where(is_below, last, half)
     z = 0.5 * (first + last)
     return Plain((middle + width * (-z if is_mirrored else z)).astype(dtype_of(dtype)))
