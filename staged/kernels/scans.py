@@ -122,11 +122,14 @@ def _carried(p: Parts) -> DType:
 
 
 def recurrence(name: str, p: Parts) -> Nest:
+    """y[j] = a[j] y[j - 1] + b[j]. A factor of 0 starts again: 0 times an infinite y would be NaN."""
     dtype = _carried(p)
 
     def step(body: list[Statement], state: Sequence[Operand], taken: Sequence[Operand]) -> list[Operand]:
+        starts = _computed(body, "starts", bool_, "equal", taken[0], Constant(0.0, dtype))
         part = _computed(body, "part", dtype, "multiply", taken[0], state[0])
-        return [_computed(body, "total", dtype, "add", part, taken[1])]
+        total = _computed(body, "total", dtype, "add", part, taken[1])
+        return [_computed(body, "total", dtype, "select", starts, taken[1], total)]
 
     return _scan(name, p, [Constant(0.0, dtype)], step)
 

@@ -102,8 +102,8 @@ class Array(ArrayMethods):
 
     @property
     def T(self) -> Array:
-        """The transpose of a matrix."""
-        return METHODS["matrix_transpose"](self)
+        """The array with its axes reversed: the transpose of a matrix."""
+        return METHODS["transpose"](self)
 
     @property
     def mT(self) -> Array:

@@ -115,12 +115,16 @@ def _recurrence(
     found = np.empty_like(parts)
     total = np.zeros(parts.shape[1:])
     for j in reversed(range(len(parts))) if reverse else range(len(parts)):
-        found[j] = total = factors[j] * total + parts[j]
+        with np.errstate(invalid="ignore"):
+            found[j] = total = np.where(factors[j] == 0, parts[j], factors[j] * total + parts[j])
     return np.ascontiguousarray(np.moveaxis(found, 0, axis).astype(a.dtype))
 
 
 def recur(a: Array, b: Array, axis: int, reverse: bool = False) -> Array:
-    """y[j] = a[j] y[j - 1] + b[j] along `axis`, from 0; with `reverse` from the end, of y[j + 1]."""
+    """y[j] = a[j] y[j - 1] + b[j] along `axis`, from 0; with `reverse` from the end, of y[j + 1].
+
+    A factor a[j] of 0 starts again at b[j], also if y[j - 1] is infinite or NaN.
+    """
     return bind(_recurrence_op, [a, b], axis=axis, reverse=reverse)
 
 
@@ -133,6 +137,7 @@ def _recurrence_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array]
     d_a, d_b = tangents
     if d_a is not None:
         part = d_a * _before("linear_recurrence", y, axis, 0.0, reverse)
+        part = select(d_a == 0, zeros_of(part), part)  # a constant factor of 0 beside an infinite y
         d_b = part if d_b is None else d_b + part
     return recur(operands[0], d_b, axis, reverse)
 
@@ -145,7 +150,8 @@ _recurrence_op: Primitive = _scan(
     reverses=True,
     vjp=lambda ct, y, a, b, axis, reverse=False: _recurrence_vjp(ct, y, a, b, axis, reverse),
     jvp=lambda tangents, y, operands, axis, reverse=False: _recurrence_jvp(tangents, y, operands, axis, reverse),
-    doc="y[j] = a[j] y[j - 1] + b[j] along `axis`, from 0; with `reverse` from the end, of y[j + 1].",
+    doc="y[j] = a[j] y[j - 1] + b[j] along `axis`, from 0; with `reverse` from the end, of y[j + 1]. A factor of 0 "
+    "starts again, also if y[j - 1] is infinite.",
 )
 
 

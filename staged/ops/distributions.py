@@ -161,8 +161,8 @@ def _inverse(u: Array, a: Array, b: Array) -> Array:
 def _far_below(u: Array, a: Array, b: Array) -> Array:
     """`_inverse` for b < `_FAR`, as b - d.
 
-    The logarithm of the probability below b - d, over that below b, is -B d - d^2 / 2 - log(1 + d / B) + 1 / B^2 -
-    1 / (B + d)^2 for B = -b, and terms that are smaller than 1e-8 of it. Two of Newton's steps find d.
+    P(x < b - d) / P(x < b) is exp(-B d - d^2 / 2 - log(1 + d / B) + 1 / B^2 - 1 / (B + d)^2) for B = -b. The error of
+    the exponent is below 1e-8. Two of Newton's steps find d.
     """
     size = -b
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from staged.ir.types import Shape, shape_text
+from staged.ir.types import Dim, Shape, i64, shape_text
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
 from staged.ops.composites import spread
 from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, square
+from staged.ops.matrices import stop_unless
 from staged.ops.primitive import Sample, next_axes
 from staged.ops.promote import (
     as_float,
@@ -276,9 +277,13 @@ def batch_norm(x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None
     return _batch_norm_inference(array, *statistics, *affine, eps=eps, parts=parts)[0]
 
 
-def _is_single(x: Array, axes: Sequence[int]) -> bool:
-    """Return whether there is one element over `axes`."""
-    return all(x.shape[axis] == 1 for axis in axes)
+def _check_several(name: str, x: Array, axes: Sequence[int], hint: str) -> None:
+    """Check that there is not one element over `axes`: now, or when the program runs if a size is symbolic."""
+    message = f"{name} needs more than one element per channel"
+    if all(x.shape[axis] == 1 for axis in axes):
+        raise shape_error(f"{message}, got {x.type}", x, hint=hint)
+    if all(isinstance(x.shape[axis], Dim) or x.shape[axis] == 1 for axis in axes):
+        stop_unless(extent_of(x, axes, i64) != 1, message)
 
 
 @public("batch_norm_training")
@@ -296,12 +301,7 @@ def batch_norm_training(
     check_known("batch_norm_training", "eps", eps)
     check_argument(eps > 0, f"batch_norm_training: eps is above 0, got {eps}")
     shape = _channels("batch_norm_training", array)
-    if _is_single(array, _samples(array)):
-        raise shape_error(
-            f"batch_norm_training needs more than one element per channel, got {array.type}",
-            array,
-            hint="use a larger batch, or evaluation mode",
-        )
+    _check_several("batch_norm_training", array, _samples(array), "use a larger batch, or evaluation mode")
     affine, parts = _affine("batch_norm_training", array, shape, weight, bias)
     y, centre, variance = _batch_norm_training(array, *affine, eps=eps, parts=parts)
     if correction:
@@ -349,12 +349,7 @@ def instance_norm(x: Any, *, weight: Any = None, bias: Any = None, eps: float = 
     """
     array = as_float(x)
     (channels,) = _channels("instance_norm", array)
-    if _is_single(array, range(2, array.ndim)):
-        raise shape_error(
-            f"instance_norm needs more than one element per channel, got {array.type}",
-            array,
-            hint="the axes after the channels hold the elements",
-        )
+    _check_several("instance_norm", array, range(2, array.ndim), "the axes after the channels hold the elements")
     return _group_norm("instance_norm", array, channels, weight, bias, eps)
 
 

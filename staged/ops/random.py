@@ -375,7 +375,7 @@ def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, g
 
 
 _ONE_WORD = 2**31
-"""The largest range that is drawn from one word for each integer."""
+"""The largest range for which 32 random bits are enough."""
 
 
 def _of_three_words(key: list[Array], shape: Shape, span: Array) -> Array:

@@ -18,7 +18,7 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.declaration import DECLARED, reduction_by
 from staged.ir.nodes import FAIL
 from staged.ir.numbers import initial_value
-from staged.ir.types import NUMBER_DTYPES, DType, TensorType, bool_, f32, f64, i64
+from staged.ir.types import NUMBER_DTYPES, DType, TensorType, bool_, f32, f64, i64, u64
 from staged.ops.array import METHODS, Array
 from staged.ops.choice import select, where, zeros_of
 from staged.ops.context import bind
@@ -277,12 +277,14 @@ def _reduced(
     if not include_self:
         assert counts is not None
         x = where(counts > 0, as_array(0 if by == "add" else _nothing(by, x.dtype), x.dtype), x)
-    total = bind(op, [x, indices, updates], **attrs)
     if reduce != "mean":
-        return total
+        return bind(op, [x, indices, updates], **attrs)
     assert counts is not None
-    count = cast(maximum(counts + (1 if include_self else 0), 1), x.dtype)
-    return total / count if x.dtype.is_float else floor_divide(total, count)
+    # Sums and counts that a narrow dtype cannot hold.
+    dtype = f32 if x.dtype.is_half else i64 if x.dtype.is_integer and x.dtype is not u64 else x.dtype
+    total = bind(op, [cast(x, dtype), indices, cast(updates, dtype)], **attrs)
+    count = cast(maximum(counts + (1 if include_self else 0), 1), dtype)
+    return cast(floor_divide(total, count) if dtype.is_integer else total / count, x.dtype)
 
 
 @public("scatter_reduce", method=True)

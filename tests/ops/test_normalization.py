@@ -156,3 +156,22 @@ def test_the_second_derivative_of_batch_norm_is_that_of_the_formula() -> None:
 
     ours, expected = second(ROWS, RNG.standard_normal(ROWS.shape))
     np.testing.assert_allclose(ours, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("layout", ["(N, C)", "(N, C, 1)"])
+def test_one_row_that_is_found_when_the_program_runs_is_refused(layout) -> None:
+    """As a single row is that is known while staging: its channels have no variance."""
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    x = x if layout == "(N, C)" else x[:, :, None]
+
+    @st.function
+    def f(x, count):
+        n = st.dim("N", count, max=4)
+        return st.batch_norm_training(x[:n])[1]
+
+    for count in (2, 4):
+        np.testing.assert_allclose(np.asarray(f(x, count)), x[:count].mean(0).reshape(3), rtol=1e-6)
+    for run in (f, st.grad(lambda x, count: f(x, count).sum())):
+        with pytest.raises(ValueError, match="batch_norm_training needs more than one element per channel") as refused:
+            run(x, 1)
+        assert "st.batch_norm_training(x[:n])" in str(refused.value)

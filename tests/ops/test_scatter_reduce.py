@@ -325,3 +325,59 @@ def test_arrays_of_many_axes(axes: int) -> None:
     doubled = np.stack([2 * x[0]] * 2)
     np.testing.assert_array_equal(found[0], doubled + np.stack([0 * x[0], x[0] + x[1]]))
     np.testing.assert_array_equal(found[1], doubled + np.stack([0 * x[0], x[0]]))
+
+
+SEGMENTS = np.array([0, 2, 0, 1, 2, 1])
+PER_SEGMENT = {
+    **{name: lambda x, name=name: getattr(st, name)(x, SEGMENTS, 3) for name in
+       ("segment_sum", "segment_prod", "segment_max", "segment_min", "segment_mean")},
+    **{f"scatter_{reduce}": lambda x, reduce=reduce: st.scatter_reduce(np.ones(3), 0, SEGMENTS, x, reduce) for reduce in REDUCTIONS},
+    **{f"index_{reduce}": lambda x, reduce=reduce: st.index_reduce(np.ones((3, 1)), 0, SEGMENTS, x[:, None], reduce)[:, 0]
+       for reduce in REDUCTIONS},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PER_SEGMENT)
+def test_an_infinite_element_stays_in_its_segment(name) -> None:
+    """Derivatives of the other segments, of first and second order, are those without it."""
+    f = PER_SEGMENT[name]
+    x = np.array([2.0, 3.0, 5.0, 7.0, 0.5, -1.0])
+    others = SEGMENTS != 1
+
+    def derivatives(x):
+        def loss(x):
+            y = f(x)
+            return y[0] * 2.0 + y[2] * 3.0
+
+        slope = st.grad(loss)
+        return f(x), slope(x), st.jvp(loss, (x,), (np.where(others, x, 0.0),))[1], st.jacfwd(slope)(x)
+
+    program = st.function(derivatives, target="portable")
+    wanted = [np.asarray(each) for each in program(x)]
+    runs = [(program, poison) for poison in (np.inf, np.nan, 1e300)] + [(derivatives, np.inf)] * (name == "segment_prod")
+    for run, poison in runs:
+        found = [np.asarray(each) for each in run(np.where(SEGMENTS == 1, poison, x))]
+        np.testing.assert_array_equal(found[0][[0, 2]], wanted[0][[0, 2]])
+        np.testing.assert_array_equal(found[1][others], wanted[1][others])
+        np.testing.assert_array_equal(found[2], wanted[2])
+        np.testing.assert_array_equal(found[3][others][:, others], wanted[3][others][:, others])
+
+
+@pytest.mark.parametrize("dtype", [st.u8, st.i8, st.i32, st.u64, st.f16, st.bf16, st.f32])
+def test_means_of_narrow_dtypes_do_not_wrap_around(dtype) -> None:
+    large = 200 if dtype is not st.i8 else 100
+    many = st.astype(np.full(300, large), dtype)
+    index = np.zeros(300, np.int64)
+
+    def means(x):
+        return (
+            st.segment_mean(x, index, 2),
+            st.scatter_reduce(x[:2], 0, index, x, "mean"),
+            st.index_reduce(x[:2], 0, index, x, "mean", include_self=False),
+            st.segment_mean(x[:256], index[:256], 1),
+        )
+
+    for run in (st.function(means, target="portable"), means):
+        for found, wanted in zip(run(many), ([large, 0], [large, large], [large, large], [large]), strict=True):
+            assert str(np.asarray(found).dtype) == str(np.asarray(many).dtype)
+            np.testing.assert_array_equal(np.asarray(st.astype(found, st.f64)), wanted)
