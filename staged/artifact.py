@@ -16,10 +16,10 @@ result is `ST_OK` or the `ErrorKind` that `host` explains. A program that uses t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal
+from typing import Any, Literal
 
 Role = Literal["input", "output", "variable"]
 ScalarType = Literal[
@@ -161,6 +161,8 @@ class Artifact:
     """True if a call returns before the work on the device is over, which the event `departure` then follows."""
     explains: bool = False
     """True if a kernel of such a program may fail: `NAME_explain` describes the failure in `report`."""
+    values: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The arrays in the files of an exported folder, by field."""
 
 
 @dataclass(frozen=True, slots=True)

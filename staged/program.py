@@ -339,7 +339,7 @@ class Program:
         function = function.replace(
             options=options,
             param_data=[*(None for _ in range(given)), *constants],
-            exported=Exported(self._state_names()),
+            exported=Exported(self._state_names(), self._traced.result.order_of_dicts()),
         )
         target = target or self._target
         machine = target_machine(target or "portable")
@@ -380,20 +380,20 @@ class Program:
         variables = dict(zip(_outer_names(self._traced), self._traced.variables, strict=True))
         hidden = iter(captured)
         skipped = len(self._traced.arguments)
-        parameters, arrays, weights = [], {}, {}
+        parameters, arrays, weights, values = [], {}, {}, {}
         for each in artifact.parameters:
             if each.part == "seed":
                 each = replace(each, start=int(variables[each.label].numpy()))
             elif each.role == "variable" and not each.part:
                 each = replace(each, file=WEIGHTS)
-                weights[each.path] = variables[each.label].numpy()
+                weights[each.path] = values[each.field] = variables[each.label].numpy()
             elif each.role == "input" and skipped:
                 skipped -= 1
             elif each.role == "input":
                 each = replace(each, file=f"{each.label}.npy")
-                arrays[each.file] = next(hidden)
+                arrays[each.file] = values[each.field] = next(hidden)
             parameters.append(each)
-        return replace(artifact, parameters=tuple(parameters)), arrays, weights
+        return replace(artifact, parameters=tuple(parameters), values=values), arrays, weights
 
 
 def _array_or_itself(value: Any) -> Any:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import staged as st
 from staged import nn
+from staged.artifact import ErrorKind
 from staged.frontend.values import trees
-from tests.exported_programs import CASES, X
+from tests.exported_programs import CASES, SOC, X
 
 SANITIZED = "-std=c11 -O0 -g -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all"
 TIMES = """
@@ -159,6 +161,120 @@ def test_the_target_of_the_function_is_the_default_of_export(target: str, tmp_pa
         target, f"for the target `{target}`"
     )
     assert wanted in (tmp_path / "README.md").read_text()
+
+
+# ---- the interface ------------------------------------------------------------------------------
+
+
+@st.function
+def fields(data: Any, count: Any) -> Any:
+    weight = data["weight"] * count
+    return {
+        "speed": weight + 1.0,
+        "angle": {"z": weight, "b": (data["bias"], 7, "text")},
+        "Area": Pair(weight, weight * 2.0),
+    }
+
+
+class Pair(NamedTuple):
+    second: Any
+    first: Any
+
+
+NULLS = """
+#include <stdio.h>
+#include "fields.h"
+int main(void) {
+    static float arrays[6][4];
+    static st_host host;
+    void *const arena = fields_arena_create();
+    for (int left_out = 0; left_out < 8; ++left_out) {
+        float *at[8];
+        for (int i = 0; i < 8; ++i) {
+            at[i] = i == left_out ? NULL : arrays[i % 6];
+        }
+        const fields_args args = {.data_bias = at[0], .data_weight = at[1], .count = 2.0f, .speed = at[2],
+            .angle_z = at[3], .angle_b_0 = at[4], .Area_0 = at[5], .Area_1 = at[6]};
+        const int status = fields(&args, arena, &host);
+        printf("%d %s\\n", status, status == ST_OK ? "" : host.message);
+    }
+    fields_arena_free(arena);
+    return 0;
+}
+"""
+NAMES = "data_bias data_weight speed angle_z angle_b_0 Area_0 Area_1".split()
+
+
+def test_results_of_a_dict_are_in_its_order_and_null_is_an_error(tmp_path: Path) -> None:
+    given = {"weight": X[0], "bias": X[1]}
+    fields.stage(given, np.float32(2.0)).export(tmp_path, target="portable")
+    header, text = (tmp_path / "fields.h").read_text(), (tmp_path / "README.md").read_text()
+    struct = header[header.index("typedef struct fields_args") :]
+    found = re.findall(r"(\w+);  +// \(", struct)
+    assert found == [*NAMES[:2], "count", *NAMES[2:]]
+    assert "(those of a dict in its order)" in header and "(those of a dict in its order)" in text
+    (tmp_path / "nulls.c").write_text(NULLS)
+    compile_c(tmp_path, "nulls.c", "fields.c", "fields_library.c", "-o", "nulls")
+    lines = run(tmp_path, "nulls").stdout.splitlines()
+    assert lines == [*(f"{ErrorKind.VALUE_ERROR.value} `{name}` of the arguments is NULL" for name in NAMES), "0 "]
+
+
+READ_RSS = """
+#include <stdio.h>
+#include "first.h"
+int __real_first(const first_args *args, void *arena, st_host *host);
+int __wrap_first(const first_args *args, void *arena, st_host *host) {
+    const int status = __real_first(args, arena, host);
+    FILE *const file = fopen("/proc/self/status", "r");
+    char line[256];
+    while (fgets(line, sizeof line, file) != NULL) {
+        long bytes = 0;
+        if (sscanf(line, "RssAnon: %ld kB", &bytes) == 1) {
+            fprintf(stderr, "%ld", bytes);
+        }
+    }
+    fclose(file);
+    return status;
+}
+"""
+
+
+def test_a_program_for_c99_has_its_arrays_in_c(tmp_path: Path) -> None:
+    weight = st.Variable(np.array([1 + 2j, np.inf, -3j]), name="weight")
+    flags, step = st.Variable(np.array([True, False, True]), name="flags"), st.Variable(1.0, name="step")
+
+    @st.function
+    def turned(x: Any) -> Any:
+        step.value = step.value * 2.0
+        return st.sum(st.where(flags, weight, 1.0).real * SOC[:3]) + x * step
+
+    turned.stage(3.0).export(tmp_path, target="c99")
+    done = subprocess.run(["make", "-s", "example"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert run(tmp_path, "turned_example").stdout == f"step[0] = 2\nresult[0] = {SOC[1]:g}\n"
+
+
+def test_large_files_are_mapped(tmp_path: Path) -> None:
+    size = 1 << 22  # 16 MiB
+    table = st.Variable(np.zeros(size, np.float32), name="table")
+
+    @st.function
+    def first(x: Any) -> Any:
+        return x[:4] + table[:4]
+
+    x = np.zeros(size, np.float32)
+    x[:4] = [1, 2, 3, 4]
+    first.stage(x).export(tmp_path, target="portable")
+    np.save(tmp_path / "x.npy", x)
+    (tmp_path / "rss.c").write_text(READ_RSS)
+    texts = "main.c first.c first_library.c first_weights.c rss.c".split()
+    done = subprocess.run(
+        ["gcc", "-O0", "-Wl,--wrap=first", *texts, "-o", "first", "-lm"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    done = run(tmp_path, "first", "--x", str(tmp_path / "x.npy"), "--out", str(tmp_path))
+    np.testing.assert_array_equal(np.load(tmp_path / "result.npy"), [1, 2, 3, 4])
+    assert int(done.stderr) < 4096, "kB of anonymous memory"
 
 
 # ---- other files ----------------------------------------------------------------------------------

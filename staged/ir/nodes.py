@@ -250,6 +250,8 @@ class Exported:
 
     keys: Mapping[VariableRef, str]
     """The names of Variables in the `state_dict` of their modules."""
+    result_order: tuple[int, ...]
+    """The numbers of the results in the order of their fields: those of a dict in its order."""
 
 
 class Function:

@@ -42,9 +42,7 @@ class ConstantInputs:
         self.rows: dict[Value, tuple[str, Any]] = {}
 
     def add(self, param: Value, name: str, array: Any) -> None:
-        if array.dtype.kind == "c":  # pairs of floats
-            array = np.ascontiguousarray(array).reshape((*array.shape, 1)).view(param.tensor.dtype.numpy)
-        self.rows[param] = name, array
+        self.rows[param] = name, real(array)
 
     def place(self, param: Value) -> Expr | None:
         """The expression for a constant parameter; None if the caller passes it."""
@@ -75,10 +73,22 @@ class ConstantInputs:
             dtype = param.tensor.dtype
             w.line()
             w.line(f"extern const {dtype.c_name} {name}[{array.size}];")
-            with w.block(f"const {dtype.c_name} {name}[{array.size}] =", ";"):
-                texts = _texts(array, dtype)
-                w.lines += [f"    {', '.join(texts[start : start + 8])}," for start in range(0, len(texts), 8)]
+            write_array(w, f"const {dtype.c_name} {name}", array, dtype)
         return str(w)
+
+
+def real(array: Any) -> Any:
+    """The array itself; of complex numbers, pairs of floats along a last axis."""
+    if array.dtype.kind != "c":
+        return array
+    return np.ascontiguousarray(array).reshape((*array.shape, 1)).view(array.real.dtype)
+
+
+def write_array(w: Writer, declaration: str, array: Any, dtype: DType) -> None:
+    """`declaration[n] = {...};` for an array of any size, eight elements to a line."""
+    texts = _texts(array, dtype) or [str(literal(0, dtype))]  # C has no empty arrays
+    with w.block(f"{declaration}[{len(texts)}] =", ";"):
+        w.lines += [f"    {', '.join(texts[start : start + 8])}," for start in range(0, len(texts), 8)]
 
 
 def _texts(array: Any, dtype: DType) -> list[str]:

@@ -340,6 +340,21 @@ class ProgramFile:
         self.add_first_values(code, late, structure)
         return [*code.body, *structure.code.body]
 
+    def write_null_check(self, w: Writer) -> None:
+        """Return an error if the caller of an exported program has left a field out: Python's arrays are never NULL."""
+        if self.program.function.exported is None:
+            return
+        fields = [each.field for each in self.program.parameters if not each.scalar and 0 not in each.shape]
+        if fields:
+            w.line("const char *const st_null =")
+            for field in fields:
+                w.line(f'    args->{field} == NULL ? "{field}" :')
+            w.line("    NULL;")
+            with w.block("if (st_null != NULL)"):
+                w.line("host->error_kind = ST_OK;")
+                w.line("host->error_claimed = 0;")
+                w.line('return st_fail(host, ST_VALUE_ERROR, -1, "`%s` of the arguments is NULL", st_null);')
+
     def write_entry(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
         body, own = head, ""
@@ -353,16 +368,21 @@ class ProgramFile:
             given = "void *given" if self.program.is_recursive else f"{self.program.name}_args *args"
             body = f"static int {inside}(const {given}, void *arena, st_host *host)"
         with w.block(body):
+            if body == head:
+                self.write_null_check(w)
             w.lines += print_body(drop_unused_locals(self.entry_body(structure, inner)))
         if inside:
             w.line()
             w.comment("Files that are still open are closed, however the program ends.")
             with w.block(around):
+                if around == head:
+                    self.write_null_check(w)
                 w.line(f"(void){inside}({'given' if self.program.is_recursive else 'args'}, arena, host);")
                 w.line("return st_close_files(host);")
         if self.program.is_recursive:
             w.line()
             with w.block(head):
+                self.write_null_check(w)
                 place = f"(st_own_stack *)(void *)((unsigned char *)arena + {self.program.own_stack_offset()})"
                 w.line(f"return st_run_on_stack({place}, STACK_RESERVE, {own}, args, arena, host);")
 

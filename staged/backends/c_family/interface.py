@@ -165,6 +165,13 @@ def arena_declaration(name: str) -> str:
 """
 
 
+ORDER = (
+    "The order of the fields: arguments (those of a dict by sorted keys), arrays from outside, Variables, results",
+    "(those of a dict in its order).",
+)
+"""The order of the fields of an exported program."""
+
+
 def header_text(
     name: str,
     parameters: Sequence[Parameter],
@@ -175,6 +182,7 @@ def header_text(
     is_iso_c: bool = False,
     departs: bool = False,
     explains: bool = False,
+    is_exported: bool = False,
 ) -> str:
     """The header of the program `name`; `release_comment` is about `NAME_release`, None where there is none. A program
     that `departs` has fields for events, and `NAME_explain` if it `explains` reports.
@@ -233,6 +241,9 @@ def header_text(
                 for line in lines[group.begin : group.end]:
                     w.line(line)
             w.line()
+        if is_exported and rows:
+            for line in ORDER:
+                w.comment(line)
         with w.block(f"typedef struct {name}_args", f" {name}_args;"):
             for number, line in enumerate(lines):
                 for group in groups:

@@ -202,6 +202,7 @@ class ProgramEmitter:
                 self.machine.is_iso_c,
                 self.departs,
                 self.explains,
+                self.function.exported is not None,
             ),
             support=file.support,
             data=self.constant_inputs.data_text(self.name),
@@ -426,6 +427,10 @@ class ProgramEmitter:
             device = function.result_devices[index] if function.result_devices else CPU
             made = make_parameter(field, path, type, "output", False, device)
             self.parameters.append(as_complex(made) if ("output", index) in function.complex_edges else made)
+        if function.exported is not None:
+            order = function.exported.result_order
+            begin = len(self.parameters) - len(order)
+            self.parameters[begin:] = [self.parameters[begin + number] for number in order]
         self.input_fields = fields
         return fields
 

@@ -78,6 +78,7 @@ class CudaEntry:
             # There may be none, or none that has an element.
             unused = [] if "args" in names_used(body) else [Unused((Name("args"),))]
             with w.block(head):
+                self.file.write_null_check(w)
                 w.lines += print_body(drop_unused_locals([base, *unused, *body]))
             return
         own = self.program.names.fresh(f"{self.program.name}_body")
@@ -92,6 +93,7 @@ class CudaEntry:
             w.lines += print_body(drop_unused_locals([*code.body, *self.body(structure, inner)]))
         w.line()
         with w.block(head):
+            self.file.write_null_check(w)
             stack = pointer(word("st_own_stack"), Space.GLOBAL)
             place = place_in(BASE, "st_own_stack", self.program.own_stack_offset())
             run = call("st_run_on_stack", "stack", "STACK_RESERVE", own, "args", "arena", "host")

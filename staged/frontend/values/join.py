@@ -128,6 +128,12 @@ class Template:
             self.spec, [leaf.value if isinstance(leaf, Static) else staged.pop(0) for leaf in self.leaves]
         )
 
+    def order_of_dicts(self) -> tuple[int, ...]:
+        """The numbers of the staged leaves in the order of Python's dicts; `leaves` have the keys of a dict sorted."""
+        numbers = iter(range(len(self.leaves)))
+        staged = [next(numbers) if isinstance(leaf, TensorType) else None for leaf in self.leaves]
+        return tuple(number for number in trees.in_order(trees.unflatten(self.spec, staged)) if number is not None)
+
     def hints(self, name: str) -> tuple[str, ...]:
         """A name per staged leaf."""
         paths = trees.paths(self.spec, name)

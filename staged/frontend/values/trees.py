@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -151,6 +151,22 @@ def _in_one_order(a: Any, b: Any) -> bool:
     if is_dataclass(a):
         return all(_in_one_order(getattr(a, field.name), getattr(b, field.name)) for field in dataclasses.fields(a))
     return True
+
+
+def in_order(tree: Any) -> Iterator[Any]:
+    """The leaves of a tree, those of a dict in its own order."""
+    parts: Iterable[Any]
+    if isinstance(tree, dict):
+        parts = tree.values()
+    elif isinstance(tree, _SEQUENCES):
+        parts = tree
+    elif is_dataclass(tree):
+        parts = [getattr(tree, field.name) for field in dataclasses.fields(tree)]
+    else:
+        yield tree
+        return
+    for part in parts:
+        yield from in_order(part)
 
 
 def is_dataclass(node: object) -> bool:

@@ -54,7 +54,7 @@ def call(library: ctypes.CDLL) -> dict[str, np.ndarray]:
     """A call by ctypes, with what the header says: the fields in its order, sizes from functions."""
     arrays = {
         "params_bias": PARAMS["bias"], "params_weight": PARAMS["weight"], "x": X, "rate": 0.5, "OUTSIDE_": OUTSIDE,
-        "loss": np.zeros((), np.float32), "result_1_bias": np.zeros(4, np.float32), "result_1_weight": np.zeros((8, 4), np.float32),
+        "loss": np.zeros((), np.float32), "result_1_weight": np.zeros((8, 4), np.float32), "result_1_bias": np.zeros(4, np.float32),
     }  # fmt: skip
     fields = [(name, ctypes.c_double if name == "rate" else ctypes.c_void_p) for name in arrays]
     args = type("Args", (ctypes.Structure,), {"_fields_": fields})()
@@ -123,7 +123,7 @@ def test_the_examples_run_as_they_are_in_c_in_cpp_and_in_python(folder: Path) ->
     with st.eager():
         zeros = {name: np.zeros_like(array) for name, array in PARAMS.items()}
         loss, params = controller(zeros, np.zeros_like(X), 0.0)
-    assert said[0] == f"loss[0] = {loss:g}\nresult_1_bias[0] = {params['bias'][0]:g}\nresult_1_weight[0] = 0\n"
+    assert said[0] == f"loss[0] = {loss:g}\nresult_1_weight[0] = 0\nresult_1_bias[0] = {params['bias'][0]:g}\n"
     assert said[1] == said[0] and said[2] == said[0]
 
 

@@ -122,7 +122,8 @@ _CALLING = """\
 
 `make lib` builds {libraries}. `{name}.h` is the interface: fill `{name}_args`, give
 `{upper}_ARENA_BYTES` of zeroed memory aligned to 64 bytes, call `{name}`. `{upper}_..._SIZE` say how many elements
-arrays have.
+arrays have. Callers that fill the struct by position need the order of the fields: arguments (those of a dict by sorted
+keys), arrays from outside, Variables, results (those of a dict in its order). A field that is NULL is an error.
 
 ```c
 {upper}_STATIC_ARENA(arena);  // or {name}_arena_create()
