@@ -165,6 +165,14 @@ def arena_declaration(name: str) -> str:
 """
 
 
+def in_field_order(parameters: list[Parameter], function: Function) -> list[Parameter]:
+    """The parameters in the order of the fields: in an exported program, results of a dict are in its order."""
+    if function.exported is None:
+        return parameters
+    begin = len(parameters) - len(function.exported.result_order)
+    return [*parameters[:begin], *(parameters[begin + number] for number in function.exported.result_order)]
+
+
 ORDER = (
     "The order of the fields: arguments (those of a dict by sorted keys), arrays from outside, Variables, results",
     "(those of a dict in its order).",

@@ -28,6 +28,7 @@ from staged.backends.c_family.functions import (
 from staged.backends.c_family.interface import (
     as_complex,
     header_text,
+    in_field_order,
     is_set_first,
     make_parameter,
     own_names,
@@ -410,13 +411,12 @@ class ProgramEmitter:
             self.parameters.append(as_complex(made) if ("input", index) in function.complex_edges else made)
         structure.variable_fields = {}
         written = written_variables(function)
-        keys = function.exported.keys if function.exported is not None else {}
         for variable in function.variables:
             if variable.outer:
                 field = self.fields.fresh(variable.name)
                 structure.variable_fields[variable] = field
                 place = variable.device, variable in written, variable.part, is_set_first(function, variable)
-                key = keys.get(variable, "")
+                key = function.exported.keys.get(variable, "") if function.exported is not None else ""
                 made = make_parameter(field, variable.name, variable.type, "variable", False, *place, key)
                 self.parameters.append(made if not variable.is_complex else as_complex(made))
         structure.results = []
@@ -427,10 +427,7 @@ class ProgramEmitter:
             device = function.result_devices[index] if function.result_devices else CPU
             made = make_parameter(field, path, type, "output", False, device)
             self.parameters.append(as_complex(made) if ("output", index) in function.complex_edges else made)
-        if function.exported is not None:
-            order = function.exported.result_order
-            begin = len(self.parameters) - len(order)
-            self.parameters[begin:] = [self.parameters[begin + number] for number in order]
+        self.parameters = in_field_order(self.parameters, function)
         self.input_fields = fields
         return fields
 

@@ -154,7 +154,7 @@ def _in_one_order(a: Any, b: Any) -> bool:
 
 
 def in_order(tree: Any) -> Iterator[Any]:
-    """The leaves of a tree, those of a dict in its own order."""
+    """The leaves of a tree, those of a dict in its order."""
     parts: Iterable[Any]
     if isinstance(tree, dict):
         parts = tree.values()
