@@ -67,6 +67,14 @@ def is_set_first(program: Function, variable: VariableRef) -> bool:
     return first is not None and first.declared is VARIABLE_WRITE
 
 
+def variable_parameter(function: Function, variable: VariableRef, field: str, is_written: bool) -> Parameter:
+    """The field of a Variable from outside of the program."""
+    key = function.exported.keys.get(variable, "") if function.exported is not None else ""
+    facts = variable.device, is_written, variable.part, is_set_first(function, variable), key
+    made = make_parameter(field, variable.name, variable.type, "variable", False, *facts)
+    return as_complex(made) if variable.is_complex else made
+
+
 def result_tensors(function: Function) -> list[TensorType]:
     """The types of what a program returns."""
     for block in structural_blocks(function.block):

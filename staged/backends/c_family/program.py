@@ -29,10 +29,10 @@ from staged.backends.c_family.interface import (
     as_complex,
     header_text,
     in_field_order,
-    is_set_first,
     make_parameter,
     own_names,
     result_tensors,
+    variable_parameter,
     written_variables,
 )
 from staged.backends.c_family.kernel_text import KernelText, wrapper_text
@@ -415,10 +415,7 @@ class ProgramEmitter:
             if variable.outer:
                 field = self.fields.fresh(variable.name)
                 structure.variable_fields[variable] = field
-                place = variable.device, variable in written, variable.part, is_set_first(function, variable)
-                key = function.exported.keys.get(variable, "") if function.exported is not None else ""
-                made = make_parameter(field, variable.name, variable.type, "variable", False, *place, key)
-                self.parameters.append(made if not variable.is_complex else as_complex(made))
+                self.parameters.append(variable_parameter(function, variable, field, variable in written))
         structure.results = []
         for index, type in enumerate(result_tensors(function)):
             path = function.result_paths[index] if index < len(function.result_paths) else f"result_{index}"
