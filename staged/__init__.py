@@ -36,6 +36,7 @@ from staged.errors import (
     StateDictError,
     StaticStateError,
     UnboundNameError,
+    UnknownAttributeError,
     UnsupportedError,
 )
 from staged.ir.types import (
@@ -150,6 +151,7 @@ __all__ = [
     "StateDictError",
     "StaticStateError",
     "UnboundNameError",
+    "UnknownAttributeError",
     "UnsupportedError",
     "Variable",
     "autocast",
@@ -320,8 +322,12 @@ set_default_context(_eager_context)
 set_dlpack_reader(_read_dlpack)
 
 
+_INTERNAL = {"add_item", "here", "set_item", "system"}
+"""Names for our own code, which editors do not list."""
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))} - _INTERNAL)
 
 
 if not TYPE_CHECKING:  # a type checker reports an unknown name

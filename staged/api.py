@@ -153,6 +153,8 @@ class StagedFunction(Generic[P, R]):
         kept = self._kept
         if kept.reasons:
             return "every call traces: " + "; ".join(map(str, kept.reasons))
+        if kept.changed.startswith("the argument") and kept.values:
+            return kept.values
         return f"{kept.changed} was not as the trace before had read it" if kept.changed else ""
 
     @property

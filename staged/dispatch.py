@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import reprlib
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
@@ -39,6 +40,7 @@ from staged.frontend.values.generator import Generator
 from staged.guards.check import Check, DeadError, Writer
 from staged.guards.expected import TooLargeError, expected_argument, held, same
 from staged.guards.guard import Reason
+from staged.ir.types import TensorType, shape_text
 from staged.ops.autocast import lowered_to
 from staged.ops.interchange import elements
 from staged.runtime.rows import in_rows, is_spread
@@ -89,12 +91,13 @@ class Entry:
     """One trace of a function: the check of its reads, and the program it yielded."""
 
     __slots__ = (
-        "__weakref__", "arguments", "calls", "check", "difference", "direct", "failures", "given", "is_dead", "key",
-        "options", "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
+        "__weakref__", "arguments", "calls", "check", "difference", "direct", "failures", "given", "given_types",
+        "is_dead", "key", "options", "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
     )  # fmt: skip
 
     def __init__(self, traced: TracedFunction, program: Program) -> None:
         self.arguments = ", ".join(f"{argument.path}: {argument.type}" for argument in traced.arguments)
+        self.given_types: dict[str, Any] = {argument.path: argument.type for argument in traced.arguments}
         self.key = program.key
         self.runnable = program.runnable
         self.given = len(traced.arguments)
@@ -204,6 +207,8 @@ class Programs:
         self.reasons: list[Reason] = []
         self.changed = ""
         """The guard that failed before the last trace."""
+        self.values = ""
+        """The argument that differed, with both values, if it was one."""
         self.loaded: dict[Any, Loaded] = {}
         self.traces: Counter[Any] = Counter()
         """The number of traces that yielded each program, by key."""
@@ -243,6 +248,8 @@ class Programs:
 
     def keep(self, made: Entry | list[Reason], key: Any, function: Callable[..., Any]) -> None:
         """Store the result of `entry_for`, and warn if repeated tracing will not end."""
+        before = self.entries[:1]
+        self.values = _differing(before[0].given_types, made.given_types) if before and isinstance(made, Entry) else ""
         with self.lock:
             alive = tuple(entry for entry in self.entries if not entry.is_dead)
             self.entries = (made, *alive)[:MOST_PROGRAMS] if isinstance(made, Entry) else alive
@@ -274,9 +281,23 @@ class Programs:
         """Forget all programs."""
         with self.lock:
             self.entries = ()
-        self.reasons, self.changed = [], ""
+        self.reasons, self.changed, self.values = [], "", ""
         self.loaded.clear()
         self.traces.clear()
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Describe the first argument that has another type, or as a static one another value, than in the trace before."""
+    for path, type in now.items():
+        old = before.get(path, type)
+        if old == type:
+            continue
+        if not isinstance(type, TensorType) or not isinstance(old, TensorType):
+            return f"`{path}` is {type}; the last trace had {old}"
+        if type.shape != old.shape:
+            return f"`{path}` has shape {shape_text(type.shape)}; the last trace had {shape_text(old.shape)}"
+        return f"`{path}` has dtype {type.dtype}; the last trace had {old.dtype}"
+    return ""
 
 
 def note(function: Callable[..., Any], text: str) -> None:
@@ -315,6 +336,9 @@ def entry_for(
         if isinstance(function, MethodType):
             writer.refuse(f"owner is not {writer.object(held(function.__self__))}")
         given = _write_arguments(writer, function, static, args, kwargs)
+        entry.given_types |= {
+            name: reprlib.repr(value) for name, _, value in _places(function, args, kwargs) if name in static
+        }
         for guard in traced.reads.guards.values():
             writer.guard(guard)
         outer = [_write_outer(writer, array, traced.reads.arrays) for array in traced.hidden]

@@ -171,7 +171,10 @@ class EagerArray(Array):
     def __str__(self) -> str:
         return format_value(self._data)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        if not current_context().is_plain:  # a print in a staged function is that of the program
+            return str(self)
+        return f"Array({np.array2string(self._data, separator=', ', prefix='Array(')}, dtype={self._type.dtype})"
 
     def __format__(self, spec: str) -> str:
         return format_value(self._data, spec)

@@ -111,6 +111,10 @@ class UnboundNameError(StagingError, UnboundLocalError):
     """A name read where it is bound on some paths only."""
 
 
+class UnknownAttributeError(StagingError, AttributeError):
+    """A method or property that arrays do not have."""
+
+
 class CarriedValueError(StagingError, TypeError):
     """A value that changes dtype, shape or structure from one iteration or branch to another."""
 

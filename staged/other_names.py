@@ -127,8 +127,10 @@ OF_ARRAYS: dict[str, str] = {
     **dict.fromkeys(["cuda", "is_cuda", "pin_memory"], _DEVICE),
     "sort": "arrays are values: `x = st.sort(x)`; torch's pair of values and indices is `st.sort(x, dim=-1)`",
     "data": "an array is its own data; that of a Variable is `v.value`",
+    "numpy": "values exist when the program runs: `print(x)`, or return it",
     **dict.fromkeys(
-        ["ctypes", "flags", "base", "setflags"], "an array is a value without an address, `x.numpy()` has one"
+        ["ctypes", "flags", "base", "setflags"],
+        "an array is a value without an address; NumPy's array of a result has one",
     ),
     **{f"new_{name}": f"use `st.{name}(shape, dtype=x.dtype)`" for name in ("zeros", "ones", "full", "empty")},
     "new_tensor": "use `st.asarray(values, dtype=x.dtype)`",

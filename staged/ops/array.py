@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from staged.errors import LeakError, StagedValueError, article
+from staged.errors import LeakError, StagedValueError, UnknownAttributeError, article
 from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
 from staged.other_names import no_attribute, unknown_array_name
@@ -253,7 +253,7 @@ class Array(ArrayMethods):
                 found = NotImplemented if more or name.startswith("_") else WORDS["numpy"](self, name)
                 if found is not NotImplemented:
                     return found
-                error = no_attribute("arrays have", name, more or unknown_array_name(name))
+                error = self._unknown(name, more or unknown_array_name(name))
                 if error.name is None:
                     error.name, error.obj = name, self  # Python then asks whether a name like it was meant
                 raise error
@@ -261,6 +261,10 @@ class Array(ArrayMethods):
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *METHOD_NAMES, *WORDS["methods"]()})
+
+    def _unknown(self, name: str, answer: str) -> AttributeError:
+        """Return the error for an unknown name, with an answer that begins with a colon or is empty."""
+        return no_attribute("arrays have", name, answer)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The namespace of the functions of arrays, for code that is written for any of the Array API standard."""
@@ -286,6 +290,13 @@ class Array(ArrayMethods):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return METHODS["numpy_function"](func, args, kwargs)
+
+
+def described(value: Any) -> str:
+    """Return how a message names a staged value: an argument by its name."""
+    arguments = getattr(getattr(value, "owner", None), "arguments", {})
+    name = arguments.get(value.value) if isinstance(value, StagedArray) else None
+    return "a value of the running program" if name is None else f"the argument `{name}`"
 
 
 def static_hint(*values: Any) -> str:
@@ -331,6 +342,11 @@ class StagedArray(Array):
     @property
     def device(self) -> Device:
         return self._device
+
+    def _unknown(self, name: str, answer: str) -> AttributeError:
+        return UnknownAttributeError(
+            f"arrays do not have an attribute {name!r}", where=here(), hint=answer.removeprefix(": ") or None
+        )
 
     def __repr__(self) -> str:
         name = f"{self.value.hint}: " if self.value.hint else ""

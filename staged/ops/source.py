@@ -25,7 +25,7 @@ from staged.ir.types import (
     shape_text,
     u8,
 )
-from staged.ops.array import METHODS, Array, static_hint
+from staged.ops.array import METHODS, Array, described, static_hint
 from staged.ops.choice import where
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -119,7 +119,7 @@ def static_shape(shape: Any, name: str) -> Shape:
         extent = as_extent(given)
         if extent is None:
             raise shape_error(
-                f"{name} needs a shape known while staging, got a staged extent",
+                f"{name} needs sizes that are known while staging, got {described(given)}",
                 *([given] if isinstance(given, Array) else []),
                 hint=f'{static_hint(given)}, or give it a bound: `st.dim("N", n, max=64)`',
             )
@@ -164,14 +164,14 @@ def _filled(name: str, value: int, given: tuple[Any, ...], dtype: Any, device: A
     dtype = f32 if dtype is None else dtype
     shape, *more = given
     if not more:
-        return full(shape, value, dtype)
+        return full(static_shape(shape, name), value, dtype)
     if len(more) == 1 and not isinstance(more[0], int) and dtype_of(more[0]) is not None:
-        return full(shape, value, more[0])
+        return full(static_shape(shape, name), value, more[0])
     if isinstance(shape, tuple | list):
         raise shape_error(
             f"{name} takes one shape, got {given}", hint="a shape in one piece, or one extent after the other"
         )
-    return full(given, value, dtype)
+    return full(static_shape(given, name), value, dtype)
 
 
 @public("zeros")

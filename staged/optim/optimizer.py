@@ -67,6 +67,14 @@ class Optimizer:
     def __getattr__(self, name: str) -> Any:
         raise no_attribute(f"{type(self).__name__!r} object has", name, answer_from((OF_OPTIMIZERS,), name))
 
+    def __repr__(self) -> str:
+        """Return the options of each group, as torch prints them."""
+        lines = [f"{type(self).__name__} ("]
+        for number, group in enumerate(self.groups):
+            options = {name: getattr(self, name) for name in self.options} | self.own_numbers(group)
+            lines += [f"Parameter Group {number}", *(f"    {name}: {options[name]}" for name in sorted(options))]
+        return "\n".join([*lines, ")"])
+
     # ---- what it is made with ----
 
     def check_number(self, name: str, value: Any, below: float | None = None) -> None:

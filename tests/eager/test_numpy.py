@@ -93,7 +93,7 @@ def test_what_reads_addresses_is_told_to_take_numpys_array(library):
     """safetensors reads memory by its address: `state_dict` gives it NumPy's arrays, and what is no such is told the way."""
     safetensors = library("safetensors.numpy")
     x = st.exp(X)
-    with pytest.raises(AttributeError, match=r"no attribute 'ctypes': .*`x.numpy\(\)`"):
+    with pytest.raises(AttributeError, match=r"no attribute 'ctypes': .*NumPy's array"):
         safetensors.save({"w": x})
     np.testing.assert_array_equal(safetensors.load(safetensors.save({"w": x.numpy()}))["w"], np.exp(X))
 
@@ -161,9 +161,9 @@ def test_staged_values_are_not_handed_over():
     def run(x):
         return x.argpartition(1)
 
-    with pytest.raises(AttributeError, match="no attribute 'argpartition'"):
+    with pytest.raises(AttributeError, match="attribute 'argpartition'"):
         run(X)
-    with st.eager(), pytest.raises(AttributeError, match="no attribute 'argpartition'"):
+    with st.eager(), pytest.raises(AttributeError, match="attribute 'argpartition'"):
         run(X)
     with st.eager():
         assert np.median(st.asarray(X)) == np.median(X)  # the `with` itself is plain Python

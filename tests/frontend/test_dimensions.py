@@ -688,7 +688,7 @@ REFUSED = [
     (unbounded, "dimension `N` needs a bound", "max=64"),
     (staged_bound, "must be an int that is known while staging", "static"),
     (no_integer, "the size of dimension `N` is an integer scalar, got f32", "st.i64"),
-    (unnamed, "needs a shape known while staging", "st.dim"),
+    (unnamed, "needs sizes that are known while staging", "st.dim"),
     (in_a_variable, "a Variable has a size that is known while staging", "v[:n] = x"),
     (unrelated_width, "a staged bound, so its size is not known", "st.dim"),
     (into_recursion, "the recursive function `recursive` takes an array whose size is known when the program runs", "count"),

@@ -60,7 +60,11 @@ def flatten_arguments(
             f"`static` names `{unknown[0]}`, which is not a parameter of `{getattr(function, '__name__', function)}`",
             hint=f"its parameters are {', '.join(f'`{name}`' for name in signature.parameters)}",
         )
-    bound = bound_arguments(function, args, kwargs)
+    try:
+        bound = bound_arguments(function, args, kwargs)
+    except TypeError as error:  # named as in Python
+        reason = str(error).replace("missing a required argument: ", "missing argument ")
+        raise TypeError(f"{getattr(function, '__name__', 'the function')}() {reason}") from None
     named = named_arguments(bound)
     staged: list[Argument] = []
     statics: list[Any] = []

@@ -128,7 +128,9 @@ class _Target:
                 raise GradientError(
                     f"the gradient of `{self.name}` by {article(type(leaf).__name__)} does not exist",
                     where=self.where,
-                    hint="choose arguments that are float arrays with `argnums`",
+                    hint="name the module whose parameters have gradients: `st.grad(loss, wrt=model)`"
+                    if hasattr(leaf, "state_dict")
+                    else "choose arguments that are float arrays with `argnums`",
                 )
             self.primals.append(as_array(leaf))
         self.labels = [f"argument {number}" for number in self.chosen]

@@ -262,7 +262,11 @@ class Variable(Array):
         return iter(self.value)
 
     def __repr__(self) -> str:
-        return f"Variable({self._name or shape_text(self._type.shape)}: {self._type})"
+        if self._trace is not None or not current_context().is_plain:
+            return f"Variable({self._name or shape_text(self._type.shape)}: {self._type})"
+        values = np.array2string(self.numpy(), separator=", ", threshold=6, prefix="Variable(")
+        named = f", name={self._name!r}" if self._name else ""
+        return f"Variable({values}, dtype={self._type.dtype}{named})"
 
 
 _ENDED: Any = object()
