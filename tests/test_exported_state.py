@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -15,58 +14,8 @@ import staged as st
 from staged import nn
 from staged.artifact import ErrorKind
 from staged.frontend.values import trees
+from tests.exported import build, compile_c, flags_of, run
 from tests.exported_programs import CASES, SOC, X
-
-SANITIZED = "-std=c11 -O0 -g -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all"
-TIMES = """
-#define main once
-#include "NAME_example.c"
-#undef main
-int main(int argc, char **argv) {
-    for (int i = 0; i < 100; ++i) {
-        const int status = once(argc, argv);
-        if (status != 0) {
-            return status;
-        }
-    }
-    return 0;
-}
-"""
-
-
-def compile_c(folder: Path, *words: str) -> None:
-    command = ["gcc", *SANITIZED.split(), *words, "-lm", "-pthread"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a program from another folder, with leak detection."""
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=1"}
-    return subprocess.run(
-        [str(folder / words[0]), *words[1:]], cwd=folder.parent, capture_output=True, text=True, env=environment
-    )
-
-
-def build(name: str, folder: Path) -> None:
-    """Build a program, and one that calls it 100 times, each time with new memory."""
-    texts = [file.name for file in folder.glob(f"{name}*.c") if not file.name.endswith("_example.c")]
-    (folder / "times.c").write_text(TIMES.replace("NAME", name))
-    compile_c(folder, "-c", *texts, "main.c", "times.c")
-    objects = [text.replace(".c", ".o") for text in texts]
-    compile_c(folder, "main.o", *objects, "-o", name)
-    compile_c(folder, "times.o", *objects, "-o", "times")
-
-
-def flags_of(program: Any, folder: Path) -> list[str]:
-    words = []
-    for argument in program._traced.arguments:
-        value = argument.value
-        if isinstance(value, np.ndarray):
-            np.save(folder / f"given.{argument.path}.npy", value)
-            value = folder / f"given.{argument.path}.npy"
-        words += [f"--{argument.path}", str(value)]
-    return words
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -78,9 +27,9 @@ def test_an_exported_program_runs_on_its_files_alone_and_leaks_nothing(name: str
     program.export(folder, target="portable")
     entry = program._artifact.name
     build(entry, folder)
-    done = run(folder, entry, *flags_of(program, tmp_path), "--out", str(out))
+    done = run(folder, f"{entry}.run", *flags_of(program, tmp_path), "--out", str(out))
     assert (done.returncode, done.stderr) == (0, "")
-    repeated = run(folder, "times", str(folder))
+    repeated = run(folder, "times.run", str(folder))
     assert (repeated.returncode, repeated.stderr) == (0, "")
     variables = program._traced.variables
     before = [variable.numpy() for variable in variables]

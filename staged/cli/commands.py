@@ -98,14 +98,18 @@ def explain(target: str, arguments: tuple[str, ...]) -> None:
 @click.option(
     "--target",
     "machine",
-    help="One machine: native, portable, x86-64-v3, x86-64-v4. Without it the program chooses when it runs.",
+    help="One machine: native, portable, x86-64-v3, x86-64-v4. The default is the function's target; without one the "
+    "program chooses when it runs.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace files that were edited after an earlier export.")
 @click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON.")
-def export(target: str, arguments: tuple[str, ...], out: str, machine: str | None, as_json: bool) -> None:
+def export(
+    target: str, arguments: tuple[str, ...], out: str, machine: str | None, overwrite: bool, as_json: bool
+) -> None:
     function = load_function(target)
     positional, keywords = parse_all(function, arguments)
     try:
-        files = function.stage(*positional, **keywords).export(out, target=machine)
+        files = function.stage(*positional, **keywords).export(out, target=machine, overwrite=overwrite)
     except OSError as error:
         raise click.ClickException(f"cannot write {out}: {error.strerror or error}") from error
     if as_json:

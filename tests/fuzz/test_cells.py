@@ -18,7 +18,7 @@ from staged.ops.primitive import PRIMITIVES
 from staged.runtime import cuda
 from tests import rows
 from tests.fuzz import plain
-from tests.fuzz.cells import report
+from tests.fuzz.cells import check, report
 from tests.fuzz.cells.asking import is_taken
 from tests.fuzz.cells.check import LEVELS, check_program
 from tests.fuzz.cells.device import check_cells_on_device
@@ -283,3 +283,11 @@ def test_a_fill_that_is_forgotten_is_found_by_views_of_views(plant: Plant) -> No
     reference = PRIMITIVES["pad"].reference
     plant("pad", reference=lambda x, **attrs: reference(x, **{**attrs, "value": type(attrs["value"])(0)}))
     assert "views" in found(scenes(views), 20)
+
+
+def test_programs_with_variables_are_run_in_their_exported_folders() -> None:
+    programs = (program_of(seed) for seed in range(1000))
+    program = next(each for each in programs if any(piece.variables for piece in each.pieces))
+    accepted, expected = check.in_eager_mode(program, {})
+    found = check.run_in_folder(accepted)
+    assert found and all(not check.difference(a, b, piece) for a, b, piece in zip(found, expected, accepted.pieces, strict=True))

@@ -12,9 +12,11 @@ from __future__ import annotations
 import math
 import operator
 import random
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ import staged as st
 from staged.errors import StagedError
 from staged.runtime.options import CompileOptions
 from staged.testing import load_snippet
+from tests.exported import run_exported
 from tests.fuzz import plain
 from tests.fuzz.cells import torch_reading
 from tests.fuzz.cells.asking import arrays_of, eagerly, run_eagerly
@@ -36,6 +39,10 @@ LEVELS = {
     "fast": CompileOptions("3", (), ("-g0", "-Wall", "-Wextra", "-Werror")),
     "sanitized": CompileOptions("0", ("undefined",), ("-g0", "-w")),
 }
+
+
+EXPORTED = 20
+"""One in so many programs with Variables is exported too."""
 
 
 def level_of(seed: int) -> CompileOptions:
@@ -58,7 +65,9 @@ def check_program(
             continue
         against_other_readings(piece, found)
     if accepted.pieces:
-        _compiled(accepted, expected, options or level_of(program.seed))
+        _compiled(accepted, expected, partial(run_compiled, options=options or level_of(program.seed)), "compiled")
+        if program.seed % EXPORTED == 1 and any(piece.variables for piece in accepted.pieces):
+            _compiled(accepted, expected, run_in_folder, "exported")
     return len(accepted.pieces)
 
 
@@ -301,22 +310,22 @@ def _alike(some: list[Any], others: list[Any]) -> bool:
     return len(some) == len(others) and all(map(np.array_equal, some, others))
 
 
-def _compiled(program: Program, expected: list[Any], options: CompileOptions) -> None:
+def _compiled(program: Program, expected: list[Any], run: Callable[[Program], tuple[Any, ...]], how: str) -> None:
     """The compiled program against eager mode; where it does not compile, the piece to blame is sought."""
     try:
-        found = run_compiled(program, options)
+        found = run(program)
     except Exception as error:
         for piece, wanted in zip(program.pieces, expected, strict=True):
             if len(program.pieces) == 1:
-                raise named(piece, failing_at("compiled", error)) from error
-            _compiled(Program(program.seed, [piece]), [wanted], options)
-        raise failing_at("compiled, all together", error) from error
+                raise named(piece, failing_at(how, error)) from error
+            _compiled(Program(program.seed, [piece]), [wanted], run, how)
+        raise failing_at(f"{how}, all together", error) from error
     for piece, have, want in zip(program.pieces, found, expected, strict=True):
         if piece.transform in ("jvp", "jvps") and "st.range(" in piece.text:
             # In a loop of the program tangents are numbers, 0 where eager mode has none: 0 times an infinite slope is NaN.
             want = past_infinite_slopes(have, want)
         if difference(have, want, piece):
-            _fail(piece, "the compiled program is not eager mode", difference(have, want, piece, slack(piece, want)))
+            _fail(piece, f"the {how} program is not eager mode", difference(have, want, piece, slack(piece, want)))
 
 
 def past_infinite_slopes(have: Any, want: Any) -> Any:
@@ -363,6 +372,17 @@ def run_compiled(program: Program, options: CompileOptions) -> tuple[Any, ...]:
     first = with_all_variables(program, module, lambda: staged(*(array.copy() for array in program.arrays())))
     _second_call(program, module, staged)
     return first
+
+
+def run_in_folder(program: Program) -> tuple[Any, ...]:
+    """The result for each piece of the program's exported folder, which has the Variables."""
+    module = program.module or load_snippet(program.source(), "cells")
+
+    def exported() -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            return run_exported(st.function(module.everything).stage(*program.arrays()), Path(folder))
+
+    return with_all_variables(program, module, exported)
 
 
 def _second_call(program: Program, module: Any, staged: Any) -> None:
