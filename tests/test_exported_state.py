@@ -203,6 +203,17 @@ def test_a_program_for_c99_has_its_arrays_in_c(tmp_path: Path) -> None:
     assert run(tmp_path, "turned_example").stdout == f"step[0] = 2\nresult[0] = {SOC[1]:g}\n"
 
 
+def test_arrays_of_the_module_keep_their_names_and_are_defaults(tmp_path: Path) -> None:
+    def charge(x: Any) -> Any:
+        return x + SOC
+
+    st.function(charge).stage(3.0).export(tmp_path)
+    np.testing.assert_array_equal(np.load(tmp_path / "SOC.npy"), SOC)
+    text, header = (tmp_path / "README.md").read_text(), (tmp_path / "charge_weights.h").read_text()
+    assert "| `--SOC` | f64 (4,), a .npy file (default: SOC.npy) |" in text and "`SOC.npy` has arrays" in text
+    assert ": SOC.npy" in header
+
+
 def test_large_files_are_mapped(tmp_path: Path) -> None:
     size = 1 << 22  # 16 MiB
     table = st.Variable(np.zeros(size, np.float32), name="table")

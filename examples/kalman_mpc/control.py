@@ -117,7 +117,7 @@ def start() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 def build(folder: str | Path) -> Path:
     """Export the controller and build it with `loop.c`; returns the program."""
-    control.stage(*start()).export(folder)
+    control.stage(*start()).export(folder, overwrite=True)
     subprocess.run(["make", "-s", "lib"], cwd=folder, check=True)
     source = Path(__file__).parent / "loop.c"
     command = ["cc", "-O2", "-Wall", "-Wextra", "-I.", str(source), "-o", "loop", "libcontrol.a", "-lm", "-lpthread"]

@@ -270,7 +270,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "an array may begin behind the end of a file of weights",
         "backends.c_family.standalone.weights:_READER",
         Text("|| (size_t)places[1] > bytes ||"),
-        "||",
+        "|| (size_t)places[1] > bytes + 1 ||",
         ("tests/test_exported_state.py", "-k", "damaged"),
     ),
     Mutant(
