@@ -31,6 +31,7 @@ from staged.ops.promote import (
 from staged.ops.public import public
 from staged.ops.reduction import sum_
 from staged.ops.shape import expand_dims, moveaxis, reshape, slice_axis, squeeze
+from staged.ops.wide_numbers import settled
 
 
 def _infer_matmul(
@@ -219,7 +220,7 @@ def joint_extent(shape: Sequence[Any], x: Array) -> Any:
 @public("dot", method=True)
 def dot(a: Any, b: Any) -> Array:
     """`a @ b` for vectors and matrices, a product with a number otherwise. NumPy `dot`, up to two dimensions."""
-    left, right = as_array(a), as_array(b)
+    left, right = map(as_array, settled(a, b))
     if not left.ndim or not right.ndim:
         return left * right
     if left.ndim > 2 or right.ndim > 2:
@@ -230,13 +231,15 @@ def dot(a: Any, b: Any) -> Array:
 @public("outer", method=True)
 def outer(a: Any, b: Any) -> Array:
     """Every product of an element of vector `a` with one of vector `b`: (m,), (n,) -> (m, n). NumPy `outer`."""
-    return reshape(a, (-1, 1)) * reshape(b, (1, -1))
+    left, right = settled(a, b)
+    return reshape(left, (-1, 1)) * reshape(right, (1, -1))
 
 
 @public("vecdot", method=True)
 def vecdot(a: Any, b: Any, axis: int = -1) -> Array:
     """The sum of conj(a) * b along `axis`. Array API `vecdot`: of integers in their own dtype, as `matmul`."""
-    product = METHODS["conj"](as_array(a)) * b
+    left, right = settled(a, b)
+    product = METHODS["conj"](as_array(left)) * right
     return sum_(product, axis, dtype=product.dtype)
 
 
@@ -334,11 +337,13 @@ def _beside_each_other(a: Array, b: Array) -> tuple[Array, Array]:
 @public("vdot", method=True)
 def vdot(a: Any, b: Any) -> Array:
     """The sum of conj(a) * b over the elements of arrays of any shapes, in row-major order. NumPy and torch `vdot`."""
-    return dot(METHODS["conj"](reshape(a, (-1,))), reshape(b, (-1,)))
+    left, right = settled(a, b)
+    return dot(METHODS["conj"](reshape(left, (-1,))), reshape(right, (-1,)))
 
 
 @public("addr", method=True)
 def addr(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
     """beta * x + alpha * outer(a, b): (m, n), (m,), (n,) -> (m, n). torch `addr`."""
+    x, a, b = settled(x, a, b)
     product = _scaled(outer(a, b), alpha)
     return product if is_number(beta) and beta == 0 else _scaled(x, beta) + product

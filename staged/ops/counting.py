@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from staged.ir.types import f64, i32, i64
+from staged.ir.types import f32, f64, i32, i64
 from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.cumulative import cumsum
-from staged.ops.elementwise import clip, isnan, logical_and, logical_or, maximum, minimum, not_equal
+from staged.ops.elementwise import clip, isfinite, isinf, isnan, logical_and, logical_or, maximum, minimum, not_equal
 from staged.ops.index import scatter_add, take, take_along_axis
 from staged.ops.joining import concat
 from staged.ops.promote import (
@@ -22,8 +22,10 @@ from staged.ops.promote import (
     check_known,
     dtype_error,
     fixed_size,
+    handle,
     promoted,
     shape_error,
+    type_of,
     whole,
 )
 from staged.ops.public import public
@@ -31,7 +33,7 @@ from staged.ops.reduction import any_, max_, min_, sum_
 from staged.ops.shape import expand_dims, reshape
 from staged.ops.sorting import ordered
 from staged.ops.source import arange, iota, zeros
-from staged.ops.wide_numbers import comparable, holding
+from staged.ops.wide_numbers import comparable, holding, settled
 
 # ---- places among sorted numbers --------------------------------------------------------------------
 
@@ -111,7 +113,12 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     x1, x0 = (reshape(take(points, at, 0), place.shape) for at in flat)
     y1, y0 = (reshape(take(values, at, 0), place.shape) for at in flat)
     width = x1 - x0
-    found = y0 + (place - x0) / where(width == 0, 1, width) * (y1 - y0)
+    share, rise = (place - x0) / where(width == 0, 1, width), y1 - y0
+    # Beside an infinite value, as in NumPy: the value at a knot is the knot's, between knots it is infinite.
+    is_knot = (share == 0) & ~isfinite(rise)
+    found = y0 + share * where(is_knot, 0, rise)
+    from_above = (isinf(y0) | isnan(rise)) & ~is_knot
+    found = where(from_above, where((y0 == y1) | (share == 1), y1, y1 + (share - 1) * rise), found)
     found = where(place < points[0], values[0] if left is None else left, found)
     return where(place > points[-1], values[-1] if right is None else right, found)
 
@@ -159,30 +166,36 @@ def histogram(
     each number is divided by their sum and by the width of the bin: the integral is 1.
     """
     check_known("histogram", "density", density)
-    values = reshape(as_float(x), (-1,))
-    edges = _edges(values, bins, range)
+    bins = whole(bins)
+    is_real, is_counted = type_of(handle(x)).dtype.is_inexact, isinstance(bins, int)
+    if not is_real and (is_counted or type_of(handle(bins)).dtype.is_inexact):
+        x = cast(as_array(x), f64)  # f32 does not represent all integers
+    if is_counted:
+        values = reshape(as_array(x), (-1,))
+        edges = _edges(values, bins, range)
+        shown = edges if is_real else cast(edges, f32)
+    else:
+        x, bins = settled(*comparable(x, bins))
+        shown = as_array(bins)
+        if not shown.ndim:
+            check_known("histogram", "bins", bins)
+        if shown.ndim != 1:
+            raise shape_error(f"histogram takes a number of bins or a vector of edges, got {shown.type}", shown)
+        values, edges = promoted(reshape(as_array(x), (-1,)), shown)
     count = fixed_size("histogram", edges, 0) - 1
     if count < 1:
         raise shape_error(f"histogram needs two edges or more, got {edges.type}", edges)
     place = minimum(searchsorted(edges, values, "right") - 1, count - 1)
     outside = ~logical_and(values >= edges[0], values <= edges[-1])
-    heavy = None if weights is None else reshape(as_array(weights), (-1,))
+    heavy = None if weights is None else reshape(as_array(settled(x, weights)[1] if is_real else weights), (-1,))
     counts = bincount(where(outside, -1, place), heavy, length=count)
     if density:
-        parts = cast(counts, edges.dtype)
-        counts = parts / (edges[1:] - edges[:-1]) / sum_(parts)
-    return counts, edges
+        parts = cast(counts, as_float(shown).dtype)
+        counts = parts / (shown[1:] - shown[:-1]) / sum_(parts)
+    return counts, shown
 
 
-def _edges(x: Array, bins: Any, between: Any) -> Array:
-    bins = whole(bins)
-    if not isinstance(bins, int):
-        edges = as_array(bins)
-        if not edges.ndim:
-            check_known("histogram", "bins", bins)
-        if edges.ndim != 1:
-            raise shape_error(f"histogram takes a number of bins or a vector of edges, got {edges.type}", edges)
-        return cast(edges, x.dtype)
+def _edges(x: Array, bins: int, between: Any) -> Array:
     check_argument(bins > 0, f"histogram: there is at least one bin, got {bins}")
     if between is None and 0 in x.shape:
         between = 0.0, 1.0  # of no elements, as in NumPy

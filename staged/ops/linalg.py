@@ -12,6 +12,7 @@ from staged.ops.einsum import einsum
 from staged.ops.normalization import norm as norm_
 from staged.ops.promote import as_array, cast, check_dtype, promoted, shape_error
 from staged.ops.public import public
+from staged.ops.wide_numbers import settled
 
 
 @public("linalg.multi_dot")
@@ -53,7 +54,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
 @public("linalg.outer")
 def outer(x1: Any, x2: Any, /) -> Array:
     """The products of each element of a vector with each of another: (m,), (n,) -> (m, n). Array API `linalg.outer`."""
-    first, second = as_array(x1), as_array(x2)
+    first, second = map(as_array, settled(x1, x2))
     if first.ndim != 1 or second.ndim != 1:
         raise shape_error(f"linalg.outer takes two vectors, got {first.type} and {second.type}", first, second)
     return outer_(first, second)

@@ -93,6 +93,8 @@ def _ufunc_by_ours(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mappi
         raise _MissingError(f"np.{name}" + ("" if method == "__call__" else f".{method}"))
     if name in _OF_FLOATS and not any(type_of(handle(each)).dtype.is_float for each in inputs):
         raise _MissingError(f"np.{name} of integers", "cast them first: `st.astype(x, st.f64)`")
+    if name == "reciprocal" and not type_of(handle(inputs[0])).dtype.is_inexact:
+        raise _MissingError("np.reciprocal of integers", "write `1 / x`, or `1 // x` for integers")
     return _call(f"np.{name}", METHODS[ours], inputs, options)
 
 

@@ -73,8 +73,18 @@ def _place(n: Any, q: float, method: str, f: Any) -> Any:
 def _between(low: Array, high: Array, share: Any) -> Array:
     """The number so far between two; either, where they are equal or it is all of one: infinities too."""
     mixed = where(share < 0.5, low + (high - low) * share, high - (high - low) * (1.0 - share))
-    mixed = where(share == 0.5, low * 0.5 + high * 0.5, mixed)  # an infinite one of the two is their mean
+    mixed = where(share == 0.5, _middle(low, high), mixed)
     return where((share == 0) | _equal_infinities(low, high), low, mixed)
+
+
+def _middle(low: Array, high: Array) -> Array:
+    """The mean of two numbers: an infinite one if they are not both finite.
+
+    The sum of large numbers overflows. Half of the smallest number is 0.
+    """
+    is_small = (low > -1.0) & (high < 1.0)
+    found: Array = where(is_small, (low + high) * 0.5, low * 0.5 + high * 0.5)
+    return found
 
 
 def _equal_infinities(low: Array, high: Array) -> Array:
@@ -139,7 +149,7 @@ def _of_all(rows: Array, q: np.ndarray[Any, Any], method: str) -> list[Array]:
 
 def _mixed(low: Array, high: Array, share: float) -> Array:
     if share == 0.5:
-        mixed = low * 0.5 + high * 0.5  # an infinite one of the two is their mean
+        mixed = _middle(low, high)
     else:
         mixed = low + (high - low) * share if share < 0.5 else high - (high - low) * (1.0 - share)
     return where(_equal_infinities(low, high), low, mixed)

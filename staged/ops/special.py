@@ -30,7 +30,6 @@ from staged.ops.elementwise import (
     logical_and,
     logical_or,
     maximum,
-    minimum,
     pow_,
     remainder,
     rsqrt,
@@ -41,9 +40,10 @@ from staged.ops.elementwise import (
 )
 from staged.ops.polynomials import horner
 from staged.ops.primitive import Sample
-from staged.ops.promote import as_array, as_float, cast, check_real, dtype_error, is_number, together
+from staged.ops.promote import as_array, as_float, cast, check_real, dtype_error, is_number, promoted, together
 from staged.ops.public import public
 from staged.ops.reduction import all_
+from staged.ops.wide_numbers import comparable, settled
 
 _LOG_2 = math.log(2.0)
 
@@ -94,10 +94,18 @@ def xlog1py(x: Any, y: Any) -> Array:
 @public("special.entr")
 def entr(x: Any) -> Array:
     """-x * log(x), 0 at 0 and -infinity below: what an event adds to the entropy. torch and SciPy `special.entr`."""
-    array = as_float(x)
-    inside = array > 0
-    kept = where(inside, array, 1.0)
-    return where(inside, -kept * log(kept), where(array < 0, -math.inf, array * 0.0))
+    return _entr(as_float(x))[0]
+
+
+def _entr_slope(t: Array, y: Array, x: Array) -> Array:
+    return t * (-log(x) - 1.0)
+
+
+@composite("entr", slopes=[_entr_slope], samples=[Sample(((4, 5),))])
+def _entr(x: Array) -> Array:
+    inside = x > 0
+    kept = where(inside, x, 1.0)
+    return where(inside, -kept * log(kept), where(x < 0, -math.inf, x * 0.0))
 
 
 @public("logit", method=True)
@@ -245,7 +253,8 @@ def signbit(x: Any) -> Array:
 def copysign(a: Any, b: Any) -> Array:
     """The size of `a` with the sign of `b`, where -0.0 is negative and NaN is not. Array API `copysign`."""
     left, right = together(a, b, name="copysign", floats=True)
-    return where(signbit(left) == signbit(right), left, -left)
+    signed = where(signbit(left) == signbit(right), left, -left)
+    return where(left == 0, stop_gradient(signed), signed)  # as in torch, the derivative at 0 is 0
 
 
 @public("nextafter", method=True)
@@ -282,18 +291,19 @@ def heaviside(x: Any, values: Any) -> Array:
 def fmax(a: Any, b: Any) -> Array:
     """The larger of a and b, the other one where one is NaN. NumPy and torch `fmax`."""
     left, right = together(a, b, name="fmax")
-    return _not_nan(left, right, maximum(left, right))
+    return _not_nan(left, right, left >= right)
 
 
 @public("fmin", method=True)
 def fmin(a: Any, b: Any) -> Array:
     """The smaller of a and b, the other one where one is NaN. NumPy and torch `fmin`."""
     left, right = together(a, b, name="fmin")
-    return _not_nan(left, right, minimum(left, right))
+    return _not_nan(left, right, left <= right)
 
 
-def _not_nan(left: Array, right: Array, both: Array) -> Array:
-    return where(isnan(left), right, where(isnan(right), left, both)) if left.dtype.is_float else both
+def _not_nan(left: Array, right: Array, is_left: Array) -> Array:
+    """The chosen one, the left one of ties; as in torch, it has all of the derivative."""
+    return where(logical_or(is_left, isnan(right)) if left.dtype.is_float else is_left, left, right)
 
 
 @public("nan_to_num", method=True)
@@ -314,6 +324,7 @@ def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: fl
 @public("lerp", method=True)
 def lerp(a: Any, b: Any, weight: Any) -> Array:
     """a + weight * (b - a): `a` at weight 0 and `b` at weight 1, both exactly. torch `lerp`."""
+    a, b, weight = settled(a, b, weight)
     left, right = together(a, b, name="lerp", floats=True)
     span = right - left
     if is_number(weight):
@@ -325,6 +336,7 @@ def lerp(a: Any, b: Any, weight: Any) -> Array:
 @public("addcmul", method=True)
 def addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Array:
     """x + value * a * b, element by element. torch `addcmul`."""
+    x, a, b = settled(x, a, b)
     product = as_array(a) * b
     return add(x, product if is_number(value) and value == 1 else product * value)
 
@@ -332,6 +344,7 @@ def addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Array:
 @public("addcdiv", method=True)
 def addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Array:
     """x + value * a / b, element by element. torch `addcdiv`."""
+    x, a, b = settled(x, a, b)
     quotient = as_array(a) / b
     return add(x, quotient if is_number(value) and value == 1 else quotient * value)
 
@@ -357,5 +370,5 @@ def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
 @public("array_equal")
 def array_equal(a: Any, b: Any) -> Array:
     """Whether both have one shape and equal elements: one bool. NumPy `array_equal`, torch `equal`."""
-    left, right = as_array(a), as_array(b)
+    left, right = promoted(*comparable(a, b))
     return all_(equal(left, right)) if left.shape == right.shape else as_array(False)

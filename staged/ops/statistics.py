@@ -27,6 +27,7 @@ from staged.ops.public import public
 from staged.ops.reduction import all_, freedom_of, max_, mean, min_, std, sum_, var
 from staged.ops.reduction import prod as prod_
 from staged.ops.shape import expand_dims, reshape, slice_axis, swapaxes
+from staged.ops.wide_numbers import settled
 
 # ---- without NaN ----------------------------------------------------------------------------------
 
@@ -180,6 +181,7 @@ def _beside(part: Array, x: Array, axis: int) -> Array:
 @public("trapezoid", torch=("trapz",))
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Array:
     """The integral of `y` along `axis` by the trapezoidal rule, at the points `x` or `dx` apart. NumPy `trapezoid`."""
+    y, x = (y, None) if x is None else settled(y, x)
     array = as_float(y)
     along = axis_of(axis, array.ndim, "trapezoid")
     extent = fixed_size("trapezoid", array, along)
@@ -206,6 +208,7 @@ def cov(x: Any, rowvar: bool = True, *, correction: float = 1.0, fweights: Any =
     Observations count `fweights` (integers) times, and are weighed by `aweights`, each of shape (n,): the divisor is
     then sum(w) - `correction` * sum(w * aweights) / sum(w), for w = fweights * aweights, as in NumPy and torch.
     """
+    x, aweights = (x, None) if aweights is None else settled(x, aweights)
     array = as_float(x)
     check_real("cov", array)
     if array.ndim > 2:

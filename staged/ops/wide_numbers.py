@@ -12,8 +12,19 @@ from staged.ir.numbers import limits
 from staged.ir.types import DType, TensorType, i64
 from staged.ops.array import METHODS, Array
 from staged.ops.choice import where
+from staged.ops.dtypes import result_dtype
 from staged.ops.number_list import NumberList
-from staged.ops.promote import broadcast, cast, constant, handle, is_number, type_of
+from staged.ops.promote import broadcast, cast, constant, filled, handle, is_number, type_of
+
+
+def settled(*operands: Any) -> list[Any]:
+    """The operands as handles. Lists of numbers have the common dtype, all other operands keep their own."""
+    found = [handle(operand) for operand in operands]
+    if any(isinstance(each, NumberList) for each in found):
+        dtype, weak = result_dtype([type_of(each) for each in found])
+        dtype = dtype.natural if weak else dtype
+        found = [filled(each, dtype) if isinstance(each, NumberList) else each for each in found]
+    return found
 
 
 def holding(ids: Array, number: int) -> Array:

@@ -27,6 +27,7 @@ FUNCTIONS = {
     "where of sum": lambda x: np.sum(x, where=X > 0),
     "where of add": lambda x: np.add(x, 1, where=X > 0, out=np.zeros((2, 3), np.float32)),
     "power of integers": lambda x: np.float_power(np.array([10, 7]), x[0, :1].astype(st.i64) * 10),
+    "reciprocal of integers": lambda x: np.reciprocal(x.astype(st.i64) * 2 + 1),
     "magnitude of integers": lambda x: np.fabs(x.astype(st.i64) - 2**53),
     "long doubles in a list": lambda x: np.concatenate([x, X.astype(np.longdouble)]),
     "out": lambda x: np.exp(x, out=np.zeros((2, 3), np.float32)),

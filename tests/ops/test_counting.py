@@ -193,3 +193,15 @@ def test_refused_with_words(name: str) -> None:
     call, error, words = REFUSED[name]
     with refuses(error, words):
         call()
+
+
+INF = math.inf
+
+
+@pytest.mark.parametrize("values", [[0, 1, INF, 5], [INF, INF, -INF, 2], [-INF, 0, 1, 2], [INF, 1, 1, INF], [1, INF, INF, 3]])
+def test_interp_beside_infinite_values_is_numpys(values) -> None:
+    places, points = np.linspace(-0.5, 3.5, 17), np.arange(4.0)
+    with np.errstate(invalid="ignore"):
+        wanted = np.interp(places, points, np.array(values, float))
+    for run in (st.interp, st.function(st.interp, target="portable")):
+        np.testing.assert_array_equal(np.asarray(run(places, points, np.array(values, float))), wanted)

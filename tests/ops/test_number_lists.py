@@ -12,6 +12,29 @@ X = np.array([0.5, -0.25, 0.75])
 L = [0.1, 0.2, 0.3]
 
 
+A, EDGES = np.array(L), [-0.3, 0.1, 0.5, 0.75]
+BESIDE = {
+    "dot": (lambda x: st.dot(x, L) + st.dot(L, x), 2 * (X @ A)),
+    "vdot": (lambda x: st.vdot(x, L) + st.vdot(L, x), 2 * (X @ A)),
+    "vecdot": (lambda x: st.vecdot(x, L) + st.vecdot(L, x), 2 * (X @ A)),
+    "outer": (lambda x: st.outer(x, L) + st.linalg.outer(x, L), 2 * np.outer(X, A)),
+    "outer, reversed": (lambda x: st.outer(L, x) + st.linalg.outer(L, x), 2 * np.outer(A, X)),
+    "addr": (lambda x: st.addr([[0.1] * 3] * 3, x, L) + st.addr(x, L, L), 0.1 + np.outer(X, A) + X + np.outer(A, A)),
+    "lerp": (lambda x: st.lerp(x, L, [0.1, 0.2, 0.7]) + st.lerp(L, x, 0.3), X + (A - X) * [0.1, 0.2, 0.7] + A + (X - A) * 0.3),
+    "lerp by an array": (lambda x: st.lerp(L, [0.6, 0.7, 0.9], x), A + (np.array([0.6, 0.7, 0.9]) - A) * X),
+    "addcmul": (lambda x: st.addcmul(x, L, L) + st.addcmul(L, L, x), X + A * A + A + A * X),
+    "addcdiv": (lambda x: st.addcdiv(x, L, [0.3, 0.7, 0.9]) + st.addcdiv(L, L, x), X + A / [0.3, 0.7, 0.9] + A + A / X),
+    "array_equal": (lambda x: st.array_equal(x * 0 + A, L) & st.array_equal(L, x * 0 + A), np.bool_(True)),
+    "histogram": (lambda x: st.histogram(st.concat([x, A]), [-0.25, 0.1, 0.3, 0.75])[0], np.array([1, 2, 3])),
+    "histogram of a list": (lambda x: st.histogram(L, x * 0 + A)[0], np.array([1, 2])),
+    "histogram with weights": (lambda x: st.histogram(x, EDGES, weights=L)[0], np.histogram(X, EDGES, weights=L)[0]),
+    "trapezoid": (lambda x: st.trapezoid(x, L), np.diff(A) @ (X[1:] + X[:-1]) / 2),
+    "trapezoid, reversed": (lambda x: st.trapezoid(L, x), np.diff(X) @ (A[1:] + A[:-1]) / 2),
+    "cov": (lambda x: st.cov(x, aweights=L) + st.cov(L, aweights=x * x), np.cov(X, aweights=A) + np.cov(A, aweights=X * X)),
+}
+"""Functions of an array of f64 and a list, and NumPy's values."""
+
+
 @st.function
 def lists(x, single, i, n):
     a, b = x[0], x[1]
@@ -47,6 +70,7 @@ def lists(x, single, i, n):
         "of both": st.exp([1, 2]),
         "indices": x[[0, 2]],
         "truth": st.logical_and([1, 0, 2], [True, True, False]),
+        **{name: function(x) for name, (function, _) in BESIDE.items()},
     }
 
 
@@ -81,6 +105,7 @@ def expected() -> dict[str, np.ndarray]:
         "of both": np.exp(np.array([1, 2], f32)),
         "indices": X[[0, 2]],
         "truth": np.array([True, False, False]),
+        **{name: np.asarray(value) for name, (_, value) in BESIDE.items()},
     }
 
 
@@ -139,3 +164,23 @@ def test_floats_are_not_written_into_integers() -> None:
 
     with pytest.raises(st.DTypeError, match=r"cannot write floats into i64 \(3,\)"):
         write(np.arange(3))
+
+
+@pytest.mark.parametrize("mode", ["compiled", "eager"])
+def test_integers_and_their_edges_are_compared_exactly(mode) -> None:
+    """Integers above 2**24 have no f32 of their own."""
+    near = np.array([2**24, 2**24 + 1, 2**24 + 1])
+    cases = (
+        (near, [2**24, 2**24 + 1, 2**24 + 2]),
+        (near, np.array([2**24, 2**24 + 1, 2**24 + 2])),
+        (near, [2**24 - 0.5, 2**24 + 0.5, 2**24 + 1.5]),
+        (near, np.array([2**24 - 0.5, 2**24 + 0.5, 2**24 + 1.5])),
+        (near, 2),
+        (near.astype(np.int32), 2),
+        (np.array([1, 200], np.uint8), [0, 150, 256]),
+        (np.array([0.7], np.float32), np.array([0.0, 0.7, 1.0])),
+    )
+    for x, bins in cases:
+        program = st.function(lambda x: st.histogram(x, bins)[0])  # noqa: B023
+        found = program(x) if mode == "compiled" else st.histogram(x, bins)[0]
+        np.testing.assert_array_equal(found, np.histogram(x, bins)[0])

@@ -164,3 +164,19 @@ def test_what_does_not_fit_is_refused() -> None:
     ):
         with refuses(st.StagedError, match):
             function()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_middle_of_the_smallest_and_of_the_largest_numbers(dtype) -> None:
+    """Half of the smallest number is 0, and the sum of the largest overflows."""
+    least, most = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    median = st.function(lambda x: (st.median(x), st.nanmedian(x), st.quantile(x, 0.5)), target="portable")
+    for x, wanted in (
+        (np.array([least, least], dtype), least),
+        (np.array([least, 2 * least], dtype), 2 * least),
+        (np.array([-3 * least, -2 * least], dtype), np.median(np.array([-3 * least, -2 * least], dtype))),
+        (np.array([most, most], dtype), most),
+        (np.array([-most, most], dtype), 0.0),
+    ):
+        for found in (*median(x), st.median(x)):
+            assert np.asarray(found) == wanted

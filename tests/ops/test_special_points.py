@@ -19,6 +19,7 @@ from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
 from staged.ops.primitive import PRIMITIVES
 from tests.ops.test_composites import CASES, composite_of
+from tests.torch_reference import reference
 
 INF, NAN = math.inf, math.nan
 POINTS = np.array(
@@ -318,6 +319,7 @@ OUTSIDE = {
     "lu": ("zeros", "constant"), "qr": ("zeros", "constant"),
     "lgamma": ("zeros", "ties"), "betaln": ("zeros", "ties"), "digamma": ("zeros", "ties"), "polygamma": ("zeros", "ties"),
     "erfinv": ("ties", "large"), "ndtri": ("zeros", "ties", "large"), "erfcx": ("large",), "i0": ("large",), "i1": ("large",),
+    "entr": ("zeros", "ties", "large"),
 }  # fmt: skip
 """Data where a function has no finite value or slope, by its samples' name."""
 KINDS = [
@@ -359,3 +361,39 @@ def test_a_composite_with_both_rules_is_one_op_to_eager_derivatives() -> None:
     forward, reverse = both_modes(lambda x: doubled(x)[0], np.array([1.0, -1.0]))
     np.testing.assert_array_equal(forward, [2.0, 0.0])
     np.testing.assert_array_equal(reverse, [2.0, 0.0])
+
+
+BINARY_POINTS = np.array([[1.0, 1, 2, 0, -0.0, 0.0, NAN, 2, -3], [1.0, 2, 1, 0, 1, -1, 1, NAN, 3]])
+"""Ties, zeros of both signs, and NaN beside a number."""
+
+
+@pytest.mark.parametrize("name", ["fmax", "fmin", "copysign", "special.entr"])
+def test_derivatives_at_ties_and_zeros_are_torchs(name) -> None:
+    def of(library):
+        function = library
+        for part in name.split("."):
+            function = getattr(function, part)
+        return function
+
+    xs = BINARY_POINTS[:1] if name == "special.entr" else BINARY_POINTS
+    if name == "copysign":
+        xs = xs[:, :6]  # torch divides by the operand, whose NaN is no sign
+
+    def expected(torch, xs):
+        tensors = [torch.tensor(x, requires_grad=True) for x in xs]
+        y = of(torch)(*tensors)
+        y.sum().backward()
+        return [y.detach(), *(x.grad for x in tensors)]
+
+    wanted = reference(expected, xs)
+
+    def derivatives(*xs):
+        return of(st)(*xs), *st.grad(lambda *xs: of(st)(*xs).sum(), argnums=tuple(range(len(xs))))(*xs)
+
+    for run in (st.function(derivatives, target="portable"), derivatives):
+        for found, want in zip(run(*xs), wanted, strict=True):
+            np.testing.assert_allclose(np.asarray(found), want, rtol=1e-12)
+    for number, slope in enumerate(wanted[1:]):
+        tangents = [np.zeros_like(x) for x in xs]
+        tangents[number] += 1.0
+        np.testing.assert_allclose(np.asarray(st.jvp(of(st), tuple(xs), tuple(tangents))[1]), slope, rtol=1e-12)
