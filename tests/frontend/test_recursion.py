@@ -756,3 +756,41 @@ def test_deep_recursion_in_eager_mode_is_an_error_with_the_line() -> None:
     with st.eager(), pytest.raises(ProgramRecursionError, match="deeper than Python allows in eager mode") as caught:
         factorial(100000)
     assert caught.value.where.text.startswith(("return n * factorial(n - 1)", "if n < 2"))
+
+
+def test_arrays_that_the_function_makes_anew_in_each_attempt() -> None:
+    """Two arrays, on different paths: an attempt that was taken back inside of another one lost the first of them."""
+
+    @st.function
+    def f(p, k):
+        if k > 0:
+            return f(p + np.array([1.0, 2.0, 3.0]), k - 1)
+        return p * np.array([1.0, 2.0, 4.0])
+
+    @st.function
+    def g(p, k):
+        if k > 0:
+            for _ in st.range(k):
+                p = p + np.array([1.0, 2.0, 3.0])
+            return g(p, k - 1) * np.array([1.0, 2.0, 4.0]) + np.array([1.0, 2.0, 3.0])
+        return p * np.array([1.0, 2.0, 4.0])
+
+    for count in (0, 2, 3):
+        for function in (f, g):
+            agree(function, np.ones(3), count)
+    np.testing.assert_array_equal(f(np.ones(3), 2), np.array([3.0, 5.0, 7.0]) * [1, 2, 4])
+
+
+STEP = np.array([1.0, 2.0, 3.0])
+
+
+def test_an_array_made_anew_is_not_the_array_of_a_module_that_equals_it() -> None:
+    @st.function
+    def f(p, k):
+        if k > 0:
+            return f(p + np.array([1.0, 2.0, 3.0]), k - 1) + STEP
+        return p * STEP
+
+    for step in ([1.0, 2.0, 3.0], [5.0, 6.0, 7.0]):
+        STEP[:] = step
+        np.testing.assert_array_equal(f(np.ones(3), 1), np.array([2.0, 3.0, 4.0]) * step + step)

@@ -76,6 +76,8 @@ class TraceState(RecordContext):
         tracked by every construct."""
         self.hidden: dict[int, tuple[Any, Value]] = {}
         """The inputs that are no arguments, by the id of the array of Python."""
+        self.met: list[tuple[Any, Value]] = []
+        """These in the order in which the trace has met them, also those of attempts that were taken back."""
         self.variables: list[VariableRef] = []
         self.refs: dict[int, VariableRef] = {}
         """By the id of the Python-side Variable, which the reference keeps alive."""
@@ -91,7 +93,7 @@ class TraceState(RecordContext):
         self.kept_alive: list[object] = []
         """References and arrays of attempts that were taken back, so that ids stay unique."""
         self.retired: list[tuple[Any, Value]] = []
-        """The arrays of Python that the last attempt to be taken back has met first."""
+        """The arrays of Python that attempts have met which were taken back, until the next attempt meets them."""
 
     @property
     def block(self) -> OpenBlock:
@@ -200,7 +202,7 @@ class Attempt(Inside):
     and `reason` says what to do instead."""
 
     __slots__ = (
-        "dims", "hidden", "is_taken_back", "log", "of_attempt", "ops", "reason", "scopes", "variables",
+        "dims", "is_taken_back", "log", "met", "of_attempt", "ops", "reason", "scopes", "variables",
     )  # fmt: skip
 
     def __init__(self, trace: TraceState, scopes: list[Locals]) -> None:
@@ -208,7 +210,7 @@ class Attempt(Inside):
         assert self.block is not None
         self.ops = len(self.block.ops)
         self.log = len(trace.log)
-        self.hidden = len(trace.hidden)
+        self.met = len(trace.met)
         self.variables = len(trace.variables)
         self.dims = trace.dims
         self.of_attempt = trace.of_attempt
@@ -261,6 +263,7 @@ class Attempt(Inside):
         trace.shared = self.shared
         trace.dims = self.dims
         trace.of_attempt = self.of_attempt
-        trace.retired = list(trace.hidden.values())[self.hidden :]
+        retired = {id(value): (array, value) for array, value in [*trace.retired, *trace.met[self.met :]]}
+        trace.retired = list(retired.values())
         for scope, values, unbound in self.scopes:
             restore(scope, (values, unbound))

@@ -230,6 +230,9 @@ class TraceContext(TraceState):
             if value is None:
                 value = Value(type_, self._hidden_name(array))
             known = self.hidden[id(array)] = (array, value)
+            self.met.append(known)
+        elif self.retired:
+            self.retired = [each for each in self.retired if each[1] is not known[1]]
         return known[1]
 
     def _made_before(self, array: Any, type_: TensorType) -> Value | None:
