@@ -35,7 +35,7 @@ from staged.frontend.trace.effects import check_effect
 from staged.frontend.values.generator import OF_THREAD, Generator
 from staged.ir.declaration import prims
 from staged.ir.numbers import converted
-from staged.ir.types import DType, TensorType, dtype_of, i64, shape_text
+from staged.ir.types import DType, TensorType, dtype_of, i64, located_size_error, shape_text
 from staged.ops.array import HASH_HINT, METHODS, Array, StagedArray
 from staged.ops.context import (
     EAGER_NAMES,
@@ -255,6 +255,8 @@ class EagerContext(Context):
             raise ProgramIndexError(str(error), where=here()) from None
         except ZeroDivisionError as error:
             raise ProgramZeroDivisionError(str(error), where=here()) from None
+        except (ValueError, MemoryError) as error:
+            raise located_size_error(primitive.name, types, error, here()) from None
         results = made if isinstance(made, tuple) else (made,)
         if is_anything_waited_for() and types[0].weak and not types[0].shape and types[0].dtype.is_float:
             found = _raised_by_python(primitive, arrays, results[0])

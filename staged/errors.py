@@ -71,6 +71,10 @@ class ShapeError(StagedError, ValueError):
     """Shapes that do not fit together."""
 
 
+TOO_LARGE = "an array needs less than 2**63 bytes, got {}"
+SMALLER = "make the array smaller, or compute it in parts"
+
+
 class StaticIndexError(ShapeError, IndexError):
     """An index that is known while staging, and out of range."""
 

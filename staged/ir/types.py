@@ -10,8 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from staged.errors import StagingError
-from staged.source import here
+from staged.errors import SMALLER, TOO_LARGE, ProgramMemoryError, ShapeError, StagingError
+from staged.source import Position, here
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,11 +237,26 @@ class TensorType:
     def nbytes(self) -> int:
         return self.size * self.dtype.size
 
+    @property
+    def is_addressable(self) -> bool:
+        """Return whether its strides, in bytes, are integers of 64 bits. NumPy counts sizes of 0 as 1."""
+        return math.prod(max(bound(extent), 1) for extent in self.shape) * self.dtype.size < 2**63
+
     def with_shape(self, shape: Shape) -> TensorType:
         return TensorType(self.dtype, shape)
 
     def __str__(self) -> str:
         return f"{self.dtype} {shape_text(self.shape)}" + (" weak" if self.weak else "")
+
+
+def located_size_error(name: str, types: Sequence[TensorType], error: Exception, where: Position | None) -> Exception:
+    """The error at the user's line for NumPy's error about a size or memory; another error of NumPy is unchanged."""
+    wrong = next((type for type in types if not type.is_addressable), None)
+    if wrong is not None:
+        return ShapeError(TOO_LARGE.format(wrong), where=where, hint=SMALLER)
+    return (
+        ProgramMemoryError(f"{name}: {error}", where=where, hint=SMALLER) if isinstance(error, MemoryError) else error
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ def _entr_slope(t: Array, y: Array, x: Array) -> Array:
     return t * (-log(x) - 1.0)
 
 
-@composite("entr", slopes=[_entr_slope], samples=[Sample(((4, 5),))])
+@composite("entr", slopes=[_entr_slope], samples=[Sample(((4, 5),), low=0.2, high=2.0)])
 def _entr(x: Array) -> Array:
     inside = x > 0
     kept = where(inside, x, 1.0)

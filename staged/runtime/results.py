@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from staged.errors import SMALLER, ProgramMemoryError
+
 Array = np.ndarray[Any, Any]
 
 WORTH_KEEPING = 1 << 20
@@ -38,7 +40,10 @@ class Results:
         for block in blocks:
             if sys.getrefcount(block) == _REFERENCES_OF_IDLE:
                 return _placed(block, shape, dtype)
-        block = np.empty(size + _PAGE, np.uint8)
+        try:
+            block = np.empty(size + _PAGE, np.uint8)
+        except MemoryError:
+            raise ProgramMemoryError(f"the system does not have {size:,} bytes for a result", hint=SMALLER) from None
         if len(blocks) < _BLOCKS_KEPT:
             blocks.append(block)
         return _placed(block, shape, dtype)

@@ -234,3 +234,33 @@ def test_spaced_numbers_are_computed_in_f64_whatever_bounds_are():
     for stop in (np.array(4), st.asarray(4), 4):
         np.testing.assert_allclose(st.linspace(4.3, stop, 4, dtype=st.f64), np.linspace(4.3, 4, 4), rtol=1e-15)
         np.testing.assert_allclose(st.logspace(4.3, stop, 4, dtype=st.f64), np.logspace(4.3, 4, 4), rtol=1e-14)
+
+
+TOO_LARGE = {
+    "tile": lambda: st.tile(X, (2**62,)),
+    "pad": lambda: st.pad(X, 2**62),
+    "one_hot": lambda: st.one_hot(np.array([0, 1]), 2**62),
+    "zeros": lambda: st.zeros((2**62,)),
+    "zeros of no elements": lambda: st.zeros((2**40, 2**40, 0)),
+    "full": lambda: st.full((2**40, 2**40), 1.0),
+    "arange": lambda: st.arange(2**62),
+    "linspace": lambda: st.linspace(0, 1, 2**62),
+    "repeat": lambda: st.repeat(X, 2**62),
+    "broadcast_to": lambda: st.broadcast_to(X, (2**62, 2, 3, 4)),
+    "normal": lambda: st.random.normal((2**62,)),
+}
+
+
+@pytest.mark.parametrize("what", TOO_LARGE)
+def test_a_result_that_no_memory_can_hold_is_refused_with_the_line(what):
+    for run in (TOO_LARGE[what], st.function(TOO_LARGE[what])):
+        with refuses(ValueError, r"an array needs less than 2\*\*63 bytes, got ") as refused:
+            run()
+        assert "test_arguments.py" in str(refused.value)
+
+
+def test_a_result_that_the_memory_does_not_hold_is_refused():
+    for run in (lambda: st.kron(np.ones(2**21), np.ones(2**21)), st.function(lambda: st.zeros((2**42,)))):
+        with pytest.raises(MemoryError) as refused:
+            run()
+        assert isinstance(refused.value, st.StagedError)

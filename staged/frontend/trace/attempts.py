@@ -77,7 +77,7 @@ class TraceState(RecordContext):
         self.hidden: dict[int, tuple[Any, Value]] = {}
         """The inputs that are no arguments, by the id of the array of Python."""
         self.met: list[tuple[Any, Value]] = []
-        """These in the order in which the trace has met them, also those of attempts that were taken back."""
+        """The inputs in the order of their first reads. An attempt that ends early leaves its inputs here."""
         self.variables: list[VariableRef] = []
         self.refs: dict[int, VariableRef] = {}
         """By the id of the Python-side Variable, which the reference keeps alive."""
@@ -93,7 +93,7 @@ class TraceState(RecordContext):
         self.kept_alive: list[object] = []
         """References and arrays of attempts that were taken back, so that ids stay unique."""
         self.retired: list[tuple[Any, Value]] = []
-        """The arrays of Python that attempts have met which were taken back, until the next attempt meets them."""
+        """The arrays of Python that attempts read before they ended early, until the next attempt reads them."""
 
     @property
     def block(self) -> OpenBlock:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from staged.errors import SMALLER, TOO_LARGE, ShapeError
 from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan, Sharing
 from staged.ir.declaration import prims
 from staged.ir.devices import value_devices
@@ -272,6 +273,8 @@ class _Planner:
                 for block in returns:
                     self.groups.try_join(block.end.operands[index], param)
                 continue
+            if not type.is_addressable:
+                raise ShapeError(TOO_LARGE.format(type), where=where_made(returns[0].end.operands[index]), hint=SMALLER)
             name = self.function.result_paths[index] if index < len(self.function.result_paths) else f"result_{index}"
             device = self.devices.get(returns[0].end.operands[index], CPU)
             buffer = Buffer(name, type, "output", type.nbytes, device, index=index)
