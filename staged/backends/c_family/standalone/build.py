@@ -109,13 +109,20 @@ _THREADS = "`--threads` is one per processor core if it is not given.\n"
 _FILES = """\
 ## Files with arrays
 
-{what} `{name}` reads the files from its own folder, or an array from the file of its flag. Other
-programs read them with `{name}_weights_load` of `{name}_weights.h`.
+{what}
+`{name}` reads the files from its folder, and an array from another file if its flag is given. Your program calls
+`{name}_weights_load` of `{name}_weights.h`, which sets the fields that are NULL:
+
+```c
+void *weights;
+const char *const problem = {name}_weights_load("folder", &args, &weights);  // NULL if all went well
+...
+{name}_weights_free(weights);  // after the last call
+```
 """
 _WEIGHTS = """\
 `weights.safetensors` has the Variables by their names in `state_dict`, with the values at the export. In Python,
-`staged.save("weights.safetensors", model)` writes other weights.
-"""
+`staged.save("weights.safetensors", model)` writes other weights."""
 
 _CALLING = """\
 ## Calling it from C, C++ and Python
@@ -142,8 +149,8 @@ def _what_files_have(artifact: Artifact) -> str:
     """The contents of the files with arrays, as the README states them."""
     files = dict.fromkeys(parameter.file for parameter in filed(artifact))
     arrays = ", ".join(f"`{file}`" for file in files if file != WEIGHTS)
-    captured = f"{arrays} {'have' if ',' in arrays else 'has'} arrays that the function had from outside.\n"
-    return (_WEIGHTS if WEIGHTS in files else "") + (captured if arrays else "")
+    captured = f"{arrays} {'have' if ',' in arrays else 'has'} arrays that the function had from outside."
+    return "\n".join([*([_WEIGHTS] if WEIGHTS in files else []), *([captured] if arrays else [])])
 
 
 def readme(
@@ -160,10 +167,10 @@ def readme(
     names = flag_names(artifact)
     rows = "\n".join(f"| `--{flag}` | {what} |" for flag, what in flag_rows(artifact, bool(targets)))
     results = "\n".join(f"| `{names[p.field]}.npy` | {p.dtype} {shape_text(p.shape)} |" for p in results_of(artifact))
-    machine = "for any processor" if artifact.target == "portable" else f"for the target `{artifact.target}`"
-    machine = "for all processors, by the widest vectors" if targets else machine
+    machine = f"The target is `{artifact.target}`" + (", any processor" if artifact.target == "portable" else "")
+    machine = "The program runs on all processors, and uses their widest vectors" if targets else machine
     parts = [
-        f"# {name}\n\n{building.format(name=name, besides=besides)}\n\nIt is compiled {machine}.\n",
+        f"# {name}\n\n{building.format(name=name, besides=besides)}\n\n{machine}.\n",
         f"| flag | what |\n|---|---|\n{rows}\n",
         f"| result | what |\n|---|---|\n{results}\n",
     ]
