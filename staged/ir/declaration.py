@@ -81,6 +81,8 @@ class Declaration:
     vector: VectorForm = "any"
     combine: str = ""
     """Of a reduction: the elementwise op that makes one result of two partial ones."""
+    identity: int | None = None
+    """Of a reduction with `combine`: the number that it starts with, unless `initial_value` has the reduction."""
     takes_halves: bool = False
     """True if it converts or chooses, so that operands may be f16 and bf16, as they may of ops that move elements."""
     takes_host_numbers: bool = False

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from staged.errors import UnsupportedError
+from staged.ir.declaration import DECLARED
 from staged.ir.types import DType, bf16
 
 Number = bool | int | float
@@ -28,7 +30,12 @@ def initial_value(reduction: str, dtype: DType) -> Number:
         lowest, highest = limits(dtype)
         found = lowest if is_highest else highest
         return bool(found) if dtype.is_bool else found
-    value = {"sum": 0, "prod": 1, "any": False, "all": True}[reduction]
+    value = {"sum": 0, "prod": 1, "any": False, "all": True}.get(reduction)
+    value = DECLARED[reduction].identity if value is None and reduction in DECLARED else value
+    if value is None:
+        raise UnsupportedError(
+            f"the reduction `{reduction}` needs an initial value", hint="declare the `identity` of the reduction"
+        )
     return float(value) if dtype.is_float else value
 
 

@@ -70,6 +70,8 @@ def _reduce(name: str, reference: Callable[..., Any], kinds: tuple[str, ...], **
         Sample(((2, 3),), {"axes": (0, 1)}, dtypes=dtypes),
         Sample(((3,),), {"axes": ()}, dtypes=dtypes),
         Sample(((3, 0),), {"axes": (0,)}, dtypes=dtypes),
+        # Rows long enough for vectors, teams of threads and cascades.
+        Sample(((2, 5000),), {"axes": (1,)}, low=0.999, high=1.001, dtypes=dtypes, differentiate=()),
     ]
     wrong = TensorType(f32 if kinds == BOOLS else bool_, (3,))
     bad = [

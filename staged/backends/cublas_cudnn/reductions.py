@@ -13,18 +13,16 @@ call uses.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from staged.backends.c_family.expr import Name
+from staged.backends.c_family.scalars import spell
 from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
-from staged.backends.gpu_family.reductions import reduction_name
+from staged.errors import UnsupportedError
 from staged.ir.declaration import DECLARED
 from staged.ir.types import ALL_DTYPES, DType
 
 _PLACES = ("argmax", "argmin")
-_REDUCTIONS = {
-    reduction_name(team, op, dtype): (team, op, dtype)
-    for team in ("warp", "block", "column")
-    for op in (each.name for each in DECLARED.values() if each.kind == "reduction")
-    for dtype in ALL_DTYPES
-}
 _WINS = {f"wins_{op}_{dtype}": (op, dtype) for op in _PLACES for dtype in ALL_DTYPES}
 
 
@@ -33,9 +31,13 @@ def reduction_function(name: str) -> Snippet | None:
 
     Exact: every thread reads the same bits; NaN wins an extreme, of equals the lower place.
     """
-    if name not in _REDUCTIONS:
+    team, _, rest = name.partition("_")
+    op, _, dtype_name = rest.rpartition("_")
+    dtype = next((each for each in ALL_DTYPES if each.name == dtype_name), None)
+    if team not in ("warp", "block", "column") or dtype is None:
         return None
-    team, op, dtype = _REDUCTIONS[name]
+    if op not in DECLARED or DECLARED[op].kind != "reduction":
+        return None
     if op in _PLACES:
         needed = (f"wins_{op}_{dtype}",) if team != "block" else (f"wins_{op}_{dtype}", f"warp_{op}_{dtype}")
         return made_of(name, _place_function(team, op, dtype), needs=needed)
@@ -47,7 +49,7 @@ def wins_function(name: str) -> Snippet | None:
     if name not in _WINS:
         return None
     op, dtype = _WINS[name]
-    t, sign = dtype.c_name, ">" if op == "argmax" else "<"
+    t, sign = dtype.c_name, {"argmax": ">", "argmin": "<"}[op]
     nan = ""
     if dtype.is_float:
         nan = (
@@ -81,16 +83,30 @@ def _shuffled(dtype: DType, x: str) -> str:
 
 
 def _combined(op: str, dtype: DType, x: str, y: str) -> str:
-    if op in ("any", "all") or dtype.is_bool:
+    if op in ("any", "all") or dtype.is_bool and op in ("max", "min"):
         return f"{x} {'||' if op in ('any', 'max') else '&&'} {y}"
     if op in ("max", "min"):
         nan = f" || {y} != {y}" if dtype.is_float else ""
         return f"{y} {'>' if op == 'max' else '<'} {x}{nan} ? {y} : {x}"
+    if op not in ("sum", "prod"):
+        return str(spell(DECLARED[op].combine, [dtype, dtype], dtype, [Name(x), Name(y)], {}, _no_support(op)))
     sign = "+" if op == "sum" else "*"
     if dtype.is_float:
         return f"{x} {sign} {y}"
     unsigned = dtype.c_name if dtype.kind == "u" else f"u{dtype.c_name}"
     return f"({dtype.c_name})(({unsigned}){x} {sign} ({unsigned}){y})"
+
+
+def _no_support(op: str) -> Callable[[str], None]:
+    """The `need` of a spelling in a device function, which has the language alone."""
+
+    def need(snippet: str) -> None:
+        raise UnsupportedError(
+            f"teams of threads cannot combine totals of `{op}`, which needs `{snippet}`",
+            hint="spell its `combine` without support functions",
+        )
+
+    return need
 
 
 def _total_function(team: str, op: str, dtype: DType) -> SupportFunction:
@@ -99,7 +115,7 @@ def _total_function(team: str, op: str, dtype: DType) -> SupportFunction:
     fetched = f"        const {t} other = {_shuffled(dtype, 'x')};\n"
     if team == "warp":
         definition = f"({t} x) {{\n    {_STEPS}{fetched}{combined}"
-        comment = f"// The {_WORDS[op]} of a warp's numbers, the same bits in every lane.\n"
+        comment = f"// The {_WORDS.get(op, op)} of a warp's numbers, the same bits in every lane.\n"
         return SupportFunction(t, name, definition, comment=comment)
     if team == "block":
         warp = f"st_warp_{op}_{dtype}"
@@ -115,7 +131,7 @@ def _total_function(team: str, op: str, dtype: DType) -> SupportFunction:
             f"    {_STEPS_OF_WARPS}"
             f"{fetched}{combined}"
         )
-        comment = f"// The {_WORDS[op]} of a block's numbers, the same bits in every thread.\n"
+        comment = f"// The {_WORDS.get(op, op)} of a block's numbers, the same bits in every thread.\n"
         return SupportFunction(t, name, definition, (warp,), comment)
     definition = (
         f"({t} x, {t} *parts) {{\n"
@@ -131,13 +147,15 @@ def _total_function(team: str, op: str, dtype: DType) -> SupportFunction:
         "    return parts[threadIdx.x % 32];\n"
         "}\n"
     )
-    comment = f"// The {_WORDS[op]} of the numbers of a column, which has one thread in each warp of the block.\n"
+    comment = (
+        f"// The {_WORDS.get(op, op)} of the numbers of a column, which has one thread in each warp of the block.\n"
+    )
     return SupportFunction(t, name, definition, comment=comment)
 
 
 def _place_function(team: str, op: str, dtype: DType) -> SupportFunction:
     t, name, wins = dtype.c_name, f"st_{team}_{op}_{dtype}", f"st_wins_{op}_{dtype}"
-    word = "largest" if op == "argmax" else "smallest"
+    word = {"argmax": "largest", "argmin": "smallest"}[op]
     taken = (
         f"        if ({wins}(x, at, *best, *place)) {{\n"
         "            *best = x;\n"

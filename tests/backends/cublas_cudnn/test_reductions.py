@@ -6,6 +6,12 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged.ir.declaration import DECLARED
+from staged.ops.context import bind
+from staged.ops.primitive import PRIMITIVES
+from staged.ops.promote import as_array
+from staged.ops.reduction import _reduce
+from tests import opencl_device
 from tests.backends.cublas_cudnn.harness import on_gpu
 
 COLUMNS = [(600, 64), (33, 1), (257, 33), (40, 31)]
@@ -107,3 +113,55 @@ def test_of_ties_every_team_finds_the_lowest_place_and_of_nans_the_first(emulate
         right += [x.argmax(), (-x.T).argmin(), x.argmax(0), x.T.argmax(0), (x * 0).argmin(1)]
     for number, (got, wanted) in enumerate(zip(on_gpu(run)(arrays, cube), right, strict=True)):
         np.testing.assert_array_equal(got, wanted, err_msg=str(number))
+
+
+@pytest.fixture(params=["bitwise_xor", "bitwise_and"])
+def planted(request):
+    """A reduction of integers that no back end has a word for: a declaration alone."""
+    combine = request.param
+    made = _reduce(
+        f"planted_{combine}",
+        lambda x, axes: np.asarray(getattr(np, combine).reduce(x, axis=axes, dtype=x.dtype)),
+        ("i", "u"),
+        why_not_differentiable="integers",
+        doc="All elements combined.",
+        combine=combine,
+        identity={"bitwise_xor": 0, "bitwise_and": -1}[combine],
+    )
+    yield made
+    del DECLARED[made.name], PRIMITIVES[made.name]
+
+
+@pytest.mark.parametrize("device", ["native", "gpu", "opencl"])
+def test_a_new_reduction_is_right_on_every_back_end(planted, device, emulated_device, monkeypatch):
+    """Rows of teams, columns, all elements and one element: any other op would be another number."""
+    if device == "opencl":
+        opencl_device.require()
+        monkeypatch.setenv("STAGED_BACKEND", "opencl")
+
+    def run(x, narrow):
+        both = [bind(planted, [as_array(each)], axes=axes) for each in (x, narrow) for axes in ((1,), (0,), (0, 1), ())]
+        return [*both, bind(planted, [as_array(x * 3 + 1)], axes=(1,)) + 1]
+
+    rng = np.random.default_rng(0)
+    x, narrow = rng.integers(0, 1000, (3, 5000)), rng.integers(-100, 100, (600, 33)).astype(np.int8)
+    found = st.function(run, target="portable")(x, narrow) if device == "native" else on_gpu(run)(x, narrow)
+    for got, wanted in zip(found, run(x, narrow), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+    np.testing.assert_array_equal(np.asarray(found[0]), getattr(np, planted.combine).reduce(x, axis=1))
+
+
+def test_a_reduction_without_an_initial_value_is_refused():
+    made = _reduce(
+        "planted_without_identity",
+        lambda x, axes: np.asarray(np.bitwise_xor.reduce(x, axis=axes)),
+        ("i", "u"),
+        why_not_differentiable="integers",
+        doc="All elements combined.",
+        combine="bitwise_xor",
+    )
+    try:
+        with pytest.raises(st.UnsupportedError, match="`planted_without_identity` needs an initial value"):
+            st.function(lambda x: bind(made, [x], axes=(1,)))(np.ones((3, 5), np.int64))
+    finally:
+        del DECLARED[made.name], PRIMITIVES[made.name]

@@ -10,6 +10,13 @@ ON_MAPPING = ("tests/backends/gpu_family/test_mapping.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "teams of threads multiply the totals of a new reduction",
+        "backends.cublas_cudnn.reductions:_combined",
+        'op not in ("sum", "prod")',
+        "False",
+        (f"{TESTS}test_reductions.py", "-k", "new_reduction"),
+    ),
+    Mutant(
         "a kernel takes the low bits of a number that does not fit",
         "backends.gpu_family.nest.statements:may_fail",
         "return True",

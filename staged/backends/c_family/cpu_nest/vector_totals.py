@@ -154,7 +154,7 @@ class VectorTotals:
                 low.code.add(Assign(target, speller.wrapping("+", dtype, self.vector(target, dtype), value)))
             return
         x = self.vectors.settled(value)
-        name = "maximum" if op == "max" else "minimum"
+        name = {"max": "maximum", "min": "minimum"}[op]  # no other reduction is a vector: see `vector_lanes`
         function = speller.function(name, dtype, dtype)
         if function is not None:
             low.code.add(Do(Call(function, tuple(Prefix("&", each) for each in (target, x, target)))))

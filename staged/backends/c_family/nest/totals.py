@@ -14,6 +14,7 @@ from staged.backends.c_family.expr import Expr, Infix, Junction, Literal, Name, 
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest.value import Value
 from staged.backends.c_family.scalars import EXTREMES, spell
+from staged.ir.declaration import DECLARED
 from staged.ir.loops import Accumulate, Begin, Compute, Loop, Reduction, Take, Tile, identity, walk
 from staged.ir.types import DType
 
@@ -108,8 +109,10 @@ class Totals:
                 low.code.add(Assign(total, both))
         elif op in ("any", "all"):
             low.code.add(Assign(total, Infix("||" if op == "any" else "&&", total, x)))
+        elif op not in EXTREMES:
+            low.code.add(Assign(total, spell(DECLARED[op].combine, [dtype, dtype], dtype, [total, x], {}, low.need)))
         elif dtype.is_bool:
-            low.code.add(Assign(total, Infix("||" if op == "max" else "&&", total, self.plain(value))))
+            low.code.add(Assign(total, Infix({"max": "||", "min": "&&"}[op], total, self.plain(value))))
         elif not self.is_least(op, value):
             x = self.plain(value)
             wins = [Infix(EXTREMES[op], x, total), *([Infix("!=", x, x)] if dtype.is_float else [])]

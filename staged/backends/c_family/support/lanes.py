@@ -44,7 +44,7 @@ def _combined(op: str, dtype: str, a: str, b: str) -> str:
             return f"({c_name})((u{c_name}){a} + (u{c_name}){b})"
         c_name, size = _ITEMS[dtype]
         return f"({c_name})({a} + {b})" if size < 4 else f"{a} + {b}"
-    sign = ">" if op == "max" else "<"
+    sign = {"max": ">", "min": "<"}[op]
     nan = f" || {a} != {a}" if dtype[0] == "f" else ""
     return f"{a} {sign} {b}{nan} ? {a} : {b}"
 
@@ -57,7 +57,7 @@ def _combine_vectors(op: str, dtype: str, lanes: int, low: str, high: str) -> li
         if dtype[0] == "i":
             return [f"    {low} = ({type})(({unsigned}){low} + ({unsigned}){high});"]
         return [f"    {low} += {high};"]
-    sign = ">" if op == "max" else "<"
+    sign = {"max": ">", "min": "<"}[op]
     wins = f"({low} {sign} {high}) | ({low} != {low})" if dtype[0] == "f" else f"{low} {sign} {high}"
     return [
         f"    const {mask} wins_{lanes} = {wins};",
