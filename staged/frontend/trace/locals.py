@@ -66,6 +66,10 @@ class Locals:
         elif type(value) in _PLAIN:
             self._staged_lines.setdefault(name, {})[sys._getframe(1).f_lineno] = value
 
+    def __repr__(self) -> str:
+        """List the variables, for a debugger in eager mode."""
+        return "\n".join(f"{name} = {value!r}" for name, value in self.__dict__.items())
+
     def _staged_line(self, name: str, value: Any) -> int | None:
         """The line that bound `name` to this Python number, string or None; None where several lines did, or it is
         unknown.
