@@ -223,6 +223,14 @@ def test_plain_python_saves_too() -> None:
     assert read["n"].dtype == np.int8 and read["n"] == 3
 
 
+@pytest.mark.parametrize("dtype", [st.f16, st.bf16], ids=str)
+def test_plain_python_saves_halves(dtype: Any, folder: Path) -> None:
+    half = st.Variable(st.asarray([0.5, -2.0, 1e-3], dtype=dtype))
+    st.save("half.safetensors", {"half": half})
+    found = st.load("half.safetensors")["half"]
+    assert found.dtype == dtype.numpy and found.tobytes() == half.numpy().tobytes()
+
+
 def test_a_derivative_saves_once() -> None:
     def loss(x: Any) -> Any:
         y = x * x

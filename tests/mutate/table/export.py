@@ -280,4 +280,32 @@ MUTANTS: tuple[Mutant, ...] = (
         "not digest",
         ("tests/test_exported_state.py", "-k", "edited"),
     ),
+    Mutant(
+        "an exported program reads an array of the caller's that is NULL",
+        "backends.c_family.file:ProgramFile.write_null_check",
+        "not each.scalar and 0 not in each.shape",
+        "each.role == 'output' and 0 not in each.shape",
+        ("tests/test_exported_state.py", "-k", "null"),
+    ),
+    Mutant(
+        "the results of a dict are in the order of its sorted keys",
+        "backends.c_family.interface:in_field_order",
+        "function.exported is None",
+        "True",
+        ("tests/test_exported_state.py", "-k", "null"),
+    ),
+    Mutant(
+        "an exported program reads large files instead of mapping them",
+        "backends.c_family.standalone.npy:NPY_TEXT",
+        Text("bytes < NPY_LEAST_MAPPED ? -1 : ftello(file)"),
+        "bytes > 0 ? -1 : ftello(file)",
+        ("tests/test_exported_state.py", "-k", "mapped"),
+    ),
+    Mutant(
+        "an exported program is for all processors though its function names one",
+        "program:Program.export",
+        "target or self._target",
+        "target or None",
+        ("tests/test_exported_state.py", "-k", "target"),
+    ),
 )
