@@ -174,6 +174,53 @@ def random_numbers() -> Case:
     return noisy, (np.ones(3),)
 
 
+def applied(model: nn.Module, x: Any) -> Case:
+    """A model for inference."""
+    model.eval()
+
+    @st.function
+    def apply(x: Any) -> Any:
+        return model(x)
+
+    return apply, (x,)
+
+
+def transformer() -> Case:
+    return applied(nn.TransformerEncoderLayer(8, 2, 16), RNG.standard_normal((3, 5, 8)).astype(np.float32))
+
+
+def recurrent() -> Case:
+    model = nn.LSTM(4, 5)
+
+    @st.function
+    def apply(x: Any) -> Any:
+        return model(x)[0]
+
+    return apply, (X[:, None],)
+
+
+def convolutions() -> Case:
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
+    return applied(nn.Sequential(*layers), RNG.standard_normal((2, 3, 8, 8)).astype(np.float32))
+
+
+def quantized() -> Case:
+    return applied(st.quantize(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3))), X)
+
+
+def shared_encoder() -> Case:
+    """A module of two others: it has its names in the first."""
+    encoder = nn.Linear(4, 4)
+    first, second = nn.Sequential(encoder, nn.Linear(4, 1)), nn.Sequential(encoder, nn.Linear(4, 2))
+
+    @st.function
+    def both(x: Any) -> Any:
+        return {"second": second(x), "first": first(x)}
+
+    return both, (X,)
+
+
 CASES = {case.__name__: case for case in (
     classifier, passed_model, training_step, two_models, tied, method, dtypes, loop_with_history, recursion, random_numbers,
+    transformer, recurrent, convolutions, quantized, shared_encoder,
 )}  # fmt: skip
