@@ -83,7 +83,7 @@ def _work(op: Op) -> int:
             inside += _work(each)
         elif each.blocks:
             inside += max(map(_elements, each.blocks[0].ops), default=0)
-        if each.declared is CONTRACTION and each.attrs["kind"] == prims.MATMUL.name:
+        if each.declared is CONTRACTION and each.attrs["kind"] == "matmul":
             inside += _terms(each, each.blocks[0].params[0])
     trips = static_trip_count(op)
     return inside * (1 if trips is None else trips)
