@@ -38,7 +38,7 @@ _PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-
 _DATACLASS = "__create_fn__."
 """The beginning of the qualified names of the functions that `dataclasses` writes, in a file called `<string>`."""
 BODY = "__staged_"
-"""In the qualified names of the functions that bodies of branches and loops are converted to."""
+"""In the names of the functions that bodies of branches and loops are converted to, and of their variables."""
 _kept: dict[str, tuple[str, list[str]]] = {}
 """The text and the lines of files as they were imported, where the front end has kept them: a file may be saved anew
 since.
@@ -94,8 +94,19 @@ def line_at(file: str, number: int) -> str:
     return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
+def cell_of(file: str) -> str | None:
+    """Return `Cell In[10]` if `file` is the name that IPython gives to the code of that cell."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    name_of = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    label = name_of(file) if name_of else None
+    return " ".join(label) if label else None
+
+
 def display_path(file: str) -> str:
-    """The path relative to the working directory where that is shorter and below it."""
+    """Return the cell of a notebook, or the path relative to the working directory if the file is below it."""
+    cell = cell_of(file)
+    if cell is not None:
+        return cell
     if file.startswith("<"):
         return file
     relative = os.path.relpath(file)

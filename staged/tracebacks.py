@@ -106,4 +106,5 @@ def _is_of_python(file: str) -> bool:
 
 def _is_piece_of(inner: CodeType, outer: CodeType) -> bool:
     """Return whether `inner` is the body of a branch or loop of the converted function `outer`."""
-    return BODY in inner.co_qualname and inner.co_filename == outer.co_filename and inner.co_name == outer.co_name
+    shares_variables = any(name.startswith(f"locals{BODY}") for name in inner.co_freevars)
+    return shares_variables and (inner.co_filename, inner.co_qualname) == (outer.co_filename, outer.co_qualname)

@@ -5,6 +5,7 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -40,7 +41,7 @@ from staged.ir.buffers import Buffer, Plan, Stack, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
 from staged.ir.types import CPU, Device, shape_text
-from staged.source import Position, display_path
+from staged.source import Position
 
 
 @dataclass(frozen=True)
@@ -274,7 +275,7 @@ class ProgramFile:
         """Write the origin of the text, and how to read it."""
         where = self.program.function.where
         origin = (
-            f"{display_path(where.file).rsplit('/', 1)[-1]}, function `{self.program.function.name}`"
+            f"{os.path.basename(where.file)}, function `{self.program.function.name}`"
             if where
             else f"function `{self.program.function.name}`"
         )

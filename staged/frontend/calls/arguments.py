@@ -64,7 +64,8 @@ def flatten_arguments(
         bound = bound_arguments(function, args, kwargs)
     except TypeError as error:  # named as in Python
         reason = str(error).replace("missing a required argument: ", "missing argument ")
-        raise TypeError(f"{getattr(function, '__name__', 'the function')}() {reason}") from None
+        error.args = (f"{getattr(function, '__name__', 'the function')}() {reason}",)
+        raise  # in the frame of `inspect`, so that the error is the caller's
     named = named_arguments(bound)
     staged: list[Argument] = []
     statics: list[Any] = []

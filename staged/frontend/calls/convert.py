@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
 import threading
 from functools import cache
 from types import CellType, CodeType, FunctionType
+from typing import Any
 
 from staged.depth import goes_deep
 from staged.errors import StagingError
@@ -101,14 +103,29 @@ def _convert(function: FunctionType) -> tuple[CodeType, tuple[str, ...]]:
     compiled = compile(module, code.co_filename, "exec", dont_inherit=True)
     outer = next(item for item in compiled.co_consts if isinstance(item, CodeType))
     made_code = next(item for item in outer.co_consts if isinstance(item, CodeType) and item.co_name == name)
-    finished = _named_as_by_user(made_code).replace(co_name=code.co_name, co_qualname=code.co_qualname)
+    finished = _named_as_by_user(made_code, code.co_name, code.co_qualname)
     return finished, tuple(converter.outer_names)
 
 
-def _named_as_by_user(code: CodeType) -> CodeType:
-    """The code with the user's name on the bodies of its branches and loops, which tracebacks show."""
-    inner = tuple(_named_as_by_user(item) if isinstance(item, CodeType) else item for item in code.co_consts)
-    return code.replace(co_consts=inner, co_name=code.co_name.split(BODY, 1)[0] or code.co_name)
+def _named_as_by_user(code: CodeType, name: str, qualname: str) -> CodeType:
+    """Return the code of a function with its names, which tracebacks show, also on its branches and loops."""
+
+    def named(item: Any) -> Any:
+        if not isinstance(item, CodeType):
+            return item
+        of_item = item.co_name.split(BODY, 1)[0] or item.co_name
+        of_item = "<lambda>" if of_item == "lambda_" else of_item
+        if of_item == name and BODY in item.co_name:
+            return _named_as_by_user(item, name, qualname)
+        within = qualname if _is_body_of_class(code) else f"{qualname}.<locals>"
+        return _named_as_by_user(item, of_item, f"{within}.{of_item}")
+
+    return code.replace(co_consts=tuple(map(named, code.co_consts)), co_name=name, co_qualname=qualname)
+
+
+def _is_body_of_class(code: CodeType) -> bool:
+    """Return whether the code is the body of a `class` statement: it has a namespace in place of fast locals."""
+    return not code.co_flags & inspect.CO_OPTIMIZED
 
 
 def _copy(node: ast.FunctionDef) -> ast.FunctionDef:

@@ -122,6 +122,20 @@ MUTANTS: tuple[Mutant, ...] = (
         (_TRACEBACKS,),
     ),
     Mutant(
+        "a traceback shows the names of generated functions",
+        "frontend.calls.convert:_named_as_by_user",
+        "code.replace(co_consts=tuple(map(named, code.co_consts)), co_name=name, co_qualname=qualname)",
+        "code.replace(co_consts=tuple(map(named, code.co_consts)), co_name=name)",
+        (_TRACEBACKS,),
+    ),
+    Mutant(
+        "an error cites the file of a notebook's cell",
+        "source:display_path",
+        "cell is not None",
+        "False",
+        (_TRACEBACKS,),
+    ),
+    Mutant(
         "the frames of a fault of ours are cut out",
         "tracebacks:_is_of_user",
         "not _last_file(error.__traceback__).startswith(_INNER)",
