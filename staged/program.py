@@ -24,7 +24,7 @@ from staged.frontend.trace_function import TracedFunction
 from staged.ir.machine import Machine
 from staged.ir.nodes import Exported, VariableRef
 from staged.ir.printer import print_function
-from staged.ir.transfers import Transfer
+from staged.ir.transfers import Transfers, in_columns
 from staged.memory import MemoryReport
 from staged.program_cache import find_artifact, store_artifact
 from staged.runnable import Loaded, Runnable
@@ -42,6 +42,10 @@ EXPORTED_CORES = 64
 """Threads that an exported program has working memory for: its machine is not known when it is written."""
 
 
+LISTED_STEPS = 4
+"""The number of steps that a printed report lists, the slowest first."""
+
+
 @dataclass(frozen=True)
 class Report:
     """The cost and size of a program: seconds per staging step, lines of text, bytes of memory, kernels.
@@ -57,9 +61,19 @@ class Report:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        times = ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in self.seconds.items())
-        size = f"{self.lines} lines, {self.kernels} kernels, {self.arena_bytes:,} bytes of working memory; {times}"
-        return "\n".join((size, *self.notes))
+        """Return aligned rows of the sizes and the slowest steps, then the notes."""
+        slowest = sorted(self.seconds.items(), key=lambda step: -step[1])[:LISTED_STEPS]
+        rest = sum(self.seconds.values()) - sum(seconds for _, seconds in slowest)
+        rows = [
+            ("lines of code", f"{self.lines:,}", ""),
+            ("kernels", f"{self.kernels:,}", ""),
+            ("working memory", f"{self.arena_bytes:,}", "bytes"),
+            ("staging", f"{1e3 * sum(self.seconds.values()):,.0f}", "ms"),
+            *((f"  {name}", f"{1e3 * seconds:,.0f}", "ms") for name, seconds in slowest),
+        ]
+        if len(self.seconds) > len(slowest):
+            rows.append((f"  {len(self.seconds) - len(slowest)} other steps", f"{1e3 * rest:,.0f}", "ms"))
+        return "\n".join((*in_columns(rows, "<><"), *self.notes))
 
 
 class Program:
@@ -134,12 +148,12 @@ class Program:
         """The memory plan: lifetime and place of each buffer, and the peak in bytes."""
         return MemoryReport.of(self._built.emitted.plan, self.name)
 
-    def transfers(self) -> tuple[Transfer, ...]:
-        """The copies between host and devices: value, direction, bytes, and reason.
+    def transfers(self) -> Transfers:
+        """The copies between host and devices: value, direction, bytes, and reason. `print` shows them as a table.
 
         A copy inside a loop is listed once. A value that does not change in a loop is copied outside of it.
         """
-        return self._built.transfers
+        return Transfers(self._built.transfers)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import pytest
 import staged as st
 from staged import nn, optim
 from staged.errors import GradientError, ShapeError, UnknownAttributeError
+from staged.program import Report
 
 X = np.ones((2, 4), np.float32)
 
@@ -86,3 +87,45 @@ def test_staged_code_may_ask_whether_an_array_has_an_attribute() -> None:
         return x + 1.0 if hasattr(x, "no_such_name") else x - 1.0
 
     assert asks(X)[0, 0] == 0.0
+
+
+def test_a_report_has_aligned_rows_and_the_slowest_steps() -> None:
+    steps = {"emit": 0.012, "fuse": 0.0034, "place": 0.0001, "simplify": 0.02, "split": 0.0002, "outline": 0.001}
+    assert str(Report(steps, 1234, 256, 3, ("a note",))).splitlines() == [
+        "lines of code    1,234",
+        "kernels              3",
+        "working memory     256  bytes",
+        "staging             37  ms",
+        "  simplify          20  ms",
+        "  emit              12  ms",
+        "  fuse               3  ms",
+        "  outline            1  ms",
+        "  2 other steps      0  ms",
+        "a note",
+    ]
+    assert "other" not in str(Report({"emit": 0.012}, 10, 0, 1))
+    found = st.function(lambda x: x + 1.0).stage(X).report()
+    assert str(found).count("\n") <= 8 and f"{found.lines:,}" in str(found)
+
+
+def test_copies_are_a_table(emulated_device: Any) -> None:
+    @st.function
+    def doubled(x: Any, n: int) -> Any:
+        with st.with_backend(st.GPU, x):
+            y = x * 2.0
+            for _ in st.range(n):
+                print(st.sum(y), "is the sum of the array in this iteration of the loop")
+                y = y + x
+        return y
+
+    copies = doubled.stage(X, 2).transfers()
+    first = doubled.__wrapped__.__code__.co_firstlineno
+    shown = 'print(st.sum(y), "is the sum of the array in this iterati...'
+    assert str(copies).splitlines() == [
+        "value      from  to   bytes  why               line",
+        f"x          cpu   gpu     32  input             test_displays.py:{first + 3}  y = x * 2.0",
+        f"st.sum(y)  gpu   cpu      4  print, in a loop  test_displays.py:{first + 5}  " + shown,
+        f"y          gpu   cpu     32  result            test_displays.py:{first + 7}  return y",
+    ]
+    assert repr(copies) == str(copies) and isinstance(copies, tuple) and len(copies) == 3
+    assert str(st.function(lambda x: x + 1.0).stage(X).transfers()) == "no copies"

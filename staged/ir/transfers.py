@@ -1,7 +1,8 @@
-"""The description of a copy between devices."""
+"""The description of a copy between devices, and the table of a program's copies."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from staged.ir.types import Device
@@ -34,3 +35,32 @@ class Transfer:
         place = f"  {self.where.short}  {self.where.text}" if self.where else ""
         often = ", in a loop" if self.in_loop else ""
         return f"{self.what}: {self.source} -> {self.target}, {self.nbytes:,} bytes, {self.why}{often}{place}"
+
+
+class Transfers(tuple[Transfer, ...]):
+    """The copies of a program: a tuple whose text is a table."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        if not self:
+            return "no copies"
+        rows = [("value", "from", "to", "bytes", "why", "line")]
+        for copy in self:
+            why = f"{copy.why}, in a loop" if copy.in_loop else copy.why
+            line = f"{copy.where.short}  {_begin(copy.where.text)}" if copy.where else ""
+            rows.append((copy.what, str(copy.source), str(copy.target), f"{copy.nbytes:,}", why, line))
+        return "\n".join(in_columns(rows, "<<<><<"))
+
+
+def _begin(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def in_columns(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Return the rows as lines with columns of equal width; each column has its side, `<` or `>`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
+        for row in rows
+    ]

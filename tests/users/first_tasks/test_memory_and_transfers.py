@@ -36,3 +36,6 @@ def test_copies_are_listed(emulated_device):
     program = two_products.stage(*ARGUMENTS)
     copies = {(copy.what, copy.source, copy.target): copy.nbytes for copy in program.transfers()}
     assert copies == {("hidden", CPU, GPU): 16 * 32 * 4, ("b", CPU, GPU): 32 * 2 * 4, ("y", GPU, CPU): 16 * 2 * 4}
+    assert [line.split()[:4] for line in str(program.transfers()).splitlines()[1:]] == [
+        [what, str(source), str(target), f"{nbytes:,}"] for (what, source, target), nbytes in copies.items()
+    ]
