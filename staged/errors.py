@@ -200,5 +200,9 @@ class ProgramRecursionError(ProgramError, RecursionError):
     """Recursion deeper than the program's stack allows."""
 
 
+class ProgramRuntimeError(ProgramError, RuntimeError):
+    """A RuntimeError that the user's program raised, or a failure of a library of the GPU."""
+
+
 class ProgramTypeError(ProgramError, TypeError):
     """A TypeError that the user's program raised."""

@@ -27,6 +27,7 @@ from staged.errors import (
     ProgramNanError,
     ProgramOverflowError,
     ProgramRecursionError,
+    ProgramRuntimeError,
     ProgramTypeError,
     ProgramValueError,
     ProgramZeroDivisionError,
@@ -72,7 +73,7 @@ ERRORS: dict[int, type[ProgramError]] = {
     ErrorKind.FILE_ERROR: ProgramFileError,
     ErrorKind.OVERFLOW_ERROR: ProgramOverflowError,
     ErrorKind.RECURSION_ERROR: ProgramRecursionError,
-    ErrorKind.RUNTIME_ERROR: ProgramError,
+    ErrorKind.RUNTIME_ERROR: ProgramRuntimeError,
     ErrorKind.TYPE_ERROR: ProgramTypeError,
 }
 

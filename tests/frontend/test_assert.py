@@ -7,6 +7,7 @@ import pytest
 
 import staged as st
 from staged.errors import ProgramAssertionError, StagingError
+from staged.frontend.constructs.assert_ import KINDS
 from tests.frontend.harness import Case, agree, checks_of, ir, ops
 
 X = np.arange(3, dtype=np.float32)
@@ -136,3 +137,20 @@ CASES = [
 ]
 
 test_programs, test_gradients = checks_of(CASES)
+
+
+@pytest.mark.parametrize("error", KINDS, ids=lambda error: error.__name__)
+def test_a_program_raises_the_class_that_python_would(error) -> None:
+    def checked(x):
+        if x > 1.0:
+            raise error("too large")
+        return x
+
+    one, two = np.float32(1.0), np.float32(2.0)
+    assert st.function(checked)(one) == 1.0
+    for run in (st.function(checked), st.function(lambda x: st.vmap(checked)(st.stack([x, x])))):
+        with pytest.raises(error, match="too large") as caught:
+            run(two)
+        assert isinstance(caught.value, st.ProgramError)
+    with pytest.raises(error, match="too large"), st.eager():
+        st.function(checked)(two)

@@ -14,6 +14,7 @@ from staged.errors import (
     ProgramNanError,
     ProgramOverflowError,
     ProgramRecursionError,
+    ProgramRuntimeError,
     ProgramTypeError,
     ProgramValueError,
     ProgramZeroDivisionError,
@@ -41,7 +42,7 @@ KINDS: dict[type[BaseException], tuple[str, type[ProgramError]]] = {
     FloatingPointError: ("nan", ProgramNanError),
     MemoryError: ("memory", ProgramMemoryError),
     RecursionError: ("recursion", ProgramRecursionError),
-    RuntimeError: ("runtime", ProgramError),
+    RuntimeError: ("runtime", ProgramRuntimeError),
     TypeError: ("type", ProgramTypeError),
 }
 """The exceptions that a program can raise: their names in the IR, and what Python gets."""
