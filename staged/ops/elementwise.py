@@ -613,7 +613,7 @@ def pow_(a: Any, b: Any) -> Array:
     if power == -1:
         return divide(1.0, base)
     if power == -2:
-        return divide(1.0, square(base))
+        return square(divide(1.0, base))  # its slope at 0 is an infinity, as that of a power
     return _general_power(base, power)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import staged as st
 from staged import nn
 from staged.errors import article
+from staged.optim.optimizer import computed_in
 
 
 def _refuse_parameters(name: str, grads: Any) -> None:
@@ -60,11 +61,14 @@ def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
     """Scale all gradients so that their joint 2-norm is at most `max_norm`; returns (gradients, norm before).
 
     `grads` is an array or a tree of arrays, as `st.grad` returns it. The scale is min(1, max_norm / (norm + 1e-6)), as
-    in torch.
+    in torch. The norm of f16 and bf16 is f32.
+
+    Raises: ArgumentError if `max_norm` is a negative number.
     """
     grads = _tree(grads)
     _refuse_parameters("clip_grad_norm", grads)
-    squares = [st.sum(leaf * leaf) for leaf in map(st.asarray, _leaves(grads))]
+    _check_limit("clip_grad_norm", "max_norm", max_norm)
+    squares = [st.sum(st.square(_wide(leaf))) for leaf in map(st.asarray, _leaves(grads))]
     total = squares[0] if squares else st.zeros(())
     for square in squares[1:]:
         total = total + square
@@ -73,15 +77,20 @@ def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
 
     def scaled(leaf: Any) -> Any:
         array = st.asarray(leaf)
-        return array * st.astype(scale, array.dtype)
+        wide = _wide(array)
+        return st.astype(wide * st.astype(scale, wide.dtype), array.dtype)
 
     return _mapped(scaled, grads), norm
 
 
 def clip_grad_value(grads: Any, clip_value: Any) -> Any:
-    """Clip every element of every gradient to [-clip_value, clip_value]; `grads` as in `clip_grad_norm`."""
+    """Clip every element of every gradient to [-clip_value, clip_value]; `grads` as in `clip_grad_norm`.
+
+    Raises: ArgumentError if `clip_value` is a negative number.
+    """
     grads = _tree(grads)
     _refuse_parameters("clip_grad_value", grads)
+    _check_limit("clip_grad_value", "clip_value", clip_value)
 
     def clipped(leaf: Any) -> Any:
         array = st.asarray(leaf)
@@ -89,6 +98,19 @@ def clip_grad_value(grads: Any, clip_value: Any) -> Any:
         return st.clip(array, -bound, bound)
 
     return _mapped(clipped, grads)
+
+
+def _check_limit(name: str, argument: str, limit: Any) -> None:
+    """Raises: ArgumentError for a negative number, which would turn the gradients around, or a NaN."""
+    if isinstance(limit, int | float) and not limit >= 0:
+        raise st.ArgumentError(
+            f"{name}: {argument} must be at least 0, got {limit}", where=st.here(), hint=f"write `{argument}=1.0`"
+        )
+
+
+def _wide(array: Any) -> Any:
+    """Return the array in f32 if it is f16 or bf16: squares and small gradients do not fit them."""
+    return st.astype(array, computed_in(array))
 
 
 def _tree(grads: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import staged as st
 from staged.optim.clipping import _leaves, _mapped, _refuse_parameters, _tree
 from staged.optim.lr_scheduler.schedule import converted
-from staged.optim.optimizer import Optimizer
+from staged.optim.optimizer import Optimizer, computed_in
 
 KEYS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 
@@ -133,8 +133,9 @@ def _are_finite(grads: Any) -> Any:
 
 
 def _times(grad: Any, factor: Any) -> Any:
-    """The product in f32, rounded to the gradient's dtype."""
-    return st.astype(grad * factor, grad.dtype)
+    """Return the product; in f32 for f16 and bf16, which do not hold small gradients without their scale."""
+    dtype = computed_in(grad)
+    return st.astype(st.astype(grad, dtype) * factor, dtype)
 
 
 def step_where(optimizer: Optimizer, grads: Any, is_finite: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 from contextlib import nullcontext
 from typing import Any
 
@@ -167,3 +168,58 @@ def test_keys_and_members_are_known_while_staging(function: Any, is_eager: bool)
         st.function(function)(2)
     assert caught.value.where is not None and caught.value.where.file == __file__
     assert "keys of dicts and members of sets" in str(caught.value)
+
+
+def _found_once(x):
+    flag, count = False, 0
+    for _ in st.range(3):
+        if flag is False:
+            count, flag = count + 1, True
+        else:
+            count += 10
+    return count
+
+
+def _until_done(x):
+    n, done = 0, False
+    while done is not True:
+        n += 1
+        done = n > 4
+    return n
+
+
+def _all_positive(x):
+    return 1 if bool(st.all(x > 0)) is True else 2
+
+
+def _by_function(x):
+    return 1 if operator.is_not(st.all(x > 0), True) else 2
+
+
+def _chained(x):
+    return 1 if (x[0] > 0) is True is not False else 2
+
+
+def _array_is_true(x):
+    return 1 if x is True else 2
+
+
+def _array_is_none(x):
+    return 1 if x is None or x is Ellipsis or type(x) is float else 2
+
+
+@pytest.mark.parametrize(
+    ("function", "result"),
+    [(_found_once, 21), (_until_done, 5), (_all_positive, 1), (_by_function, 2), (_chained, 1), (_array_is_true, 2),
+     (_array_is_none, 2)],
+)  # fmt: skip
+def test_a_value_is_true_if_it_is_equal_to_true(function: Any, result: int) -> None:
+    assert st.function(function)(X) == result
+    with st.eager():
+        assert st.function(function)(X) == result
+
+
+@pytest.mark.parametrize("compare", [lambda x: st.sum(x) is 0, lambda x: x[0] is x[1], lambda x: 1.0 is not x[0]])  # noqa: F632
+def test_values_have_no_identity(compare: Any) -> None:
+    with pytest.raises(StagedValueError, match="`==`"):
+        st.function(lambda x: 1 if compare(x) else 2)(X)

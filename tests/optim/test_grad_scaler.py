@@ -157,3 +157,21 @@ def test_accumulated_steps_take_half_parameters() -> None:
     for grad in (0.25, 0.75):
         many.step([np.full(2, grad, np.float16)])
     assert np.asarray(w.value).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("half", [st.f16, st.bf16])
+def test_clipping_and_unscaling_compute_halves_in_f32(half: Any) -> None:
+    large, small = st.full(3, 300.0, dtype=half), st.full(3, 2e-8 * 2.0**16, dtype=half)
+    (clipped,), norm = optim.clip_grad_norm([large], 0.5)
+    np.testing.assert_allclose(np.asarray(norm), 300 * 3**0.5, rtol=1e-2)
+    np.testing.assert_allclose(np.asarray(clipped).astype(np.float32), 0.5 / 3**0.5, rtol=1e-2)
+    scaler = optim.GradScaler(init_scale=2.0**16)
+    np.testing.assert_allclose(np.asarray(scaler.unscale([small])[0]).astype(np.float32), 2e-8, rtol=1e-2)
+
+
+@pytest.mark.parametrize("limit", [-1.0, float("nan")])
+def test_a_limit_of_gradients_is_not_negative(limit: float) -> None:
+    with pytest.raises(st.ArgumentError, match="max_norm must be at least 0"):
+        optim.clip_grad_norm([np.ones(3)], limit)
+    with pytest.raises(st.ArgumentError, match="clip_value must be at least 0"):
+        optim.clip_grad_value([np.ones(3)], limit)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from staged.errors import StagedValueError
+from staged.frontend.calls.call import BUILTINS
 from staged.frontend.constructs.if_ import choose
 from staged.frontend.exits.targets import tracked
 from staged.frontend.syntax.converter import Converter, expression, operator, text
@@ -20,8 +22,10 @@ from staged.frontend.trace.signals import Again, BlockEndedError
 from staged.frontend.values.join import is_staged
 from staged.frontend.values.operands import COMPARISONS, binary_call, note_operand
 from staged.frontend.values.truth import truth
+from staged.frontend.values.variable import Variable
 from staged.ir.types import bool_
 from staged.ops.array import METHODS, Array, StagedArray
+from staged.source import here
 
 
 @expression(ast.BoolOp)
@@ -48,8 +52,11 @@ def convert_compare(converter: Converter, node: ast.Compare) -> ast.expr:
             found = converter.call("contains", converter.expr(node.left), converter.expr(node.comparators[0]))
             return found if isinstance(node.ops[0], ast.In) else converter.call("not_", found)
         if isinstance(node.ops[0], ast.Is | ast.IsNot):
-            unchanged: ast.expr = converter.children(node)
-            return unchanged
+            if any(isinstance(side, ast.Constant) and side.value is None for side in (node.left, node.comparators[0])):
+                unchanged: ast.expr = converter.children(node)
+                return unchanged
+            found = converter.call("is_", converter.expr(node.left), converter.expr(node.comparators[0]))
+            return found if isinstance(node.ops[0], ast.Is) else converter.call("not_", found)
         left, right = converter.expr(node.left), converter.expr(node.comparators[0])
         return binary_call(converter, type(node.ops[0]).__name__, left, right)
     # a < b < c: each operand once, the later ones only where the earlier comparisons hold
@@ -128,10 +135,37 @@ def not_(value: Any) -> Any:
     return METHODS["logical_not"](condition) if is_staged(condition) else not condition
 
 
+@operator
+def is_(left: Any, right: Any) -> Any:
+    """`left is right`. A value of the program `is True` if it is a bool with this value: it does not have an identity.
+
+    Raises: StagedValueError for the identity of other values of the program.
+    """
+    if left is right or not (_is_value(left) or _is_value(right)):
+        return left is right
+    array, other = (left, right) if _is_value(left) else (right, left)
+    if isinstance(other, bool):
+        return METHODS["equal"](array, other) if array.dtype is bool_ and not array.shape else False
+    if not _is_value(other) and not isinstance(other, int | float | complex | np.generic):
+        return False
+    raise StagedValueError(
+        "`is` compares the identity of objects, which a value of the running program does not have",
+        where=here(),
+        hint="compare the values with `==`",
+    )
+
+
+def _is_value(value: Any) -> bool:
+    """Return whether a value is an array of the program or of eager mode. A Variable is an object of Python."""
+    return isinstance(value, Array) and not isinstance(value, Variable)
+
+
+BUILTINS[py.is_] = is_
+BUILTINS[py.is_not] = lambda left, right: not_(is_(left, right))
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     **COMPARISONS,
-    "Is": py.is_,
-    "IsNot": py.is_not,
+    "Is": is_,
+    "IsNot": lambda a, b: not_(is_(a, b)),
     "In": lambda a, b: contains(a, b),
     "NotIn": lambda a, b: not_(contains(a, b)),
 }

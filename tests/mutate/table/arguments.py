@@ -179,9 +179,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "numbers are no gradients to scale",
         "optim.clipping:clip_grad_norm.scaled",
-        "array = st.asarray(leaf)\n"
-        "return array * st.astype(scale, array.dtype)",
-        "return leaf * st.astype(scale, leaf.dtype)",
+        "st.asarray(leaf)",
+        "leaf",
         (_OPTIONS, "-k", "clipped_as_gradients"),
     ),
     Mutant(

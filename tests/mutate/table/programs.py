@@ -13,8 +13,8 @@ MUTANTS = (
     Mutant(
         "the scale of a clipped gradient has the precision of the norm that was asked for",
         "optim.clipping:clip_grad_norm.scaled",
-        "st.astype(scale, array.dtype)",
-        "scale",
+        "st.astype(wide * st.astype(scale, wide.dtype), array.dtype)",
+        "wide * scale",
         ("tests/optim/test_optimizers.py::test_gradients_in_a_tree_are_clipped_by_their_joint_norm",),
     ),
     Mutant(
