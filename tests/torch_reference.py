@@ -196,7 +196,9 @@ def agrees(found: Any, recorded: Any, rtol: float, key: str) -> None:
     for one, other, own in zip(ours, theirs, largest, strict=True):
         # A gradient that is zero is noise, which differs between processors: some roundings of the largest number.
         noise = 64 * float(np.finfo(other.dtype).eps) * max(largest) if other.dtype.kind == "f" else 0.0
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=max(rtol * own, noise), err_msg=f"{key}: make references")
+        np.testing.assert_allclose(
+            one, other, rtol=rtol, atol=max(rtol * own, noise), err_msg=f"{key}: make references"
+        )
 
 
 def main() -> int:
