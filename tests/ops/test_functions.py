@@ -25,6 +25,7 @@ SAME = {
     "pow_2": (lambda: wrap(X) ** 2, lambda: X**2),
     "pow_3": (lambda: wrap(X) ** 3, lambda: X**3),
     "pow_negative": (lambda: wrap(Y) ** -2, lambda: Y**-2.0),
+    "pow_negative_cubes": (lambda: wrap(np.array([70, -3], np.int32)) ** -3, lambda: np.array([70.0, -3.0], np.float32) ** -3),
     "pow_negative_integers": (lambda: wrap(np.array([70000, -3], np.int32)) ** -2, lambda: np.array([7e4, -3.0], np.float32) ** -2),
     "pow_half": (lambda: wrap(Y) ** 0.5, lambda: Y**0.5),
     "pow_general": (lambda: wrap(Y) ** 2.7, lambda: Y**2.7),

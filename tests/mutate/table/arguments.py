@@ -44,7 +44,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (_NUMPY, "-k", "long and doubles"),
     ),
     Mutant(
-        "the square under a negative power of integers wraps around",
+        "an integer to a negative power that is known stays an integer",
         "ops.elementwise:pow_",
         "isinstance(power, float) or power < 0",
         "isinstance(power, float)",
