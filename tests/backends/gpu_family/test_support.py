@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
@@ -12,9 +13,12 @@ from staged.backends.cublas_cudnn import atomics, reductions, spelling
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.gpu_family import support, thread_support
 from staged.backends.gpu_family.dialect import GpuDialect
+from staged.backends.gpu_family.reductions import reduction_name
 from staged.backends.gpu_family.support import device_functions
 from staged.backends.opencl import dialect as opencl
 from staged.backends.opencl.dialect import OPENCL
+from staged.ir.declaration import DECLARED
+from staged.ir.types import ALL_DTYPES
 
 OURS = re.compile(r"\b(st_\w+|__builtin_sqrtf?)\(")
 
@@ -22,7 +26,9 @@ OURS = re.compile(r"\b(st_\w+|__builtin_sqrtf?)\(")
 def own_snippets() -> Iterator[tuple[GpuDialect, Snippet]]:
     """The snippets that the devices have of their own."""
     shared = [*support._CHECKED, *support._FITS, "thread_index", "thread_place", *thread_support._READS]
-    of_cuda = [*spelling._OWN, *reductions._REDUCTIONS, *reductions._WINS, *atomics._ATOMICS]
+    ops = [each.name for each in DECLARED.values() if each.kind == "reduction"]
+    of_teams = [reduction_name(*each) for each in product(("warp", "block", "column"), ops, ALL_DTYPES)]
+    of_cuda = [*spelling._OWN, *of_teams, *reductions._WINS, *atomics._ATOMICS]
     of_opencl = ["fail", "st_permutation", *opencl._ATOMICS]
     for dialect, names, find in ((CUDA, of_cuda, spelling.find_snippet), (OPENCL, of_opencl, opencl.find_snippet)):
         for name in [*shared, *names]:
