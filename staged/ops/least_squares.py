@@ -108,14 +108,14 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Array, Array, Array, Array
 
     Shapes: a (..., m, n), b (..., m, k), or (m,) for one vector. Singular values up to `rcond` times the largest count
     as 0, as in `pinv`. The residuals are the sums of squares of a x - b for each column; there are none where m <= n.
-    Derivatives are those of x and the residuals at a constant rank.
+    Derivatives are those at a constant rank.
     """
     matrices, sides = promoted(a, b, floats=True)
     matrices = matrix("lstsq", matrices)
     m, n = matrices.shape[-2:]
     assert isinstance(m, int) and isinstance(n, int)
     rtol = _tolerance("lstsq", rcond, matrices, _longest(matrices))
-    values = svdvals(stop_gradient(matrices))
+    values = svdvals(matrices)
     tall, sides, is_vector = columns("lstsq", turned(matrices), sides)
     matrices = turned(tall)
     found = product(_inverse(matrices, rtol), sides)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, overload
 
+import numpy as np
+
 from staged.ops import numpy_factors
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.complex_numbers import conj, imag, real
 from staged.ops.composite import composite
-from staged.ops.elementwise import sqrt, square
+from staged.ops.elementwise import abs_, sqrt, square
 from staged.ops.joining import concat
 from staged.ops.loop import scan
 from staged.ops.matrices import (
@@ -29,6 +31,7 @@ from staged.ops.matrices import (
     product,
     size_of,
     squared,
+    stop_unless,
     turned,
     with_part,
     with_real_diagonal,
@@ -36,7 +39,7 @@ from staged.ops.matrices import (
 from staged.ops.primitive import Sample
 from staged.ops.promote import broadcast, check_argument
 from staged.ops.public import public
-from staged.ops.reduction import sum_
+from staged.ops.reduction import max_, sum_
 from staged.ops.shape import pad, slice_axis
 from staged.ops.source import eye, iota, tril, triu, zeros
 from staged.ops.triangular import triangular
@@ -158,6 +161,36 @@ def _qr_complete(a: Array) -> tuple[Array, ...]:
     return _factors(a, wide=True)
 
 
+def _beside_vjp(cts: Any, results: Any, q: Array, rest: Array, function: str) -> list[Array | None]:
+    """The columns turn by -q d_q' rest: as little as those of `q` require."""
+    turns = product(results, cts, adjoint_a=True)
+    skew = abs_(turns - adjoint(turns))
+    most = max_(abs_(cts), (-2, -1), keepdims=True)
+    stop_unless(
+        skew <= float(np.finfo(q.dtype.numpy).eps) ** 0.5 * most,
+        f"linalg.{function}: the columns that complete a basis are arbitrary up to rotations, so what depends on the "
+        "rotation has no derivative",
+        in_rules=True,
+    )
+    return [-product(results, product(cts, q, adjoint_a=True)), None]
+
+
+def _beside_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array], function: str) -> Array:
+    return -product(operands[0], product(tangents[0], results, adjoint_a=True))
+
+
+@composite(
+    "basis_beside",
+    vjp=_beside_vjp,
+    jvp=_beside_jvp,
+    **BATCHES,
+    samples=[Sample((np.eye(4, 2), np.eye(4)[:, 2:]), {"function": "qr"}, differentiate=())],
+)
+def _beside(q: Array, rest: Array, *, function: str) -> Array:
+    """The columns `rest`, which complete the basis `q`, as a function of `q`."""
+    return rest
+
+
 def tall_qr(a: Array) -> tuple[Array, Array]:
     """q (..., m, n) and r (..., n, n) of a matrix with at least as many rows as columns."""
     q, r = _qr(a)
@@ -180,8 +213,9 @@ def qr(a: Any, mode: str = "reduced") -> QR | Array:
     """The q, r of a = q r: orthonormal columns, and an upper triangular matrix. NumPy and Array API `linalg.qr`.
 
     Shapes: a (..., m, n); q (..., m, k) and r (..., k, n) for k = min(m, n), with `mode` "complete" k = m; with "r"
-    only r, as in "reduced". Signs are LAPACK's: the diagonal of r is real. The derivative needs independent columns;
-    columns that "complete" adds are constants to it.
+    only r, as in "reduced". Signs are LAPACK's: the diagonal of r is real. The derivative needs independent columns.
+    The columns that "complete" adds are arbitrary up to rotations: if a loss depends on the rotation, the reverse stops
+    the program.
     """
     known = ("reduced", "complete", "r")
     check_argument(mode in known, f"linalg.qr: the mode is 'reduced', 'complete' or 'r', got {mode!r}")
@@ -198,12 +232,13 @@ def qr(a: Any, mode: str = "reduced") -> QR | Array:
         return r
     if mode == "reduced" or rows == n:
         return QR(q, r)
-    return QR(completed(q, matrices), pad(r, [(0, 0)] * (last - 1) + [(0, rows - n), (0, 0)]))
+    return QR(completed("qr", q, matrices), pad(r, [(0, 0)] * (last - 1) + [(0, rows - n), (0, 0)]))
 
 
-def completed(q: Array, a: Array) -> Array:
-    """The columns `q` of the tall matrices `a`, and those that complete the basis, constants to derivatives."""
+def completed(name: str, q: Array, a: Array) -> Array:
+    """The columns `q` of the tall matrices `a`, and those that complete the basis."""
     whole, _ = _qr_complete(stop_gradient(a))
     rows = whole.shape[-1]
     assert isinstance(rows, int)
-    return concat([q, slice_axis(whole, q.ndim - 1, size_of(q), rows)], q.ndim - 1)
+    rest = slice_axis(whole, q.ndim - 1, size_of(q), rows)
+    return concat([q, _beside(q, rest, function=name)[0]], q.ndim - 1)

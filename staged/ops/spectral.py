@@ -10,6 +10,7 @@ Giles, 2008; Townsend, 2016.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -23,7 +24,7 @@ from staged.ops.complex_numbers import conj, imag, real
 from staged.ops.composite import composite
 from staged.ops.context import current_context
 from staged.ops.diagonals import diagonal
-from staged.ops.elementwise import abs_, sign, sqrt, square
+from staged.ops.elementwise import abs_, maximum, sign, sqrt, square
 from staged.ops.joining import concat
 from staged.ops.loop import repeat_while, scan
 from staged.ops.matrices import (
@@ -137,14 +138,14 @@ def _is_reduced(a: Array) -> bool:
 # ---- what has no derivative --------------------------------------------------------------------------
 
 
-def _check_phases(name: str, turns: Array | None) -> None:
-    """Stop the reverse where a result depends on the vectors' phases, which are arbitrary in complex matrices."""
-    if turns is None or not turns.dtype.is_complex or not size_of(turns):
+def _check_phases(name: str, turns: Array, *cotangents: Array | None) -> None:
+    """Stop the reverse if a result depends on the vectors' phases, which are arbitrary in complex matrices."""
+    if not turns.dtype.is_complex or not size_of(turns):
         return
     phases = imag(diagonal(turns, 0, -2, -1))
-    least = precision(turns) * size_of(turns)  # the rounding of a loss of about 1
+    most = (max_(abs_(given), (-2, -1), keepdims=True)[..., 0] for given in cotangents if given is not None)
     stop_unless(
-        abs_(phases) <= precision(turns) ** 0.5 * max_(abs_(turns), (-2, -1), keepdims=True)[..., 0] + least,
+        abs_(phases) <= precision(turns) ** 0.5 * reduce(maximum, most),
         f"linalg.{name}: the phases of complex vectors are arbitrary, so what depends on them has no derivative",
         in_rules=True,
     )
@@ -153,29 +154,51 @@ def _check_phases(name: str, turns: Array | None) -> None:
 # ---- what equal values have no derivative of ----------------------------------------------------------
 
 
-def _over_gaps(x: Array, gaps: Array, largest: Array, name: str, in_reverse: bool) -> Array:
-    """x / gaps off the diagonal, 0 where both are 0. Where a gap alone is 0, there is no derivative.
+def _tolerance(x: Array) -> float:
+    """The relative distance up to which values count as equal: their vectors are the result of rounding."""
+    return precision(x) * max(size_of(x), 64)
 
-    The reverse then stops the program; forward mode, whose result may be unused, gives NaN.
-    """
-    n, tiny = size_of(x), precision(x)
-    if not n:
-        return x
-    is_equal = abs_(gaps) <= tiny * n * expand_dims(expand_dims(largest, -1), -1)
-    size = abs_(x)
-    matters = is_equal & (size > tiny**0.5 * max_(size, (-2, -1), keepdims=True)) & (eye(n, dtype=x.dtype) == 0)
-    if in_reverse:
-        stop_unless(
-            ~matters,
-            f"linalg.{name}: of equal {'eigen' if name == 'eigh' else 'singular '}values, vectors have no derivative",
-            in_rules=True,
-        )
-    return where(is_equal, where(matters, float("nan"), 0.0), x / where(is_equal, 1.0, gaps))
+
+def _matters(x: Array, scale: Array) -> Array:
+    """Test which elements of matrices are more than the rounding of matrices like `scale`."""
+    return abs_(x) > _tolerance(x) * max_(abs_(scale), (-2, -1), keepdims=True)
+
+
+def _over(x: Array, divisor: Array, is_zero: Array, lost: Array | None = None) -> Array:
+    """x / divisor; 0 if the divisor counts as 0, and NaN if `lost`: forward mode, whose result may be unused."""
+    rest = 0.0 if lost is None else where(lost, float("nan"), 0.0)
+    return where(is_zero, rest, x / where(is_zero, 1.0, divisor))
+
+
+def _equal(values: Array) -> tuple[Array, Array]:
+    """The pairs (i, j) of values that count as equal, and the values that count as 0."""
+    least = _tolerance(values) * expand_dims(_largest(values), -1)
+    gaps = expand_dims(values, -2) - expand_dims(values, -1)
+    return abs_(gaps) <= expand_dims(least, -1), abs_(values) <= least
+
+
+def _stop_at_equal(name: str, values: str, lost: Array) -> None:
+    """Stop the reverse if the derivative needs vectors of equal values."""
+    stop_unless(
+        ~lost,
+        f"linalg.{name}: of equal {values}, vectors have no derivative. If the loss is a function of the matrix, "
+        "compute it without them (`a @ a`, `linalg.expm`)",
+        in_rules=True,
+    )
 
 
 def _on_diagonal(x: Array) -> Array:
     """Matrices with the last axis on their diagonal."""
     return eye(size_of(x), dtype=x.dtype) * expand_dims(x, -2)
+
+
+def _off_diagonal(values: Array) -> Array:
+    return ~eye(size_of(values), dtype=bool_)
+
+
+def _differ(d_values: Array) -> Array:
+    """The pairs of values whose cotangents differ by more than rounding."""
+    return _matters(expand_dims(d_values, -2) - expand_dims(d_values, -1), expand_dims(d_values, -1))
 
 
 def _largest(values: Array) -> Array:
@@ -190,12 +213,18 @@ def _largest(values: Array) -> Array:
 def _eigh_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     (values, vectors), (d_values, d_vectors) = results, cts
     inner = zeros(a.shape, a.dtype) if d_values is None else cast(_on_diagonal(d_values), a.dtype)
-    if d_vectors is not None:
+    if d_vectors is not None and size_of(a):
         turns = product(vectors, d_vectors, adjoint_a=True)
-        _check_phases("eigh", turns)
+        _check_phases("eigh", turns, d_vectors)
         gaps = expand_dims(values, -2) - expand_dims(values, -1)
+        is_equal, _ = _equal(values)
+        skew = turns - adjoint(turns)
+        # A function of the vectors alone does not depend on rotations among equal values. With the values, the quotient
+        # 0 / 0 may be any number.
+        lost = _matters(skew, turns) if d_values is None else _matters(turns, turns) | _differ(d_values)
+        _stop_at_equal("eigh", "eigenvalues", is_equal & lost & _off_diagonal(values))
         # Half of the pairs (i, j) and (j, i), which the symmetric part below adds up.
-        inner = inner + _over_gaps((turns - adjoint(turns)) * 0.5, gaps, _largest(values), "eigh", True)
+        inner = inner + _over(skew * 0.5, gaps, is_equal)
     return [symmetric(product(product(vectors, inner), vectors, adjoint_b=True))]
 
 
@@ -203,7 +232,10 @@ def _eigh_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) 
     values, vectors = results
     inner = product(vectors, product(symmetric(tangents[0]), vectors), adjoint_a=True)
     gaps = expand_dims(values, -2) - expand_dims(values, -1)
-    turns = _over_gaps(inner, gaps, _largest(values), "eigh", False)
+    turns = inner
+    if size_of(values):
+        is_equal, _ = _equal(values)
+        turns = _over(inner, gaps, is_equal, _matters(inner, inner) & _off_diagonal(values))
     return real(diagonal(inner, 0, -2, -1)), product(vectors, turns)
 
 
@@ -257,9 +289,11 @@ def eigh(a: Any, UPLO: str = "L") -> Eigh:
 
     Complex matrices are Hermitian. NumPy and Array API `linalg.eigh`. The lower triangle is read, or with `UPLO="U"`
     the upper; the derivative is that of symmetric matrices, itself symmetric. Eigenvectors of equal eigenvalues have no
-    derivative: the reverse stops the program with a ValueError where one is needed, forward mode gives NaN. Signs of
-    eigenvectors are arbitrary, phases of complex ones too: where a loss depends on phases, the reverse stops the
-    program, and forward mode has the derivative of vectors that turn as little as they can.
+    derivative: if one is needed, the reverse stops the program with a ValueError, and forward mode gives NaN. A loss
+    that reads both vectors and values needs one, even if it is a smooth function of the matrix. A loss of the vectors
+    alone that does not depend on rotations among them (`v[:, :2] @ v[:, :2].T`) has its derivative. Signs of
+    eigenvectors are arbitrary, phases of complex ones too. If a loss depends on phases, the reverse stops the program,
+    and forward mode has the derivative of vectors that turn as little as they can.
     """
     values, vectors = _eigh(_lower("eigh", a, UPLO))
     return Eigh(values, vectors)
@@ -289,53 +323,56 @@ class SVD(NamedTuple):
 # ---- singular values ----------------------------------------------------------------------------------
 
 
-def _svd_parts(values: Array) -> tuple[Array, Array, Array]:
-    """Singular values as a row and as a column, and the gaps of their squares."""
-    row, column = expand_dims(values, -2), expand_dims(values, -1)
-    return row, column, (row - column) * (row + column)
-
-
 def _svd_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     (u, values, v), (d_u, d_values, d_v) = results, cts
-    row, column, gaps = _svd_parts(values)
     inner = zeros((*values.shape, size_of(values)), a.dtype)
     inner = inner if d_values is None else cast(_on_diagonal(d_values), a.dtype)
-    turns, beside, phases = None, None, None
-    if d_u is not None:
-        part = phases = product(u, d_u, adjoint_a=True)
-        turns = (part - adjoint(part)) * row
-        if a.dtype.is_complex:
-            inner = inner + _on_diagonal(imag(diagonal(part, 0, -2, -1)) / values * 1j)
-        if a.shape[-2] != size_of(a):
-            beside = (d_u - product(u, part)) / row
-    if d_v is not None:
-        part = product(v, d_v, adjoint_a=True)
-        phases = part if phases is None else phases + part
-        part = (part - adjoint(part)) * column
-        turns = part if turns is None else turns + part
-    _check_phases("svd", phases)
-    if turns is not None:
-        inner = inner + _over_gaps(turns, gaps, square(_largest(values)), "svd", True)
+    if not size_of(a) or (d_u is None and d_v is None):
+        return [product(product(u, inner), v, adjoint_b=True)]
+    row, column = expand_dims(values, -2), expand_dims(values, -1)
+    left = zeros(inner.shape, a.dtype) if d_u is None else product(u, d_u, adjoint_a=True)
+    right = zeros(inner.shape, a.dtype) if d_v is None else product(v, d_v, adjoint_a=True)
+    both = abs_(left) + abs_(right)
+    _check_phases("svd", left + right, d_u, d_v)
+    left_skew, right_skew = left - adjoint(left), right - adjoint(right)
+    together, against = left_skew + right_skew, left_skew - right_skew
+    is_equal, is_zero = _equal(values)
+    is_tall = a.shape[-2] != size_of(a)
+    both_zero = expand_dims(is_zero, -2) & expand_dims(is_zero, -1)
+    lost = is_equal & _off_diagonal(values) & _matters(together, both)
+    lost = lost | (both_zero & _matters(against, both))
+    if d_values is not None:  # see `_eigh_vjp`; singular values of 0 have no slope beside vectors
+        lost = lost | (is_equal & _off_diagonal(values) & (_matters(both, both) | _differ(d_values)))
+        slopes = expand_dims(d_values, -1)
+        among = both_zero if is_tall or a.dtype.is_complex else both_zero & _off_diagonal(values)
+        lost = lost | (among & _matters(slopes, slopes))
+    inner = inner + 0.5 * (_over(together, row - column, is_equal) + _over(against, row + column, both_zero))
     total = product(u, inner)
-    return [product(total if beside is None else total + beside, v, adjoint_b=True)]
+    if d_u is not None and is_tall:
+        beside = d_u - product(u, left)
+        column_is_zero = expand_dims(is_zero, -2)
+        lost = lost | any_(column_is_zero & _matters(beside, d_u), -2, keepdims=True)
+        total = total + _over(beside, row, column_is_zero)
+    _stop_at_equal("svd", "singular values, or of those that are 0", lost)
+    return [product(total, v, adjoint_b=True)]
 
 
 def _svd_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -> tuple[Array, ...]:
     (u, values, v), (t,), (a,) = results, tangents, operands
-    row, column, gaps = _svd_parts(values)
+    row, column = expand_dims(values, -2), expand_dims(values, -1)
     sides = product(t, v)
     inner = product(u, sides, adjoint_a=True)
-    largest = square(_largest(values))
-    turns = [
-        _over_gaps(x, gaps, largest, "svd", False)
-        for x in (inner * row + adjoint(inner) * column, inner * column + adjoint(inner) * row)
-    ]
-    if a.dtype.is_complex:  # half of what is left of the diagonal, in each
-        half = _on_diagonal(imag(diagonal(inner, 0, -2, -1)) / values * 0.5j)
-        turns = [turns[0] + half, turns[1] - half]
-    d_u, d_v = product(u, turns[0]), product(v, turns[1])
+    if not size_of(a):
+        return product(u, inner), real(diagonal(inner, 0, -2, -1)), product(v, inner)
+    is_equal, is_zero = _equal(values)
+    both_zero = expand_dims(is_zero, -2) & expand_dims(is_zero, -1)
+    together, against = 0.5 * (inner + adjoint(inner)), 0.5 * (inner - adjoint(inner))
+    together = _over(together, row - column, is_equal, _matters(together, inner) & _off_diagonal(values))
+    against = _over(against, row + column, both_zero, _matters(against, inner))
+    d_u, d_v = product(u, together + against), product(v, together - against)
     if a.shape[-2] != size_of(a):
-        d_u = d_u + (sides - product(u, inner)) / row
+        beside = sides - product(u, inner)
+        d_u = d_u + _over(beside, row, expand_dims(is_zero, -2), _matters(beside, sides))
     return d_u, real(diagonal(inner, 0, -2, -1)), d_v
 
 
@@ -407,9 +444,10 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> SVD | Ar
     """The u, s, vh of a = u diag(s) vh: orthonormal columns, singular values in descending order, orthonormal rows.
 
     NumPy and Array API `linalg.svd`. Shapes: a (..., m, n), u (..., m, m), s (..., k), vh (..., n, n) for k = min(m,
-    n); without `full_matrices` u (..., m, k) and vh (..., k, n). Singular vectors of equal singular values have no
-    derivative: the reverse stops the program with a ValueError where one is needed, forward mode gives NaN. What
-    `full_matrices` adds is a constant to derivatives. Phases of complex vectors are arbitrary, as those of `eigh`.
+    n); without `full_matrices` u (..., m, k) and vh (..., k, n). Singular vectors of equal singular values, or
+    of several that are 0, have no derivative: if one is needed, the reverse stops the program with a ValueError, and
+    forward mode gives NaN (see `eigh`). Columns that `full_matrices` adds have derivatives, if the loss does not depend
+    on rotations among them. Phases of complex vectors are arbitrary, as those of `eigh`.
     Without `compute_uv` only the values s, as `svdvals` gives them.
     """
     matrices = matrix("svd", a)
@@ -419,9 +457,9 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> SVD | Ar
     assert isinstance(rows, int) and isinstance(n, int)
     u, values, v = thin_svd(matrices)
     if full_matrices and rows > n:
-        u = completed(u, u)
+        u = completed("svd", u, u)
     if full_matrices and rows < n:
-        v = completed(v, v)
+        v = completed("svd", v, v)
     return SVD(u, values, adjoint(v))
 
 

@@ -83,14 +83,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the derivative of singular vectors lacks that of their common phase",
         "ops.spectral:_svd_vjp",
-        "imag(diagonal(part, 0, -2, -1)) / values * 1j",
-        "imag(diagonal(part, 0, -2, -1)) / values * 0j",
+        "_over(against, row + column, both_zero)",
+        "_over(against, row + column, both_zero | ~_off_diagonal(values))",
         (_LINALG, "-k", "agree_with_torch and polar"),
     ),
     Mutant(
         "a loss may depend on the phases of eigenvectors",
         "ops.spectral:_eigh_vjp",
-        '_check_phases("eigh", turns)',
+        '_check_phases("eigh", turns, d_vectors)',
         "",
         (_LINALG, "-k", "depends_on_phases"),
     ),

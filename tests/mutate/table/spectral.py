@@ -3,8 +3,37 @@
 from tests.mutate.mutant import Mutant
 
 _SPECTRAL = "tests/ops/test_spectral.py"
+_SPECIAL = "tests/ops/test_special_matrices.py"
 
 MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a function of equal eigenvalues and their vectors has the derivative 0",
+        "ops.spectral:_eigh_vjp",
+        "_matters(turns, turns) | _differ(d_values)",
+        "_matters(skew, turns)",
+        (_SPECIAL, "-k", "special_matrices_are_right and eigh"),
+    ),
+    Mutant(
+        "cotangents of equal eigenvalues may differ beside vectors",
+        "ops.spectral:_eigh_vjp",
+        "_matters(turns, turns) | _differ(d_values)",
+        "_matters(turns, turns)",
+        (_SPECIAL, "-k", "special_matrices_are_right and eigh"),
+    ),
+    Mutant(
+        "singular values of 0 have a slope beside vectors",
+        "ops.spectral:_svd_vjp",
+        "among & _matters(slopes, slopes)",
+        "among & _matters(slopes, slopes) & False",
+        (_SPECIAL, "-k", "special_matrices_are_right and svd"),
+    ),
+    Mutant(
+        "a loss may depend on the rotation of added columns",
+        "ops.qr:_beside_vjp",
+        "skew <= float(np.finfo(q.dtype.numpy).eps) ** 0.5 * most",
+        "skew <= float(np.finfo(q.dtype.numpy).eps) ** -0.5 * most",
+        (_SPECIAL, "-k", "added_columns"),
+    ),
     Mutant(
         "steps on a singular block have a shift",
         "ops.bidiagonal:_first_numbers",

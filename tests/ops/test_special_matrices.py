@@ -1,0 +1,191 @@
+"""Factors of special matrices: their derivatives are right, or an error names the reason.
+
+Each loss has a reading in NumPy without factors, or one that is smooth at the matrix. Central differences of the reading
+are the oracle, which shares no code with the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+
+RNG = np.random.default_rng(11)
+W = RNG.standard_normal((4, 4))
+
+
+def weighed(x: Any) -> Any:
+    """A sum with weights, real for complex matrices too."""
+    return st.sum(st.real(x) * W[: x.shape[-2], : x.shape[-1]])
+
+
+def read(x: np.ndarray) -> float:
+    return float(np.sum(x.real * W[: x.shape[-2], : x.shape[-1]]))
+
+
+def polar(a: np.ndarray) -> np.ndarray:
+    u, _, vh = np.linalg.svd(a, full_matrices=False)
+    return u @ vh
+
+
+def by_eigh(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def loss(a: Any) -> Any:
+        w, v = st.linalg.eigh((a + a.mT.conj()) * 0.5)
+        return weighed((v * function(w)) @ v.mT.conj())
+
+    return loss
+
+
+def by_svd(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def loss(a: Any) -> Any:
+        u, s, vh = st.linalg.svd(a, full_matrices=False)
+        return weighed((u * function(s)) @ vh)
+
+    return loss
+
+
+def part(a: np.ndarray) -> np.ndarray:
+    return (a + a.conj().T) / 2
+
+
+def null_space(a: np.ndarray, count: int) -> np.ndarray:
+    u = np.linalg.svd(a)[0][:, count:]
+    return u @ u.conj().T
+
+
+LOSSES: dict[str, tuple[Callable[[Any], Any], Callable[[np.ndarray], float]]] = {
+    "square by eigh": (by_eigh(lambda w: w**2), lambda a: read(part(a) @ part(a))),
+    "matrix by eigh": (by_eigh(lambda w: w), lambda a: read(part(a))),
+    "shifted by eigh": (by_eigh(lambda w: w * w - w), lambda a: read(part(a) @ part(a) - part(a))),
+    "matrix by svd": (by_svd(lambda s: s), read),
+    "cube by svd": (by_svd(lambda s: s**3), lambda a: read(a @ a.conj().T @ a)),
+    "polar factor": (lambda a: by_svd(lambda s: 1.0)(a), lambda a: read(polar(a))),
+    "sum of cubes": (
+        lambda a: st.sum(st.linalg.eigvalsh((a + a.mT.conj()) * 0.5) ** 3),
+        lambda a: float(np.trace(part(a) @ part(a) @ part(a)).real),
+    ),
+    "sum of squares": (lambda a: st.sum(st.linalg.svdvals(a) ** 2), lambda a: float(np.sum(np.abs(a) ** 2))),
+}
+MATRICES = {
+    "identity": np.eye(3),
+    "zeros": np.zeros((3, 3)),
+    "ones": np.ones((3, 3)),
+    "rotation": np.array([[0.6, -0.8, 0.0], [0.8, 0.6, 0.0], [0.0, 0.0, 1.0]]),
+    "turned": (lambda q: q @ np.diag([2.0, 2.0, 1.0]) @ q.T)(np.linalg.qr(RNG.standard_normal((3, 3)))[0]),
+    "almost equal": np.diag([1.0, 1.0 + 1e-15, 2.0]),
+    "small": 1e-3 * np.diag([1.0, 2.0, 3.0]) + 1e-4,
+    "tiny": 1e-60 * (np.diag([1.0, 2.0, 3.0]) + 0.1),
+    "diagonal": np.diag([1.0, -2.0, 3.0]),
+    "tall": np.ones((4, 2)),
+    "tall identity": np.eye(4, 2),
+    "tall zeros": np.zeros((4, 2)),
+    "tall and full": np.arange(8.0).reshape(4, 2) + np.eye(4, 2),
+    "wide": np.array([[1.0, 2.0, 3.0], [0.0, 1.0, 1.0]]),
+}
+
+
+def differences(function: Callable[[np.ndarray], float], a: np.ndarray) -> np.ndarray:
+    """Central differences by each number, of complex matrices by both parts of each."""
+    step = 1e-5 * (np.abs(a).max() or 1.0)
+    slopes = np.zeros(a.shape, a.dtype)
+    for place in np.ndindex(a.shape):
+        for unit in (1.0, 1j) if a.dtype.kind == "c" else (1.0,):
+            moved = np.zeros(a.shape, a.dtype)
+            moved[place] = unit * step
+            slopes[place] += unit * (function(a + moved) - function(a - moved)) / (2 * step)
+    return slopes
+
+
+def has_equal(name: str, a: np.ndarray) -> bool:
+    if "eigh" in name:
+        values = np.linalg.eigvalsh(part(a))
+        return bool(np.diff(values).min() <= 1e-13 * np.abs(values).max())
+    values = np.sort(np.linalg.svd(a, compute_uv=False))
+    zero = 1e-13 * values.max()
+    is_lost = values.min() <= zero and (a.shape[0] != a.shape[1] or a.dtype.kind == "c" or values[1] <= zero)
+    return bool(is_lost or np.diff(values).min() <= zero)
+
+
+@pytest.mark.filterwarnings("ignore:the gradient of .* ran 20 times")
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_derivatives_at_special_matrices_are_right_or_stop(name: str, dtype: str) -> None:
+    loss, reading = LOSSES[name]
+    stopped = 0
+    for which, real in MATRICES.items():
+        is_hermitian = "eigh" in name or name == "sum of cubes"
+        if (is_hermitian and real.shape[0] != real.shape[1]) or (name == "polar factor" and "zeros" in which):
+            continue
+        a = real.astype(dtype) * (np.exp(0.5j) if dtype == "complex128" and not is_hermitian else 1.0)
+        try:
+            found = np.asarray(st.grad(loss)(a))
+        except ValueError as error:
+            assert "have no derivative" in str(error) and "test_special_matrices.py, line" in str(error)
+            assert has_equal(name, a), which
+            stopped += 1
+        else:
+            right, least = differences(reading, a), 1e-6 if a.any() else 1e3
+            np.testing.assert_allclose(found, right, atol=least * np.abs(right).max() + 1e-300, err_msg=which)
+    assert (stopped > 0) == (not name.startswith("sum"))
+
+
+def test_programs_stop_and_are_right_as_eager_mode() -> None:
+    """Also the second derivatives, whose first ones read values and vectors."""
+
+    @st.function
+    def slopes(a: Any, b: Any) -> Any:
+        return st.grad(LOSSES["polar factor"][0])(a), st.grad(LOSSES["cube by svd"][0])(b)
+
+    polar, cube = slopes(np.eye(3), MATRICES["diagonal"])
+    np.testing.assert_allclose(np.asarray(polar), (W - W.T)[:3, :3] / 2, atol=1e-14)
+    np.testing.assert_allclose(np.asarray(cube), differences(LOSSES["cube by svd"][1], MATRICES["diagonal"]), atol=1e-6)
+    with pytest.raises(ValueError, match="of equal singular values, or of those that are 0, vectors have no derivative"):
+        slopes(np.eye(3), np.eye(3))
+    for loss in (LOSSES["sum of cubes"][0], LOSSES["sum of squares"][0]):
+        again = st.grad(lambda a, loss=loss: st.sum(st.grad(loss)(a) * W[:3, :3]))
+        assert np.isfinite(np.asarray(again(MATRICES["diagonal"]))).all()
+        with pytest.raises(ValueError, match="vectors have no derivative"):
+            again(np.eye(3))
+
+
+def test_added_columns_have_derivatives() -> None:
+    """Of `svd` and `qr`, tall and wide matrices, real and complex; in forward mode too."""
+    x = RNG.standard_normal((5, 2))
+    losses = {
+        "svd": lambda a: st.linalg.svd(a)[0][..., 2:],
+        "wide svd": lambda a: st.linalg.svd(a.mT)[2][2:].mT.conj(),
+        "qr": lambda a: st.linalg.qr(a, mode="complete")[0][..., 2:],
+    }
+    real = RNG.standard_normal((5, 2))
+    for name, columns in losses.items():
+        for a in (real, real + 1j * RNG.standard_normal((5, 2))):
+            def loss(a: Any, columns: Any = columns) -> Any:
+                return st.sum(st.abs(columns(a).mT.conj() @ x) ** 2)
+
+            given = a.conj() if name == "wide svd" else a
+            right = differences(lambda a: float(np.sum(np.abs(null_space(a, 2) @ x) ** 2)), given)
+            np.testing.assert_allclose(np.asarray(st.grad(loss)(given)), right, atol=1e-8, err_msg=name)
+            along = RNG.standard_normal((5, 2)).astype(a.dtype)
+            slope = float(st.jvp(loss, (given,), (along,))[1])
+            np.testing.assert_allclose(slope, np.sum((right.conj() * along).real), atol=1e-8)
+    a = real.astype(np.float32)
+    found = st.function(st.grad(lambda a: st.sum((losses["svd"](a).mT @ x.astype(np.float32)) ** 2)))(a)
+    right = differences(lambda a: float(np.sum((null_space(a, 2) @ x) ** 2)), real)
+    np.testing.assert_allclose(np.asarray(found), right, atol=1e-4)
+    last = st.grad(lambda a: st.linalg.qr(a, mode="complete")[0][1, 4])  # one column has its sign alone
+    np.testing.assert_allclose(np.sum(np.asarray(last(RNG.standard_normal((5, 4)))) != 0), 20)
+    for columns in losses.values():
+        with pytest.raises(ValueError, match="the columns that complete a basis are arbitrary up to rotations"):
+            st.grad(lambda a, columns=columns: st.sum(columns(a) * x[:, :1]))(real)
+
+
+def test_singular_values_of_least_squares_have_a_derivative() -> None:
+    a, b = RNG.standard_normal((4, 2)), RNG.standard_normal(4)
+    u, _, vh = np.linalg.svd(a, full_matrices=False)
+    for run in (lambda f: f, st.function):
+        found = run(st.grad(lambda a: st.sum(st.linalg.lstsq(a, b)[3])))(a)
+        np.testing.assert_allclose(np.asarray(found), u @ vh, atol=1e-12)
