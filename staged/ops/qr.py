@@ -161,21 +161,21 @@ def _qr_complete(a: Array) -> tuple[Array, ...]:
     return _factors(a, wide=True)
 
 
-def _beside_vjp(cts: Any, results: Any, q: Array, rest: Array, function: str) -> list[Array | None]:
+def _beside_vjp(cts: Any, results: Any, q: Array, rest: Array, factors: str) -> list[Array | None]:
     """The columns turn by -q d_q' rest: as little as those of `q` require."""
     turns = product(results, cts, adjoint_a=True)
     skew = abs_(turns - adjoint(turns))
     most = max_(abs_(cts), (-2, -1), keepdims=True)
     stop_unless(
         skew <= float(np.finfo(q.dtype.numpy).eps) ** 0.5 * most,
-        f"linalg.{function}: the columns that complete a basis are arbitrary up to rotations, so what depends on the "
+        f"linalg.{factors}: the columns that complete a basis are arbitrary up to rotations, so what depends on the "
         "rotation has no derivative",
         in_rules=True,
     )
     return [-product(results, product(cts, q, adjoint_a=True)), None]
 
 
-def _beside_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array], function: str) -> Array:
+def _beside_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array], factors: str) -> Array:
     return -product(operands[0], product(tangents[0], results, adjoint_a=True))
 
 
@@ -184,9 +184,9 @@ def _beside_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]
     vjp=_beside_vjp,
     jvp=_beside_jvp,
     **BATCHES,
-    samples=[Sample((np.eye(4, 2), np.eye(4)[:, 2:]), {"function": "qr"}, differentiate=())],
+    samples=[Sample((np.eye(3, 2), np.eye(3)[:, 2:]), {"factors": "qr"}, differentiate=())],
 )
-def _beside(q: Array, rest: Array, *, function: str) -> Array:
+def _beside(q: Array, rest: Array, *, factors: str) -> Array:
     """The columns `rest`, which complete the basis `q`, as a function of `q`."""
     return rest
 
@@ -241,4 +241,4 @@ def completed(name: str, q: Array, a: Array) -> Array:
     rows = whole.shape[-1]
     assert isinstance(rows, int)
     rest = slice_axis(whole, q.ndim - 1, size_of(q), rows)
-    return concat([q, _beside(q, rest, function=name)[0]], q.ndim - 1)
+    return concat([q, _beside(q, rest, factors=name)[0]], q.ndim - 1)
