@@ -1,4 +1,4 @@
-"""What `repr` shows of arrays, Variables and optimisers, and what messages say of values."""
+"""`repr` shows values of arrays, Variables and optimisers; messages name values."""
 
 from __future__ import annotations
 

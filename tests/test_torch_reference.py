@@ -1,4 +1,4 @@
-"""Which inputs a record of PyTorch's results takes for its own: `tests/torch_reference.py`."""
+"""The inputs of a record of PyTorch's results are compared by digest or by sums (`tests/torch_reference.py`)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
     """Scale all gradients so that their joint 2-norm is at most `max_norm`; returns (gradients, norm before).
 
     `grads` is an array or a tree of arrays, as `st.grad` returns it. The scale is min(1, max_norm / (norm + 1e-6)), as
-    in torch. The norm of f16 and bf16 is f32.
+    in torch.
 
     Raises: ArgumentError if `max_norm` is a negative number.
     """
@@ -80,7 +80,8 @@ def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
         wide = _wide(array)
         return st.astype(wide * st.astype(scale, wide.dtype), array.dtype)
 
-    return _mapped(scaled, grads), norm
+    dtypes = {leaf.dtype for leaf in map(st.asarray, _leaves(grads))}
+    return _mapped(scaled, grads), st.astype(norm, *dtypes) if len(dtypes) == 1 else norm
 
 
 def clip_grad_value(grads: Any, clip_value: Any) -> Any:
