@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from staged.autodiff.inactive import is_elementwise, is_source, kept, passes_zeros
 from staged.autodiff.rules import closed_over, no_forward
 from staged.errors import GradientError
 from staged.frontend.constructs.try_ import unheard
@@ -105,10 +106,15 @@ class Tape:
     def pull_back(self, outputs: Arrays, cotangents: Sequence[Array | None]) -> dict[int, Array]:
         """The cotangent of every array on the way, by id, from those of the outputs."""
         found: dict[int, Array] = {}
+        inactive: dict[int, Array] = {}
+        """Cotangents of branches that `where` did not choose, by id; see `autodiff/inactive.py`."""
 
         def add(array: Array, cotangent: Array) -> None:
             known = found.get(id(array))
-            found[id(array)] = cotangent if known is None else METHODS["add"](known, cotangent)
+            total = cotangent if known is None else METHODS["add"](known, cotangent)
+            if id(known) in inactive and id(cotangent) in inactive:
+                inactive[id(total)] = total
+            found[id(array)] = total
 
         for output, cotangent in zip(outputs, cotangents, strict=True):
             if cotangent is not None:
@@ -121,6 +127,7 @@ class Tape:
             if rule is None:
                 raise _no_derivative(node)
             several = len(node.results) > 1
+            is_inactive = any(id(c) in inactive for c in given) and passes_zeros(node.primitive)
             with unheard():
                 backs = rule(
                     tuple(given) if several else given[0],
@@ -133,6 +140,10 @@ class Tape:
                     assert tuple(back.shape) == operand.shape, (
                         f"the vjp of {node.primitive.name} gave a cotangent {back.shape} for an operand {operand.shape}"
                     )
+                    if is_inactive and given[0] is not None and is_elementwise(node.primitive):
+                        back = kept(given[0], back)
+                    if is_inactive or is_source(node.primitive):
+                        inactive[id(back)] = back
                     add(operand, back)
         return found
 

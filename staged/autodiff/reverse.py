@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from staged.autodiff.activity import Activity, has_frames
 from staged.autodiff.composites import open_composites
 from staged.autodiff.copiers import PrimalCopier, ReverseCopier
 from staged.autodiff.cotangents import Cotangents, d_name
+from staged.autodiff.inactive import has_slope, is_elementwise, is_source, kept, passes_zeros
 from staged.autodiff.recursion import DerivativeRequests
 from staged.autodiff.residuals import Residuals
 from staged.autodiff.rules import RuleContext, declared_of, refusal
@@ -52,6 +54,8 @@ class Reverse:
         self.tangent_types = tangent_types(pool)
         self.forced: set[Op] = set()
         self.force(block)
+        self.inactive: set[Value] = set()
+        """Cotangents of branches that `where` did not choose; see `inactive.py`."""
         self.residuals = Residuals()
         self.builder = Builder()
         self.where: Position | None = None
@@ -100,6 +104,8 @@ class Reverse:
             return
         before = env.get(value)
         total = cotangent if before is None else self.add(before, cotangent)
+        if before in self.inactive and cotangent in self.inactive:
+            self.inactive.add(total)
         if not total.hint:
             total.hint = d_name(value)
         env.set(value, total)
@@ -141,16 +147,23 @@ class Reverse:
         if declared is None or declared.vjp is None:
             raise refusal(op, name, declared)
         handle = self.context.handle
-        ct: object = tuple(None if c is None else handle(c) for c in cotangents)
+        ct: Any = tuple(None if c is None else handle(c) for c in cotangents)
         result: object = tuple(map(handle, op.results))
         if len(op.results) == 1:
             (ct,), (result,) = ct, result  # type: ignore[misc]
+        is_inactive = any(c in self.inactive for c in cotangents) and passes_zeros(declared)
         with use_context(self.context):
             given = declared.vjp(ct, result, *map(handle, op.operands), **attrs)
             assert len(given) == len(op.operands), f"the vjp of {name} gives {len(given)} cotangents"
             for operand, cotangent in zip(op.operands, given, strict=True):
                 if cotangent is not None and operand in self.active:
-                    self.accumulate(env, operand, self.context.fitted(cotangent, operand, f"the vjp of {name}"))
+                    value = self.context.value_of(cotangent)
+                    if is_inactive and is_elementwise(declared) and has_slope(op, self.context.value_of(ct), value):
+                        cotangent = kept(ct, cotangent)
+                    value = self.context.fitted(cotangent, operand, f"the vjp of {name}")
+                    if is_inactive or is_source(declared):
+                        self.inactive.add(value)
+                    self.accumulate(env, operand, value)
 
     # ---- for the rules ----
 

@@ -88,7 +88,8 @@ def select(condition: Array, a: Array, b: Array) -> Array:
 def where(condition: Any, a: Any, b: Any) -> Array:
     """`a` where `condition` holds, `b` elsewhere, element by element. Array API `where`.
 
-    Shapes broadcast, the dtypes of `a` and `b` promote. Both are computed; the gradient of the one not chosen is 0.
+    Shapes broadcast, the dtypes of `a` and `b` promote. Both are computed; the gradient of the one not chosen is 0,
+    even if elementwise functions in it have infinite slopes (`where(x > 0, sqrt(x), 0)`).
     Raises DTypeError for a condition that is not bool.
     """
     test = as_array(condition)

@@ -51,6 +51,8 @@ class Composite(Declaration):
     """The rule of `vmap` for all elements at once, if its first operand alone is mapped; None: by its body."""
     has_batches: bool = False
     """True if all operands have the same leading axes, so that `shift` is the rule for any that are mapped."""
+    is_diagonal: bool = False
+    """True if it is elementwise, with `slopes`."""
     samples: tuple[Sample, ...] = ()
     """Operands for the generated tests, whose floats are f64."""
 
@@ -127,7 +129,7 @@ def composite(
     also its shift.
     """
     assert slopes is None or (vjp is None and jvp is None), "slopes are both rules"
-    rules = {"vjp": vjp, "jvp": jvp} if slopes is None else diagonal(slopes)
+    rules = {"vjp": vjp, "jvp": jvp} if slopes is None else {**diagonal(slopes), "is_diagonal": True}
     if slopes is not None and len(slopes) == 1:
         rules["shift"] = same_attrs
 

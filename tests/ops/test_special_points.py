@@ -97,6 +97,61 @@ def test_compiled_modes_agree_with_each_other_and_with_eager_mode() -> None:
         np.testing.assert_allclose(forward[usual], eager[usual], rtol=2e-4, atol=1e-30, err_msg=name)
 
 
+def beside(f):
+    """`x`, by a `where` that does not choose `f(x)` anywhere."""
+    return lambda x: st.sum(st.where(x != x, f(x), x))
+
+
+@st.function
+def slopes_beside(x):
+    return {name: st.grad(beside(f))(x) for name, f in UNARY.items()}
+
+
+def test_a_branch_that_where_does_not_choose_has_the_derivative_zero() -> None:
+    """Infinite slopes of that branch do not matter: of every function, in both orders, and of chains of them."""
+    compiled = slopes_beside(POINTS)
+    for name, f in UNARY.items():
+        np.testing.assert_array_equal(np.asarray(compiled[name]), 1.0, err_msg=name)
+        np.testing.assert_array_equal(np.asarray(st.grad(beside(f))(POINTS)), 1.0, err_msg=name)
+        twice = st.grad(lambda x, f=f: st.sum(st.grad(beside(f))(x) * 2.0))
+        np.testing.assert_array_equal(np.asarray(twice(POINTS)), 0.0, err_msg=name)
+
+
+CHAINS = {
+    "sqrt": (lambda x: st.where(x > 0, st.sqrt(x), 0.0 * x), -1.0, 0.0),
+    "quotient": (lambda x: st.where(x != 1, 1.0 / (x - 1.0), x), 1.0, 1.0),
+    "exp": (lambda x: st.where(x < 1, st.exp(x) * x, x), 1000.0, 1.0),
+    "power": (lambda x: st.where(x > 0, x**x, x), 0.0, 1.0),
+    "sum": (lambda x: st.where(x > 0, st.sqrt(st.sum(x * st.ones(3))) * 2.0 + st.log(x) / x, x), 0.0, 1.0),
+    "cast": (lambda x: st.where(x > 0, st.astype(st.sqrt(st.astype(x, st.f64)), st.f32), x), 0.0, 1.0),
+    "composites": (lambda x: st.where(x > 0, st.gelu(st.sigmoid(1.0 / x)), x), 0.0, 1.0),
+    "two branches": (lambda x: (lambda y: st.where(x > 0, y, x) + st.where(x > 0, 2.0 * y, x))(st.sqrt(x)), -1.0, 2.0),
+    "real part": (lambda x: st.where(x > 0, st.real(st.sqrt(x + 0j)), x), 0.0, 1.0),
+    # A cotangent that is 0 by chance, in the branch that is chosen, has a second derivative.
+    "chosen": (lambda x: st.where(x > -1, 0.5 * (st.exp(x) - 1.0) ** 2 + x, x), 0.0, 1.0),
+}
+
+
+def test_chains_of_functions_beside_where() -> None:
+    """In reverse, eagerly and compiled, under `vmap` on either side, and of second order."""
+
+    @st.function
+    def compiled(points):
+        def slopes(f, x):
+            each = st.vmap(st.grad(f))(st.stack([x, x]))
+            return st.grad(f)(x), each[1], st.grad(lambda a: st.sum(st.vmap(f)(a)))(st.stack([x, x]))[0]
+
+        return {name: slopes(f, points[name]) for name, (f, _, _) in CHAINS.items()}
+
+    points = {name: np.float32(x) for name, (_, x, _) in CHAINS.items()}
+    for name, slopes in compiled(points).items():
+        f, x, right = CHAINS[name]
+        assert [float(slope) for slope in slopes] == [right] * 3, name
+        assert float(st.grad(f)(x)) == right, name
+        assert float(st.grad(st.grad(f))(x)) == (name == "chosen"), name
+    assert float(st.function(st.grad(st.grad(CHAINS["chosen"][0])))(0.0)) == 1.0
+
+
 def logistic(x: np.ndarray) -> np.ndarray:
     x = x.astype(np.float64)
     return 1.0 / (1.0 + np.exp(-x))

@@ -13,6 +13,41 @@ _NAN = f"{_POINTS}::test_a_nan_is_in_the_value_and_in_its_gradient"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "a zero times an infinite slope of a branch that is not chosen is NaN",
+        "autodiff.inactive:kept",
+        "(cotangent == 0) & (given != given)",
+        "(cotangent != 0) & (given != given)",
+        ("tests/ops/test_special_points.py", "-k", "beside_where or does_not_choose"),
+    ),
+    Mutant(
+        "a cotangent that is 0 by chance has no second derivative",
+        "autodiff.inactive:kept",
+        "(cotangent == 0) & (given != given)",
+        "cotangent == 0",
+        ("tests/ops/test_special_points.py", "-k", "beside_where or does_not_choose"),
+    ),
+    Mutant(
+        "numbers of the primal count as constants beside `where`",
+        "autodiff.inactive:has_slope",
+        "not number or not math.isfinite(number)",
+        "number is not None and not math.isfinite(number)",
+        ("tests/ops/test_special_points.py", "-k", "beside_where or does_not_choose"),
+    ),
+    Mutant(
+        "the sum of two cotangents of branches that are not chosen counts as chosen",
+        "autodiff.reverse:Reverse.accumulate",
+        "before in self.inactive and cotangent in self.inactive",
+        "False",
+        ("tests/ops/test_special_points.py", "-k", "beside_where"),
+    ),
+    Mutant(
+        "the tape counts the sum of two cotangents of branches that are not chosen as chosen",
+        "tape:Tape.pull_back.add",
+        "id(known) in inactive and id(cotangent) in inactive",
+        "False",
+        ("tests/ops/test_special_points.py", "-k", "beside_where"),
+    ),
+    Mutant(
         "forward mode differentiates the body of a composite that has rules",
         "autodiff.forward:forward_composite",
         'COMPOSITES[op.attrs["name"]].is_one_op',
