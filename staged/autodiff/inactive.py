@@ -4,7 +4,7 @@ The rule of `where` passes 0 to this branch. The slope of `sqrt` at 0 is infinit
 So elementwise rules keep this 0.
 
 Exact: NaN becomes 0 if the cotangent is 0. All other numbers are those of the rule, also in second derivatives. All
-other cotangents pass as they are, so that programs without `where` do not change.
+other cotangents are unchanged, so that programs without `where` do not change.
 
 Not covered are ops that combine elements (`matmul`, `softmax`, `prod`, norms): their rules add products, one of which
 may be NaN. Loops, calls and branches between the `where` and an op are not covered either.
