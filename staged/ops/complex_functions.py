@@ -84,7 +84,7 @@ def _exp(z: Array) -> Array:
     return join(size * cos(turn), select(b == 0, b, size * sin(turn)))
 
 
-@_holomorphic("expm1", lambda t, y, z: t * (y + 1.0))
+@_holomorphic("expm1", lambda t, y, z: t * exp(z))
 def _expm1(z: Array) -> Array:
     a, b = parts(z)
     turn = _turn(a, b)
@@ -242,12 +242,17 @@ def _tanh_parts(a: Array, b: Array) -> tuple[Array, Array]:
     return select(a == 0, a, re), select(ended | (b == 0), _signed(zeros_of(b), b), im)
 
 
-@_holomorphic("tanh", lambda t, y, z: t * (1.0 - y * y))
+def _tanh_slope(t: Array, y: Array, z: Array) -> Array:
+    small = exp(-2.0 * select(parts(z)[0] < 0, -z, z))
+    return t * (4.0 * small / square(small + 1.0))
+
+
+@_holomorphic("tanh", _tanh_slope)
 def _tanh(z: Array) -> Array:
     return join(*_tanh_parts(*parts(z)))
 
 
-@_holomorphic("tan", lambda t, y, z: t * (y * y + 1.0))
+@_holomorphic("tan", lambda t, y, z: _tanh_slope(t, y, z * 1j))
 def _tan(z: Array) -> Array:
     a, b = parts(z)
     re, im = _tanh_parts(b, a)

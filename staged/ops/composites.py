@@ -16,7 +16,19 @@ from staged.ir.types import Shape, f32
 from staged.ops.array import Array
 from staged.ops.choice import select, where
 from staged.ops.composite import composite
-from staged.ops.elementwise import abs_, erf, exp, expm1, isfinite, log, log1p, maximum, sign, square, tanh
+from staged.ops.elementwise import (
+    abs_,
+    erf,
+    exp,
+    expm1,
+    isfinite,
+    log,
+    log1p,
+    maximum,
+    sign,
+    square,
+    tanh,
+)
 from staged.ops.primitive import Sample, next_axes, next_axis
 from staged.ops.promote import (
     as_array,
@@ -203,18 +215,38 @@ def selu(x: Any) -> Array:
     return elu(x, 1.6732632423543772) * 1.0507009873554805
 
 
+def _softsign_slope(t: Array, y: Array, x: Array) -> Array:
+    size = abs_(x) + 1.0
+    return t / size / size
+
+
+@composite("softsign", slopes=[_softsign_slope], harmless=True, samples=[Sample(((4, 5),))])
+def _softsign(x: Array) -> Array:
+    return x / (abs_(x) + 1.0)
+
+
 @public("softsign")
 def softsign(x: Any) -> Array:
     """x / (1 + |x|). torch `nn.functional.softsign`."""
     array = as_float(x)
-    return array / (abs_(array) + 1.0)
+    return array / (abs_(array) + 1.0) if array.dtype.is_complex else _softsign(array)[0]
+
+
+@composite(
+    "tanhshrink",
+    slopes=[lambda t, y, x: t * square(tanh(x))],
+    takes_complex=True,
+    harmless=True,
+    samples=[Sample(((4, 5),))],
+)
+def _tanhshrink(x: Array) -> Array:
+    return x - tanh(x)
 
 
 @public("tanhshrink")
 def tanhshrink(x: Any) -> Array:
     """x - tanh(x). torch `nn.functional.tanhshrink`."""
-    array = as_float(x)
-    return array - tanh(array)
+    return _tanhshrink(as_float(x))[0]
 
 
 @public("hardshrink")

@@ -46,6 +46,7 @@ from staged.ops.promote import (
     type_of,
 )
 from staged.ops.public import public
+from staged.ops.slopes import rest_of_square
 from staged.ops.wide_numbers import comparable, reached
 
 Unary = Callable[[Any], Array]
@@ -236,7 +237,7 @@ def _erfc(x: np.ndarray[Any, Any]) -> Any:
 
 exp: Unary = _maths("exp", np.exp, lambda t, y, x: t * y, doc="e to the power x. Array API `exp`.")
 expm1: Unary = _maths(
-    "expm1", np.expm1, lambda t, y, x: t * (y + 1.0), doc="exp(x) - 1, accurate near 0. Array API `expm1`."
+    "expm1", np.expm1, lambda t, y, x: t * exp(x), doc="exp(x) - 1, accurate near 0. Array API `expm1`."
 )
 log: Unary = _maths(
     "log", np.log, lambda t, y, x: t / x, low=0.2, high=3.0, doc="Natural logarithm; -inf at 0, NaN below."
@@ -272,7 +273,7 @@ tan: Unary = _maths(
 asin: Unary = _maths(
     "asin",
     np.arcsin,
-    lambda t, y, x: t * rsqrt(1.0 - x * x),
+    lambda t, y, x: t * rsqrt(rest_of_square(x)),
     low=-0.9,
     high=0.9,
     doc="Inverse sine, in radians; NaN outside [-1, 1].",
@@ -281,7 +282,7 @@ asin: Unary = _maths(
 acos: Unary = _maths(
     "acos",
     np.arccos,
-    lambda t, y, x: t * -rsqrt(1.0 - x * x),
+    lambda t, y, x: t * -rsqrt(rest_of_square(x)),
     low=-0.9,
     high=0.9,
     doc="Inverse cosine, in radians; NaN outside [-1, 1].",

@@ -310,16 +310,7 @@ def huber_loss(prediction: Any, target: Any, reduction: str = "mean", delta: flo
     check_argument(not is_number(delta) or delta > 0, f"huber_loss: delta is above 0, got {delta}")
     left, right = pair_of("huber_loss", prediction, target)
     size = abs_(left - right)
-    # The line sees no delta where it is not taken: an infinite one would make its slope, times 0, NaN.
-    slope = where(size < delta, 1.0, delta)
-    return reduced(
-        where(size < delta, 0.5 * _square_below(left - right, delta), slope * (size - 0.5 * slope)), reduction
-    )
-
-
-def _square_below(difference: Array, limit: Any) -> Array:
-    """The square of elements smaller than `limit`, else 0: the slope of a large one may be inf, and inf * 0 is NaN."""
-    return square(where(abs_(difference) < limit, difference, 0.0))
+    return reduced(where(size < delta, 0.5 * square(left - right), delta * (size - 0.5 * delta)), reduction)
 
 
 @public("binary_cross_entropy_with_logits")
@@ -366,7 +357,7 @@ def smooth_l1_loss(prediction: Any, target: Any, *, reduction: str = "mean", bet
     size = abs_(left - right)
     if is_number(beta) and beta == 0:
         return reduced(size, reduction)
-    return reduced(where(size < beta, 0.5 * _square_below(left - right, beta) / beta, size - 0.5 * beta), reduction)
+    return reduced(where(size < beta, 0.5 * square(left - right) / beta, size - 0.5 * beta), reduction)
 
 
 @public("binary_cross_entropy")

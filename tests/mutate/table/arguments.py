@@ -114,13 +114,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (_ARGUMENTS, "-k", "integers"),
     ),
     Mutant(
-        "an infinite delta multiplies the slope of the line that is not taken",
-        "ops.losses:huber_loss",
-        "where(size < delta, 1.0, delta)",
-        "delta",
-        (_SPECIAL, "-k", "end_of_their_range"),
-    ),
-    Mutant(
         "a dropout of everything scales by inf",
         "ops.composites:dropout",
         "where(p < 1.0, 1.0 - p, 1.0)",

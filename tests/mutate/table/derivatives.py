@@ -13,6 +13,13 @@ _NAN = f"{_POINTS}::test_a_nan_is_in_the_value_and_in_its_gradient"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "the slope of softsign is a difference that far arguments round to 0",
+        "ops.composites:_softsign_slope",
+        "t / size / size",
+        "t * ((1.0 - abs_(x) / size) / size)",
+        ("tests/ops/test_saturated.py",),
+    ),
+    Mutant(
         "a zero times an infinite slope of a branch that is not chosen is NaN",
         "autodiff.inactive:kept",
         "(cotangent == 0) & (given != given)",
