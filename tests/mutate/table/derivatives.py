@@ -167,13 +167,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (_NAN,),
     ),
     Mutant(
-        "the square of an infinite difference meets a slope of 0",
-        "ops.losses:_square_below",
-        "where(abs_(difference) < limit, difference, 0.0)",
-        "difference",
-        (f"{_POINTS}::test_values_and_derivatives_equal_closed_forms_at_every_special_point",),
-    ),
-    Mutant(
         "of an argument that is named twice, one gradient is 0",
         "frontend.transforms.gradient:_Target._by_arguments",
         "list(dict.fromkeys(asked))",
