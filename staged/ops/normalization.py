@@ -12,20 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from staged.ir.types import Dim, Shape, i64, shape_text
+from staged.ir.types import Dim, Shape, TensorType, f64, i64, shape_text
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
 from staged.ops.composites import spread
-from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, square
+from staged.ops.elementwise import abs_, isinf, maximum, rsqrt, sqrt, square
 from staged.ops.matrices import stop_unless
 from staged.ops.primitive import Sample, next_axes
 from staged.ops.promote import (
     as_float,
+    axes_of,
     broadcast,
     cast,
     check_argument,
     check_known,
+    constant,
     dtype_error,
     handle,
     is_number,
@@ -36,7 +38,7 @@ from staged.ops.promote import (
 )
 from staged.ops.public import public
 from staged.ops.reduction import count_nonzero, extent_of, freedom_of, max_, mean, min_, sum_
-from staged.ops.shape import flatten, reshape
+from staged.ops.shape import flatten, reshape, squeeze
 
 # ---- operands -------------------------------------------------------------------------------------
 
@@ -367,6 +369,31 @@ def normalize(x: Any, p: float = 2.0, axis: int | None = None, eps: float = 1e-1
     return array / maximum(norm(array, p, axis, keepdims=True), eps)
 
 
+def _euclid_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Array]:
+    return [broadcast(ct, x.shape) * _direction(x, y)]
+
+
+def _euclid_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axes: tuple[int, ...]) -> Array:
+    return sum_(tangents[0] * _direction(operands[0], y), axes, keepdims=True)
+
+
+def _direction(x: Array, y: Array) -> Array:
+    """x / y, and 0 if the norm y is 0."""
+    is_zero = y == 0
+    return where(broadcast(is_zero, x.shape), 0.0, x / broadcast(where(is_zero, 1.0, y), x.shape))
+
+
+@composite("euclid", vjp=_euclid_vjp, jvp=_euclid_jvp, shift=next_axes, samples=[Sample(((4, 5),), {"axes": (1,)})])
+def _euclid(x: Array, *, axes: tuple[int, ...]) -> Array:
+    """The root of the sum of squares, which are neither infinite nor 0 by rounding. Source: Blue, 1978."""
+    if x.dtype is not f64:
+        return cast(sqrt(sum_(square(cast(x, f64)), axes, keepdims=True)), x.dtype)
+    total = sum_(square(x), axes, keepdims=True)
+    usual, down, up = (constant(number, TensorType(f64)) for number in (1.0, 1e-200, 1e200))
+    scale = where(total > 1e-270, where(total < math.inf, usual, down), up)
+    return sqrt(sum_(square(x * broadcast(scale, x.shape)), axes, keepdims=True)) / scale
+
+
 @public("norm", method=True)
 def norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) -> Array:
     """The `ord`-norm over `axis` (None: all of them, an int or a tuple). NumPy and torch `linalg.norm` of vectors.
@@ -387,10 +414,10 @@ def norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) -> Arra
         return sum_(abs_(array), axis, keepdims)
     if math.isinf(ord):
         return (max_ if ord > 0 else min_)(abs_(array), axis, keepdims)
-    # The root sees no 0: its derivative there is inf, and inf * 0 would be NaN.
     if ord == 2:
-        total = sum_(square(array), axis, keepdims)
-        return where(total == 0, 0.0, where(total == 0, 1.0, total) ** 0.5)
+        axes = axes_of(axis, array.ndim, "norm")
+        found = _euclid(array, axes=axes)[0]
+        return found if keepdims else squeeze(found, axes)
     size = abs_(array)
     if ord < 1:
         # The derivative of a power below 1 is inf at 0; the value of a negative one, too.

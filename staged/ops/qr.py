@@ -18,6 +18,7 @@ from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.complex_numbers import conj, imag, real
 from staged.ops.composite import composite
+from staged.ops.diagonals import diagonal
 from staged.ops.elementwise import abs_, sqrt, square
 from staged.ops.joining import concat
 from staged.ops.loop import scan
@@ -39,8 +40,8 @@ from staged.ops.matrices import (
 from staged.ops.primitive import Sample
 from staged.ops.promote import broadcast, check_argument
 from staged.ops.public import public
-from staged.ops.reduction import max_, sum_
-from staged.ops.shape import pad, slice_axis
+from staged.ops.reduction import all_, any_, max_, sum_
+from staged.ops.shape import expand_dims, pad, slice_axis
 from staged.ops.source import eye, iota, tril, triu, zeros
 from staged.ops.triangular import triangular
 
@@ -102,8 +103,24 @@ def reflected(x: Array, by: Reflections, is_adjoint: bool) -> Array:
     return x - product(vs, inner, adjoint_a=True)
 
 
+def _scales(a: Array) -> Array:
+    """1 for each column, but its largest number if squares of its numbers are infinite or round to 0."""
+    numbers = np.finfo(a.dtype.numpy)
+    least, most = float(numbers.tiny**0.5 / numbers.eps), float(numbers.max**0.5 * numbers.eps)
+    largest = max_(abs_(a), -2, keepdims=True)
+    return where((largest == 0) | ((largest > least) & (largest < most)), 1.0, largest)
+
+
 def _factors(a: Array, wide: bool) -> tuple[Array, Array]:
     """q (..., m, n) and r (..., n, n), or with `wide` q (..., m, m) and r (..., m, n), for m >= n."""
+    if not size_of(a):
+        return _scaled_factors(a, wide)
+    scales = _scales(a)
+    q, r = _scaled_factors(a / scales, wide)
+    return q, r * scales
+
+
+def _scaled_factors(a: Array, wide: bool) -> tuple[Array, Array]:
     n, rows, batch, last = size_of(a), a.shape[-2], a.shape[:-2], a.ndim - 1
     assert isinstance(rows, int)
     width = leaf(n, PANEL)
@@ -130,6 +147,13 @@ def _factors(a: Array, wide: bool) -> tuple[Array, Array]:
     return q, concat(tops, last - 1) if tops else zeros((*batch, 0, 0), a.dtype)
 
 
+def _is_dependent(r: Array) -> Array:
+    """Test whether a column is, up to rounding, a sum of those before it: one result for each matrix."""
+    size = abs_(r)
+    least = float(np.finfo(r.dtype.numpy).eps) * max(size_of(r), 64)
+    return any_(diagonal(size, 0, -2, -1) <= least * max_(size, -2), -1)
+
+
 def _qr_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     (q, r), (d_q, d_r) = results, cts
     inner = zeros(r.shape, r.dtype)
@@ -139,11 +163,20 @@ def _qr_vjp(cts: Any, results: Any, a: Array) -> list[Array]:
     inner = with_real_diagonal(tril(inner) + adjoint(tril(inner, -1)))
     total = product(q, inner)
     total = total if d_q is None else d_q + total
+    if size_of(r):
+        stop_unless(
+            ~_is_dependent(r) | all_(total == 0, (-2, -1)),
+            "linalg.qr: a column is a sum of those before it, and such factors have no derivative",
+            in_rules=True,
+        )
     return [adjoint(triangular(r, adjoint(total), True))]
 
 
 def _qr_jvp(tangents: Sequence[Any], results: Any, operands: Sequence[Array]) -> tuple[Array, Array]:
     q, r = results
+    if size_of(r):  # forward mode, whose result may be unused, gives NaN
+        is_lost = _is_dependent(r) & any_(tangents[0] != 0, (-2, -1))
+        tangents = [where(expand_dims(expand_dims(is_lost, -1), -1), float("nan"), tangents[0])]
     d_a = turned(triangular(turned(r), turned(tangents[0]), False))
     inner = product(q, d_a, adjoint_a=True)
     lower = tril(inner, -1)
@@ -213,7 +246,8 @@ def qr(a: Any, mode: str = "reduced") -> QR | Array:
     """The q, r of a = q r: orthonormal columns, and an upper triangular matrix. NumPy and Array API `linalg.qr`.
 
     Shapes: a (..., m, n); q (..., m, k) and r (..., k, n) for k = min(m, n), with `mode` "complete" k = m; with "r"
-    only r, as in "reduced". Signs are LAPACK's: the diagonal of r is real. The derivative needs independent columns.
+    only r, as in "reduced". Signs are LAPACK's: the diagonal of r is real. The derivative needs independent columns:
+    else the reverse stops the program with a ValueError, and forward mode gives NaN.
     The columns that "complete" adds are arbitrary up to rotations: if a loss depends on the rotation, the reverse stops
     the program.
     """

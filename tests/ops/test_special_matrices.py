@@ -189,3 +189,49 @@ def test_singular_values_of_least_squares_have_a_derivative() -> None:
     for run in (lambda f: f, st.function):
         found = run(st.grad(lambda a: st.sum(st.linalg.lstsq(a, b)[3])))(a)
         np.testing.assert_allclose(np.asarray(found), u @ vh, atol=1e-12)
+
+
+SCALES = {
+    np.float64: (1e-300, 1e-200, 1e-170, 1e170, 1e200, 1e300),
+    np.float32: (1e-36, 1e-25, 1e-22, 1e20, 1e36),
+    np.complex128: (1e-300, 1e-170, 1e200),
+}
+
+
+@pytest.mark.parametrize("dtype", SCALES)
+def test_factors_of_any_magnitude(dtype: type) -> None:
+    """The product of the factors is the matrix, and columns are orthonormal: also if columns differ by 1e200."""
+
+    @st.function
+    def factors(a: Any) -> Any:
+        return st.linalg.qr(a), st.linalg.svd(a, full_matrices=False), st.linalg.norm(a)
+
+    a = np.array([[4.0, 1.0], [1.0, 3.0], [-2.0, 0.5]]) * (1 + 0.25j if dtype is np.complex128 else 1.0)
+    eps = np.finfo(dtype).eps
+    for scale in SCALES[dtype]:
+        given = (a * scale).astype(dtype)
+        for run in (factors, factors.__wrapped__):
+            (q, r), (u, s, vh), size = ([np.asarray(x) for x in xs] if isinstance(xs, tuple) else xs for xs in run(given))
+            for x in (q @ (r / scale), (u * (s / scale)) @ vh):
+                np.testing.assert_allclose(x, given / scale, atol=40 * eps, err_msg=str(scale))
+            np.testing.assert_allclose(q.conj().T @ q, np.eye(2), atol=10 * eps)
+            np.testing.assert_allclose(float(size) / scale, np.linalg.norm(a), rtol=10 * eps)
+    if dtype is np.float64:
+        graded = a * np.array([1e-200, 1e200])
+        q, r = (np.asarray(x) for x in factors(graded)[0])
+        np.testing.assert_allclose(q @ (r / [1e-200, 1e200]), a, atol=1e-14)
+
+
+def test_factors_of_dependent_columns_have_no_derivative() -> None:
+    a = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])
+    slope = st.grad(lambda a: (lambda q, r: st.sum(q * W[:3, :2]) + st.sum(r))(*st.linalg.qr(a)))
+    for run in (slope, st.function(slope)):
+        with pytest.raises(ValueError, match="a column is a sum of those before it") as caught:
+            run(a)
+        assert "test_special_matrices.py, line" in str(caught.value)
+        assert np.isfinite(np.asarray(run(a + np.eye(3, 2)))).all()
+    assert np.isnan(np.asarray(st.jvp(lambda a: st.linalg.qr(a)[1], (a,), (W[:3, :2],))[1])).any()
+    # Columns of any sizes are independent, and a cotangent of 0 needs nothing.
+    assert np.isfinite(np.asarray(slope((a + np.eye(3, 2)) * [1e-30, 1.0]))).all()
+    unused = st.grad(lambda a: st.sum(st.where(False, st.linalg.qr(a)[1], 0.0)))
+    np.testing.assert_array_equal(np.asarray(unused(a)), 0.0)

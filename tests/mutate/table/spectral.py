@@ -7,6 +7,34 @@ _SPECIAL = "tests/ops/test_special_matrices.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "squares of small columns are 0",
+        "ops.qr:_scales",
+        "(largest == 0) | ((largest > least) & (largest < most))",
+        "(largest == 0) | (largest < most)",
+        (_SPECIAL, "-k", "any_magnitude"),
+    ),
+    Mutant(
+        "squares of large columns are infinite",
+        "ops.qr:_scales",
+        "(largest == 0) | ((largest > least) & (largest < most))",
+        "(largest == 0) | (largest > least)",
+        (_SPECIAL, "-k", "any_magnitude"),
+    ),
+    Mutant(
+        "squares of large f64 add up to an infinite norm",
+        "ops.normalization:_euclid",
+        "where(total < math.inf, usual, down)",
+        "usual",
+        (_SPECIAL, "-k", "any_magnitude"),
+    ),
+    Mutant(
+        "dependent columns have a derivative",
+        "ops.qr:_is_dependent",
+        "any_(diagonal(size, 0, -2, -1) <= least * max_(size, -2), -1)",
+        "any_(diagonal(size, 0, -2, -1) < 0.0 * max_(size, -2), -1)",
+        (_SPECIAL, "-k", "dependent"),
+    ),
+    Mutant(
         "a function of equal eigenvalues and their vectors has the derivative 0",
         "ops.spectral:_eigh_vjp",
         "_matters(turns, turns) | _differ(d_values)",
