@@ -53,21 +53,23 @@ Unary = Callable[[Any], Array]
 Binary = Callable[[Any, Any], Array]
 
 FLOATS = ("f",)
+INEXACT = ("f", "c")
 INTEGERS = ("i", "u")
 NUMBERS = ("f", "i", "u")
 BOOLS = ("b",)
 ANY = ("f", "i", "u", "b")
 
-_WORDS = {FLOATS: "floats", INTEGERS: "integers", NUMBERS: "numbers", BOOLS: "bools", ANY: "any dtype"}
+_WORDS = {INEXACT: "floats", FLOATS: "floats", INTEGERS: "integers", NUMBERS: "numbers", BOOLS: "bools", ANY: "any dtype"}
 _SAMPLE_DTYPES = {
     FLOATS: (f32, f64),
+    INEXACT: (f32, f64),
     INTEGERS: INTEGER_DTYPES,
     NUMBERS: NUMBER_DTYPES,
     BOOLS: (bool_,),
     ANY: ALL_DTYPES,
 }
 _DTYPE_HINT = {
-    FLOATS: "cast it: `st.astype(x, st.f32)`",
+    **dict.fromkeys((FLOATS, INEXACT), "cast it: `st.astype(x, st.f32)`"),
     INTEGERS: "cast it: `st.astype(x, st.i64)`",
     NUMBERS: "cast it: `st.astype(x, st.i64)` or `st.astype(x, st.f32)`",
     BOOLS: "compare first: `x != 0`",
@@ -412,7 +414,7 @@ add: Binary = _binary(
 accumulate: Binary = _binary(
     "accumulate",
     np.add,
-    FLOATS,
+    INEXACT,
     [lambda t, y, a, b: t, lambda t, y, a, b: t],
     doc="The sum of two cotangents: a + b, but a zero of either sign may count as nothing, and terms add up in any "
     "order. "
