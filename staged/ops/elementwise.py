@@ -59,10 +59,10 @@ NUMBERS = ("f", "i", "u")
 BOOLS = ("b",)
 ANY = ("f", "i", "u", "b")
 
-_WORDS = {INEXACT: "floats", FLOATS: "floats", INTEGERS: "integers", NUMBERS: "numbers", BOOLS: "bools", ANY: "any dtype"}
+_WORDS = {FLOATS: "floats", INTEGERS: "integers", NUMBERS: "numbers", BOOLS: "bools", ANY: "any dtype"}
+_WORDS[INEXACT] = _WORDS[FLOATS]
 _SAMPLE_DTYPES = {
-    FLOATS: (f32, f64),
-    INEXACT: (f32, f64),
+    **dict.fromkeys((FLOATS, INEXACT), (f32, f64)),
     INTEGERS: INTEGER_DTYPES,
     NUMBERS: NUMBER_DTYPES,
     BOOLS: (bool_,),
