@@ -199,7 +199,7 @@ def _record(trace: TraceContext, call_: _Call) -> Any:
     def ahead(params: list[Any]) -> list[Array]:
         return [*call_.ahead(params), *call_.residuals.arrays]
 
-    forward = record(trace, name, arguments, ahead, where, stateless=True)
+    forward = record(trace, name, arguments, ahead, where, stateless=True, is_later=True)
     count = len(outputs.arrays)
     _check_halves(call_, outputs, primal, forward, count)
     kept = forward.yields[count:]
@@ -216,7 +216,7 @@ def _record(trace: TraceContext, call_: _Call) -> Any:
             if array.dtype.is_inexact
         ]
 
-    backward = record(trace, name, [*kept, *floats], back, where, stateless=True)
+    backward = record(trace, name, [*kept, *floats], back, where, stateless=True, is_later=True)
     parts = (primal, forward, backward)
     free = list(dict.fromkeys(value for part in parts for value in free_values(part.block)))
     captures = [*arguments, *free]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from staged.errors import GradientError
+from staged.errors import GradientError, StagingError
 from staged.frontend.calls.open_calls import awaits_result
 from staged.frontend.trace.attempts import OpenTransform
 from staged.frontend.trace.context import TraceContext
@@ -69,11 +69,13 @@ def record(
     types: Sequence[Any] | None = None,
     kind: str = "derivative",
     stateless: bool = False,
+    is_later: bool = False,
 ) -> Recording:
     """Trace `run` with parameters in place of `primals`; `run` returns what the block yields.
 
     The first parameters are also what `variables` hold at the start. `stateless` code writes only Variables of its own,
-    which end with it. `types` are the parameters', where they differ from the primals'.
+    which end with it. `types` are the parameters', where they differ from the primals'. If the code stops the program
+    on every path, the program stops here, unless the code `is_later`: the reverse of a `custom_vjp`.
     """
     block = trace.open_block(
         tuple(primal.type for primal in primals) if types is None else tuple(types),
@@ -96,9 +98,19 @@ def record(
                 with trace.entered(outer):
                     trace.builder.end("raise", (), None, where)
                 raise
-            raise GradientError(
-                f"`{name}` stops the program on every path, it has no derivative", where=where
-            ) from None
+            params_used = {*block.params} & {operand for op in walk_ops(block.block) for operand in op.operands}
+            if is_later:
+                raise GradientError(
+                    f"`{name}` stops the program on every path, it has no derivative", where=where
+                ) from None
+            if types is not None and params_used:
+                raise StagingError(
+                    f"`{name}` stops the program on every path, with a message that depends on the element",
+                    where=where,
+                    hint="leave values of elements out of the message",
+                ) from None
+            _stop_as(trace, block.block, primals, outer)
+            raise
         written = list(names.__dict__)
         if stateless:
             _end_variables(trace, written)
@@ -109,6 +121,15 @@ def record(
         ]
         trace.builder.end("yield", yields, None, where)
     return Recording(trace, block.block, list(primals), yields, written, where)
+
+
+def _stop_as(trace: TraceContext, block: Block, primals: Sequence[Value], outer: Any) -> None:
+    """End `outer` with the ops of a block that stops the program on every path: its message and its line stay."""
+    with trace.entered(outer):
+        copier = Copier(trace.builder)
+        copier.values.update(zip(block.params, primals, strict=True))
+        copier.contents(block)
+        copier.end(block)
 
 
 def _end_variables(trace: TraceContext, written: Sequence[str]) -> None:

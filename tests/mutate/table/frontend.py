@@ -17,6 +17,20 @@ _ENDS = "tests/frontend/test_math.py::test_values_at_the_ends_of_the_numbers"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "a reverse that stops on every path stops the program ahead of it",
+        "frontend.transforms.custom_vjp:_record",
+        "record(trace, name, [*kept, *floats], back, where, stateless=True, is_later=True)",
+        "record(trace, name, [*kept, *floats], back, where, stateless=True)",
+        ("tests/frontend/test_raise_in_transforms.py", "-k", "reverse"),
+    ),
+    Mutant(
+        "a message of mapped elements is that of all of them",
+        "frontend.transforms.recording:record",
+        "types is not None and params_used",
+        "False",
+        ("tests/frontend/test_raise_in_transforms.py", "-k", "refused"),
+    ),
+    Mutant(
         "a staged number is a key of its own",
         "ops.array:StagedArray.__hash__",
         'self._refuse("hash", HASH_HINT)',
