@@ -235,3 +235,30 @@ def test_factors_of_dependent_columns_have_no_derivative() -> None:
     assert np.isfinite(np.asarray(slope((a + np.eye(3, 2)) * [1e-30, 1.0]))).all()
     unused = st.grad(lambda a: st.sum(st.where(False, st.linalg.qr(a)[1], 0.0)))
     np.testing.assert_array_equal(np.asarray(unused(a)), 0.0)
+
+
+UNBALANCED = {
+    "rows and columns": (np.array([0.5, -1.0, 2.0, 1.0]), [1.0, 1e8, 1e-8, 1e4]),
+    "far": (np.array([1.0, 0.2, -0.5, 0.1]), [1.0, 1e30, 1e-30, 1e15]),
+    "usual": (np.array([1.0, 0.2, -0.5, 0.1]), [1.0, 1.0, 1.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", UNBALANCED)
+def test_exponentials_of_unbalanced_matrices(name: str) -> None:
+    """exp(d v l v^-1 d^-1) = d v exp(l) v^-1 d^-1, element by element; the derivative too."""
+    values, sizes = UNBALANCED[name]
+    v = np.array([[2.0, 1.0, 0.0, 0.5], [0.0, 1.5, 1.0, 0.0], [1.0, 0.0, 2.0, 1.0], [0.5, 1.0, 0.0, 2.0]])
+    d, inverse = np.array(sizes), np.linalg.inv(v)
+    a = (v * values) @ inverse * d[:, None] / d
+    right = (v * np.exp(values)) @ inverse * d[:, None] / d
+    slope = lambda a: st.jvp(st.linalg.expm, (a,), (a,))[1]  # noqa: E731
+    along = (v * (values * np.exp(values))) @ inverse * d[:, None] / d
+    found, sloped = st.function(lambda a: (st.linalg.expm(a), slope(a)))(a)
+    for have in (found, st.linalg.expm(a)):
+        np.testing.assert_allclose(np.asarray(have) / right, 1.0, rtol=1e-12)
+    for have in (sloped, slope(a)):
+        np.testing.assert_allclose(np.asarray(have) / along, 1.0, rtol=1e-12)
+    above = np.array([[1.0, 1e12], [0.0, -1.0]])  # no number below balances the one above
+    right = np.array([[np.e, 1e12 * np.sinh(1.0)], [0.0, 1.0 / np.e]])
+    np.testing.assert_allclose(np.asarray(st.linalg.expm(above)), right, rtol=1e-11)

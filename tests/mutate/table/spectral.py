@@ -7,6 +7,20 @@ _SPECIAL = "tests/ops/test_special_matrices.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "matrices are not balanced before they are scaled",
+        "ops.exponential:_balance.step",
+        "abs_(gap) > 6.0",
+        "abs_(gap) > 6000.0",
+        (_SPECIAL, "-k", "unbalanced"),
+    ),
+    Mutant(
+        "a triangle above a diagonal is not balanced",
+        "ops.exponential:_balance.step",
+        "maximum(sum_(scaled, -2), diagonals)",
+        "sum_(scaled, -2)",
+        (_SPECIAL, "-k", "unbalanced"),
+    ),
+    Mutant(
         "squares of small columns are 0",
         "ops.qr:_scales",
         "(largest == 0) | ((largest > least) & (largest < most))",
