@@ -1,7 +1,7 @@
 """The exponential of matrices, by Pade's approximation of order 13 after balancing and scaling.
 
-Source: Osborne, On pre-conditioning of matrices, 1960; Higham, The scaling and squaring method for the matrix
-exponential revisited, 2005; the derivative is a block of the exponential of a matrix twice as large (Van Loan, 1978).
+The derivative is a block of the exponential of a matrix twice as large. Sources: Higham, The scaling and squaring
+method for the matrix exponential revisited, 2005. Van Loan, 1978. Osborne, On pre-conditioning of matrices, 1960.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a triangle above a diagonal is not balanced",
         "ops.exponential:_balance.step",
-        "maximum(sum_(scaled, -2), diagonals)",
-        "sum_(scaled, -2)",
+        "rows, columns = maximum(sum_(scaled, -1), diagonals), maximum(sum_(scaled, -2), diagonals)",
+        "rows, columns = sum_(scaled, -1), sum_(scaled, -2)",
         (_SPECIAL, "-k", "unbalanced"),
     ),
     Mutant(
