@@ -1,0 +1,67 @@
+"""Norms and functions of matrices at any magnitude: f(s x) = s^k f(x), for s near both ends of the dtype's range.
+
+The oracle is the program itself at s = 1, whose values other tests compare with NumPy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+
+RNG = np.random.default_rng(0)
+SQUARE = RNG.standard_normal((4, 4)) + 4.0 * np.eye(4)
+TALL = RNG.standard_normal((5, 3))
+VECTOR = RNG.standard_normal(6)
+DEFINITE = SQUARE @ SQUARE.T
+
+DEGREES: dict[str, tuple[Callable[[Any], Any], np.ndarray[Any, Any], float]] = {
+    "norm": (st.norm, VECTOR, 1),
+    "norm 1": (lambda x: st.linalg.norm(x, 1), VECTOR, 1),
+    "norm inf": (lambda x: st.linalg.norm(x, np.inf), VECTOR, 1),
+    "norms of rows": (lambda x: st.norm(x, axis=1), TALL, 1),
+    "direction": (st.grad(lambda x: st.norm(x)), VECTOR, 0),
+    "fro": (st.linalg.matrix_norm, TALL, 1),
+    "nuc": (lambda x: st.linalg.matrix_norm(x, ord="nuc"), TALL, 1),
+    "qr": (lambda x: st.linalg.qr(x)[0], TALL, 0),
+    "r": (lambda x: st.linalg.qr(x, mode="r"), TALL, 1),
+    "svdvals": (st.linalg.svdvals, TALL, 1),
+    "svd": (lambda x: st.abs(st.linalg.svd(x)[0][:, :3]), TALL, 0),
+    "svd slope": (st.grad(lambda x: st.abs(st.linalg.svd(x, full_matrices=False)[0])[0, 0]), TALL, -1),
+    "eigvalsh": (st.linalg.eigvalsh, DEFINITE, 1),
+    "eigh": (lambda x: st.abs(st.linalg.eigh(x)[1]), DEFINITE, 0),
+    "eigh slope": (st.grad(lambda x: st.abs(st.linalg.eigh(x)[1])[0, 0]), DEFINITE, -1),
+    "cholesky": (st.linalg.cholesky, DEFINITE, 0.5),
+    "inv": (st.linalg.inv, SQUARE, -1),
+    "pinv": (st.linalg.pinv, TALL, -1),
+    "solve": (lambda x: st.linalg.solve(x, x), SQUARE, 0),
+    "lstsq": (lambda x: st.linalg.lstsq(x, x[:, 0])[0], TALL, 0),
+    "cond": (st.linalg.cond, TALL, 0),
+    "cond 1": (lambda x: st.linalg.cond(x, 1), SQUARE, 0),
+    "sign of the determinant": (lambda x: st.linalg.slogdet(x)[0], SQUARE, 0),
+    "matrix_rank": (lambda x: st.linalg.matrix_rank(x) * 1.0, TALL, 0),
+    "hypot": (lambda x: st.hypot(x[0], x[1]), VECTOR, 1),
+    "abs": (lambda x: st.abs(st.complex(x[0], x[1])), VECTOR, 1),
+    "quotient": (lambda x: st.real(st.complex(x[0], x[1]) / st.complex(x[2], x[3])), VECTOR, 0),
+    "root": (lambda x: st.real(st.sqrt(st.complex(x[0], x[1]))), VECTOR, 0.5),
+}
+POWERS = {np.float64: (-996, -664, -532, 532, 664, 996), np.float32: (-116, -100, -70, 70, 100, 116)}
+
+
+@pytest.mark.parametrize("dtype", POWERS)
+@pytest.mark.parametrize("name", DEGREES)
+def test_functions_have_their_degree_at_any_magnitude(name: str, dtype: type) -> None:
+    f, x, degree = DEGREES[name]
+    compiled = st.function(f)
+    x, range_ = x.astype(dtype), np.finfo(dtype)
+    for run in (f, compiled) if dtype is np.float64 else (compiled,):
+        right = np.asarray(run(x)).astype(np.float64)
+        for power in POWERS[dtype]:
+            if range_.minexp + 10 < degree * power < range_.maxexp - 10:
+                found = np.asarray(run(np.ldexp(x, power))).astype(np.float64) / 2.0 ** (degree * power)
+                least = 40 * range_.eps * np.abs(right).max()
+                np.testing.assert_allclose(found, right, rtol=40 * range_.eps, atol=least, err_msg=f"2^{power}")
