@@ -108,7 +108,8 @@ def _scales(a: Array) -> Array:
     numbers = np.finfo(a.dtype.numpy)
     least, most = float(numbers.tiny**0.5 / numbers.eps), float(numbers.max**0.5 * numbers.eps)
     largest = max_(abs_(a), -2, keepdims=True)
-    return where((largest == 0) | ((largest > least) & (largest < most)), 1.0, largest)
+    is_outside = ((largest > 0) & (largest <= least)) | ((largest >= most) & (largest < float("inf")))
+    return where(is_outside, largest, 1.0)
 
 
 def _factors(a: Array, wide: bool) -> tuple[Array, Array]:
