@@ -476,6 +476,7 @@ def method_declaration(name: str) -> str:
     returned = "Any" if signature.return_annotation is signature.empty else signature.return_annotation
     # Methods called `int`, `float` and `bool` hide the types of Python in the class.
     listed, returned = (re.sub(r"\b(int|float|bool)\b", r"builtins.\1", text) for text in (", ".join(shown), returned))
+    listed = re.sub(r"\bOption\b", "Any", listed)
     line = f"    def {name}({listed}) -> {returned}: ...\n"
     return line if len(line) <= 121 else f"    def {name}(\n        {listed}\n    ) -> {returned}: ...\n"
 

@@ -27,6 +27,7 @@ from staged.guards.guard import Reason
 from staged.ir.fingerprint import ProgramKey
 from staged.ops.autocast import lowered_to
 from staged.ops.context import context_or_none, eager_names, is_eager
+from staged.ops.promote import plain_number as plain_number
 from staged.runtime.options import CompileOptions
 from staged.source import position_of_function, position_of_recursion
 from staged.tracebacks import trimmed, trims_traceback

@@ -49,7 +49,7 @@ from staged.ops.context import (
 from staged.ops.formatting import format_value
 from staged.ops.interchange import elements
 from staged.ops.primitive import Primitive
-from staged.ops.promote import check_class, number_type, read
+from staged.ops.promote import check_class, is_number, number_type, read
 from staged.runtime.writers import writers
 from staged.source import Position, here
 from staged.tape import Node, Tangents, Tape, notify, only_levels, open_levels, run_custom
@@ -454,7 +454,7 @@ def wrap(value: Any) -> EagerArray:
     """
     if isinstance(value, EagerArray):
         return value
-    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+    if is_number(value):
         return weak_number(value)
     check_class(value)
     data = np.array(elements(value))

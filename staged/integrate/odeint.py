@@ -8,6 +8,7 @@ from typing import Any
 import optree
 
 import staged as st
+from staged.api import plain_number
 
 # The pair of orders 5 and 4 by Dormand and Prince, A family of embedded Runge-Kutta formulae, 1980: nodes, stages
 # (the last one is the step, whose slope is the next step's first), and the difference between both orders.
@@ -66,6 +67,7 @@ def odeint(
     """
     times = st.asarray(t)
     _check(y0, times)
+    rtol, atol = plain_number(rtol), plain_number(atol)
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if isinstance(tolerance, int | float) and not tolerance >= 0:
             raise st.ArgumentError(f"odeint: {name} is at least 0, got {tolerance}", where=st.here())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import staged as st
+from staged.api import plain_number
 from staged.nn.module import Module
 from staged.nn.parameters import Parameter, check_dtype, check_sizes
 
@@ -175,7 +176,7 @@ class _StatisticsNorm(_ChannelNorm):
         tracked = self.num_batches_tracked
         tracked.value = tracked.value + 1
         dtype = self.running_mean.dtype
-        factor: Any = 1.0 / st.astype(tracked.value, dtype) if self.momentum is None else self.momentum
+        factor: Any = 1.0 / st.astype(tracked.value, dtype) if self.momentum is None else plain_number(self.momentum)
         if isinstance(factor, st.Array):  # one of another precision leaves the statistics theirs
             factor = st.astype(factor, dtype)
         for running, new in ((self.running_mean, mean), (self.running_var, var)):
@@ -269,7 +270,7 @@ class _InstanceNorm(_StatisticsNorm):
         which does not count batches here.
         """
         axes = tuple(range(2, x.ndim))
-        factor = 0.0 if self.momentum is None else self.momentum
+        factor = 0.0 if self.momentum is None else plain_number(self.momentum)
         of_samples = st.mean(x, axis=axes), st.var(x, axis=axes, correction=1)
         for running, new in zip((self.running_mean, self.running_var), of_samples, strict=True):
             seen = st.stop_gradient(st.mean(new, axis=0))

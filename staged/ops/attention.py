@@ -42,7 +42,7 @@ from staged.ops.promote import (
     promoted,
     shape_error,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.random import bernoulli_of, key_of
 from staged.ops.reduction import peak, sum_
 from staged.ops.shape import pad_axis, reshape, slice_axis
@@ -440,7 +440,7 @@ def scaled_dot_product_attention(
     attn_mask: Any = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    scale: Any = None,
+    scale: Option = None,
     enable_gqa: bool = False,
     *,
     generator: Any = None,

@@ -22,7 +22,7 @@ from staged.ops.promote import (
     shape_error,
     whole,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.random import bernoulli, uniform
 from staged.ops.reduction import sum_
 from staged.ops.shape import expand_dims, pad, reshape, slice_axis, swapaxes
@@ -138,7 +138,7 @@ def _check_probability(name: str, p: Any) -> None:
 
 
 @public("dropout1d")
-def dropout1d(x: Any, p: float = 0.5, training: Any = True, *, generator: Any = None) -> Array:
+def dropout1d(x: Any, p: float = 0.5, training: Option = True, *, generator: Any = None) -> Array:
     """In training, zero each channel of (N, C, L) or (C, L) with probability `p`; scale the others by 1 / (1 - p).
 
     torch `nn.functional.dropout1d`. Source: Tompson et al., Efficient object localization, 2015.
@@ -147,13 +147,13 @@ def dropout1d(x: Any, p: float = 0.5, training: Any = True, *, generator: Any = 
 
 
 @public("dropout2d")
-def dropout2d(x: Any, p: float = 0.5, training: Any = True, *, generator: Any = None) -> Array:
+def dropout2d(x: Any, p: float = 0.5, training: Option = True, *, generator: Any = None) -> Array:
     """In training, zero each channel of (N, C, H, W) or (N, C, L) with probability `p`; see `dropout1d`."""
     return _channel_dropout("dropout2d", x, p, training, (3, 4), generator)
 
 
 @public("dropout3d")
-def dropout3d(x: Any, p: float = 0.5, training: Any = True, *, generator: Any = None) -> Array:
+def dropout3d(x: Any, p: float = 0.5, training: Option = True, *, generator: Any = None) -> Array:
     """In training, zero each channel of (N, C, D, H, W) or (C, D, H, W) with probability `p`; see `dropout1d`."""
     return _channel_dropout("dropout3d", x, p, training, (4, 5), generator)
 

@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from staged.ir.types import Shape, f32
 from staged.ops.array import Array
 from staged.ops.choice import select, where
@@ -41,7 +39,7 @@ from staged.ops.promote import (
     is_number,
     shape_error,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.random import bernoulli, check_parameters
 from staged.ops.reduction import peak, sum_
 from staged.ops.shape import reshape, slice_axis
@@ -406,14 +404,13 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
 
 
 @public("dropout")
-def dropout(x: Any, p: Any = 0.5, training: Any = True, *, generator: Any = None) -> Array:
+def dropout(x: Any, p: Option = 0.5, training: Option = True, *, generator: Any = None) -> Array:
     """In training, zero each element with probability `p` and scale the others by 1 / (1 - p); else x as it is.
 
     `training` may be a staged bool: then both are in the program. The mask comes from `generator`, by default
     that of the thread. Source: Srivastava et al., Dropout, 2014.
     """
     array = as_float(x)
-    p = float(p) if isinstance(p, np.generic) else p
     if is_number(p) and not 0 <= p <= 1:
         raise shape_error(f"dropout: a probability is between 0 and 1, got {p}")
     if (is_number(training) and not training) or (is_number(p) and p == 0):

@@ -28,7 +28,7 @@ from staged.ops.promote import (
     shape_error,
     together,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.reduction import sum_
 from staged.ops.shape import expand_dims, moveaxis, reshape, slice_axis, squeeze
 from staged.ops.wide_numbers import settled
@@ -312,7 +312,7 @@ def _scaled(x: Any, factor: Any) -> Array:
 
 
 @public("addmm", method=True, torch=("addmv", "baddbmm"))
-def addmm(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
+def addmm(x: Any, a: Any, b: Any, *, beta: Option = 1, alpha: Option = 1) -> Array:
     """beta * x + alpha * (a @ b), of matrices, of a matrix and a vector, or batches of them. torch `addmm`.
 
     torch's `addmv` and `baddbmm` are methods by these names.
@@ -322,7 +322,7 @@ def addmm(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
 
 
 @public("addbmm", method=True)
-def addbmm(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
+def addbmm(x: Any, a: Any, b: Any, *, beta: Option = 1, alpha: Option = 1) -> Array:
     """beta * x + alpha * the sum of the a[i] @ b[i]: (m, n), (k, m, l), (k, l, n) -> (m, n). torch `addbmm`."""
     return addmm(x, *_beside_each_other(as_array(a), as_array(b)), beta=beta, alpha=alpha)
 
@@ -342,7 +342,7 @@ def vdot(a: Any, b: Any) -> Array:
 
 
 @public("addr", method=True)
-def addr(x: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Array:
+def addr(x: Any, a: Any, b: Any, *, beta: Option = 1, alpha: Option = 1) -> Array:
     """beta * x + alpha * outer(a, b): (m, n), (m,), (n,) -> (m, n). torch `addr`."""
     x, a, b = settled(x, a, b)
     product = _scaled(outer(a, b), alpha)

@@ -28,7 +28,7 @@ from staged.ops.promote import (
     type_of,
     whole,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.reduction import any_, max_, min_, sum_
 from staged.ops.shape import expand_dims, reshape
 from staged.ops.sorting import ordered
@@ -243,7 +243,7 @@ def flatnonzero(x: Any, *, size: int, fill_value: int = 0) -> Array:
 
 
 @public("masked_select")
-def masked_select(x: Any, mask: Any, *, size: int, fill_value: Any = 0) -> Array:
+def masked_select(x: Any, mask: Any, *, size: int, fill_value: Option = 0) -> Array:
     """The first `size` elements of `x` where `mask` holds, row-major, then `fill_value`. torch `masked_select`.
 
     torch's has as many elements as the mask selects; here the number is a bound that is fixed while staging.

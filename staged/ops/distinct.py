@@ -18,7 +18,7 @@ from staged.ops.elementwise import isnan, minimum
 from staged.ops.index import take, take_along_axis
 from staged.ops.joining import concat
 from staged.ops.promote import as_array, cast, fixed_size, shape_error
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.reduction import argmax
 from staged.ops.shape import moveaxis, reshape, slice_axis
 from staged.ops.sorting import Sorted, along, argsort, ordered, taken, whole
@@ -91,7 +91,7 @@ def unique(
     return_counts: bool = False,
     *,
     size: int,
-    fill_value: Any = None,
+    fill_value: Option = None,
     equal_nan: bool = True,
 ) -> Any:
     """The first `size` distinct elements in order, and where asked for, tuples as NumPy's. JAX `unique`.
@@ -106,27 +106,27 @@ def unique(
 
 
 @public("unique_values")
-def unique_values(x: Any, *, size: int, fill_value: Any = None) -> Array:
+def unique_values(x: Any, *, size: int, fill_value: Option = None) -> Array:
     """The first `size` distinct elements, in order; each NaN is one. Array API `unique_values`; see `unique`."""
     return _unique("unique_values", x, size, fill_value, False).values
 
 
 @public("unique_counts")
-def unique_counts(x: Any, *, size: int, fill_value: Any = None) -> UniqueCounts:
+def unique_counts(x: Any, *, size: int, fill_value: Option = None) -> UniqueCounts:
     """The first `size` distinct elements, and their counts. Array API `unique_counts`; see `unique`."""
     found = _unique("unique_counts", x, size, fill_value, False)
     return UniqueCounts(found.values, found.counts)
 
 
 @public("unique_inverse")
-def unique_inverse(x: Any, *, size: int, fill_value: Any = None) -> UniqueInverse:
+def unique_inverse(x: Any, *, size: int, fill_value: Option = None) -> UniqueInverse:
     """The first `size` distinct elements, and the place of each of `x` among them. Array API `unique_inverse`."""
     found = _unique("unique_inverse", x, size, fill_value, False)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
 @public("unique_all")
-def unique_all(x: Any, *, size: int, fill_value: Any = None) -> UniqueAll:
+def unique_all(x: Any, *, size: int, fill_value: Option = None) -> UniqueAll:
     """The first `size` distinct elements, their indices, inverse and counts. Array API `unique_all`; see `unique`."""
     return _unique("unique_all", x, size, fill_value, False)
 

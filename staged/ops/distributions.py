@@ -47,7 +47,7 @@ from staged.ops.promote import (
     is_number,
     shape_error,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.random import check_parameters, draw_shape, integers, normal, permutation, uniform
 from staged.ops.reduction import argmax, count_nonzero, max_
 from staged.ops.shape import expand_dims, reshape, squeeze
@@ -76,14 +76,16 @@ def _start(name: str, shape: Any, dtype: Any, generator: Any, scale: Any = 1.0, 
 
 
 @public("random.exponential")
-def exponential(shape: Any = (), *, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+def exponential(shape: Any = (), *, scale: Option = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
     """Floats from the exponential distribution with mean `scale`, of `shape`. NumPy `Generator.exponential`."""
     u, wanted = _start("exponential", shape, dtype, generator, scale)
     return _placed(-log1p(-u), 0, scale, wanted)
 
 
 @public("random.laplace")
-def laplace(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+def laplace(
+    shape: Any = (), *, loc: Option = 0.0, scale: Option = 1.0, dtype: Any = f32, generator: Any = None
+) -> Array:
     """Floats with the density exp(-|x - loc| / scale) / (2 scale), of `shape`. NumPy `Generator.laplace`."""
     u, wanted = _start("laplace", shape, dtype, generator, scale, loc)
     side = u - 0.5
@@ -91,21 +93,27 @@ def laplace(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f
 
 
 @public("random.logistic")
-def logistic(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+def logistic(
+    shape: Any = (), *, loc: Option = 0.0, scale: Option = 1.0, dtype: Any = f32, generator: Any = None
+) -> Array:
     """Floats below x with probability sigmoid((x - loc) / scale), of `shape`. NumPy `Generator.logistic`."""
     u, wanted = _start("logistic", shape, dtype, generator, scale, loc)
     return _placed(log(u) - log1p(-u), loc, scale, wanted)
 
 
 @public("random.gumbel")
-def gumbel(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+def gumbel(
+    shape: Any = (), *, loc: Option = 0.0, scale: Option = 1.0, dtype: Any = f32, generator: Any = None
+) -> Array:
     """Floats below x with probability exp(-exp(-(x - loc) / scale)), of `shape`. NumPy `Generator.gumbel`."""
     u, wanted = _start("gumbel", shape, dtype, generator, scale, loc)
     return _placed(-log(-log(u)), loc, scale, wanted)
 
 
 @public("random.cauchy")
-def cauchy(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+def cauchy(
+    shape: Any = (), *, loc: Option = 0.0, scale: Option = 1.0, dtype: Any = f32, generator: Any = None
+) -> Array:
     """Floats from Cauchy's distribution, of `shape`: their mean does not exist. torch `Tensor.cauchy_`."""
     u, wanted = _start("cauchy", shape, dtype, generator, scale, loc)
     angle = (u - 0.5) * math.pi
@@ -116,10 +124,10 @@ def cauchy(shape: Any = (), *, loc: Any = 0.0, scale: Any = 1.0, dtype: Any = f3
 def truncated_normal(
     shape: Any = (),
     *,
-    low: Any = -2.0,
-    high: Any = 2.0,
-    mean: Any = 0.0,
-    std: Any = 1.0,
+    low: Option = -2.0,
+    high: Option = 2.0,
+    mean: Option = 0.0,
+    std: Option = 1.0,
     dtype: Any = f32,
     generator: Any = None,
 ) -> Array:

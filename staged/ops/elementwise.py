@@ -592,7 +592,7 @@ def pow_(a: Any, b: Any) -> Array:
     Small static powers become products, square roots or quotients. An integer to a negative integer power that is known
     while staging is a float; one that is not stops the program with the line. Array API `pow`.
     """
-    base, power = handle(a), handle(b)
+    base, power = (promoted(a, b)[0], b.item()) if isinstance(b, np.floating) else (handle(a), handle(b))
     if isinstance(base, NumberList) and is_number(power):
         base = as_array(base)
     if not is_number(power) or isinstance(power, bool | complex) or not isinstance(base, Array) or base.dtype.is_bool:

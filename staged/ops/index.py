@@ -45,7 +45,7 @@ from staged.ops.promote import (
     is_number,
     shape_error,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.shape import reshape
 from staged.ops.source import full, iota, zeros_like
 from staged.ops.written import as_written
@@ -626,7 +626,7 @@ def index_select(x: Any, axis: int, indices: Any) -> Array:
 
 
 @public("index_add", method=True)
-def index_add(x: Any, axis: int, indices: Any, source: Any, *, alpha: Any = 1) -> Array:
+def index_add(x: Any, axis: int, indices: Any, source: Any, *, alpha: Option = 1) -> Array:
     """`x` with `alpha` times the rows of `source` added along `axis` at a vector of indices. torch `index_add`."""
     return scatter_add(x, indices, source if is_number(alpha) and alpha == 1 else as_array(source) * alpha, axis)
 
@@ -649,7 +649,7 @@ def _with_rows(name: str, x: Any, axis: int, indices: Any, rows: Any) -> Array:
 
 
 @public("index_fill", method=True)
-def index_fill(x: Any, axis: int, indices: Any, value: Any) -> Array:
+def index_fill(x: Any, axis: int, indices: Any, value: Option) -> Array:
     """`x` with a number written along `axis` at a vector of indices. torch `index_fill`."""
     number = as_written(as_array(x), value)
     if number.shape:

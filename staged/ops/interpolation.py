@@ -27,6 +27,7 @@ from staged.ops.promote import (
     check_real,
     fixed_size,
     is_number,
+    plain_number,
     promoted,
     shape_error,
     whole,
@@ -105,7 +106,8 @@ def _resized(
             raise ArgumentError("interpolate: recompute_scale_factor goes with scale_factor", where=here())
         return sizes, [None] * len(given)
     factors = [
-        whole(one) for one in (scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor] * len(given))
+        plain_number(one)
+        for one in (scale_factor if isinstance(scale_factor, tuple | list) else [scale_factor] * len(given))
     ]
     if len(factors) != len(given) or not all(is_number(one) and one > 0 for one in factors):
         raise shape_error(f"interpolate: scale_factor {scale_factor!r} does not fit {array.type}", array)

@@ -29,7 +29,7 @@ from staged.ops.promote import (
     is_number,
     promoted,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.reduction import max_, min_, sum_
 from staged.ops.shape import expand_dims, moveaxis, reshape, slice_axis, squeeze
 from staged.ops.source import zeros
@@ -92,7 +92,7 @@ def _longest(a: Array) -> int:
 
 
 @public("linalg.pinv")
-def pinv(a: Any, rtol: Any = None) -> Array:
+def pinv(a: Any, rtol: Option = None) -> Array:
     """The pseudo-inverses (..., n, m) of matrices (..., m, n). Array API and torch `linalg.pinv`.
 
     Singular values up to `rtol` times the largest count as 0; it is a number, or one for each matrix, by default
@@ -103,7 +103,7 @@ def pinv(a: Any, rtol: Any = None) -> Array:
 
 
 @public("linalg.lstsq")
-def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Array, Array, Array, Array]:
+def lstsq(a: Any, b: Any, rcond: Option = None) -> tuple[Array, Array, Array, Array]:
     """The smallest x with the least |a x - b|: (x, residuals, rank, singular values). NumPy `linalg.lstsq`.
 
     Shapes: a (..., m, n), b (..., m, k), or (m,) for one vector. Singular values up to `rcond` times the largest count
@@ -133,7 +133,7 @@ def _count(values: Array, rtol: float | Array, atol: float | Array = 0.0) -> Arr
 
 
 @public("linalg.matrix_rank")
-def matrix_rank(a: Any, /, *, rtol: Any = None, atol: Any = None, hermitian: bool = False) -> Array:
+def matrix_rank(a: Any, /, *, rtol: Option = None, atol: Option = None, hermitian: bool = False) -> Array:
     """The number (i64) of singular values above `rtol` times the largest, and above `atol`.
 
     NumPy, torch and Array API `linalg.matrix_rank`. By default `rtol` is max(m, n) times the distance of neighbouring
@@ -158,7 +158,7 @@ def matrix_rank(a: Any, /, *, rtol: Any = None, atol: Any = None, hermitian: boo
 
 @public("linalg.matrix_norm")
 def matrix_norm(
-    x: Any, ord: Any = "fro", axis: tuple[int, int] = (-2, -1), keepdims: bool = False, dtype: Any = None
+    x: Any, ord: Option = "fro", axis: tuple[int, int] = (-2, -1), keepdims: bool = False, dtype: Any = None
 ) -> Array:
     """The norm of matrices in two axes, the last unless told. NumPy, torch and Array API `linalg.matrix_norm`.
 
@@ -188,7 +188,7 @@ def matrix_norm(
 
 
 @public("linalg.norm")
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
+def norm(x: Any, ord: Option = None, axis: Any = None, keepdims: bool = False) -> Array:
     """The norm of a vector, or of a matrix where `axis` names two axes. NumPy and torch `linalg.norm`.
 
     Without `ord` the root of the sum of squares. With `ord` and without `axis`, `x` is a vector or a matrix. Orders are
@@ -209,7 +209,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 @public("linalg.cond")
-def cond(x: Any, p: Any = None) -> Array:
+def cond(x: Any, p: Option = None) -> Array:
     """The condition of matrices: the norm `p` of each times that of its inverse. NumPy and torch `linalg.cond`.
 
     Without `p` or for 2, the largest singular value over the smallest; for -2 the reverse. Other orders are those of

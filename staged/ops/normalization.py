@@ -36,7 +36,7 @@ from staged.ops.promote import (
     type_of,
     whole,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.reduction import count_nonzero, extent_of, freedom_of, max_, mean, min_, sum_
 from staged.ops.shape import flatten, reshape, squeeze
 
@@ -395,7 +395,7 @@ def _euclid(x: Array, *, axes: tuple[int, ...]) -> Array:
 
 
 @public("norm", method=True)
-def norm(x: Any, ord: Any = 2, axis: Any = None, keepdims: bool = False) -> Array:
+def norm(x: Any, ord: Option = 2, axis: Any = None, keepdims: bool = False) -> Array:
     """The `ord`-norm over `axis` (None: all of them, an int or a tuple). NumPy and torch `linalg.norm` of vectors.
 
     1 sums absolute values, 2 is Euclid's, `inf` and `-inf` are the largest and the smallest absolute value, 0 counts

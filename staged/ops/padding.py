@@ -11,7 +11,7 @@ from staged.errors import ArgumentError
 from staged.ops.array import Array
 from staged.ops.joining import concat
 from staged.ops.promote import as_array, broadcast, fixed_size, shape_error
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.shape import pad as filled_around
 from staged.ops.shape import pad_widths, slice_axis
 from staged.source import here
@@ -24,7 +24,7 @@ MODES = {
 
 
 @public("pad")
-def pad(x: Any, pad_width: Any = None, mode: str = "constant", *, value: Any = 0, pad: Any = None) -> Array:
+def pad(x: Any, pad_width: Any = None, mode: str = "constant", *, value: Option = 0, pad: Any = None) -> Array:
     """`x` with more elements around it. NumPy `pad`; with `pad=` in place of `pad_width`, torch `nn.functional.pad`.
 
     `pad_width` is an int, a pair (before, after) for every axis, or one such pair per axis. `pad` lists before and

@@ -127,12 +127,17 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, np.integer) else value
 
 
+def plain_number(value: Any) -> Any:
+    """Return `value.item()` for a NumPy scalar, whose dtype then does not count; anything else unchanged."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 # ---- handles --------------------------------------------------------------------------------------
 
 
 def is_number(x: Any) -> bool:
-    """Return whether `x` is a Python number, which is weak (`np.float64` counts: it is a Python float)."""
-    return isinstance(x, bool | int | float | complex)
+    """Return whether `x` is a Python number, which is weak; `np.float64`, a class derived from `float`, is not."""
+    return isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic)
 
 
 def number_type(x: AnyNumber) -> TensorType:
@@ -243,7 +248,7 @@ def _from_list(items: Sequence[Any]) -> Array | NumberList:
             raise ShapeError("a nested list whose rows differ in length is not an array", where=here())
         dtype = result_dtype([type_of(leaf) for leaf in leaves])[0] if leaves else f64
         return NumberList(nested, TensorType(dtype, shape, weak=True))
-    if any(isinstance(leaf, Array) for leaf in leaves):
+    if any(isinstance(leaf, Array) or _is_of_another_library(leaf) for leaf in leaves):
         return METHODS["stack"](nested)
     for leaf in leaves:
         check_class(leaf)
@@ -258,6 +263,10 @@ def _from_list(items: Sequence[Any]) -> Array | NumberList:
         types += [number_type(leaf) for leaf in leaves if is_number(leaf)]
         data = data.astype(result_dtype(types)[0].numpy)
     return _from_numpy(data, items)
+
+
+def _is_of_another_library(x: Any) -> bool:
+    return not isinstance(x, np.ndarray | np.generic) and not is_number(x) and is_offered(x)
 
 
 def filled(numbers: NumberList, dtype: DType) -> Array:

@@ -51,7 +51,7 @@ from staged.ops.promote import (
     shape_error,
     whole,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.reduction import any_
 from staged.ops.shape import broadcast_to
 from staged.ops.source import static_shape
@@ -285,7 +285,9 @@ def bits(shape: Any = (), *, generator: Any = None) -> Array:
 
 
 @public("random.uniform")
-def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+def uniform(
+    shape: Any = (), *, low: Option = 0.0, high: Option = 1.0, dtype: Any = f32, generator: Any = None
+) -> Array:
     """Floats spread evenly over [low, high), of `shape`, from `generator` or the default one.
 
     The same numbers in eager mode and every back end (f64 with other bounds than 0 and 1: to the last bit but one).
@@ -301,7 +303,7 @@ def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = f3
 
 
 @public("random.normal")
-def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+def normal(shape: Any = (), *, mean: Option = 0.0, std: Option = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
     """Floats from the normal distribution with the given mean and standard deviation, of `shape`, from `generator` or
     the default one.
 
@@ -316,7 +318,7 @@ def normal(shape: Any = (), *, mean: Any = 0.0, std: Any = 1.0, dtype: Any = f32
 
 
 @public("random.bernoulli")
-def bernoulli(p: Any = 0.5, shape: Any = None, *, generator: Any = None) -> Array:
+def bernoulli(p: Option = 0.5, shape: Any = None, *, generator: Any = None) -> Array:
     """Bools that are true with probability `p`, of `shape`, from `generator` or the default one. JAX `bernoulli`.
 
     `p` is a number, or an array of probabilities that is broadcast to `shape`, by default its own shape.

@@ -45,7 +45,7 @@ from staged.ops.promote import (
     is_number,
     shape_error,
 )
-from staged.ops.public import public
+from staged.ops.public import Option, public
 from staged.ops.random import check_key, check_parameters, draw_shape, key_of, philox, unit_f64
 from staged.ops.reduction import sum_
 from staged.ops.shape import expand_dims
@@ -337,7 +337,7 @@ def _float(name: str, dtype: Any) -> DType:
 
 
 @public("random.gamma")
-def gamma(a: Any, shape: Any = (), *, scale: Any = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+def gamma(a: Option, shape: Any = (), *, scale: Option = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
     """Floats with the density x^(a - 1) exp(-x / scale) / (gamma(a) scale^a), of `shape`, or one for each `a`.
 
     NumPy `Generator.gamma`, whose `shape` is `a` and `size` is `shape`; torch `Gamma`, JAX `random.gamma`. Derivatives
@@ -351,7 +351,7 @@ def gamma(a: Any, shape: Any = (), *, scale: Any = 1.0, dtype: Any = f32, genera
 
 
 @public("random.beta")
-def beta(a: Any, b: Any, shape: Any = (), *, dtype: Any = f32, generator: Any = None) -> Array:
+def beta(a: Option, b: Option, shape: Any = (), *, dtype: Any = f32, generator: Any = None) -> Array:
     """Floats in [0, 1] with the density x^(a - 1) (1 - x)^(b - 1) / B(a, b), of `shape`. NumPy `Generator.beta`.
 
     Derivatives by `a` and `b` are those of two gamma draws.
@@ -379,7 +379,7 @@ def dirichlet(alpha: Any, shape: Any = (), *, dtype: Any = f32, generator: Any =
 
 
 @public("random.poisson")
-def poisson(rate: Any = 1.0, shape: Any = (), *, generator: Any = None) -> Array:
+def poisson(rate: Option = 1.0, shape: Any = (), *, generator: Any = None) -> Array:
     """Numbers of events whose mean is `rate`, as i64, of `shape`, or one for each rate. NumPy `Generator.poisson`.
 
     They have no derivative by `rate`. A rate below 0 or above 2^53 stops the program with the line.
@@ -391,7 +391,7 @@ def poisson(rate: Any = 1.0, shape: Any = (), *, generator: Any = None) -> Array
 
 
 @public("random.binomial")
-def binomial(n: Any, p: Any, shape: Any = (), *, generator: Any = None) -> Array:
+def binomial(n: Option, p: Option, shape: Any = (), *, generator: Any = None) -> Array:
     """Numbers of successes in `n` trials of probability `p`, as i64, of `shape`, or one for each. NumPy
     `Generator.binomial`.
 

@@ -8,15 +8,15 @@ from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
 from staged.ops.dtypes import result_dtype
 from staged.ops.number_list import NumberList
-from staged.ops.promote import adopted, constant, dtype_error, filled, handle, is_number, wider_hint
+from staged.ops.promote import adopted, constant, dtype_error, filled, handle, is_number, plain_number, wider_hint
 
 
 def as_written(x: Array, value: Any, verb: str = "write") -> Array:
     """`value` with x's dtype. Raises: DTypeError where that has not all of its values, as f32 has not of f64.
 
-    Python numbers take the dtype, but a float is no integer.
+    Scalars of Python and NumPy are converted, but a float is not written into integers.
     """
-    new = handle(value)
+    new = handle(plain_number(value))
     if is_number(new):
         if isinstance(new, float) and not x.dtype.is_inexact:
             raise dtype_error(f"cannot {verb} the float {new} into {x.type}", x, hint="cast the array or the number")

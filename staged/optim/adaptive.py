@@ -343,9 +343,10 @@ class Adafactor(Optimizer):
     def update(self, index: int, param: Any, grad: Any) -> None:
         """One step for one parameter."""
         value, dtype = param.value, param.dtype
-        least = float(np.finfo(dtype.numpy).eps) if self.eps[0] is None else self.eps[0]
+        least = float(np.finfo(dtype.numpy).eps) if self.eps[0] is None else scalar(self.eps[0], dtype)
         new, length = scalar(self.new, dtype), float(np.prod(param.shape)) ** 0.5
-        rate = st.maximum(self.eps[1], _norm(value) / length) * st.astype(st.minimum(self.lr, self.most), dtype)
+        size = st.maximum(scalar(self.eps[1], dtype), _norm(value) / length)
+        rate = size * st.astype(st.minimum(self.lr, self.most), dtype)
         value = self.shrunk(param)
         whole: Any = self.variance[index]
         if whole is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import staged as st
 from staged import nn
+from staged.api import plain_number
 from staged.errors import article
 from staged.optim.optimizer import computed_in
 
@@ -67,7 +68,7 @@ def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
     """
     grads = _tree(grads)
     _refuse_parameters("clip_grad_norm", grads)
-    _check_limit("clip_grad_norm", "max_norm", max_norm)
+    max_norm = _limit("clip_grad_norm", "max_norm", max_norm)
     squares = [st.sum(st.square(_wide(leaf))) for leaf in map(st.asarray, _leaves(grads))]
     total = squares[0] if squares else st.zeros(())
     for square in squares[1:]:
@@ -91,7 +92,7 @@ def clip_grad_value(grads: Any, clip_value: Any) -> Any:
     """
     grads = _tree(grads)
     _refuse_parameters("clip_grad_value", grads)
-    _check_limit("clip_grad_value", "clip_value", clip_value)
+    clip_value = _limit("clip_grad_value", "clip_value", clip_value)
 
     def clipped(leaf: Any) -> Any:
         array = st.asarray(leaf)
@@ -101,12 +102,17 @@ def clip_grad_value(grads: Any, clip_value: Any) -> Any:
     return _mapped(clipped, grads)
 
 
-def _check_limit(name: str, argument: str, limit: Any) -> None:
-    """Raises: ArgumentError for a negative number, which would turn the gradients around, or a NaN."""
+def _limit(name: str, argument: str, limit: Any) -> Any:
+    """Return a limit; of a NumPy scalar without its dtype.
+
+    Raises: ArgumentError for a negative number, which would turn the gradients around, or a NaN.
+    """
+    limit = plain_number(limit)
     if isinstance(limit, int | float) and not limit >= 0:
         raise st.ArgumentError(
             f"{name}: {argument} must be at least 0, got {limit}", where=st.here(), hint=f"write `{argument}=1.0`"
         )
+    return limit
 
 
 def _wide(array: Any) -> Any:

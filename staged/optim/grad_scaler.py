@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import staged as st
+from staged.api import plain_number
 from staged.optim.clipping import _leaves, _mapped, _refuse_parameters, _tree
 from staged.optim.lr_scheduler.schedule import converted
 from staged.optim.optimizer import Optimizer, computed_in
@@ -41,7 +42,7 @@ class GradScaler:
                 f"{growth_factor}, {backoff_factor}, {init_scale}",
                 where=st.here(),
             )
-        self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
+        self.growth_factor, self.backoff_factor = plain_number(growth_factor), plain_number(backoff_factor)
         self.growth_interval, self.enabled = growth_interval, enabled
         self.factor: Any = st.Variable(st.full((), init_scale, dtype=st.f32), name="loss_scale")
         self.growth_tracker: Any = st.Variable(st.zeros((), dtype=st.i32), name="growth_tracker")
@@ -120,7 +121,8 @@ class GradScaler:
         if missing:
             raise st.StateDictError(f"state_dict does not fit GradScaler: missing {missing}", where=st.here())
         self.factor.value = st.astype(st.asarray(state_dict["scale"]), st.f32)
-        self.growth_factor, self.backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
+        self.growth_factor = plain_number(state_dict["growth_factor"])
+        self.backoff_factor = plain_number(state_dict["backoff_factor"])
         self.growth_interval = state_dict["growth_interval"]
         self.growth_tracker.value = st.astype(st.asarray(state_dict["_growth_tracker"]), st.i32)
 

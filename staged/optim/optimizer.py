@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import staged as st
+from staged.api import plain_number
 from staged.eager_mode import is_plain
 from staged.errors import article
 from staged.nn.state import elements, shape_of
@@ -431,6 +432,7 @@ def computed_in(param: Any) -> Any:
 
 def scalar(number: Any, dtype: Any) -> Any:
     """`number` as `dtype`; a weak number is returned unchanged, since it adopts the dtype of the array it meets."""
+    number = plain_number(number)
     is_weak = number.type.weak if isinstance(number, st.Array) else isinstance(number, int | float)
     return number if is_weak else st.astype(number, dtype)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import staged as st
 from staged import nn
+from staged.api import plain_number
 from staged.optim.lr_scheduler.schedule import LRScheduler
 from staged.optim.optimizer import Optimizer
 
@@ -99,6 +100,7 @@ def get_ema_avg_fn(decay: Any = 0.999) -> Average:
     """The function that gives an exponential moving average: `decay * mean + (1 - decay) * new`."""
     if not isinstance(decay, st.Array) and not 0.0 <= decay <= 1.0:
         raise st.ArgumentError(f"get_ema_avg_fn: decay is between 0 and 1, got {decay}", where=st.here())
+    decay = plain_number(decay)
     return lambda mean, new, n: decay * mean + (1.0 - decay) * new
 
 

@@ -19,7 +19,7 @@ from staged.frontend.values.join import number_type
 from staged.ir.types import TensorType, dtype_of
 from staged.ops.array import Array
 from staged.ops.interchange import elements, is_offered
-from staged.ops.promote import check_class
+from staged.ops.promote import check_class, is_number
 from staged.source import here
 
 _NEVER_ARRAYS = (bool, int, float, complex, str, bytes, type(None))
@@ -166,7 +166,7 @@ def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:
         return None
     if isinstance(leaf, int) and not -(2**63) <= leaf < 2**63:
         raise StagedValueError(f"`{path}` is {leaf}, which does not fit 64 bits", where=here())
-    if isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic):
+    if is_number(leaf):
         return number_type(leaf)
     if not isinstance(leaf, np.ndarray | np.generic | DeviceArray):
         if not is_offered(leaf):

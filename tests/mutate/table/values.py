@@ -24,6 +24,27 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/ops/test_promote.py", "-k", "beside_a_signed"),
     ),
     Mutant(
+        "a NumPy scalar is as weak as a Python number",
+        "ops.promote:is_number",
+        "not isinstance(x, np.generic)",
+        "True",
+        ("tests/ops/test_scalars.py", "-k", "closed_over or derivatives"),
+    ),
+    Mutant(
+        "a NumPy scalar that is an option has a dtype",
+        "ops.public:with_plain_options",
+        "word in options and isinstance(value, np.generic)",
+        "False",
+        ("tests/ops/test_scalars.py", "-k", "options_that_are"),
+    ),
+    Mutant(
+        "a NumPy scalar as a learning rate has a dtype",
+        "optim.optimizer:scalar",
+        "number = plain_number(number)",
+        "number = number",
+        ("tests/ops/test_scalars.py", "-k", "rates_of_another"),
+    ),
+    Mutant(
         "sums of unsigned integers are i64",
         "ops.reduction:wide",
         'u64 if own.kind == "u" else i64',
