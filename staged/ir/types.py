@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from staged.errors import SMALLER, TOO_LARGE, ProgramMemoryError, ShapeError, StagingError
+from staged.errors import SMALLER, TOO_LARGE, DTypeError, ProgramMemoryError, ShapeError, StagingError
 from staged.source import Position, here
 
 
@@ -113,10 +113,19 @@ class DType:
             return True
         if isinstance(other, np.dtype | str) or (isinstance(other, type) and issubclass(other, np.generic)):
             return dtype_of(other) is self
-        return False
+        if other is float or other is complex:
+            given, default = (f64, f32) if other is float else (c128, c64)
+            raise DTypeError(
+                f"a dtype cannot be compared with `{other.__name__}`: it is {given} in NumPy, {default} as `dtype=`",
+                where=here(),
+                hint=f"write `x.dtype == st.{given}`",
+            )
+        if is_of_torch(other, "dtype"):
+            return dtype_of(str(other).removeprefix("torch.")) is self
+        return (other is int or other is bool) and dtype_of(other) is self
 
     def __hash__(self) -> int:
-        return hash(("dtype", self.name))
+        return hash(self.numpy)  # as that of NumPy's dtype, which is equal
 
     def __reduce__(self) -> str:
         """The name in this module: copies and pickles restore the one object, since dtypes are compared by `is`."""
@@ -151,16 +160,16 @@ ALL_DTYPES = (*NUMBER_DTYPES, bool_)
 STORED_DTYPES = (*ALL_DTYPES, *HALF_DTYPES)
 """The dtypes of arrays."""
 COMPLEX_DTYPES = tuple(dtype for dtype in DTYPES.values() if dtype.is_complex)
+_NUMPY: dict[str, np.dtype[Any]] = {
+    dtype.name: np.dtype(f"{dtype.kind}{dtype.size}" if not dtype.is_bool else "?")
+    for dtype in (*ALL_DTYPES, *COMPLEX_DTYPES)
+} | {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 COMPLEX_OF = {f16: c64, bf16: c64, f32: c64, f64: c128}
 """The complex dtype of parts of a float dtype."""
 _NATURAL = {f64: f32, c128: c64}
 _PARTS = {"c64": f32, "c128": f64}
 DTYPE_WORDS = f"{', '.join(dtype.name for dtype in (*HALF_DTYPES, *NUMBER_DTYPES, *COMPLEX_DTYPES))} and bool"
 """The names of all dtypes, for messages."""
-_NUMPY: dict[str, np.dtype[Any]] = {
-    dtype.name: np.dtype(f"{dtype.kind}{dtype.size}" if not dtype.is_bool else "?")
-    for dtype in (*ALL_DTYPES, *COMPLEX_DTYPES)
-} | {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 _FROM_NUMPY = {numpy_dtype: DTYPES[name] for name, numpy_dtype in _NUMPY.items()}
 
 
@@ -329,9 +338,17 @@ def shape_text(shape: Sequence[object]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-@dataclass(frozen=True, slots=True)
+def is_of_torch(value: Any, name: str) -> bool:
+    """Return whether a value is torch's object of this class: `dtype` or `device`."""
+    return type(value).__name__ == name and type(value).__module__ == "torch"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """A device: a kind ('cpu' is the host, 'gpu', or another one that a back end has) and a number."""
+    """A device: a kind ('cpu' is the host, 'gpu', or another one that a back end has) and a number.
+
+    It equals its name, as `x.device == "cpu"` is true in NumPy, and the device of torch.
+    """
 
     kind: str
     index: int = 0
@@ -345,8 +362,20 @@ class Device:
             )
         return Device(self.kind, index)
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Device):
+            return self.kind == other.kind and self.index == other.index
+        if not isinstance(other, str) and not is_of_torch(other, "device"):
+            return False
+        kind, _, index = str(other).partition(":")
+        return str(self) == other or (self.kind == _TORCH_KINDS.get(kind, kind) and str(self.index) == (index or "0"))
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
     def __str__(self) -> str:
         return self.kind if self.index == 0 else f"{self.kind}({self.index})"
 
 
 CPU = Device("cpu")
+_TORCH_KINDS = {"cuda": "gpu"}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ShapeError
-from staged.ir.types import STORED_DTYPES, Dim, Extent, Shape, TensorType, f32, shape_text
+from staged.ir.types import STORED_DTYPES, Dim, Extent, Shape, TensorType, bool_, c128, f32, f64, i64, shape_text
 from staged.ops.array import Array, static_hint
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -251,11 +251,11 @@ def unsqueeze(x: Any, dim: int) -> Array:
 
 @internal("item", method=True)
 def item(x: Any) -> Array:
-    """The only element of `x`, as a scalar; a ShapeError where there are more."""
+    """Return the only element of `x`, as a weak scalar; a ShapeError if `x` has more elements."""
     array = as_array(x)
     if any(extent != 1 for extent in array.shape):
         raise shape_error(f"item() needs one element, got {array.type}", array)
-    return reshape(array, ())
+    return cast(reshape(array, ()), {"f": f64, "c": c128, "b": bool_}.get(array.dtype.kind, i64), weak=True)
 
 
 # ---- permute --------------------------------------------------------------------------------------

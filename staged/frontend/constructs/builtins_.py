@@ -7,7 +7,7 @@ import functools
 import operator
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -28,11 +28,12 @@ from staged.frontend.constructs.stores import delete_attribute, set_attribute
 from staged.frontend.constructs.strings import Part, StagedString, format_parts, parts_of
 from staged.frontend.trace.context import current_trace, note_made
 from staged.frontend.values.truth import truth
+from staged.frontend.values.variable import Variable
 from staged.ir.types import Dim, TensorType, bool_, f64, i64
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
-from staged.ops.promote import as_array, read
+from staged.ops.promote import as_array, cast, read
 from staged.source import here
 
 REFUSED.update({
@@ -127,7 +128,8 @@ def abs_(value: Any) -> Any:
 
 @builtin(bool)
 def bool_of(value: Any = False) -> Any:
-    return truth(value)
+    found = truth(value)
+    return cast(found, bool_, weak=True) if isinstance(found, StagedArray) else found
 
 
 @builtin(int)
@@ -305,12 +307,47 @@ def _reduce_truth(values: Any, reduction: str, connect: str, plain: Callable[[An
 
 @builtin(isinstance)
 def isinstance_(value: Any, classes: Any) -> bool:
-    """A staged scalar passes for the Python number it stands for."""
-    if isinstance(value, Array) and value.type.weak:
-        number = bool if value.dtype is bool_ else int if value.dtype is i64 else float
-        options = classes if isinstance(classes, tuple) else (classes,)
-        return isinstance(value, classes) or number in options
-    return isinstance(value, classes)
+    """An array of the program is also of the class that it has in Python, see `class_in_python`."""
+    if isinstance(value, classes):
+        return True
+    own = class_in_python(value)
+    if own in (np.float64, np.complex128):  # derived from `float` and `complex`, which is true of no other scalar
+        return any(issubclass(own, each) for each in _flat(classes) if each not in (float, complex))
+    return own is not None and issubclass(own, classes)
+
+
+def _flat(classes: Any) -> list[Any]:
+    """The classes of nested tuples and unions."""
+    parts = classes if isinstance(classes, tuple) else get_args(classes) or None
+    return [classes] if parts is None else [one for part in parts for one in _flat(part)]
+
+
+def class_in_python(value: Any) -> Any:
+    """The class that a value has if Python runs the function with NumPy; None for anything but an array of ours.
+
+    A weak number is Python's, an array without axes NumPy's scalar.
+    """
+    if not isinstance(value, Array) or isinstance(value, Variable):
+        return None
+    if value.type.weak:
+        return _PYTHONS[value.dtype.kind]
+    return np.ndarray if value.shape else value.dtype.numpy.type
+
+
+_PYTHONS = {"b": bool, "i": int, "f": float, "c": complex}
+
+
+@builtin(type)
+def type_(value: Any, *rest: Any) -> Any:
+    """The class of Python for a weak number; the class of other arrays is ours."""
+    is_number = not rest and isinstance(value, Array) and not isinstance(value, Variable) and value.type.weak
+    return class_in_python(value) if is_number else type(value, *rest)
+
+
+@builtin(np.isscalar)
+def isscalar_(value: Any) -> bool:
+    own = class_in_python(value)
+    return np.isscalar(value) if own is None else own is not np.ndarray
 
 
 @builtin(getattr)
