@@ -36,6 +36,7 @@ from staged.errors import (
     StateDictError,
     StaticStateError,
     UnboundNameError,
+    UnknownArgumentError,
     UnknownAttributeError,
     UnsupportedError,
 )
@@ -151,6 +152,7 @@ __all__ = [
     "StateDictError",
     "StaticStateError",
     "UnboundNameError",
+    "UnknownArgumentError",
     "UnknownAttributeError",
     "UnsupportedError",
     "Variable",

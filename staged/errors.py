@@ -119,6 +119,10 @@ class UnknownAttributeError(StagingError, AttributeError):
     """A method or property that arrays do not have."""
 
 
+class UnknownArgumentError(StagingError, TypeError):
+    """An argument that a function does not have, such as `out`."""
+
+
 class CarriedValueError(StagingError, TypeError):
     """A value that changes dtype, shape or structure from one iteration or branch to another."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from staged.errors import ShapeError
 from staged.ir.types import (
     CPU,
+    Device,
     Dim,
     DType,
     Extent,
@@ -132,7 +133,7 @@ def static_shape(shape: Any, name: str) -> Shape:
 def check_device(device: Any, name: str) -> None:
     """Refuse a device that is not the host's: where code runs is said by its region."""
     check_argument(
-        device in (None, "cpu", CPU),
+        device is None or (isinstance(device, Device | str) and device == CPU) or str(device) == "cpu",
         f"{name}: arrays are made where the code around runs, `with st.with_backend(...)`, got device={device!r}",
     )
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from staged.errors import ArgumentError, DTypeError, ShapeError
+from staged.errors import ArgumentError, DTypeError, ShapeError, UnknownArgumentError
 from staged.ir.types import (
     CPU,
     Dim,
@@ -84,13 +84,21 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
 Code runs where its region is, every array is dense, and derivatives are asked for by functions."""
 
 
-def _without_harmless(kwargs: dict[str, Any], parameters: Sequence[str]) -> dict[str, Any]:
-    """The keyword arguments but those of `HARMLESS` that the function does not have."""
-    return {
-        word: value
-        for word, value in kwargs.items()
-        if word in parameters or word not in HARMLESS or isinstance(value, Array) or value not in HARMLESS[word]
-    }
+_INSTEAD = {"out": "assign the result: `y = st.{}(...)`", "requires_grad": "differentiate with `st.grad`"}
+
+
+def _without_harmless(name: str, kwargs: dict[str, Any], parameters: Sequence[str]) -> dict[str, Any]:
+    """The keyword arguments but those of `HARMLESS` that the function does not have.
+
+    Raises: UnknownArgumentError for another value of one of these.
+    """
+    kept = {word: value for word, value in kwargs.items() if word in parameters or word not in HARMLESS}
+    for word in kwargs.keys() - kept.keys():
+        value = kwargs[word]
+        if not any(value is each or (type(value) is type(each) and value == each) for each in HARMLESS[word]):
+            hint = _INSTEAD.get(word, "leave out `{1}`").format(name, word)
+            raise UnknownArgumentError(f"{name} does not have an argument `{word}`", where=here(), hint=hint)
+    return kept
 
 
 def takes_torch_keywords(name: str, function: F) -> F:
@@ -108,7 +116,7 @@ def takes_torch_keywords(name: str, function: F) -> F:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         if kwargs and not HARMLESS.keys().isdisjoint(kwargs):
-            kwargs = _without_harmless(kwargs, parameters)
+            kwargs = _without_harmless(name, kwargs, parameters)
         if kwargs and option in kwargs:
             return with_option(function, *args, **{renamed.get(word, word): value for word, value in kwargs.items()})
         if kwargs and not renamed.keys().isdisjoint(kwargs):

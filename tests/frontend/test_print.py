@@ -81,16 +81,6 @@ def test_wrong_spec_is_refused_while_staging() -> None:
         ir(f, X)
 
 
-def test_percent_formatting_is_refused_with_the_way_out() -> None:
-    def f(n):
-        print("%d" % n)  # noqa: UP031
-        return n
-
-    with pytest.raises(StagingError, match="`%` formatting") as caught:
-        ir(f, 3)
-    assert "f-string" in caught.value.hint
-
-
 def test_print_to_a_file_is_refused() -> None:
     def f(n):
         print(n, file=sys.stderr)

@@ -264,3 +264,29 @@ def test_a_result_that_the_memory_does_not_hold_is_refused():
         with pytest.raises(MemoryError) as refused:
             run()
         assert isinstance(refused.value, st.StagedError)
+
+
+OUT = {
+    "exp": lambda out: st.exp(X, out=out),
+    "matmul": lambda out: st.matmul(X[0], X[0], out=out),
+    "sum": lambda out: st.sum(X, 0, out=out),
+    "linalg.inv": lambda out: st.linalg.inv(X[0], out=out),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_out_is_an_error_with_the_alternative(name):
+    call = OUT[name]
+    for out in (np.zeros(2), np.zeros(1), [1.0], 0, st.asarray(X)):
+        for run in (call, st.function(call), lambda out: st.function(lambda: call(out))()):
+            with refuses(TypeError, f"{name} does not have an argument `out`.*\n.*`y = st.{name}"):
+                run(out)
+    assert np.shape(st.exp(X, out=None)) == X.shape
+
+
+def test_options_of_torch_are_compared_with_their_harmless_values():
+    with refuses(TypeError, "zeros does not have an argument `requires_grad`.*\n.*st.grad"):
+        st.zeros(2, requires_grad=True)
+    with refuses(st.ArgumentError, "zeros: arrays are made where the code around runs"):
+        st.zeros(2, device=np.zeros(2))
+    assert st.zeros(2, requires_grad=False, device="cpu", layout=None).shape == (2,)

@@ -11,6 +11,7 @@ from typing import Any
 
 from staged.errors import ArgumentError, StagingError, article
 from staged.frontend.calls.call import call, method_of
+from staged.frontend.constructs.percent import percent_parts
 from staged.frontend.syntax.converter import Converter, expression, operator, text
 from staged.frontend.syntax.sources import is_convertible
 from staged.frontend.trace.context import TraceContext, current_trace
@@ -231,12 +232,8 @@ def fstring_of_spec(spec: str, arguments: tuple[Any, ...], named: dict[str, Any]
 
 @operator
 def modulo(left: Any, right: Any) -> Any:
-    """`left % right`; for text with staged values the refusal names the way out."""
-    if isinstance(left, str) and _holds_staged(right):
-        raise StagingError(
-            "`%` formatting of staged values cannot be staged", where=here(), hint='write an f-string: f"{x:.3f}"'
-        )
-    return left % right
+    """`left % right`: a remainder, or a template with its values."""
+    return fstring(*percent_parts(left, right)) if isinstance(left, str) and _holds_staged(right) else left % right
 
 
 def encode(trace: TraceContext, parts: list[Part]) -> tuple[list[Value], tuple[Any, ...]]:

@@ -24,6 +24,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/ops/test_promote.py", "-k", "beside_a_signed"),
     ),
     Mutant(
+        "an element is of no class of NumPy's",
+        "frontend.constructs.builtins_:class_in_python",
+        "np.ndarray if value.shape else value.dtype.numpy.type",
+        "np.ndarray",
+        ("tests/frontend/test_classes.py", "-k", "np or element"),
+    ),
+    Mutant(
+        "a field of `%` keeps its flag of the left",
+        "frontend.constructs.percent:_part",
+        '"<" if "-" in flags else ">" if width and (is_text or "0" not in flags) else ""',
+        '">" if width and (is_text or "0" not in flags) else ""',
+        ("tests/frontend/test_percent.py", "-k", "texts_are"),
+    ),
+    Mutant(
         "a NumPy scalar is as weak as a Python number",
         "ops.promote:is_number",
         "not isinstance(x, np.generic)",
