@@ -26,7 +26,6 @@ from staged.ops.elementwise import (
     log1p,
     logical_and,
     maximum,
-    minimum,
     sign,
     sin,
     sqrt,
@@ -48,7 +47,7 @@ from staged.ops.promote import (
     shape_error,
 )
 from staged.ops.public import Option, public
-from staged.ops.random import check_parameters, draw_shape, integers, normal, permutation, uniform
+from staged.ops.random import check_parameters, draw_shape, integers, kept_below, normal, permutation, uniform
 from staged.ops.reduction import argmax, count_nonzero, max_
 from staged.ops.shape import expand_dims, reshape, squeeze
 from staged.ops.source import iota, static_shape, zeros
@@ -131,15 +130,16 @@ def truncated_normal(
     dtype: Any = f32,
     generator: Any = None,
 ) -> Array:
-    """Floats from the normal distribution with this mean and standard deviation, given that they are in [low, high].
+    """Floats from the normal distribution with this mean and standard deviation, given that they are in [low, high).
 
     Also for bounds far from the mean. torch `nn.init.trunc_normal_`.
     """
     wanted = check_dtype(dtype)
+    computed = f32 if wanted.is_half else wanted
     check_parameters(lambda std: std > 0, "random.truncated_normal: std is above 0", std)
     check_parameters(lambda low, high: low < high, "random.truncated_normal: low is below high", low, high)
-    u = _between(draw_shape("truncated_normal", shape, low, high, mean, std), wanted, generator)
-    first, last, middle, width = (cast(as_array(x, wanted), f64) for x in (low, high, mean, std))
+    u = _between(draw_shape("truncated_normal", shape, low, high, mean, std), computed, generator)
+    first, last, middle, width = (cast(as_array(x, computed), f64) for x in (low, high, mean, std))
     below, above = (first - middle) / width, (last - middle) / width
     # In the tail above 0 probabilities are near 1: there the mirrored one, whose probabilities are near 0.
     is_mirrored = below > 0
@@ -152,8 +152,8 @@ def truncated_normal(
         is_far = b < _FAR
         far = _far_below(u, where(is_far, a, 2.0 * _FAR), where(is_far, b, _FAR))
         z = where(is_far, far, _inverse(u, where(is_far, -1.0, a), where(is_far, 1.0, b)))
-    found = cast(middle + width * where(is_mirrored, -z, z), wanted)
-    return minimum(maximum(found, cast(first, wanted)), cast(last, wanted))
+    found = cast(cast(middle + width * where(is_mirrored, -z, z), computed), wanted)
+    return kept_below(maximum(found, cast(first, wanted)), low, high)
 
 
 _FAR = -30.0

@@ -23,11 +23,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MOVING_MODULES = frozenset(f"staged.ops.{name}" for name in ("index", "joining", "numpy_map", "shape", "subscript"))
 _MOVING = frozenset(
     "asarray astype diagonal diag diagflat diag_embed empty empty_like flip full full_like item ones ones_like "
-    "nextafter pad random.choice stop_gradient tril triu unfold unflatten where zeros zeros_like".split()
+    "nextafter pad random.choice random.truncated_normal random.uniform stop_gradient tril triu unfold unflatten where "
+    "zeros zeros_like".split()
 )
 """Functions that choose, move or convert elements: they take halves as they are. `dtype` means the dtype they make.
 
-`nextafter` refuses halves, as the next f32 rounds back to the same half.
+Also functions whose results depend on the neighbours of a half: `nextafter`, and random numbers below `high`.
 """
 _PLAIN = frozenset((float, int, bool, str, type(None)))
 

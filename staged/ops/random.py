@@ -31,8 +31,9 @@ from staged.errors import DTypeError, ShapeError, article
 from staged.ir.numbers import limits
 from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u32, u64
 from staged.ops.array import Array
+from staged.ops.choice import where
 from staged.ops.context import bind, current_context
-from staged.ops.elementwise import bitwise_right_shift, logical_and
+from staged.ops.elementwise import bitwise_right_shift, logical_and, maximum
 from staged.ops.index import take
 from staged.ops.loop import scan
 from staged.ops.matrices import stop_unless
@@ -55,6 +56,7 @@ from staged.ops.public import Option, public
 from staged.ops.reduction import any_
 from staged.ops.shape import broadcast_to
 from staged.ops.source import static_shape
+from staged.ops.special import nextafter
 
 Data = np.ndarray[Any, Any]
 _LOW = 0xFFFFFFFF
@@ -293,13 +295,35 @@ def uniform(
     The same numbers in eager mode and every back end (f64 with other bounds than 0 and 1: to the last bit but one).
     """
     wanted = check_dtype(dtype)
+    computed = f32 if wanted.is_half else wanted
     check_parameters(lambda low, high: low <= high, "random.uniform: low is at most high", low, high)
-    draw = bind(_uniform_op, key_of(generator), shape=draw_shape("uniform", shape, low, high), dtype=wanted)
-    if is_number(low) and is_number(high) and (low, high) == (0.0, 1.0):
-        return draw
-    # In f64 the product of two f32 is exact, so that a fused multiply-add gives the same bits as two operations.
-    first, last = (as_array(bound, wanted) for bound in (low, high))
-    return cast(cast(draw, f64) * cast(last - first, f64) + cast(first, f64), wanted)
+    draw = bind(_uniform_op, key_of(generator), shape=draw_shape("uniform", shape, low, high), dtype=computed)
+    numbers = is_number(low) and is_number(high)
+    if not (numbers and (low, high) == (0.0, 1.0)):
+        # In f64 the product of two f32 is exact, so that a fused multiply-add gives the same bits as two operations.
+        first, last = (as_array(bound, computed) for bound in (low, high))
+        draw = cast(cast(draw, f64) * cast(last - first, f64) + cast(first, f64), computed)
+    if numbers and _largest(low, high, computed).astype(wanted.numpy) < wanted.numpy.type(high):
+        return cast(draw, wanted)
+    return kept_below(cast(draw, wanted), low, high)
+
+
+def _largest(low: float, high: float, dtype: DType) -> Any:
+    """The largest number that `uniform` computes between bounds."""
+    kind: Any = dtype.numpy.type
+    largest = 1.0 - (2.0**-24 if dtype is f32 else 2.0**-53)
+    return kind(largest * float(kind(high) - kind(low)) + float(kind(low)))
+
+
+def kept_below(x: Array, low: Any, high: Any) -> Array:
+    """`x`, or the number before `high` for elements that were rounded to `high`; `low` if both bounds are equal."""
+    first, last = (as_array(bound, x.dtype) for bound in (low, high))
+    before = as_array(_before(high, x.dtype)) if is_number(high) else nextafter(last, -math.inf)
+    return where(x < last, x, maximum(before, first))
+
+
+def _before(high: float, dtype: DType) -> Any:
+    return np.nextafter(dtype.numpy.type(high), dtype.numpy.type(-math.inf))
 
 
 @public("random.normal")

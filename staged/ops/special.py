@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from staged.ir.types import f32, f64
+from staged.ir.types import f32
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.composite import composite
@@ -40,7 +41,7 @@ from staged.ops.elementwise import (
 )
 from staged.ops.polynomials import horner
 from staged.ops.primitive import Sample
-from staged.ops.promote import as_array, as_float, cast, check_real, dtype_error, is_number, promoted, together
+from staged.ops.promote import as_array, as_float, cast, check_real, is_number, promoted, together
 from staged.ops.public import public
 from staged.ops.reduction import all_
 from staged.ops.wide_numbers import comparable, settled
@@ -265,9 +266,9 @@ def nextafter(a: Any, b: Any) -> Array:
     """
     left, right = together(a, b, name="nextafter", floats=True)
     check_real("nextafter", left, right)
-    if left.dtype not in (f32, f64):
-        raise dtype_error(f"nextafter takes f32 or f64, got {left.type}", left, hint="cast it: `st.astype(x, st.f32)`")
-    limits = np.finfo(left.dtype.numpy)
+    dtype = left.dtype
+    limits: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]
+    left, right = (cast(each, f32) if dtype.is_half else each for each in (left, right))
     # A bit more than half the distance of neighbours, which rounds to all of it. Small numbers are made large first.
     small, scale = float(limits.tiny) * 2.0**60, 2.0**60
     size, upwards = abs_(left), cast(where(left < right, 1, -1), left.dtype)
@@ -277,7 +278,7 @@ def nextafter(a: Any, b: Any) -> Array:
     moved = where(size < 2.0 * float(limits.tiny), left + upwards * float(limits.smallest_subnormal), moved)
     moved = where(size == math.inf, upwards * -float(limits.max), moved)
     is_nan = logical_or(isnan(left), isnan(right))
-    return where(is_nan, math.nan, where(left == right, right, moved))
+    return cast(where(is_nan, math.nan, where(left == right, right, moved)), dtype)
 
 
 @public("heaviside", method=True)

@@ -88,6 +88,33 @@ def test_distributions_have_their_moments() -> None:
     assert bernoulli.dtype == bool and abs(bernoulli.mean() - 0.3) < 0.01
 
 
+BOUNDS = {
+    "uniform": [(0, 1), (1000, 1001), (4000, 4000.5), (-1, 1), (-3, -2.9), (-1, 0), (1, 1), (0, 1e-5), (60000, 60001)],
+    "truncated_normal": [(-0.1, 0.1), (2, 2.5)],
+}
+
+
+@pytest.mark.parametrize("dtype", [st.bf16, st.f16, st.f32, st.f64], ids=str)
+@pytest.mark.parametrize("name", BOUNDS)
+def test_numbers_between_bounds_are_below_the_upper_one(name, dtype) -> None:
+    """Rounding made some of them the bound: 1.0 of bf16, 1001 of f32."""
+    size = 40_000 if name == "uniform" else 4_000
+    bounds = BOUNDS[name] + ([(1e15, 1e15 + 1)] if dtype is st.f64 and name == "uniform" else [])
+    lows, highs = np.array(bounds, np.float64).T[:, :, None]
+
+    def draw(*limits):
+        generator, of = st.random.Generator(3), getattr(st.random, name)
+        fixed = [of((size,), low=low, high=high, dtype=dtype, generator=generator) for low, high in bounds]
+        return st.stack(fixed), of((len(bounds), size), low=limits[0], high=limits[1], dtype=dtype, generator=generator)
+
+    least, most = (np.asarray(each[:, 0]).astype(dtype.numpy).astype(np.float64) for each in (lows, highs))
+    for compiled, eager in zip(st.function(draw)(lows, highs), draw(lows, highs), strict=True):
+        for found in (np.asarray(each).astype(np.float64) for each in (compiled, eager)):
+            assert (found.min(1) >= least).all() and ((found.max(1) < most) | (least == most)).all(), found.max(1)
+        if name == "uniform" and dtype is not st.f64:
+            np.testing.assert_array_equal(np.asarray(compiled).astype(np.float64), np.asarray(eager).astype(np.float64))
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [

@@ -58,7 +58,14 @@ def draw(d: Draw) -> str:
 def uniform(shape: Any = (), *, low: Any = 0.0, high: Any = 1.0, dtype: Any = np.float32) -> Plain:
     wanted, count = _size(shape)
     first, last = _bound(low, dtype), _bound(high, dtype)
-    return Plain((first + _unit(count, dtype).reshape(wanted) * (last - first)).astype(dtype_of(dtype)))
+    return _kept_below(first + _unit(count, dtype).reshape(wanted) * (last - first), low, high, dtype)
+
+
+def _kept_below(x: Any, low: Any, high: Any, dtype: Any) -> Plain:
+    """Numbers of a dtype, of which the bound `high` is none unless it is `low`."""
+    rounded, first, last = (np.asarray(each).astype(dtype_of(dtype)) for each in (x, plain(low).a, plain(high).a))
+    before = np.nextafter(last, first.dtype.type(-math.inf))
+    return Plain(np.where(rounded < last, rounded, np.where(first < last, before, first)))
 
 
 def draw(d: Draw) -> str:
@@ -238,7 +245,7 @@ def truncated_normal(
         is_below = below(half) < wanted
         first, last = np.where(is_below, half, first), np.where(is_below, last, half)
     z = 0.5 * (first + last)
-    return Plain((middle + width * (-z if is_mirrored else z)).astype(dtype_of(dtype)))
+    return _kept_below(middle + width * (-z if is_mirrored else z), low, high, dtype)
 
 
 def _of_53_bits(shape: tuple[int, ...]) -> Any:

@@ -92,6 +92,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (GENERATORS, "-k", "gives_what_the_default"),
     ),
     Mutant(
+        "random numbers are rounded to the upper bound",
+        "ops.random:kept_below",
+        "where(x < last, x, maximum(before, first))",
+        "x",
+        ("tests/ops/test_random.py", "-k", "upper"),
+    ),
+    Mutant(
         "dropout ignores its generator",
         "nn.layers:Dropout.forward",
         "st.dropout(x, self.p, training=self.training, generator=self.generator)",
