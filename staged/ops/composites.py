@@ -366,7 +366,9 @@ def finite_peak(x: Array, axes: tuple[int, ...]) -> Array:
 def _shares(y: Array, x: Array, axes: tuple[int, ...]) -> Array:
     """The share of each element in the sum of exponentials; 0 if all are -inf."""
     top = spread(y, x.shape, axes)
-    return exp(x - where(top == -math.inf, 0.0, top))
+    terms = exp(x - where(top == -math.inf, 0.0, top))
+    total = spread(sum_(terms, axes), x.shape, axes)  # not 1: y is rounded, by more than 1 if it is large
+    return terms / where(total == 0.0, 1.0, total)
 
 
 def _logsumexp_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Array]:

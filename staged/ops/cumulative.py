@@ -15,7 +15,7 @@ import numpy as np
 from staged.errors import DTypeError, ShapeError
 from staged.ir.types import NUMBER_DTYPES, TensorType, bool_, f32, f64, i64
 from staged.ops.array import Array
-from staged.ops.choice import select, zeros_of
+from staged.ops.choice import ones_of, select, stop_gradient, zeros_of
 from staged.ops.complex_numbers import complex_form
 from staged.ops.context import bind
 from staged.ops.elementwise import exp
@@ -206,18 +206,26 @@ def _ratio(x: Array, y: Array) -> Array:
     return exp(select(y == -np.inf, full(y.shape, -np.inf, dtype=y.dtype), gap))
 
 
-def _log_shares(x: Array, y: Array, axis: int) -> tuple[Array, Array]:
-    """(the share of what stood before in each sum, that of the element itself)."""
-    return _ratio(_before("logcumsumexp", y, axis, -np.inf), y), _ratio(x, y)
+def _log_shares(x: Array, axis: int) -> tuple[Array, Array]:
+    """(the share of what stood before in each sum, that of the element itself).
+
+    The sums are relative to the largest element so far: the result itself is rounded, by more than 1 if it is large.
+    """
+    most = stop_gradient(take_along_axis(x, bind(_cumargmax_op, [x], axis=axis), axis))
+    kept, new = _ratio(_before("logcumsumexp", most, axis, -np.inf), most), _ratio(x, most)
+    total = recur(kept, new, axis)
+    old = kept * _before("logcumsumexp", total, axis, 0.0)
+    total = select(total == 0.0, ones_of(total), total)
+    return old / total, new / total
 
 
 def _logcumsumexp_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
-    old, new = _log_shares(x, y, axis)
+    old, new = _log_shares(x, axis)
     return [recur(_before("logcumsumexp", old, axis, 0.0, True), ct, axis, True) * new]
 
 
 def _logcumsumexp_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axis: int) -> Array:
-    old, new = _log_shares(operands[0], y, axis)
+    old, new = _log_shares(operands[0], axis)
     return recur(old, new * tangents[0], axis)
 
 

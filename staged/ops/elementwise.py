@@ -499,9 +499,9 @@ atan2: Binary = _binary(
 
 
 def _share(t: Any, y: Any, x: Any, other: Any) -> Any:
-    """t * exp(x - y), the share of exp(x) in exp(y): half if both are the same infinity, all if x alone is +inf."""
-    gap = select(x == y, zeros_of(y), x - y)
-    return t * exp(select((x == other) & isinf(y), ones_of(y) * -_LOG_2, gap))
+    """The share of exp(x) in exp(x) + exp(other), which is exp(y): half if both are the same infinity."""
+    mine, others = (exp(select(isinf(y) & (each == y), zeros_of(y), each - y)) for each in (x, other))
+    return t * (mine / (mine + others))  # the sum is not 1: y is rounded
 
 
 logaddexp: Binary = _binary(

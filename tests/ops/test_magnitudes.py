@@ -1,6 +1,7 @@
 """Norms and functions of matrices at any magnitude: f(s x) = s^k f(x), for s near both ends of the dtype's range.
 
-The oracle is the program itself at s = 1, whose values other tests compare with NumPy's.
+The oracle is the program itself at s = 1, whose values other tests compare with NumPy's. Functions that exponentiate have
+closed forms near the largest number.
 """
 
 from __future__ import annotations
@@ -65,3 +66,30 @@ def test_functions_have_their_degree_at_any_magnitude(name: str, dtype: type) ->
                 found = np.asarray(run(np.ldexp(x, power))).astype(np.float64) / 2.0 ** (degree * power)
                 least = 40 * range_.eps * np.abs(right).max()
                 np.testing.assert_allclose(found, right, rtol=40 * range_.eps, atol=least, err_msg=f"2^{power}")
+
+
+LARGEST: dict[str, tuple[Callable[[Any], Any], list[float], list[float]]] = {
+    "softmax": (st.softmax, [0.5, 0.5, 0.0], [-0.25, 0.25, 0.0]),
+    "log_softmax": (st.log_softmax, [-np.log(2.0), -np.log(2.0), -np.inf], [-2.0, -1.0, 3.0]),
+    "logsumexp": (lambda x: st.logsumexp(x, axis=0, keepdims=True) * [1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]),
+    "logaddexp": (lambda x: st.logaddexp(x, x[::-1]), [1.0, 1.0, 1.0], [4.0, 2.0, 0.0]),
+    "logcumsumexp": (st.logcumsumexp, [1.0, 1.0, 1.0], [3.5, 2.5, 0.0]),
+    "sigmoid": (st.sigmoid, [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]),
+    "softplus": (st.softplus, [1.0, 1.0, 0.0], [1.0, 2.0, 0.0]),
+    "tanh": (st.tanh, [1.0, 1.0, -1.0], [0.0, 0.0, 0.0]),
+}
+"""At s * [1, 1, -1], for s near the largest number: values, in units of s where that large, and slopes along [1, 2, 3]."""
+
+
+@pytest.mark.parametrize("dtype", POWERS)
+@pytest.mark.parametrize("name", LARGEST)
+def test_functions_of_exponentials_are_right_near_the_largest_number(name: str, dtype: type) -> None:
+    f, values, slopes = LARGEST[name]
+    large = float(np.finfo(dtype).max) * 0.9
+    x = np.array([large, large, -large], dtype)
+    weights = np.array([1.0, 2.0, 3.0], dtype)
+    slope = st.grad(lambda x: st.sum(st.where(weights > 0, f(x), 0.0) * weights))
+    for run, derived in ((f, slope), (st.function(f), st.function(slope))):
+        found = np.asarray(run(x)).astype(np.float64)
+        np.testing.assert_allclose(np.where(np.abs(found) > 1e30, found / large, found), values, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(derived(x)), slopes, atol=1e-6)
