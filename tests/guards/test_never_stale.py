@@ -104,9 +104,11 @@ def test_no_call_is_stale(case: Case) -> None:
                 assert repr(result) == repr(fresh), change
     assert bool(staged._kept.reasons) == case.traced, staged.why_traced()
     if not case.traced:
-        calls = sum(entry.calls for entry in staged._kept.entries)
+        calls = [(entry, entry.calls) for entry in staged._kept.entries]
         staged(x)
-        assert sum(entry.calls for entry in staged._kept.entries) == calls + 1
+        # A collection of garbage may end an entry whose objects are gone, such as a class that the trace made.
+        is_dropped = any(entry not in staged._kept.entries for entry, _ in calls)
+        assert is_dropped or sum(entry.calls - before for entry, before in calls) == 1
 
 
 def outcome(function: Any, x: Any) -> Any:

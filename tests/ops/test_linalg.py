@@ -414,7 +414,7 @@ def test_eigenvalues_of_equal_ones_have_a_derivative_and_their_vectors_have_none
         "eigen": lambda a: st.linalg.eigh(a)[1][0, 1] ** 2 + st.linalg.eigh(a)[1][0, 2] * 3.0,
         "singular ": lambda a: st.linalg.svd(a)[0][0, 0] + 2.0 * st.linalg.svd(a)[2][0, 1],
     }.items():
-        with pytest.raises(ValueError, match=f"of equal {name}values, vectors have no derivative") as caught:
+        with pytest.raises(ValueError, match=f"of equal {name}values, .*vectors have no derivative") as caught:
             st.function(st.grad(f))(a)
         assert "test_linalg.py" in str(caught.value)
     tangent = np.ones((3, 3))

@@ -59,11 +59,4 @@ MUTANTS: tuple[Mutant, ...] = (
         "places[low] < places[high]",
         ("tests/ops/test_sorting.py", "-k", "block_sorts"),
     ),
-    Mutant(
-        "the rows of an argument are all the first",
-        "ir.loops:map_indices",
-        "change(a.index)",
-        "Affine()",
-        ("tests/ops/test_sorting.py", "-k", "axis_whose_size or numpys_along or block_sorts"),
-    ),
 )
