@@ -50,7 +50,13 @@ class StagedFunction(Generic[P, R]):
     """
 
     def __init__(
-        self, function: Callable[P, R], static: Collection[str], target: str | None, seed: int | None, check_nan: bool
+        self,
+        function: Callable[P, R],
+        static: Collection[str],
+        target: str | None,
+        seed: int | None,
+        check_nan: bool,
+        contract: bool | None,
     ) -> None:
         plain = getattr(function, "__func__", function)
         if isinstance(plain, FunctionType) and is_generator(plain):
@@ -67,6 +73,7 @@ class StagedFunction(Generic[P, R]):
         self._target = target
         self._seed = None if seed is None else checked_seed(seed)
         self._check_nan = check_nan
+        self._contract = contract
         self._kept = Programs()
         self._kept.generator = None if self._seed is None else default_with(self._seed)
         self._owner: Any = getattr(function, "__self__", None)
@@ -209,7 +216,7 @@ class StagedFunction(Generic[P, R]):
         from staged.program import Program
         from staged.system import target as machine_of
 
-        machine = machine_of(self._target or "native")
+        machine = machine_of(self._target or "native", self._contract)
         key = ProgramKey(traced.function, machine, self.options)
         return Program(
             traced,
@@ -230,7 +237,9 @@ class StagedFunction(Generic[P, R]):
         A bound method is bound again, since a copy has another object.
         """
         if isinstance(self.__wrapped__, MethodType):
-            return StagedFunction, (self.__wrapped__, self._static, self._target, self._seed, self._check_nan)
+            return StagedFunction, (
+                self.__wrapped__, self._static, self._target, self._seed, self._check_nan, self._contract,
+            )  # fmt: skip
         return str(getattr(self, "__qualname__", ""))
 
     def __repr__(self) -> str:
@@ -251,7 +260,12 @@ def function(function: Callable[P, R], /) -> StagedFunction[P, R]: ...
 
 @overload
 def function(
-    *, static: Collection[str] = (), target: str | None = None, seed: int | None = None, check_nan: bool = False
+    *,
+    static: Collection[str] = (),
+    target: str | None = None,
+    seed: int | None = None,
+    check_nan: bool = False,
+    contract: bool | None = None,
 ) -> Callable[[Callable[P, R]], StagedFunction[P, R]]: ...
 
 
@@ -263,6 +277,7 @@ def function(
     target: str | None = None,
     seed: int | None = None,
     check_nan: bool = False,
+    contract: bool | None = None,
 ) -> Any:
     """Turn a Python function into a staged one: `@staged.function`, or `@staged.function(static=("name",))`.
 
@@ -272,8 +287,13 @@ def function(
     With `seed` the function has its own generator of random numbers, which continues from call to call; without, it
     uses the generator of the calling thread. With `check_nan` the program stops with ProgramNanError at the first NaN
     or infinity that it computes, naming the Python line.
+
+    Products and sums are rounded one by one, as in NumPy; only matmuls, convolutions and reductions contract
+    `a * b + c` to one instruction. With `contract=True` all arithmetic may do so: a little faster, and identities such
+    as `x * y - y * x == 0` need not hold. The default is False, or the value of the environment variable
+    `STAGED_CONTRACT`, 0 or 1.
     """
     static = (static,) if isinstance(static, str) else static
     if function is None:
-        return lambda real: StagedFunction(real, static, target, seed, check_nan)
-    return StagedFunction(function, static, target, seed, check_nan)
+        return lambda real: StagedFunction(real, static, target, seed, check_nan, contract)
+    return StagedFunction(function, static, target, seed, check_nan, contract)

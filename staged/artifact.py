@@ -145,6 +145,8 @@ class Artifact:
     link: tuple[str, ...] = ()
     target: str = "portable"
     flags: tuple[str, ...] = ()
+    contracts: bool = False
+    """True if compilers may contract all products and sums into fused multiply-adds."""
     language: str = "c"
     """The language of the runtime that compiles and loads it."""
     grows: bool = False

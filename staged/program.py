@@ -356,16 +356,15 @@ class Program:
             exported=Exported(self._state_names(), self._traced.result.order_of_dicts()),
         )
         target = target or self._target
-        machine = target_machine(target or "portable")
+        contract, nan = self._machine.contracts, self._check_nan
+        machine = target_machine(target or "portable", contract)
         back_end = back_end_of(function)
         names = back_end.variants if target is None else ()
         if names:
             machine = machine.with_cores(EXPORTED_CORES)
-        artifact = build(function, machine, self._check_nan).emitted.artifact
-        variants = {
-            name: build(function, target_machine(name).with_cores(EXPORTED_CORES), self._check_nan).emitted.artifact
-            for name in names
-        }
+        artifact = build(function, machine, nan).emitted.artifact
+        wide = {name: target_machine(name, contract).with_cores(EXPORTED_CORES) for name in names}
+        variants = {name: build(function, each, nan).emitted.artifact for name, each in wide.items()}
         captured = [array for array, own in zip(traced.hidden, constants, strict=True) if own is None]
         artifact, arrays, weights = self._with_files(artifact, captured)
         texts = back_end.export(artifact, variants, language_of(artifact).files_beside(artifact))

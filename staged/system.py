@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from staged.errors import UnsupportedError
+from staged.errors import StagedError, UnsupportedError
 from staged.ir.machine import MACHINES, Machine
 from staged.runtime.blas import chosen_blas
 from staged.runtime.cache import default_cache
@@ -21,6 +22,7 @@ __all__ = [
     "cache_summary",
     "clear_cache",
     "compiler",
+    "contraction",
     "cuda_compiler",
     "cxx_compiler",
     "gpus",
@@ -76,17 +78,28 @@ def machine() -> Machine:
     return replace(native_machine(), blas=chosen_blas())
 
 
-def target(name: str) -> Machine:
+def target(name: str, contract: bool | None = None) -> Machine:
     """The machine description behind a target's name: 'native', 'portable', 'x86-64-v3', 'x86-64-v4'.
 
+    `contract` allows compilers to contract products and sums; None leaves the choice to `$STAGED_CONTRACT`.
     Raises: UnsupportedError for a name that is not known.
     """
     if name == "native":
-        return machine()
-    if name not in MACHINES:
+        found = machine()
+    elif name in MACHINES:
+        found = MACHINES[name]
+        found = found if found.is_iso_c else replace(found, blas=chosen_blas())
+    else:
         raise UnsupportedError(f"unknown target {name!r}", hint=f"one of native, {', '.join(sorted(MACHINES))}")
-    found = MACHINES[name]
-    return found if found.is_iso_c else replace(found, blas=chosen_blas())
+    return replace(found, contracts=contraction() if contract is None else contract)
+
+
+def contraction() -> bool:
+    """Return whether `$STAGED_CONTRACT` allows compilers to contract products and sums."""
+    asked = os.environ.get("STAGED_CONTRACT", "").strip()
+    if asked not in ("", "0", "1"):
+        raise StagedError(f"STAGED_CONTRACT is {asked!r}", hint="set it to 0 or 1, or unset it")
+    return asked == "1"
 
 
 def cache_summary() -> tuple[Path, int, int]:

@@ -45,6 +45,14 @@ class Machine:
     fma: bool
     march: str | None
     blas: Blas | None = None
+    contracts: bool = False
+    """True if compilers may contract all products and sums into fused multiply-adds, those of the user's too."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The compiler's flags."""
+        march = (f"-march={self.march}",) if self.march else ()
+        return (*march, "-ffp-contract=fast") if self.contracts else march
 
     def lanes(self, item_size: int) -> int:
         """The number of items of `item_size` bytes in one vector; 0 without vectors."""

@@ -29,7 +29,7 @@ from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import RecordContext
 
 MACHINE = X86_64_V4.with_cores(2)
-FLAGS = """-std=c11 -O1 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wall -Wextra -Wconversion -Werror
+FLAGS = """-std=c11 -O1 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra -Wconversion -Werror
 -Wno-unused-function""".split()
 _CACHE = Path(tempfile.mkdtemp(prefix="staged-kernels-"))
 atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)

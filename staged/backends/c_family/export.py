@@ -10,11 +10,11 @@ from dataclasses import replace
 from staged.artifact import Artifact
 from staged.backends.c_family.standalone.build import makefile, readme
 from staged.backends.c_family.standalone.library import (
-    GUARD,
     VARIANTS,
     dispatch_source,
     example_c,
     example_python,
+    guard,
     library_source,
     variant_source,
 )
@@ -43,7 +43,7 @@ def export_files(
         artifact, *others = with_teams([artifact, *wide.values()])
         wide = dict(zip(wide, others, strict=True))
         artifact = with_arena(artifact, max(each.arena_bytes for each in (artifact, *wide.values())))
-    files = {f"{name}.c": GUARD + artifact.source, f"{name}.h": artifact.header, **companions(artifact)}
+    files = {f"{name}.c": guard(artifact) + artifact.source, f"{name}.h": artifact.header, **companions(artifact)}
     for target, each in wide.items():
         assert each.sites == artifact.sites, "errors of all variants are named by one table"
         suffix = VARIANTS[target].suffix

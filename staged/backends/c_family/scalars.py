@@ -39,6 +39,20 @@ RANDOM_FUNCTIONS = {"random_bits": "st_random_bits", "bernoulli": "st_bernoulli"
 Need = Callable[..., None]
 
 
+class Spell(Protocol):
+    """The spelling of an elementwise op on numbers in a language."""
+
+    def __call__(
+        self,
+        name: str,
+        dtypes: Sequence[DType],
+        result: DType,
+        operands: Sequence[Expr],
+        attrs: Mapping[str, Any],
+        need: Need,
+    ) -> Expr: ...
+
+
 class ProgramContext(Protocol):
     """The parts of the surrounding program that the spelling of a scalar op uses."""
 
@@ -123,7 +137,7 @@ def _float(name: str, dtype: DType, operands: Sequence[Expr], need: Need) -> Exp
     if name in LIBM:
         need("math")
         return libm(LIBM[name], dtype, operands)
-    if name in FUNCTION_NAMES:
+    if name in FUNCTION_NAMES or name == "fma":
         need(f"st_{name}_{dtype}")
         return Call(f"st_{name}_{dtype}", tuple(operands))
     return _supported(name, dtype, operands, need)

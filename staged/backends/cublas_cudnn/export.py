@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from staged.artifact import Artifact, image_text
 from staged.backends.c_family.export import companions
 from staged.backends.c_family.standalone.build import CFLAGS, readme
-from staged.backends.c_family.standalone.library import GUARD
+from staged.backends.c_family.standalone.library import guard
 from staged.backends.c_family.standalone.main import main_source
 from staged.backends.c_family.standalone.weights import filed
 
@@ -75,6 +75,7 @@ def makefile(artifact: Artifact) -> str:
     name = artifact.name
     machine = "".join(f" {flag}" for flag in artifact.flags)
     cuda_machine = "".join(f" -Xcompiler {flag}" for flag in artifact.flags)
+    fmad = str(artifact.contracts).lower()
     # The runtime is there anyway: nvcc links it, and the other ways name it themselves.
     data = f" {name}_data.c" if artifact.data else ""
     data += f" {name}_weights.c" if filed(artifact) else ""
@@ -92,8 +93,8 @@ CUDA_HOME ?= $(shell $(NVCC) --dryrun -x cu /dev/null 2>&1 | sed -n 's/^.* TOP=/
 # Machine code for these GPUs, and for later ones what their driver compiles.
 ARCHITECTURES ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CFLAGS ?= {CFLAGS}{machine}
-NVCCFLAGS ?= -std=c++17 -O2 -Xcompiler -fno-tree-vectorize{cuda_machine}
-EMULATORFLAGS ?= -std=c++17 -O2 -ffp-contract=fast{machine}
+NVCCFLAGS ?= -std=c++17 -O2 --fmad={fmad} -Xcompiler -fno-tree-vectorize -Xcompiler -ffp-contract=off{cuda_machine}
+EMULATORFLAGS ?= -std=c++17 -O2 -ffp-contract=off{machine}
 # NVIDIA's libraries that the program calls. Wheels have them under versioned names: -l:libcublas.so.13,
 # -l:libcudnn.so.9.
 LIBRARIES ?={link}
@@ -145,7 +146,7 @@ def export_files(artifact: Artifact, emulated_device: Mapping[str, str]) -> dict
     name = artifact.name
     has_device_arrays = any(parameter.device != "cpu" for parameter in artifact.parameters)
     return {
-        f"{name}.cu": GUARD + artifact.source,
+        f"{name}.cu": guard(artifact) + artifact.source,
         f"{name}.h": artifact.header,
         f"{name}_image.s": image_text(name, f"{name}.fatbin"),
         **companions(artifact),

@@ -24,6 +24,7 @@ _SAME_IN_C = """acos asin atan atan2 cbrt ceil cos cosh erf erfc exp expm1 floor
 DEVICE_MATHS = {
     **{name: name for name in _SAME_IN_C},
     "abs": "fabs",
+    "fma": "fma",
     "round": "rint",
 }
 """Functions that languages of kernels have, under C's names: by op."""

@@ -92,9 +92,8 @@ def find_snippet(name: str) -> Snippet | None:
     if name in _ATOMICS:
         op, dtype = _ATOMICS[name]
         bits, prefix = ("uint", "atomic") if dtype.itemsize == 4 else ("ulong", "atom")
-        new = (
-            "was.value + value" if op == "add" else f"was.value {'<' if op == 'min' else '>'} value ? was.value : value"
-        )
+        beats = "<" if op == "min" else ">"
+        new = "was.value + value" if op == "add" else f"was.value {beats} value ? was.value : value"
         t = dtype.c_name
         texts = [_ATOMIC.format(t=t, bits=bits, prefix=prefix, new=new, space=s) for s in OPENCL.array_spaces[:2]]
         functions = [

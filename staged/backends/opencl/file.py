@@ -134,6 +134,7 @@ class OpenClFile(ProgramFile):
         """The text that the device's compiler takes."""
         kernels = self.program.on_device
         head = PRELUDE + DECLARATIONS if self.program.kernels_may_fail else PRELUDE
+        head = head if self.program.machine.contracts else f"#pragma OPENCL FP_CONTRACT OFF\n{head}"
         functions = device_functions(needs_of(kernels), calls_of(kernels), OPENCL, find_snippet)
         return "\n".join([head, functions, *(kernel.text for kernel in kernels)])
 

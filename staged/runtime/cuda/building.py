@@ -17,10 +17,10 @@ from staged.runtime.compiler import CompileFailure, run_compiler, short_of
 from staged.runtime.machine import cpu_signature
 from staged.runtime.shortage import ShortageError
 
-# As for C: fused multiply-add where the machine has it, and no care for errno.
+# As for C: no contraction, and no care for errno.
 # Without the vectorisers, which gcc 12 gets wrong (`runtime/compiler.py`).
 CXX_FLAGS = (
-    *("-x", "c++", "-std=c++17", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+    *("-x", "c++", "-std=c++17", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
     "-fno-tree-vectorize",
 )
 SHARED = ("-fPIC", "-shared", "-pipe")

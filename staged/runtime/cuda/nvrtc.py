@@ -63,7 +63,7 @@ def compile_kernels(artifact: Artifact, capability: Capability) -> Kernels:
     """
     name = artifact.name
     wanted = "sm_{}{}".format(*capability)
-    key = digest("kernels 1", name, artifact.source, _version(), wanted, *_OPTIONS)
+    key = digest("kernels 2", name, artifact.source, _version(), wanted, *artifact.flags, *_OPTIONS)
 
     def make(folder: Path) -> None:
         architecture = architecture_for(capability, supported())
@@ -171,16 +171,16 @@ def supported() -> list[int]:
 def _compile(artifact: Artifact, architecture: str) -> tuple[bytes, str]:
     """(machine code or PTX, log). Raises: CompilerError with the compiler's words."""
     try:
-        return compile_cuda(artifact.name, artifact.source, architecture)
+        return compile_cuda(artifact.name, artifact.source, architecture, artifact.contracts)
     except CompileFailure as failure:
         raise explained(artifact, failure, "CUDA compiler", "") from None
 
 
-def compile_cuda(name: str, text: str, architecture: str) -> tuple[bytes, str]:
+def compile_cuda(name: str, text: str, architecture: str, contracts: bool = False) -> tuple[bytes, str]:
     """(machine code or PTX, log) of a text. Raises: CompileFailure with the compiler's words."""
     nvrtc = _nvrtc()
     file = f"{name}.cu"
-    options = [f"--gpu-architecture={architecture}", *_OPTIONS]
+    options = [f"--gpu-architecture={architecture}", f"--fmad={str(contracts).lower()}", *_OPTIONS]
     (program,) = _checked("nvrtcCreateProgram", text.encode(), file.encode(), 0, [], [])
     try:
         (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])

@@ -57,7 +57,7 @@ class Kernel:
         shared = [snippet.text for snippet in text.support]
         self.source = "\n".join([*lines, *headers, support, *shared, before, text.text, entry])
         march = [f"-march={machine.march}"] if machine.march else []
-        command = ["gcc", "-std=c11", "-O2", "-ffp-contract=fast", *WARNINGS, *march, *flags, "-shared", "-fPIC"]
+        command = ["gcc", "-std=c11", "-O2", "-ffp-contract=off", *WARNINGS, *march, *flags, "-shared", "-fPIC"]
         key = hashlib.sha256((self.source + " ".join(command)).encode()).hexdigest()[:24]
         self.path = Path(FOLDER.name) / f"{key}.so"
         if not self.path.exists():

@@ -21,7 +21,7 @@ from staged.ir.types import ALL_DTYPES, STORED_DTYPES, DType, TensorType, bool_,
 from staged.ops import elementwise  # noqa: F401  declares the ops
 from staged.ops.primitive import PRIMITIVES
 
-FLAGS = "-std=c11 -O1 -ffp-contract=fast -fno-math-errno -Wall -Wextra -Wconversion -Werror -shared -fPIC".split()
+FLAGS = "-std=c11 -O1 -ffp-contract=off -fno-math-errno -Wall -Wextra -Wconversion -Werror -shared -fPIC".split()
 
 
 NO_EXPRESSION = {"index_check", "accumulate", "from_parts", "real_part", "imag_part"}

@@ -17,7 +17,7 @@ from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4, Machine
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "u32": np.uint32, "i64": np.int64, "i32": np.int32}
 C_NAMES = {"f32": "float", "f64": "double", "u32": "uint32_t", "i32": "int32_t"}
-FLAGS = ["-std=c11", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
+FLAGS = ["-std=c11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Werror"]
 FOLDER = tempfile.TemporaryDirectory()
 

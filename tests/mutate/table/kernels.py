@@ -11,6 +11,13 @@ ON_CONVOLUTIONS = ("tests/kernels/test_convolution_nests.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "compilers may contract the user's products and sums",
+        "runtime.compiler:BASE_FLAGS",
+        Text("-ffp-contract=off"),
+        "-ffp-contract=fast",
+        ("tests/programs/test_contraction.py", "-k", "bits"),
+    ),
+    Mutant(
         "tiles around a loop that carries a total",
         "kernels.tile:_is_crosswise",
         "Loop | Tile | Accumulate",

@@ -317,7 +317,7 @@ class _Emitter:
                     load = f"({vector.name})(({index_name(vector)}){load} & lane)"
                 t.line(f"const {vector.name} x = {load};")
                 with each_row(t, rows):
-                    t.line(f"acc[r][{index}] += x * y[r];")
+                    t.line(vector.multiply_add(f"acc[r][{index}]", "x", "y[r]"))
 
     def gradient_row(self) -> int:
         """Distance of channels of d_y as a tile reads them."""

@@ -22,6 +22,7 @@ from staged.backends.c_family.contraction.text import added, times
 from staged.backends.c_family.contraction.tile import Split, declared, each_row, split_evenly
 from staged.backends.c_family.contraction.vectors import (
     Vector,
+    added_product,
     sum_lanes_function,
     vector_of,
     zeroed,
@@ -197,7 +198,7 @@ class _Emitter:
                 with t.unrolled(columns, f"for (int64_t s = 0; s < {columns}; ++s)"):
                     self.stored.emit_load(t, "y", added("right", times(plan.b_strides[1], "s"), "k"))
                     for r in range(m):
-                        t.line(f"acc[{self.place(r, columns)}] += x{r} * y;")
+                        t.line(vector.multiply_add(f"acc[{self.place(r, columns)}]", f"x{r}", "y"))
             t.line(f"{scalar} tile[{padded}] __attribute__((aligned({vector.bytes})));")
             with t.unrolled(padded // lanes, f"for (int64_t i = 0; i < {padded}; i += {lanes})"):
                 t.line(f"{sum_lanes_function(vector)}(acc + i, tile + i);")
@@ -207,9 +208,8 @@ class _Emitter:
                         y = self.stored.item(f"right[{added(times(plan.b_strides[1], 's'), 'k')}]")
                         t.line(f"const {scalar} y = {y};")
                         for r in range(m):
-                            t.line(
-                                f"tile[{self.place(r, columns)}] += left[{added(str(r * self.left_row()), 'k')}] * y;"
-                            )
+                            target, x = f"tile[{self.place(r, columns)}]", added(str(r * self.left_row()), "k")
+                            t.statement(added_product(str(vector.dtype), vector.dtype, target, f"left[{x}]", "y"))
             if spec.epilogue is not None:
                 names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
                 shape = (
@@ -334,7 +334,7 @@ class _Emitter:
             with t.unrolled(steps, f"for (int64_t u = 0; u < {steps}; ++u)"):
                 self.stored.emit_load(t, "y", added("row", times(plan.b_strides[0], "u"), "s"))
                 with each_row(t, plan.m):
-                    t.line("sum[r] += x[r][u] * y;")
+                    t.line(vector.multiply_add("sum[r]", "x[r][u]", "y"))
             with each_row(t, plan.m):
                 t.line(f"{vector.store(added('scratch', times(plan.strip, 'r'), 's'))} = sum[r];")
         if plan.n % lanes:
@@ -343,4 +343,5 @@ class _Emitter:
                     y = self.stored.item(f"row[{added(times(plan.b_strides[0], 'u'), 's')}]")
                     t.line(f"const {scalar} y = {y};")
                     with t.block(f"for (int64_t r = 0; r < {plan.m}; ++r)"):
-                        t.line(f"scratch[{added(times(plan.strip, 'r'), 's')}] += x[r][u] * y;")
+                        target = f"scratch[{added(times(plan.strip, 'r'), 's')}]"
+                        t.line(added_product(str(vector.dtype), vector.dtype, target, "x[r][u]", "y"))

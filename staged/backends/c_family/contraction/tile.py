@@ -218,7 +218,7 @@ def emit_step(t: Writer, vector: Vector, rows: int, vectors: int, left: str, rig
     with each_row(t, rows):
         t.line(f"const {vector.scalar} x = {left};")
         for v in range(vectors):
-            t.line(f"acc[r][{v}] += x * y{v};")
+            t.line(vector.multiply_add(f"acc[r][{v}]", "x", f"y{v}"))
 
 
 def emit_spill(t: Writer, vector: Vector, rows: int, vectors: int, into: str = "tile") -> None:

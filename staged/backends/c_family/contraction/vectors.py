@@ -44,6 +44,17 @@ class Vector:
     def store(self, address: str) -> str:
         return f"*({self.unaligned} *){grouped(address)}"
 
+    def multiply_add(self, target: str, x: str, y: str) -> str:
+        """The statement that adds a product to a vector; a factor may be one number."""
+        return added_product(self.name, self.dtype, target, x, y)
+
+
+def added_product(type: str, dtype: DType, target: str, x: str, y: str) -> str:
+    """The statement that adds a product to a number or vector."""
+    if not dtype.is_float:
+        return f"{target} += {x} * {y};"
+    return f"{target} = st_fma_{type}({x}, {y}, {target});"
+
 
 def grouped(expression: str) -> str:
     """In parentheses, unless it is a single name."""
@@ -315,4 +326,5 @@ def support_for(
     types |= {need for _, support in more if support in found for need in support.needs}
     if shuffles or index_name(vector) in text:
         types.add(vector_snippet(index_type(vector)))
+    types |= {name for name in (f"st_fma_{vector.name}", f"st_fma_{vector.dtype}") if f"{name}(" in text}
     return frozenset(types), (*([SHUFFLE] if shuffles else []), *found)

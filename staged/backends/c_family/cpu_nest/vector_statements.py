@@ -126,7 +126,11 @@ class VectorStatements:
             else:
                 self.scalars.compute(s)
         else:
-            vector = self.speller.spell(s.op, operands, s.target.dtype, s.attrs)
+            factors = low.factors(s.target)
+            if factors is not None:
+                vector: Expr | None = self.speller.fma(factors, operands[0].expr, s.target.dtype)
+            else:
+                vector = self.speller.spell(s.op, operands, s.target.dtype, s.attrs)
             if vector is None:
                 self.call(s, operands)
                 return

@@ -15,7 +15,7 @@ from staged.backends.c_family.code.types import scalar
 from staged.backends.c_family.cpu_nest.vector_plan import feeding_loop, may_repeat
 from staged.backends.c_family.cpu_nest.vector_statements import VectorStatements
 from staged.backends.c_family.expr import Call, Expr, Index, Infix, Items, Literal, Prefix, Variable
-from staged.backends.c_family.nest.lowering import ZERO
+from staged.backends.c_family.nest.lowering import ZERO, factors_of
 from staged.backends.c_family.nest.totals import PLACES, Totals
 from staged.backends.c_family.nest.value import Value, is_zero
 from staged.backends.c_family.support.lanes import reduce_snippet
@@ -148,7 +148,10 @@ class VectorTotals:
         """One more vector into a vector of totals."""
         low, speller = self.low, self.vectors.speller
         if op == "sum":
-            if dtype.is_float:
+            factors = factors_of(value) if value.dtype is dtype else None
+            if factors is not None:
+                low.code.add(Assign(target, speller.fma(factors, target, dtype)))
+            elif dtype.is_float:
                 low.code.add(Assign(target, value.expr, "+"))
             else:
                 low.code.add(Assign(target, speller.wrapping("+", dtype, self.vector(target, dtype), value)))

@@ -17,6 +17,7 @@ from staged.backends.c_family.nest.value import Value, is_zero
 from staged.backends.c_family.scalars import ARITHMETIC, BITWISE, COMPARISONS
 from staged.backends.c_family.support.halves import vector_function
 from staged.backends.c_family.support.lanes import HALVES, lanes_snippet
+from staged.backends.c_family.support.library import snippets
 from staged.backends.c_family.support.math import FUNCTION_NAMES, function_snippet
 from staged.backends.c_family.support.vectors import vector_snippet, width_snippet
 from staged.ir.types import DType, bool_, f32
@@ -236,6 +237,14 @@ class VectorSpeller:
             one = Value(literal(1, result), result)
             return self.select(x, one, Value(literal(0, result), result))
         return self.convert(x.expr, self.types.type(result))
+
+    def fma(self, factors: tuple[Expr, Expr], added: Expr, dtype: DType) -> Expr:
+        """The sum of a product and a vector, rounded once if there is a function for it."""
+        function = f"st_fma_{self.types.type(dtype)}"
+        if function not in snippets():
+            return Infix("+", added, Infix("*", *factors))
+        self.need(function)
+        return Call(function, (*factors, added))
 
     def function(self, name: str, dtype: DType, result: DType) -> str | None:
         """The support function of an op on whole vectors; None: lane by lane with the scalar one."""

@@ -17,12 +17,12 @@ from staged.backends.c_family.code.tree import CodeBuilder, Declare, Parameter, 
 from staged.backends.c_family.code.types import INDEX, CType, Space, pointer, scalar
 from staged.backends.c_family.expr import Expr, Infix, Literal, Name, Scaled, Variable, infix_sum, literal, scaled
 from staged.backends.c_family.kernel_text import Site
-from staged.backends.c_family.nest.uses import count_uses
+from staged.backends.c_family.nest.uses import count_uses, products_of_sums
 from staged.backends.c_family.nest.value import Value
 from staged.backends.c_family.writer import Names, c_identifier
 from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Local, Loop, Nest, Operand, Statement, Store, Tile
 from staged.ir.schedule import Schedule
-from staged.ir.types import Dim, DType
+from staged.ir.types import Dim, DType, f32, f64
 
 _INLINE_WIDTH = 60
 """Expressions longer than this get a name."""
@@ -61,6 +61,8 @@ class Lowering:
         """The piece of an axis that is being written, where guards say different things of different pieces."""
         self.uses: dict[Local, tuple[int, int]] = {}
         """See `count_uses`."""
+        self.products: dict[Local, Local | None] = {}
+        """See `products_of_sums`."""
         self.ends: dict[tuple[Expr, Expr, int], Variable] = {}
         """The ends of whole iterations, by range and number of items, as far as this block knows them."""
         self.loop_names: list[str] = []
@@ -74,6 +76,7 @@ class Lowering:
     def body(self, body: tuple[Statement, ...]) -> None:
         """The statements of one loop body."""
         self.uses.update(count_uses(body))
+        self.products.update(products_of_sums(body, self.uses))
         outer = self.loads_in_place
         stores = sum(isinstance(s, Store) for s in body)
         in_place = stores <= 1 and not any(isinstance(t, Loop | Tile) for t in body)
@@ -104,6 +107,9 @@ class Lowering:
         self, target: Local, value: Value, type: Callable[[DType], CType], in_place: bool, named: bool = False
     ) -> None:
         """Give `target` its value: in place where it is used once here, else as a constant, whose type `type` says."""
+        if target in self.products:
+            self.values[target] = value
+            return
         direct, nested = self.uses.get(target, (0, 0))
         if in_place and direct == 1 and not nested and not named and len(str(value.expr)) <= _INLINE_WIDTH:
             self.values[target] = value
@@ -115,6 +121,10 @@ class Lowering:
     def bind_scalar(self, target: Local, expr: Expr, in_place: bool = True, named: bool = False) -> None:
         """The same for a number."""
         self.bind(target, Value(expr, target.dtype), scalar, in_place, named)
+
+    def factors(self, sum_: Local) -> tuple[Expr, Expr] | None:
+        """The factors of the product that is added to a number of workspace, if `sum_` is its new value."""
+        return next((factors_of(self.values[p]) for p, after in self.products.items() if after is sum_), None)
 
     def size(self, dim: Dim) -> Expr:
         """The parameter that holds the size of a dimension."""
@@ -263,6 +273,14 @@ class Lowering:
         for part in parts[1:]:
             condition = Infix("&&", condition, part)
         return condition
+
+
+def factors_of(value: Value) -> tuple[Expr, Expr] | None:
+    """The factors, if a value is a product of floats."""
+    product = value.expr
+    if isinstance(product, Infix) and product.op == "*" and value.dtype in (f32, f64):
+        return product.left, product.right
+    return None
 
 
 def base_of(array: ArrayRef, fixed: Affine) -> Base:

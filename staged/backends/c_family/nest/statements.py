@@ -5,8 +5,7 @@ Tested by `tests/kernels/test_kernels.py` and `tests/kernels/test_declarations.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
 
 from staged.backends.c_family.code.tree import Assign, Declare, Do, If, Jump
 from staged.backends.c_family.code.types import INDEX
@@ -26,7 +25,7 @@ from staged.backends.c_family.expr import (
 from staged.backends.c_family.nest.lowering import ZERO, Lowering
 from staged.backends.c_family.nest.uses import may_stop
 from staged.backends.c_family.nest.value import Value
-from staged.backends.c_family.scalars import Need, random_call, spell
+from staged.backends.c_family.scalars import Spell, random_call, spell
 from staged.backends.c_family.writer import c_string
 from staged.ir.loops import (
     Address,
@@ -44,22 +43,8 @@ from staged.ir.loops import (
     StorePair,
 )
 from staged.ir.messages import OUT_OF_RANGE
-from staged.ir.types import Dim, DType, i64
+from staged.ir.types import Dim, i64
 from staged.ir.types import bound as bound_of
-
-
-class Spell(Protocol):
-    """The spelling of an elementwise op on numbers in a language."""
-
-    def __call__(
-        self,
-        name: str,
-        dtypes: Sequence[DType],
-        result: DType,
-        operands: Sequence[Expr],
-        attrs: Mapping[str, Any],
-        need: Need,
-    ) -> Expr: ...
 
 
 class Statements:
@@ -123,6 +108,7 @@ class Statements:
         operands = [low.operand(operand) for operand in s.operands]
         exprs = [operand.expr for operand in operands]
         result, named = s.target.dtype, s.target.name != s.op
+        factors = low.factors(s.target)
         if s.declared.kind == "random":
             expr = random_call(s.op, result, exprs, low.need)
         elif self.stops(s):
@@ -130,6 +116,8 @@ class Statements:
             site = Literal(str(low.site(s.where)))
             expr = Call(f"st_checked_{s.op}_{result}", (self.record, site, *exprs))
             named = True
+        elif factors is not None:
+            expr = self.spell("fma", [result] * 3, result, [*factors, exprs[0]], {}, low.need)
         else:
             expr = self.spell(s.op, [operand.dtype for operand in operands], result, exprs, s.attrs, low.need)
         low.bind_scalar(s.target, expr, named=named)

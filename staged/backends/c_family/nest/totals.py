@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from staged.backends.c_family.code.tree import Assign, Declare, If
 from staged.backends.c_family.code.types import INDEX, scalar
 from staged.backends.c_family.expr import Expr, Infix, Junction, Literal, Name, Variable
-from staged.backends.c_family.nest.lowering import ZERO, Lowering
+from staged.backends.c_family.nest.lowering import ZERO, Lowering, factors_of
 from staged.backends.c_family.nest.value import Value
-from staged.backends.c_family.scalars import EXTREMES, spell
+from staged.backends.c_family.scalars import EXTREMES, Spell, spell
 from staged.ir.declaration import DECLARED
 from staged.ir.loops import Accumulate, Begin, Compute, Loop, Reduction, Take, Tile, identity, walk
 from staged.ir.types import DType
@@ -36,8 +36,9 @@ class Total:
 class Totals:
     """Lowers reductions of single numbers."""
 
-    def __init__(self, low: Lowering) -> None:
+    def __init__(self, low: Lowering, spell: Spell = spell) -> None:
         self.low = low
+        self.spell = spell
         self.open: dict[Reduction, Total] = {}
         low.statements |= {Accumulate: self.accumulate, Begin: self.begin, Take: self.take}
 
@@ -102,7 +103,11 @@ class Totals:
         """One more number into a total."""
         low, x = self.low, value.expr
         if op in ("sum", "prod"):
-            if dtype.is_float:
+            factors = factors_of(value) if op == "sum" and value.dtype is dtype else None
+            if factors is not None:
+                operands = [*factors, total]
+                low.code.add(Assign(total, self.spell("fma", [dtype] * 3, dtype, operands, {}, low.need)))
+            elif dtype.is_float:
                 low.code.add(Assign(total, x, "+" if op == "sum" else "*"))
             else:
                 both = spell("add" if op == "sum" else "multiply", [dtype, dtype], dtype, [total, x], {}, low.need)

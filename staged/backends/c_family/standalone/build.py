@@ -13,7 +13,7 @@ from staged.backends.c_family.standalone.main import flag_names, flag_rows, resu
 from staged.backends.c_family.standalone.weights import WEIGHTS, filed
 from staged.ir.types import shape_text
 
-CFLAGS = "-std=c11 -O2 -ffp-contract=fast -fno-math-errno -fno-trapping-math -Wall -Wextra"
+CFLAGS = "-std=c11 -O2 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wall -Wextra"
 """The flags of an exported Makefile: plain `-std=c11` would switch fused multiply-add off."""
 
 
@@ -91,7 +91,7 @@ _FLAGS = """\
 | flag | why |
 |---|---|
 | `-O2` | without it the program is ten times slower; `-O3` gives nothing, since vectors and tiles are written out |
-| `-ffp-contract=fast` | `a * b + c` is one instruction; the text asks gcc for it by itself, clang needs the flag |
+| `-ffp-contract=off` | `a * b + c` is rounded twice, as in NumPy; sums of products call `st_fma` instead |
 | `-fno-math-errno` | a square root is one instruction |
 | `-pthread`, `-lm` | threads, mathematical functions |
 

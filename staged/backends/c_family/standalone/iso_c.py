@@ -6,7 +6,7 @@ Tested by `tests/backends/native/test_iso_c_programs.py`.
 from __future__ import annotations
 
 from staged.artifact import Artifact
-from staged.backends.c_family.standalone.library import GUARD, example_c
+from staged.backends.c_family.standalone.library import example_c, guard
 from staged.backends.c_family.standalone.weights import filed, weights_in_c
 from staged.ir.types import shape_text
 
@@ -65,7 +65,7 @@ def iso_c_files(artifact: Artifact) -> dict[str, str]:
 
 def iso_c_source(artifact: Artifact) -> str:
     """The program below the part of the guard that plain C has."""
-    _, opening, rest = GUARD.partition("#if defined(__FAST_MATH__)")
+    _, opening, rest = guard(artifact).partition("#if defined(__FAST_MATH__)")
     return opening + rest + artifact.source
 
 

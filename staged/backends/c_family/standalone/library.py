@@ -14,12 +14,13 @@ from staged.backends.c_family.standalone.weights import filed
 from staged.backends.c_family.writer import Names, Writer
 from staged.ir.types import DTYPES
 
-GUARD = """\
-// How this text must be compiled, whatever the flags: gcc 12's vectorisers give wrong numbers here (its vectors are
-// written out already), and without infinities and NaN, or with sums in another order, the program would be another
-// one.
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#pragma GCC optimize("no-tree-vectorize", "fp-contract=fast")
+_GUARD = """\
+// These settings hold whatever the flags are. {contraction}
+// gcc 12's vectorisers give wrong numbers here, and vectors are written out already.
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT {switch}
+#elif defined(__GNUC__) && !defined(__CUDACC__)
+#pragma GCC optimize("no-tree-vectorize", "fp-contract={mode}")
 #endif
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__) || \\
         defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || defined(__NO_SIGNED_ZEROS__)
@@ -27,7 +28,13 @@ GUARD = """\
 #endif
 
 """
-"""The head of every exported text of a program."""
+
+
+def guard(artifact: Artifact) -> str:
+    """The head of every exported text of a program."""
+    if artifact.contracts:
+        return _GUARD.format(contraction="Products and sums are contracted.", switch="ON", mode="fast")
+    return _GUARD.format(contraction="`a * b + c` is rounded twice, as in NumPy.", switch="OFF", mode="off")
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ def variant_source(artifact: Artifact, variant: Variant) -> str:
     for entry in entry_names(artifact):
         w.line(f"#define {entry} {_renamed(entry, variant.suffix)}")
     w.line()
-    return str(w) + GUARD + artifact.source
+    return str(w) + guard(artifact) + artifact.source
 
 
 def dispatch_source(artifact: Artifact) -> str:

@@ -180,11 +180,10 @@ def _reduce_exp(v: Variety, held: str) -> str:
     ln2_high, ln2_low = _LN2[d]
     rounder = v.number(v.format.rounder)
     return f"""\
-{held}const {v.T} t = z * {v.number(1 / math.log(2))} + {rounder};  // n is in the low bits of t
+{held}const {v.T} t = {v.fma("z", v.number(1 / math.log(2)), rounder)};  // n is in the low bits of t
 const {v.T} n = t - {rounder};
-const {v.T} r_high = z - n * {v.number(ln2_high)};
-const {v.T} r_low = n * {v.number(ln2_low)};
-const {v.T} r = r_high - r_low;
+const {v.T} r_high = {v.fma("n", v.number(-ln2_high), "z")};
+const {v.T} r = {v.fma("n", v.number(-ln2_low), "r_high")};
 {v.horner("p", "r", _EXP[d])}
 """
 
@@ -216,7 +215,7 @@ const {v.T} y = __builtin_ia32_scalefp{letter}512_mask(e, n, ({v.T}){{0}}, some,
 """,
             scaled,
         )
-    return _reduce_exp(v, held) + f"const {v.T} e = (r * r * p + r) + {v.number(1.0)};\n{scaled}"
+    return _reduce_exp(v, held) + f"const {v.T} e = {v.fma('r * r', 'p', 'r')} + {v.number(1.0)};\n{scaled}"
 
 
 def _with_avx512(own: str, other: str) -> str:
@@ -231,11 +230,12 @@ def _expm1(v: Variety) -> str:
     return (
         _reduce_exp(v, _held(v, low, high))
         + f"""\
-const {v.T} q = r + (r * r * p + ((r_high - r) - r_low));  // exp(r) - 1, with what rounding took from r
+const {v.T} r_low = {v.fma("n", v.number(-_LN2[f.dtype][1]), "r_high - r")};  // what rounding took from r
+const {v.T} q = r + {v.fma("r * r", "p", "r_low")};  // exp(r) - 1
 const {v.M} last = n > {v.number(f.bias + 0.5)};  // 2**n is infinite where the result is not
 const {v.T} m = {v.select("last", f"t - {one}", "t")};
 const {v.T} scale = {v.real(f"({v.bits('m')} - {v.word(f.rounder_bits - f.bias)}) << {f.fraction_bits}")};
-const {v.T} s = scale * q + (scale - {one});
+const {v.T} s = {v.fma("scale", "q", f"scale - {one}")};
 const {v.T} u = {v.select("last", "s + s", "s")};
 const {v.T} y = {_with_sign_of_x(v, "u")};
 """
@@ -243,20 +243,17 @@ const {v.T} y = {_with_sign_of_x(v, "u")};
 
 
 def _log_of_parts(v: Variety) -> str:
-    """Lines from f and n to `w` = log(1 + f) + n * ln 2.
-
-    No sum has two products in it: the compiler may fuse either one, and would not choose alike for numbers and vectors.
-    """
+    """Lines from f and n to `w` = log(1 + f) + n * ln 2."""
     d = v.format.dtype
     ln2_high, ln2_low = (v.number(part) for part in _LN2[d])
-    head = f"const {v.T} g = n * {ln2_low} + f;\n"
+    head = f"const {v.T} g = {v.fma('n', ln2_low, 'f')};\n"
     if d == "f32":
         return (
             head
             + v.horner("p", "f", _LOG[d])
             + f"""
-p = p * f - 0.5f;
-{v.T} w = n * {ln2_high} + (f * f * p + g);
+p = {v.fma("p", "f", "-0.5f")};
+{v.T} w = {v.fma("n", ln2_high, v.fma("f * f", "p", "g"))};
 """
         )
     return (
@@ -264,8 +261,8 @@ p = p * f - 0.5f;
         + f"const {v.T} s = f / (f + 2.0);\nconst {v.T} z = s * s;\n"
         + v.horner("p", "z", _LOG[d])
         + f"""
-p = f - z * p;
-{v.T} w = n * {ln2_high} + (g - s * p);
+p = {v.fma("-z", "p", "f")};
+{v.T} w = {v.fma("n", ln2_high, v.fma("-s", "p", "g"))};
 """
     )
 
@@ -357,7 +354,7 @@ const {v.T} large = 1.0f - 2.0f / (e + 1.0f);
 // 1 - 2 / (...) has few good digits near 0
 const {v.T} z = a * a;
 {v.horner("p", "z", _TANH)}
-p = a * (z * p) + a;
+p = {v.fma("a", "z * p", "a")};
 const {v.T} q = {v.select("small", "p", "large")};
 const {v.T} y = {_with_sign_of_x(v, "q")};
 """
@@ -374,7 +371,7 @@ const {v.T} a = {v.magnitude("x")};
 const {v.M} one = a > {v.number(end)}, small = a < {v.number(0.92)};
 const {v.T} z = a * a;
 {v.horner("p", "z", _ERF[d])}
-p = a * p + a;
+p = {v.fma("a", "p", "a")};
 const {v.T} b = {v.select("one", v.splat(end), "a")};
 """
         + shift
@@ -391,7 +388,7 @@ const {v.T} y = {_with_sign_of_x(v, "q")};
 def _turn(v: Variety, is_sine: bool) -> str:
     f = v.format
     d = f.dtype
-    first, second, third = (v.number(part) for part in _HALF_PI[d])
+    first, second, third = (v.number(-part) for part in _HALF_PI[d])
     rounder, one = v.number(f.rounder), v.number(1.0)
     top = f.bits - 2
     if is_sine:
@@ -406,18 +403,18 @@ def _turn(v: Variety, is_sine: bool) -> str:
     body = f"""\
 const {v.T} a = {v.magnitude("x")};
 const {v.M} far = a > {v.number(_TURN_LIMIT[d])};  // a quotient too large for three parts of pi/2
-const {v.T} t = a * {v.number(2 / math.pi)} + {rounder};
+const {v.T} t = {v.fma("a", v.number(2 / math.pi), rounder)};
 const {v.U} quarter = {v.bits("t")};  // the quadrant is in its low bits
 const {v.T} n = t - {rounder};
-const {v.T} r_high = a - n * {first};
-const {v.T} r = r_high - n * {second};
-const {v.T} r_low = ((r_high - r) - n * {second}) - n * {third};  // what rounding took from r
+const {v.T} r_high = {v.fma("n", first, "a")};
+const {v.T} r = {v.fma("n", second, "r_high")};
+const {v.T} r_low = {v.fma("n", third, v.fma("n", second, "r_high - r"))};  // what rounding took from r
 const {v.T} z = r * r;
 {v.horner("s", "z", _SIN[d])}
-s = r + (r * (z * s) + r_low);
+s = r + {v.fma("r", "z * s", "r_low")};
 {v.horner("c", "z", _COS[d])}
-c = c * z - {v.number(0.5)};
-c = (c * r - r_low) * r + {one};
+c = {v.fma("c", "z", v.number(-0.5))};
+c = {v.fma(v.fma("c", "r", "-r_low"), "r", one)};
 const {v.M} odd = (quarter & 1u) != 0u;
 const {v.T} w = {pick};
 {v.T} y = {v.real(f"{v.bits('w')} ^ ({sign})")};
@@ -577,7 +574,8 @@ class Function:
         v = replace(v, called=[])
         comment = self.comment if isinstance(self.comment, str) else self.comment[v.format.dtype]
         function = v.function(self.name, comment, self.body(v), self.arguments)
-        others = {f"st_any_{v.M}": f"any_{v.M}"} | {name: name for name in function.calls if name in _SNIPPET_NAMES}
+        others = {f"st_any_{v.M}": f"any_{v.M}", v.fma_function: v.fma_function}
+        others |= {name: name for name in function.calls if name in _SNIPPET_NAMES}
         needs = (*v.base_snippets, *(others[name] for name in function.calls if name in others))
         includes = ("#include <math.h>",) if self.uses_libm else ()
         return made_of(function.name, function, needs=needs, includes=includes)

@@ -160,9 +160,17 @@ class Variety:
         *rest, last = coefficients
         lines = [f"{self.T} {name} = {self.splat(last)};"]
         for c in reversed(rest):
-            sign = "-" if c < 0 else "+"
-            lines.append(f"{name} = {name} * {variable} {sign} {self.number(abs(c))};")
+            lines.append(f"{name} = {self.fma(name, variable, self.number(c))};")
         return "\n".join(lines)
+
+    @property
+    def fma_function(self) -> str:
+        """The function for x * y + z."""
+        return f"st_fma_{self.suffix}"
+
+    def fma(self, x: str, y: str, z: str) -> str:
+        """x * y + z, rounded once if the processor has such an instruction."""
+        return f"{self.calling(self.fma_function)}({x}, {y}, {z})"
 
     def call(self, function: str, result: str, argument: str) -> str:
         """Lines that set the new variable `result` to `function` of the variable `argument`."""

@@ -83,7 +83,7 @@ class DeviceKernel:
         self.low = Lowering(plan.nest, PLAIN, site)
         self.low.index_type = SHORT_INDEX if plan.has_small_indices() else INDEX
         single = DeviceStatements(self.low, dialect, in_team=plan.team is not None)
-        self.totals = Totals(self.low)
+        self.totals = Totals(self.low, dialect.spell)
         self.loops = Loops(self.low, self.totals)
         self.packs = Packs(self.low, single)
         self.scratch = Variable("scratch", pointer(word("unsigned char"), Space.GLOBAL))

@@ -79,8 +79,9 @@ static void h(const float *a, const float *b, const float *bias, float *h, bool 
             #pragma GCC unroll 8
             for (int64_t r = 0; r < 8; ++r) {
                 for (int64_t s = 0; s < 8; s += 8) {
-                    const f32v term = a_k[r * 12] * *(const f32v_u *)(b_panel_k + s);
-                    const f32v total_2 = *(const f32v_u *)(total + r * 8 + s) + term;
+                    const f32v total_2 =
+                            st_fma_f32v(a_k[r * 12], *(const f32v_u *)(b_panel_k + s),
+                            *(const f32v_u *)(total + r * 8 + s));
                     *(f32v_u *)(total + r * 8 + s) = total_2;
                 }
             }
@@ -137,10 +138,10 @@ static __attribute__((noinline)) void y_product_dot_4x2(const float *restrict le
         #pragma GCC unroll 2
         for (int64_t s = 0; s < 2; ++s) {
             const f32v y = *(const f32v_u *)(right + s * 8 + k);
-            acc[s * 4] += x0 * y;
-            acc[s * 4 + 1] += x1 * y;
-            acc[s * 4 + 2] += x2 * y;
-            acc[s * 4 + 3] += x3 * y;
+            acc[s * 4] = st_fma_f32v(x0, y, acc[s * 4]);
+            acc[s * 4 + 1] = st_fma_f32v(x1, y, acc[s * 4 + 1]);
+            acc[s * 4 + 2] = st_fma_f32v(x2, y, acc[s * 4 + 2]);
+            acc[s * 4 + 3] = st_fma_f32v(x3, y, acc[s * 4 + 3]);
         }
     }
     float tile[8] __attribute__((aligned(32)));
@@ -236,8 +237,8 @@ static void d_y_2(const float *a, const float *b, const bool *less_equal, float 
             #pragma GCC unroll 8
             for (int64_t r = 0; r < 8; ++r) {
                 for (int64_t s = 0; s < 8; s += 8) {
-                    const f32v term = a_k[r * 4] * *(const f32v_u *)(b_k + s);
-                    const f32v total_2 = *(const f32v_u *)(total + r * 8 + s) + term;
+                    const f32v total_2 =
+                            st_fma_f32v(a_k[r * 4], *(const f32v_u *)(b_k + s), *(const f32v_u *)(total + r * 8 + s));
                     *(f32v_u *)(total + r * 8 + s) = total_2;
                 }
             }
@@ -293,7 +294,7 @@ static __attribute__((noinline)) void d_weight_product_tile_12x1(const float *re
         #pragma GCC unroll 12
         for (int64_t r = 0; r < 12; ++r) {
             const float x = a[r];
-            acc[r][0] += x * y0;
+            acc[r][0] = st_fma_f32v(x, y0, acc[r][0]);
         }
         a += 12;
         b += 8;
@@ -402,7 +403,7 @@ static __attribute__((noinline)) void d_weight_2_product_tile_4x1(const float *r
         #pragma GCC unroll 4
         for (int64_t r = 0; r < 4; ++r) {
             const float x = a[r];
-            acc[r][0] += x * y0;
+            acc[r][0] = st_fma_f32v(x, y0, acc[r][0]);
         }
         a += 4;
         b += 8;
