@@ -48,6 +48,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 if not TYPE_CHECKING:  # a type checker reports an unknown name
 
     def __getattr__(name: str) -> Any:

@@ -5,3 +5,7 @@ from __future__ import annotations
 from staged.ops.sparse import CsrMatrix, CsrTransposed, csr_matrix
 
 __all__ = ["CsrMatrix", "CsrTransposed", "csr_matrix"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -47,3 +47,7 @@ __all__ = [
     "xlog1py",
     "xlogy",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

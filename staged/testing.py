@@ -33,9 +33,27 @@ from staged.errors import StagedError
 from staged.frontend.values import trees
 from staged.frontend.values.generator import numbers_again
 from staged.frontend.values.variable import Variable
-from staged.gradient_check import check_grads as check_grads
+from staged.gradient_check import check_grads
 from staged.ir.types import dtype_of
 from staged.ops.array import Array
+
+__all__ = [
+    "CapturedPrints",
+    "Outcome",
+    "assert_backends_agree",
+    "captured_prints",
+    "check_golden",
+    "check_grads",
+    "compare_trees",
+    "load_snippet",
+    "run_everywhere",
+    "run_snippet",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 # ---- printed text -------------------------------------------------------------------------------
 

@@ -4,9 +4,12 @@ at the first compilation. `benchmarks/imports.py` measures the time.
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_name("imported_modules.txt")
@@ -46,3 +49,12 @@ def test_names_that_load_late_are_attributes_of_the_package() -> None:
     )
     code = "\n".join(lines)
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+    "name", "nn optim random linalg fft special data sparse integrate optimize testing".split()
+)
+def test_completion_lists_the_public_names_alone(name: str) -> None:
+    module = importlib.import_module(f"staged.{name}")
+    assert dir(module) == sorted(module.__all__)
+    assert all(hasattr(module, each) for each in module.__all__)

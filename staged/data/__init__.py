@@ -48,3 +48,7 @@ __all__ = [
     "treebank",
     "write_tokens",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

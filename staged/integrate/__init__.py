@@ -6,3 +6,7 @@ Written in the language that users write, on public names alone: an integration 
 from staged.integrate.odeint import odeint
 
 __all__ = ["odeint"]
+
+
+def __dir__() -> list[str]:
+    return __all__

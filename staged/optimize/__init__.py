@@ -6,3 +6,7 @@ Written in the language that users write, on public names alone: the descent is 
 from staged.optimize.minimize import OptimizeResult, minimize
 
 __all__ = ["OptimizeResult", "minimize"]
+
+
+def __dir__() -> list[str]:
+    return __all__
