@@ -2,6 +2,7 @@
 
     make mutate                                   # all of them
     make mutate ARGS="--only algebra --list"      # names of those whose name, target or table has the word
+    make mutate ARGS="--shard 3/24"               # the third of 24 parts, which together are all of them
 
 A mutant that no test notices survives: a hole in the tests. First the tests of all chosen mutants run on the copy as it is, since
 a test that fails anyway notices nothing.
@@ -112,11 +113,16 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="how many copies are tested side by side")
     parser.add_argument("--fast", action="store_true", help="only the tests that `make test` runs")
     parser.add_argument("--sample", type=int, metavar="N", help="N mutants, chosen by digest")
+    parser.add_argument("--shard", default="1/1", metavar="K/N", help="every N-th mutant, from the K-th one on")
     parser.add_argument("--list", action="store_true", help="names alone")
     options = parser.parse_args()
     chosen = mutants(options.only)
     if options.sample:
         chosen = sorted(chosen, key=lambda mutant: number_of(mutant.name))[: options.sample]
+    part, parts = map(int, options.shard.split("/"))
+    if not 1 <= part <= parts:
+        parser.error(f"--shard {options.shard}: K is between 1 and N")
+    chosen = chosen[part - 1 :: parts]
     if options.list:
         print("\n".join(f"{mutant.target}: {mutant.name}" for mutant in chosen))
         return 0
