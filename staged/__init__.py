@@ -244,7 +244,7 @@ __all__ = [
 ]
 __all__ += ops.__all__
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __array_api_version__ = VERSION
 newaxis = None
 __array_namespace_info__ = array_namespace_info

@@ -206,14 +206,15 @@ class ProgramFile:
             w.line()
 
     def write_functions(self, w: Writer) -> None:
-        if not self.program.functions:
+        makers = self.program.makers_of_frames()
+        if not self.program.functions and not makers:
             return
         w.section("functions")
         if self.program.is_recursive:
             w.line()
             reserve = self.program.reserve + aligned(stack_bytes(list(self.program.functions.values())))
             w.line(f"enum {{ STACK_RESERVE = {reserve} }};  // bytes of the stack for what recursive functions call")
-        for text in self.program.makers_of_frames():
+        for text in makers:
             w.line()
             w.text(text)
         declared = prototypes(self.program.function, self.program.functions)
