@@ -36,6 +36,12 @@ def both(a: Any, b: Any, dtype: Any) -> Any:
     return a + b
 
 
+def softmax_of_seen(scores: Any) -> Any:
+    """The softmax of rows; zeros, with derivatives 0, for rows of -inf."""
+    is_hidden = st.max(scores, axis=-1, keepdims=True) == -math.inf
+    return st.where(is_hidden, 0.0, st.softmax(st.where(is_hidden, 0.0, scores)))
+
+
 class MultiheadAttention(Module):
     """Attention of `num_heads` heads between projections of queries, keys and values, and a projection of the result.
 
@@ -44,7 +50,8 @@ class MultiheadAttention(Module):
     left out, or floats that are added to the scores. The result is (y, weights): the shares (N, L, S), averaged over
     the heads, or (N, num_heads, L, S) with `average_attn_weights=False`, or None with `need_weights=False`, which
     computes attention in blocks and needs no memory for them. With `is_causal`, query i sees keys 0 .. i, also without
-    a mask. A query that sees no key has NaN with weights, as in torch, and zeros without.
+    a mask. The result of a query that sees no key is 0, and so are its weights (torch: NaN if the
+    weights are needed).
     Source: Vaswani et al., Attention is all you need, 2017.
     """
 
@@ -191,7 +198,7 @@ class MultiheadAttention(Module):
             mask = both(mask, st.tril(st.ones((q.shape[-2], k.shape[-2]), dtype=st.bool_)), q.dtype)
         if mask is not None:
             scores = st.where(mask, scores, -math.inf) if mask.dtype == st.bool_ else scores + mask
-        weights = st.softmax(scores)
+        weights = st.softmax(scores) if mask is None else softmax_of_seen(scores)
         if p:
             weights = st.dropout(weights, p)
         return weights @ v, weights

@@ -231,6 +231,7 @@ from staged.ops.padding import pad
 from staged.ops.patches import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unflatten, unfold
 from staged.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 from staged.ops.positions import alibi, rotary
+from staged.ops.products import prod
 from staged.ops.quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from staged.ops.recurrent import gru, lstm, rnn
 from staged.ops.reduction import (
@@ -239,7 +240,7 @@ from staged.ops.reduction import (
 from staged.ops.reduction import (
     any_ as any,
 )
-from staged.ops.reduction import argmax, argmin, count_nonzero, mean, prod, std, var
+from staged.ops.reduction import argmax, argmin, count_nonzero, mean, std, var
 from staged.ops.reduction import (
     max_ as max,
 )

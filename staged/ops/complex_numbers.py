@@ -30,7 +30,6 @@ from staged.ops.elementwise import atan2, isinf, isnan, logical_and, logical_or,
 from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive, same_attrs
 from staged.ops.promote import as_array, cast, dtype_error, promoted, together
 from staged.ops.public import public
-from staged.ops.reduction import product_tree
 from staged.ops.shape import slice_axis, squeeze
 from staged.ops.special import hypot
 
@@ -377,11 +376,6 @@ def _pad(z: Array, low: Any, high: Any, value: Any) -> Array:
         for part, number in ((a, filler.real), (b, filler.imag))
     )
     return join(re, im)
-
-
-@complex_form("prod")
-def _prod(z: Array, axes: tuple[int, ...]) -> Array:
-    return product_tree(z, axes)
 
 
 @complex_form("matmul")

@@ -22,7 +22,7 @@ from staged.ops.elementwise import exp
 from staged.ops.index import take_along_axis
 from staged.ops.joining import concat
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
-from staged.ops.promote import as_array, as_float, axis_of, fixed_size, shape_error
+from staged.ops.promote import as_array, as_float, axis_of, cast, fixed_size, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import wide
 from staged.ops.shape import pad_axis, reshape, slice_axis
@@ -175,16 +175,26 @@ _cumsum_op: Primitive = _scan(
 )
 
 
+def _products_before(x: Array, axis: int) -> Array:
+    """The product of the elements before each, of f64: larger than any of f32 on the way."""
+    return _before("cumprod", bind(_cumprod_op, [x], axis=axis), axis, 1.0)
+
+
+def _cumprod_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
+    factors, given = cast(x, f64), cast(ct, f64)
+    after = recur(_before("cumprod", factors, axis, 0.0, True), given, axis, True)
+    return [cast(after * _products_before(factors, axis), x.dtype)]
+
+
 def _cumprod_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axis: int) -> Array:
-    return recur(operands[0], _before("cumprod", y, axis, 1.0) * tangents[0], axis)
+    factors = cast(operands[0], f64)
+    return cast(recur(factors, _products_before(factors, axis) * cast(tangents[0], f64), axis), y.dtype)
 
 
 _cumprod_op: Primitive = _scan(
     "cumprod",
     _of_ufunc(np.multiply),
-    vjp=lambda ct, y, x, axis: [
-        recur(_before("cumprod", x, axis, 0.0, True), ct, axis, True) * _before("cumprod", y, axis, 1.0)
-    ],
+    vjp=_cumprod_vjp,
     jvp=_cumprod_jvp,
     doc="The products of the elements up to each along `axis`. Its derivative is right where factors are 0, too.",
 )

@@ -40,9 +40,10 @@ from staged.ops.matrices import (
     with_part,
 )
 from staged.ops.primitive import Sample
+from staged.ops.products import prod
 from staged.ops.promote import broadcast, cast, check_known, promoted
 from staged.ops.public import public
-from staged.ops.reduction import all_, argmax, prod, sum_
+from staged.ops.reduction import all_, argmax, sum_
 from staged.ops.shape import flip, reshape, slice_axis, squeeze
 from staged.ops.source import eye, iota, tril, triu, zeros
 from staged.ops.triangular import columns, triangular

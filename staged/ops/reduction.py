@@ -1,4 +1,4 @@
-"""Reductions: sum, prod, max, min, any, all, argmax, argmin, and functions made of them (mean, var, std).
+"""Reductions: sum, max, min, any, all, argmax, argmin, and functions made of them (mean, var, std).
 
 The primitives drop the reduced axes; `keepdims` is a reshape afterwards.
 """
@@ -60,7 +60,7 @@ def _infer(name: str, kinds: tuple[str, ...], needs_element: bool) -> Callable[.
     return infer
 
 
-def _reduce(name: str, reference: Callable[..., Any], kinds: tuple[str, ...], **fields: Any) -> Primitive:
+def declare_reduction(name: str, reference: Callable[..., Any], kinds: tuple[str, ...], **fields: Any) -> Primitive:
     needs_element = name in ("max", "min")
     dtypes = (bool_,) if kinds == BOOLS else _NUMBER_DTYPES
     samples = [
@@ -94,7 +94,8 @@ def _reduce(name: str, reference: Callable[..., Any], kinds: tuple[str, ...], **
     )
 
 
-def _kept(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
+def kept_axes(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
+    """The axes of an array that are not in `axes`."""
     return tuple(axis for axis in range(ndim) if axis not in axes)
 
 
@@ -102,14 +103,14 @@ def expand_back(y: Array, shape: Shape, axes: Sequence[int]) -> Array:
     """A reduced array repeated along the axes it lost."""
     if not axes:
         return y
-    return bind(PRIMITIVES["broadcast_to"], [y], shape=shape, axes=_kept(axes, len(shape)))
+    return bind(PRIMITIVES["broadcast_to"], [y], shape=shape, axes=kept_axes(axes, len(shape)))
 
 
 def _sum(x: np.ndarray[Any, Any], axes: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return np.asarray(np.sum(x, axis=axes, dtype=x.dtype))
 
 
-_sum_op: Primitive = _reduce(
+_sum_op: Primitive = declare_reduction(
     "sum",
     _sum,
     (*NUMBERS, "c"),
@@ -119,88 +120,6 @@ _sum_op: Primitive = _reduce(
     harmless=True,
     by_parts=True,
     combine="add",
-)
-
-
-# ---- prod -----------------------------------------------------------------------------------------
-
-
-def _levels(x: Array, axes: tuple[int, ...]) -> tuple[list[tuple[Array, Array]], Callable[[Array], Array]]:
-    """A tree of pairwise products over `axes`: the two halves at each level, and the way back to x's layout.
-
-    Dividing the product by each factor would be wrong where one is 0; products of the others are right everywhere, and
-    so are their own derivatives.
-    """
-    kept = _kept(axes, x.ndim)
-    order = (*kept, *axes)
-    moved = bind(PRIMITIVES["permute"], [x], axes=order)
-    count = 1
-    for axis in axes:
-        extent = x.shape[axis]
-        if not isinstance(extent, int):
-            raise shape_error(f"the derivative of prod needs a size fixed while staging, got {x.type}")
-        count *= extent
-    outer = tuple(x.shape[axis] for axis in kept)
-    flat = bind(PRIMITIVES["reshape"], [moved], shape=(*outer, count))
-    width = 1 << max(count - 1, 0).bit_length()
-    none = (0,) * len(outer)
-    flat = bind(PRIMITIVES["pad"], [flat], low=(*none, 0), high=(*none, width - count), value=1)
-    levels = []
-    while width > 1:
-        width //= 2
-        halves = _part(flat, 0, width), _part(flat, width, 2 * width)
-        levels.append(halves)
-        flat = halves[0] * halves[1]
-
-    def back(tree: Array) -> Array:
-        shaped = bind(PRIMITIVES["reshape"], [_part(tree, 0, count)], shape=moved.shape)
-        return bind(PRIMITIVES["permute"], [shaped], axes=tuple(int(axis) for axis in np.argsort(order)))
-
-    return levels, back
-
-
-def product_tree(x: Array, axes: tuple[int, ...]) -> Array:
-    """The product over `axes`, pairwise: by multiplications of halves."""
-    if x.type.is_static and 0 in x.shape:
-        outer = tuple(x.shape[axis] for axis in _kept(axes, x.ndim))
-        return broadcast(cast(as_array(1.0), x.dtype), outer)
-    levels, _ = _levels(x, axes)
-    if not levels:
-        return bind(PRIMITIVES["reshape"], [x], shape=tuple(x.shape[axis] for axis in _kept(axes, x.ndim)))
-    left, right = levels[-1]
-    return bind(PRIMITIVES["reshape"], [left * right], shape=left.shape[:-1])
-
-
-def _part(x: Array, start: int, stop: int) -> Array:
-    """x[..., start:stop]"""
-    whole = x.shape[:-1]
-    zeros, ones = (0,) * len(whole), (1,) * len(whole)
-    return bind(PRIMITIVES["slice"], [x], start=(*zeros, start), stop=(*whole, stop), step=(*ones, 1))
-
-
-def _prod_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Array]:
-    if not axes or x.type.is_static and x.size == 0:
-        return [ct if not axes else expand_back(ct, x.shape, axes)]
-    levels, back = _levels(x, axes)
-    ct = bind(PRIMITIVES["reshape"], [ct], shape=(*ct.shape, 1))
-    for left, right in reversed(levels):
-        ct = bind(PRIMITIVES["concat"], [ct * right, ct * left], axis=ct.ndim - 1)
-    return [back(ct)]
-
-
-def _prod_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axes: tuple[int, ...]) -> Array:
-    (others,) = _prod_vjp(broadcast(cast(as_array(1.0), y.dtype), y.shape), y, operands[0], axes)
-    return bind(_sum_op, [others * tangents[0]], axes=axes)
-
-
-_prod_op: Primitive = _reduce(
-    "prod",
-    lambda x, axes: np.asarray(np.prod(x, axis=axes, dtype=x.dtype)),
-    NUMBERS,
-    vjp=_prod_vjp,
-    jvp=_prod_jvp,
-    doc="The product over `axes`; 1 of no elements. Its derivative is right where factors are 0, too.",
-    combine="multiply",
 )
 
 
@@ -233,7 +152,7 @@ def _extreme_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], a
     return bind(_sum_op, [select(tied, tangents[0], _zeros_like(tangents[0]))], axes=axes) / count
 
 
-_max_op: Primitive = _reduce(
+_max_op: Primitive = declare_reduction(
     "max",
     lambda x, axes: np.asarray(np.max(x, axis=axes)),
     NUMBERS,
@@ -242,7 +161,7 @@ _max_op: Primitive = _reduce(
     doc="The largest element over `axes`; NaN where there is one. Ties share the gradient evenly, as torch's `amax`.",
     combine="maximum",
 )
-_min_op: Primitive = _reduce(
+_min_op: Primitive = declare_reduction(
     "min",
     lambda x, axes: np.asarray(np.min(x, axis=axes)),
     NUMBERS,
@@ -251,7 +170,7 @@ _min_op: Primitive = _reduce(
     doc="The smallest element over `axes`; NaN where there is one. Ties share the gradient evenly, as torch's `amin`.",
     combine="minimum",
 )
-_any_op: Primitive = _reduce(
+_any_op: Primitive = declare_reduction(
     "any",
     lambda x, axes: np.asarray(np.any(x, axis=axes)),
     BOOLS,
@@ -260,7 +179,7 @@ _any_op: Primitive = _reduce(
     harmless=True,
     combine="logical_or",
 )
-_all_op: Primitive = _reduce(
+_all_op: Primitive = declare_reduction(
     "all",
     lambda x, axes: np.asarray(np.all(x, axis=axes)),
     BOOLS,
@@ -328,7 +247,7 @@ def _check_elements(name: str, x: Array, axes: Sequence[int]) -> None:
             bind(PRIMITIVES["index_check"], [cast(as_array(0), i64)], extent=extent, of=name)
 
 
-def _apply(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
+def reduced(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
     axes = axes_of(axis, x.ndim, op.name)
     if not axes:
         return x
@@ -363,25 +282,19 @@ def sum_(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) ->
 
     Floats keep their dtype; bools and signed integers give i64, unsigned ones u64, unless `dtype` is set.
     """
-    return _apply(_sum_op, wide(x, dtype), axis, keepdims)
-
-
-@public("prod", method=True)
-def prod(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Array:
-    """The product over `axis` (None: all of them, an int or a tuple). Array API `prod`; dtypes as in `sum`."""
-    return _apply(_prod_op, wide(x, dtype), axis, keepdims)
+    return reduced(_sum_op, wide(x, dtype), axis, keepdims)
 
 
 @public("max", method=True, numpy=("amax",))
 def max_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """The largest element over `axis`; NaN where there is one. Array API `max`. Ties share the gradient evenly."""
-    return _apply(_max_op, as_array(x), axis, keepdims)
+    return reduced(_max_op, as_array(x), axis, keepdims)
 
 
 @public("min", method=True, numpy=("amin",))
 def min_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """The smallest element over `axis`; NaN where there is one. Array API `min`. Ties share the gradient evenly."""
-    return _apply(_min_op, as_array(x), axis, keepdims)
+    return reduced(_min_op, as_array(x), axis, keepdims)
 
 
 def _bools(x: Any) -> Array:
@@ -392,13 +305,13 @@ def _bools(x: Any) -> Array:
 @public("any", method=True)
 def any_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """Return whether an element over `axis` is true (numbers: not 0). Array API `any`."""
-    return _apply(_any_op, _bools(x), axis, keepdims)
+    return reduced(_any_op, _bools(x), axis, keepdims)
 
 
 @public("all", method=True)
 def all_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """Return whether every element over `axis` is true (numbers: not 0). Array API `all`."""
-    return _apply(_all_op, _bools(x), axis, keepdims)
+    return reduced(_all_op, _bools(x), axis, keepdims)
 
 
 def _locate(op: Primitive, x: Any, axis: int | None, keepdims: bool) -> Array:
@@ -473,7 +386,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, dtype: Any = None) ->
     """
     (array,) = promoted(x if dtype is None else wide(x, dtype), floats=True)
     axes = axes_of(axis, array.ndim, "mean")
-    total = _apply(_sum_op, array, axes, keepdims)
+    total = reduced(_sum_op, array, axes, keepdims)
     return divide(total, extent_of(array, axes, array.dtype.part)) if axes else total
 
 
@@ -490,7 +403,7 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
     squares = square(centred)
     if array.dtype.is_complex:  # distances, which are real
         squares = square(METHODS["real"](centred)) + square(METHODS["imag"](centred))
-    total = _apply(_sum_op, squares, axes, keepdims)
+    total = reduced(_sum_op, squares, axes, keepdims)
     return divide(total, freedom_of(array, axes, total.dtype, correction))
 
 

@@ -34,6 +34,7 @@ from staged.ops.index import (
 )
 from staged.ops.matrices import in_range
 from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, next_axis, primitive
+from staged.ops.products import balanced, times_power
 from staged.ops.promote import (
     as_array,
     axis_of,
@@ -111,8 +112,8 @@ class _Places:
             op = PRIMITIVES[f"scatter_reduce{self.along}"]
             return bind(op, [x, self.indices, updates], axis=self.axis, by="multiply")
 
-    def others(self, updates: Array, extent: Any) -> Array:
-        """The product of the other updates of the same place, for each."""
+    def others(self, updates: Array, extent: Any) -> list[Array]:
+        """The product of the other updates of the same place, for each; of f64 balanced, with factors and powers."""
         shape, axis = updates.shape, self.axis
         index = where(self.indices < 0, self.indices + extent, self.indices)
         if not self.along:
@@ -123,14 +124,31 @@ class _Places:
             index = broadcast(reshape(index, wide), updates.shape)
         count = fixed_size("the derivative of scatter_reduce", index, axis)
         if not count:
-            return reshape(updates, shape)
+            return [cast(reshape(updates, shape), f64)]
         places, order = ordered(index, axis)
         with in_range():
             factors = bind(PRIMITIVES["take_along"], [updates, order], axis=axis)
+            # Balanced factors of f64. Products of f32 are computed in f64, which has their range.
+            factors, powers = balanced(factors, axis) if updates.dtype is f64 else (cast(factors, f64), None)
             before = self._running(factors, places, axis, count, False)
             left = before * self._running(factors, places, axis, count, True)
             _, back = ordered(order, axis)
-            return reshape(bind(PRIMITIVES["take_along"], [left, back], axis=axis), shape)
+            found = [left] if powers is None else [left, factors, powers]
+            return [reshape(bind(PRIMITIVES["take_along"], [each, back], axis=axis), shape) for each in found]
+
+    def products(self, x: Array, updates: Array) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+        """Functions that multiply f64 by the products of all updates of each place, and of the others for each."""
+        nothing = cast(zeros_of(x), f64)
+        others, *rest = self.others(updates, x.shape[self.axis])
+        if not rest:
+            product = self.product(nothing + 1, cast(updates, f64))
+            return lambda base: base * product, lambda base: base * others
+        factors, powers = rest
+        total, product = self.total(nothing, powers), self.product(nothing + 1, factors)
+        return (
+            lambda base: times_power(base * product, total),
+            lambda base: times_power(base * others, self.read(total) - powers),
+        )
 
     @staticmethod
     def _running(factors: Array, places: Array, axis: int, count: int, reverse: bool) -> Array:
@@ -167,8 +185,10 @@ def _rule(along: str) -> dict[str, Any]:
     def vjp(ct: Array, y: Array, x: Array, indices: Array, updates: Array, axis: int, by: str) -> list[Any]:
         places = _Places(indices, axis, along)
         if by == "multiply":
-            d_x = ct * places.product(zeros_of(x) + 1, updates)
-            return [d_x, None, places.read(ct * x) * places.others(updates, x.shape[axis])]
+            times_all, times_others = places.products(x, updates)
+            ct = cast(ct, f64)
+            d_updates = times_others(places.read(ct * cast(x, f64)))
+            return [cast(times_all(ct), x.dtype), None, cast(d_updates, x.dtype)]
         is_tied, are_tied, count = _extreme_shares(y, x, updates, places, by)
         share = ct / count
         d_updates = select(are_tied, places.read(share), zeros_of(updates))
@@ -181,10 +201,12 @@ def _rule(along: str) -> dict[str, Any]:
         if d_x is None and d_updates is None:
             return None
         if by == "multiply":
-            total = zeros_of(x) if d_x is None else d_x * places.product(zeros_of(x) + 1, updates)
+            times_all, times_others = places.products(x, updates)
+            total = zeros_of(x) if d_x is None else cast(times_all(cast(d_x, f64)), x.dtype)
             if d_updates is None:
                 return total
-            return places.add(total, places.read(x) * places.others(updates, x.shape[axis]) * d_updates)
+            changes = times_others(places.read(cast(x, f64)) * cast(d_updates, f64))
+            return places.add(total, cast(changes, x.dtype))
         is_tied, are_tied, count = _extreme_shares(y, x, updates, places, by)
         total = zeros_of(x) if d_x is None else select(is_tied, d_x, zeros_of(x))
         if d_updates is not None:

@@ -11,6 +11,7 @@ from staged.ops.contraction import matmul
 from staged.ops.diagonals import diagonal
 from staged.ops.elementwise import clip, divide, isnan, maximum, not_equal, sqrt, square
 from staged.ops.joining import concat
+from staged.ops.products import prod as prod_
 from staged.ops.promote import (
     as_array,
     as_float,
@@ -25,7 +26,6 @@ from staged.ops.promote import (
 )
 from staged.ops.public import public
 from staged.ops.reduction import all_, freedom_of, max_, mean, min_, std, sum_, var
-from staged.ops.reduction import prod as prod_
 from staged.ops.shape import expand_dims, reshape, slice_axis, swapaxes
 from staged.ops.wide_numbers import settled
 

@@ -41,7 +41,11 @@ ATTENTION = {
     "bools_and_floats": ({}, (Q, K, K), {"attn_mask": BIAS, "key_padding_mask": FLOAT_PADDING}),
     "widths": ({"kdim": 3, "vdim": 5}, (Q, K3, V5), {}),
     "more_keys": ({"add_bias_kv": True, "add_zero_attn": True}, (Q, K, K), {"attn_mask": HIDDEN}),
-    "more_keys_without_weights": ({"add_bias_kv": True}, (Q, K, K), {"key_padding_mask": PADDING, "need_weights": False}),
+    "more_keys_without_weights": (
+        {"add_bias_kv": True},
+        (Q, K, K),
+        {"key_padding_mask": PADDING, "need_weights": False},
+    ),
     "alone": ({}, (Q[:, 0], K[:, 0], K[:, 0]), {"attn_mask": HIDDEN}),
     "alone_without_weights": ({}, (Q[:, 0], K[:, 0], K[:, 0]), {"need_weights": False}),
 }
@@ -185,6 +189,38 @@ def test_is_causal_needs_no_mask_and_both_hold_with_one():
     bias = RNG.standard_normal((L, L))
     one = layer(x, x, x, attn_mask=np.where(AHEAD, -np.inf, bias))[0]
     np.testing.assert_allclose(layer(x, x, x, attn_mask=bias, is_causal=True, need_weights=False)[0], one, rtol=1e-12)
+
+
+@pytest.mark.parametrize("mask", ["bools", "floats", "of queries"])
+@pytest.mark.parametrize("options", [{}, {"average_attn_weights": False}], ids=["averaged", "each head"])
+def test_a_sequence_of_padding_alone_has_zeros_with_weights_and_without(mask, options):
+    """Its weights were NaN, and so were the gradients of the projections, even if the loss did not read the sequence."""
+    layer = nn.MultiheadAttention(E, 2, dtype=st.f64, batch_first=True)
+    x = np.swapaxes(Q, 0, 1)
+    padding = np.zeros(x.shape[:2], bool)
+    padding[0] = True
+    masks = {
+        "bools": {"key_padding_mask": padding},
+        "floats": {"key_padding_mask": np.where(padding, -np.inf, 0.0)},
+        "of queries": {"attn_mask": np.arange(L)[:, None] * np.ones((L, L)) == 1},
+    }[mask]
+
+    def step(need):
+        def loss():
+            y, weights = layer(x, x, x, need_weights=need, **masks, **options)
+            return st.sum(y * y), (y, weights)
+
+        (_, found), grads = st.value_and_grad(loss, wrt=layer, has_aux=True)()
+        return found, grads
+
+    for run in (lambda f: f(), lambda f: st.function(f)()):
+        (y, weights), grads = run(lambda: step(True))
+        (expected, _), expected_grads = run(lambda: step(False))
+        np.testing.assert_allclose(y, expected, atol=1e-12)
+        for name, grad in grads.items():
+            np.testing.assert_allclose(grad, expected_grads[name], atol=1e-12, err_msg=name)
+        sums = np.asarray(weights).sum(-1)
+        assert (np.isclose(sums, 1.0) | (sums == 0.0)).all() and (sums == 0.0).any() and np.isnan(weights).sum() == 0
 
 
 def test_a_square_mask_is_torchs():

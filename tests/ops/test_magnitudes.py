@@ -93,3 +93,36 @@ def test_functions_of_exponentials_are_right_near_the_largest_number(name: str, 
         found = np.asarray(run(x)).astype(np.float64)
         np.testing.assert_allclose(np.where(np.abs(found) > 1e30, found / large, found), values, rtol=1e-6)
         np.testing.assert_allclose(np.asarray(derived(x)), slopes, atol=1e-6)
+
+
+OTHERS: dict[str, Callable[[Any], Any]] = {
+    "prod": st.prod,
+    "prod of a matrix": lambda x: st.prod(st.reshape(x, (2, -1))),
+    "cumprod": lambda x: st.cumprod(x)[-1],
+    "segment_prod": lambda x: st.segment_prod(x, np.zeros(len(x), int), 1)[0],
+    "scatter_reduce": lambda x: st.scatter_reduce(st.ones(2, dtype=x.dtype), 0, np.zeros(len(x), int), x, "prod")[0],
+}
+FACTORS = {
+    "a zero": [1e30, 0.0, 1e30, 1e-30],
+    "two zeros": [0.0, 1e30, 0.0, 1e30],
+    "large first": [1e30, 1e30, 1e-30, 1e-30, 2.0, 3.0],
+    "small first": [1e-30, 1e-30, 1e30, 1e30, -2.0, 0.5],
+    "many": [1e30] * 6 + [1e-30] * 6,
+    "a zero of many": [1e30] * 6 + [0.0] + [1e-30] * 5,
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("factors", FACTORS)
+def test_products_of_other_factors_do_not_overflow_on_the_way(factors: str, dtype: type) -> None:
+    """A derivative of `cumprod` of f64 has products up to an element, and products of those after it."""
+    power = 1 if dtype is np.float32 else 10
+    x = np.array([np.sign(v) * abs(v) ** (power if abs(v) in (1e30, 1e-30) else 1) for v in FACTORS[factors]], dtype)
+    exact = [np.prod(np.delete(x, i).astype(np.longdouble)) for i in range(len(x))]
+    wanted = np.array(exact).astype(dtype)
+    names = [name for name in OTHERS if name != "cumprod" or dtype is np.float32]
+    slopes = st.function(lambda x: [st.grad(OTHERS[name])(x) for name in names])
+    for found in (slopes(x), [st.grad(OTHERS[name])(x) for name in names]):
+        for name, slope in zip(names, found, strict=True):
+            np.testing.assert_allclose(slope, wanted, rtol=1e-5, err_msg=name)
+    np.testing.assert_allclose(st.function(st.jacfwd(st.prod))(x), wanted, rtol=1e-5)

@@ -310,7 +310,8 @@ def draw(d: Draw) -> str:
     if d.likely(40):
         return f"layer({x}, {x}, {x}){d.pick('[0]', '[1]')}"
     other = d.new((cols, n, e), values="small")
-    return f"layer({x}, {other}, {other}, None, {d.pick('True)[1]', 'True)[0]', 'False)[0]')}"
+    padding = d.pick("None", f"np.arange({n * cols}).reshape({n}, {cols}) < {cols + 1}")  # one sequence, and an element
+    return f"layer({x}, {other}, {other}, {padding}, {d.pick('True)[1]', 'True)[0]', 'False)[0]')}"
 
 
 @row("nn.MultiheadAttention", draw)
@@ -330,7 +331,10 @@ class MultiheadAttention(Layer):
             parts.append(np.swapaxes(y.reshape(*y.shape[:2], self.heads, y.shape[2] // self.heads), 1, 2))
         q, k, v = parts
         scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
-        shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        if padding is not None:
+            scores = np.where(plain(padding).a[:, None, None, :], -math.inf, scores)
+        top = scores.max(axis=-1, keepdims=True)
+        shares = np.exp(scores - np.where(top == -math.inf, 0.0, top))
         shares = shares / shares.sum(axis=-1, keepdims=True)
         y = np.swapaxes(shares @ v, 1, 2)
         joined = Plain(np.swapaxes(y.reshape(*y.shape[:2], y.shape[2] * y.shape[3]), 0, 1).astype(dtype))

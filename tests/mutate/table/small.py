@@ -62,6 +62,27 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/ops/test_counting.py", "-k", "numpys"),
     ),
     Mutant(
+        "the other factors of a product overflow on the way",
+        "ops.products:times_others",
+        "cast(stop_gradient(leaves), i64)",
+        "0",
+        ("tests/ops/test_magnitudes.py", "-k", "on_the_way"),
+    ),
+    Mutant(
+        "products of the other factors of f64 are not balanced",
+        "ops.products:balanced",
+        "times_power(x, -powers)",
+        "x",
+        ("tests/ops/test_magnitudes.py", "-k", "on_the_way"),
+    ),
+    Mutant(
+        "the shares of a query that sees no key are NaN",
+        "nn.attention:MultiheadAttention._with_weights",
+        "mask is None",
+        "True",
+        ("tests/nn/test_transformer.py", "-k", "padding_alone"),
+    ),
+    Mutant(
         "the float after a small one is computed among subnormal ones",
         "ops.special:nextafter",
         "float(limits.tiny) * 2.0**60, 2.0**60",
