@@ -123,7 +123,7 @@ def _part(x: Array, start: int, stop: int) -> Array:
 
 
 def product_tree(x: Array, axes: tuple[int, ...]) -> Array:
-    """The product over `axes`, pairwise: by multiplications of halves."""
+    """The product over `axes`, pairwise: the first half times the second one, at each level."""
     outer = tuple(x.shape[axis] for axis in kept_axes(axes, x.ndim))
     if x.type.is_static and 0 in x.shape:
         return broadcast(cast(as_array(1.0), x.dtype), outer)
@@ -144,7 +144,7 @@ def times_others(ct: Array, x: Array, axes: tuple[int, ...]) -> Array:
     if count <= 8 and x.dtype is not f64:  # f64 has the products of eight numbers of f32
         return back(cast(_down(cast(ct, f64), cast(rows, f64)), x.dtype))
     size, axes = abs_(rows), (rows.ndim - 1,)
-    # Without an overflow, halves are multiplied; else the loop that runs at most once computes with balanced factors.
+    # The loop runs once if a product may overflow, and not otherwise: balanced factors take more time.
     one, range_ = zeros_of(size) + 1, np.finfo(x.dtype.numpy)
     largest = bind(PRIMITIVES["prod"], [maximum(size, one)], axes=axes)
     smallest = bind(PRIMITIVES["prod"], [select(size == 0, one, minimum(size, one))], axes=axes)

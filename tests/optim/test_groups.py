@@ -216,16 +216,28 @@ REFUSED = {
         lambda v: optim.Adamax([{"params": v, "rate": 0.5}]),
         "lr, betas, eps, weight_decay, maximize for itself, got 'rate'",
     ),
-    "betas of 1": (lambda v: optim.Adam([{"params": v, "betas": (0.5, 1.0)}]), "betas[1] is at least 0 and below 1.0, got 1.0"),
-    "nesterov without momentum": (lambda v: optim.SGD([{"params": v, "nesterov": True}]), "Nesterov's variant needs a momentum"),
+    "betas of 1": (
+        lambda v: optim.Adam([{"params": v, "betas": (0.5, 1.0)}]),
+        "betas[1] is at least 0 and below 1.0, got 1.0",
+    ),
+    "nesterov without momentum": (
+        lambda v: optim.SGD([{"params": v, "nesterov": True}]),
+        "Nesterov's variant needs a momentum",
+    ),
     "a large rho": (lambda v: optim.Adadelta([{"params": v, "rho": 1.5}]), "rho is between 0 and 1, got 1.5"),
-    "a decay above 0": (lambda v: optim.Adafactor([{"params": v, "beta2_decay": 0.5}]), "beta2_decay is at most 0, got 0.5"),
+    "a decay above 0": (
+        lambda v: optim.Adafactor([{"params": v, "beta2_decay": 0.5}]),
+        "beta2_decay is at most 0, got 0.5",
+    ),
     "etas": (lambda v: optim.Rprop([{"params": v, "etas": (0.5, 0.9)}]), "etas are below 1 and above 1"),
     "a negative rate": (lambda v: optim.Adam([{"params": v, "lr": -0.5}]), "lr is at least 0, got -0.5"),
     "no parameters": (lambda v: optim.Adam([{"lr": 0.5}]), "a group of parameters has no `params`"),
     "in two groups": (lambda v: optim.SGD([{"params": v}, {"params": v[:1]}]), "`body` is there twice"),
     "not in a group": (lambda v: optim.SGD([{"params": v[1:]}, v[0]]), "some of the parameters are in a group"),
-    "set later": (lambda v: set_later(optim.Rprop([{"params": v}])), "has etas, step_sizes, maximize for itself, got 'weight_decay'"),
+    "set later": (
+        lambda v: set_later(optim.Rprop([{"params": v}])),
+        "has etas, step_sizes, maximize for itself, got 'weight_decay'",
+    ),
 }
 
 

@@ -395,3 +395,45 @@ def test_torchs_names_and_arguments(library):
         assert [(one, two.default) for one, two in mine.parameters.items()] == [
             (one, two.default) for one, two in other.parameters.items()
         ], name
+
+
+def traces(make, schedule, groups):
+    """How many programs four calls of a step need that writes and reads the rates."""
+    weights = [st.Variable(np.ones(n, np.float32)) for n in (3, 2)]
+    given = [{"params": weights[:1], "lr": 0.2}, {"params": weights[1:]}] if groups else weights
+    opt = make(given)
+    made = schedule(opt)
+
+    @st.function
+    def step():
+        grads = st.grad(lambda: sum(st.sum(w.value**2) for w in weights), wrt=weights)()
+        opt.step(grads)
+        made.step()
+        return made.get_last_lr()
+
+    for _ in range(4):
+        step()
+    assert len(step.programs) == 1, step.why_traced()
+
+
+OPTIMISERS = [
+    name
+    for name in optim.__all__
+    if issubclass(type(made := getattr(optim, name)), type)
+    and issubclass(made, optim.Optimizer)
+    and name not in ("Optimizer", "LBFGS", "Muon")  # they take a function of the loss, and matrices
+]
+
+
+@pytest.mark.parametrize("groups", [False, True], ids=["one group", "two groups"])
+@pytest.mark.parametrize("kind", OPTIMISERS)
+def test_a_step_of_an_optimiser_and_its_schedule_is_traced_once(kind, groups) -> None:
+    """Each call was another trace if the optimiser counts its steps (Adam, ASGD)."""
+    has_rates = "lr" not in getattr(optim, kind).shared_options and kind != "Rprop"
+    traces(lambda given: getattr(optim, kind)(given, lr=0.1), lambda o: lr_scheduler.StepLR(o, 2), groups and has_rates)
+
+
+@pytest.mark.parametrize("name", ["averages", *dict.fromkeys(name for name in CASES if "condition" not in name)])
+def test_a_schedule_in_a_step_is_traced_once(name) -> None:
+    case = CASES.get(name, lambda m, o: optim.swa_utils.SWALR(o, 0.05, anneal_epochs=3))
+    traces(lambda weights: optim.AdamW(weights, lr=0.1), lambda o: case(lr_scheduler, o), True)

@@ -85,7 +85,9 @@ def with_torch(name, options):
 
 def test_staged_optimisers_take_torchs_steps():
     expected = reference(
-        lambda torch, start, grads: [moved_by_torch(torch, name, options, start, grads) for name, options in CASES], START, GRADS
+        lambda torch, start, grads: [moved_by_torch(torch, name, options, start, grads) for name, options in CASES],
+        START,
+        GRADS,
     )
 
     @st.function
@@ -133,7 +135,11 @@ def test_names_and_arguments_are_torchs(library):
     ways = {"foreach", "fused", "capturable", "differentiable", "ways"}
     for name in theirs - {"Optimizer"}:
         mine, other = (
-            [(one, two.default) for one, two in inspect.signature(getattr(where, name)).parameters.items() if one not in ways]
+            [
+                (one, two.default)
+                for one, two in inspect.signature(getattr(where, name)).parameters.items()
+                if one not in ways
+            ]
             for where in (optim, torch.optim)
         )
         assert mine == other, name

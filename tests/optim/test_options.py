@@ -74,8 +74,11 @@ def test_every_number_is_read_at_the_step():
 @pytest.mark.parametrize(
     ("make", "name", "value"),
     [
-        (optim.SGD, "momentum", 0.9), (optim.Adagrad, "lr_decay", 0.1), (optim.RMSprop, "momentum", 0.9),
-        (optim.RMSprop, "centered", True), (optim.Adam, "amsgrad", True),
+        (optim.SGD, "momentum", 0.9),
+        (optim.Adagrad, "lr_decay", 0.1),
+        (optim.RMSprop, "momentum", 0.9),
+        (optim.RMSprop, "centered", True),
+        (optim.Adam, "amsgrad", True),
     ],
 )
 def test_what_would_need_a_past_that_was_not_kept_is_refused(make, name, value):
@@ -192,7 +195,9 @@ def test_gradients_by_name_find_their_parameters_in_any_order():
     np.testing.assert_array_equal(b.numpy(), P - 1.0)
     model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     before = model.state_dict()
-    optim.SGD(model.parameters(), lr=1.0).step({"1.weight": np.ones((2, 2), np.float32), "0.weight": np.zeros((2, 2), np.float32)})
+    optim.SGD(model.parameters(), lr=1.0).step(
+        {"1.weight": np.ones((2, 2), np.float32), "0.weight": np.zeros((2, 2), np.float32)}
+    )
     np.testing.assert_array_equal(model.state_dict()["0.weight"], before["0.weight"])
     with pytest.raises(st.ArgumentError, match="2 parameters, got 1 gradients"):
         opt.step([G])
@@ -231,8 +236,13 @@ def test_gradients_whose_names_stand_at_another_parameters_place_are_refused():
     for in_order in (list(model.parameters()), [*first.parameters(), *last.parameters()]):
         optim.SGD(in_order, lr=1.0).step(grads)
     before = model.state_dict()
-    for turned in ([*last.parameters(), *first.parameters()], [{"params": last.parameters()}, {"params": first.parameters()}]):
-        with pytest.raises(st.ArgumentError, match="gradient `0.weight` .* `linear1.weight`[^$]*named_parameters") as refused:
+    for turned in (
+        [*last.parameters(), *first.parameters()],
+        [{"params": last.parameters()}, {"params": first.parameters()}],
+    ):
+        with pytest.raises(
+            st.ArgumentError, match="gradient `0.weight` .* `linear1.weight`[^$]*named_parameters"
+        ) as refused:
             optim.SGD(turned, lr=1.0).step(grads)
         assert "test_options.py" in str(refused.value)
     for name, value in before.items():

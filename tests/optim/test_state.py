@@ -160,7 +160,11 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
         optim.Adam([w, st.Variable(START)]).load_state_dict(uneven)
 
 
-OPTIONS = {"Rprop": {"lr": 0.1}, "Adam": {"lr": 0.1, "amsgrad": True}, "RMSprop": {"lr": 0.1, "centered": True, "momentum": 0.5}}
+OPTIONS = {
+    "Rprop": {"lr": 0.1},
+    "Adam": {"lr": 0.1, "amsgrad": True},
+    "RMSprop": {"lr": 0.1, "centered": True, "momentum": 0.5},
+}
 
 
 @pytest.mark.parametrize(
@@ -190,7 +194,9 @@ def test_torchs_checkpoints_load_and_torch_loads_ours(name, library):
     rtol = 2e-2 if name == "Muon" else 1e-5  # torch rounds its steps to bf16
     np.testing.assert_allclose(ours.numpy(), theirs.detach().numpy(), rtol=rtol)
     saved = opt.state_dict()
-    state = {index: {key: torch.tensor(value) for key, value in entry.items()} for index, entry in saved["state"].items()}
+    state = {
+        index: {key: torch.tensor(value) for key, value in entry.items()} for index, entry in saved["state"].items()
+    }
     back = torch.nn.Parameter(torch.tensor(ours.numpy()))
     back_opt = getattr(torch.optim, name)([back], **options)
     filled = {**back_opt.state_dict()["param_groups"][0], **saved["param_groups"][0]}

@@ -125,10 +125,16 @@ REFUSED = {
     ),
     "a decay": (lambda m: swa_utils.get_ema_avg_fn(1.5), "decay is between 0 and 1, got 1.5"),
     "a curve": (lambda m: swa_utils.SWALR(optim.SGD(m.parameters()), 0.1, 5, "sine"), 'one of "cos", "linear"'),
-    "a length": (lambda m: swa_utils.SWALR(optim.SGD(m.parameters()), 0.1, -1), "anneal_epochs is an integer of at least 0"),
+    "a length": (
+        lambda m: swa_utils.SWALR(optim.SGD(m.parameters()), 0.1, -1),
+        "anneal_epochs is an integer of at least 0",
+    ),
     "no optimiser": (lambda m: optim.MultiSteps(m, 2), "MultiSteps takes an optimiser, got a Linear"),
     "no steps": (lambda m: optim.MultiSteps(optim.SGD(m.parameters()), 0), "every is an integer of at least 1, got 0"),
-    "a gradient": (lambda m: optim.MultiSteps(optim.SGD(m.parameters()), 2).step([1.0]), "2 parameters, got 1 gradients"),
+    "a gradient": (
+        lambda m: optim.MultiSteps(optim.SGD(m.parameters()), 2).step([1.0]),
+        "2 parameters, got 1 gradients",
+    ),
     "a state": (
         lambda m: optim.MultiSteps(optim.SGD(m.parameters()), 2).load_state_dict({}),
         "MultiSteps has `total`, a sum for each parameter",

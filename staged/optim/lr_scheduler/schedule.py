@@ -175,15 +175,34 @@ class LRScheduler:
 # ---- the numbers of an optimiser ----
 
 
-def owners_of(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """The dicts that hold the rates: the attributes of the optimiser if it has one group, else the groups."""
+class Attributes:
+    """The attributes of an optimiser by key, as the options of a group.
+
+    `vars(optimizer)` is not used: a trace that reads it depends on all attributes, and steps change some of them.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self.optimizer, name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self.optimizer, name, value)
+
+
+Owner = dict[str, Any] | Attributes
+
+
+def owners_of(optimizer: Optimizer) -> list[Owner]:
+    """The objects that hold the rates: the attributes of the optimiser if it has one group, else the groups."""
     if len(optimizer.groups) > 1:
         for group in optimizer.groups:
             group.setdefault("lr", optimizer.lr)
-    return [group if "lr" in group else vars(optimizer) for group in optimizer.groups]
+    return [group if "lr" in group else Attributes(optimizer) for group in optimizer.groups]
 
 
-def as_variable(owner: dict[str, Any], name: str) -> Any:
+def as_variable(owner: Owner, name: str) -> Any:
     """The Variable that holds a number of an optimiser; it is made where a number stands."""
     held = owner[name]
     if not isinstance(held, st.Variable):
