@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from staged.depth import goes_deep
 from staged.dispatch import Entry, Programs, ProgramUse, entry_for, region_key
 from staged.eager_mode import eager_call, unwrap, wrap
-from staged.errors import ProgramRecursionError, StagedError, StagingError
+from staged.errors import ProgramNanError, ProgramRecursionError, StagedError, StagingError
 from staged.frontend.calls.arguments import flatten_arguments, named_arguments
 from staged.frontend.calls.call import call
 from staged.frontend.calls.signatures import bound_arguments
@@ -25,6 +25,7 @@ from staged.frontend.values import trees
 from staged.frontend.values.generator import OF_THREAD, Generator, checked_seed, default_with
 from staged.guards.guard import Reason
 from staged.ir.fingerprint import ProgramKey
+from staged.nan_search import checked, first_nan
 from staged.ops.autocast import lowered_to
 from staged.ops.context import context_or_none, eager_names, is_eager
 from staged.ops.promote import plain_number as plain_number
@@ -134,6 +135,9 @@ class StagedFunction(Generic[P, R]):
             return result
         except RecursionError:  # its frames say who calls whom, to the trace around
             raise
+        except ProgramNanError as error:
+            again = functools.partial(self._run_eagerly, args, kwargs)
+            left = trimmed(first_nan(error, again) if self._check_nan else error)
         except Exception as error:
             left = trimmed(error)
         raise left  # STAGED_TRACEBACK=full shows the frames that are left out here
@@ -190,12 +194,14 @@ class StagedFunction(Generic[P, R]):
         return self._static
 
     @goes_deep
-    def _run_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_eagerly(self, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float | None = None) -> Any:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
-        with eager_call(self._generator):
+        with eager_call(self._generator), checked(self._check_nan, seconds) as check:
             args, kwargs = arguments.rebuild([wrap(argument.value) for argument in arguments.staged])
             try:
-                return trees.map_leaves(unwrap, call(self.__wrapped__, *args, **kwargs))
+                made = call(self.__wrapped__, *args, **kwargs)
+                check(trees.flatten(made)[0])
+                return trees.map_leaves(unwrap, made)
             except RecursionError as error:
                 if isinstance(error, StagedError):
                     raise
@@ -285,8 +291,8 @@ def function(
     string. `target` names the machine that the program is for: 'native', 'portable', 'x86-64-v3', 'x86-64-v4', 'c99'.
     Without one it is this machine, and an exported program adapts to the processor.
     With `seed` the function has its own generator of random numbers, which continues from call to call; without, it
-    uses the generator of the calling thread. With `check_nan` the program stops with ProgramNanError at the first NaN
-    or infinity that it computes, naming the Python line.
+    uses the generator of the calling thread. With `check_nan` a NaN or infinity in an array of the program is a
+    ProgramNanError. It names the line of the first one, which a second run in eager mode finds.
 
     Products and sums are rounded one by one, as in NumPy; only matmuls, convolutions and reductions contract
     `a * b + c` to one instruction. With `contract=True` all arithmetic may do so: a little faster, and identities such

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from staged.source import Position, excerpt
 
@@ -186,6 +187,9 @@ class ProgramValueError(ProgramError, ValueError):
 
 class ProgramNanError(ProgramError, FloatingPointError):
     """A NaN or infinity occurred while NaN checks were on."""
+
+    variables: Any = None
+    """The Variables of the program with their elements before the call, if the call can run again."""
 
 
 class ProgramMemoryError(ProgramError, MemoryError):

@@ -307,7 +307,7 @@ class Program:
         return loaded.runnable
 
     def _runnable_for(self, traced: TracedFunction) -> Runnable:
-        return Runnable(self._native, traced)
+        return Runnable(self._native, traced, self._check_nan)
 
     def _check(self, given: Sequence[Argument]) -> None:
         expected = self._traced.arguments

@@ -6,10 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
+from staged.errors import ProgramNanError
 from staged.frontend.devices.resident import BorrowedArray, ResidentArray
 from staged.frontend.trace_function import TracedFunction
 from staged.frontend.values.join import Leaf, Static, Template
 from staged.frontend.values.variable import host_buffers
+from staged.ir.functions import every_function
+from staged.ir.nodes import IO, Function, walk_ops
+from staged.ir.structure import CLOCK, PRINT
 from staged.ir.types import Device, TensorType
 from staged.residency import departures_of_region, input_places, variable_places
 from staged.runtime.cuda.departures import Departures
@@ -21,8 +25,11 @@ from staged.source import here
 class Runnable:
     """The part of a program that calls use, without the trace, which holds the user's arrays and models."""
 
-    def __init__(self, native: LoadedProgram, traced: TracedFunction) -> None:
+    def __init__(self, native: LoadedProgram, traced: TracedFunction, check_nan: bool = False) -> None:
         self.native = native
+        self.check_nan = check_nan
+        self.repeats = check_nan and _repeats(traced.function)
+        """True if a call may run again, from the Variables before it, to find a NaN."""
         self.call = native.short([], native) or native
         """The program, by the fast path if it has one."""
         self.result = traced.result
@@ -91,11 +98,18 @@ class Runnable:
     @property
     def is_plain(self) -> bool:
         """Return whether a call has no Variables, no arrays on devices, and results on the host."""
-        return not (self.devices or self.variables or self.departs)
+        return not (self.devices or self.variables or self.departs or self.check_nan)
 
     def __call__(self, values: Sequence[Any], variables: Sequence[Any] = ()) -> Any:
         """Run on one value per parameter and the outer Variables."""
-        return self.rebuild(self.outputs(values, variables))
+        if not self.repeats:
+            return self.rebuild(self.outputs(values, variables))
+        before = [(variable, variable.numpy()) for variable in variables]
+        try:
+            return self.rebuild(self.outputs(values, variables))
+        except ProgramNanError as error:
+            error.variables = before
+            raise
 
     def outputs(self, values: Sequence[Any], variables: Sequence[Any] = ()) -> Sequence[Any]:
         """Run, and return the program's output arrays."""
@@ -137,6 +151,12 @@ class Runnable:
         """The address of each outer Variable, or its place on a device."""
         buffers = host_buffers(variables) if self.is_on_host else None
         return variable_places(variables, self.variables, self.on_devices, self.where) if buffers is None else buffers
+
+
+def _repeats(program: Function) -> bool:
+    """Return whether a program has no effects outside but prints and readings of a clock."""
+    ops = (op for function in every_function(program) for op in walk_ops(function.block))
+    return all(IO[0] not in op.effects or op.declared in (CLOCK, PRINT) for op in ops)
 
 
 def _device_named(name: str) -> Device:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from staged.errors import StagingError
 from staged.source import here
@@ -24,6 +25,10 @@ class Refusal:
 
 
 _refusals: ContextVar[tuple[Refusal, ...]] = ContextVar("staged_refusals", default=())
+
+
+on_write: ContextVar[Callable[[Any], None] | None] = ContextVar("staged_on_write", default=None)
+"""A function that is called with each value that eager mode writes to a Variable."""
 
 
 @contextmanager

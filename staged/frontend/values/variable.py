@@ -13,7 +13,7 @@ import numpy as np
 
 from staged.errors import DTypeError, LeakError, ShapeError, StagingError
 from staged.frontend.trace.context import TraceContext, current_trace
-from staged.frontend.trace.effects import check_effect, note_own
+from staged.frontend.trace.effects import check_effect, note_own, on_write
 from staged.frontend.trace.lifetimes import OfTrace
 from staged.ir.names import as_name
 from staged.ir.nodes import Effect, Op, VariableRef
@@ -160,6 +160,9 @@ class Variable(Array):
             return
         self._check_alive()
         check_effect("write", f"{_described(self._name)} is written", self)
+        watch = on_write.get()
+        if watch is not None:
+            watch(array)
         self._held = array
 
     def _refusal(self, array: Array) -> Exception:

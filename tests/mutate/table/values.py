@@ -24,6 +24,20 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/ops/test_promote.py", "-k", "beside_a_signed"),
     ),
     Mutant(
+        "the search for a NaN begins with the Variables after it",
+        "nan_search:first_nan",
+        "_restore(before)",
+        "pass",
+        ("tests/eager/test_nan_search.py", "-k", "begins_with"),
+    ),
+    Mutant(
+        "the last op that is not finite is the first",
+        "nan_search:NanSearch.note",
+        "known[0][1] if known else self.error(node.primitive.name, *wrong)",
+        "self.error(node.primitive.name, *wrong)",
+        ("tests/eager/test_nan_search.py", "-k", "first_op"),
+    ),
+    Mutant(
         "an element is of no class of NumPy's",
         "frontend.constructs.builtins_:class_in_python",
         "np.ndarray if value.shape else value.dtype.numpy.type",
