@@ -335,7 +335,9 @@ def test_list_append_in_a_staged_loop_names_the_list() -> None:
             losses.append(x)
         return x
 
-    with pytest.raises(StaticStateError, match="the list `losses` changes its length inside the loop at line") as caught:
+    with pytest.raises(
+        StaticStateError, match="the list `losses` changes its length inside the loop at line"
+    ) as caught:
         ir(f, X, 3)
     assert caught.value.where.text == "losses.append(x)"
 
@@ -363,7 +365,9 @@ def test_attribute_set_in_a_staged_loop_is_refused() -> None:
             x = x + 1.0
         return x
 
-    with pytest.raises(CarriedValueError, match="`model.mode` is the value 'train' before the loop and the value 'eval'"):
+    with pytest.raises(
+        CarriedValueError, match="`model.mode` is the value 'train' before the loop and the value 'eval'"
+    ):
         ir(f, X, 3)
 
 
@@ -405,8 +409,20 @@ def test_long_unrolling_warns_and_names_the_way_out() -> None:
             x = x + i
         return x
 
-    with pytest.warns(UserWarning, match="is unrolled, more than 200 times; `st.range"):
+    with pytest.warns(UserWarning, match="is unrolled, more than 100 times; `st.range"):
         ir(f, X)
+
+
+def test_longer_unrolling_is_an_error(monkeypatch) -> None:
+    def f(x):
+        for i in range(10**9):
+            x = x + i
+        return x
+
+    monkeypatch.setenv("STAGED_UNROLL", "200")
+    with pytest.raises(st.StagingError, match="is unrolled more than 200 times") as caught:
+        ir(f, X)
+    assert "for i in range(10**9):" in str(caught.value) and "`st.range(...)`" in caught.value.hint
 
 
 def test_trip_count_does_not_change_the_ir() -> None:

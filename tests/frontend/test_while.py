@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
 
 import staged as st
-from staged.errors import CarriedValueError
+from staged.errors import CarriedValueError, StagingError
+from staged.frontend.constructs import unrolling
 from staged.frontend.trace_function import trace
 from tests.frontend.harness import Case, agree, checks_of, interpret, ir, ops
 
@@ -71,6 +73,64 @@ def test_endless_loop_is_left_by_its_exits() -> None:
 
     assert "break @while" in ir(f, 7)
     agree(f, 7)
+
+
+def counted_in_python(x, last):
+    t = 0.0
+    while t < last:  # Python evaluates it
+        x = x + t
+        t = t + 1.0
+    return x
+
+
+def test_a_condition_of_python_that_unrolls_warns_and_then_stops(monkeypatch) -> None:
+    """A number that Python counts made thousands of copies of the body, without a word."""
+    for last in (99.0, 150.0):
+        staged = st.function(lambda x, last=last: counted_in_python(x, last))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            np.testing.assert_array_equal(staged(X), X + last * (last - 1) / 2)
+        texts = [str(each.message) for each in caught if "is unrolled" in str(each.message)]
+        assert len(texts) == (last > 100)
+        assert all("more than 100 times; start a variable of its condition as an array" in text for text in texts)
+    monkeypatch.setenv("STAGED_UNROLL", "300")
+    with pytest.raises(StagingError, match="is unrolled more than 300 times") as caught:
+        ir(lambda x: counted_in_python(x, 1e9), X)
+    assert "while t < last:  # Python evaluates it" in str(caught.value)
+    assert "`t = st.zeros(())`" in caught.value.hint and "STAGED_UNROLL=3000" in caught.value.hint
+    monkeypatch.setenv("STAGED_UNROLL", "none")
+    with pytest.raises(st.ArgumentError, match="STAGED_UNROLL must be a number of iterations, got 'none'"):
+        ir(lambda x: counted_in_python(x, 200.0), X)
+
+
+def test_the_limit_of_copies_is_10000() -> None:
+    assert unrolling.MOST == 10_000 and unrolling._limit() == unrolling.MOST
+
+
+def test_the_fix_of_the_warning_makes_one_loop() -> None:
+    def f(x):
+        t = st.zeros(())
+        while t < 4.0:
+            x = x + t
+            t = t + 1e-3
+        return x
+
+    assert ops(ir(f, X)).count("add") <= 3
+
+
+def test_iterations_that_record_nothing_have_no_limit(monkeypatch) -> None:
+    monkeypatch.setenv("STAGED_UNROLL", "200")
+
+    def f(x):
+        k, sizes = 0, []
+        while k < 1000:
+            sizes.append(k)
+            k += 1
+        for size in range(1000):
+            sizes[size] += size
+        return x * float(sum(sizes))
+
+    np.testing.assert_allclose(st.function(f)(X), X * 999_000.0)
 
 
 def test_compound_condition_is_one_expression_where_nothing_can_fail() -> None:

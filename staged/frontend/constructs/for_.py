@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections.abc import Callable, Iterator
 from types import GeneratorType
 from typing import Any
@@ -18,12 +17,12 @@ from staged.frontend.constructs.loops import (
     run_static,
     with_else,
 )
+from staged.frontend.constructs.unrolling import OF_FOR, copies
 from staged.frontend.syntax.assign import assign
 from staged.frontend.syntax.converter import Converter, operator, statement, text
 from staged.frontend.syntax.names import Bindings, bindings_of, breaks_out
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.locals import Locals
-from staged.frontend.trace.notes import Notes
 from staged.frontend.trace.signals import Body, Signal
 from staged.frontend.values.join import WEAK_INT, materialise
 from staged.frontend.values.operands import note_operand
@@ -32,10 +31,7 @@ from staged.ir.nodes import Op, Value
 from staged.ir.structure import FOR
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
-from staged.source import Position, here
-
-LONG_UNROLLING = 200
-"""Iterations that record ops, from which on an unrolled loop is worth a warning."""
+from staged.source import here
 
 
 @statement(ast.For)
@@ -104,14 +100,11 @@ def _run_now(
     items: Any = list(iterable) if trace is not None and isinstance(iterable, Iterator) else iterable
 
     def iterations() -> Iterator[Body]:
-        before = len(trace.block.ops) if trace is not None else 0
         is_eager = trace is None and context_or_none() is not None
         is_loop = is_eager and isinstance(items, StagedIterable | Array)  # what would be one loop of the program
         is_counted = is_eager and not isinstance(items, GeneratorType)  # the user's, which counts by itself
-        for count, item in enumerate(counted(items) if is_counted else items):
+        for item in counted(items) if is_counted else items:
             numbers = dict(scope.__dict__) if is_loop else {}
-            if count == LONG_UNROLLING and trace is not None and len(trace.block.ops) - before >= count:
-                _warn_of_unrolling(trace, where)
 
             def run(item: Any = item) -> Signal | None:
                 assign_item(item)
@@ -122,19 +115,8 @@ def _run_now(
             finally:
                 count_on(scope, numbers)
 
-    return run_static(trace, scope, iterations, f"the loop at line {line}", orelse)
-
-
-def _warn_of_unrolling(trace: TraceContext, where: Position | None) -> None:
-    line = where.line if where else 0
-    note = (
-        f"the loop at line {line} is unrolled, more than {LONG_UNROLLING} times; "
-        "`st.range(...)` makes it one loop of the program"
-    )
-    notes = trace.of(Notes).texts
-    if note not in notes:
-        notes.append(note)
-        warnings.warn_explicit(note, UserWarning, where.file if where else "<staged>", line)
+    limited = iterations if trace is None else lambda: copies(trace, iterations(), where, OF_FOR)
+    return run_static(trace, scope, limited, f"the loop at line {line}", orelse)
 
 
 def record_for(

@@ -11,6 +11,7 @@ from staged.frontend.constructs.for_ import names_of
 from staged.frontend.constructs.if_ import if_
 from staged.frontend.constructs.iterables import count_on
 from staged.frontend.constructs.loops import EXHAUSTED, LoopNames, LoopTarget, StagedLoop, finish, run_static, with_else
+from staged.frontend.constructs.unrolling import OF_WHILE, copies
 from staged.frontend.exits.scope import traced_in_scope
 from staged.frontend.exits.targets import tracked
 from staged.frontend.syntax.converter import Converter, operator, statement, text
@@ -68,7 +69,9 @@ def while_(
         if kind != "forever" and not is_staged(first):
             # Taken back where it runs for some iterations with values known while staging, and then depends on a staged
             # one.
-            return run_static(trace, scope, lambda: _iterations(test, body, attempt), what, orelse)
+            return run_static(
+                trace, scope, lambda: copies(trace, _iterations(test, body, attempt), where, OF_WHILE), what, orelse
+            )
     return _record(trace, scope, test, body, orelse, names, kind)
 
 

@@ -24,6 +24,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/ops/test_promote.py", "-k", "beside_a_signed"),
     ),
     Mutant(
+        "a loop is unrolled without end",
+        "frontend.constructs.unrolling:copies",
+        "count >= _limit()",
+        "count >= 10 * _limit()",
+        ("tests/frontend/test_while.py", "-k", "unrolls_warns"),
+    ),
+    Mutant(
         "the search for a NaN begins with the Variables after it",
         "nan_search:first_nan",
         "_restore(before)",
