@@ -23,24 +23,9 @@ def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0) -> Any:
 
 
 def trunc_normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Any:
-    """Draw from N(mean, std^2), truncated to [a, b] by the inverse of the distribution, without rejection.
-
-    Numerics: the normal distribution's inverse is found by bisection, to the last bits of the dtype.
-    """
-    if not std > 0 or not a < b:
-        raise st.ArgumentError(f"trunc_normal_: std is above 0 and a < b, got std={std}, a={a}, b={b}", where=st.here())
-    low, high = (math.erf((edge - mean) / (std * math.sqrt(2.0))) for edge in (a, b))
-    if not low < high:
-        raise st.ArgumentError(
-            f"trunc_normal_: [{a}, {b}] is too far from the mean {mean} to draw from", where=st.here()
-        )
-    wanted = st.random.uniform(tensor.shape, low=low, high=high, dtype=tensor.dtype)
-    below, above = st.full_like(wanted, a), st.full_like(wanted, b)
-    for _ in range(30 if tensor.dtype == st.f32 else 60):
-        middle = 0.5 * (below + above)
-        is_above = st.erf((middle - mean) / (std * math.sqrt(2.0))) > wanted
-        below, above = st.where(is_above, below, middle), st.where(is_above, middle, above)
-    return _write(tensor, 0.5 * (below + above))
+    """Draw from N(mean, std^2), truncated to [a, b), as `st.random.truncated_normal`."""
+    drawn = st.random.truncated_normal(tensor.shape, low=a, high=b, mean=mean, std=std, dtype=tensor.dtype)
+    return _write(tensor, drawn)
 
 
 def constant_(tensor: Any, val: float) -> Any:
@@ -113,11 +98,13 @@ def orthogonal_(tensor: Any, gain: float = 1) -> Any:
     rows, columns = shape[0], math.prod(shape[1:])
     if not rows * columns:
         return tensor
-    drawn = st.random.normal((max(rows, columns), min(rows, columns)), dtype=tensor.dtype)
+    dtype = st.f64 if tensor.dtype == st.f64 else st.f32
+    drawn = st.random.normal((max(rows, columns), min(rows, columns)), dtype=dtype)
     q, r = st.linalg.qr(drawn)
     # The sign of R's diagonal makes the distribution uniform.
     q = q * st.where(st.diagonal(r) < 0, -1.0, 1.0)
-    return _write(tensor, gain * st.reshape(q if rows >= columns else st.matrix_transpose(q), shape))
+    made = gain * st.reshape(q if rows >= columns else st.matrix_transpose(q), shape)
+    return _write(tensor, st.astype(made, tensor.dtype))
 
 
 def sparse_(tensor: Any, sparsity: float, std: float = 0.01) -> Any:

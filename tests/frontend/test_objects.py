@@ -823,3 +823,39 @@ def test_a_class_that_a_call_gives_is_no_object_of_the_program() -> None:
     assert compiled.tolist() == [4.0, 4.0] and kinds == ["int"]
     with st.eager():
         assert st.function(names_of_classes)(np.ones(2), 3)[0].tolist() == [4.0, 4.0]
+
+
+class Packed(collections.namedtuple("Packed", ["data", "sizes", "order"])):
+    """As torch's PackedSequence: its `__new__` rejects whatever is not an array of NumPy, and has a default."""
+
+    def __new__(cls, data, sizes, order=None):
+        if not all(isinstance(part, np.ndarray) for part in (data, sizes)):
+            raise TypeError("Packed takes arrays")
+        return super().__new__(cls, data, sizes, order)
+
+    @property
+    def total(self):
+        return st.sum(self.data)
+
+
+def test_named_tuples_with_a_new_of_their_own_are_arguments_and_results() -> None:
+    """Their `__new__` ran with staged values: torch's PackedSequence raised an AttributeError."""
+    packed = Packed(X, np.array([2, 1]))
+    run = st.function(lambda p: (p, p.total, p.sizes))
+    result, total, sizes = run(packed)
+    assert type(result) is Packed and result.order is None and float(total) == 6.0
+    np.testing.assert_array_equal(result.data, X)
+    np.testing.assert_array_equal(sizes, [2, 1])
+    slope = st.function(lambda p: st.grad(lambda p: st.sum(p.data**2) * p.sizes[0])(p))
+    floats = Packed(X, np.array([2.0, 1.0]), np.zeros(2))
+    for found in (slope(floats), st.grad(lambda p: st.sum(p.data**2) * p.sizes[0])(floats)):
+        assert type(found) is Packed
+        np.testing.assert_allclose(found.data, 4.0 * X)
+        np.testing.assert_allclose(found.sizes, [14.0, 0.0])
+
+
+def test_a_packed_sequence_of_torch_is_an_argument(torch) -> None:
+    rnn = torch.nn.utils.rnn
+    data = torch.arange(24.0).reshape(4, 2, 3)
+    packed = rnn.pack_padded_sequence(data, torch.tensor([4, 2]))
+    assert float(st.function(lambda p: st.sum(p.data) + st.sum(p.batch_sizes))(packed)) == float(packed.data.sum()) + 6

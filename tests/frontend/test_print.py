@@ -103,3 +103,34 @@ def test_text_that_utf_8_cannot_represent_is_refused_at_the_line() -> None:
         with pytest.raises(st.ArgumentError, match="text must be valid Unicode") as caught:
             ir(function, 3)
         assert line in str(caught.value)
+
+
+USES = {
+    "len": lambda x: len(f"{x}"),
+    "in": lambda x: "1" in f"{x}",
+    "an index": lambda x: f"{x}"[0],
+    "a slice": lambda x: f"{x}"[1:],
+    "a method": lambda x: f"{x}".upper(),
+    "iteration": lambda x: list(f"{x}"),
+    "a loop": lambda x: [character + "." for character in f"{x}"],
+    "equal": lambda x: f"{x}" == "1",
+    "less": lambda x: f"{x}" < "2",
+    "in a list": lambda x: f"{x}" in ["1"],
+    "repeated": lambda x: f"{x}" * 2,
+    "int": lambda x: int(f"{x}"),
+    "float": lambda x: float(f"{x}"),
+    "a key": lambda x: {f"{x}": 1},
+    "sorted": lambda x: sorted([f"{x}", "2"]),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_characters_of_a_text_with_staged_parts_are_an_error_with_the_line(use: str) -> None:
+    """Most were a TypeError about a StagedString, without the user's line."""
+    with pytest.raises(StagingError, match="known only when the program runs") as raised:
+        st.function(USES[use])(1.0)
+    assert "test_print.py" in str(raised.value) and "To fix" in str(raised.value)
+
+
+def test_a_text_with_staged_parts_is_true() -> None:
+    assert float(st.function(lambda x: x + 1.0 if f"{x}" else x)(1.0)) == 2.0

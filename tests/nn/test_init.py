@@ -102,9 +102,31 @@ def test_fills_write_the_variable_in_a_staged_function_too():
         (lambda w: nn.init.xavier_normal_(nn.Parameter(st.zeros(3))), "at least 2 axes"),
         (lambda w: nn.init.eye_(nn.Parameter(st.zeros(3))), "a matrix"),
         (lambda w: nn.init.trunc_normal_(w, std=0.0), "std is above 0"),
-        (lambda w: nn.init.trunc_normal_(w, mean=100.0), "too far"),
+        (lambda w: nn.init.trunc_normal_(w, a=2.0, b=1.0), "low is below high"),
     ],
 )
 def test_what_cannot_be_filled_is_refused(call, match):
     with refuses(st.StagedError, match):
         call(nn.Parameter(st.zeros((2, 2))))
+
+
+FILLS = [
+    name
+    for name in dir(nn.init)
+    if name.endswith("_") and not name.startswith("_") and callable(getattr(nn.init, name))
+]
+
+
+@pytest.mark.parametrize("dtype", [st.f16, st.bf16], ids=str)
+@pytest.mark.parametrize("name", FILLS)
+def test_weights_of_half_precision_are_those_of_f32_rounded(name, dtype):
+    """`orthogonal_` raised an internal DTypeError."""
+    options = {"constant_": {"val": 0.5}, "sparse_": {"sparsity": 0.5}}.get(name, {})
+    shape = (4, 4, 3) if name == "dirac_" else (6, 4)
+    found = []
+    for each in (dtype, st.f32):
+        st.seed(1)
+        w = nn.Parameter(st.zeros(shape, dtype=each))
+        assert getattr(nn.init, name)(w, **options) is w and w.dtype == each
+        found.append(w.numpy().astype(np.float64))
+    np.testing.assert_allclose(*found, atol=2.0**-7)

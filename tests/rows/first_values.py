@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.cells.draw import Draw
-from tests.fuzz.plain.core import Plain, widest_of
+from tests.fuzz.plain.core import Plain
 from tests.rows.draws import dtype_keyword, seeded
-from tests.rows.random import normal, permutation, uniform
+from tests.rows.random import normal, permutation, truncated_normal, uniform
 from tests.rows.table import Call, row
 
 
@@ -40,14 +40,7 @@ def _spread(tensor: Any, mean: float, std: float) -> Any:
 
 
 def _truncated(tensor: Any, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Any:
-    """The inverse of the distribution's share between the ends."""
-    from statistics import NormalDist
-
-    known = NormalDist(mean, std)
-    low, high = known.cdf(a), known.cdf(b)
-    share = widest_of(uniform(tensor.shape, low=2.0 * low - 1.0, high=2.0 * high - 1.0, dtype=tensor.dtype).a)
-    found = [known.inv_cdf(min(max((s + 1.0) / 2.0, 1e-300), 1.0 - 1e-16)) for s in share.reshape(-1)]
-    return _write(tensor, Plain(np.clip(np.array(found).reshape(tensor.shape), a, b)))
+    return _write(tensor, truncated_normal(tensor.shape, low=a, high=b, mean=mean, std=std, dtype=tensor.dtype))
 
 
 def _filled(x: Any, number: Any) -> Plain:

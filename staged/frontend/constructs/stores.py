@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator as py
+import sys
 from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
@@ -24,6 +25,8 @@ from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.promote import read
 from staged.source import here
 
+_HELD_HERE = 2
+"""References to a slice that nothing else holds: its name, and while they are counted."""
 _IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
     "Add": py.iadd,
     "Sub": py.isub,
@@ -129,9 +132,15 @@ def get_item(owner: Any, key: Any) -> Any:
         if element is not None:
             return element
     found = owner[key]
-    if isinstance(key, slice) and isinstance(owner, list):
+    if isinstance(key, slice) and sys.getrefcount(found) <= _HELD_HERE and _is_object(owner, found):
         note_made(found)
     return found
+
+
+def _is_object(owner: Any, found: Any) -> bool:
+    """Return whether a slice of a list or of a user's class is a new object, and not a view of an array."""
+    makes = isinstance(owner, list) or isinstance(lookup(type(owner), "__getitem__"), FunctionType)
+    return makes and not isinstance(found, Array | np.ndarray | tuple)
 
 
 def note_item(owner: Any, key: Any) -> None:

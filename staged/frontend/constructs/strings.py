@@ -71,10 +71,47 @@ class StagedString:
     def __format__(self, spec: str) -> str:
         return str(self)
 
-    __hash__ = None  # type: ignore[assignment]
+    def __bool__(self) -> bool:
+        return True  # each staged part has at least one character
 
-    def __eq__(self, other: object) -> bool:
-        raise StagingError("a text with staged parts cannot be compared while staging", where=here())
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(str, name) and not name.startswith("__"):
+            raise _unknown(f"`{name}`")
+        raise AttributeError(f"a string with staged parts does not have {name!r}")
+
+
+def _unknown(use: str) -> StagingError:
+    return StagingError(
+        f"{use} needs the characters of a string with staged parts, which are known only when the program runs",
+        where=here(),
+        hint="use the values: `len(x)`, `x == 1`; or return them, and format them in plain Python",
+    )
+
+
+_USES = {
+    "`len`": ("__len__",),
+    "`in`": ("__contains__",),
+    "an index": ("__getitem__",),
+    "iteration": ("__iter__",),
+    "a comparison": ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
+    "`*`": ("__mul__", "__rmul__"),
+    "`int`": ("__int__", "__index__"),
+    "`float`": ("__float__",),
+    "a key of a dict": ("__hash__",),
+}
+
+
+def _reject_uses() -> None:
+    for use, names in _USES.items():
+
+        def rejected(self: StagedString, *_: Any, use: str = use) -> Any:
+            raise _unknown(use)
+
+        for name in names:
+            setattr(StagedString, name, rejected)
+
+
+_reject_uses()
 
 
 @operator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FunctionType
@@ -19,7 +20,7 @@ _registered: set[type] = set()
 
 
 def _register_dataclass(node: Any) -> bool:
-    """As optree's `is_leaf`: makes each dataclass it meets known as a node; says of nothing that it is a leaf."""
+    """As optree's `is_leaf`: registers each dataclass as a node, and named tuples that define `__new__`; never true."""
     cls = type(node)
     if dataclasses.is_dataclass(cls) and cls not in _registered and not hasattr(cls, "__staged_leaf__"):
         names = tuple(field.name for field in dataclasses.fields(cls))
@@ -42,7 +43,25 @@ def _register_dataclass(node: Any) -> bool:
         register_list: Any = optree.register_pytree_node
         register_list(cls, lambda items: (list(items), None), lambda _, leaves: list(leaves), namespace=_NAMESPACE)
         _registered.add(cls)
+    elif isinstance(node, tuple) and cls is not tuple and cls not in _registered and _has_own_new(cls):
+        # Past its __new__, which ran when the user made the object, and may reject staged values.
+        register_tuple: Any = optree.register_pytree_node
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # optree warns of a class that is a named tuple
+            register_tuple(
+                cls,
+                lambda value: (tuple(value), None, cls._fields),
+                lambda _, leaves: tuple.__new__(cls, leaves),
+                namespace=_NAMESPACE,
+            )
+        _registered.add(cls)
     return False
+
+
+def _has_own_new(cls: Any) -> bool:
+    """Return whether a class derives from a named tuple and defines `__new__`."""
+    named = next((base for base in cls.__mro__ if "_fields" in base.__dict__), None)
+    return named is not None and cls.__new__ is not named.__new__
 
 
 Tree = Any

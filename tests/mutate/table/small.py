@@ -62,6 +62,27 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/ops/test_counting.py", "-k", "numpys"),
     ),
     Mutant(
+        "a schedule depends on all attributes of its optimiser",
+        "optim.lr_scheduler.schedule:owners_of",
+        "Attributes(optimizer)",
+        "vars(optimizer)",
+        ("tests/optim/test_lr_scheduler.py", "-k", "traced_once"),
+    ),
+    Mutant(
+        "a slice of modules is an object from outside",
+        "frontend.constructs.stores:get_item",
+        "_is_object(owner, found)",
+        "isinstance(owner, list)",
+        ("tests/guards/test_slices.py",),
+    ),
+    Mutant(
+        "named tuples are rebuilt by their own __new__",
+        "frontend.values.trees:_has_own_new",
+        "cls.__new__ is not named.__new__",
+        "False",
+        ("tests/frontend/test_objects.py", "-k", "new_of_their_own"),
+    ),
+    Mutant(
         "the other factors of a product overflow on the way",
         "ops.products:times_others",
         "cast(stop_gradient(leaves), i64)",
