@@ -94,9 +94,15 @@ def convert_call(converter: Converter, node: ast.Call) -> ast.expr:
     function = converter.expr(node.func)
     arguments = [converter.expr(argument) for argument in node.args]
     keywords = [place(ast.keyword(k.arg, converter.expr(k.value)), k) for k in node.keywords]
+    if isinstance(node.func, ast.Name | ast.Attribute) and _name(node.func) in ("breakpoint", "set_trace"):
+        return ast.Call(converter.call("debugger", converter.locals(), function), arguments, keywords)
     call = converter.call("call", function, *arguments)
     call.keywords = keywords
     return call
+
+
+def _name(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
 
 
 def _super(converter: Converter, node: ast.Call) -> ast.expr:

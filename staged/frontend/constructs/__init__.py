@@ -10,6 +10,7 @@ from staged.frontend.constructs import (  # noqa: F401
     assert_,
     attributes,
     boolean,
+    breakpoints,
     builtins_,
     clocks,
     files,

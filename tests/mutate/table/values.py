@@ -24,6 +24,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/ops/test_promote.py", "-k", "beside_a_signed"),
     ),
     Mutant(
+        "the debugger stops inside the library",
+        "frontend.constructs.breakpoints:debugger",
+        "functools.partial(_stop, frame) if is_pdb else function",
+        "functools.partial(call, function)",
+        ("tests/eager/test_breakpoints.py",),
+    ),
+    Mutant(
         "a loop is unrolled without end",
         "frontend.constructs.unrolling:copies",
         "count >= _limit()",
