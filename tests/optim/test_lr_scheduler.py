@@ -398,7 +398,7 @@ def test_torchs_names_and_arguments(library):
 
 
 def traces(make, schedule, groups):
-    """How many programs four calls of a step need that writes and reads the rates."""
+    """The number of programs of four calls of a step that writes and reads the rates."""
     weights = [st.Variable(np.ones(n, np.float32)) for n in (3, 2)]
     given = [{"params": weights[:1], "lr": 0.2}, {"params": weights[1:]}] if groups else weights
     opt = make(given)
