@@ -12,6 +12,7 @@ import pathlib
 import re
 from collections import deque, namedtuple
 from collections.abc import Iterator
+from threading import local
 from types import CodeType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
@@ -59,6 +60,8 @@ def is_plain(value: Any) -> bool:
 
 def dict_of(owner: Any) -> dict[str, Any] | None:
     """The attributes that an object keeps itself, past everything that its class has under the name `__dict__`."""
+    if isinstance(owner, local):  # its class has no descriptor
+        return owner.__dict__
     for cls in type(owner).__mro__:
         found = cls.__dict__.get("__dict__")
         if found is not None and isinstance(found, _DESCRIPTORS):

@@ -13,6 +13,13 @@ def stale(words: str) -> tuple[str, ...]:
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        "attributes of a thread's local object are absent",
+        "guards.held_by:dict_of",
+        "isinstance(owner, local)",
+        "False",
+        ("tests/guards/test_never_stale.py", "-k", "local"),
+    ),
+    Mutant(
         "0.0 is the same as -0.0",
         "guards.expected:same",
         'struct.pack("<d", found) == struct.pack("<d", value)',
