@@ -15,13 +15,14 @@ import re
 import site
 import sys
 import sysconfig
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -46,6 +47,9 @@ since.
 _OPENS = re.compile(r"\s*(@|def\b|async\b|class\b)")
 
 
+Phase = Literal["", "backward", "update"]
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """A piece of the user's Python: lines count from 1, columns from 0 (in characters)."""
@@ -56,6 +60,10 @@ class Position:
     end_line: int
     end_column: int
     function: str
+    phase: Phase = field(default="", compare=False)
+    """"backward" for what a derivative adds, "update" for an optimiser's step; for names and comments only."""
+    part: str = field(default="", compare=False)
+    """The layer that is running (`block0.linear1`); for names only."""
 
     @property
     def text(self) -> str:
@@ -75,6 +83,22 @@ class Position:
 
     def __str__(self) -> str:
         return f"{display_path(self.file)}, line {self.line}, in {self.function}"
+
+
+def in_backward(where: Position | None) -> Position | None:
+    """The position of the derivative of an expression."""
+    if where is None or where.phase == "backward":
+        return where
+    return replace(where, phase="backward")
+
+
+def called_function(where: Position) -> str:
+    """The function that the user calls at a position: `cross_entropy` for `st.cross_entropy(scores, labels)`."""
+    if where.file.startswith("<"):
+        return ""
+    text = line_at(where.file, where.line)[where.column :]
+    found = re.match(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)\(", text)
+    return found[1] if found else ""
 
 
 def keep_lines(file: str, text: str) -> None:
@@ -174,12 +198,13 @@ def is_installed(file: str) -> bool:
 
 
 _Table = tuple[tuple[int | None, int | None, int | None, int | None], ...]
-_tables: dict[int, tuple[CodeType, _Table, dict[int, Position]]] = {}
+_Made = dict[int | tuple[int, tuple[Phase, str]], Position]
+_tables: dict[int, tuple[CodeType, _Table, _Made]] = {}
 """By the id of a code object, which is kept alive here: its table of positions, and the `Position`s made from it."""
 MOST_TABLES = 4096
 
 
-def _positions(code: CodeType) -> tuple[_Table, dict[int, Position]]:
+def _positions(code: CodeType) -> tuple[_Table, _Made]:
     """The table of a code object's positions, by its id, and the `Position`s made from it so far, by instruction.
 
     Not by equality: code objects may be equal, and CPython compares nested ones twice on each level, so that a chain of
@@ -273,12 +298,45 @@ _files: dict[str, int] = {"<string>": _MAY_BE_GENERATED}
 """
 
 
+_Running = tuple[Phase, str]
+
+
+class _OfThread(threading.local):
+    """The state of one thread. A ContextVar would cost a call for each op."""
+
+    running: _Running | None = None
+    """The phase and the layer."""
+
+
+_thread = _OfThread()
+
+
+def begin_part(part: str = "", phase: Phase = "") -> _Running | None:
+    """Give the ops that follow a layer or a phase, until `end_part` gets the result."""
+    outside = _thread.running
+    if part or phase:
+        _thread.running = phase or (outside[0] if outside else ""), part or (outside[1] if outside else "")
+    return outside
+
+
+def end_part(outside: _Running | None) -> None:
+    """Go back to the layer and the phase that `begin_part` found."""
+    _thread.running = outside
+
+
+def running_part() -> str:
+    """The layer that is running."""
+    running = _thread.running
+    return running[1] if running else ""
+
+
 def here(depth: int = 1) -> Position | None:
     """The innermost position outside this package: the user's expression being evaluated now.
 
     The frames up to `depth` are known to belong to this package: looking at each would cost a frame object.
     """
     frame: FrameType | None = sys._getframe(depth)
+    running = _thread.running
     while frame is not None:
         # A dozen frames for each op: no calls on the way.
         code = frame.f_code
@@ -289,15 +347,23 @@ def here(depth: int = 1) -> Position | None:
             kind = _files[file] = _PASSED if is_library_file(file) or is_between(file) else _USERS
         if kind == _USERS:
             try:
-                return _tables[id(code)][2][frame.f_lasti]
+                return _tables[id(code)][2][frame.f_lasti if running is None else (frame.f_lasti, running)]
             except KeyError:
-                return position_of_frame(frame)
+                return position_of_frame(frame) if running is None else _position_in(frame, running)
         if kind == _MAY_BE_ROOT and id(code) in _roots:
             return _root.get()
         if kind == _MAY_BE_GENERATED and not code.co_qualname.startswith(_DATACLASS):
             return position_of_frame(frame)
         frame = frame.f_back
     return None
+
+
+def _position_in(frame: FrameType, running: _Running) -> Position:
+    """The expression that `frame` is evaluating for a phase or a layer."""
+    _, made = _positions(frame.f_code)
+    phase, part = running
+    found = made[frame.f_lasti, running] = replace(position_of_frame(frame), phase=phase, part=part)
+    return found
 
 
 _roots: dict[int, CodeType] = {}
@@ -320,8 +386,10 @@ def roots_positions(function: F) -> F:
 @contextmanager
 def rooted(position: Position | None) -> Iterator[None]:
     """Inside, `position` is used for ops that have no line in the user's function."""
-    token = _root.set(position)
+    token, running = _root.set(position), begin_part()
+    end_part(None)
     try:
         yield
     finally:
         _root.reset(token)
+        end_part(running)

@@ -11,6 +11,7 @@ from staged.autodiff.reverse import REVERSES, Reverse, made_in
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import Op, Value
 from staged.ir.structure import IF, SCOPE
+from staged.source import in_backward
 
 
 @ACTIVE.rule(IF)
@@ -30,7 +31,7 @@ def reverse_branches(reverse: Reverse, op: Op, env: Cotangents) -> None:
     the cotangents as they were, or zeros.
     """
     cotangents = [env.take(result) for result in op.results]
-    device, where = op.device, op.where
+    device, where = op.device, in_backward(op.where)
     opened: list[OpenBlock] = []
     inner: list[Cotangents] = []
     # Branches are closed only when it is known what either of them changes: both yield the same.

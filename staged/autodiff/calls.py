@@ -33,6 +33,7 @@ from staged.ir.nodes import Block, FrameRecord, Function, Op, Value
 from staged.ir.structure import CALL, CUSTOM_VJP, FRAME_LOAD, FRAME_SAVE
 from staged.ir.types import FrameType, Type
 from staged.ir.views import Call
+from staged.source import in_backward
 
 
 @dataclass
@@ -93,7 +94,7 @@ def reverse_call(reverse: Reverse, op: Op, env: Cotangents) -> None:
     types = [reverse.tangent_types.type(op.operands[number].type) for number in given]
     in_place = tuple((first_sum + number, len(pair.plain) + number) for number in range(len(pair.sums)))
     attrs = {"function": pair.backward, "in_place": in_place} if in_place else {"function": pair.backward}
-    call = reverse.builder.op(CALL, operands, types, attrs=attrs, where=op.where)
+    call = reverse.builder.op(CALL, operands, types, attrs=attrs, where=in_backward(op.where))
     results = dict(zip(given, call.results, strict=True))
     params = reverse.pool.body(Call(op).function, op.where).block.params
     for number, result in results.items():
@@ -199,7 +200,7 @@ class _Writer:
             for number, value in zip(self.seeds, d_seeds, strict=True):
                 reverse.accumulate(env, returned[number], value)
             reverse.block(block, env)
-            reverse.where, builder.device = self.function.where, self.call.device
+            reverse.where, builder.device = in_backward(self.function.where), self.call.device
             given = [reverse.or_zeros(env.get(params[n]), params[n], self.call) for n in (*plain, *sums)]
             builder.end("return", given, None, block.end.where)
 

@@ -14,6 +14,7 @@ from staged.ir.nodes import Function, Op, Value, walk_ops
 from staged.ir.rewrite import Copier, inline_block
 from staged.ir.structure import CHECKPOINT, CUSTOM_VJP
 from staged.ir.views import CustomVjp
+from staged.source import in_backward
 
 
 @REVERSES.rule(CHECKPOINT)
@@ -40,7 +41,7 @@ def reverse_checkpoint(reverse: Reverse, op: Op, env: Cotangents) -> None:
         builder.end("yield", gradients, None, op.where)
     types = [value.type for value in gradients]
     attrs = {"again": True}
-    again = builder.op(CHECKPOINT, operands, types, attrs=attrs, blocks=[opened.block], where=op.where)
+    again = builder.op(CHECKPOINT, operands, types, attrs=attrs, blocks=[opened.block], where=in_backward(op.where))
     for number, result in zip(wrt, again.results, strict=True):
         result.hint = d_name(op.operands[number])
         reverse.accumulate(env, op.operands[number], result)

@@ -19,6 +19,7 @@ from staged.ir.trips import COUNT
 from staged.ir.types import FrameType, SequenceType, dims_of
 from staged.ir.views import Call
 from staged.ir.zeros import zeros_of
+from staged.source import Position, in_backward
 
 ExtendedRule = Callable[["PrimalCopier", Op, ExtraResults], None]
 """Copies an op of the primal with the extra results that its reverse needs."""
@@ -50,6 +51,9 @@ class PrimalCopier(Copier):
         if value in self.missing:
             raise read_again(self.missing[value])
         return super().value(value)
+
+    def position_of(self, op: Op) -> Position | None:
+        return in_backward(op.where) if self.quiet else op.where
 
     def op(self, op: Op) -> None:
         if self.quiet and self.leave_out(op):

@@ -8,6 +8,7 @@ loop. A value without an entry has the cotangent zero, which is never made.
 from __future__ import annotations
 
 from staged.autodiff.tangent_types import TangentTypes
+from staged.ir.names import derived
 from staged.ir.nodes import Value
 
 
@@ -63,4 +64,4 @@ class LoopCotangents(Cotangents):
 
 def d_name(value: Value) -> str:
     """The hint of a value's cotangent."""
-    return f"d_{value.hint}" if value.hint else ""
+    return derived(value.hint, "d_")

@@ -18,6 +18,7 @@ from staged.autodiff.rules import RuleContext, declared_of, refusal
 from staged.autodiff.tangent_types import tangent_types
 from staged.ir.builder import Builder
 from staged.ir.function_pool import FunctionPool
+from staged.ir.names import derived
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.op_table import OpTable
 from staged.ir.rewrite import Copier
@@ -184,4 +185,4 @@ def forward_composite(forward: Forward, op: Op) -> None:
 
 def dot_name(value: Value) -> str:
     """The hint of a value's tangent."""
-    return f"{value.hint}_dot" if value.hint else ""
+    return derived(value.hint, after="_dot")

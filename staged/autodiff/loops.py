@@ -20,6 +20,7 @@ from staged.ir.structure import FOR, SEQUENCE_GET, WHILE
 from staged.ir.trips import COUNT, Integers, static_trip_count
 from staged.ir.types import SequenceType
 from staged.ir.views import Loop
+from staged.source import in_backward
 
 
 @ACTIVE.rule(FOR, WHILE)
@@ -58,7 +59,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     indices = _indices_reached(op, seeds, [yielded for yielded, _ in collected], reverse.active)
     if not indices and not collected and op not in reverse.forced:
         return
-    builder, where, device = reverse.builder, op.where, op.device
+    builder, where, device = reverse.builder, in_backward(op.where), op.device
     integers = Integers(builder, where)
     last = _last_iteration(reverse, op, env, integers)
     minus_one = integers.constant(-1)

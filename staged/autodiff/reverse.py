@@ -29,7 +29,7 @@ from staged.ir.op_table import OpTable
 from staged.ir.structure import CALL, FRAME_LOAD, SEQUENCE_SUM
 from staged.ir.types import DType, SequenceType, TensorType, f32
 from staged.ops.context import use_context
-from staged.source import Position
+from staged.source import Position, in_backward
 
 ReverseRule = Callable[["Reverse", Op, Cotangents], None]
 """Writes the reverse of an op: takes the cotangents of its results, adds to those of its operands."""
@@ -83,7 +83,7 @@ class Reverse:
         """
         for op in reversed(block.ops):
             if op in self.forced or any(result in env.local for result in op.results):
-                self.where, self.builder.device = op.where, op.device
+                self.where, self.builder.device = in_backward(op.where), op.device
                 self.op(op, env)
 
     def op(self, op: Op, env: Cotangents) -> None:
@@ -210,13 +210,13 @@ def differentiate(
     reverse.residuals.free.update(block.params)
     env = Cotangents(made_in(block))
     scratch = reverse.builder
-    scratch.device, reverse.where = op.device, op.where
+    scratch.device, reverse.where = op.device, in_backward(op.where)
     with scratch.block() as opened:
         if block.end.kind == "yield":
             for index, seed in seeds.items():
                 reverse.accumulate(env, block.end.operands[index], seed)
             reverse.block(block, env)
-        reverse.where, scratch.device = op.where, op.device
+        reverse.where, scratch.device = in_backward(op.where), op.device
         found = [env.get(block.params[index]) for index in wrt]
         scratch.end("yield", [reverse.or_zeros(ct, block.params[i], op) for i, ct in zip(wrt, found, strict=True)])
 

@@ -32,6 +32,7 @@ from staged.ir.loops import (
     Store,
     walk,
 )
+from staged.ir.names import name_of
 from staged.ir.nodes import Op
 from staged.ir.products import finished, product_nest
 from staged.ir.types import DType, bound, row_major
@@ -97,7 +98,8 @@ def convolution_nest(op: Op, epilogue: Nest | None = None) -> Nest:
         prims.CONV2D_BACKWARD_WEIGHT.name: weight_gradient_nest,
     }
     conv = convolution_of(op)
-    nest = nests[op.attrs.get("kind", op.name)](conv, op.operands[0].tensor.dtype)
+    names = [*map(name_of, op.operands[:2]), op.results[0].hint]
+    nest = nests[op.attrs.get("kind", op.name)](conv, op.operands[0].tensor.dtype, names)
     if epilogue is None:
         return nest
     return _with_epilogue(nest, conv, epilogue, op.declared is prims.CONV2D_BACKWARD_INPUT)
@@ -138,9 +140,9 @@ class _Arrays:
     result: ArrayRef
 
 
-def forward_nest(conv: Convolution, dtype: DType) -> Nest:
+def forward_nest(conv: Convolution, dtype: DType, names: Sequence[str] = ("", "", "")) -> Nest:
     """y of x and the weight."""
-    arrays = _arrays(dtype, ("x", conv.x_shape), ("weight", conv.weight_shape), ("y", conv.y_shape))
+    arrays = _arrays(names, dtype, ("x", conv.x_shape), ("weight", conv.weight_shape), ("y", conv.y_shape))
     axes = _axes(conv)
     i, j, p, q = (Affine.of(axes[name]) for name in ("i", "j", "p", "q"))
     rows, columns = conv.seen(0, i, p), conv.seen(1, j, q)
@@ -156,9 +158,9 @@ def forward_nest(conv: Convolution, dtype: DType) -> Nest:
     return Nest("conv2d", (arrays.left, arrays.right), (arrays.result,), (), body, conv.n)
 
 
-def weight_gradient_nest(conv: Convolution, dtype: DType) -> Nest:
+def weight_gradient_nest(conv: Convolution, dtype: DType, names: Sequence[str] = ("", "", "")) -> Nest:
     """The gradient of the weight, of x and that of y."""
-    arrays = _arrays(dtype, ("x", conv.x_shape), ("d_y", conv.y_shape), ("d_weight", conv.weight_shape))
+    arrays = _arrays(names, dtype, ("x", conv.x_shape), ("d_y", conv.y_shape), ("d_weight", conv.weight_shape))
     axes = _axes(conv)
     i, j, p, q = (Affine.of(axes[name]) for name in ("i", "j", "p", "q"))
     rows, columns = conv.seen(0, i, p), conv.seen(1, j, q)
@@ -174,9 +176,9 @@ def weight_gradient_nest(conv: Convolution, dtype: DType) -> Nest:
     return Nest("conv2d_backward_weight", (arrays.left, arrays.right), (arrays.result,), (), body, conv.groups)
 
 
-def input_gradient_nest(conv: Convolution, dtype: DType) -> Nest:
+def input_gradient_nest(conv: Convolution, dtype: DType, names: Sequence[str] = ("", "", "")) -> Nest:
     """The gradient of x, of that of y and the weight."""
-    arrays = _arrays(dtype, ("d_y", conv.y_shape), ("weight", conv.weight_shape), ("d_x", conv.x_shape))
+    arrays = _arrays(names, dtype, ("d_y", conv.y_shape), ("weight", conv.weight_shape), ("d_x", conv.x_shape))
     axes = _axes(conv)
     body: list[Statement] = []
     for row in _remainders(conv, 0, "i"):
@@ -291,7 +293,8 @@ def _index(shape: Sequence[int], *at: Affine) -> Affine:
     return index
 
 
-def _arrays(dtype: DType, *named: tuple[str, tuple[int, ...]]) -> _Arrays:
-    sizes = [(name, row_major(*shape)[0] * shape[0]) for name, shape in named]
+def _arrays(names: Sequence[str], dtype: DType, *named: tuple[str, tuple[int, ...]]) -> _Arrays:
+    """The arrays with their shapes. Those without a name in the program have the names of the formula."""
+    sizes = [(hint or name, row_major(*shape)[0] * shape[0]) for hint, (name, shape) in zip(names, named, strict=True)]
     roles = ("input", "input", "output")
     return _Arrays(*(ArrayRef(name, dtype, size, role) for (name, size), role in zip(sizes, roles, strict=True)))

@@ -3,10 +3,59 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Self
 
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.structure import ABSENT, CALL, FRAME_LOAD, FRAME_NULL, VARIABLE_READ
+
+
+class LibraryName(str):
+    """A name that comes from this library, such as that of a layer: it gives way to the user's.
+
+    `layer` is the last layer with Variables: names of what follows begin with it.
+    """
+
+    __slots__ = ("layer",)
+    layer: str
+
+    def __new__(cls, name: str, layer: str = "") -> Self:
+        made = super().__new__(cls, name)
+        made.layer = layer or name
+        return made
+
+
+class DerivedName(str):
+    """A name that comes from the user's name for another value, such as `d_x`."""
+
+    __slots__ = ()
+
+
+OWN = 3
+"""The rank of the user's own name."""
+
+
+def rank(hint: str) -> int:
+    """The rank of a hint: 3 for the user's own name, 2 for a derived name, 1 for a name of this library, 0 for ""."""
+    if not hint:
+        return 0
+    return 1 if type(hint) is LibraryName else 2 if type(hint) is DerivedName else OWN
+
+
+def is_users_name(hint: str) -> bool:
+    """Return whether a hint is the user's name for a value, or is derived from such a name."""
+    return rank(hint) > 1
+
+
+def derived(hint: str, before: str = "", after: str = "") -> str:
+    """The name of a derived value, such as a gradient: `before`, the hint of the other value, `after`.
+
+    The gradient of a value of this library does not have a name of the user's.
+    """
+    if not hint:
+        return ""
+    name = f"{before}{hint}{after}"
+    return LibraryName(name) if type(hint) is LibraryName else DerivedName(name)
 
 
 @lru_cache(maxsize=1024)
@@ -18,6 +67,9 @@ def as_name(words: str) -> str:
 def name_of(value: Value) -> str:
     """A name for a value; nothing where neither the user nor the op behind it has one."""
     op = value.producer
+    if op is not None and op.declared.is_move and not is_users_name(value.hint):
+        moved = name_of(op.operands[0]) if op.operands else ""
+        return moved if is_users_name(moved) else value.hint or moved or op.name
     if value.hint or op is None:
         return value.hint
     if op.declared is VARIABLE_READ:

@@ -41,6 +41,7 @@ from staged.ir.loops import (
     map_indices,
 )
 from staged.ir.named_loops import with_axis, with_body
+from staged.ir.names import name_of
 from staged.ir.nodes import Op
 from staged.ir.types import Dim, DType, bound, i64
 
@@ -83,7 +84,7 @@ def product_nest(
     dims: dict[str, Dim] = {counted: first} if isinstance(first, Dim) else {}
     counts = {dim: Local("count", i64) for dim in dims.values()}
     left, right = (
-        ArrayRef(side, operand.tensor.dtype, max(1, operand.tensor.size), "input")
+        ArrayRef(name_of(operand) or side, operand.tensor.dtype, max(1, operand.tensor.size), "input")
         for side, operand in zip("ab", op.operands, strict=False)
     )
     matrix, row, inner = (
@@ -113,7 +114,7 @@ def product_nest(
     in_place: tuple[tuple[int, int], ...] = ()
     if epilogue is None:
         stored = op.results[0].tensor.dtype
-        outputs: tuple[ArrayRef, ...] = (ArrayRef("c", stored, max(1, batch * m * n), "output"),)
+        outputs: tuple[ArrayRef, ...] = (ArrayRef(op.results[0].hint or "c", stored, max(1, batch * m * n), "output"),)
         at_c = Affine.of(matrix, m * n) + Affine.of(row, n) + Affine.of(column)
         narrowed, value = cast_to(total.target, stored)
         finish: tuple[Statement, ...] = (*narrowed, Store(outputs[0], at_c, value))

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping, Sequence
 
 from staged.ir.builder import Builder
+from staged.ir.names import rank
 from staged.ir.nodes import Block, Function, Label, Op, Value
 from staged.ir.structure import COMPOSITE
 from staged.ir.types import Type
+from staged.source import Position
 
 Mapping = MutableMapping[Value, Value]
 
@@ -43,6 +45,10 @@ class Copier:
         """The type of the copy of a value; a pass that changes types says so here."""
         return type
 
+    def position_of(self, op: Op) -> Position | None:
+        """The position of the copy of an op."""
+        return op.where
+
     def params(self, block: Block) -> None:
         """Called at the start of the copy of a block, when its parameters are known."""
 
@@ -66,7 +72,7 @@ class Copier:
             blocks=blocks,
             effects=op.effects,
             device=op.device,
-            where=op.where,
+            where=self.position_of(op),
         )
         for old, new in zip(op.results, copy.results, strict=True):
             new.hint = old.hint  # a rule may want it
@@ -80,7 +86,7 @@ class Copier:
         """Replace old values by new ones, which take the old names unless they have their own."""
         for before, after in zip(old, new, strict=True):
             self.values[before] = after
-            if before.hint and not after.hint:
+            if rank(before.hint) > rank(after.hint):
                 after.hint = before.hint
 
     def inline_op(self, op: Op, block: Block | None = None) -> None:

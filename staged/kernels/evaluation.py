@@ -29,6 +29,7 @@ from staged.ir.loops import (
     Store,
     Tile,
 )
+from staged.ir.names import is_users_name
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.numbers import as_held, same_number
 from staged.ir.types import DType, i64
@@ -197,7 +198,7 @@ class Evaluation:
         operands = [self.eval(operand, at if operand.tensor.shape else ()) for operand in op.operands]
         if op.declared.kind == "random":
             operands.append(self.position(linear(at, extents(value)), i64, "element"))
-        target = Local(hint or op.name, value.tensor.dtype)
+        target = Local(hint if is_users_name(hint) else op.name, value.tensor.dtype)
         scope = self.put(
             Compute(target, op.name, tuple(operands), dict(op.attrs), op.where), self.operand_axes(operands)
         )

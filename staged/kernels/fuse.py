@@ -4,7 +4,6 @@ product or convolution with what happens to its elements). Which ops share one, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -26,13 +25,13 @@ from staged.kernels.groups import Groups, TakesEpilogue, is_view
 from staged.kernels.kinds import is_inlined, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.lower_alone import has_own_kernel
+from staged.kernels.naming import Naming
 from staged.kernels.products import is_nest, product_kernel, scheduled_product, tiles_of
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.steps import Node, kind_of, root_of_contraction
 from staged.kernels.tile import tile_transposes
 from staged.ops.thread_kernel import LAUNCH
-from staged.source import Position, line_at
 
 
 def fuse(
@@ -54,7 +53,7 @@ def fuse(
         return joined and takes_epilogue(op, body)
 
     split = resolve_extents(split_long_reductions(function))
-    return split.with_block(_BlockFuser(split.block, machine, joins, {}, {}, log=log).run())
+    return split.with_block(_BlockFuser(split.block, machine, joins, {}, {}, Naming(split), log=log).run())
 
 
 class _BlockFuser:
@@ -67,6 +66,7 @@ class _BlockFuser:
         takes_epilogue: TakesEpilogue,
         outer: dict[Value, Value],
         sizes: dict[Dim, Value],
+        naming: Naming,
         wanted: dict[Block, list[Value]] | None = None,
         log: FusionLog | None = None,
     ) -> None:
@@ -77,6 +77,7 @@ class _BlockFuser:
         self.sizes = sizes | {op.attrs["dim"]: op.result for op in block.ops if op.declared is prims.DIM}
         """The sizes of dimensions, here and in the blocks around."""
         self.groups = Groups(block, self.sizes, takes_epilogue)
+        self.naming = naming
         self.log = log
         self.wanted = {} if wanted is None else wanted
         """`_wanted_in_memory` of blocks."""
@@ -108,7 +109,9 @@ class _BlockFuser:
             for value in _wanted_in_memory(inner, self.wanted):
                 self.value(value)
         blocks = [
-            _BlockFuser(inner, self.machine, self.takes_epilogue, self.values, self.sizes, self.wanted, self.log).run()
+            _BlockFuser(
+                inner, self.machine, self.takes_epilogue, self.values, self.sizes, self.naming, self.wanted, self.log
+            ).run()
             for inner in op.blocks
         ]
         copy = op.replace(operands=operands, blocks=blocks)
@@ -138,6 +141,7 @@ class _BlockFuser:
         return self.values[value]
 
     def emit_kernel(self, ops: Sequence[Op], results: Sequence[Value]) -> None:
+        self.naming.name(ops, results)
         try:
             body, operands, nest = self.lowered(ops, results, lambda value: False)
         except AxisConflict:
@@ -153,7 +157,7 @@ class _BlockFuser:
                 ops, results, lambda value: value in direct and (moves or not _is_source(value))
             )
         effects = tuple(dict.fromkeys(effect for op in ops for effect in op.effects))
-        attrs: dict[str, object] = {"name": _name(ops, results), "fused": _fused(ops)}
+        attrs = self.attributes(ops, results)
         scheduled = schedule(nest, self.machine)
         if ops[-1].device == CPU:
             nest, scheduled = cascade_sums(nest, scheduled)
@@ -166,7 +170,7 @@ class _BlockFuser:
             blocks=[body],
             effects=effects,
             device=ops[-1].device,
-            where=ops[-1].where,
+            where=self.naming.where(ops),
         )
         self.finish(op, ops[0], results)
 
@@ -189,7 +193,7 @@ class _BlockFuser:
         clone = Clone(is_boundary)
         body = clone.block(ops, results)
         types = [value.type for value in results]
-        draft = Op(KERNEL, list(clone.params), types, attrs={"name": _name(ops, results)}, blocks=[body])
+        draft = Op(KERNEL, list(clone.params), types, attrs={"name": self.naming.name(ops, results)}, blocks=[body])
         with located(ops[0].where):  # parameters of the block have no position
             nest = tile_transposes(lower(draft))
         counts = {dim: clone.param(self.sizes[dim]) for dim in dims_in(nest.body)}
@@ -207,6 +211,14 @@ class _BlockFuser:
             nest = replace(nest, inputs=tuple(inputs), counts=sizes)
         return body, [self.value(value) for value in clone.params], nest
 
+    def attributes(self, ops: Sequence[Op], results: Sequence[Value]) -> dict[str, object]:
+        """The attributes of a kernel that are for people."""
+        return {
+            "name": self.naming.name(ops, results),
+            "fused": _fused(ops),
+            "phases": self.naming.phases(ops, results),
+        }
+
     def finish(self, op: Op, first: Op, results: Sequence[Value]) -> None:
         self.out.append(op)
         if self.log is not None:
@@ -217,6 +229,7 @@ class _BlockFuser:
 
     def emit_contraction(self, node: Node) -> None:
         root = root_of_contraction(node)
+        self.naming.name(node.ops, self.groups.leaving(node.ops))
         _, body, inputs, results = self.groups.contraction_parts(root, node.ops)
         if not results:
             return
@@ -233,7 +246,7 @@ class _BlockFuser:
                 hint="write one operand into an array of a fixed size first: `x = st.zeros(...); x[:n] = part`",
             )
         operands = [self.value(value) for value in (*root.operands, *inputs, *sizes)]
-        attrs: dict[str, object] = {"name": _name(node.ops, results), "fused": _fused(node.ops)}
+        attrs = self.attributes(node.ops, results)
         epilogue = lower_epilogue(root, body) if len(node.ops) > 1 else None
         declared = CONTRACTION
         if is_nest(root, epilogue, self.machine):
@@ -250,8 +263,8 @@ class _BlockFuser:
             if epilogue is not None:
                 attrs |= {"nest": epilogue, "schedule": schedule(epilogue, self.machine)}
         types = [value.type for value in results]
-        last = node.ops[-1]
-        op = Op(declared, operands, types, attrs=attrs, blocks=[body], device=root.device, where=last.where)
+        where = self.naming.where(node.ops)
+        op = Op(declared, operands, types, attrs=attrs, blocks=[body], device=root.device, where=where)
         self.finish(op, node.ops[0], results)
 
 
@@ -319,31 +332,6 @@ def _number_put_by(op: Op) -> Value | None:
 
 def _is_source(value: Value) -> bool:
     return value.producer is None or value.producer.declared.kind == "source"
-
-
-def _name(ops: Sequence[Op], results: Sequence[Value]) -> str:
-    hints = [value.hint for value in results if value.hint]
-    if hints:
-        return hints[0]
-    inner = [result.hint for op in reversed(ops) for result in op.results if result.hint]
-    if inner:
-        return inner[0]
-    called = [name for op in reversed(ops) if op.where is not None and (name := called_function(op.where))]
-    if called:
-        return called[0]
-    names = list(dict.fromkeys(op.name for op in ops if not is_inlined(op))) or [ops[-1].name]
-    if names == ["broadcast_to"]:
-        return "fill"
-    return "_".join(names[:3])
-
-
-def called_function(where: Position) -> str:
-    """The function that the user calls at a position: `cross_entropy` for `st.cross_entropy(scores, labels)`."""
-    if where.file.startswith("<"):
-        return ""
-    text = line_at(where.file, where.line)[where.column :]
-    found = re.match(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)\(", text)
-    return found[1] if found else ""
 
 
 def _fused(ops: Sequence[Op]) -> str:

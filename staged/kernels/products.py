@@ -24,6 +24,7 @@ from staged.ir.convolutions import convolution_nest, convolution_of
 from staged.ir.declaration import prims
 from staged.ir.loops import Compute, Load, Loop, Nest, PositionOf, Store, walk
 from staged.ir.machine import Machine
+from staged.ir.names import name_of
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.products import COLUMN, LONGEST_CHAIN, ROW, SUM, product_nest
 from staged.ir.schedule import Schedule
@@ -227,7 +228,7 @@ def product_kernel(
     product, `inputs` and `sizes`.
     """
     operands = (*root.operands, *inputs)
-    params = [Value(value.type, value.hint) for value in (*operands, *sizes)]
+    params = [Value(value.type, name_of(value)) for value in (*operands, *sizes)]
     clone = Clone(lambda value: False)
     for value, param in zip(operands, params, strict=False):
         clone.values.setdefault(value, param)

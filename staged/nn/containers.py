@@ -20,7 +20,8 @@ class _Numbered(Module):
         held = {id(variable) for _, variable in self._variables()}
         index = len(self)
         object.__setattr__(self, str(index), module)
-        module.prefix_names(f"{type(module).__name__.lower()}{index}", held)
+        name = type(module).__name__.lower()
+        module.prefix_names(f"{name}{index}" if module._has_variables() else name, held)
         return self
 
     def extend(self, modules: Iterable[Module]) -> Any:

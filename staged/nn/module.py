@@ -79,6 +79,10 @@ class Module:
     """The names of the Variables that are not parameters."""
     _unsaved: tuple[str, ...] = ()
     """The names among `_buffers` that a `state_dict` leaves out."""
+    __staged_layer__: tuple[str, bool] = "", True
+    """The name in generated code, which is the path in the outermost module (`block0.linear1`), and whether it holds
+    Variables.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = {id(variable) for _, variable in self._variables()} if isinstance(value, Module) else set()
@@ -105,12 +109,15 @@ class Module:
                 object.__setattr__(self, kind, tuple(each for each in names if each != name))
 
     def prefix_names(self, prefix: str, besides: Collection[int] = ()) -> None:
-        """Put `prefix` before the names of Variables, which generated code shows, except those with ids in
-        `besides`.
+        """Put `prefix` before the names of modules and Variables, which generated code shows, except those of
+        Variables with ids in `besides`.
         """
         done = set(besides)
-        for _, module in self._places():
+        for place, module in self._places():
             module._refuse_hidden()
+            label = module.__staged_layer__[0] or place.removesuffix(".")
+            layer = f"{prefix}.{label}" if label else prefix, module._has_variables()
+            object.__setattr__(module, "__staged_layer__", layer)
         for path, variable in self._variables():
             if id(variable) not in done:
                 variable.name = f"{prefix}.{variable.name or path}"
@@ -151,6 +158,9 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = _handed(args, kwargs)
         return self.forward(*args, **kwargs)
+
+    def _has_variables(self) -> bool:
+        return next(iter(self._variables()), None) is not None
 
     # ---- the tree ----
 

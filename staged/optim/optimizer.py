@@ -15,6 +15,7 @@ from staged.errors import article
 from staged.nn.state import elements, shape_of
 from staged.optim.groups import Params, grouped
 from staged.other_names import OF_OPTIMIZERS, answer_from, no_attribute
+from staged.parts import begin_part, end_part
 
 Slots = tuple[tuple[str, str], ...]
 _WAYS = ("foreach", "fused", "capturable", "differentiable")
@@ -239,6 +240,13 @@ class Optimizer:
 
     def step(self, grads: Any) -> None:
         """Update every parameter once."""
+        outside = begin_part(phase="update")
+        try:
+            self._step_all(grads)
+        finally:
+            end_part(outside)
+
+    def _step_all(self, grads: Any) -> None:
         ordered = self.gradients(grads)
         for option, attribute in self.kept_for.items():
             for is_on, kept in zip(self.having_on(option), getattr(self, attribute), strict=True):

@@ -234,6 +234,6 @@ def test_a_row_of_a_spilled_tile_begins_at_a_pointer_of_each_array():
 
     types = tensor("f32", 4, 10, 12, 12), tensor("f32", 20, 10, 5, 5), tensor("f32", 20)
     text, _ = source(fused(two_results, *types, machine=X86_64_V4), machine=X86_64_V4)
-    pointers = re.findall(r"(\w+ \*const \w+_r) = .* \+ r \* 64 \+ panel \* 32;", text)
+    pointers = re.findall(r"(\w+ \*const \w+_r) =\s.* \+ r \* 64 \+ panel \* 32;", text)
     assert len(pointers) == 2 and pointers[1].startswith("bool *const")
     assert "_after" not in text and all(len(line) <= 120 for line in text.splitlines() if "//" not in line)

@@ -259,7 +259,8 @@ class BodyEmitter:
         ):
             return
         self.last_where = position
-        self.code.comment(f"{position.short}  {position.text}")
+        of = "gradient of " if position.phase == "backward" else ""
+        self.code.comment(f"{of}{position.short}  {position.text}")
 
     def fail_check(self) -> None:
         """After something that may have failed: stop the program."""

@@ -22,9 +22,10 @@ from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dS
 from staged.backends.c_family.cpu_nest.epilogue import emit_epilogue, parameter_names
 from staged.backends.c_family.kernel_text import KernelText, Site, kernel_comments
 from staged.backends.c_family.support.vectors import width_snippet
-from staged.backends.c_family.writer import Writer, safe_comment
+from staged.backends.c_family.writer import Names, Writer, safe_comment
 from staged.ir.loops import Nest
 from staged.ir.machine import Machine
+from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
 from staged.ir.products import counted_extent
 from staged.ir.types import DType, bound, f32, row_major
@@ -118,19 +119,25 @@ def _wrap(
     machine: Machine,
 ) -> KernelText:
     """One function with the program's signature around the product's."""
-    inputs = [_parameter(v.tensor.dtype, v.tensor.shape, f"input_{n}", True) for n, v in enumerate(op.operands)]
-    outputs = [_parameter(v.tensor.dtype, v.tensor.shape, f"output_{n}", False) for n, v in enumerate(op.results)]
-    inputs[0], inputs[1] = (inputs[0][0], "a"), (inputs[1][0], "b")
+    names = Names()
+    names.used |= {"scratch", "begin", "end", "count", name}
+    inputs = [_parameter(v.tensor.dtype, v.tensor.shape, names.fresh(name_of(v) or "x"), True) for v in op.operands]
     if op.attrs.get("dims"):
         inputs[-1] = ("int64_t ", "count")
-    if nest is None:
-        outputs[0] = (outputs[0][0], "c")
-    else:
+    hints = ["c"] if nest is None else [output.name for output in nest.outputs]
+    results = [result.hint or hint for result, hint in zip(op.results, hints, strict=True)]
+    outputs = [
+        _parameter(v.tensor.dtype, v.tensor.shape, names.fresh(hint), False)
+        for v, hint in zip(op.results, results, strict=True)
+    ]
+    inside = ["a", "b"], ["c"]
+    if nest is not None:
         input_names, output_names = parameter_names(nest)
-        for number, input_name in enumerate(input_names, 2):
-            inputs[number] = (inputs[number][0], input_name)
-        for number, output_name in enumerate(output_names):
-            outputs[number] = (outputs[number][0], output_name)
+        inside = ["a", "b", *input_names], output_names
+    given = {
+        own: outer
+        for own, (_, outer) in zip((*inside[0], *inside[1]), (*inputs[: len(inside[0])], *outputs), strict=True)
+    }
     types = {parameter: type.replace("restrict", "").strip() for type, parameter in product.parameters}
     w = Writer()
     comments = kernel_comments(op)[:7]
@@ -143,8 +150,9 @@ def _wrap(
     with w.block(f"static void {name}({_head(parameters)})"):
         if op.attrs.get("dims") and "count" not in types:
             w.line("(void)count;")
-        arguments = {"scratch": f"({types['scratch']})(void *)scratch"} if "scratch" in types else {}
-        w.statement(product.call(arguments) + ";")
+        if "scratch" in types:
+            given["scratch"] = f"({types['scratch']})(void *)scratch"
+        w.statement(product.call(given) + ";")
     text = "\n".join(part for part in ("" if inline is None else print_function(inline), product.text, str(w)) if part)
     items = product.work_items
     work = _multiply_adds(op) / 20.0  # nanoseconds at a modest rate

@@ -30,7 +30,7 @@ from staged.backends.c_family.custom import definitions, functions_of
 from staged.backends.c_family.expr import Expr, Literal, Name, Prefix, Variable, member, names_in
 from staged.backends.c_family.frames import field_origins, frame_text
 from staged.backends.c_family.functions import CFunction, prototypes, stack_bytes, write_function, write_locals
-from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.c_family.kernel_text import KernelText, section_of
 from staged.backends.c_family.support.host import HOST_DECLARATIONS
 from staged.backends.c_family.support.iso_c import iso_c_form
 from staged.backends.c_family.support.library import render
@@ -435,18 +435,12 @@ def note_of(type: str, role: str, where: Position | None) -> str:
 
 def _sections(kernels: Sequence[KernelText], structures: Sequence[BodyEmitter]) -> list[tuple[str, list[KernelText]]]:
     """Kernels by what they are for, in the order of first call within each section."""
-    initial: set[str] = set()
-    updates: set[str] = set()
+    section: dict[str, str] = {}
     for structure in structures:
-        once = set(structure.function.block.ops) if structure is structures[-1] else set()
         for op in structure.text.called:
-            if any(structure.plan.place.get(result) and structure.plan.place[result].variable for result in op.results):
-                (initial if op in once and structure.has_loops else updates).add(structure.kernels[op].name)
-    sections: dict[str, list[KernelText]] = {"initial values": [], "forward": [], "backward": [], "update": []}
-    for kernel in kernels:
-        name = kernel.name
-        place = "update" if name in updates else "initial values" if name in initial else ""
-        sections[place or ("backward" if name.startswith("d_") else "forward")].append(kernel)
+            section.setdefault(structure.kernels[op].name, section_of(op))
+    titles = ("initial values", "forward", "backward", "update")
+    sections = {title: [kernel for kernel in kernels if section[kernel.name] == title] for title in titles}
     if not sections["backward"] and not sections["update"] and not sections["initial values"]:
         return [("kernels", sections["forward"])] if sections["forward"] else []
     return [(title, members) for title, members in sections.items() if members]

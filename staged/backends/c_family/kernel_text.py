@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from staged.backends.c_family.support.library import Snippet
 from staged.backends.c_family.writer import Writer
-from staged.ir.declaration import prims
 from staged.ir.nodes import Op
 from staged.ir.views import work_of
 from staged.source import Position
@@ -91,29 +90,46 @@ def wrapper_text(kernel: KernelText) -> str:
     return str(w)
 
 
-def kernel_comments(op: Op) -> list[str]:
-    """The Python lines behind a kernel, and its ops.
+def section_of(op: Op) -> str:
+    """The section of a kernel: `forward` if it computes anything of the forward pass, else what it is for."""
+    phases = _phases(op)
+    return phases[0] if "forward" in phases else phases[-1]
 
-    A number inside of it is on another one's line: equal numbers of the program are one, on the line of the first.
+
+def phases_text(op: Op) -> str:
+    """`forward and backward` for a kernel that computes more than the forward pass; empty for others."""
+    phases = _phases(op)
+    return f"{', '.join(phases[:-1])} and {phases[-1]}" if "forward" in phases[:-1] else ""
+
+
+def _phases(op: Op) -> tuple[str, ...]:
+    return op.attrs.get("phases") or ((op.where.phase if op.where else "") or "forward",)
+
+
+def kernel_comments(op: Op) -> list[str]:
+    """The Python lines whose values, or whose gradients, a kernel computes, and its ops.
+
+    Ops that only move elements, or make equal ones, may be of other lines.
     """
-    lines: list[str] = []
-    for inner in op.blocks[0].ops if op.blocks else ():
-        is_made = any(result in op.blocks[0].end.operands for result in inner.results)
-        if inner.where is not None and (is_made or not _is_number(inner)):
-            text = f"{inner.where.short}  {inner.where.text}"
-            if text not in lines:
-                lines.append(text)
-    if not lines and op.where is not None:  # an op alone, which is all of its kernel
-        lines.append(f"{op.where.short}  {op.where.text}")
+    inside = op.blocks[0].ops if op.blocks else ()
+    made = {*op.blocks[0].end.operands} if op.blocks else set()
+    computed = [inner for inner in inside if not _is_inlined(inner) or made & {*inner.results}]
+    wheres = [inner.where for inner in computed] or [op.where]
+    own = {_line(where) for where in wheres if where is not None and where.phase != "backward"}
+    gradients = {_line(where): None for where in wheres if where is not None and _line(where) not in own}
+    lines = list(dict.fromkeys(_line(where) for where in wheres if where is not None and _line(where) in own))
+    lines += [f"gradient of {line}" for line in gradients]
     if len(lines) > 6:
         lines = [*lines[:5], f"... and {len(lines) - 5} more lines"]
-    if work := work_of(op):
-        lines.append(work)
+    work, phases = work_of(op), phases_text(op)
+    if work or phases:
+        lines.append("; ".join(text for text in (phases, work) if text))
     return [*lines, op.attrs["tiles"]] if "tiles" in op.attrs else lines
 
 
-def _is_number(op: Op) -> bool:
-    """Return whether an op makes one number, or repeats one."""
-    if op.declared is prims.BROADCAST_TO:
-        return op.operands[0].producer is not None and _is_number(op.operands[0].producer)
-    return op.declared is prims.CONSTANT
+def _line(where: Position) -> str:
+    return f"{where.short}  {where.text}"
+
+
+def _is_inlined(op: Op) -> bool:
+    return op.declared.is_move or op.declared.kind == "source"

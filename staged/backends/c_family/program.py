@@ -35,7 +35,7 @@ from staged.backends.c_family.interface import (
     variable_parameter,
     written_variables,
 )
-from staged.backends.c_family.kernel_text import KernelText, wrapper_text
+from staged.backends.c_family.kernel_text import KernelText, phases_text, wrapper_text
 from staged.backends.c_family.shared_loops import parameter_types, sharing_of
 from staged.backends.c_family.standalone.words import words_of_folder
 from staged.backends.c_family.structure import ControlFlow
@@ -485,7 +485,7 @@ class ProgramEmitter:
             items = Literal(kernel.items_of(arguments))
             team = member("host", "team")
             call = "st_parallel", team, items, kernel.chunk, f"{kernel.name}_part", given
-            structure.code.do(*call)
+            structure.code.do(*call, note=phases_text(op))
         else:
             extras: list[Expr] = []
             types = [type for type, _ in kernel.parameters]
@@ -497,7 +497,7 @@ class ProgramEmitter:
             if kernel.can_fail:
                 extras.append(Name("host"))
             items = Literal(kernel.items_of(arguments))
-            structure.code.do(kernel.name, *arguments, *extras, 0, items)
+            structure.code.do(kernel.name, *arguments, *extras, 0, items, note=phases_text(op))
         if kernel.can_fail:
             structure.fail_check()
 

@@ -11,7 +11,7 @@ from staged.backends.c_family.expr import Cast, Expr, Index, Infix, Junction, Li
 from staged.backends.c_family.scalars import ARITHMETIC, scalar_expression
 from staged.backends.c_family.writer import c_string
 from staged.ir.declaration import prims
-from staged.ir.names import name_of
+from staged.ir.names import is_users_name, name_of
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.types import Dim, Shape, bound
@@ -59,7 +59,7 @@ class Values:
         use = self.body.only_use.get(value)
         if use is None or use[0] is not self.body.home[value]:
             return False
-        return not value.hint or use[1]
+        return not is_users_name(value.hint) or use[1]
 
     def emit_dim(self, op: Op) -> None:
         """The size of a dimension, checked unless that has been done: what its arrays have room for is known."""

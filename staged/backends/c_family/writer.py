@@ -116,6 +116,13 @@ class Writer:
         """A statement, broken after commas where it, or what it is `like`, is long."""
         self.text(wrapped(text, WIDTH - len(INDENT) * self.depth, like))
 
+    def note(self, text: str, first: int) -> None:
+        """A comment behind the last line, or above line number `first` if the last line is too long."""
+        if text and len(self.lines[-1]) + len(text) + 5 <= LONGEST:
+            self.lines[-1] += f"  // {text}"
+        elif text:
+            self.lines.insert(first, f"{INDENT * self.depth}// {text}")
+
     def assignment(self, text: str) -> None:
         """`target = value;`: where it is long, it is broken behind its `=`, if no list follows, else after commas."""
         room = WIDTH - len(INDENT) * self.depth

@@ -29,9 +29,10 @@ from staged.frontend.values import trees
 from staged.frontend.values.mutation import note_new, note_parts, record_attribute, record_contents
 from staged.frontend.values.operands import note_new_iterator
 from staged.guards.check import lookup
+from staged.ir.names import LibraryName, as_name
 from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none
-from staged.source import here
+from staged.source import begin_part, called_function, end_part, here
 
 Handler = Callable[..., Any]
 
@@ -182,9 +183,34 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
             trace.reads.of_class(type(function), "__call__", method)
             if not trace.is_made(function):
                 trace.reads.type_of(function)
+            if hasattr(type(function), "__staged_layer__"):
+                return _call_layer(function, method, args, kwargs)
         return call(MethodType(method, function), *args, **kwargs)
     _check_foreign(function, args, kwargs)
     return function(*args, **kwargs)
+
+
+def _call_layer(layer: Any, method: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a layer. Its ops have its name, and its result if the user does not name it.
+
+    A layer without Variables is named after the layer before it, too: `linear1_relu`.
+    """
+    label, has_variables = layer.__staged_layer__
+    outside = begin_part(label)
+    try:
+        made = call(MethodType(method, layer), *args, **kwargs)
+    finally:
+        end_part(outside)
+    if type(made) is not StagedArray or made.value.hint:
+        return made
+    where = None if label else here()
+    name = as_name(label) or (called_function(where) if where else "")
+    given = args[0].value.hint if args and type(args[0]) is StagedArray else ""
+    if name and type(given) is LibraryName and not has_variables:
+        made.value.hint = LibraryName(f"{given.layer}_{name}", given.layer)
+    elif name:
+        made.value.hint = LibraryName(name)
+    return made
 
 
 def _note_function(trace: TraceContext, function: FunctionType, converted: Any) -> None:

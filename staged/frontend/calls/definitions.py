@@ -24,9 +24,9 @@ from staged.frontend.syntax.converter import (
 )
 from staged.frontend.syntax.names import Bindings, always_leaves, binding_tests, bindings_of, parameters_of
 from staged.frontend.trace.context import TraceContext, current_trace, note_made
-from staged.frontend.trace.locals import Locals
+from staged.frontend.trace.locals import LibraryLocals, Locals
 from staged.frontend.trace.signals import ENDED, BlockEndedError, Body, Target
-from staged.source import here
+from staged.source import here, is_library_file
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -64,8 +64,9 @@ def _finish(
     converter.scopes.append(scope)
     try:
         is_shared = bool(found.inner_nonlocals & bound)
+        facts = user_name, is_shared, is_library_file(converter.file)
         header: list[ast.stmt] = [
-            ast.Assign([ast.Name(scope.name, ast.Store())], converter.call("locals_", text(user_name), text(is_shared)))
+            ast.Assign([ast.Name(scope.name, ast.Store())], converter.call("locals_", *map(text, facts)))
         ]
         for parameter in parameters:
             target = ast.Attribute(ast.Name(scope.name, ast.Load()), parameter, ast.Store())
@@ -191,9 +192,9 @@ def convert_class(converter: Converter, node: ast.ClassDef) -> list[ast.stmt]:
 
 
 @operator
-def locals_(function: str, is_shared: bool) -> Locals:
+def locals_(function: str, is_shared: bool, is_library: bool) -> Locals:
     """The locals of one call; shared where nested functions write them."""
-    made = Locals(function)
+    made = LibraryLocals(function) if is_library else Locals(function)
     trace = current_trace()
     if is_shared and trace is not None:
         trace.shared += (made,)

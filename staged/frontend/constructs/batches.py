@@ -11,6 +11,7 @@ from staged.errors import ShapeError, StagedValueError, StagingError
 from staged.frontend.constructs.iterables import Reversed, StagedIterable
 from staged.frontend.trace.context import current_trace
 from staged.frontend.trace.notes import Notes
+from staged.ir.names import LibraryName
 from staged.ir.types import i64
 from staged.ops.array import METHODS, Array, StagedArray, static_hint
 from staged.ops.context import bind, current_context
@@ -92,7 +93,10 @@ class Batches(StagedIterable):
         return bind(PRIMITIVES["permutation"], key, n=self.rows)
 
     def element(self, index: Any) -> Any:
-        return self._rows(index * self.size, self.size)
+        row = index * self.size
+        if isinstance(row, StagedArray) and not row.value.hint:
+            row.value.hint = LibraryName("row")
+        return self._rows(row, self.size)
 
     @property
     def has_tail(self) -> bool:

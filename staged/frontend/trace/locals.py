@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from staged.errors import StagedError, UnboundNameError
+from staged.ir.names import LibraryName, as_name
 from staged.ops.array import StagedArray
-from staged.source import Position, here
+from staged.source import Position, here, running_part
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Locals:
         self.__dict__[name] = value
         if self._staged_unbound:
             self._staged_unbound.pop(name, None)
-        if type(value) is StagedArray and not value.value.hint:
+        if type(value) is StagedArray and (not value.value.hint or type(value.value.hint) is not str):
             value.value.hint = name  # the program speaks in the user's names
         elif type(value) in _PLAIN:
             self._staged_lines.setdefault(name, {})[sys._getframe(1).f_lineno] = value
@@ -87,6 +88,23 @@ class Locals:
         if unbound is not None:
             unbound.throw()
         raise UnboundNameError(f"`{name}` is read before it is bound", where=here())
+
+
+class LibraryLocals(Locals):
+    """The locals of a function of this package, whose names give way to the user's."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__[name] = value
+        if self._staged_unbound:
+            self._staged_unbound.pop(name, None)
+        if type(value) is StagedArray and not value.value.hint:
+            function = self._staged_function
+            of = running_part() or ("" if function == "forward" else function.strip("_"))
+            value.value.hint = LibraryName(as_name(f"{of}_{name}")) if of else ""
+        elif type(value) in _PLAIN:
+            self._staged_lines.setdefault(name, {})[sys._getframe(1).f_lineno] = value
 
 
 NOTHING = object()

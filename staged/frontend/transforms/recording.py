@@ -18,6 +18,7 @@ from staged.frontend.trace.locals import VariableStates
 from staged.frontend.trace.signals import BlockEndedError
 from staged.frontend.values.variable import Variable, key_of, variables_by_key, write_variable
 from staged.ir.builder import Builder
+from staged.ir.names import derived
 from staged.ir.nodes import Block, Op, Value, free_values, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.structure import RAISE
@@ -194,9 +195,9 @@ def effects_in(block: Block) -> list[Op]:
     return [op for op in walk_ops(block) if not op.blocks and any(effect.kind == "io" for effect in op.effects)]
 
 
-def name_results(op: Op, yields: Sequence[Value], derived: Sequence[Value]) -> None:
+def name_results(op: Op, yields: Sequence[Value], primals: Sequence[Value]) -> None:
     """Results are called as what they are results of, derivatives `d_` it."""
     for result, value in zip(op.results, yields, strict=False):
         result.hint = value.hint
-    for result, primal in zip(op.results[len(yields) :], derived, strict=True):
-        result.hint = f"d_{primal.hint}" if primal.hint else "gradient"
+    for result, primal in zip(op.results[len(yields) :], primals, strict=True):
+        result.hint = derived(primal.hint, "d_") or "gradient"

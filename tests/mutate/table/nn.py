@@ -69,7 +69,7 @@ MUTANTS = (
     ),
     Mutant(
         "a momentum that is turned on later does nothing",
-        "optim.optimizer:Optimizer.step",
+        "optim.optimizer:Optimizer._step_all",
         "self.must_have(kept, option)",
         "setattr(self, option, 0.0 if kept is None else getattr(self, option))",
         ("tests/optim/test_options.py::test_what_would_need_a_past_that_was_not_kept_is_refused",),
@@ -118,7 +118,7 @@ MUTANTS = (
     ),
     Mutant(
         "maximize of an optimiser goes down",
-        "optim.optimizer:Optimizer.step",
+        "optim.optimizer:Optimizer._step_all",
         "-grad if self.maximize else grad",
         "grad",
         ("tests/optim/test_optimizers.py::test_staged_optimisers_take_torchs_steps",),
@@ -153,7 +153,7 @@ MUTANTS = (
     ),
     Mutant(
         "the corrections of all groups are those of the optimiser's betas",
-        "optim.optimizer:Optimizer.step",
+        "optim.optimizer:Optimizer._step_all",
         "self.begin_group()",
         "if group is self.groups[0]:\n"
         "    self.begin_group()",

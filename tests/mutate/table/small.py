@@ -127,16 +127,44 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a merged number lends its line to kernels of other lines",
         "backends.c_family.kernel_text:kernel_comments",
-        "not _is_number(inner)",
+        "not _is_inlined(inner)",
         "inner is not None",
         ("tests/backends/c_family/test_positions.py", "-k", "equal_numbers"),
     ),
     Mutant(
         "a number repeated is cited on the line of another one",
-        "backends.c_family.kernel_text:_is_number",
-        "prims.BROADCAST_TO",
-        "prims.RESHAPE",
+        "backends.c_family.kernel_text:_is_inlined",
+        'op.declared.is_move or op.declared.kind == "source"',
+        'op.declared.kind == "source"',
         ("tests/backends/c_family/test_positions.py", "-k", "equal_numbers"),
+    ),
+    Mutant(
+        "a kernel of the backward pass cites a line as if it computed its value",
+        "backends.c_family.kernel_text:kernel_comments",
+        'where is not None and where.phase != "backward"',
+        "where is not None",
+        ("tests/test_generated_names.py", "-k", "cites"),
+    ),
+    Mutant(
+        "a local variable of a layer takes a name of the user",
+        "frontend.trace.locals:LibraryLocals.__setattr__",
+        'LibraryName(as_name(f"{of}_{name}")) if of else ""',
+        "name",
+        ("tests/test_generated_names.py", "-k", "gradient_of_a_value_of_the_library"),
+    ),
+    Mutant(
+        "the user's own optimiser step belongs to the forward pass",
+        "kernels.naming:Naming.phase",
+        "marked or op in self._updates",
+        "marked",
+        ("tests/test_generated_names.py", "-k", "users_own"),
+    ),
+    Mutant(
+        "a derived name keeps the user's own name from a value",
+        "frontend.trace.locals:Locals.__setattr__",
+        "not value.value.hint or type(value.value.hint) is not str",
+        "not value.value.hint",
+        ("tests/test_generated_names.py", "-k", "a_second_derivative"),
     ),
     Mutant(
         "a number bound on two lines is said to be of the first",
@@ -324,7 +352,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the gradients of each group begin with the first one",
-        "optim.optimizer:Optimizer.step",
+        "optim.optimizer:Optimizer._step_all",
         'for _ in group["params"]: ...',
         'for _ in group["params"]: ...\n'
         "index = 0",

@@ -124,10 +124,12 @@ class Printer:
 
     def simple(self, s: Declare | Assign | Do) -> None:
         """A statement without others in it."""
-        if self.like is not None:
+        if isinstance(s, Do):
+            first = len(self.w.lines)
+            self.w.statement(self.text(s), "" if self.like is None else self.like.text(s))
+            self.w.note(s.note, first)
+        elif self.like is not None:
             self.w.statement(self.text(s), self.like.text(s))
-        elif isinstance(s, Do):
-            self.w.statement(self.text(s))
         else:
             self.w.assignment(self.text(s))
 
@@ -137,8 +139,8 @@ class Printer:
                 return f"{self.declared(s)};{_note(s.note)}"
             case Assign():
                 return f"{self.assigned(s)};"
-            case Do(expr, note):
-                return f"{self.expr(expr)};{_note(note)}"
+            case Do(expr):
+                return f"{self.expr(expr)};"
 
     def assigned(self, s: Assign) -> str:
         return f"{self.expr(s.target)} {s.op}= {self.expr(s.value)}"

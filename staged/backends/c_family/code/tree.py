@@ -234,9 +234,9 @@ class CodeBuilder:
     def add(self, statement: Statement) -> None:
         self.body.append(statement)
 
-    def do(self, function: str, *arguments: Argument) -> None:
+    def do(self, function: str, *arguments: Argument, note: str = "") -> None:
         """Add the call of a function whose result is not used."""
-        self.add(Do(call(function, *arguments)))
+        self.add(Do(call(function, *arguments), note))
 
     def comment(self, text: str) -> None:
         """Add a line for readers."""

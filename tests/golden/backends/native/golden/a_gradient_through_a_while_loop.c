@@ -42,7 +42,7 @@ int slope(const slope_args *args, void *arena, st_host *host) {
         trips = (int64_t)((uint64_t)trips + 1u);
         ++trip;
     }
-    // test_golden.py:60  while a < 100.0:
+    // gradient of test_golden.py:60  while a < 100.0:
     double d_a = 1.0;
     double d_x = 0.0;
     for (int64_t k = (int64_t)((uint64_t)trips - 1u); k > -1; --k) {
@@ -52,7 +52,7 @@ int slope(const slope_args *args, void *arena, st_host *host) {
         // test_golden.py:60  while a < 100.0:
         const double a_2 = ((const double *)m->a_history->data)[k];
         const double d_x_next = d_x + d_a * a_2;
-        // test_golden.py:61  a = a * x
+        // gradient of test_golden.py:61  a = a * x
         d_a *= args->x;
         d_x = d_x_next;
     }

@@ -23,7 +23,7 @@ typedef struct {
 
 // test_golden.py:28  return st.softmax(logits, axis=1)
 // fused: max, subtract, exp, sum, divide
-static void softmax(const float *logits, float *divide, unsigned char *scratch, int64_t begin, int64_t end) {
+static void softmax(const float *logits, float *softmax, unsigned char *scratch, int64_t begin, int64_t end) {
     float *const row = (void *)scratch;
     for (int64_t i = begin; i < end; ++i) {
         f32v max_v[4] = {-INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0},
@@ -80,10 +80,10 @@ static void softmax(const float *logits, float *divide, unsigned char *scratch, 
         sum_v[0] += sum_v[1];
         const float sum = st_sum_f32v(sum_v);
         for (int64_t j = 0; j < 96; j += 16) {
-            *(f32v_u *)(divide + i * 100 + j) = *(const f32v_u *)(row + j) / sum;
+            *(f32v_u *)(softmax + i * 100 + j) = *(const f32v_u *)(row + j) / sum;
         }
         for (int64_t j = 96; j < 100; ++j) {
-            divide[i * 100 + j] = row[j] / sum;
+            softmax[i * 100 + j] = row[j] / sum;
         }
     }
 }

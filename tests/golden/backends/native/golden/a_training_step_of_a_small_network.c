@@ -22,10 +22,10 @@ typedef struct {
     float *weight_2;         // (4, 8)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
     float *bias_2;           // (4,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
     float *h;                // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
-    bool *less_equal;        // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
-    float *y;                // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
-    float *d_y;              // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
-    float *d_y_2;            // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
+    bool *h_mask;            // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
+    float *out;              // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
+    float *d_out;            // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
+    float *d_hidden;         // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
     unsigned char *scratch;  // workspace, one part per thread
 } Buffers;
 
@@ -33,19 +33,20 @@ typedef struct {
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void Linear(int64_t random_seed, int64_t random_counter, float *cast, int64_t begin, int64_t end) {
+static void initial_weight(int64_t random_seed, int64_t random_counter, float *weight, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
         const double multiply = (double)st_uniform_f32(random_seed, 0, random_counter, j) * 0.5773502588272095;
-        cast[j] = (float)(multiply + (-0.28867512941360474));
+        weight[j] = (float)(multiply + (-0.28867512941360474));
     }
 }
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void Linear_2(int64_t random_seed, int64_t random_counter, float *cast, int64_t begin, int64_t end) {
+static void initial_weight_2(int64_t random_seed, int64_t random_counter, float *weight_2, int64_t begin,
+        int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
         const double multiply = (double)st_uniform_f32(random_seed, 0, random_counter, j) * 0.7071067690849304;
-        cast[j] = (float)(multiply + (-0.3535533845424652));
+        weight_2[j] = (float)(multiply + (-0.3535533845424652));
     }
 }
 
@@ -54,16 +55,16 @@ static void Linear_2(int64_t random_seed, int64_t random_counter, float *cast, i
 // test_golden.py:40  h = st.relu(hidden(x))
 // fused: matmul, add, less_equal, select, less_equal
 // (16, 12) @ (12, 8), f32; tiles of 8 x 8 sums in registers
-static void h(const float *a, const float *b, const float *bias, float *h, bool *less_equal, unsigned char *scratch,
-        int64_t begin, int64_t end) {
+static void h(const float *x, const float *weight, const float *bias, float *h, bool *h_mask,
+        unsigned char *scratch, int64_t begin, int64_t end) {
     float tile[64];
     float total[64];
-    float *const b_panel = (void *)scratch;
+    float *const weight_panel = (void *)scratch;
     (void)begin, (void)end;  // one piece
     for (int64_t s = 0; s < 8; s += 8) {
         for (int64_t k = 0; k < 12; k += 8) {
             const int64_t first = k < 4 ? k : 4;
-            st_transpose_f32(b + s * 12 + first, 12, 8, b_panel + first * 8 + s, 8);
+            st_transpose_f32(weight + s * 12 + first, 12, 8, weight_panel + first * 8 + s, 8);
         }
     }
     for (int64_t tile_2 = 0; tile_2 < 2; ++tile_2) {
@@ -74,13 +75,13 @@ static void h(const float *a, const float *b, const float *bias, float *h, bool 
             }
         }
         for (int64_t k = 0; k < 12; ++k) {
-            const float *const a_k = a + tile_2 * 96 + k;
-            const float *const b_panel_k = b_panel + k * 8;
+            const float *const x_k = x + tile_2 * 96 + k;
+            const float *const weight_panel_k = weight_panel + k * 8;
             #pragma GCC unroll 8
             for (int64_t r = 0; r < 8; ++r) {
                 for (int64_t s = 0; s < 8; s += 8) {
                     const f32v total_2 =
-                            st_fma_f32v(a_k[r * 12], *(const f32v_u *)(b_panel_k + s),
+                            st_fma_f32v(x_k[r * 12], *(const f32v_u *)(weight_panel_k + s),
                             *(const f32v_u *)(total + r * 8 + s));
                     *(f32v_u *)(total + r * 8 + s) = total_2;
                 }
@@ -94,37 +95,37 @@ static void h(const float *a, const float *b, const float *bias, float *h, bool 
         }
         for (int64_t r = 0; r < 8; ++r) {
             float *const h_r = h + tile_2 * 64 + r * 8;
-            bool *const less_equal_r = less_equal + tile_2 * 64 + r * 8;
+            bool *const h_mask_r = h_mask + tile_2 * 64 + r * 8;
             for (int64_t s = 0; s < 8; s += 8) {
                 const f32v total_2 = *(const f32v_u *)(tile + r * 8 + s);
                 const f32v bias_s = *(const f32v_u *)(bias + s);
                 const f32v add = total_2 + bias_s;
                 const f32v h_s = (f32v)(~(add <= 0.0f) & (i32v)add);
                 *(f32v_u *)(h_r + s) = h_s;
-                *(u8x8_u *)(less_equal_r + s) = __builtin_convertvector((h_s <= 0.0f) & 1, u8x8);
+                *(u8x8_u *)(h_mask_r + s) = __builtin_convertvector((h_s <= 0.0f) & 1, u8x8);
             }
         }
     }
 }
 
-static inline __attribute__((always_inline)) void y_epilogue(int64_t batch, int64_t row, int64_t col, int64_t rows,
-        int64_t cols, const float *tile, int64_t ld, const float *bias_in, float *add_out) {
+static inline __attribute__((always_inline)) void out_epilogue(int64_t batch, int64_t row, int64_t col,
+        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *bias_in, float *out_out) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_4 = cols & -4;
         for (int64_t s = 0; s < whole_4; s += 4) {
             const f32x4 add = *(const f32x4_u *)(tile + r * ld + s) + *(const f32x4_u *)(bias_in + col + s);
-            *(f32x4_u *)(add_out + (row + r) * 4 + (col + s)) = add;
+            *(f32x4_u *)(out_out + (row + r) * 4 + (col + s)) = add;
         }
         for (int64_t s = whole_4; s < cols; ++s) {
-            add_out[(row + r) * 4 + (col + s)] = tile[r * ld + s] + bias_in[col + s];
+            out_out[(row + r) * 4 + (col + s)] = tile[r * ld + s] + bias_in[col + s];
         }
     }
 }
 
 // 4 x 2 dot products of 8 items side by side, each in 8 partial sums
-static __attribute__((noinline)) void y_product_dot_4x2(const float *restrict left, const float *restrict right,
-        int64_t batch, int64_t col, const float *bias_in, float *add_out) {
+static __attribute__((noinline)) void out_product_dot_4x2(const float *restrict left, const float *restrict right,
+        int64_t batch, int64_t col, const float *bias_in, float *out_out) {
     f32v acc[8];
     #pragma GCC unroll 8
     for (int64_t i = 0; i < 8; ++i) {
@@ -149,42 +150,40 @@ static __attribute__((noinline)) void y_product_dot_4x2(const float *restrict le
     for (int64_t i = 0; i < 8; i += 8) {
         st_sum_lanes_f32(acc + i, tile + i);
     }
-    y_epilogue(batch, col, 0, 2, 4, tile, 4, bias_in, add_out);
+    out_epilogue(batch, col, 0, 2, 4, tile, 4, bias_in, out_out);
 }
 
 // (16, 8) @ (8, 4), f32
-static void y_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *bias_in, float *add_out) {
+static void out_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
+        const float *bias_in, float *out_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = b;
         const float *const right = a;
         for (int64_t col = 0; col < 16; col += 2) {
-            y_product_dot_4x2(left, right + col * 8, batch, col, bias_in, add_out);
+            out_product_dot_4x2(left, right + col * 8, batch, col, bias_in, out_out);
         }
     }
 }
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // fused: matmul, add
-static void y(const float *a, const float *b, const float *bias_in, float *add_out, int64_t begin, int64_t end) {
-    y_product(a, b, begin, end, bias_in, add_out);
+static void out(const float *h, const float *weight, const float *bias, float *out_2, int64_t begin, int64_t end) {
+    out_product(h, weight, begin, end, bias, out_2);
 }
 
-// ---- backward --------------------------------------------------------------------------------
-
 // test_golden.py:41  return st.cross_entropy(out(h), y)
-// fused: max, isfinite, select, subtract, exp, sum, log, take_along, subtract, sum, subtract, exp, equal, cast, subtract, multiply
-static void d_y(const float *add, const int32_t *y, float *sum, float *d_y, st_host *host, int64_t begin,
-        int64_t end) {
+// forward and backward; fused: max, isfinite, select, subtract, exp, sum, log, take_along, subtract, sum, subtract, exp, equal, cast, subtract, multiply
+static void cross_entropy(const float *out, const int32_t *y, float *cross_entropy_sum, float *d_out, st_host *host,
+        int64_t begin, int64_t end) {
     (void)begin, (void)end;  // one piece
-    float sum_2 = 0.0f;
+    float cross_entropy_sum_2 = 0.0f;
     for (int64_t i = 0; i < 16; ++i) {
         f32x4 max_v[1] = {-INFINITY - (f32x4){0}};
         float max_ = -INFINITY;
         for (int64_t j = 0; j < 4; j += 4) {
-            const f32x4 add_j = *(const f32x4_u *)(add + i * 4 + j);
-            st_maximum_f32x4(&max_v[0], &add_j, &max_v[0]);
+            const f32x4 out_j = *(const f32x4_u *)(out + i * 4 + j);
+            st_maximum_f32x4(&max_v[0], &out_j, &max_v[0]);
         }
         for (int lane = 0; lane < 4; ++lane) {
             const float x = max_v[0][lane];
@@ -193,16 +192,15 @@ static void d_y(const float *add, const int32_t *y, float *sum, float *d_y, st_h
             }
         }
         const float select_ = isfinite(max_) != 0 ? max_ : 0.0f;
-        float sum_3 = 0.0f;
+        float sum = 0.0f;
         for (int64_t j = 0; j < 4; ++j) {
-            sum_3 += st_exp_f32(add[i * 4 + j] - select_);
+            sum += st_exp_f32(out[i * 4 + j] - select_);
         }
-        const float log_ = st_log_f32(sum_3);
+        const float log_ = st_log_f32(sum);
         const int32_t y_i = y[i];
         for (int64_t j = 0; j < 4; ++j) {
-            const float subtract = st_exp_f32(add[i * 4 + j] - select_ - log_) - (float)((int32_t)(j) == y_i);
-            const float d_y_j = subtract * 0.0625f;
-            d_y[i * 4 + j] = d_y_j;
+            const float subtract = st_exp_f32(out[i * 4 + j] - select_ - log_) - (float)((int32_t)(j) == y_i);
+            d_out[i * 4 + j] = subtract * 0.0625f;
         }
         int64_t index_ = y_i;
         if (index_ < 0 || index_ >= 4) {
@@ -211,17 +209,20 @@ static void d_y(const float *add, const int32_t *y, float *sum, float *d_y, st_h
                     (long long)y_i, 4LL);
             return;
         }
-        const float add_i = add[i * 4 + index_];
-        sum_2 += log_ - (add_i - select_);
+        const float out_i = out[i * 4 + index_];
+        cross_entropy_sum_2 += log_ - (out_i - select_);
     }
-    sum[0] = sum_2;
+    cross_entropy_sum[0] = cross_entropy_sum_2;
 }
 
-// test_golden.py:41  return st.cross_entropy(out(h), y)
-// test_golden.py:40  h = st.relu(hidden(x))
+// ---- backward --------------------------------------------------------------------------------
+
+// gradient of test_golden.py:41  return st.cross_entropy(out(h), y)
+// gradient of test_golden.py:40  h = st.relu(hidden(x))
 // fused: matmul, select
 // (16, 4) @ (4, 8), f32; tiles of 8 x 8 sums in registers
-static void d_y_2(const float *a, const float *b, const bool *less_equal, float *d_y, int64_t begin, int64_t end) {
+static void d_out_relu(const float *d_out, const float *weight, const bool *h_mask, float *d_hidden, int64_t begin,
+        int64_t end) {
     float tile[64];
     float total[64];
     for (int64_t tile_2 = begin; tile_2 < end; ++tile_2) {
@@ -232,13 +233,14 @@ static void d_y_2(const float *a, const float *b, const bool *less_equal, float 
             }
         }
         for (int64_t k = 0; k < 4; ++k) {
-            const float *const a_k = a + tile_2 * 32 + k;
-            const float *const b_k = b + k * 8;
+            const float *const d_out_k = d_out + tile_2 * 32 + k;
+            const float *const weight_k = weight + k * 8;
             #pragma GCC unroll 8
             for (int64_t r = 0; r < 8; ++r) {
                 for (int64_t s = 0; s < 8; s += 8) {
                     const f32v total_2 =
-                            st_fma_f32v(a_k[r * 4], *(const f32v_u *)(b_k + s), *(const f32v_u *)(total + r * 8 + s));
+                            st_fma_f32v(d_out_k[r * 4], *(const f32v_u *)(weight_k + s),
+                            *(const f32v_u *)(total + r * 8 + s));
                     *(f32v_u *)(total + r * 8 + s) = total_2;
                 }
             }
@@ -250,12 +252,12 @@ static void d_y_2(const float *a, const float *b, const bool *less_equal, float 
             }
         }
         for (int64_t r = 0; r < 8; ++r) {
-            const bool *const less_equal_r = less_equal + tile_2 * 64 + r * 8;
-            float *const d_y_r = d_y + tile_2 * 64 + r * 8;
+            const bool *const h_mask_r = h_mask + tile_2 * 64 + r * 8;
+            float *const d_hidden_r = d_hidden + tile_2 * 64 + r * 8;
             for (int64_t s = 0; s < 8; s += 8) {
-                const i32v less_equal_s = __builtin_convertvector(*(const u8x8_u *)(less_equal_r + s), i32v) != 0;
-                const f32v d_y_s = (f32v)(~less_equal_s & (i32v)*(const f32v_u *)(tile + r * 8 + s));
-                *(f32v_u *)(d_y_r + s) = d_y_s;
+                const i32v h_mask_s = __builtin_convertvector(*(const u8x8_u *)(h_mask_r + s), i32v) != 0;
+                const f32v select_ = (f32v)(~h_mask_s & (i32v)*(const f32v_u *)(tile + r * 8 + s));
+                *(f32v_u *)(d_hidden_r + s) = select_;
             }
         }
     }
@@ -263,8 +265,8 @@ static void d_y_2(const float *a, const float *b, const bool *less_equal, float 
 
 // ---- update ----------------------------------------------------------------------------------
 
-static inline __attribute__((always_inline)) void d_weight_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_in, float *subtract_out) {
+static inline __attribute__((always_inline)) void update_weight_epilogue(int64_t batch, int64_t row, int64_t col,
+        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_in, float *new_weight_out) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_8 = cols & -8;
@@ -272,18 +274,19 @@ static inline __attribute__((always_inline)) void d_weight_epilogue(int64_t batc
             const f32v subtract =
                     *(const f32v_u *)(weight_in + (row + r) * 12 + (col + s))
                     - 0.1f * *(const f32v_u *)(tile + r * ld + s);
-            *(f32v_u *)(subtract_out + (row + r) * 12 + (col + s)) = subtract;
+            *(f32v_u *)(new_weight_out + (row + r) * 12 + (col + s)) = subtract;
         }
         for (int64_t s = whole_8; s < cols; ++s) {
             const float subtract = weight_in[(row + r) * 12 + (col + s)] - 0.1f * tile[r * ld + s];
-            subtract_out[(row + r) * 12 + (col + s)] = subtract;
+            new_weight_out[(row + r) * 12 + (col + s)] = subtract;
         }
     }
 }
 
 // 12 rows x 1 vectors of 8, kept in registers over all 16 steps
-static __attribute__((noinline)) void d_weight_product_tile_12x1(const float *restrict a, const float *restrict b,
-        int64_t batch, int64_t row, int64_t col, const float *weight_in, float *subtract_out) {
+static __attribute__((noinline)) void update_weight_product_tile_12x1(const float *restrict a,
+        const float *restrict b, int64_t batch, int64_t row, int64_t col, const float *weight_in,
+        float *new_weight_out) {
     f32v acc[12][1];
     #pragma GCC unroll 12
     for (int64_t r = 0; r < 12; ++r) {
@@ -311,20 +314,21 @@ static __attribute__((noinline)) void d_weight_product_tile_12x1(const float *re
     for (int64_t s = 0; s < 8; s += 8) {
         st_transpose_f32(tile + 64 + s, 8, 4, turned + s * 16 + 8, 16);
     }
-    d_weight_epilogue(batch, row, col, 8, 12, turned, 16, weight_in, subtract_out);
+    update_weight_epilogue(batch, row, col, 8, 12, turned, 16, weight_in, new_weight_out);
 }
 
 // (8, 16) @ (16, 12), f32
 // computed as its transpose, vectors along the rows of the result
-static void d_weight_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *weight_in, float *subtract_out) {
+static void update_weight_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
+        const float *weight_in, float *new_weight_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = b;
         const float *const right = a;
         for (int64_t col = 0; col < 8; col += 8) {
             for (int64_t row = 0; row < 12; row += 12) {
-                d_weight_product_tile_12x1(left + row, right + col, batch, col, row, weight_in, subtract_out);
+                update_weight_product_tile_12x1(left + row, right + col, batch, col, row, weight_in,
+                        new_weight_out);
             }
         }
     }
@@ -332,16 +336,16 @@ static void d_weight_product(const float *restrict a, const float *restrict b, i
 
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
-static void d_weight(const float *a, const float *b, const float *weight_in, float *subtract_out, int64_t begin,
-        int64_t end) {
-    d_weight_product(a, b, begin, end, weight_in, subtract_out);
+static void update_weight(const float *d_hidden, const float *x, const float *weight, float *new_weight,
+        int64_t begin, int64_t end) {
+    update_weight_product(d_hidden, x, begin, end, weight, new_weight);
 }
 
-// test_golden.py:40  h = st.relu(hidden(x))
 // test_golden.py:47  opt.step(grads)
+// gradient of test_golden.py:40  h = st.relu(hidden(x))
 // fused: sum, multiply, subtract
-static void d_bias(const float *d_y, const float *bias, float *subtract, unsigned char *scratch, int64_t begin,
-        int64_t end) {
+static void update_bias(const float *d_hidden, const float *bias, float *new_bias, unsigned char *scratch,
+        int64_t begin, int64_t end) {
     float *const d_bias_total = (void *)scratch;
     for (int64_t first = begin; first < end; first += 2048) {
         const int64_t stop = first + 2048 < end ? first + 2048 : end;
@@ -354,26 +358,27 @@ static void d_bias(const float *d_y, const float *bias, float *subtract, unsigne
         }
         for (int64_t i = 0; i < 16; ++i) {
             for (int64_t j = first; j < whole_8; j += 8) {
-                const f32v total = *(const f32v_u *)(d_bias_total + j) + *(const f32v_u *)(d_y + i * 8 + j);
+                const f32v total = *(const f32v_u *)(d_bias_total + j) + *(const f32v_u *)(d_hidden + i * 8 + j);
                 *(f32v_u *)(d_bias_total + j) = total;
             }
             for (int64_t j = whole_8; j < stop; ++j) {
-                const float total = d_bias_total[j] + d_y[i * 8 + j];
+                const float total = d_bias_total[j] + d_hidden[i * 8 + j];
                 d_bias_total[j] = total;
             }
         }
         for (int64_t j = first; j < whole_8; j += 8) {
-            const f32v subtract_j = *(const f32v_u *)(bias + j) - 0.1f * *(const f32v_u *)(d_bias_total + j);
-            *(f32v_u *)(subtract + j) = subtract_j;
+            const f32v subtract = *(const f32v_u *)(bias + j) - 0.1f * *(const f32v_u *)(d_bias_total + j);
+            *(f32v_u *)(new_bias + j) = subtract;
         }
         for (int64_t j = whole_8; j < stop; ++j) {
-            subtract[j] = bias[j] - 0.1f * d_bias_total[j];
+            new_bias[j] = bias[j] - 0.1f * d_bias_total[j];
         }
     }
 }
 
-static inline __attribute__((always_inline)) void d_weight_2_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_in, float *subtract_out) {
+static inline __attribute__((always_inline)) void update_weight_2_epilogue(int64_t batch, int64_t row, int64_t col,
+        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_in,
+        float *new_weight_2_out) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_8 = cols & -8;
@@ -381,18 +386,19 @@ static inline __attribute__((always_inline)) void d_weight_2_epilogue(int64_t ba
             const f32v subtract =
                     *(const f32v_u *)(weight_in + (row + r) * 8 + (col + s))
                     - 0.1f * *(const f32v_u *)(tile + r * ld + s);
-            *(f32v_u *)(subtract_out + (row + r) * 8 + (col + s)) = subtract;
+            *(f32v_u *)(new_weight_2_out + (row + r) * 8 + (col + s)) = subtract;
         }
         for (int64_t s = whole_8; s < cols; ++s) {
             const float subtract = weight_in[(row + r) * 8 + (col + s)] - 0.1f * tile[r * ld + s];
-            subtract_out[(row + r) * 8 + (col + s)] = subtract;
+            new_weight_2_out[(row + r) * 8 + (col + s)] = subtract;
         }
     }
 }
 
 // 4 rows x 1 vectors of 8, kept in registers over all 16 steps
-static __attribute__((noinline)) void d_weight_2_product_tile_4x1(const float *restrict a, const float *restrict b,
-        int64_t batch, int64_t row, int64_t col, const float *weight_in, float *subtract_out) {
+static __attribute__((noinline)) void update_weight_2_product_tile_4x1(const float *restrict a,
+        const float *restrict b, int64_t batch, int64_t row, int64_t col, const float *weight_in,
+        float *new_weight_2_out) {
     f32v acc[4][1];
     #pragma GCC unroll 4
     for (int64_t r = 0; r < 4; ++r) {
@@ -413,19 +419,20 @@ static __attribute__((noinline)) void d_weight_2_product_tile_4x1(const float *r
     for (int64_t r = 0; r < 4; ++r) {
         *(f32v_u *)(tile + r * 8) = acc[r][0];
     }
-    d_weight_2_epilogue(batch, row, col, 4, 8, tile, 8, weight_in, subtract_out);
+    update_weight_2_epilogue(batch, row, col, 4, 8, tile, 8, weight_in, new_weight_2_out);
 }
 
 // (4, 16) @ (16, 8), f32
-static void d_weight_2_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *weight_in, float *subtract_out) {
+static void update_weight_2_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
+        const float *weight_in, float *new_weight_2_out) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = a;
         const float *const right = b;
         for (int64_t col = 0; col < 8; col += 8) {
             for (int64_t row = 0; row < 4; row += 4) {
-                d_weight_2_product_tile_4x1(left + row, right + col, batch, row, col, weight_in, subtract_out);
+                update_weight_2_product_tile_4x1(left + row, right + col, batch, row, col, weight_in,
+                        new_weight_2_out);
             }
         }
     }
@@ -433,16 +440,16 @@ static void d_weight_2_product(const float *restrict a, const float *restrict b,
 
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
-static void d_weight_2(const float *a, const float *b, const float *weight_in, float *subtract_out, int64_t begin,
-        int64_t end) {
-    d_weight_2_product(a, b, begin, end, weight_in, subtract_out);
+static void update_weight_2(const float *d_out, const float *h, const float *weight, float *new_weight_2,
+        int64_t begin, int64_t end) {
+    update_weight_2_product(d_out, h, begin, end, weight, new_weight_2);
 }
 
-// test_golden.py:41  return st.cross_entropy(out(h), y)
 // test_golden.py:47  opt.step(grads)
+// gradient of test_golden.py:41  return st.cross_entropy(out(h), y)
 // fused: sum, multiply, subtract
-static void d_bias_2(const float *d_y, const float *bias, float *subtract, unsigned char *scratch, int64_t begin,
-        int64_t end) {
+static void update_bias_2(const float *d_out, const float *bias, float *new_bias_2, unsigned char *scratch,
+        int64_t begin, int64_t end) {
     float *const d_bias_total = (void *)scratch;
     for (int64_t first = begin; first < end; first += 2048) {
         const int64_t stop = first + 2048 < end ? first + 2048 : end;
@@ -455,20 +462,20 @@ static void d_bias_2(const float *d_y, const float *bias, float *subtract, unsig
         }
         for (int64_t i = 0; i < 16; ++i) {
             for (int64_t j = first; j < whole_4; j += 4) {
-                const f32x4 total = *(const f32x4_u *)(d_bias_total + j) + *(const f32x4_u *)(d_y + i * 4 + j);
+                const f32x4 total = *(const f32x4_u *)(d_bias_total + j) + *(const f32x4_u *)(d_out + i * 4 + j);
                 *(f32x4_u *)(d_bias_total + j) = total;
             }
             for (int64_t j = whole_4; j < stop; ++j) {
-                const float total = d_bias_total[j] + d_y[i * 4 + j];
+                const float total = d_bias_total[j] + d_out[i * 4 + j];
                 d_bias_total[j] = total;
             }
         }
         for (int64_t j = first; j < whole_4; j += 4) {
-            const f32x4 subtract_j = *(const f32x4_u *)(bias + j) - 0.1f * *(const f32x4_u *)(d_bias_total + j);
-            *(f32x4_u *)(subtract + j) = subtract_j;
+            const f32x4 subtract = *(const f32x4_u *)(bias + j) - 0.1f * *(const f32x4_u *)(d_bias_total + j);
+            *(f32x4_u *)(new_bias_2 + j) = subtract;
         }
         for (int64_t j = whole_4; j < stop; ++j) {
-            subtract[j] = bias[j] - 0.1f * d_bias_total[j];
+            new_bias_2[j] = bias[j] - 0.1f * d_bias_total[j];
         }
     }
 }
@@ -482,10 +489,10 @@ int train(const train_args *args, void *arena, st_host *host) {
         .weight_2 = (float *)(void *)(base + 1664),
         .bias_2 = (float *)(void *)(base + 1984),
         .h = (float *)(void *)base,
-        .less_equal = (bool *)(void *)(base + 1792),
-        .y = (float *)(void *)(base + 512),
-        .d_y = (float *)(void *)(base + 1408),
-        .d_y_2 = (float *)(void *)(base + 512),
+        .h_mask = (bool *)(void *)(base + 1792),
+        .out = (float *)(void *)(base + 512),
+        .d_out = (float *)(void *)(base + 1408),
+        .d_hidden = (float *)(void *)(base + 512),
         .scratch = base + 2048,
     };
     const Buffers *const m = &buffers;
@@ -495,16 +502,16 @@ int train(const train_args *args, void *arena, st_host *host) {
     const int64_t random_seed = *args->random_seed;
     const int64_t random_counter = *args->random_counter;
     *args->random_counter = (int64_t)((uint64_t)random_counter + 1u);
-    Linear(random_seed, random_counter, m->weight, 0, 96);
+    initial_weight(random_seed, random_counter, m->weight, 0, 96);
     const int64_t random_counter_2 = *args->random_counter;
     *args->random_counter = (int64_t)((uint64_t)random_counter_2 + 1u);
-    Linear(random_seed, random_counter_2, m->bias, 0, 8);
+    initial_weight(random_seed, random_counter_2, m->bias, 0, 8);
     const int64_t random_counter_3 = *args->random_counter;
     *args->random_counter = (int64_t)((uint64_t)random_counter_3 + 1u);
-    Linear_2(random_seed, random_counter_3, m->weight_2, 0, 32);
+    initial_weight_2(random_seed, random_counter_3, m->weight_2, 0, 32);
     const int64_t random_counter_4 = *args->random_counter;
     *args->random_counter = (int64_t)((uint64_t)random_counter_4 + 1u);
-    Linear_2(random_seed, random_counter_4, m->bias_2, 0, 4);
+    initial_weight_2(random_seed, random_counter_4, m->bias_2, 0, 4);
     // test_golden.py:43  for epoch in st.range(epochs):
     const int64_t stop = args->epochs;
     for (int64_t epoch = 0; epoch < stop; ++epoch) {
@@ -518,28 +525,28 @@ int train(const train_args *args, void *arena, st_host *host) {
                 return st_interrupted(host, 2);
             }
             // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
-            const int64_t multiply = batch * 16;
-            const float *const x = args->images + multiply * 12;
+            const int64_t row = batch * 16;
+            const float *const x = args->images + row * 12;
             // test_golden.py:40  h = st.relu(hidden(x))
-            h(x, m->weight, m->bias, m->h, m->less_equal, m->scratch, 0, 1);
+            h(x, m->weight, m->bias, m->h, m->h_mask, m->scratch, 0, 1);
             // test_golden.py:41  return st.cross_entropy(out(h), y)
-            y(m->h, m->weight_2, m->bias_2, m->y, 0, 1);
+            out(m->h, m->weight_2, m->bias_2, m->out, 0, 1);
             // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
-            const int32_t *const y_2 = args->labels + multiply;
+            const int32_t *const y = args->labels + row;
             // test_golden.py:41  return st.cross_entropy(out(h), y)
-            float sum = 0.0f;
-            d_y(m->y, y_2, &sum, m->d_y, host, 0, 1);
+            float cross_entropy_sum = 0.0f;
+            cross_entropy(m->out, y, &cross_entropy_sum, m->d_out, host, 0, 1);  // forward and backward
             if (host->error_kind != ST_OK) {
                 return host->error_kind;
             }
-            const float loss = sum * 0.0625f;
-            // test_golden.py:40  h = st.relu(hidden(x))
-            d_y_2(m->d_y, m->weight_2, m->less_equal, m->d_y_2, 0, 2);
+            const float loss = cross_entropy_sum * 0.0625f;
+            // gradient of test_golden.py:40  h = st.relu(hidden(x))
+            d_out_relu(m->d_out, m->weight_2, m->h_mask, m->d_hidden, 0, 2);
             // test_golden.py:47  opt.step(grads)
-            d_weight(m->d_y_2, x, m->weight, m->weight, 0, 1);
-            d_bias(m->d_y_2, m->bias, m->bias, m->scratch, 0, 8);
-            d_weight_2(m->d_y, m->h, m->weight_2, m->weight_2, 0, 1);
-            d_bias_2(m->d_y, m->bias_2, m->bias_2, m->scratch, 0, 4);
+            update_weight(m->d_hidden, x, m->weight, m->weight, 0, 1);
+            update_bias(m->d_hidden, m->bias, m->bias, m->scratch, 0, 8);
+            update_weight_2(m->d_out, m->h, m->weight_2, m->weight_2, 0, 1);
+            update_bias_2(m->d_out, m->bias_2, m->bias_2, m->scratch, 0, 4);
             // test_golden.py:48  total += loss
             total += loss;
         }

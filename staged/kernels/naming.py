@@ -1,0 +1,213 @@
+"""Names and phases of kernels: a kernel is named after the value that it writes, by the user's name.
+
+A value has the user's name, or that of the layer that returns it. A kernel is named after its main result:
+
+- the user's name for it: `h`, `d_h`;
+- `update_weight` if it writes a Variable, `initial_weight` if that is the first value;
+- without a name of the user's, after the layers and functions that it computes: `linear1_relu`, `cross_entropy`,
+  `d_linear3_relu` in the backward pass.
+
+Tested by `tests/test_generated_names.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from staged.ir.names import OWN, LibraryName, as_name, is_users_name, name_of, rank
+from staged.ir.nodes import Block, Function, Op, Value, VariableRef
+from staged.ir.structure import FOR, VARIABLE_WRITE, WHILE
+from staged.ir.types import TensorType
+from staged.kernels.kinds import is_inlined, is_scalar
+from staged.source import Position, called_function
+
+Phase = Literal["initial values", "forward", "backward", "update"]
+MOST_STEPS = 3
+"""The most layers and functions in the name of a kernel."""
+
+
+class Naming:
+    """The phases of a function's ops, and the Variables that values are written to."""
+
+    def __init__(self, function: Function) -> None:
+        self.written: dict[Value, VariableRef] = {}
+        self.initial: set[Value] = set()
+        """The first values of Variables that the program creates."""
+        self._updates: set[Op] = set()
+        self._moved: dict[Value, str] = {}
+        """By value: the user's name for the same elements in another shape."""
+        self._names: dict[tuple[Value, ...], str] = {}
+        has_loops = any(op.declared in (FOR, WHILE) for op in function.block.ops)
+        known: set[VariableRef] = set()
+        for op in function.block.ops if has_loops else ():
+            if op.declared is VARIABLE_WRITE and not (ref := op.attrs["variable"]).outer and ref not in known:
+                known.add(ref)
+                self.initial.add(op.operands[0])
+        after: set[Value] = set()
+        self._follow(function.block, after)
+        self._trace_back(function.block, after, set())
+
+    def _follow(self, block: Block, after: set[Value]) -> None:
+        """Find the values that depend on a gradient, within one iteration."""
+        for op in block.ops:
+            for inner in op.blocks:
+                self._follow(inner, after)
+            if op.declared is VARIABLE_WRITE:
+                self.written.setdefault(op.operands[0], op.attrs["variable"])
+            inside = (value for inner in op.blocks for value in inner.end.operands)
+            if op.declared.is_move and op.operands and is_users_name(op.result.hint):
+                self._moved.setdefault(op.operands[0], op.result.hint)
+            if _is_backward(op) or any(value in after for value in (*op.operands, *inside)):
+                after.update(op.results)
+
+    def _trace_back(self, block: Block, after: set[Value], leading: set[Value]) -> None:
+        """Find the ops that lead from a gradient to a Variable, or to the next iteration of a loop."""
+        for op in reversed(block.ops):
+            leads = op.declared is VARIABLE_WRITE or any(result in leading for result in op.results)
+            for inner in op.blocks:
+                if op.declared in (FOR, WHILE) or leads:
+                    leading.update(inner.end.operands)
+                self._trace_back(inner, after, leading)
+            if leads and not _is_backward(op):
+                leading.update(op.operands)
+                if any(result in after for result in op.results):
+                    self._updates.add(op)
+
+    def phase(self, op: Op) -> Phase:
+        """The part of a training step that an op belongs to."""
+        if _is_backward(op):
+            return "backward"
+        marked = op.where is not None and op.where.phase == "update"
+        return "update" if marked or op in self._updates else "forward"
+
+    def where(self, ops: Sequence[Op]) -> Position | None:
+        """The line of a kernel: the last that it computes, of the forward pass if there is one."""
+        forward = [op for op in ops if self.phase(op) == "forward" and not is_inlined(op)]
+        return (forward or ops)[-1].where if self.phase(ops[-1]) == "backward" else ops[-1].where
+
+    def phases(self, ops: Sequence[Op], results: Sequence[Value]) -> tuple[Phase, ...]:
+        """The phases of a kernel's ops, in the order of a training step.
+
+        The mask of a gradient, which the forward pass may compute, does not count.
+        """
+        if any(result in self.initial for result in results):
+            return ("initial values",)
+        computed = [op for op in ops if not is_inlined(op)] or list(ops)
+        floats = [op for op in computed if any(_is_float(result) for result in op.results)] or computed
+        found = {self.phase(op) for op in floats}
+        order: tuple[Phase, ...] = ("forward", "backward", "update")
+        return tuple(phase for phase in order if phase in found)
+
+    def name(self, ops: Sequence[Op], results: Sequence[Value]) -> str:
+        """The name of the kernel that computes `ops` and writes `results`, which get names if they have none."""
+        key = tuple(results)
+        if key not in self._names:
+            self._names[key] = self._chosen(ops, results)
+            self._name_results(self._names[key], results, self.phases(ops, results))
+        return self._names[key]
+
+    def _chosen(self, ops: Sequence[Op], results: Sequence[Value]) -> str:
+        phases = self.phases(ops, results)
+        first = next((self.written[value] for value in results if value in self.initial), None)
+        if first is not None:
+            return f"initial_{as_name(first.name)}"
+        written = [self.written[value] for value in results if value in self.written]
+        if written and (phases[-1] == "update" or len(written) == len(results)):
+            return f"update_{as_name(min((ref.name for ref in written), key=len))}"
+        own = [value for value in results if value.producer and self.phase(value.producer) == phases[0]]
+        main = self._main(own or results)
+        hint = self._hint(main) if main is not None else ""
+        before = "d_" if phases == ("backward",) else ""
+        steps = _steps(ops, phases[0], self.phase, results)
+        if main is not None and not is_scalar(main) and (is_users_name(hint) or len(steps) < 2):
+            return hint
+        if main is not None and not steps:
+            return f"compute_{hint}"
+        if steps:
+            return before + "_".join(steps[-MOST_STEPS:])
+        names = list(dict.fromkeys(op.name for op in ops if not is_inlined(op))) or [ops[-1].name]
+        if names == ["broadcast_to"]:
+            repeated = name_of(ops[-1].operands[0])
+            return f"repeat_{repeated}" if repeated else "fill"
+        return "_".join(names[:3])
+
+    def _name_results(self, kernel: str, results: Sequence[Value], phases: Sequence[Phase]) -> None:
+        """Give names to the results of a kernel that the user has not named."""
+        named = [self._hint(value) for value in results if self._hint(value)]
+        free = not any(value.hint == kernel for value in results)
+        for value in results:
+            op = value.producer
+            if op is None or (value.hint and value not in self._moved) or is_users_name(value.hint):
+                continue
+            label = label_of(op.where)
+            is_main = free and not is_scalar(value) and (len(results) == 1 or self.phase(op) == phases[0])
+            if value in self._moved:
+                name = self._moved[value]
+            elif value in self.written:
+                name = as_name(self.written[value].name)
+                name = name if value in self.initial else f"new_{name}"
+            elif value.tensor.dtype.is_bool and named:
+                name = f"{named[0]}_mask"
+            elif is_main and (_is_float(value) or len(results) == 1):
+                name, free = kernel, False
+            elif self.phase(op) == "backward" and _is_float(value):
+                name = f"d_{label or op.name}"
+            else:
+                name = f"{label}_{op.name}" if label and label != op.name else f"{op.name}_result"
+            value.hint = LibraryName(name)
+
+    def _hint(self, value: Value) -> str:
+        """The name of a result: the user's, or that of a layer."""
+        return value.hint if is_users_name(value.hint) else self._moved.get(value, value.hint)
+
+    def _main(self, results: Sequence[Value]) -> Value | None:
+        """The main one of some results: the last that has a name."""
+        users = [value for value in results if is_users_name(self._hint(value))]
+        if users:
+            return users[-1]
+        named = [value for value in results if value.hint and not value.hint.startswith("d_")]
+        return named[-1] if named else None
+
+
+def _steps(ops: Iterable[Op], first: Phase, phase: Callable[[Op], Phase], results: Sequence[Value]) -> list[str]:
+    """The steps of a kernel, in order: the user's values and, between them, layers and functions of the first phase.
+
+    The numbers that the kernel passes to the host are not in its name: they are variables there.
+    """
+    found: dict[str, str] = {}
+    """By layer, function or name of the user: the step in the name of the kernel."""
+    for op in ops:
+        users = [v.hint for v in op.results if rank(v.hint) == OWN and not (v in results and is_scalar(v))]
+        label = label_of(op.where)
+        if users:
+            found.pop(label, None)  # the name of the value is more exact
+            found[users[-1]] = users[-1]
+        elif label and label not in found and not is_inlined(op) and phase(op) == first:
+            found[label] = _inside(label, list(found.values()))
+    return list(found.values())
+
+
+def _inside(label: str, before: Sequence[str]) -> str:
+    """`block0_linear1` after `block0_norm` is `linear1`."""
+    first = before[0].split("_") if before else []
+    words = label.split("_")
+    same = 0
+    while same < min(len(first), len(words)) - 1 and first[same] == words[same]:
+        same += 1
+    return "_".join(words[same:])
+
+
+def label_of(where: Position | None) -> str:
+    """The layer or the function that is running at a position, as a name."""
+    if where is None:
+        return ""
+    return as_name(where.part) if where.part else called_function(where)
+
+
+def _is_backward(op: Op) -> bool:
+    return op.where is not None and op.where.phase == "backward"
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype.is_float

@@ -1,0 +1,179 @@
+"""The names and comments of generated programs: a reader finds the variables of the Python program, and each kernel
+says what it computes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged import nn, optim
+from tests.generated_names import PROGRAMS
+
+FILE = "generated_names.py"
+LINES = (Path(__file__).parent / FILE).read_text().splitlines()
+KERNEL = re.compile(
+    r"^(?:static void|extern \"C\" __global__ void(?: __launch_bounds__\(\d+\))?) (\w+)\(", re.MULTILINE
+)
+
+HELPER = re.compile(r"_(product|part)(_|$)")
+"""Functions that a kernel calls."""
+
+
+@cache
+def program_of(name: str) -> Any:
+    function, arguments = PROGRAMS[name].make()
+    return function.stage(*arguments)
+
+
+def source_of(name: str) -> str:
+    return str(program_of(name).source)
+
+
+def code_of(source: str) -> str:
+    """The text without its comments."""
+    return re.sub(r"//.*", "", source)
+
+
+def sections(source: str) -> Iterator[tuple[str, str]]:
+    """(title, text) of each section."""
+    parts = re.split(r"^// ---- (.*?) -+$", source, flags=re.MULTILINE)
+    yield from zip(parts[1::2], parts[2::2], strict=True)
+
+
+def kernels(source: str) -> Iterator[tuple[str, list[str], str]]:
+    """(name, comments, text) of each kernel."""
+    for title, text in sections(source):
+        if title not in ("initial values", "forward", "backward", "update", "kernels"):
+            continue
+        for block in text.split("\n\n"):
+            comments = [line for line in block.splitlines() if line.startswith("//")]
+            found = KERNEL.search(block)
+            if found and not HELPER.search(found[1]):
+                yield found[1], comments, block
+
+
+def value_of(line: str) -> tuple[list[str], int]:
+    """The variables that a line of Python assigns a value to, and the column at which the value begins."""
+    try:
+        (statement,) = ast.parse(line.strip()).body
+    except (SyntaxError, ValueError):
+        return [], 0
+    if not isinstance(statement, ast.Assign):
+        return [], 0
+    names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    return names, statement.value.col_offset + len(line) - len(line.lstrip())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_variables_of_the_user_keep_their_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    code = code_of(source_of(name))
+    missing = [each for each in PROGRAMS[name].names.split() if not re.search(rf"\b{each}\b", code)]
+    assert not missing, code
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_kernel_cites_the_lines_whose_values_it_computes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable of a line is in the text of the kernel, unless the kernel computes a part of the line's value."""
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    texts = {kernel: (comments, text) for kernel, comments, text in kernels(source_of(name))}
+    checked = 0
+    for op, kernel in program_of(name)._built.emitted.kernel_of.items():
+        if kernel.name not in texts:
+            continue  # it shares the function of another kernel, or is the call of a library
+        comments, text = texts.pop(kernel.name)
+        inside = [each.where for each in (op, *(op.blocks[0].ops if op.blocks else ())) if each.where is not None]
+        for line in (int(number) for number in re.findall(rf"^// {FILE}:(\d+)", "\n".join(comments), re.MULTILINE)):
+            variables, column = value_of(LINES[line - 1])
+            parts = [where.column for where in inside if where.line == line and where.phase != "backward"]
+            assert parts, f"no value of the line {LINES[line - 1]}\n{text}"
+            for variable in variables if column in parts else ():
+                checked += 1
+                assert re.search(rf"\b{variable}(_\w+)?\b", code_of(text)), f"{LINES[line - 1]}\n{text}"
+    assert not texts
+    assert checked or name in ("the_readme", "a_recursion")
+
+
+@pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.kernels])
+def test_kernels_are_in_their_sections(name: str) -> None:
+    source = source_of(name)
+    found = []
+    for title, text in sections(source):
+        names = [each for each in KERNEL.findall(text) if not HELPER.search(each)]
+        if names and title != "entry points":
+            found.append(f"{title}: {' '.join(names)}")
+    assert "; ".join(found) == PROGRAMS[name].kernels
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_parameters_of_kernels_are_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    generic = {"a", "b", "c", "input_0", "input_1"} - {*PROGRAMS[name].names.split()}
+    for kernel, _, text in kernels(source_of(name)):
+        code = code_of(text)
+        head = code[code.index(f" {kernel}(") :]
+        parameters = re.findall(r"(\w+)(?:,|$)", head[: head.index(")")].replace("\n", " "))
+        assert parameters and not generic & {*parameters}, head
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_gradient_of_a_value_of_the_library_has_no_name_of_the_user(bias: bool) -> None:
+    model = nn.Linear(4, 1, bias=bias)
+
+    @st.function
+    def gradient(x: Any, y: Any) -> Any:
+        return st.grad(lambda: st.mse_loss(model(x), y), wrt=model)()
+
+    code = code_of(gradient.stage(np.ones((8, 4), np.float32), np.ones((8, 1), np.float32)).source)
+    assert not re.search(r"\bd_[xy]\b", code), code
+
+
+def test_a_program_without_derivatives_has_one_section_of_kernels() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    @st.function
+    def predict(x: Any) -> Any:
+        return model(x)
+
+    source = predict.stage(np.ones((3, 4), np.float32)).source
+    titles = [title for title, _ in sections(source)]
+    assert "kernels" in titles and not {"forward", "backward", "update"} & {*titles}, titles
+
+
+def test_a_step_of_the_users_own_is_an_update() -> None:
+    weight = st.Variable(np.ones(40, np.float32), name="weight")
+
+    @st.function
+    def step(x: Any) -> Any:
+        loss, grad = st.value_and_grad(lambda: st.sum(st.sin(weight * x)), wrt=[weight])()
+        weight.value = weight - 0.1 * grad[0]
+        return loss
+
+    source = step.stage(np.ones(40, np.float32)).source
+    assert "update_weight(" in source or "forward, backward and update" in source, source
+    assert "forward and update" not in source and "forward and backward;" not in source, source
+
+
+def test_clipped_gradients_belong_to_the_update() -> None:
+    model = nn.Linear(40, 30)
+    opt = optim.SGD(model.parameters(), lr=0.1)
+
+    @st.function
+    def step(x: Any) -> Any:
+        loss, grads = st.value_and_grad(lambda: st.mean(st.sin(model(x))), wrt=model)()
+        grads, _ = optim.clip_grad_norm(grads, 1.0)
+        opt.step(grads)
+        return loss
+
+    source = step.stage(np.ones((20, 40), np.float32)).source
+    (update,) = [text for title, text in sections(source) if title == "update"]
+    assert "update_weight(" in update and "clip_grad_norm" in update, source
