@@ -81,6 +81,7 @@ def _infer_iota(shape: Shape, axis: int, dtype: DType) -> TensorType:
 
 
 def _iota(shape: tuple[int, ...], axis: int, dtype: DType) -> np.ndarray[Any, Any]:
+    np.broadcast_to(np.zeros((), dtype.numpy), shape)  # fails for a shape that is too large, without memory
     column = np.arange(shape[axis]).astype(dtype.numpy).reshape([-1 if a == axis else 1 for a in range(len(shape))])
     return np.broadcast_to(column, shape)
 

@@ -1,6 +1,7 @@
 """Numbers that there are not, for functions that torch has too: refused where they are written, as torch refuses them."""
 
 import contextlib
+import tracemalloc
 
 import numpy as np
 import optree
@@ -248,15 +249,20 @@ TOO_LARGE = {
     "repeat": lambda: st.repeat(X, 2**62),
     "broadcast_to": lambda: st.broadcast_to(X, (2**62, 2, 3, 4)),
     "normal": lambda: st.random.normal((2**62,)),
+    "eye": lambda: st.eye(2**31),
+    "tril": lambda: st.tril(st.ones((2**31, 2**31))),
 }
 
 
 @pytest.mark.parametrize("what", TOO_LARGE)
 def test_a_result_that_no_memory_can_hold_is_refused_with_the_line(what):
+    tracemalloc.start()
     for run in (TOO_LARGE[what], st.function(TOO_LARGE[what])):
         with refuses(ValueError, r"an array needs less than 2\*\*63 bytes, got ") as refused:
             run()
         assert "test_arguments.py" in str(refused.value)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
 
 
 def test_a_result_that_the_memory_does_not_hold_is_refused():
