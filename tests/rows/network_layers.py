@@ -335,7 +335,8 @@ class MultiheadAttention(Layer):
             scores = np.where(plain(padding).a[:, None, None, :], -math.inf, scores)
         top = scores.max(axis=-1, keepdims=True)
         shares = np.exp(scores - np.where(top == -math.inf, 0.0, top))
-        shares = shares / shares.sum(axis=-1, keepdims=True)
+        total = shares.sum(axis=-1, keepdims=True)
+        shares = shares / np.where(total == 0, 1.0, total)  # a query that sees no key has no share of any
         y = np.swapaxes(shares @ v, 1, 2)
         joined = Plain(np.swapaxes(y.reshape(*y.shape[:2], y.shape[2] * y.shape[3]), 0, 1).astype(dtype))
         return self.out_proj(joined), Plain(shares.mean(axis=1).astype(dtype)) if need_weights else None
