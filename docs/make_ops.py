@@ -72,7 +72,7 @@ SECTIONS = {
 ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "shape", "subscript": "index"}
 ELSEWHERE |= {"special": "elementwise", "statistics": "reduction", "diagonals": "shape", "einsum": "contraction"}
 ELSEWHERE |= dict.fromkeys(("triangular", "lu", "qr", "spectral", "least_squares", "exponential"), "linalg")
-ELSEWHERE |= {"cumulative": "reduction", "products": "reduction"}
+ELSEWHERE |= {"cumulative": "reduction", "products": "reduction", "signals": "contraction"}
 ELSEWHERE |= {"counting": "index", "scatter_reduce": "index", "embedding": "index", "quantiles": "sorting", "distinct": "sorting"}
 ELSEWHERE["complex_numbers"] = "elementwise"
 ELSEWHERE["positions"] = "attention"
@@ -93,6 +93,8 @@ ELSEWHERE |= {"distributions": "random", "rejection": "random"}
 _LABELS = np.zeros(2, np.int32)
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "where": lambda f, x: f(np.ones((2, 2), bool), x, x),
+    "convolve": lambda f, x: f(x[0], x[1]),
+    "correlate": lambda f, x: f(x[0], x[1]),
     "astype": lambda f, x: f(x, x.dtype),
     "broadcast_to": lambda f, x: f(x, (3, 2, 2)),
     "broadcast_arrays": lambda f, x: f(x, x)[0],

@@ -6,6 +6,8 @@ they need no library, on any back end.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from staged.ops.contraction import cross, matmul, tensordot, vecdot
 from staged.ops.exponential import expm, matrix_exp
 from staged.ops.least_squares import cond, lstsq, matrix_norm, matrix_rank, norm, pinv
@@ -15,6 +17,7 @@ from staged.ops.qr import qr
 from staged.ops.shape import matrix_transpose
 from staged.ops.spectral import eigh, eigvalsh, svd, svdvals
 from staged.ops.triangular import cholesky, solve_triangular
+from staged.other_names import unknown_names
 
 __all__ = [
     "cholesky",
@@ -54,3 +57,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # a type checker reports an unknown name
+    __getattr__ = unknown_names("linalg", __all__)

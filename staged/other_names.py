@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 _NOT_YET = "there is no {name} here yet; "
 
@@ -100,9 +101,6 @@ EQUIVALENTS: dict[str, str] = {
         _NOT_YET
         + "write it with loops (they are compiled and differentiated), or compute it in Python before the call",
     ),
-    "convolve": "for vectors write `st.conv1d(a[None, None], st.flip(b)[None, None], padding=len(b) - 1)[0, 0]`, "
-    "for long ones `st.fft.irfft(st.fft.rfft(a, n) * st.fft.rfft(b, n), n)` with `n = len(a) + len(b) - 1`",
-    "correlate": "for vectors write `st.conv1d(a[None, None], b[None, None], padding=len(b) - 1)[0, 0]`",
     "ravel": "write `x.reshape(-1)`",
     "identity": "use `st.eye(n)`",
     "tri": "write `st.tril(st.ones((n, m)))`",
@@ -111,7 +109,59 @@ EQUIVALENTS: dict[str, str] = {
     "polyval": "write Horner's rule: `for c in coefficients: y = y * x + c`",
     "unravel_index": "write `row, column = i // n, i % n`",
     "piecewise": "nest `st.where(condition, a, b)`",
-    "gradient": "a derivative is `st.grad(f)`; differences of neighbours are `st.diff(x)`",
+    "gradient": "a derivative is `st.grad(f)`; write `(x[2:] - x[:-2]) / 2` for the inner elements, and "
+    "`x[1:2] - x[:1]`, `x[-1:] - x[-2:-1]` at the ends",
+    "pdist": "write `st.cdist(x, x)[np.triu_indices(len(x), 1)]`",
+    "repeat_interleave": "use `st.repeat(x, count, axis)`",
+    "put_along_axis": 'write `st.scatter_reduce(x, axis, indices, values, "sum", include_self=False)`',
+    "masked_scatter": "write `x[mask] = v`",
+    "pad_sequence": "write `st.stack([st.pad(x, [(0, longest - len(x))] + [(0, 0)] * (x.ndim - 1)) for x in arrays])`",
+    "parameters_to_vector": "write `st.concat([st.reshape(p.value, (-1,)) for p in model.parameters()])`",
+    "vector_to_parameters": "write `p.value = st.reshape(vector[start : start + p.size], p.shape)` for each parameter",
+    "weight_norm": "keep `g` and `v` as parameters, and write `g * v / st.norm(v, axis=1, keepdims=True)` in `forward`",
+    "spectral_norm": "write `w / st.linalg.matrix_norm(w, ord=2)` in `forward`",
+    "histc": "use `st.histogram(x, bins, (low, high))[0]`",
+    "unique_consecutive": "write `x[np.concatenate([[True], x[1:] != x[:-1]])]` in plain Python: the program alone "
+    "knows the number of elements",
+    "confusion_matrix": "write `st.reshape(st.bincount(labels * n + predictions, length=n * n), (n, n))`",
+    "copy": "arrays are values: use `x`, or `x.copy()`",
+    "ascontiguousarray": "every array is contiguous: use `x`",
+    "unwrap": "write `x - 2 * np.pi * st.concat([st.zeros(1), st.cumsum(st.round(st.diff(x) / (2 * np.pi)))])`",
+    # ---- special functions ----
+    "gamma": "write `st.exp(st.lgamma(x))` for x above 0",
+    **dict.fromkeys(
+        "gammainc gammaincc betainc jv yv kv iv j0 j1 y0 y1 k0 k1 yn kn exp1 expn expi zeta hyp2f1 airy".split(),
+        _NOT_YET + "compute it with SciPy before the call, or call SciPy from the program by `st.callback`",
+    ),
+    # ---- of matrices ----
+    "cho_solve": "write `y = st.linalg.solve_triangular(low, b, upper=False)`, then "
+    "`st.linalg.solve_triangular(low.mT, y, upper=True)`",
+    "cho_factor": "use `st.linalg.cholesky`",
+    "lu_solve": "use `st.linalg.solve(a, b)`",
+    "solve_banded": "write `st.linalg.solve(st.diagflat(main) + st.diagflat(upper, 1) + st.diagflat(lower, -1), b)`",
+    "sqrtm": "of a symmetric matrix write `w, v = st.linalg.eigh(a)`, then `(v * st.sqrt(w)) @ v.mT`",
+    "logm": "of a symmetric matrix write `w, v = st.linalg.eigh(a)`, then `(v * st.log(w)) @ v.mT`",
+    # ---- of whole functions ----
+    "custom_jvp": "use `st.custom_vjp`: it gives the derivative for reverse mode",
+    **dict.fromkeys(
+        ("root", "fsolve"),
+        "write Newton's method: `x = x - st.linalg.solve(st.jacfwd(f)(x), f(x))` in a loop, or minimise "
+        "`st.sum(f(x) ** 2)`",
+    ),
+    **dict.fromkeys(
+        ("brentq", "bisect", "root_scalar"),
+        "write a bisection: `middle = (low + high) / 2`, then `low, high = (middle, high) if f(middle) < 0 else (low, "
+        "middle)` in a loop",
+    ),
+    "minimize_scalar": "use `st.optimize.minimize` of an array of one element",
+    "curve_fit": "use `st.optimize.minimize(lambda p: st.sum((f(x, p) - y) ** 2), start)`",
+    "solve_ivp": "use `st.integrate.odeint(f, y, times)`",
+    "quad": "write `st.trapezoid(f(x), x)` on a grid",
+    "simpson": "use `st.trapezoid`",
+    **dict.fromkeys(
+        ("CubicSpline", "interp1d", "splrep", "splev"),
+        "use `st.interp(x, places, values)`, which is linear; or compute the spline with SciPy before the call",
+    ),
 }
 """By unknown name: the hint."""
 
@@ -142,7 +192,8 @@ OF_ARRAYS: dict[str, str] = {
     "put": "write `x[i] = v`",
     "itemset": "write `x[i] = v`",
     "resize": "use `x.reshape(shape)`",
-    "masked_scatter": "write `x[mask] = v`",
+    "scatter_add": 'write `st.scatter_reduce(x, dim, index, src, "sum")`',
+    "scatter": 'write `st.scatter_reduce(x, dim, index, src, "sum", include_self=False)`, or `x[i] = v`',
 }
 """Methods and properties of other libraries' arrays."""
 
@@ -205,6 +256,16 @@ IN_OPTIM: dict[str, str] = {
     "SparseAdam": "there are no sparse gradients here: use `optim.Adam`",
 }
 """Names in `torch.optim`."""
+
+
+def unknown_names(module: str, public: Iterable[str]) -> Callable[[str], Any]:
+    """`__getattr__` of a module: an AttributeError with the hint for a name of SciPy's or NumPy's."""
+
+    def unknown(name: str) -> Any:
+        answer = answer_from((EQUIVALENTS,), name) or slip_of(name, public, f"{module}.")
+        raise no_attribute(f"module 'staged.{module}' has", name, answer)
+
+    return unknown
 
 
 def answer_to(name: str, public: Iterable[str]) -> str:

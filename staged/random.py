@@ -4,7 +4,7 @@ come from.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from staged.frontend.values.generator import Generator, default_generator
 from staged.ops.distributions import (
@@ -20,7 +20,7 @@ from staged.ops.distributions import (
 )
 from staged.ops.random import bernoulli, bits, integers, normal, permutation, uniform
 from staged.ops.rejection import beta, binomial, dirichlet, gamma, poisson
-from staged.other_names import EQUIVALENTS, answer_from, no_attribute, slip_of
+from staged.other_names import unknown_names
 
 __all__ = [
     "Generator",
@@ -53,7 +53,4 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # a type checker reports an unknown name
-
-    def __getattr__(name: str) -> Any:
-        answer = answer_from((EQUIVALENTS,), name) or slip_of(name, __all__, "random.")
-        raise no_attribute("module 'staged.random' has", name, answer)
+    __getattr__ = unknown_names("random", __all__)

@@ -5,6 +5,8 @@ Those that `st` has too are the same functions. All are elementwise, except the 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from staged.ops.bessel import i0, i0e, i1, i1e
 from staged.ops.composites import log_softmax, logsumexp, softmax
 from staged.ops.composites import sigmoid as expit
@@ -15,6 +17,7 @@ from staged.ops.gamma_functions import digamma as psi
 from staged.ops.gamma_functions import lgamma as gammaln
 from staged.ops.gamma_functions import mvlgamma as multigammaln
 from staged.ops.special import entr, exp2, logit, sinc, xlog1py, xlogy
+from staged.other_names import unknown_names
 
 __all__ = [
     "betaln",
@@ -51,3 +54,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # a type checker reports an unknown name
+    __getattr__ = unknown_names("special", __all__)

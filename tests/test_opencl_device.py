@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from staged.runtime import opencl
 from tests import opencl_device
 
 REFUSED = "PoCL builds no kernel: unknown target CPU 'generic'"
@@ -25,6 +26,15 @@ def test_the_message_of_the_compiler_is_the_reason(tmp_path: Path) -> None:
         text=True,
     )
     assert "builds no kernel: clBuildProgram" in run.stdout and "-march=nonsense" in run.stdout, run.stderr
+
+
+def test_an_error_of_an_old_pocl_names_a_newer_one() -> None:
+    """PoCL 3.0 reports an unknown target CPU on a Zen 5 processor."""
+    opencl_device.require()
+    found = opencl.devices()
+    for message, is_hinted in (("unknown target CPU 'generic'", True), ("something else", False)):
+        assert found("build", found.device(0), f"#error {message}\n".encode()) == opencl.ffi.NULL
+        assert message in found.words() and ("To fix: install PoCL 3.1 or newer" in found.words()) == is_hinted
 
 
 @pytest.mark.parametrize(

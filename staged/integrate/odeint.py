@@ -52,9 +52,10 @@ def odeint(
     """The solution of y' = func(y, t, *args) with y(t[0]) = y0, at the times `t`.
 
     `y0` is an array, or a tree of arrays, of floats of one dtype; `func` returns a tree like it. `t` (n,) rises or
-    falls; neighbours may be equal. Returns a tree like `y0` whose leaves have a first axis of n. Steps are as long as
-    the error of each, its root mean square over the elements in units of `atol + rtol * abs(y)`, is at most 1; values
-    between their ends are by a polynomial of order 4. As `scipy.integrate.odeint` and JAX's.
+    falls; neighbours may be equal. A list of numbers has the dtype of `y0`. Returns a tree like `y0` whose leaves have
+    a first axis of n. Steps are as long as the error of each, its root mean square over the elements in units of
+    `atol + rtol * abs(y)`, is at most 1; values between their ends are by a polynomial of order 4. As
+    `scipy.integrate.odeint` and JAX's.
 
     Derivatives, by `y0`, `t`, `args` and what `func` closes over, go back through the steps that were made, whose
     lengths are constants; memory grows with their number. With `adjoint` they are the solution of another equation
@@ -65,7 +66,7 @@ def odeint(
     program stops after `max_steps` steps, or where no step is short enough (RuntimeError), and where the times do not
     go one way (ValueError).
     """
-    times = st.asarray(t)
+    times = _times(t, y0)
     _check(y0, times)
     rtol, atol = plain_number(rtol), plain_number(atol)
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
@@ -79,6 +80,14 @@ def _odeint(func: Any, y0: Any, t: Any, args: Any, rtol: float, atol: float, max
     if adjoint:
         return _with_adjoint(func, rtol, atol, max_steps)(y0, t, *args)
     return _solve(func, y0, t, args, rtol, atol, max_steps)
+
+
+def _times(t: Any, y0: Any) -> Any:
+    """The times as an array; numbers of Python have the dtype of the state."""
+    if isinstance(t, list | tuple) and all(type(each) in (int, float) for each in t):
+        dtypes = [st.asarray(leaf).dtype for leaf in _flat(y0)[0] if not isinstance(leaf, int | float)]
+        return st.asarray([float(each) for each in t], dtype=dtypes[0] if dtypes and dtypes[0].is_float else None)
+    return st.asarray(t)
 
 
 def _check(y0: Any, t: Any) -> None:
@@ -126,6 +135,11 @@ def _integrate(field: Field, y0: Leaves, t: Any, rtol: float, atol: float, max_s
             raise RuntimeError(f"odeint: {max_steps} steps are not enough: is the equation stiff?")
         h = st.minimum(h, st.stop_gradient(t[-1] - now))  # `func` may not be defined beyond the last time
         if not now + h > now:
+            if st.all(atol == 0):
+                raise RuntimeError(
+                    "odeint: no step is short enough: with `atol=0` the tolerance of an element that is 0 is 0; write "
+                    "`atol=1e-9`, unless the solution is infinite"
+                )
             raise RuntimeError("odeint: no step is short enough: is the solution infinite, or a slope NaN?")
         slopes = [first]
         for node, shares in zip(_NODES, _STAGES, strict=True):

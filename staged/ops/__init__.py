@@ -86,6 +86,7 @@ from staged.ops.ctc import ctc_loss
 from staged.ops.cumulative import cummax, cummin, cumprod, cumsum, cumulative_prod, cumulative_sum, logcumsumexp
 from staged.ops.diagonals import block_diag, diag, diag_embed, diagflat, diagonal, trace
 from staged.ops.distinct import lexsort, mode, unique, unique_all, unique_counts, unique_inverse, unique_values
+from staged.ops.distributions import gumbel_softmax
 from staged.ops.einsum import einsum
 from staged.ops.elementwise import (
     abs_ as abs,
@@ -202,6 +203,7 @@ from staged.ops.losses import (
     smooth_l1_loss,
 )
 from staged.ops.margins import (
+    cdist,
     cosine_embedding_loss,
     cosine_similarity,
     gaussian_nll_loss,
@@ -275,6 +277,7 @@ from staged.ops.shape import (
     transpose,
     unsqueeze,
 )
+from staged.ops.signals import convolve, correlate
 from staged.ops.sorting import argsort, kthvalue, msort, sort, topk
 from staged.ops.source import (
     arange,
@@ -423,6 +426,7 @@ __all__ = [
     "broadcast_to",
     "bucketize",
     "cbrt",
+    "cdist",
     "ceil",
     "celu",
     "channel_shuffle",
@@ -437,8 +441,10 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "convolve",
     "copysign",
     "corrcoef",
+    "correlate",
     "cos",
     "cosh",
     "cosine_embedding_loss",
@@ -512,6 +518,7 @@ __all__ = [
     "grid_sample",
     "group_norm",
     "gru",
+    "gumbel_softmax",
     "hardshrink",
     "hardsigmoid",
     "hardswish",

@@ -15,7 +15,8 @@ import numpy as np
 
 from staged.ir.types import DType, f32, f64, i64
 from staged.ops.array import Array
-from staged.ops.choice import where
+from staged.ops.choice import stop_gradient, where
+from staged.ops.composites import softmax
 from staged.ops.elementwise import (
     abs_,
     clip,
@@ -49,8 +50,8 @@ from staged.ops.promote import (
 from staged.ops.public import Option, public
 from staged.ops.random import check_parameters, draw_shape, integers, kept_below, normal, permutation, uniform
 from staged.ops.reduction import argmax, count_nonzero, max_
-from staged.ops.shape import expand_dims, reshape, squeeze
-from staged.ops.source import iota, static_shape, zeros
+from staged.ops.shape import expand_dims, moveaxis, reshape, squeeze
+from staged.ops.source import iota, one_hot, static_shape, zeros
 from staged.ops.triangular import cholesky
 
 
@@ -199,6 +200,23 @@ def multivariate_normal(mean: Any, cov: Any, shape: Any = (), *, dtype: Any = f3
     whole = (*static_shape(shape, "random.multivariate_normal"), *rows, middle.shape[-1])
     z = normal(whole, dtype=dtype, generator=generator)
     return middle + squeeze(cholesky(spread) @ expand_dims(z, -1), -1)
+
+
+@public("gumbel_softmax")
+def gumbel_softmax(
+    logits: Any, tau: Option = 1.0, hard: bool = False, *, axis: int = -1, generator: Any = None
+) -> Array:
+    """softmax((logits + g) / tau) along `axis`, with numbers g of Gumbel's distribution. torch `gumbel_softmax`.
+
+    With `hard`, the result is 1 for the largest element and 0 for others. The derivative is that of the softmax.
+    Source: Jang, Gu and Poole, Categorical reparameterization with Gumbel-softmax, 2017.
+    """
+    array = as_float(logits)
+    soft = softmax((array + gumbel(array.shape, dtype=array.dtype, generator=generator)) / tau, axis)
+    if not hard:
+        return soft
+    chosen = moveaxis(one_hot(argmax(soft, axis), fixed_size("gumbel_softmax", array, axis), soft.dtype), -1, axis)
+    return chosen + (soft - stop_gradient(soft))
 
 
 # ---- choices ----------------------------------------------------------------------------------------

@@ -57,6 +57,20 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     return norm(a - b + eps, ord=p, axis=-1, keepdims=keepdims)
 
 
+@public("cdist")
+def cdist(x1: Any, x2: Any, p: float = 2.0) -> Array:
+    """The p-norms of the differences of each row of x1 and each row of x2. torch `cdist`.
+
+    Shapes: x1 (..., n, k), x2 (..., m, k); the result is (..., n, m).
+    """
+    a, b = promoted(x1, x2, floats=True)
+    if a.ndim < 2 or b.ndim < 2:
+        raise shape_error(
+            f"cdist: operands must have at least 2 axes, got {a.type} and {b.type}", hint="write `x[None]` for one row"
+        )
+    return norm(expand_dims(a, -2) - expand_dims(b, -3), ord=p, axis=-1)
+
+
 # ---- of two, or three -----------------------------------------------------------------------------
 
 

@@ -219,7 +219,7 @@ def empty_like(x: Any, dtype: Any = None, *, device: Any = None) -> Array:
     return full_like(x, 0, dtype, device=device)
 
 
-@public("asarray")
+@public("asarray", numpy=("copy",))
 def asarray(x: Any, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Array:
     """An array of a number, a NumPy array, or nested lists; f32, i64 or bool unless given. Array API `asarray`.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -58,8 +60,10 @@ def _mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
-    """Scale all gradients so that their joint 2-norm is at most `max_norm`; returns (gradients, norm before).
+def clip_grad_norm(grads: Any, max_norm: Any, norm_type: float = 2.0) -> tuple[Any, Any]:
+    """Scale all gradients so that their joint norm is at most `max_norm`; returns (gradients, norm before).
+
+    The norm is of order `norm_type`, a number or infinity, over all elements.
 
     `grads` is an array or a tree of arrays, as `st.grad` returns it. The scale is min(1, max_norm / (norm + 1e-6)), as
     in torch.
@@ -69,11 +73,8 @@ def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
     grads = _tree(grads)
     _refuse_parameters("clip_grad_norm", grads)
     max_norm = _limit("clip_grad_norm", "max_norm", max_norm)
-    squares = [st.sum(st.square(_wide(leaf))) for leaf in map(st.asarray, _leaves(grads))]
-    total = squares[0] if squares else st.zeros(())
-    for square in squares[1:]:
-        total = total + square
-    norm = st.sqrt(total)
+    wide_leaves = [_wide(leaf) for leaf in map(st.asarray, _leaves(grads))]
+    norm = _joint_norm(wide_leaves, plain_number(norm_type)) if wide_leaves else st.zeros(())
     scale = st.minimum(max_norm / (norm + 1e-6), 1.0)
 
     def scaled(leaf: Any) -> Any:
@@ -83,6 +84,19 @@ def clip_grad_norm(grads: Any, max_norm: Any) -> tuple[Any, Any]:
 
     dtypes = {leaf.dtype for leaf in map(st.asarray, _leaves(grads))}
     return _mapped(scaled, grads), st.astype(norm, *dtypes) if len(dtypes) == 1 else norm
+
+
+def _joint_norm(leaves: list[Any], order: float) -> Any:
+    """The norm of all elements of arrays. Raises: ArgumentError if the order is not above 0."""
+    if not order > 0:
+        raise st.ArgumentError(
+            f"clip_grad_norm: norm_type must be above 0, got {order}", where=st.here(), hint="write `norm_type=2.0`"
+        )
+    if order == 2:
+        parts = [st.sum(st.square(leaf)) for leaf in leaves]
+        return st.sqrt(functools.reduce(operator.add, parts))
+    norms = [st.linalg.vector_norm(leaf, ord=order) for leaf in leaves]
+    return st.linalg.vector_norm(st.stack(norms), ord=order)
 
 
 def clip_grad_value(grads: Any, clip_value: Any) -> Any:

@@ -3,10 +3,19 @@
 Written in the language that users write, on public names alone: the descent is a loop of the program that calls it.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from staged.optimize.minimize import OptimizeResult, minimize
+from staged.other_names import unknown_names
 
 __all__ = ["OptimizeResult", "minimize"]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # a type checker reports an unknown name
+    __getattr__ = unknown_names("optimize", __all__)

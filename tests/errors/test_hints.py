@@ -228,7 +228,6 @@ def test_names_of_arrays_are_answered_in_a_program_and_in_plain_python() -> None
     [
         (lambda x: np.partition(x, 1), "`st.sort(x)` has all in order"),
         (lambda x: np.linalg.eig(x), "there is no `eig` here yet"),
-        (lambda x: np.convolve(x, x), "for vectors write `st.conv1d("),
         (lambda x: np.vander(x), "write `x[:, None] ** st.arange(n)`"),
         (lambda x: np.block([x, x]), "use the functions of `staged`"),
     ],
@@ -255,11 +254,9 @@ def test_roll_along_several_axes_is_numpys() -> None:
 
 
 def test_what_hints_write_in_place_of_numpys_functions_is_equal_to_them() -> None:
-    a, b = np.random.default_rng(0).normal(size=(2, 6))
-    b, y, n, m, i, degree = b[:3], 2.0 * a**2 - a + 0.5, 5, 3, 7, 2
+    a = np.random.default_rng(0).normal(size=6)
+    y, n, m, i, degree = 2.0 * a**2 - a + 0.5, 5, 3, 7, 2
     expected = {
-        "convolve": [np.convolve(a, b)] * 2,
-        "correlate": [np.correlate(a, b, "full")],
         "ravel": [a],
         "identity": [np.identity(5)],
         "tri": [np.tri(5, 3)],
@@ -268,12 +265,10 @@ def test_what_hints_write_in_place_of_numpys_functions_is_equal_to_them() -> Non
         "unravel_index": [None],
     }
     for name, results in expected.items():
-        codes = [code for code in re.findall(r"`([^`]*)`", EQUIVALENTS[name]) if not code.startswith("n = ")]
+        codes = re.findall(r"`([^`]*)`", EQUIVALENTS[name])
         for code, result in zip(codes, results, strict=True):
             x = st.asarray(a)
-            space = {"st": st, "a": x, "b": st.asarray(b), "x": x, "y": y, "n": n, "m": m, "i": i, "degree": degree}
-            if "len(a) + len(b)" in EQUIVALENTS[name]:
-                space["n"] = len(a) + len(b) - 1
+            space = {"st": st, "x": x, "y": y, "n": n, "m": m, "i": i, "degree": degree}
             if result is None:
                 exec(code, space)
                 np.testing.assert_array_equal((space["row"], space["column"]), np.unravel_index(i, (9, n)))

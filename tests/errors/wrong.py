@@ -650,12 +650,12 @@ WRONG = (
         import numpy as np
 
         def f(x):
-            return np.convolve(x, x)  # !
+            return np.unwrap(x)  # !
         """,
         (X,),
         errors.StagingError,
-        "np.convolve is not available",
-        "for vectors write `st.conv1d(",
+        "np.unwrap is not available",
+        "write `x - 2 * np.pi * st.concat(",
     ),
     Wrong(
         "recursion that a staged value ends",

@@ -203,3 +203,23 @@ def test_derivatives_at_equal_times(t):
         found = st.grad(loss(adjoint), argnums=(0, 1))(Y0, times)
         np.testing.assert_allclose(found[0], d_y0, atol=1e-4)
         np.testing.assert_allclose(found[1], d_t, atol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_list_of_times_has_the_dtype_of_the_state(dtype):
+    y0 = np.ones(2, dtype)
+    wanted = np.exp(-np.array([[0.0], [1.0], [2.5]])) * np.ones(2)
+    for times in ([0, 1, 2.5], (0.0, 1.0, 2.5)):
+        for run in (st.integrate.odeint, st.function(lambda f, y, t: st.integrate.odeint(f, y, t))):
+            found = run(lambda y, t: -y, y0, times)
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+def test_a_tolerance_of_zero_is_named():
+    """A state that is 0 has no tolerance with `atol=0`: the message said that the solution is infinite."""
+    for y0 in (np.zeros(2), np.array([1.0, 0.0])):
+        with pytest.raises(RuntimeError, match="with `atol=0` the tolerance of an element that is 0 is 0"):
+            st.integrate.odeint(lambda y, t: 1.0 - y, y0, [0.0, 1.0], atol=0)
+    found = st.integrate.odeint(lambda y, t: 1.0 - y, np.full(2, 2.0), [0.0, 1.0], atol=0)
+    np.testing.assert_allclose(found[1], 1.0 + np.exp(-1.0), rtol=1e-4)

@@ -217,3 +217,20 @@ def test_refused_with_words(name: str) -> None:
     call, words = REFUSED[name]
     with refuses(st.StagedError, words):
         call()
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_gumbel_softmax_chooses_classes_with_their_probabilities(axis) -> None:
+    shares = np.array([0.2, 0.3, 0.5])
+    logits = np.broadcast_to(np.log(shares), (6000, 3)) if axis else np.broadcast_to(np.log(shares)[:, None], (3, 6000))
+
+    def draw(x, hard):
+        return st.gumbel_softmax(x, 0.7, hard, axis=axis, generator=st.random.Generator(2))
+
+    hard, soft = st.function(lambda x: (draw(x, True), draw(x, False)))(logits)
+    assert chi_square(np.argmax(hard, axis), shares) < 16.3
+    np.testing.assert_allclose(np.sum(soft, axis), 1.0)
+    np.testing.assert_allclose(np.round(hard), np.asarray(soft) == np.max(soft, axis, keepdims=True), atol=1e-12)
+    weights = np.arange(6.0).reshape(2, 3) if axis else np.arange(6.0).reshape(3, 2)
+    slopes = [st.grad(lambda x, hard=hard: st.sum(draw(x, hard) * weights))(np.sin(weights)) for hard in (True, False)]
+    np.testing.assert_allclose(*slopes)

@@ -98,7 +98,7 @@ def test_every_function_of_one_element_goes_by_numpys_name_too() -> None:
         (lambda x: np.frexp(x), "np.frexp is not available"),
         (lambda x: np.partition(x, 1), "np.partition is not available"),
         (lambda x: np.linalg.eig(x @ x.T), "np.linalg.eig is not available"),
-        (lambda x: np.convolve(x, x), "is not available"),
+        (lambda x: np.unwrap(x), "np.unwrap is not available"),
         (lambda x: np.add.accumulate(x), "np.add.accumulate is not available"),
         (lambda x: np.exp(x, out=np.zeros((2, 3))), "out="),
         (lambda x: np.sum(x, initial=3.0), "with these arguments"),

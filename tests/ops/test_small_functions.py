@@ -60,6 +60,26 @@ CASES = {
     "hardsigmoid": (lambda x: st.hardsigmoid(3 * x), lambda x: np.clip(x / 2 + 0.5, 0, 1), X),
     "hardswish": (lambda x: st.hardswish(3 * x), lambda x: 3 * x * np.clip(x / 2 + 0.5, 0, 1), X),
     "celu": (lambda x: st.celu(x, 2.0), lambda x: np.where(x > 0, x, 2 * np.expm1(x / 2)), X),
+    **{
+        f"{name}_{mode}_{len(v)}": (
+            lambda a, v, name=name, mode=mode: getattr(st, name)(a[0], v, mode),
+            lambda a, v, name=name, mode=mode: getattr(np, name)(a[0], v, mode),
+            X,
+            v,
+        )
+        for name in ("convolve", "correlate")
+        for mode in ("full", "same", "valid")
+        for v in (Y[0, :1], Y[0, :2], Y.ravel()[:6])
+    },
+    **{
+        f"cdist_{p}": (
+            lambda x, y, p=p: st.cdist(x, y[:2], p),
+            lambda x, y, p=p: np.linalg.norm(x[:, None] - y[None, :2], p, axis=-1),
+            X,
+            Y,
+        )
+        for p in (1.0, 2.0, 3.0)
+    },
     "threshold": (lambda x: st.threshold(x, 0.5, 20.0), lambda x: np.where(x > 0.5, x, 20.0), X),
     "glu": (lambda x: st.glu(x, axis=1), lambda x: x[:, :2] / (1 + np.exp(-x[:, 2:])), X),
     "softmin": (lambda x: st.softmin(x, axis=0), lambda x: np.exp(-x) / np.exp(-x).sum(0), X),
@@ -302,3 +322,21 @@ def test_torchs_words_and_numpys_functions() -> None:
     np.testing.assert_allclose(np.asarray(np.arcsinh(x)), np.arcsinh(X), rtol=1e-14)
     np.testing.assert_allclose(np.asarray(np.cov(x, ddof=0)), np.cov(X, ddof=0), rtol=1e-13)
     assert METHODS["trace"] is st.trace
+
+
+def test_convolutions_of_integers_complex_numbers_and_empty_vectors() -> None:
+    whole, other = np.arange(5), np.array([3, -1, 2])
+    for mode in ("full", "same", "valid"):
+        found = st.convolve(whole, other, mode)
+        np.testing.assert_array_equal(found, np.convolve(whole, other, mode))
+        assert found.dtype == np.int64
+        z, w = whole + 1j, other * 1j + 2.0
+        np.testing.assert_allclose(st.correlate(z, w, mode), np.correlate(z, w, mode), rtol=1e-12)
+        compiled = st.function(lambda z, w=w, mode=mode: np.convolve(z, w, mode))(z)
+        np.testing.assert_allclose(compiled, np.convolve(z, w, mode), rtol=1e-12)
+    with pytest.raises(st.ShapeError, match="vectors with elements"):
+        st.convolve(np.zeros(0), np.ones(2))
+    with pytest.raises(st.ShapeError, match="must be two vectors"):
+        st.correlate(X, X)
+    with pytest.raises(st.ArgumentError, match="mode"):
+        st.convolve(X[0], X[0], "circular")

@@ -179,6 +179,19 @@ def test_clipping_by_norm_is_torchs(max_norm):
         np.testing.assert_allclose(mine, other, rtol=1e-12)
 
 
+@pytest.mark.parametrize("order", [1.0, 2.0, 3.0, np.inf])
+def test_clipping_by_a_norm_of_any_order(order):
+    whole = np.concatenate([GRADS[0].ravel(), GRADS[1].ravel()])
+    norm = np.linalg.norm(whole, order)
+    for clip in (optim.clip_grad_norm, st.function(lambda g, most: optim.clip_grad_norm(g, most, norm_type=order))):
+        options = {"norm_type": order} if clip is optim.clip_grad_norm else {}
+        (one, two), total = clip([GRADS[0], GRADS[1]], 0.5 * norm, **options)
+        np.testing.assert_allclose(total, norm, rtol=1e-12)
+        np.testing.assert_allclose(np.concatenate([np.ravel(one), np.ravel(two)]), 0.5 * whole, rtol=1e-5)
+    with pytest.raises(st.ArgumentError, match="norm_type must be above 0, got -1"):
+        optim.clip_grad_norm([GRADS[0]], 1.0, norm_type=-1.0)
+
+
 def test_clipping_by_value_clips_each_element():
     @st.function
     def clip(a):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.cells.draw import Draw
+from tests.fuzz.cells.draw import Draw, NotACell
 from tests.fuzz.plain.core import FUNCTIONS, Plain, plain, together, wide
 from tests.rows.readings import f64, product
 from tests.rows.table import row
@@ -58,6 +58,18 @@ def draw(d: Draw) -> str:
 
 
 row("outer", draw, lambda a, b: product(np.multiply.outer, a, b), torch="outer")
+
+
+def draw(d: Draw) -> str:
+    n = {"one": 1, "block": 67}.get(d.kind, 7)
+    if d.kind in ("scalar", "empty"):
+        raise NotACell
+    x, y = d.new((n,), values="small"), d.new((d.pick(1, 4, 9),), values="small")
+    return f"st.{d.name}({x}, {y}{d.keyword('mode', repr('full'), repr('same'), repr('valid'))})"
+
+
+row("convolve", draw, lambda a, v, mode="full": product(lambda x, y: np.convolve(x, y, mode), a, v))
+row("correlate", draw, lambda a, v, mode="valid": product(lambda x, y: np.correlate(x, y, mode), a, v))
 
 
 def draw(d: Draw) -> str:

@@ -12,7 +12,7 @@ from tests.fuzz.cells.draw import HALVES, Draw, NotACell, Shape
 from tests.fuzz.plain import chance
 from tests.fuzz.plain.chance import words
 from tests.fuzz.plain.core import HALVES as HALF_DTYPES
-from tests.fuzz.plain.core import Plain, Precision, dtype_of, plain
+from tests.fuzz.plain.core import Plain, Precision, dtype_of, plain, widest_of
 from tests.rows.draws import dtype_keyword, generator, seeded
 from tests.rows.table import Call, row
 
@@ -202,6 +202,26 @@ row("random.laplace", _scaled("loc", "scale"), laplace)
 row("random.logistic", _scaled("loc", "scale"), logistic)
 row("random.gumbel", _scaled("loc", "scale"), gumbel)
 row("random.cauchy", _scaled("loc", "scale"), cauchy)
+
+
+def draw(d: Draw) -> str:
+    x, shape = _shaped(d)
+    if not shape or not d.is_float:
+        raise NotACell
+    rest = d.keyword("tau", 0.5, 2.0) + (d.keyword("hard", True) if not d.smooth else "")
+    return f"st.gumbel_softmax({x}{rest}{d.axis(len(shape), several=False, none=False)}{generator(d)})"
+
+
+@row("gumbel_softmax", draw)
+def gumbel_softmax(logits: Any, tau: Any = 1.0, hard: bool = False, *, axis: int = -1) -> Plain:
+    array = plain(logits)
+    scores = (widest_of(array.a) + widest_of(gumbel(array.shape, dtype=array.dtype).a)) / widest_of(plain(tau).a)
+    shares = np.exp(scores - scores.max(axis=axis, keepdims=True))
+    shares = shares / shares.sum(axis=axis, keepdims=True)
+    if hard:
+        is_largest = shares == shares.max(axis=axis, keepdims=True)
+        shares = is_largest & (np.cumsum(is_largest, axis=axis) == 1)
+    return Plain(shares.astype(array.dtype))
 
 
 def _below(x: Any) -> Any:

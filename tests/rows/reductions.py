@@ -332,6 +332,18 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     return Plain((found[..., None] if keepdims else found).astype(part_of(_dtype(x1, x2))))
 
 
+def draw(d: Draw) -> str:
+    shape = rows_of(d)
+    other = (4, *shape[1:])
+    return f"st.cdist({d.new(shape, values='small')}, {d.new(other, values='positive')}{d.keyword('p', 1.0, 2.0, 3.0)})"
+
+
+@row("cdist", draw, torch="cdist")
+def cdist(x1: Any, x2: Any, p: float = 2.0) -> Plain:
+    found = _norms(f64(x1)[..., :, None, :] - f64(x2)[..., None, :, :], p)
+    return Plain(found.astype(part_of(_dtype(x1, x2))))
+
+
 # ---- running totals ------------------------------------------------------------------------------
 
 

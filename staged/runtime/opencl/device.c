@@ -180,6 +180,10 @@ void *st_ocl_build(st_ocl *gpu, const char *text) {
         (void)snprintf(words + used, sizeof words - used, "\n");
         (void)clGetProgramBuildInfo(program, gpu->device, CL_PROGRAM_BUILD_LOG, sizeof words - used - 1,
                 words + used + 1, NULL);
+        if (strstr(words, "unknown target CPU") != NULL) {  // PoCL 3.0 does not know recent processors
+            const size_t end = strlen(words);
+            (void)snprintf(words + end, sizeof words - end, "\nTo fix: install PoCL 3.1 or newer, or another OpenCL driver");
+        }
         (void)clReleaseProgram(program);
         return NULL;
     }
