@@ -150,7 +150,8 @@ class Naming:
             elif value.tensor.dtype.is_bool and named:
                 name = f"{named[0]}_mask"
             elif is_main and (_is_float(value) or len(results) == 1):
-                name, free = kernel, False
+                free = False
+                name = kernel if label or kernel.endswith(op.name) else f"{kernel}_{op.name}"
             elif self.phase(op) == "backward" and _is_float(value):
                 name = f"d_{label or op.name}"
             else:
