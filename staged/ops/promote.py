@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from staged.errors import (
@@ -130,6 +131,15 @@ def whole(value: Any) -> Any:
 def plain_number(value: Any) -> Any:
     """Return `value.item()` for a NumPy scalar, whose dtype then does not count; anything else unchanged."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def is_option(annotation: Any) -> bool:
+    """Return whether a parameter with this annotation is a number whose dtype does not count."""
+    return str(annotation).partition(" | ")[0] in ("int", "float", "Option")
+
+
+NUMPY_SCALARS = frozenset((*np.sctypeDict.values(), ml_dtypes.bfloat16))
+"""The classes of NumPy scalars."""
 
 
 # ---- handles --------------------------------------------------------------------------------------

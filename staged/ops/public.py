@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -11,7 +9,6 @@ import numpy as np
 
 from staged.ops.array import METHOD_NAMES, METHODS, NUMPY_NAMES, PUBLIC
 from staged.ops.halves import in_f32
-from staged.ops.promote import plain_number
 from staged.ops.torch_words import takes_torch_keywords
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,39 +42,10 @@ def internal(
     def enter(function: F) -> F:
         assert name not in METHODS, f"function {name} is declared twice"
         function.__name__ = function.__qualname__ = name.rpartition(".")[2]
-        named = METHODS[name] = takes_torch_keywords(name, with_plain_options(in_f32(name, function)))
+        named = METHODS[name] = takes_torch_keywords(name, in_f32(name, function))
         METHOD_NAMES.update(dict.fromkeys((*((name,) if method else ()), *torch), name))
         if numpy is not None:
             NUMPY_NAMES.update(dict.fromkeys((*((name,) if hasattr(np, name) else ()), *numpy), name))
         return named
 
     return enter
-
-
-def with_plain_options(function: F) -> F:
-    """`function` with `value.item()` for each option that is a NumPy scalar.
-
-    Options are the parameters that are annotated with `int`, `float` or `Option`. A NumPy scalar that is an operand
-    has its own dtype.
-    """
-    parameters = inspect.signature(function).parameters
-    options = {word for word, parameter in parameters.items() if _is_option(parameter.annotation)}
-    places = [place for place, word in enumerate(parameters) if word in options]
-    if not options:
-        return function
-
-    @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        for place in places:
-            if place < len(args) and isinstance(args[place], np.generic):
-                args = (*args[:place], plain_number(args[place]), *args[place + 1 :])
-        for word, value in kwargs.items():
-            if word in options and isinstance(value, np.generic):
-                kwargs = {**kwargs, word: plain_number(value)}
-        return function(*args, **kwargs)
-
-    return called  # type: ignore[return-value]
-
-
-def _is_option(annotation: Any) -> bool:
-    return str(annotation).partition(" | ")[0] in ("int", "float", "Option")

@@ -35,6 +35,7 @@ from staged.ir.types import (
     u8,
 )
 from staged.ops.array import METHOD_NAMES, METHODS, WORDS, Array
+from staged.ops.promote import NUMPY_SCALARS, is_option, plain_number
 from staged.source import here
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -110,6 +111,10 @@ def takes_torch_keywords(name: str, function: F) -> F:
     if "offset" in parameters:  # torch's `diagonal`, whose axes are `dim1` and `dim2`
         renamed |= {"dim1": "axis1", "dim2": "axis2"}
     renamed = {word: ours for word, ours in renamed.items() if ours and word not in parameters}
+    known = inspect.signature(function).parameters.values()
+    options = {one.name for one in known if is_option(one.annotation)}
+    places = [place for place, one in enumerate(known) if one.name in options and one.kind is not one.KEYWORD_ONLY]
+    options |= {word for word, ours in renamed.items() if ours in options}
     special = DIM_MEANS.get(name)
     option, with_option = OPTION_MEANS.get(name, ("", function))
 
@@ -117,6 +122,14 @@ def takes_torch_keywords(name: str, function: F) -> F:
     def called(*args: Any, **kwargs: Any) -> Any:
         if kwargs and not HARMLESS.keys().isdisjoint(kwargs):
             kwargs = _without_harmless(name, kwargs, parameters)
+        if options:  # written out: tracing counts its calls
+            for value in args:
+                if type(value) in NUMPY_SCALARS:
+                    args = tuple([plain_number(x) if n in places else x for n, x in enumerate(args)])
+                    break
+            for word in kwargs:
+                if type(kwargs[word]) in NUMPY_SCALARS and word in options:
+                    kwargs = {**kwargs, word: plain_number(kwargs[word])}
         if kwargs and option in kwargs:
             return with_option(function, *args, **{renamed.get(word, word): value for word, value in kwargs.items()})
         if kwargs and not renamed.keys().isdisjoint(kwargs):

@@ -440,6 +440,8 @@ def computed_in(param: Any) -> Any:
 
 def scalar(number: Any, dtype: Any) -> Any:
     """`number` as `dtype`; a weak number is returned unchanged, since it adopts the dtype of the array it meets."""
+    if type(number) in (float, int):
+        return number
     number = plain_number(number)
     is_weak = number.type.weak if isinstance(number, st.Array) else isinstance(number, int | float)
     return number if is_weak else st.astype(number, dtype)

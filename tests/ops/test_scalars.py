@@ -17,7 +17,6 @@ import pytest
 import staged as st
 from staged import nn, optim
 from staged.ops.array import METHODS
-from staged.ops.public import with_plain_options
 from tests.ops.test_interchange import OFFERS
 
 FORMS = {
@@ -259,11 +258,6 @@ def test_every_option_is_a_number_by_its_annotation():
         for word, parameter in inspect.signature(function).parameters.items():
             if type(parameter.default) in (int, float) and word not in sizes | operands.get(name, set()):
                 assert str(parameter.annotation).partition(" | ")[0] in ("int", "float", "Option"), (name, word)
-
-
-def test_functions_without_options_are_not_wrapped():
-    add = lambda a, b: a + b  # noqa: E731
-    assert with_plain_options(add) is add
 
 
 # ---- optimisers and layers ------------------------------------------------------------------------

@@ -74,8 +74,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a NumPy scalar that is an option has a dtype",
-        "ops.public:with_plain_options",
-        "word in options and isinstance(value, np.generic)",
+        "ops.torch_words:takes_torch_keywords.called",
+        "type(kwargs[word]) in NUMPY_SCALARS and word in options",
         "False",
         ("tests/ops/test_scalars.py", "-k", "options_that_are"),
     ),
