@@ -50,7 +50,12 @@ def _unit(count: int, dtype: Any) -> Any:
 def draw(d: Draw) -> str:
     x, shape = _shaped(d)
     d.keywords |= {"low", "high"}
-    bounds = d.pick("", ", low=-1.5, high=2.0", f", low={d.new((), values='small')}, high=7.0" if d.is_float else "")
+    bounds = d.pick(
+        "",
+        ", low=-1.5, high=2.0",
+        ", low=1000, high=1001",  # some round to 1001
+        f", low={d.new((), values='small')}, high=7.0" if d.is_float else "",
+    )
     return f"st.random.uniform({shape!r}{bounds}, {dtype_keyword(d)}{generator(d)}) * {x}"
 
 
@@ -209,17 +214,17 @@ def draw(d: Draw) -> str:
     if not shape or not d.is_float:
         raise NotACell
     rest = d.keyword("tau", 0.5, 2.0) + (d.keyword("hard", True) if not d.smooth else "")
-    return f"st.gumbel_softmax({x}{rest}{d.axis(len(shape), several=False, none=False)}{generator(d)})"
+    return f"st.gumbel_softmax({x}{rest}{d.axis(len(shape), several=False, none=False)})"
 
 
 @row("gumbel_softmax", draw)
 def gumbel_softmax(logits: Any, tau: Any = 1.0, hard: bool = False, *, axis: int = -1) -> Plain:
     array = plain(logits)
     scores = (widest_of(array.a) + widest_of(gumbel(array.shape, dtype=array.dtype).a)) / widest_of(plain(tau).a)
-    shares = np.exp(scores - scores.max(axis=axis, keepdims=True))
+    shares = np.exp(scores - scores.max(axis=axis, keepdims=True, initial=-np.inf))
     shares = shares / shares.sum(axis=axis, keepdims=True)
     if hard:
-        is_largest = shares == shares.max(axis=axis, keepdims=True)
+        is_largest = shares == shares.max(axis=axis, keepdims=True, initial=0.0)
         shares = is_largest & (np.cumsum(is_largest, axis=axis) == 1)
     return Plain(shares.astype(array.dtype))
 

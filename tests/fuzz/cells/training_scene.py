@@ -47,10 +47,18 @@ def training(chance: random.Random) -> Piece:
     if d.likely(25):
         step.append("grads, norm = st.optim.clip_grad_norm(grads, 0.5)")
     step += ["opt.step(grads)", "total = total + value"]
+    schedule = []
+    if d.likely(25):
+        kind = d.pick("StepLR(opt, 1, 0.5)", "LinearLR(opt, 0.5, 1.0, 3)", "CosineAnnealingLR(opt, 4)", "ExponentialLR(opt, 0.9)")
+        schedule = [f"schedule = st.optim.lr_scheduler.{kind}"]
+        step.append("schedule.step()")
+    if d.likely(25):  # the first layer, then the others
+        loss = loss.replace("model(x)", "model[1:](model[:1](x))")
     body = [
         *d.setup,
         f"model = st.nn.Sequential({_model(d, inputs, outputs)})",
         f"opt = st.optim.{name}(model.parameters(){options})",
+        *schedule,
         "def loss(x, y):",
         f"    return {loss}",
         f"total = st.zeros((), {dtype_keyword(d)})",
