@@ -315,6 +315,7 @@ def _operands(
             f"{name} needs at least one step, and a number of steps and a batch that are fixed while staging, got "
             f"{sequence.type}",
             sequence,
+            hint="check the number of steps before: `if len(x):`",
         )
     hidden = state_weight.shape[-1] if state_weight.ndim == 2 else 0
     assert isinstance(hidden, int)

@@ -96,3 +96,10 @@ def test_methods_of_torchs_scatters_name_the_function() -> None:
         with pytest.raises(st.StagedError) as raised:
             st.function(lambda x, name=name: getattr(x, name))(X)
         assert re.search(r"To fix: (write|use) `", str(raised.value))
+
+
+@pytest.mark.parametrize("layer", [nn.RNN, nn.LSTM, nn.GRU])
+def test_a_layer_of_no_steps_names_the_check(layer) -> None:
+    with pytest.raises(st.ShapeError, match="at least one step") as raised:
+        layer(2, 3)(st.zeros((0, 4, 2)))
+    assert "To fix: check the number of steps before: `if len(x):`" in str(raised.value)
