@@ -46,6 +46,10 @@ class Scope:
         return Scope(*(list(getattr(self, name)) for name in self.__dataclass_fields__))
 
 
+CLOSED_OVER = "SCALAR = np.float64(0.75)\nPOINT = np.array(-1.25)\n\n\n"
+"""The scalars that functions close over: one of NumPy, and an array without axes."""
+
+
 class Generator:
     """Writes one program."""
 
@@ -115,7 +119,8 @@ class Generator:
     # ---- expressions: floats ----
 
     def number(self) -> str:
-        return self.pick("0.5", "-0.25", "1.5", "0.75", "-1.25", "2.0")
+        number = self.pick("0.5", "-0.25", "1.5", "0.75", "-1.25", "2.0")
+        return self.pick(*[number] * 6, f"np.float64({number})", "SCALAR", "POINT")
 
     def scalar(self, depth: int) -> str:
         """A float scalar of moderate size."""
@@ -591,6 +596,8 @@ class Generator:
         text = "\n".join(self.lines) + "\n"
         if "Pair(" in text or "Couple(" in text:
             self.headers.insert(0, HEADER)
+        if "SCALAR" in text or "POINT" in text:
+            self.headers.append(CLOSED_OVER)
         return "".join(self.headers) + text, shapes
 
     def total(self) -> str:
