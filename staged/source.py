@@ -93,12 +93,23 @@ def in_backward(where: Position | None) -> Position | None:
 
 
 def called_function(where: Position) -> str:
-    """The function that the user calls at a position: `cross_entropy` for `st.cross_entropy(scores, labels)`."""
+    """The function that the user calls at a position: `cross_entropy` for `st.cross_entropy(scores, labels)`.
+
+    Nothing if the call is only the beginning of the expression.
+    """
     if where.file.startswith("<"):
         return ""
     text = line_at(where.file, where.line)[where.column :]
     found = re.match(r"(?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*)\(", text)
-    return found[1] if found else ""
+    if found is None:
+        return ""
+    if where.end_line == where.line:
+        depth = 0
+        for place, character in enumerate(text[: where.end_column - where.column]):
+            depth += (character in "([{") - (character in ")]}")
+            if character == ")" and not depth:
+                return found[1] if place == where.end_column - where.column - 1 else ""
+    return found[1]
 
 
 def keep_lines(file: str, text: str) -> None:

@@ -86,6 +86,12 @@ def name_of(value: Value) -> str:
     return "" if op.declared.is_control or op.declared in says_nothing else op.name
 
 
+def users_name(result: Value, made: Value) -> str:
+    """The name in an error of a value, or of the value inside of a kernel that becomes this result."""
+    hint = next((each.hint for each in (result, made) if is_users_name(each.hint)), "")
+    return hint or (made.producer.name if made.producer else made.hint or "a value")
+
+
 def _name_of_result(op: Op, value: Value) -> str:
     """The only result of a kernel is called as the kernel is, one of several after the op inside that makes it."""
     if not op.blocks or len(op.results) == 1:

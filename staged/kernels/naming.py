@@ -58,8 +58,15 @@ class Naming:
             inside = (value for inner in op.blocks for value in inner.end.operands)
             if op.declared.is_move and op.operands and is_users_name(op.result.hint):
                 self._moved.setdefault(op.operands[0], op.result.hint)
+                self._name_views(op.operands[0], op.result.hint)
             if _is_backward(op) or any(value in after for value in (*op.operands, *inside)):
                 after.update(op.results)
+
+    def _name_views(self, value: Value, hint: str) -> None:
+        """Give the user's name to the views through which a value with that name is read."""
+        while (op := value.producer) is not None and op.declared.is_move and op.operands and not value.hint:
+            value.hint = hint
+            value = op.operands[0]
 
     def _trace_back(self, block: Block, after: set[Value], leading: set[Value]) -> None:
         """Find the ops that lead from a gradient to a Variable, or to the next iteration of a loop."""
@@ -151,7 +158,8 @@ class Naming:
                 name = f"{named[0]}_mask"
             elif is_main and (_is_float(value) or len(results) == 1):
                 free = False
-                name = kernel if label or kernel.endswith(op.name) else f"{kernel}_{op.name}"
+                is_whole = label or is_inlined(op) or kernel.endswith(op.name)
+                name = kernel if is_whole else f"{kernel}_{op.name}"
             elif self.phase(op) == "backward" and _is_float(value):
                 name = f"d_{label or op.name}"
             else:

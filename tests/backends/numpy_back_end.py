@@ -12,7 +12,7 @@ from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.types import DTYPES
 from staged.ops.primitive import PRIMITIVES
 
-LOWERING = {"fused", "kind", "name", "nest", "schedule"}  # attrs of a fused op that its product does not have
+LOWERING = {"fused", "kind", "name", "nest", "phases", "schedule"}  # attrs of a fused op that its product does not have
 
 
 class NumpyBackEnd(BackEnd):

@@ -41,7 +41,7 @@ from staged.backends.c_family.short_kernels import MOST_BYTES, element_write, is
 from staged.backends.c_family.value_uses import collected_into, count_uses, only_uses
 from staged.backends.c_family.writer import Names, Writer, c_string
 from staged.ir.buffers import Buffer, Plan, Stack
-from staged.ir.names import name_of
+from staged.ir.names import name_of, users_name
 from staged.ir.nodes import Block, End, FrameRecord, Function, Op, Value, VariableRef
 from staged.ir.ranges import Ranges
 from staged.ir.sequences import takes_store
@@ -350,7 +350,7 @@ class BodyEmitter:
         dtype = result.tensor.dtype
         self.need(f"check_finite_{dtype}")
         where = made.producer.where if made.producer is not None else None
-        name = Literal(c_string(result.hint or made.hint or (made.producer.name if made.producer else "a value")))
+        name = Literal(c_string(users_name(result, made)))
         count = without_cast(self.count(result.tensor))
         return call(f"st_check_finite_{dtype}", "host", self.site_of(where), name, pointer, count)
 

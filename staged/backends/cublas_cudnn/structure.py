@@ -49,7 +49,7 @@ from staged.backends.gpu_family.crossings import begin_copy, device_push
 from staged.backends.gpu_family.failures import RECORD_BYTES, read_records
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.devices import value_devices
-from staged.ir.names import name_of
+from staged.ir.names import name_of, users_name
 from staged.ir.nodes import End, Op, Value
 from staged.ir.storage import root_of
 from staged.ir.transfers import Transfer
@@ -192,7 +192,7 @@ class CudaBody(BodyEmitter):
         if not type.dtype.is_float or not type.size:
             return
         where = made.producer.where if made.producer is not None else None
-        name = result.hint or made.hint or (made.producer.name if made.producer else "a value")
+        name = users_name(result, made)
         number = self.finite_checks.number(self.site_of(where), name, type.dtype)
         self.use(device_of(pointer))
         count = self.count(type)

@@ -214,6 +214,8 @@ def count_on(scope: Locals, before: Mapping[str, Any]) -> None:
 class ArrayRows(StagedIterable):
     """The leading axis of an array."""
 
+    index_hint = "i"
+
     def __init__(self, array: Any) -> None:
         if not array.shape:
             raise ShapeError("cannot iterate over a scalar", where=here(), hint="use `st.range(n)` to count")

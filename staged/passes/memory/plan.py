@@ -19,7 +19,7 @@ from staged.errors import SMALLER, TOO_LARGE, ShapeError
 from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan, Sharing
 from staged.ir.declaration import prims
 from staged.ir.devices import value_devices
-from staged.ir.names import name_of
+from staged.ir.names import OWN, name_of, rank
 from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.sequences import Handles, sequence_handles
 from staged.ir.storage import (
@@ -392,7 +392,7 @@ class _Planner:
             group.nbytes,
             producer.device if producer else self.function.block.ops[0].device,
             where=where_made(named),
-            role="gradient" if named.hint.startswith("d_") else _role_in_call(named),
+            role="gradient" if _is_gradient(named) else _role_in_call(named),
         )
 
 
@@ -407,6 +407,12 @@ def _in_place(op: Op) -> list[tuple[int, int]]:
         # What the callee also gets as another argument must stay as it is.
         if is_tensor(op.operands[operand]) and roots.count(root_of(op.operands[operand])) == 1
     ]
+
+
+def _is_gradient(value: Value) -> bool:
+    """Return whether a value is of the backward pass, and has a gradient's name."""
+    where = where_made(value)
+    return value.hint.startswith("d_") and (where is None or where.phase == "backward" or rank(value.hint) < OWN)
 
 
 def _role_in_call(value: Value) -> str:

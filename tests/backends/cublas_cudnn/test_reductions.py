@@ -10,7 +10,7 @@ from staged.ir.declaration import DECLARED
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array
-from staged.ops.reduction import _reduce
+from staged.ops.reduction import declare_reduction
 from tests import opencl_device
 from tests.backends.cublas_cudnn.harness import on_gpu
 
@@ -119,7 +119,7 @@ def test_of_ties_every_team_finds_the_lowest_place_and_of_nans_the_first(emulate
 def planted(request):
     """A reduction of integers that no back end has a word for: a declaration alone."""
     combine = request.param
-    made = _reduce(
+    made = declare_reduction(
         f"planted_{combine}",
         lambda x, axes: np.asarray(getattr(np, combine).reduce(x, axis=axes, dtype=x.dtype)),
         ("i", "u"),
@@ -152,7 +152,7 @@ def test_a_new_reduction_is_right_on_every_back_end(planted, device, emulated_de
 
 
 def test_a_reduction_without_an_initial_value_is_refused():
-    made = _reduce(
+    made = declare_reduction(
         "planted_without_identity",
         lambda x, axes: np.asarray(np.bitwise_xor.reduce(x, axis=axes)),
         ("i", "u"),
