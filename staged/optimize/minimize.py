@@ -56,6 +56,9 @@ def minimize(
     method: str = "L-BFGS",
     tol: float | None = None,
     options: Mapping[str, Any] | None = None,
+    *,
+    bounds: None = None,
+    constraints: None = None,
 ) -> OptimizeResult:
     """A local minimum of fun(x, *args) from `x0`, which is an array or a tree of arrays, of floats of one dtype.
 
@@ -69,6 +72,12 @@ def minimize(
 
     Raises: ArgumentError for another method or option, DTypeError and ShapeError if `x0` or the value do not fit.
     """
+    if bounds is not None or constraints is not None:
+        raise st.ArgumentError(
+            "minimize: bounds and constraints must be None, since they are not supported",
+            where=st.here(),
+            hint="write `x = low + (high - low) * st.sigmoid(z)` in the function and minimise by `z`, or add a penalty",
+        )
     if method not in _METHODS:
         raise st.ArgumentError(f"minimize: method is one of {', '.join(_METHODS)}, got {method!r}", where=st.here())
     given = dict(options or {})

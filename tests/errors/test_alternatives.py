@@ -103,3 +103,13 @@ def test_a_layer_of_no_steps_names_the_check(layer) -> None:
     with pytest.raises(st.ShapeError, match="at least one step") as raised:
         layer(2, 3)(st.zeros((0, 4, 2)))
     assert "To fix: check the number of steps before: `if len(x):`" in str(raised.value)
+
+
+@pytest.mark.parametrize("options", [{"bounds": [(0.0, 1.0)] * 2}, {"constraints": []}], ids=str)
+def test_bounds_of_a_minimum_are_written_into_the_function(options) -> None:
+    with pytest.raises(st.ArgumentError, match="bounds and constraints") as raised:
+        st.optimize.minimize(lambda x: st.sum((x - 2.0) ** 2), np.zeros(2), **options)
+    assert "st.sigmoid(z)" in str(raised.value)
+    low, high = 0.0, 1.5
+    found = st.optimize.minimize(lambda z: st.sum((low + (high - low) * st.sigmoid(z) - 0.5) ** 2), np.zeros(2))
+    np.testing.assert_allclose(low + (high - low) * st.sigmoid(found.x), 0.5, atol=1e-4)
