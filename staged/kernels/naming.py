@@ -186,13 +186,16 @@ def _steps(ops: Iterable[Op], first: Phase, phase: Callable[[Op], Phase], result
     """
     found: dict[str, str] = {}
     """By layer, function or name of the user: the step in the name of the kernel."""
+    named: set[Position | None] = set()
+    """Calls of functions that have a named value inside: the rest of such a call adds nothing to the name."""
     for op in ops:
         users = [v.hint for v in op.results if rank(v.hint) == OWN and not (v in results and is_scalar(v))]
         label = label_of(op.where)
         if users:
             found.pop(label, None)  # the name of the value is more exact
             found[users[-1]] = users[-1]
-        elif label and label not in found and not is_inlined(op) and phase(op) == first:
+            named.add(op.where)
+        elif label and label not in found and op.where not in named and not is_inlined(op) and phase(op) == first:
             found[label] = _inside(label, list(found.values()))
     return list(found.values())
 

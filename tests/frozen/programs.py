@@ -481,7 +481,7 @@ def random_numbers() -> Any:
         total = st.random.normal((33,)) + st.random.uniform((33,), low=-1, high=2)
         for _ in st.range(n):
             total = total + (st.random.uniform((33,)) < 0.3) * st.random.normal((33,), dtype=st.f32)
-        return total, st.random.permutation(17), st.random.integers((9,), 0, 100), st.dropout(total, 0.5)
+        return total, st.random.permutation(17), st.random.integers(0, 100, (9,)), st.dropout(total, 0.5)
 
     return function, (3,)
 
