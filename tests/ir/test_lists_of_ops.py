@@ -23,6 +23,7 @@ OTHER_WORDS = {
     "_WANTED_BY": "support functions",
     "IN_F32": "torch's list of its functions",
     "PASSES": "names of passes, of which words are ops",
+    "_OTHER_SPELLINGS": "names of other libraries",
     "_LATE": "names of the package that load at first use",
 }
 

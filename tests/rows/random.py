@@ -214,11 +214,13 @@ def draw(d: Draw) -> str:
     if not shape or not d.is_float:
         raise NotACell
     rest = d.keyword("tau", 0.5, 2.0) + (d.keyword("hard", True) if not d.smooth else "")
-    return f"st.gumbel_softmax({x}{rest}{d.axis(len(shape), several=False, none=False)})"
+    return f"st.gumbel_softmax({x}{rest}{d.keyword('generator', None, percent=40)}{d.axis(len(shape), several=False, none=False)})"
 
 
 @row("gumbel_softmax", draw)
-def gumbel_softmax(logits: Any, tau: Any = 1.0, hard: bool = False, *, axis: int = -1) -> Plain:
+def gumbel_softmax(
+    logits: Any, tau: Any = 1.0, hard: bool = False, *, axis: int = -1, generator: Any = None
+) -> Plain:
     array = plain(logits)
     scores = (widest_of(array.a) + widest_of(gumbel(array.shape, dtype=array.dtype).a)) / widest_of(plain(tau).a)
     shares = np.exp(scores - scores.max(axis=axis, keepdims=True, initial=-np.inf))

@@ -373,7 +373,7 @@ def test_updates_share_a_launch_after_the_products_of_all_gradients(device: Any)
     expected, _ = train(st.CPU)
     compare_trees(found, expected, rtol=1e-4, atol=1e-6)
     entry = program.source[program.source.index("\nint step(") :]
-    assert len(re.findall(r"CUDA_CHECK\(\d+, launch_step", program.source)) == 1
+    assert len(re.findall(r"CUDA_CHECK\(\d+, launch_update", program.source)) == 1
     assert len(re.findall(r"CUDA_CHECK\(\d+, cudaMemsetAsync\(d->velocity", entry)) == len(values), (
         "zeros need no kernel"
     )

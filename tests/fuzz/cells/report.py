@@ -127,7 +127,7 @@ POSITIONAL = frozenset(
     "x a b arrays shape axes condition dtype fill_value start stop num weight min max indices updates key value size update n_rows "
     "num_classes pad_width repetitions repeats shift source destination axis1 axis2 dim mean var num_groups kernel_size output_size "
     "state w_ih w_hh logits labels log_probs target targets prediction probabilities input_lengths target_lengths "
-    "indices_or_sections p training alpha x1 x2 anchor positive negative".split()
+    "indices_or_sections p training alpha v x1 x2 anchor positive negative".split()
 )
 """Parameters that are written by position where they are written."""
 ELSEWHERE = frozenset({
