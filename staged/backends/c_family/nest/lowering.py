@@ -61,8 +61,10 @@ class Lowering:
         """The piece of an axis that is being written, where guards say different things of different pieces."""
         self.uses: dict[Local, tuple[int, int]] = {}
         """See `count_uses`."""
-        self.products: dict[Local, Local | None] = {}
-        """See `products_of_sums`."""
+        self.products: set[Local] = set()
+        """Products that are only added to sums: text of a fused multiply-add."""
+        self.sums: dict[Local, Local] = {}
+        """By new value of a sum in workspace: the product that is added to it."""
         self.ends: dict[tuple[Expr, Expr, int], Variable] = {}
         """The ends of whole iterations, by range and number of items, as far as this block knows them."""
         self.loop_names: list[str] = []
@@ -76,7 +78,9 @@ class Lowering:
     def body(self, body: tuple[Statement, ...]) -> None:
         """The statements of one loop body."""
         self.uses.update(count_uses(body))
-        self.products.update(products_of_sums(body, self.uses))
+        reduced, added = products_of_sums(body, self.uses)
+        self.products |= {*reduced, *added.values()}
+        self.sums |= added
         outer = self.loads_in_place
         stores = sum(isinstance(s, Store) for s in body)
         in_place = stores <= 1 and not any(isinstance(t, Loop | Tile) for t in body)
@@ -124,7 +128,8 @@ class Lowering:
 
     def factors(self, sum_: Local) -> tuple[Expr, Expr] | None:
         """The factors of the product that is added to a number of workspace, if `sum_` is its new value."""
-        return next((factors_of(self.values[p]) for p, after in self.products.items() if after is sum_), None)
+        product = self.sums.get(sum_)
+        return None if product is None else factors_of(self.values[product])
 
     def size(self, dim: Dim) -> Expr:
         """The parameter that holds the size of a dimension."""

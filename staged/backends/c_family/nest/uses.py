@@ -72,26 +72,29 @@ def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
     return {local: (direct, nested) for local, (direct, nested) in counts.items()}
 
 
-def products_of_sums(body: tuple[Statement, ...], uses: Mapping[Local, tuple[int, int]]) -> dict[Local, Local | None]:
-    """The products in a loop body that are only added to a sum, each with the new value of the sum.
+def products_of_sums(
+    body: tuple[Statement, ...], uses: Mapping[Local, tuple[int, int]]
+) -> tuple[set[Local], dict[Local, Local]]:
+    """The products in a loop body that are only added to a sum: those of reductions, and those of sums in workspace.
 
-    The value is None if the sum is a reduction. Else the sum is a number of workspace, which is read and written here.
+    The latter are by new value of the sum, which this body reads and writes.
     """
     products = {s.target for s in body if isinstance(s, Compute) and s.op in ("multiply", "square")}
     products = {p for p in products if p.dtype in (f32, f64) and uses.get(p) == (1, 0)}
     read = {s.target: s for s in body if isinstance(s, Load) and s.array.role in ("scratch", "registers")}
     written = {s.value: s for s in body if isinstance(s, Store) and isinstance(s.value, Local)}
-    found: dict[Local, Local | None] = {}
+    reduced: set[Local] = set()
+    added: dict[Local, Local] = {}
     for s in body:
         match s:
             case Accumulate(reduction, value) if reduction.op == "sum" and value in products:
                 if reduction.target.dtype is value.dtype:
-                    found[value] = None
+                    reduced.add(value)
             case Compute(after, "add", (before, value)) if value in products and before in read and after in written:
                 load, store = read[before], written[after]
                 if load.array is store.array and load.index == store.index and not load.guards:
-                    found[value] = after
-    return found
+                    added[after] = value
+    return reduced, added
 
 
 def may_stop(s: Statement) -> bool:
