@@ -1,5 +1,5 @@
-"""Writes what follows from the declarations in staged/ops: docs/ops.md, their reference, staged/ops/__init__.py, their names,
-and staged/ops/array_methods.pyi, the methods of arrays for editors and type checkers.
+"""Writes what follows from the declarations in staged/ops and staged/library: docs/ops.md, their reference,
+staged/library/__init__.py, their names, and staged/ops/array_methods.pyi, the methods of arrays for editors and type checkers.
 
 python -m docs.make_ops           rewrite them
 python -m docs.make_ops --check   say whether they are up to date
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged import ops
+from staged import library, ops
 from staged.ir.types import ALL_DTYPES, COMPLEX_DTYPES, FLOAT_DTYPES, INTEGER_DTYPES, NUMBER_DTYPES, TensorType
 from staged.ops.array import METHOD_NAMES, METHODS, PUBLIC, Array
 from staged.ops.primitive import PRIMITIVES, Primitive, Sample
@@ -29,7 +29,7 @@ PAGE = Path(__file__).parent / "ops.md"
 HEAD = """\
 # Array functions
 
-<!-- Written by docs/make_ops.py from the declarations in staged/ops: edit those. -->
+<!-- Written by docs/make_ops.py from the declarations in staged/ops and staged/library: edit those. -->
 
 `st` itself is the namespace, with the names of the Array API and NumPy, and of PyTorch for what networks need. Functions
 marked *m* are methods of arrays too: `st.sum(x)` is `x.sum()`. They take arrays, numbers and nested lists. Dtypes promote
@@ -47,7 +47,7 @@ f32 first, and complex numbers stay so; f16 and bf16 become f32 in every functio
 for it is an error that says so.
 """
 
-# Modules of staged/ops in the order of the page, and what their functions do.
+# Modules of staged/ops and staged/library in the order of the page, and what their functions do.
 SECTIONS = {
     "elementwise": "Element by element",
     "reduction": "Reductions",
@@ -61,7 +61,7 @@ SECTIONS = {
     "convolution": "Convolution",
     "pooling": "Pooling",
     "images": "Images at other sizes and places",
-    "composites": "Activations, softmax and dropout",
+    "activations": "Activations, softmax and dropout",
     "normalization": "Normalisation and norms",
     "recurrent": "Recurrent layers",
     "attention": "Attention",
@@ -70,13 +70,13 @@ SECTIONS = {
     "random": "Random numbers",
 }
 ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "shape", "subscript": "index"}
-ELSEWHERE |= {"special": "elementwise", "statistics": "reduction", "diagonals": "shape", "einsum": "contraction"}
-ELSEWHERE |= dict.fromkeys(("triangular", "lu", "qr", "spectral", "least_squares", "exponential"), "linalg")
+ELSEWHERE |= {"elementary": "elementwise", "statistics": "reduction", "diagonals": "shape", "einsum": "contraction"}
+ELSEWHERE |= dict.fromkeys(("triangular", "lu", "qr", "spectral", "least_squares", "exponential", "compositions"), "linalg")
 ELSEWHERE |= {"cumulative": "reduction", "products": "reduction", "signals": "contraction"}
 ELSEWHERE |= {"counting": "index", "scatter_reduce": "index", "embedding": "index", "quantiles": "sorting", "distinct": "sorting"}
 ELSEWHERE["complex_numbers"] = "elementwise"
 ELSEWHERE["positions"] = "attention"
-ELSEWHERE |= {"padding": "shape", "patches": "shape", "channels": "composites", "margins": "losses"}
+ELSEWHERE |= {"padding": "shape", "patches": "shape", "channels": "activations", "margins": "losses"}
 ELSEWHERE |= {"volumes": "pooling", "adaptive_pooling": "pooling", "volume_convolution": "convolution", "interpolation": "images"}
 DTYPE_SETS = {
     word: {dtype.name for dtype in dtypes}
@@ -396,25 +396,25 @@ _ARRAY: Array = st.asarray(1.0)
 
 # ---- names ----------------------------------------------------------------------------------------
 
-NAMES = Path(ops.__file__)
-STUB = NAMES.with_name("array_methods.pyi")
+NAMES = Path(library.__file__)
+STUB = Path(ops.__file__).with_name("array_methods.pyi")
 NAMES_HEAD = '''\
-"""Every op of the language: primitives, declared once; the public functions over them; composites.
+"""The library: functions written with the ops of the language. Importing this package declares them all.
 
-Importing this package declares them all. `__all__` lists the array functions, which `staged` itself exports: those that
-`public.public` has entered. `python -m docs.make_ops` writes this file, so that editors and type checkers see them.
-`primitive.PRIMITIVES` and `composite.COMPOSITES` hold the declarations by name, `array.METHODS` the functions by name
-(those of `st.random`, `st.linalg`, `st.fft` and `st.special` as `random.uniform`, `linalg.cholesky`, `fft.rfft`, ...).
+`__all__` lists the array functions, which `staged` itself exports: those that `public.public` has entered, in `staged/ops`
+or here. `python -m docs.make_ops` writes this file, so that editors and type checkers see them. Functions of `st.random`,
+`st.linalg`, `st.fft` and `st.special` are in `array.METHODS` as `random.uniform`, `linalg.cholesky`, `fft.rfft`, ...
 """
 
-from staged.ops import complex_functions, numpy_map, random  # noqa: F401  (declares their functions)
+from staged.library.draws import random  # noqa: F401  (declares its functions)
+from staged.library.elementwise import complex_functions  # noqa: F401  (declares its functions)
 '''
 
 
 def names() -> str:
-    """The text of staged/ops/__init__.py, with its imports in ruff's order."""
-    for module in sorted(NAMES.parent.glob("[!_]*.py")):
-        importlib.import_module(f"staged.ops.{module.stem}")
+    """The text of staged/library/__init__.py, with its imports in ruff's order."""
+    for module in sorted(NAMES.parent.glob("*/[!_]*.py")):
+        importlib.import_module(f"staged.library.{module.parent.name}.{module.stem}")
     exported = sorted(name for name in PUBLIC if "." not in name)
     taken: dict[str, list[tuple[str, str]]] = {}
     for name in exported:

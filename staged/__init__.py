@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from staged import fft, linalg, ops, random, sparse, special
+from staged import fft, library, linalg, random, sparse, special
 from staged.errors import (
     ArgumentError,
     CacheError,
@@ -61,7 +61,7 @@ from staged.ir.types import (
     u64,
 )
 from staged.ir.types import bool_ as bool
-from staged.ops import *  # noqa: F403  (the array functions, listed in staged.ops.__all__)
+from staged.library import *  # noqa: F403  (the array functions, listed in staged.library.__all__)
 from staged.ops.array import WORDS, Array
 from staged.ops.autocast import autocast
 from staged.ops.context import Context, set_default_context
@@ -242,7 +242,7 @@ __all__ = [
     "vmap",
     "with_backend",
 ]
-__all__ += ops.__all__
+__all__ += library.__all__
 
 __version__ = "0.2.0"
 __array_api_version__ = VERSION

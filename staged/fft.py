@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staged.ops.fourier import (
+from staged.library.fft.fourier import (
     fft,
     fft2,
     fftfreq,

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from staged.library.linalg.compositions import diagonal, multi_dot, outer, trace, vector_norm
+from staged.library.linalg.exponential import expm, matrix_exp
+from staged.library.linalg.least_squares import cond, lstsq, matrix_norm, matrix_rank, norm, pinv
+from staged.library.linalg.lu import det, inv, lu, lu_factor, matrix_power, slogdet, solve
+from staged.library.linalg.qr import qr
+from staged.library.linalg.spectral import eigh, eigvalsh, svd, svdvals
+from staged.library.linalg.triangular import cholesky, solve_triangular
 from staged.ops.contraction import cross, matmul, tensordot, vecdot
-from staged.ops.exponential import expm, matrix_exp
-from staged.ops.least_squares import cond, lstsq, matrix_norm, matrix_rank, norm, pinv
-from staged.ops.linalg import diagonal, multi_dot, outer, trace, vector_norm
-from staged.ops.lu import det, inv, lu, lu_factor, matrix_power, slogdet, solve
-from staged.ops.qr import qr
 from staged.ops.shape import matrix_transpose
-from staged.ops.spectral import eigh, eigvalsh, svd, svdvals
-from staged.ops.triangular import cholesky, solve_triangular
 from staged.other_names import unknown_names
 
 __all__ = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from staged.frontend.values.generator import Generator, default_generator
-from staged.ops.distributions import (
+from staged.library.draws.distributions import (
     categorical,
     cauchy,
     choice,
@@ -18,8 +18,8 @@ from staged.ops.distributions import (
     multivariate_normal,
     truncated_normal,
 )
-from staged.ops.random import bernoulli, bits, integers, normal, permutation, uniform
-from staged.ops.rejection import beta, binomial, dirichlet, gamma, poisson
+from staged.library.draws.random import bernoulli, bits, integers, normal, permutation, uniform
+from staged.library.draws.rejection import beta, binomial, dirichlet, gamma, poisson
 from staged.other_names import unknown_names
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staged.ops.sparse import CsrMatrix, CsrTransposed, csr_matrix
+from staged.library.linalg.sparse import CsrMatrix, CsrTransposed, csr_matrix
 
 __all__ = ["CsrMatrix", "CsrTransposed", "csr_matrix"]
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from staged.ops.bessel import i0, i0e, i1, i1e
-from staged.ops.composites import log_softmax, logsumexp, softmax
-from staged.ops.composites import sigmoid as expit
+from staged.library.elementwise.activations import log_softmax, logsumexp, softmax
+from staged.library.elementwise.activations import sigmoid as expit
+from staged.library.special.bessel import i0, i0e, i1, i1e
+from staged.library.special.elementary import entr, exp2, logit, sinc, xlog1py, xlogy
+from staged.library.special.error_functions import erfcx, erfinv, log_ndtr, ndtr, ndtri
+from staged.library.special.gamma_functions import betaln, digamma, polygamma
+from staged.library.special.gamma_functions import digamma as psi
+from staged.library.special.gamma_functions import lgamma as gammaln
+from staged.library.special.gamma_functions import mvlgamma as multigammaln
 from staged.ops.elementwise import erf, erfc, expm1, log1p
-from staged.ops.error_functions import erfcx, erfinv, log_ndtr, ndtr, ndtri
-from staged.ops.gamma_functions import betaln, digamma, polygamma
-from staged.ops.gamma_functions import digamma as psi
-from staged.ops.gamma_functions import lgamma as gammaln
-from staged.ops.gamma_functions import mvlgamma as multigammaln
-from staged.ops.special import entr, exp2, logit, sinc, xlog1py, xlogy
 from staged.other_names import unknown_names
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""docs/ops.md and staged/ops/__init__.py say what staged/ops declares: docs/make_ops.py makes them of it."""
+"""docs/ops.md and staged/library/__init__.py say what staged/ops and staged/library declare: docs/make_ops.py makes them of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 import staged as st
-from staged import ops
+from staged import library, ops
 
 ROOT = Path(__file__).parent.parent
 
@@ -28,7 +28,7 @@ def test_reference_of_array_functions_is_up_to_date(maker: ModuleType) -> None:
 
 
 def test_names_of_array_functions_are_up_to_date(maker: ModuleType) -> None:
-    assert Path(ops.__file__).read_text() == maker.names(), "run `python -m docs.make_ops`"
+    assert Path(library.__file__).read_text() == maker.names(), "run `python -m docs.make_ops`"
 
 
 def test_methods_for_editors_are_up_to_date(maker: ModuleType) -> None:
@@ -37,7 +37,7 @@ def test_methods_for_editors_are_up_to_date(maker: ModuleType) -> None:
 
 def test_reference_has_every_public_function(maker: ModuleType) -> None:
     page = maker.page()
-    missing = [name for name in ops.__all__ if f"| `{name}(" not in page]
+    missing = [name for name in library.__all__ if f"| `{name}(" not in page]
     assert not missing, missing
 
 

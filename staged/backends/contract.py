@@ -18,7 +18,7 @@ from staged.ir.nodes import Block, End, Function, Op
 from staged.ir.options import DeviceOptions
 from staged.ir.transfers import Transfer
 from staged.ops.custom import CFunction
-from staged.ops.library import FindWay
+from staged.ops.library_calls import FindWay
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """The (result, operand) pairs of a step that may share a buffer: every element is read before it is written."""

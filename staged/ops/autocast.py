@@ -31,7 +31,7 @@ IN_F32 = frozenset(
     var var_mean""".split()
 )
 """Functions whose results stay f32; so do those of `IN_F32_MODULES`."""
-IN_F32_MODULES = frozenset(f"staged.ops.{name}" for name in ("ctc", "cumulative", "losses", "margins", "normalization"))
+IN_F32_MODULES = frozenset(("ctc", "cumulative", "losses", "margins", "normalization"))
 
 
 class autocast(ContextDecorator):

@@ -20,7 +20,7 @@ from staged.ops.autocast import IN_F32, IN_F32_MODULES, IN_LOW_PRECISION, lowere
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_MOVING_MODULES = frozenset(f"staged.ops.{name}" for name in ("index", "joining", "numpy_map", "shape", "subscript"))
+_MOVING_MODULES = frozenset(("index", "joining", "numpy_map", "shape", "subscript"))
 _MOVING = frozenset(
     "asarray astype diagonal diag diagflat diag_embed empty empty_like flip full full_like item ones ones_like "
     "nextafter pad random.choice random.truncated_normal random.uniform stop_gradient tril triu unfold unflatten where "
@@ -35,9 +35,10 @@ _PLAIN = frozenset((float, int, bool, str, type(None)))
 
 def in_f32(name: str, function: F) -> F:
     """`function`, called `name`, computing with f32 where it is given f16 or bf16."""
-    if name in _MOVING or function.__module__ in _MOVING_MODULES:
+    module = function.__module__.rpartition(".")[2]
+    if name in _MOVING or module in _MOVING_MODULES:
         return function
-    stays = name in IN_F32 or function.__module__ in IN_F32_MODULES
+    stays = name in IN_F32 or module in IN_F32_MODULES
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:

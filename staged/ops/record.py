@@ -6,7 +6,7 @@ Tracing uses it for the user's function, autodiff and composites for the code th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from staged.ir.nodes import FAIL, PURE, Op, Value
 from staged.ir.numbers import converted
 from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
-from staged.ops.context import Context
+from staged.ops.context import Context, current_context
 from staged.ops.primitive import Primitive
 from staged.source import Position, here
 
@@ -137,3 +137,9 @@ def operand_line(value: Value) -> str:
     elif producer.where is not None:
         made = f"   made by {producer.name}, line {producer.where.line}"
     return f"{name}: {value.type}{made}"
+
+
+def in_range() -> AbstractContextManager[None]:
+    """Orders are permutations: nothing in them is out of range."""
+    context = current_context()
+    return context.unchecked() if isinstance(context, RecordContext) else nullcontext()

@@ -17,10 +17,10 @@ from staged.ir.types import ALL_DTYPES, Dim, TensorType, f32, f64, i64
 from staged.ops.array import Array
 from staged.ops.choice import zeros_of
 from staged.ops.context import bind, bind_all
-from staged.ops.matrices import in_range
 from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive, same_attrs
 from staged.ops.promote import as_array, axis_of, check_argument, check_known, fixed_size, shape_error
 from staged.ops.public import internal, public
+from staged.ops.record import in_range
 from staged.ops.shape import moveaxis, reshape, slice_axis
 
 Data = np.ndarray[Any, Any]

@@ -6,7 +6,7 @@ from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.rewrite import Copier
 from staged.ops.context import use_context
-from staged.ops.library import FindWay
+from staged.ops.library_calls import FindWay
 from staged.ops.record import RecordContext
 
 

@@ -14,7 +14,7 @@ from tests.errors.said import refuses
 from tests.torch_reference import reference
 
 # The package has the function's module under no name of its own.
-ATTENTION = importlib.import_module("staged.ops.attention")
+ATTENTION = importlib.import_module("staged.library.sequences.attention")
 RNG = np.random.default_rng(5)
 Q, K, V = RNG.standard_normal((2, 4, 30, 5)), RNG.standard_normal((2, 4, 50, 5)), RNG.standard_normal((2, 4, 50, 3))
 FEW_K, FEW_V = K[:, :2], V[:, :2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.ops.fourier import _plan
+from staged.library.fft.fourier import _plan
 from tests.errors.said import refuses
 from tests.torch_reference import reference
 

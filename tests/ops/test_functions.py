@@ -171,5 +171,5 @@ def test_every_public_function_says_what_it_does() -> None:
 
 
 def test_everything_listed_is_exported_by_staged() -> None:
-    for name in st.ops.__all__ if hasattr(st, "ops") else []:
+    for name in st.library.__all__:
         assert callable(getattr(st, name)), name

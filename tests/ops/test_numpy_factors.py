@@ -9,7 +9,7 @@ import pytest
 
 import staged as st
 from staged.eager_mode import EagerContext, wrap
-from staged.ops import numpy_factors
+from staged.library.linalg import numpy_factors
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
 from staged.testing import compare_trees

@@ -7,7 +7,7 @@ import pytest
 
 import staged as st
 from staged.eager_mode import wrap
-from staged.ops.quantiles import METHODS_OF_QUANTILES
+from staged.library.statistics.quantiles import METHODS_OF_QUANTILES
 from staged.testing import compare_trees
 from tests.errors.said import refuses
 from tests.torch_reference import reference

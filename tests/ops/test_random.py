@@ -7,9 +7,9 @@ import pytest
 
 import staged as st
 from staged.eager_mode import EagerContext
+from staged.library.draws.random import philox, words
 from staged.ops.context import use_context
 from staged.ops.primitive import PRIMITIVES
-from staged.ops.random import philox, words
 from tests.errors.said import refuses
 
 KEY = tuple(np.array(n, np.int64) for n in (7, 2, (5 << 32) + 9))

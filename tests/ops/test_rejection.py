@@ -9,7 +9,7 @@ import pytest
 
 import staged as st
 from staged.eager_mode import wrap
-from staged.ops.rejection import _gamma_slope
+from staged.library.draws.rejection import _gamma_slope
 from staged.testing import compare_trees
 from tests import opencl_device
 from tests.errors.said import refuses

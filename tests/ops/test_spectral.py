@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.ops.spectral import LEAST
-from staged.ops.tridiagonal import PANEL, parts_of
+from staged.library.linalg.spectral import LEAST
+from staged.library.linalg.tridiagonal import PANEL, parts_of
 from staged.testing import compare_trees
 
 Matrix = np.ndarray[Any, Any]

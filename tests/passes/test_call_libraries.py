@@ -13,7 +13,7 @@ from staged.ir.types import TensorType, f64
 from staged.ir.users import users_of
 from staged.ir.verifier import verify
 from staged.ops.array import METHODS, Array
-from staged.ops.library import Way, library_call
+from staged.ops.library_calls import Way, library_call
 from staged.ops.record import RecordContext
 from staged.passes.call_libraries import call_libraries
 from staged.passes.inline_blocks import inline_composites

@@ -15,10 +15,10 @@ from staged.ir.declaration import prims
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.types import TensorType, bool_, f32, f64, i32, i64
 from staged.ir.verifier import verify
+from staged.library.elementwise.activations import gelu
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
 from staged.ops.choice import select
-from staged.ops.composites import gelu
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import cast

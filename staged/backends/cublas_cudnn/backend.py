@@ -16,7 +16,7 @@ from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import CPU, dims_of
 from staged.ops.custom import CFunction
-from staged.ops.library import FindWay
+from staged.ops.library_calls import FindWay
 
 
 class CublasCudnn(BackEnd):

@@ -21,7 +21,7 @@ from staged.backends.native.lapack.ways import find_ways
 from staged.ir.machine import C99, Machine
 from staged.ir.nodes import Function
 from staged.ir.options import DeviceOptions
-from staged.ops.library import FindWay
+from staged.ops.library_calls import FindWay
 
 
 class Native(BackEnd):

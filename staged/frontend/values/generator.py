@@ -19,7 +19,7 @@ from staged.errors import ArgumentError, StateDictError
 from staged.frontend.trace.context import RandomNumbers, TraceContext, current_trace
 from staged.frontend.values.variable import Variable, read_variable
 from staged.ir.types import TensorType, f32, i64
-from staged.ops import distributions, random, rejection
+from staged.library.draws import distributions, random, rejection
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import current_context
 from staged.ops.promote import as_array, cast, dtype_error

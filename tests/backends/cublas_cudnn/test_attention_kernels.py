@@ -28,7 +28,7 @@ from tests.backends.cublas_cudnn import programs
 from tests.backends.cublas_cudnn.harness import on_gpu, run_with_race_detector
 from tests.ops.test_attention import CASES, Q, W
 
-ATTENTION = importlib.import_module("staged.ops.attention")
+ATTENTION = importlib.import_module("staged.library.sequences.attention")
 RNG = np.random.default_rng(7)
 ORDERS = ("eager reverse", "lazy shuffled seed=5")
 

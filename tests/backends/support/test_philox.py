@@ -10,7 +10,7 @@ import pytest
 
 from staged.ir.machine import PORTABLE, Machine
 from staged.ir.types import f32, f64
-from staged.ops import random
+from staged.library.draws import random
 from tests.backends.support.harness import C_NAMES, NUMPY, Array, compiled, machines, pointer, program, ulps
 from tests.ops.test_random import KNOWN
 

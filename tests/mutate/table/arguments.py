@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutate.mutant import Mutant
 
-_MAP, _SHAPE, _RANDOM = "staged/ops/numpy_map.py", "staged/ops/shape.py", "staged/ops/random.py"
+_MAP, _SHAPE, _RANDOM = "staged/ops/numpy_map.py", "staged/ops/shape.py", "staged/library/draws/random.py"
 _NUMPY, _ARGUMENTS, _SPECIAL = (
     "tests/eager/test_numpy.py",
     "tests/ops/test_arguments.py",
@@ -73,28 +73,28 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "random integers of a wide range wrap around",
-        "ops.random:integers",
+        "library.draws.random:integers",
         "past - least > _ONE_WORD",
         "past - least > 2**33",
         ("tests/ops/test_random.py", "-k", "wide_ranges"),
     ),
     Mutant(
         "random integers of a wide range that are arguments wrap around",
-        "ops.random:integers",
+        "library.draws.random:integers",
         "span > _ONE_WORD",
         "span > 2**33",
         ("tests/ops/test_random.py", "-k", "wide_ranges"),
     ),
     Mutant(
         "bounds of random integers that are arguments may be in the wrong order",
-        "ops.random:integers",
+        "library.draws.random:integers",
         "first < last",
         "first <= last",
         (_ARGUMENTS, "-k", "parameter_of_a_draw"),
     ),
     Mutant(
         "a sample on the border of an image moves with the grid",
-        "ops.interpolation:_kept",
+        "library.pooling.interpolation:_kept",
         "(place > 0.0) & (place < last)",
         "(place >= 0.0) & (place <= last)",
         ("tests/ops/test_grid_places.py", "-k", "forward_mode"),
@@ -108,14 +108,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "random integers wrap around in their dtype",
-        "ops.random:integers",
+        "library.draws.random:integers",
         "check_fits(past - 1, wanted)",
         "check_fits(least, wanted)",
         (_ARGUMENTS, "-k", "integers"),
     ),
     Mutant(
         "a dropout of everything scales by inf",
-        "ops.composites:dropout",
+        "library.elementwise.activations:dropout",
         "where(p < 1.0, 1.0 - p, 1.0)",
         "1.0 - p",
         (_SPECIAL, "-k", "end_of_their_range"),

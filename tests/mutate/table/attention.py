@@ -2,7 +2,7 @@
 
 from tests.mutate.mutant import Mutant, Text
 
-ATTENTION, TESTS = "staged/ops/attention.py", "tests/ops/test_attention.py"
+ATTENTION, TESTS = "staged/library/sequences/attention.py", "tests/ops/test_attention.py"
 PARTS, FORWARD, BACKWARD, SIZES = (
     f"staged/backends/gpu_family/attention/{name}.py" for name in ("parts", "forward", "backward", "sizes")
 )
@@ -99,49 +99,49 @@ MUTANTS = (
     ),
     Mutant(
         "a block of queries leaves out the last block of keys that it sees",
-        "ops.attention:_Plan.ends",
+        "library.sequences.attention:_Plan.ends",
         "self.bq + self.bk",
         "self.bq",
         (TESTS, "-k", "torchs and causal"),
     ),
     Mutant(
         "the reverse leaves out a block of queries that sees a block of keys",
-        "ops.attention:_Plan.begins",
+        "library.sequences.attention:_Plan.begins",
         "j * self.bk",
         "j * self.bk + self.bk",
         (TESTS, "-k", "torchs and causal"),
     ),
     Mutant(
         "the heads of a group overwrite the gradient of their keys",
-        "ops.attention:_Plan.added_to_keys",
+        "library.sequences.attention:_Plan.added_to_keys",
         "self.own[which] != self.lead",
         "len(self.own[which]) != len(self.lead)",
         (TESTS, "-k", "torchs and groups"),
     ),
     Mutant(
         "the keys that fill up the last block are seen",
-        "ops.attention:_Plan.last_key",
+        "library.sequences.attention:_Plan.last_key",
         "self.nk * self.bk > self.cols",
         "False",
         (TESTS, "-k", "torchs and plain"),
     ),
     Mutant(
         "a query that sees no key has NaN",
-        "ops.attention:_Plan.finite",
+        "library.sequences.attention:_Plan.finite",
         "top if self.mask is None else where(top == -math.inf, 0.0, top)",
         "top",
         (TESTS, "-k", "sees_no_key"),
     ),
     Mutant(
         "all blocks drop the same shares",
-        "ops.attention:_Plan.dropped",
+        "library.sequences.attention:_Plan.dropped",
         "(n * self.nq + i) * self.nk + j",
         "n",
         (TESTS, "-k", "keeps_the_mean"),
     ),
     Mutant(
         "the cotangent of the sums of exponentials is lost",
-        "ops.attention:_vjp",
+        "library.sequences.attention:_vjp",
         "offset - ct_lse",
         "offset + 0 * ct_lse",
         (TESTS, "-k", "second or reverse"),
@@ -162,7 +162,7 @@ MUTANTS = (
     ),
     Mutant(
         "a block of keys counts as whole where its last query alone sees all of it",
-        "ops.attention:_Plan.whole",
+        "library.sequences.attention:_Plan.whole",
         "i * self.bq + 1",
         "i * self.bq + self.bq",
         (TESTS, "-k", "causal"),

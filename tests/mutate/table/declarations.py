@@ -24,7 +24,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a mapped composite counts its axes as one element does",
-        "ops.composites:_log_softmax",
+        "library.elementwise.activations:_log_softmax",
         "next_axis",
         "lambda attrs, size: attrs",
         _MAPPED,

@@ -14,7 +14,7 @@ _NAN = f"{_POINTS}::test_a_nan_is_in_the_value_and_in_its_gradient"
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the slope of softsign is a difference that far arguments round to 0",
-        "ops.composites:_softsign_slope",
+        "library.elementwise.activations:_softsign_slope",
         "t / size / size",
         "t * ((1.0 - abs_(x) / size) / size)",
         ("tests/ops/test_saturated.py",),
@@ -70,14 +70,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the slope of softplus overflows when it is differentiated",
-        "ops.composites:_softplus",
+        "library.elementwise.activations:_softplus",
         "sigmoid(x)",
         "1.0 / (exp(-x) + 1.0)",
         (f"{_POINTS}::test_second_derivatives_far_from_zero_vanish",),
     ),
     Mutant(
         "the shares of a sum of nothing but -inf are NaN",
-        "ops.composites:_shares",
+        "library.elementwise.activations:_shares",
         "where(top == -math.inf, 0.0, top)",
         "top",
         (_TORCH,),
@@ -133,14 +133,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the peak of the logits joins the logarithm before the picked one leaves",
-        "ops.losses:_cross_entropy",
+        "library.losses.losses:_cross_entropy",
         "log_sum - (_picked(logits, labels) - top)",
         "(log_sum + top) - _picked(logits, labels)",
         (f"{_POINTS}::test_the_loss_of_large_equal_logits_is_the_logarithm_of_their_number",),
     ),
     Mutant(
         "the probabilities of large logits are rounded off",
-        "ops.losses:_probabilities",
+        "library.losses.losses:_probabilities",
         "logits - expand_dims(peak, -1) - expand_dims(log_sum, -1)",
         "logits - expand_dims(peak + log_sum, -1)",
         (_TORCH,),
@@ -154,14 +154,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an infinite norm passes the slope of its sum",
-        "ops.normalization:norm",
+        "library.elementwise.normalization:norm",
         "stop_gradient(total if ord > 0 else 1.0 / total)",
         "total if ord > 0 else 1.0 / total",
         (f"{_POINTS}::test_an_infinite_norm_gives_finite_elements_the_derivative_0",),
     ),
     Mutant(
         "a NaN probability is a loss of 100",
-        "ops.losses:_log_from",
+        "library.losses.losses:_log_from",
         "abs_(p) <= math.exp(-100.0)",
         "(p > math.exp(-100.0)) == (p > math.inf)",
         (_NAN,),
@@ -189,14 +189,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "cofactors of a larger singular matrix are differentiated",
-        "ops.lu:_cofactors",
+        "library.linalg.lu:_cofactors",
         "_once(found, stop_gradient(y))[0]",
         "found",
         ("tests/ops/test_linalg.py::test_the_second_derivative_of_a_larger_singular_determinant_stops",),
     ),
     Mutant(
         "NumPy's integers are no offsets of diagonals",
-        "ops.diagonals:diagonal",
+        "library.linalg.diagonals:diagonal",
         "offset = int(offset)",
         "",
         ("tests/ops/test_arguments.py::test_numpys_integers_are_sizes_too",),

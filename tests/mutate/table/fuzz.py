@@ -30,7 +30,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a grid of complex places is read at their absolute values",
-        "ops.interpolation:grid_sample",
+        "library.pooling.interpolation:grid_sample",
         'check_real("grid_sample", image, places)',
         "",
         ("tests/ops/test_complex.py::test_calls_that_pass_by_a_type_rule_are_refused",),

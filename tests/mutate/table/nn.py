@@ -175,7 +175,7 @@ MUTANTS = (
     ),
     Mutant(
         "labels that fit two axes are read with the classes last",
-        "ops.losses:_class_axis",
+        "library.losses.losses:_class_axis",
         "len(shape) > 2",
         "len(shape) > 9",
         ("tests/ops/test_composites.py::test_bad_calls_are_refused_with_words",),
@@ -274,7 +274,7 @@ MUTANTS = (
     ),
     Mutant(
         "integers are drawn from an empty range",
-        "ops.random:integers",
+        "library.draws.random:integers",
         "least < past",
         "least <= past",
         ("tests/ops/test_arguments.py",),

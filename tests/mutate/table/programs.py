@@ -26,7 +26,7 @@ MUTANTS = (
     ),
     Mutant(
         "dropout scales in the precision of its probability",
-        "ops.composites:dropout",
+        "library.elementwise.activations:dropout",
         "cast(1.0 / where(p < 1.0, 1.0 - p, 1.0), array.dtype)",
         "1.0 / where(p < 1.0, 1.0 - p, 1.0)",
         ("tests/ops/test_arguments.py::test_a_probability_of_another_precision_leaves_the_array_its_own",),

@@ -160,7 +160,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a loss takes its lists for f32",
-        "ops.losses:pair_of",
+        "library.losses.losses:pair_of",
         "handle(prediction), handle(target)",
         "as_array(prediction), as_array(target)",
         (_LISTS,),

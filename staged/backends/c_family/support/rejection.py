@@ -1,4 +1,4 @@
-"""Draws by rejection in C: the numbers of `staged/ops/rejection.py`, an element at a time.
+"""Draws by rejection in C: the numbers of `staged/library/draws/rejection.py`, an element at a time.
 
 Each takes (seed, stream, counter, parameters, element), and has the formulas and constants of the reference there.
 

@@ -30,7 +30,7 @@ from staged.ir.options import DeviceOptions
 from staged.ir.structure import COMPOSITE
 from staged.ir.types import DType, TensorType, f32
 from staged.ops.array import Array
-from staged.ops.library import FindWay, Way, library_call
+from staged.ops.library_calls import FindWay, Way, library_call
 from staged.ops.promote import cast
 from staged.ops.record import RecordContext
 

@@ -22,7 +22,7 @@ from staged.ir.types import TensorType
 from staged.ir.users import Users
 from staged.ops.array import Array
 from staged.ops.elementwise import rsqrt, square
-from staged.ops.library import FindWay, Way, library_call
+from staged.ops.library_calls import FindWay, Way, library_call
 from staged.ops.record import RecordContext
 
 TRAINING, BACKWARD, INFERENCE = "batch_norm_training", "batch_norm_backward", "batch_norm_inference"

@@ -27,12 +27,12 @@ from staged.ir.nodes import Block, Function, Op, Value
 from staged.ir.structure import COMPOSITE
 from staged.ir.types import TensorType, f32, i32
 from staged.ir.users import Users
+from staged.library.losses.ctc import NEVER
 from staged.ops.array import Array
 from staged.ops.choice import where
-from staged.ops.ctc import NEVER
 from staged.ops.elementwise import equal, exp, isnan, logical_and, maximum, minimum
 from staged.ops.index import at_labels, take
-from staged.ops.library import FindWay, Way, library_call
+from staged.ops.library_calls import FindWay, Way, library_call
 from staged.ops.promote import cast
 from staged.ops.record import RecordContext
 from staged.ops.reduction import max_, sum_

@@ -21,11 +21,11 @@ from staged.ir.nodes import Block, Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import Shape, TensorType, bound, f32, f64, i32, i64
 from staged.ir.users import Users
+from staged.library.linalg.matrices import turned
 from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.elementwise import isfinite
-from staged.ops.library import FindWay, Way, library_call
-from staged.ops.matrices import turned
+from staged.ops.library_calls import FindWay, Way, library_call
 from staged.ops.promote import broadcast, cast
 from staged.ops.reduction import all_
 from staged.ops.shape import pad, slice_axis, squeeze

@@ -27,7 +27,7 @@ from staged.backends.cublas_cudnn.library.cudnn import (
 )
 from staged.ir.nodes import Block, Op
 from staged.ir.types import Shape, TensorType
-from staged.ops.library import Way, library_call
+from staged.ops.library_calls import Way, library_call
 
 FORWARD, BACKWARD = "avg_pool2d", "avg_pool2d_backward"
 MOST_IN_WINDOW = 512

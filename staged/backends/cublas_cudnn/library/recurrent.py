@@ -25,7 +25,7 @@ from staged.ir.structure import CALL, COMPOSITE
 from staged.ir.types import TensorType
 from staged.ir.users import Users
 from staged.ops.array import Array
-from staged.ops.library import FindWay, Way, library_call
+from staged.ops.library_calls import FindWay, Way, library_call
 from staged.ops.record import RecordContext
 from staged.ops.shape import flip
 from staged.ops.source import zeros

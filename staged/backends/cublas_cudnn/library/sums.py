@@ -35,7 +35,7 @@ from staged.ir.structure import COMPOSITE
 from staged.ir.types import bound, f32
 from staged.ir.users import Users
 from staged.ops.array import Array
-from staged.ops.library import FindWay, Way, library_call
+from staged.ops.library_calls import FindWay, Way, library_call
 from staged.ops.record import RecordContext
 
 PRODUCT = "product_with_sums"

@@ -38,7 +38,7 @@ from staged.ir.options import DeviceOptions
 from staged.ir.structure import COMPOSITE
 from staged.ir.types import CPU
 from staged.ir.users import users_of
-from staged.ops.library import FindWay, Way
+from staged.ops.library_calls import FindWay, Way
 
 EMITTERS: Mapping[str, Callable[[Op, str, int], LibraryCall]] = {
     **batch_norm_calls.EMITTERS,

@@ -27,7 +27,7 @@ from staged.backends.gpu_family.kernel_text import GpuKernel
 from staged.backends.gpu_family.terms import Term, chosen
 from staged.ir.machine import Gpu
 from staged.ir.nodes import Op
-from staged.ops.attention import index_of
+from staged.library.sequences.attention import index_of
 
 
 class _Reverse(AttentionCode):

@@ -46,7 +46,7 @@ from staged.backends.gpu_family.reductions import reduction_name
 from staged.backends.gpu_family.terms import Term, both, chosen
 from staged.ir.nodes import Op
 from staged.ir.types import DType, bool_, f32
-from staged.ops.attention import index_of, parted
+from staged.library.sequences.attention import index_of, parted
 
 QUERIES, KEYS, WIDTH, DEPTH = (Term(Name(name)) for name in ("QUERIES", "KEYS", "WIDTH", "DEPTH"))
 BLOCKS, BLOCK, ROWS, TILE = (Term(Name(name)) for name in ("BLOCKS", "BLOCK", "ROWS", "TILE"))

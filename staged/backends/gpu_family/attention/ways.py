@@ -21,7 +21,7 @@ from staged.ir.nodes import Block, Op
 from staged.ir.types import f32
 from staged.ir.users import Users
 from staged.ops.array import Array
-from staged.ops.library import FindWay, Way, library_call
+from staged.ops.library_calls import FindWay, Way, library_call
 from staged.ops.promote import cast
 from staged.ops.record import RecordContext
 from staged.ops.source import zeros

@@ -18,9 +18,9 @@ from staged.ir.nodes import Block, Function, Op
 from staged.ir.structure import COMPOSITE
 from staged.ir.types import TensorType, bound, c64, c128, f32, f64
 from staged.ir.users import users_of
+from staged.library.linalg.matrices import adjoint, turned
 from staged.ops.array import Array
-from staged.ops.library import FindWay, Way, library_call
-from staged.ops.matrices import adjoint, turned
+from staged.ops.library_calls import FindWay, Way, library_call
 from staged.ops.record import RecordContext
 from staged.ops.source import zeros
 

@@ -1,0 +1,444 @@
+"""Counter-based random numbers: Philox4x32-10, the same bits in eager mode, C and CUDA.
+
+Every random op has the operands (seed, stream, counter), i64 scalars: `stream` tells call sites apart, `counter` counts
+executions. Nothing is carried from one number to the next, so any element can be made alone. The mapping:
+
+    block b of an op:  philox(counter words = [b, stream, counter low, counter high], key = [seed low, seed high])
+    word k of an op:   word k % 4 of block k // 4
+
+    random_bits   element e: word e
+    uniform f32   element e: (word e >> 8) * 2^-24                                            in [0, 1)
+    uniform f64   element e: (h >> 5) * 2^-27 + (l >> 6) * 2^-53, h, l = words 2e, 2e + 1     in [0, 1)
+    normal        elements 2p, 2p + 1: r * cos(a), r * sin(a) with r = sqrt(-2 log(u)), a = 2 pi v (Box and Muller);
+                  f32: u = ((word 2p >> 8) + 1) * 2^-24, v = (word 2p + 1 >> 8) * 2^-24
+                  f64: u, v from words 4p..4p + 3 as uniform f64 does, u with + 2^-53      so u is in (0, 1]
+    bernoulli     element e: uniform f32 of element e < p, in f32
+    permutation   Fisher-Yates from i = n - 1 down to 1: swap i with (word i * (i + 1)) >> 32
+
+`b` and `stream` count modulo 2^32. Source: Salmon, Moraes, Dror and Shaw, Parallel random numbers: as easy as 1, 2, 3,
+2011.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from staged.errors import DTypeError, ShapeError, article
+from staged.ir.numbers import limits
+from staged.ir.types import DType, Shape, TensorType, bool_, f32, f64, i32, i64, u32, u64
+from staged.library.linalg.matrices import stop_unless
+from staged.library.sequences.loop import scan
+from staged.library.special.elementary import nextafter
+from staged.ops.array import Array
+from staged.ops.choice import where
+from staged.ops.context import bind, current_context
+from staged.ops.elementwise import bitwise_right_shift, logical_and, maximum
+from staged.ops.index import take
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive
+from staged.ops.promote import (
+    as_array,
+    broadcast_shapes,
+    cast,
+    check_argument,
+    check_dtype,
+    check_fits,
+    check_real,
+    dtype_error,
+    fixed_size,
+    is_number,
+    shape_error,
+    whole,
+)
+from staged.ops.public import Option, public
+from staged.ops.reduction import any_
+from staged.ops.shape import broadcast_to
+from staged.ops.source import static_shape
+
+Data = np.ndarray[Any, Any]
+_LOW = 0xFFFFFFFF
+
+
+# ---- the generator --------------------------------------------------------------------------------
+
+
+def philox(counter: Data, key: tuple[int, int]) -> Data:
+    """Ten rounds over counters of shape (4, n), u32: the random words, same shape."""
+    c0, c1, c2, c3 = (word.astype(np.uint64) for word in counter)
+    k0, k1 = key
+    for _ in range(10):
+        first, second = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0, c1, c2, c3 = (
+            (second >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
+            second & np.uint64(_LOW),
+            (first >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
+            first & np.uint64(_LOW),
+        )
+        k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
+    return np.stack([c0, c1, c2, c3]).astype(np.uint32)
+
+
+def words(seed: Any, stream: Any, counter: Any, count: int) -> Data:
+    """The first `count` words of a random op."""
+    blocks = (count + 3) // 4
+    seed_, stream_, counter_ = (int(value) & 0xFFFFFFFFFFFFFFFF for value in (seed, stream, counter))
+    states = np.zeros((4, blocks), np.uint32)
+    states[0] = np.arange(blocks, dtype=np.uint64) & np.uint64(_LOW)
+    states[1], states[2], states[3] = stream_ & _LOW, counter_ & _LOW, counter_ >> 32
+    return philox(states, (seed_ & _LOW, seed_ >> 32)).T.reshape(-1)[:count]
+
+
+def _f32(bits: Data) -> Data:
+    return (bits >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+
+
+def unit_f64(high: Data, low: Data) -> Data:
+    """53 bits of two words, in [0, 1)."""
+    return (high >> np.uint32(5)) * 2.0**-27 + (low >> np.uint32(6)) * 2.0**-53
+
+
+def _bits(seed: Data, stream: Data, counter: Data, shape: Any) -> Data:
+    return words(seed, stream, counter, math.prod(shape)).reshape(shape)
+
+
+def _uniform(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) -> Data:
+    count = math.prod(shape)
+    if dtype is f32:
+        return _f32(words(seed, stream, counter, count)).reshape(shape)
+    bits = words(seed, stream, counter, 2 * count)
+    return unit_f64(bits[::2], bits[1::2]).reshape(shape)
+
+
+def _normal(seed: Data, stream: Data, counter: Data, shape: Any, dtype: DType) -> Data:
+    count = math.prod(shape)
+    pairs = (count + 1) // 2
+    u: Data
+    v: Data
+    if dtype is f32:
+        bits = words(seed, stream, counter, 2 * pairs)
+        u, v = _f32(bits[::2]) + np.float32(2.0**-24), _f32(bits[1::2])
+    else:
+        bits = words(seed, stream, counter, 4 * pairs)
+        u, v = unit_f64(bits[::4], bits[1::4]) + 2.0**-53, unit_f64(bits[2::4], bits[3::4])
+    kind: Any = dtype.numpy.type
+    radius = np.sqrt(kind(-2.0) * np.log(u))
+    angle = kind(2.0 * math.pi) * v
+    both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+    return both.reshape(-1)[:count].reshape(shape).astype(dtype.numpy)
+
+
+def _bernoulli(seed: Data, stream: Data, counter: Data, p: Data, shape: Any) -> Data:
+    return np.asarray(_uniform(seed, stream, counter, shape, f32) < p)
+
+
+def _permutation(seed: Data, stream: Data, counter: Data, n: int) -> Data:
+    bits: Data = words(seed, stream, counter, n).astype(np.uint64)
+    limits: Data = np.arange(1, n + 1, dtype=np.uint64)
+    partners = ((bits * limits) >> np.uint64(32)).tolist()
+    order = list(range(n))
+    for i in range(n - 1, 0, -1):
+        j = partners[i]
+        order[i], order[j] = order[j], order[i]
+    return np.array(order, np.int64)
+
+
+# ---- the primitives -------------------------------------------------------------------------------
+
+
+def check_key(name: str, *key: TensorType) -> None:
+    for what, operand in zip(("seed", "stream", "counter"), key, strict=True):
+        if operand.shape or operand.dtype is not i64:
+            raise DTypeError(f"{name}: the {what} is an i64 scalar, got {operand}")
+
+
+def _check_float(name: str, dtype: DType) -> None:
+    if not dtype.is_float:
+        raise DTypeError(f"{name} makes floats, not {dtype}", hint="use `st.random.integers` for integers")
+
+
+def _infer_floats(name: str) -> Callable[..., TensorType]:
+    def infer(seed: TensorType, stream: TensorType, counter: TensorType, shape: Shape, dtype: DType) -> TensorType:
+        check_key(name, seed, stream, counter)
+        _check_float(name, dtype)
+        return TensorType(dtype, shape)
+
+    return infer
+
+
+def _infer_bits(seed: TensorType, stream: TensorType, counter: TensorType, shape: Shape) -> TensorType:
+    check_key("random_bits", seed, stream, counter)
+    return TensorType(u32, shape)
+
+
+def _infer_bernoulli(
+    seed: TensorType, stream: TensorType, counter: TensorType, p: TensorType, shape: Shape
+) -> TensorType:
+    check_key("bernoulli", seed, stream, counter)
+    if p.shape or p.dtype is not f32:
+        raise DTypeError(f"bernoulli: the probability is an f32 scalar, got {p}")
+    return TensorType(bool_, shape)
+
+
+def _infer_permutation(seed: TensorType, stream: TensorType, counter: TensorType, n: int) -> TensorType:
+    check_key("permutation", seed, stream, counter)
+    return TensorType(i64, (n,))
+
+
+_KEY = (np.array(7, np.int64), np.array(2, np.int64), np.array(5, np.int64))
+_BAD_KEY = (TensorType(i64), TensorType(i32), TensorType(i64))
+_WHY = "random draws do not depend on floats"
+
+
+def _random(name: str, cases: list[dict[str, Any]], p: Any = None, **fields: Any) -> Primitive:
+    more = () if p is None else (np.array(p, np.float32),)
+    more_types = () if p is None else (TensorType(f32),)
+    return primitive(
+        name=name,
+        samples=[Sample((*_KEY, *more), case) for case in cases],
+        bad=[BadSample((*_BAD_KEY, *more_types), DTypeError, "the stream is an i64 scalar", cases[0])],
+        why_not_differentiable=_WHY,
+        **{"kind": "random", "expensive": True, **fields},
+    )
+
+
+_SHAPES: list[Shape] = [(2, 3), (), (0, 4), (9,)]
+_FLOAT_CASES: list[dict[str, Any]] = [{"shape": shape, "dtype": dtype} for dtype in (f32, f64) for shape in _SHAPES]
+
+_bits_op = _random(
+    "random_bits", [{"shape": shape} for shape in _SHAPES], infer=_infer_bits, reference=_bits, doc="Random u32 words."
+)
+_uniform_op = _random(
+    "uniform",
+    _FLOAT_CASES,
+    infer=_infer_floats("uniform"),
+    reference=_uniform,
+    doc="Floats spread evenly over [0, 1).",
+)
+_normal_op = _random(
+    "normal",
+    _FLOAT_CASES,
+    infer=_infer_floats("normal"),
+    reference=_normal,
+    doc="Floats from the standard normal distribution.",
+)
+_bernoulli_op = _random(
+    "bernoulli",
+    [{"shape": shape} for shape in _SHAPES],
+    0.3,
+    infer=_infer_bernoulli,
+    reference=_bernoulli,
+    doc="True with probability p.",
+)
+_permutation_op = _random(
+    "permutation",
+    [{"n": 1}, {"n": 10}, {"n": 0}],
+    infer=_infer_permutation,
+    reference=_permutation,
+    doc="0 .. n - 1 in random order.",
+    kind="shuffle",
+    expensive=False,
+)
+
+
+# ---- public ---------------------------------------------------------------------------------------
+
+
+def key_of(generator: Any) -> list[Array]:
+    """(seed, stream, counter) of one execution of a random op, from the context."""
+    if generator is not None and not hasattr(type(generator), "__staged_generator__"):
+        raise dtype_error(f"a generator is a `st.random.Generator`, got {article(type(generator).__name__)}")
+    return [cast(part, i64) for part in current_context().next_random(generator)]
+
+
+def check_parameters(holds: Callable[..., Any], message: str, *parameters: Any) -> None:
+    """Check parameters: numbers now, arrays when the program runs."""
+    check_real(message.partition(":")[0], *map(as_array, parameters))
+    if all(map(is_number, parameters)):
+        check_argument(holds(*parameters), f"{message}, got {' and '.join(map(str, parameters))}")
+    else:
+        stop_unless(holds(*(cast(as_array(given), f64) for given in parameters)), message)
+
+
+def draw_shape(name: str, shape: Any, *parameters: Any) -> Shape:
+    """The shape of the draws: as NumPy has it, one for each parameter unless it is given."""
+    wanted = static_shape(shape, f"random.{name}")
+    needed = broadcast_shapes(*(as_array(one).shape for one in parameters))
+    if wanted in ((), needed):
+        return needed
+    try:
+        fits = broadcast_shapes(wanted, needed) == wanted
+    except ShapeError:
+        fits = False
+    if not fits:
+        raise shape_error(
+            f"random.{name}: parameters of shape {needed} do not fit draws of shape {wanted}",
+            hint="without `shape` there is one draw for each parameter",
+        )
+    return wanted
+
+
+@public("random.bits")
+def bits(shape: Any = (), *, generator: Any = None) -> Array:
+    """Random u32 words of `shape`, from `generator` or the default one."""
+    return bind(_bits_op, key_of(generator), shape=static_shape(shape, "random.bits"))
+
+
+@public("random.uniform")
+def uniform(
+    shape: Any = (), *, low: Option = 0.0, high: Option = 1.0, dtype: Any = f32, generator: Any = None
+) -> Array:
+    """Floats spread evenly over [low, high), of `shape`, from `generator` or the default one.
+
+    The same numbers in eager mode and every back end (f64 with other bounds than 0 and 1: to the last bit but one).
+    """
+    wanted = check_dtype(dtype)
+    computed = f32 if wanted.is_half else wanted
+    check_parameters(lambda low, high: low <= high, "random.uniform: low is at most high", low, high)
+    draw = bind(_uniform_op, key_of(generator), shape=draw_shape("uniform", shape, low, high), dtype=computed)
+    numbers = is_number(low) and is_number(high)
+    if not (numbers and (low, high) == (0.0, 1.0)):
+        # In f64 the product of two f32 is exact, so that a fused multiply-add gives the same bits as two operations.
+        first, last = (as_array(bound, computed) for bound in (low, high))
+        draw = cast(cast(draw, f64) * cast(last - first, f64) + cast(first, f64), computed)
+    if numbers and _largest(low, high, computed).astype(wanted.numpy) < wanted.numpy.type(high):
+        return cast(draw, wanted)
+    return kept_below(cast(draw, wanted), low, high)
+
+
+def _largest(low: float, high: float, dtype: DType) -> Any:
+    """The largest number that `uniform` computes between bounds."""
+    kind: Any = dtype.numpy.type
+    largest = 1.0 - (2.0**-24 if dtype is f32 else 2.0**-53)
+    return kind(largest * float(kind(high) - kind(low)) + float(kind(low)))
+
+
+def kept_below(x: Array, low: Any, high: Any) -> Array:
+    """`x`, or the number before `high` for elements that were rounded to `high`; `low` if both bounds are equal."""
+    first, last = (as_array(bound, x.dtype) for bound in (low, high))
+    before = as_array(_before(high, x.dtype)) if is_number(high) else nextafter(last, -math.inf)
+    return where(x < last, x, maximum(before, first))
+
+
+def _before(high: float, dtype: DType) -> Any:
+    return np.nextafter(dtype.numpy.type(high), dtype.numpy.type(-math.inf))
+
+
+@public("random.normal")
+def normal(shape: Any = (), *, mean: Option = 0.0, std: Option = 1.0, dtype: Any = f32, generator: Any = None) -> Array:
+    """Floats from the normal distribution with the given mean and standard deviation, of `shape`, from `generator` or
+    the default one.
+
+    Back ends agree within 4 ulp, since their logarithms and sines differ.
+    """
+    wanted = check_dtype(dtype)
+    check_parameters(lambda std: std >= 0, "random.normal: std is at least 0", std)
+    draw = bind(_normal_op, key_of(generator), shape=draw_shape("normal", shape, mean, std), dtype=wanted)
+    if not (is_number(std) and std == 1):
+        draw = draw * as_array(std, wanted)
+    return draw if is_number(mean) and mean == 0 else draw + as_array(mean, wanted)
+
+
+@public("random.bernoulli")
+def bernoulli(p: Option = 0.5, shape: Any = None, *, generator: Any = None) -> Array:
+    """Bools that are true with probability `p`, of `shape`, from `generator` or the default one. JAX `bernoulli`.
+
+    `p` is a number, or an array of probabilities that is broadcast to `shape`, by default its own shape.
+    """
+    chance = as_array(p, f32)
+    check_parameters(lambda p: (p >= 0) & (p <= 1), "random.bernoulli: a probability is between 0 and 1", p)
+    wanted = chance.shape if shape is None else static_shape(shape, "random.bernoulli")
+    if not chance.shape:
+        return bind(_bernoulli_op, [*key_of(generator), chance], shape=wanted)
+    chances = cast(chance, f32)
+    return uniform(wanted, generator=generator) < (chances if shape is None else broadcast_to(chances, wanted))
+
+
+def bernoulli_of(seed: Array, stream: Array, counter: Array, p: float, shape: Shape) -> Array:
+    """Bools that are true with probability `p`, of a key that is known already, so that they can be made twice."""
+    return bind(_bernoulli_op, [seed, stream, counter, as_array(p, f32)], shape=shape)
+
+
+@public("random.integers")
+def integers(low: Any, high: Any = None, shape: Any = (), dtype: Any = i64, *, generator: Any = None) -> Array:
+    """Integers in [low, high), or [0, low) if `high` is None; the bounds may be staged. NumPy `Generator.integers`.
+
+    Probabilities of values differ by at most range / 2^32, relatively, and for ranges above 2^31 by range / 2^96. The
+    program stops with the line if staged bounds are in the wrong order, or do not fit in `dtype`.
+    """
+    wanted = check_dtype(dtype)
+    if not wanted.is_integer:
+        raise dtype_error(f"random.integers makes integers, not {wanted}")
+    bounds = (0, low) if high is None else (low, high)
+    if all(isinstance(bound, int | np.integer) for bound in bounds):
+        least, past = map(int, bounds)
+        check_argument(least < past, f"random.integers: low is below high, got {least} and {past}")
+        check_fits(least, wanted)
+        check_fits(past - 1, wanted)
+        if past - least > _ONE_WORD:
+            check_argument(
+                past - least < 2**64, f"random.integers: the bounds are less than 2**64 apart, got {least} and {past}"
+            )
+            key, whole_shape = key_of(generator), static_shape(shape, "random.integers")
+            return cast(_of_three_words(key, whole_shape, as_array(np.uint64(past - least))) + _integer(least), wanted)
+    first, last = map(_integer, bounds)
+    wanted_shape, key = draw_shape("integers", shape, *bounds), key_of(generator)
+    drawn = bitwise_right_shift(cast(bind(_bits_op, key, shape=wanted_shape), i64) * (last - first), 32) + first
+    if not all(isinstance(bound, int | np.integer) for bound in bounds):
+        lowest, highest = limits(wanted)
+        fits = logical_and(first >= lowest, last - 1 <= min(highest, 2**63 - 1))
+        stop_unless(first < last, "random.integers: low is below high")
+        stop_unless(fits, f"random.integers: the bounds fit in {wanted}")
+        if wanted.size > 2:
+            span = cast(last - first, u64)
+            is_wide = cast(any_(span > _ONE_WORD), i64)
+            (drawn,) = scan(
+                is_wide, [drawn], lambda t, _: [_of_three_words(key, wanted_shape, span) + first], ("drawn",)
+            )
+    return cast(drawn, wanted)
+
+
+_ONE_WORD = 2**31
+"""The largest range for which 32 random bits are enough."""
+
+
+def _of_three_words(key: list[Array], shape: Shape, span: Array) -> Array:
+    """R * span / 2^96 of numbers R of 96 random bits, rounded down, as i64; `span` is u64.
+
+    The long multiplication of numbers of 32-bit digits.
+    """
+    words = cast(bind(_bits_op, key, shape=(*shape, 3)), u64)
+    low, high = span & _LOW, bitwise_right_shift(span, 32)
+    digits, parts, carry = [words[..., place] for place in range(3)], [], as_array(0, u64)
+    for digit in digits:
+        product = digit * low + carry
+        parts.append(product & _LOW)
+        carry = bitwise_right_shift(product, 32)
+    top = as_array(0, u64)
+    for digit, part in zip(digits, [*parts[1:], carry], strict=True):
+        top = digit * high + part + bitwise_right_shift(top, 32)
+    return cast(top, i64)
+
+
+def _integer(bound: Any) -> Array:
+    array = as_array(bound)
+    if not array.dtype.is_integer:
+        raise dtype_error(f"random.integers needs integer bounds, got {array.type}", array)
+    return cast(array, i64)
+
+
+@public("random.permutation")
+def permutation(n: Any, *, generator: Any = None) -> Array:
+    """The integers 0 .. n - 1 in random order, as i64, from `generator` or the default one;
+    `n` is known while staging. Of an array, its rows in random order. NumPy and JAX `permutation`."""
+    if isinstance(n, list | tuple) or isinstance(n, Array | np.ndarray) and n.ndim:
+        rows = as_array(n)
+        return take(rows, permutation(fixed_size("random.permutation", rows, 0), generator=generator), 0)
+    n = whole(n)
+    if not isinstance(n, int) or isinstance(n, bool):
+        raise shape_error(f"random.permutation needs a size known while staging, got {n!r}")
+    if n < 0:
+        raise shape_error(f"random.permutation: a size is not negative, got {n}")
+    return bind(_permutation_op, key_of(generator), n=n)

@@ -1,0 +1,1 @@
+"""Activations, normalisation and complex numbers."""

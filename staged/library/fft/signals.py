@@ -1,0 +1,59 @@
+"""Convolution and correlation of vectors, by NumPy's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staged.library.elementwise.complex_numbers import conj
+from staged.ops.array import Array
+from staged.ops.convolution import conv1d
+from staged.ops.index import take
+from staged.ops.promote import check_argument, fixed_size, promoted, shape_error
+from staged.ops.public import public
+from staged.ops.shape import flip, pad_axis, reshape
+
+
+@public("convolve")
+def convolve(a: Any, v: Any, mode: str = "full") -> Array:
+    """The sums of a[i] * v[k - i] for each k, of two vectors. NumPy `convolve`.
+
+    "full" has all n + m - 1 sums, "same" as many as the longer vector has elements, "valid" those without zeros beyond
+    the ends. For long vectors `st.fft` is faster.
+    """
+    x, y = promoted(a, v)
+    return _convolved("convolve", x, y, mode)
+
+
+@public("correlate")
+def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
+    """The sums of a[i + k] * conj(v[i]) for each k, of two vectors. NumPy `correlate`; modes as in `convolve`."""
+    x, y = promoted(a, v)
+    return _convolved("correlate", x, flip(conj(y) if y.dtype.is_complex else y), mode)
+
+
+def _convolved(name: str, x: Array, y: Array, mode: str) -> Array:
+    check_argument(mode in ("full", "same", "valid"), f'{name}: mode is "full", "same" or "valid", got {mode!r}')
+    if x.ndim != 1 or y.ndim != 1:
+        raise shape_error(
+            f"{name}: operands must be two vectors, got {x.type} and {y.type}", hint="use `st.conv1d` for batches"
+        )
+    n, m = fixed_size(name, x, 0), fixed_size(name, y, 0)
+    if not n or not m:
+        raise shape_error(
+            f"{name}: operands must be vectors with elements, got {x.type} and {y.type}", hint="check the size before"
+        )
+    is_swapped = m > n
+    if is_swapped:
+        x, y, n, m = y, x, m, n
+    padding = 0 if mode == "valid" else m - 1
+    if x.dtype.is_float:
+        found = reshape(conv1d(reshape(x, (1, 1, n)), reshape(flip(y), (1, 1, m)), padding=padding), (-1,))
+    else:  # convolutions of images are of floats alone
+        places = np.arange(n + 2 * padding - m + 1)[:, None] + np.arange(m)
+        found = take(pad_axis(x, 0, padding, padding, 0), places, 0) @ flip(y)
+    if mode != "same":
+        return found
+    start = m // 2 if is_swapped and name == "correlate" else (m - 1) // 2
+    return found[start : start + n]

@@ -1,0 +1,1 @@
+"""Linear algebra on matrices in the last two axes."""

@@ -1,0 +1,1 @@
+"""Functions of windows and images: convolution of volumes, pooling, padding, interpolation."""

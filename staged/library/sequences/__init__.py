@@ -1,0 +1,1 @@
+"""Functions of sequences: loops, attention, recurrent layers."""

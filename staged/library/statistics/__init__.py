@@ -1,0 +1,1 @@
+"""Running, sorted and grouped values of arrays."""
