@@ -25,13 +25,13 @@ from statistics import median
 
 import numpy as np
 
-from staged.backends.c_family.code.dialect import C
-from staged.backends.c_family.contraction.conv2d import emit_conv2d
-from staged.backends.c_family.contraction.matmul import emit_matmul
-from staged.backends.c_family.contraction.spec import ContractionKernel, Conv2dSpec, MatmulSpec
-from staged.backends.c_family.cpu_nest.kernel import kernel_of
-from staged.backends.c_family.support.library import render
-from staged.backends.c_family.support.vectors import width_snippet
+from staged.backends.cpu.contraction.conv2d import emit_conv2d
+from staged.backends.cpu.contraction.matmul import emit_matmul
+from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec, MatmulSpec
+from staged.backends.cpu.nest.kernel import kernel_of
+from staged.code.dialect import C
+from staged.code.support.library import render
+from staged.code.support.vectors import width_snippet
 from staged.ir.declaration import prims
 from staged.ir.machine import MACHINES, X86_64_V4, Machine
 from staged.ir.nodes import Op, Value

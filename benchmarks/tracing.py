@@ -30,13 +30,13 @@ import staged as st
 from staged import nn, optim
 
 PHASES = {
-    "arguments": ("staged.api", "flatten_arguments"),
+    "arguments": ("staged.call.api", "flatten_arguments"),
     "conversion": ("staged.frontend.calls.call", "as_converted"),
-    "trace": ("staged.api", "trace"),
-    "guards": ("staged.api", "entry_for"),
-    "key": ("staged.api", "StagedFunction._program"),
-    "build": ("staged.program", "build"),
-    "run": ("staged.program", "Program.run"),
+    "trace": ("staged.call.api", "trace"),
+    "guards": ("staged.call.api", "entry_for"),
+    "key": ("staged.call.api", "StagedFunction._program"),
+    "build": ("staged.call.program", "build"),
+    "run": ("staged.call.program", "Program.run"),
 }
 """The functions that the phases are, as names of modules that `staged` has loaded: they are ours, and not for users."""
 rng = np.random.default_rng(0)

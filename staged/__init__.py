@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from staged import fft, library, linalg, random, sparse, special
+from staged.base.remote import set_dlpack_reader
 from staged.errors import (
     ArgumentError,
     CacheError,
@@ -65,7 +66,6 @@ from staged.library import *  # noqa: F403  (the array functions, listed in stag
 from staged.ops.array import WORDS, Array
 from staged.ops.autocast import autocast
 from staged.ops.context import Context, set_default_context
-from staged.remote import set_dlpack_reader
 from staged.source import here
 from staged.standard import (
     VERSION,
@@ -98,11 +98,14 @@ from staged.standard import (
 
 if TYPE_CHECKING:
     from staged import cuda, data, integrate, nn, optim, optimize, system, testing
-    from staged.api import StagedFunction, function
-    from staged.callbacks import callback
-    from staged.checkpoints import load, save
-    from staged.custom_ops import custom_op
-    from staged.eager_mode import eager
+    from staged.call.api import StagedFunction, function
+    from staged.call.callbacks import callback
+    from staged.call.custom_ops import custom_op
+    from staged.call.prefetch import loader
+    from staged.call.program import Program
+    from staged.call.progress_bar import progress
+    from staged.eager_mode.context import eager
+    from staged.eager_mode.gradient_check import check_grads
     from staged.frontend.calls.foreign import pure
     from staged.frontend.constructs.batches import batches
     from staged.frontend.constructs.iterables import range_ as range
@@ -120,11 +123,8 @@ if TYPE_CHECKING:
     from staged.frontend.values.dimensions import dim
     from staged.frontend.values.generator import seed
     from staged.frontend.values.variable import Variable
-    from staged.gradient_check import check_grads
     from staged.nn.quantized import quantize
-    from staged.prefetch import loader
-    from staged.program import Program
-    from staged.progress_bar import progress
+    from staged.saving.checkpoints import load, save
 
 __all__ = [
     "CPU",
@@ -253,11 +253,11 @@ __array_namespace_info__ = array_namespace_info
 _LATE = {
     name: module
     for module, names in {
-        "callbacks": "callback",
-        "checkpoints": "load save",
-        "custom_ops": "custom_op",
-        "api": "StagedFunction function",
-        "eager_mode": "eager",
+        "call.callbacks": "callback",
+        "saving.checkpoints": "load save",
+        "call.custom_ops": "custom_op",
+        "call.api": "StagedFunction function",
+        "eager_mode.context": "eager",
         "frontend.calls.foreign": "pure",
         "frontend.constructs.batches": "batches",
         "frontend.constructs.iterables": "range",
@@ -275,11 +275,11 @@ _LATE = {
         "frontend.values.dimensions": "dim",
         "frontend.values.generator": "seed",
         "frontend.values.variable": "Variable",
-        "gradient_check": "check_grads",
+        "eager_mode.gradient_check": "check_grads",
         "nn.quantized": "quantize",
-        "prefetch": "loader",
-        "program": "Program",
-        "progress_bar": "progress",
+        "call.prefetch": "loader",
+        "call.program": "Program",
+        "call.progress_bar": "progress",
     }.items()
     for name in names.split()
 }
@@ -307,7 +307,7 @@ def _to_device(x: Any, device: Any) -> Any:
 
 def _eager_context() -> Context:
     """Return the context of plain Python, which computes eagerly: users build models there, and look at results."""
-    from staged.eager_mode import EagerContext
+    from staged.eager_mode.context import EagerContext
 
     return EagerContext()
 
@@ -343,6 +343,6 @@ if not TYPE_CHECKING:  # a type checker reports an unknown name
             value = getattr(importlib.import_module(f"staged.{_LATE[name]}"), _RENAMED.get(name, name))
             globals()[name] = value  # a guard compares the attribute of the module
             return value
-        from staged.other_names import answer_to, no_attribute
+        from staged.base.other_names import answer_to, no_attribute
 
         raise no_attribute("module 'staged' has", name, answer_to(name, __all__))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from staged.base.other_names import unknown_names
 from staged.library.linalg.compositions import diagonal, multi_dot, outer, trace, vector_norm
 from staged.library.linalg.exponential import expm, matrix_exp
 from staged.library.linalg.least_squares import cond, lstsq, matrix_norm, matrix_rank, norm, pinv
@@ -17,7 +18,6 @@ from staged.library.linalg.spectral import eigh, eigvalsh, svd, svdvals
 from staged.library.linalg.triangular import cholesky, solve_triangular
 from staged.ops.contraction import cross, matmul, tensordot, vecdot
 from staged.ops.shape import matrix_transpose
-from staged.other_names import unknown_names
 
 __all__ = [
     "cholesky",

@@ -10,8 +10,8 @@ from functools import partial
 from staged.autodiff.fulfil import fulfil_transforms
 from staged.backends.contract import BackEnd, Emitted
 from staged.backends.registry import choose
+from staged.base.depth import goes_deep
 from staged.batching.vmap import expand_vmap
-from staged.depth import goes_deep
 from staged.errors import UnsupportedError
 from staged.ir.functions import every_function, map_functions
 from staged.ir.machine import PORTABLE, Machine

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from staged.base.other_names import unknown_names
 from staged.frontend.values.generator import Generator, default_generator
 from staged.library.draws.distributions import (
     categorical,
@@ -20,7 +21,6 @@ from staged.library.draws.distributions import (
 )
 from staged.library.draws.random import bernoulli, bits, integers, normal, permutation, uniform
 from staged.library.draws.rejection import beta, binomial, dirichlet, gamma, poisson
-from staged.other_names import unknown_names
 
 __all__ = [
     "Generator",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from staged.base.other_names import unknown_names
 from staged.library.elementwise.activations import log_softmax, logsumexp, softmax
 from staged.library.elementwise.activations import sigmoid as expit
 from staged.library.special.bessel import i0, i0e, i1, i1e
@@ -17,7 +18,6 @@ from staged.library.special.gamma_functions import digamma as psi
 from staged.library.special.gamma_functions import lgamma as gammaln
 from staged.library.special.gamma_functions import mvlgamma as multigammaln
 from staged.ops.elementwise import erf, erfc, expm1, log1p
-from staged.other_names import unknown_names
 
 __all__ = [
     "betaln",

@@ -27,13 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from staged.api import StagedFunction, function
-from staged.eager_mode import eager
+from staged.call.api import StagedFunction, function
+from staged.eager_mode.context import eager
+from staged.eager_mode.gradient_check import check_grads
 from staged.errors import StagedError
 from staged.frontend.values import trees
 from staged.frontend.values.generator import numbers_again
 from staged.frontend.values.variable import Variable
-from staged.gradient_check import check_grads
 from staged.ir.types import dtype_of
 from staged.ops.array import Array
 

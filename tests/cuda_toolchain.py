@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.errors import DependencyError
 from staged.runtime.compiler import CompileFailure, find_compiler
 from staged.runtime.cuda import nvrtc

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from staged.backends.c_family.standalone.main import flag_names, results_of
+from staged.backends.host.standalone.main import flag_names, results_of
+from staged.call.program import Program
 from staged.ir.types import DTYPES
-from staged.program import Program
 
 SANITIZED = "-std=c11 -O0 -g -Wall -Wextra -Werror -fsanitize=address,undefined -fno-sanitize-recover=all"
 TIMES = """

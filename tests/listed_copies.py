@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from staged.call.program import Program
 from staged.ir.nodes import Block, Op, walk_blocks, walk_ops
 from staged.ir.structure import CALL, FOR
 from staged.ir.trips import static_trip_count
 from staged.ir.types import CPU, dims_of
-from staged.program import Program
 
 COUNTED = ("copies_to_device", "copies_to_host", "copies_between_devices", "bytes_to_device", "bytes_to_host")
 

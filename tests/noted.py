@@ -26,7 +26,7 @@ import pytest
 from tests import torch_reference
 
 if TYPE_CHECKING:
-    from staged.artifact import Artifact
+    from staged.base.artifact import Artifact
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("staged", "tests", "examples", "benchmarks", "docs", "README.md", "CHANGELOG.md", "pyproject.toml", "Makefile")

@@ -26,7 +26,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.runtime.compiler import compile_shared, find_compiler
 from staged.runtime.guard import guard
 from staged.runtime.native import NativeProgram

@@ -25,8 +25,8 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 # Files of more lines than CONTRIBUTING.md allows, each with what it is a table or list of.
 LONG = {
     "staged/library/__init__.py": "names, which docs/make_ops.py writes",
-    "staged/backends/c_family/support/format.py": "one formatter in C",
-    "staged/backends/c_family/support/math.py": "functions of C by name",
+    "staged/code/support/format.py": "one formatter in C",
+    "staged/code/support/math.py": "functions of C by name",
     "staged/ir/loops.py": "statements of the loop-nest IR by kind",
     "staged/ops/elementwise.py": "declarations of ops",
     "staged/ops/index.py": "declarations of ops",

@@ -9,8 +9,8 @@ import pytest
 
 import staged as st
 from staged import nn, optim
+from staged.call.program import Report
 from staged.errors import GradientError, ShapeError, UnknownAttributeError
-from staged.program import Report
 
 X = np.ones((2, 4), np.float32)
 

@@ -12,7 +12,7 @@ import pytest
 
 import staged as st
 from staged import nn
-from staged.artifact import ErrorKind
+from staged.base.artifact import ErrorKind
 from staged.frontend.values import trees
 from tests.exported import build, compile_c, flags_of, run
 from tests.exported_programs import CASES, SOC, X

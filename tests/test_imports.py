@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LIST = Path(__file__).with_name("imported_modules.txt")
 LATE = ("staged.autodiff", "staged.backends", "staged.batching", "staged.kernels", "staged.passes", "staged.runtime",
-        "staged.api", "staged.program", "staged.pipeline", "cffi", "pycparser", "_cffi_backend")  # fmt: skip
+        "staged.call.api", "staged.call.program", "staged.pipeline", "cffi", "pycparser", "_cffi_backend")  # fmt: skip
 REQUIRED = "import ml_dtypes, numpy, optree, platformdirs"
 
 

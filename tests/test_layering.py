@@ -21,8 +21,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# What a part may import from `staged` besides itself. `base` is the files of layer 0; `top` is every other file
-# directly below staged/ (pipeline, api, eager, testing, ...), `TOP_FOLDERS`, and the package itself.
+# What a part may import from `staged` besides itself. `base` is that folder and `BASE_FILES`; `guards` is call/guards; `top` is
+# every other file directly below staged/ (pipeline, testing, ...), `TOP_FOLDERS`, and the package itself.
 ALLOWED: dict[str, set[str]] = {
     "base": set(),
     "ir": {"base"},
@@ -34,12 +34,16 @@ ALLOWED: dict[str, set[str]] = {
     "batching": {"base", "ir", "ops"},
     "passes": {"base", "ir", "ops"},
     "kernels": {"base", "ir", "ops"},
+    "code": {"base", "ir", "ops"},
     "backends": {"base", "ir", "ops"},  # the contract and the registry
-    "backends.*": {"base", "ir", "ops", "library", "backends", "backends.*_family"},  # each back end, and what several share
+    "backends.host": {"base", "ir", "ops", "code", "backends"},
+    "backends.cpu": {"base", "ir", "ops", "library", "code", "backends"},
+    "backends.gpu": {"base", "ir", "ops", "library", "code", "backends", "backends.host"},
+    "backends.*": {"base", "ir", "ops", "library", "code", "backends", "backends.host", "backends.cpu", "backends.gpu"},
     "runtime": {"base", "ir"},
 }
-BASE_FILES = {"errors", "source", "artifact", "remote", "depth", "tracebacks", "other_names"}
-TOP_FOLDERS = {"explain"}
+BASE_FILES = {"errors", "source"}
+TOP_FOLDERS = {"call", "eager_mode", "saving", "explain"}
 # Written on the public names: `import staged`, names of the files at the top, each other, and the error types.
 PUBLIC_PARTS = {"nn", "optim", "data", "integrate", "optimize", "onnx", "cli"}
 EVERYTHING = {*ALLOWED, *PUBLIC_PARTS, "top"}
@@ -58,18 +62,18 @@ FRONT_END = (
 
 # Imports inside functions: they hide what a file depends on, so each has a reason.
 LATE: dict[tuple[str, str], str] = {
-    ("staged/__init__.py", "staged.eager_mode"): "`import staged` loads it at the first op of plain Python",
+    ("staged/__init__.py", "staged.eager_mode.context"): "`import staged` loads it at the first op of plain Python",
     ("staged/__init__.py", "staged.frontend.constructs.regions"): "`import staged` does not load the front end",
     ("staged/__init__.py", "staged.runtime.cuda.borrowed"): "`import staged` does not load the runtime",
-    ("staged/api.py", "staged.program"): "loads passes, kernels, back ends and the runtime: at the first compilation",
-    ("staged/api.py", "staged.system"): "loads the runtime: at the first compilation",
-    ("staged/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
-    ("staged/nn/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
-    ("staged/optim/__init__.py", "staged.other_names"): "at the top its names would be names of the package",
+    ("staged/call/api.py", "staged.call.program"): "loads passes, kernels, back ends and the runtime: at the first compilation",
+    ("staged/call/api.py", "staged.system"): "loads the runtime: at the first compilation",
+    ("staged/__init__.py", "staged.base.other_names"): "at the top its names would be names of the package",
+    ("staged/nn/__init__.py", "staged.base.other_names"): "at the top its names would be names of the package",
+    ("staged/optim/__init__.py", "staged.base.other_names"): "at the top its names would be names of the package",
     ("staged/cli/__init__.py", "staged.cli.commands"): "needs click, which may not be installed: that is said first",
     ("staged/ops/thread_kernel.py", "staged.ops.thread_interpreter"): "loaded at the first launch in eager mode",
-    ("staged/program.py", "staged.explain"): "loads passes and kernels, which a program in the cache does not need",
-    ("staged/program.py", "staged.pipeline"): "loads passes and kernels, which a program in the cache does not need",
+    ("staged/call/program.py", "staged.explain"): "loads passes and kernels, which a program in the cache does not need",
+    ("staged/call/program.py", "staged.pipeline"): "loads passes and kernels, which a program in the cache does not need",
     ("staged/system.py", "staged.runtime.opencl"): "loaded where OpenCL is asked for",
     ("staged/backends/*/backend.py", "staged.backends.*"): "loaded where a program asks for the back end",
 }
@@ -152,6 +156,8 @@ def part_of(module: str, known: dict[str, Path]) -> str:
         file = known.get(f"staged.backends.{below[1]}")
         if file is None or file.name == "__init__.py":
             return f"backends.{below[1]}"
+    if below[:2] == ["call", "guards"]:
+        return "guards"
     return "top" if below[0] in TOP_FOLDERS else below[0]
 
 
@@ -242,7 +248,7 @@ def violations(root: Path) -> list[str]:
                 continue
             target = target_of(made, known)
             reached = part_of(target, known)
-            if reached == "base" and part in PUBLIC_PARTS and target in ("staged.errors", "staged.other_names"):
+            if reached == "base" and part in PUBLIC_PARTS and target in ("staged.errors", "staged.base.other_names"):
                 continue
             if reached != part and not any(fnmatchcase(reached, pattern) for pattern in allowed):
                 found.append(f"{made}: `{part}` may import {sorted(allowed) or 'nothing'}, not `{reached}`")
@@ -330,22 +336,25 @@ PLANTED = [
     ("staged/passes/a.py", "importlib.import_module('staged.kernels')", "`passes` may import"),
     ("staged/backends/native/a.py", "from staged.runtime import native", "`backends.native` may import"),
     ("staged/backends/native/a.py", "from staged.backends.cublas_cudnn import a", "`backends.native` may import"),
-    ("staged/backends/c_family/a.py", "from staged.backends import native", "`backends.c_family` may import"),
+    ("staged/backends/host/a.py", "from staged.backends import native", "`backends.host` may import"),
     ("staged/backends/another/a.py", "from staged.backends.native import b", "`backends.another` may import"),
+    ("staged/ops/a.py", "from staged.library.b import c", "`ops` may import"),
+    ("staged/code/a.py", "from staged.backends.host import b", "`code` may import"),
+    ("staged/call/guards/a.py", "from staged.call import b", "`guards` may import"),
     ("staged/passes/a.py", "from staged.backends.native import b", "`passes` may import"),
     ("staged/runtime/a.py", "from staged.ops import record", "`runtime` may import"),
     ("staged/runtime/a.py", "import staged", "`runtime` may import"),
     ("staged/errors.py", "from staged.ir import b", "`base` may import"),
     ("staged/nn/a.py", "from staged.ir import b", "`nn` may import"),
-    ("staged/nn/a.py", "from staged.api import _private", "public names alone"),
+    ("staged/nn/a.py", "from staged.call.api import _private", "public names alone"),
     ("staged/kernels/a.py", "import cffi", "only the runtime"),
     ("staged/surprise/a.py", "", "in no layer"),
 ]
 FINE = [
     ("staged/ir/a.py", "from staged.ir import b\nfrom . import b\nfrom staged import errors"),
     ("staged/errors.py", "from staged.source import Position"),
-    ("staged/backends/native/a.py", "from staged.backends.c_family import writer\nfrom ..c_family import writer"),
-    ("staged/backends/another/a.py", "from staged.backends.c_family import b"),
+    ("staged/backends/native/a.py", "from staged.backends.host import writer\nfrom ..host import writer"),
+    ("staged/backends/another/a.py", "from staged.backends.host import b"),
     ("staged/runtime/a.py", "import cffi\nfrom staged.ir.machine import Machine"),
     ("staged/pipeline.py", "from staged.runtime import native\nimport subprocess"),
     ("staged/data/a.py", "from staged.errors import DataError\nimport staged as st\nfrom staged import nn"),
@@ -354,11 +363,11 @@ FINE = [
 
 def tree(root: Path, path: str, text: str) -> Path:
     """A small package with one file of each part, and `text` in `path`."""
-    for part in ("ir", "ops", "passes", "kernels", "runtime", "nn", "backends/native", "backends/c_family"):
+    for part in ("ir", "ops", "passes", "kernels", "runtime", "nn", "library", "code", "call", "backends/native", "backends/host"):
         for name in ("__init__.py", "b.py"):
             (root / "staged" / part).mkdir(parents=True, exist_ok=True)
             (root / "staged" / part / name).write_text("")
-    for name in ("ops/record.py", "errors.py", "source.py", "api.py", "__init__.py", "ir/machine.py"):
+    for name in ("ops/record.py", "errors.py", "source.py", "call/api.py", "__init__.py", "ir/machine.py"):
         (root / "staged" / name).write_text("")
     return tree_with(root, path, text)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from tests.runtime.programs import given, program, result
 from tests.sanitized import run_sanitized
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Called, Plan, Sharing
 from staged.ir.machine import Machine

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from staged.backends.contract import Kernel
+from staged.call.memory import MemoryReport
 from staged.ir.machine import Machine
 from staged.ir.nest_printer import print_nest
 from staged.ir.nodes import Function, Op, Value
@@ -16,7 +17,6 @@ from staged.ir.printer import print_function
 from staged.ir.types import CPU
 from staged.ir.views import work_of
 from staged.kernels.fusion_log import FusionLog
-from staged.memory import MemoryReport
 from staged.pipeline import Watch, build
 
 SHOWN_APART = ("nest", "schedule")

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from staged.depth import goes_deep
+from staged.base.depth import goes_deep
+from staged.call.guards.expected import is_value
+from staged.call.guards.reads import Reads
 from staged.errors import ShapeError, StagedError, StagingError, article
 from staged.frontend import constructs  # noqa: F401  (they register themselves)
 from staged.frontend.calls.arguments import Argument, Arguments, flatten_arguments
@@ -44,8 +46,6 @@ from staged.frontend.values.generator import OF_THREAD, Generator, draw
 from staged.frontend.values.join import Static, Template, template_of
 from staged.frontend.values.trees import mutable_nodes, note_tree
 from staged.frontend.values.variable import Variable
-from staged.guards.expected import is_value
-from staged.guards.reads import Reads
 from staged.ir.builder import Builder
 from staged.ir.functions import every_function
 from staged.ir.names import as_name

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from staged.base.other_names import unknown_names
 from staged.integrate.odeint import odeint
-from staged.other_names import unknown_names
 
 __all__ = ["odeint"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import optree
 
 import staged as st
-from staged.api import plain_number
+from staged.call.api import plain_number
 
 # The pair of orders 5 and 4 by Dormand and Prince, A family of embedded Runge-Kutta formulae, 1980: nodes, stages
 # (the last one is the step, whose slope is the next step's first), and the difference between both orders.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from staged.depth import goes_deep
+from staged.base.depth import goes_deep
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Function, Label, Op, Value, VariableRef
 from staged.ir.structure import CALL, CALL_BEGIN, CALL_END

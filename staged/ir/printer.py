@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from staged.depth import goes_deep
+from staged.base.depth import goes_deep
 from staged.ir.nodes import Block, FrameRecord, Function, Label, Op, Value, VariableRef
 from staged.ir.types import CPU, Device
 

@@ -295,7 +295,7 @@ CALLBACK = structured(
     results="*returned",
     attributes={"number": int, "python": object},
     effects="io fail",
-    doc="Calls a function of Python's (`python`: see `staged/callbacks.py`), which the text knows by its `number`. A "
+    doc="Calls a function of Python's (`python`: see `staged/call/callbacks.py`), which the text knows by its `number`. A "
     "derivative through it is refused.",
 )
 MOST_SAVED_AXES = 32

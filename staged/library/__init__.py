@@ -6,8 +6,8 @@ or here. `python -m docs.make_ops` writes this file, so that editors and type ch
 """
 
 from staged.library.draws import random  # noqa: F401  (declares its functions)
-from staged.library.elementwise import complex_functions  # noqa: F401  (declares its functions)
 from staged.library.draws.distributions import gumbel_softmax
+from staged.library.elementwise import complex_functions  # noqa: F401  (declares its functions)
 from staged.library.elementwise.activations import (
     celu,
     dropout,

@@ -290,6 +290,6 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # a type checker reports an unknown name
 
     def __getattr__(name: str) -> Any:
-        from staged.other_names import IN_NN, answer_from, no_attribute, slip_of
+        from staged.base.other_names import IN_NN, answer_from, no_attribute, slip_of
 
         raise no_attribute("module 'staged.nn' has", name, answer_from((IN_NN,), name) or slip_of(name, __all__, "nn."))

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged.eager_mode import is_plain
+from staged.base.other_names import OF_MODULES, answer_from, no_attribute
+from staged.eager_mode.context import is_plain
 from staged.errors import article
 from staged.nn.parameters import Parameter
 from staged.nn.state import MatchedKeys, load
-from staged.other_names import OF_MODULES, answer_from, no_attribute
 from staged.random import Generator
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import staged as st
-from staged.api import plain_number
+from staged.call.api import plain_number
 from staged.nn.module import Module
 from staged.nn.parameters import Parameter, check_dtype, check_sizes
 

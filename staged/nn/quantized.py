@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged.eager_mode import is_plain
+from staged.eager_mode.context import is_plain
 from staged.errors import article
 from staged.nn.attention import MultiheadAttention
 from staged.nn.convolution import Conv1d, Conv2d

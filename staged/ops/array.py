@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from staged.base.other_names import no_attribute, unknown_array_name
 from staged.errors import LeakError, StagedValueError, UnknownAttributeError, article
 from staged.ir.nodes import Value
 from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
-from staged.other_names import no_attribute, unknown_array_name
 from staged.source import here
 
 if TYPE_CHECKING:

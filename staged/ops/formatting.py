@@ -13,7 +13,7 @@ What a value prints as:
   to every element. An array without elements prints `[]`. In lists and tuples arrays print the same.
 
 Specs are Python's `[[fill]align][sign][z][#][0][width][,_][.precision][type]`. They are parsed while staging, where
-what has no meaning, or another one in another locale, is refused. C text: `backends/c_family/support/format.py`.
+what has no meaning, or another one in another locale, is refused. C text: `code/support/format.py`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.base.other_names import EQUIVALENTS, answer_from
 from staged.errors import StagingError
 from staged.ir.declaration import reduction_by
 from staged.ir.types import dtype_of
@@ -23,7 +24,6 @@ from staged.ops.array import METHODS, NUMPY_NAMES, WORDS, Array, StagedArray
 from staged.ops.context import current_context
 from staged.ops.promote import handle, type_of
 from staged.ops.public import internal
-from staged.other_names import EQUIVALENTS, answer_from
 from staged.source import here
 
 _OF_FLOATS = ("fabs", "float_power")

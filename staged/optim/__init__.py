@@ -45,7 +45,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # a type checker reports an unknown name
 
     def __getattr__(name: str) -> Any:
-        from staged.other_names import IN_OPTIM, answer_from, no_attribute, slip_of
+        from staged.base.other_names import IN_OPTIM, answer_from, no_attribute, slip_of
 
         raise no_attribute(
             "module 'staged.optim' has", name, answer_from((IN_OPTIM,), name) or slip_of(name, __all__, "optim.")

@@ -10,7 +10,7 @@ from typing import Any
 
 import staged as st
 from staged import nn
-from staged.api import plain_number
+from staged.call.api import plain_number
 from staged.errors import article
 from staged.optim.optimizer import computed_in
 

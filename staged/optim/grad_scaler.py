@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import staged as st
-from staged.api import plain_number
+from staged.call.api import plain_number
 from staged.optim.clipping import _leaves, _mapped, _refuse_parameters, _tree
 from staged.optim.lr_scheduler.schedule import converted
 from staged.optim.optimizer import Optimizer, computed_in

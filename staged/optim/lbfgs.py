@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged.eager_mode import is_plain
+from staged.eager_mode.context import is_plain
 from staged.errors import article
 from staged.nn.state import elements, shape_of
 from staged.optim.groups import Params

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged.api import plain_number
-from staged.eager_mode import is_plain
+from staged.base.other_names import OF_OPTIMIZERS, answer_from, no_attribute
+from staged.call.api import plain_number
+from staged.call.parts import begin_part, end_part
+from staged.eager_mode.context import is_plain
 from staged.errors import article
 from staged.nn.state import elements, shape_of
 from staged.optim.groups import Params, grouped
-from staged.other_names import OF_OPTIMIZERS, answer_from, no_attribute
-from staged.parts import begin_part, end_part
 
 Slots = tuple[tuple[str, str], ...]
 _WAYS = ("foreach", "fused", "capturable", "differentiable")

@@ -9,7 +9,7 @@ from typing import Any
 
 import staged as st
 from staged import nn
-from staged.api import plain_number
+from staged.call.api import plain_number
 from staged.optim.lr_scheduler.schedule import LRScheduler
 from staged.optim.optimizer import Optimizer
 

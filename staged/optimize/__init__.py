@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from staged.base.other_names import unknown_names
 from staged.optimize.minimize import OptimizeResult, minimize
-from staged.other_names import unknown_names
 
 __all__ = ["OptimizeResult", "minimize"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.artifact import Parameter, event_fields
+from staged.base.artifact import Parameter, event_fields
 from staged.errors import DTypeError, ProgramOverflowError, ShapeError, StagedError
 from staged.ir.types import DTYPES
 from staged.runtime.guard import ffi

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.errors import CompilerError
 from staged.runtime.compiler import compile_shared
 from staged.runtime.native import NativeProgram

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from staged.artifact import Artifact, Site
+from staged.base.artifact import Artifact, Site
 from staged.errors import CompilerError
 from staged.runtime.blas import missing_blas
 from staged.runtime.cache import default_cache, digest, write_texts

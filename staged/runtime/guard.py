@@ -16,7 +16,7 @@ from typing import Any
 
 import cffi
 
-from staged.artifact import HOST_STRUCT, ErrorKind
+from staged.base.artifact import HOST_STRUCT, ErrorKind
 from staged.errors import CompilerError
 from staged.runtime.compiler import CompileFailure, compile_text
 

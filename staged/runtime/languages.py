@@ -11,8 +11,8 @@ import importlib.util
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from staged.artifact import Artifact
-from staged.remote import Remote
+from staged.base.artifact import Artifact
+from staged.base.remote import Remote
 from staged.runtime.options import CompileOptions
 from staged.runtime.printing import Notes
 from staged.source import Position

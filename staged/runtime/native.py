@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from staged.artifact import Artifact, ErrorKind
+from staged.base.artifact import Artifact, ErrorKind
 from staged.errors import (
     ProgramAssertionError,
     ProgramError,

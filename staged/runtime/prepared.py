@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.runtime.guard import UNFIT, guard
 from staged.runtime.layout import layout
 from staged.runtime.results import WORTH_KEEPING

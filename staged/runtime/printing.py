@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from staged.artifact import Site
+from staged.base.artifact import Site
 from staged.ir.types import TensorType, bound
 from staged.runtime.compiler import position_of_site
 from staged.runtime.guard import ffi, guard

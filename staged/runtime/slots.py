@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.errors import ProgramMemoryError
 from staged.runtime.arguments import ArgumentLayout, ArgumentPlan, bytes_of, cell_of, is_by_value
 from staged.runtime.guard import ffi

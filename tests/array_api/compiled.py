@@ -19,7 +19,7 @@ import numpy as np
 import optree
 
 import staged as st
-from staged.eager_mode import EagerArray
+from staged.eager_mode.context import EagerArray
 from staged.runtime.options import CompileOptions
 
 OPTIONS = CompileOptions("0", (), ("-g0", "-w"))

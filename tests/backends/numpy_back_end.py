@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from staged.artifact import Artifact, Parameter
 from staged.backends.contract import BackEnd, Emitted, Planner
+from staged.base.artifact import Artifact, Parameter
 from staged.errors import UnsupportedError
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op, Value
@@ -72,7 +72,7 @@ class PythonProgram:
     def __init__(self, artifact: Artifact) -> None:
         scope: dict[str, Any] = {**DTYPES, "np": np, "call": call}
         exec(artifact.source, scope)
-        self.artifact, self.program = artifact, scope["program"]
+        self.artifact, self.program = artifact, scope["call.program"]
 
     def __call__(self, *values: Any) -> Any:
         return self.program(*values)

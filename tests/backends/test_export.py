@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from staged.artifact import Artifact, Parameter
-from staged.backends.c_family.export import export_files
-from staged.backends.c_family.interface import library_declarations
-from staged.backends.c_family.standalone.build import readme
-from staged.backends.c_family.support.host import HOST_DECLARATIONS
+from staged.backends.host.export import export_files
+from staged.backends.host.interface import library_declarations
+from staged.backends.host.standalone.build import readme
+from staged.base.artifact import Artifact, Parameter
+from staged.code.support.host import HOST_DECLARATIONS
 
 HEADER = f"""
 #include <stdbool.h>

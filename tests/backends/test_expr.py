@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from staged.backends.c_family.expr import (
+from staged.code.expr import (
     Call,
     Cast,
     Conditional,
@@ -23,7 +23,7 @@ from staged.backends.c_family.expr import (
     names_in,
     substituted,
 )
-from staged.backends.c_family.writer import Names, c_identifier, c_string, safe_comment
+from staged.code.writer import Names, c_identifier, c_string, safe_comment
 from staged.ir.types import bool_, f32, f64, i32, i64, u32
 
 A, B, C = Name("a"), Name("b"), Name("c")

@@ -19,7 +19,7 @@ import numpy as np
 
 import staged as st
 from staged import GPU, with_backend
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 
 Shape = tuple[int, ...]
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from tests import cuda_wheels
 from tests.cudnn_without_gpu import asking, devices
 from tests.cudnn_without_gpu.questions import (

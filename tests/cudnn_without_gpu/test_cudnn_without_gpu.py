@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from tests.cuda_toolchain import check_graphs
 from tests.cudnn_without_gpu import asking, devices, report
 from tests.cudnn_without_gpu.questions import (

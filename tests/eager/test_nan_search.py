@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged import nan_search, nn
+from staged import nn
+from staged.call import nan_search
 from staged.testing import captured_prints
 
 LINES = Path(__file__).read_text().splitlines()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from staged.eager_mode import EagerArray, eager, unwrap, wrap
+from staged.eager_mode.context import EagerArray, eager, unwrap, wrap
 from staged.errors import ProgramIndexError, ProgramZeroDivisionError, ShapeError
 from staged.ops.array import METHODS
 

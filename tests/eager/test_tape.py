@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager_mode import EagerArray, EagerContext, eager, eager_call, unwrap, weak_number, wrap
+from staged.eager_mode.context import EagerArray, EagerContext, eager, eager_call, unwrap, weak_number, wrap
 from staged.errors import (
     DTypeError,
     GradientError,

@@ -10,7 +10,7 @@ import pytest
 
 import staged as st
 from staged import nn
-from staged.other_names import EQUIVALENTS
+from staged.base.other_names import EQUIVALENTS
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((4, 3))

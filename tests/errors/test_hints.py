@@ -10,8 +10,8 @@ import pytest
 
 import staged as st
 from staged import nn, optim
+from staged.base.other_names import EQUIVALENTS, IN_NN, IN_OPTIM, OF_ARRAYS, OF_MODULES, OF_OPTIMIZERS, answer_to
 from staged.errors import StagedError
-from staged.other_names import EQUIVALENTS, IN_NN, IN_OPTIM, OF_ARRAYS, OF_MODULES, OF_OPTIMIZERS, answer_to
 
 X = np.ones((2, 3), np.float32)
 
@@ -58,7 +58,7 @@ def room(x, most):
 
 
 @pytest.mark.parametrize(
-    ("program", "args", "static"),
+    ("call.program", "args", "static"),
     [
         (shape_of_an_argument, (3,), '("epochs",)'),
         (shape_of_two, (3, 4), '("rows", "more")'),
@@ -98,7 +98,7 @@ def list_without_a_name(x, n):
 
 
 @pytest.mark.parametrize(
-    ("program", "message"),
+    ("call.program", "message"),
     [
         (list_in_a_dict, 'the list `history["loss"]` changes its length'),
         (list_in_an_object, "the list `kept.losses` changes its length"),
@@ -155,7 +155,7 @@ def rebuilds(x, n):
 
 
 @pytest.mark.parametrize(
-    ("program", "difference", "hint"),
+    ("call.program", "difference", "hint"),
     [
         (adds_up, "the value None before the loop and a dict of 1 after", "with arrays of zeros: `st.zeros_like(x)`"),
         (rebuilds, "a list of 0 before the loop and a list of 1 after", "collect values in `st.Stack"),

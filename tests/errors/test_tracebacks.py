@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from staged.base.tracebacks import trims_traceback
 from staged.errors import ShapeError
-from staged.tracebacks import trims_traceback
 
 X = np.ones((2, 3), np.float32)
 OURS = str(Path(st.__file__).parent)

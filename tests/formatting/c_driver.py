@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from cffi import FFI
 
-from staged.backends.c_family.messages import spec_text
-from staged.backends.c_family.support.format import SNIPPETS
-from staged.backends.c_family.support.library import render
+from staged.backends.host.messages import spec_text
+from staged.code.support.format import SNIPPETS
+from staged.code.support.library import render
 from staged.ir.types import COMPLEX_DTYPES, STORED_DTYPES, dtype_of
 from staged.ops.formatting import FormatSpec, parse_spec
 

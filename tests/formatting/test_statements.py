@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from staged.backends.c_family.code.printer import print_body
-from staged.backends.c_family.expr import Name
-from staged.backends.c_family.messages import Printed, put_parts
-from staged.backends.c_family.support.library import render
+from staged.backends.host.messages import Printed, put_parts
+from staged.code.expr import Name
+from staged.code.printer import print_body
+from staged.code.support.library import render
 from staged.ir.types import bool_, f32, f64, i32
 from staged.ops.formatting import format_value, parse_spec
 from tests.formatting.c_driver import build
@@ -59,7 +59,7 @@ int main(void) {{
 }}
 """
     )
-    program = build(tmp_path, source, "program", flags=())
+    program = build(tmp_path, source, "call.program", flags=())
     printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
     w = np.array([[1.0, 2.5], [-1e-7, 1e30]])
     assert printed == (
@@ -86,6 +86,6 @@ int main(void) {{
 }}
 """
     )
-    program = build(tmp_path, source, "program", flags=())
+    program = build(tmp_path, source, "call.program", flags=())
     printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
     assert printed == "".join(f"{i}," for i in range(1000))[:1023]

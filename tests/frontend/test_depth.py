@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.depth import deep_recursion
+from staged.base.depth import deep_recursion
 from staged.errors import StagingError
 from staged.frontend.trace_function import trace
 from tests.frontend.harness import interpret
@@ -49,9 +49,9 @@ def conditional_expressions(tests: int) -> str:
 
 
 def of_text(body: str, folder: Path) -> Callable[..., Any]:
-    file = folder / "program.py"
+    file = folder / "call/program.py"
     file.write_text(HEADER + body)
-    spec = importlib.util.spec_from_file_location("program", file)
+    spec = importlib.util.spec_from_file_location("call.program", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 import staged as st
+from staged.call.program import Program
 from staged.errors import StagedError
 from staged.frontend.values import trees
 from staged.frontend.values.generator import numbers_again
 from staged.frontend.values.trees import flatten
-from staged.program import Program
 from staged.runtime import cuda
 from staged.runtime.cuda import DeviceCounts
 from staged.runtime.options import CompileOptions

@@ -244,7 +244,7 @@ def test_a_wrong_meaning_is_found_by_numpy(plant: Plant) -> None:
 
 @pytest.mark.usefixtures("fresh_programs")
 def test_a_wrong_spelling_in_c_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from staged.backends.c_family import scalars
+    from staged.code import scalars
 
     monkeypatch.setitem(scalars.LIBM, "floor", "trunc")
     assert "the compiled program is not eager mode" in found(calls(("floor", "f64", "scalar", "plain")), 8)

@@ -24,7 +24,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.runtime.cuda import loading
 from staged.runtime.cuda.devices import gpus, is_emulated
 from staged.runtime.cuda.host import compile_host

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.runtime.compiler import find_compiler
 from staged.runtime.cuda.devices import gpu_count
 from tests import cuda_wheels

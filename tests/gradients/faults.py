@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import staged.program as program_module
+import staged.call.program as program_module
 from staged.autodiff.activity import Activity
 from staged.autodiff.cotangents import Cotangents
 from staged.autodiff.reverse import REVERSES, Reverse

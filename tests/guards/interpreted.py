@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from staged.call.program import Program
+from staged.call.runnable import Loaded
 from staged.ir.nodes import Function
 from staged.pipeline import PASSES
-from staged.program import Program
-from staged.runnable import Loaded
 from tests.ir_interpreter import Interpreter
 
 _FULFIL = [run for name, run in PASSES if name in ("normalize exits", "fulfil transforms")]

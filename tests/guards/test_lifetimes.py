@@ -17,7 +17,7 @@ import pytest
 
 import staged as st
 from staged import nn, optim
-from staged.dispatch import MOST_PROGRAMS
+from staged.call.dispatch import MOST_PROGRAMS
 from staged.testing import load_snippet
 from tests.guards.interpreted import interpret
 

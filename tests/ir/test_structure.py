@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from staged.backends.c_family import scalars
+from staged.code import scalars
 from staged.frontend.constructs import try_
 from staged.ir.builder import Builder
 from staged.ir.declaration import DECLARED, Declaration, declare, prims
@@ -50,7 +50,7 @@ def a_block(*types: TensorType) -> Block:
         (Op(FOR, values(I, I, I), [], blocks=[a_block(I)]), "its attribute `label` is missing"),
         (Op(FOR, values(I, I, I), [], attrs={"label": "i"}, blocks=[a_block(I)]), "its attribute `label` is 'i'"),
         (Op(CALL, [], [], attrs={"function": "f", "inplace": ()}), "an attribute `inplace` that it does not have"),
-        (Op(PRINT, [], [], attrs={"parts": (), "end": "", "file": "stdout"}, effects=IO), None),
+        (Op(PRINT, [], [], attrs={"call.parts": (), "end": "", "file": "stdout"}, effects=IO), None),
         (Op(CALL, [], [], attrs={"function": "f"}, effects=IO), None),
         (Op(FRAME_LOAD, values(F), [F]), "`frame` is no frame but f32 ()"),
         (Op(FRAME_LOAD, values(FrameType("f")), [F], effects=IO), "its effect `io`"),
@@ -213,10 +213,10 @@ def test_tables_by_name_have_names_of_ops() -> None:
 
 # Where a name is compared with strings: names of dtypes, which are no ops, and of what is no op at all.
 COMPARED_WITH_STRINGS = {
-    "staged/backends/c_family/constants.py": 1,  # dtypes
-    "staged/backends/c_family/expr.py": 3,  # dtypes
-    "staged/backends/c_family/scalars.py": 1,  # dtypes
-    "staged/backends/gpu_family/thread_expressions.py": 1,  # dtypes
+    "staged/backends/host/constants.py": 1,  # dtypes
+    "staged/code/expr.py": 3,  # dtypes
+    "staged/code/scalars.py": 1,  # dtypes
+    "staged/backends/gpu/thread_expressions.py": 1,  # dtypes
     "staged/nn/module.py": 1,  # Variables
     "staged/runtime/layout.py": 1,  # Python's own
 }

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from staged.backends.c_family.contraction_call import emit_contraction
-from staged.backends.c_family.cpu_nest.kernel import emit_kernel
-from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.support.library import render
-from staged.backends.c_family.writer import Names
+from staged.backends.cpu.contraction_call import emit_contraction
+from staged.backends.cpu.nest.kernel import emit_kernel
+from staged.code.kernel_text import KernelText
+from staged.code.support.library import render
+from staged.code.writer import Names
 from staged.ir.builder import Builder
 from staged.ir.machine import X86_64_V4, Machine
 from staged.ir.nodes import Function, Op, Value

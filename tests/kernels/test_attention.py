@@ -10,9 +10,9 @@ from attention_nest import attention_nest, softmax_sum
 from harness import FLAGS, MACHINE, aligned_buffer, compile_c
 from nest_interpreter import run_nest
 
-from staged.backends.c_family.code.dialect import C
-from staged.backends.c_family.cpu_nest.kernel import kernel_of
-from staged.backends.c_family.support.library import render
+from staged.backends.cpu.nest.kernel import kernel_of
+from staged.code.dialect import C
+from staged.code.support.library import render
 from staged.ir.loops import (
     Affine,
     ArrayRef,

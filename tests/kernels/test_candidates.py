@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from harness import FLAGS, MACHINE, aligned_buffer, compile_c, fused, kernels, tensor
 
-from staged.backends.c_family.code.dialect import C
-from staged.backends.c_family.cpu_nest.kernel import kernel_of
-from staged.backends.c_family.support.library import render
-from staged.backends.c_family.support.vectors import width_snippet
+from staged.backends.cpu.nest.kernel import kernel_of
+from staged.code.dialect import C
+from staged.code.support.library import render
+from staged.code.support.vectors import width_snippet
 from staged.ir.loops import Loop, Nest, walk
 from staged.ir.machine import C99, X86_64_V3, Machine
 from staged.ir.storage_rewrites import Pack

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import staged as st
-from staged.eager_mode import EagerContext, wrap
+from staged.eager_mode.context import EagerContext, wrap
 from staged.ops.context import use_context
 from tests.torch_reference import reference
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import staged.ops  # noqa: F401  (declares every primitive)
-from staged.eager_mode import EagerArray, EagerContext
+from staged.eager_mode.context import EagerArray, EagerContext
 from staged.ir.types import DType, TensorType, dtype_of, f64
 from staged.ops.array import METHODS
 from staged.ops.context import use_context

@@ -7,7 +7,7 @@ import pytest
 
 import staged as st
 from staged import nn
-from staged.eager_mode import EagerArray, EagerContext, wrap
+from staged.eager_mode.context import EagerArray, EagerContext, wrap
 from staged.ir.builder import Builder
 from staged.ir.types import TensorType, f32, f64, i32
 from staged.ops.array import METHODS

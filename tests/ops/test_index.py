@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager_mode import EagerContext, eager, wrap
+from staged.eager_mode.context import EagerContext, eager, wrap
 from staged.ops.array import METHODS
 from tests.errors.said import refuses
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager_mode import EagerContext, wrap
+from staged.eager_mode.context import EagerContext, wrap
 from staged.library.linalg import numpy_factors
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager_mode import EagerArray, wrap
+from staged.eager_mode.context import EagerArray, wrap
 from staged.ir.builder import Builder
 from staged.ir.types import TensorType, f32
 from staged.ops.array import METHODS, NUMPY_NAMES

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager_mode import wrap
+from staged.eager_mode.context import wrap
 from staged.ir.builder import Builder
 from staged.ir.types import DTYPES, Dim, TensorType, bool_, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from staged.ops.context import use_context

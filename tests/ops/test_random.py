@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager_mode import EagerContext
+from staged.eager_mode.context import EagerContext
 from staged.library.draws.random import philox, words
 from staged.ops.context import use_context
 from staged.ops.primitive import PRIMITIVES

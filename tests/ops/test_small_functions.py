@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager_mode import wrap
+from staged.eager_mode.context import wrap
 from staged.ops.array import METHODS
 from staged.testing import compare_trees
 from tests import opencl_device

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager_mode import wrap
+from staged.eager_mode.context import wrap
 from staged.ir.types import ALL_DTYPES
 from staged.testing import compare_trees
 from tests import opencl_device

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.eager_mode import EagerContext, wrap
+from staged.eager_mode.context import EagerContext, wrap
 from staged.ops.composite import COMPOSITES
 from staged.ops.context import use_context
 from staged.ops.primitive import PRIMITIVES

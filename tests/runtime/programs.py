@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from staged.artifact import Artifact, Parameter, Site
-from staged.backends.c_family.support.library import render
-from staged.backends.c_family.support.team import team_declarations, team_definitions
+from staged.base.artifact import Artifact, Parameter, Site
+from staged.code.support.library import render
+from staged.code.support.team import team_declarations, team_definitions
 
 C_TYPES = {
     "f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "u8": "uint8_t", "u32": "uint32_t",

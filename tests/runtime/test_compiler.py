@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from staged.artifact import Site
+from staged.base.artifact import Site
 from staged.errors import CompilerError
 from staged.runtime import compiler
 from staged.runtime.c import load

@@ -112,7 +112,7 @@ def test_python_sees_what_is_live() -> None:
 
 def test_memory_stays_open_to_the_device_when_another_handler_of_faults_has_gone(tmp_path: Path) -> None:
     # pytest switches Python's faulthandler on before a test loads the device, and off after the last.
-    program = tmp_path / "program.py"
+    program = tmp_path / "call/program.py"
     program.write_text("""
 import faulthandler
 faulthandler.enable()

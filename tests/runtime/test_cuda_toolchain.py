@@ -17,7 +17,7 @@ import pytest
 
 import staged as st
 from staged import with_backend
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.errors import CompilerError, DependencyError, ProgramError
 from staged.runtime import cuda
 from staged.runtime.cuda import devices, host, loading, nvrtc, toolkit

@@ -19,7 +19,7 @@ import cffi
 import numpy as np
 import pytest
 
-from staged.artifact import Parameter, Site
+from staged.base.artifact import Parameter, Site
 from staged.errors import (
     DTypeError,
     ProgramAssertionError,

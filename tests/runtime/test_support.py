@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from staged.artifact import ErrorKind
-from staged.backends.c_family.support import library
-from staged.backends.c_family.support.library import Snippet, render
+from staged.base.artifact import ErrorKind
+from staged.code.support import library
+from staged.code.support.library import Snippet, render
 from staged.runtime.compiler import BASE_FLAGS, LIBRARIES, find_compiler
 from staged.runtime.guard import ffi
 from tests.runtime.programs import STRICT

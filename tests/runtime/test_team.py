@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from staged.backends.c_family.support.library import render
+from staged.code.support.library import render
 from staged.runtime.compiler import BASE_FLAGS, LIBRARIES, find_compiler
 from tests.runtime.programs import STRICT
 

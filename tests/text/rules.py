@@ -86,7 +86,7 @@ WITH_HINTS = {*re.findall(r"^class (\w+)", _ERRORS.read_text(), re.MULTILINE), "
 
 PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md", "tests/*.md")
 SOURCES = ("staged/**/*.py", "examples/**/*.py", "docs/*.py")
-TEMPLATES = ("docs/make_", "staged/backends/c_family/standalone/build.py", "staged/backends/c_family/standalone/iso_c.py")
+TEMPLATES = ("docs/make_", "staged/backends/host/standalone/build.py", "staged/backends/host/standalone/iso_c.py")
 """Sources whose strings are Markdown: of generated pages and of exported folders."""
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from staged.backends.c_family.body import BodyEmitter
-from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.cublas_cudnn.library.alignment import aligned_arrays
 from staged.backends.cublas_cudnn.library.call import LibraryCall
-from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.backends.host.body import BodyEmitter
+from staged.code.kernel_text import KernelText
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import root_of, structural_ops

@@ -5,7 +5,7 @@ Tested by `tests/backends/cublas_cudnn/test_gpu_func.py`.
 
 from __future__ import annotations
 
-from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
+from staged.code.support.library import Snippet, SupportFunction, made_of
 from staged.ir.types import ALL_DTYPES, DType, i64
 
 _ATOMIC = """\

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from staged.artifact import Artifact
 from staged.backends.contract import BackEnd, Emitted, Planner
+from staged.base.artifact import Artifact
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions

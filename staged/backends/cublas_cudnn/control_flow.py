@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from staged.backends.c_family.calls import Signature
-from staged.backends.c_family.structure import ControlFlow
 from staged.backends.cublas_cudnn.handles import DeviceHandles
 from staged.backends.cublas_cudnn.runs import runs_of
 from staged.backends.cublas_cudnn.structure import CudaBody
+from staged.backends.host.calls import Signature
+from staged.backends.host.structure import ControlFlow
 from staged.ir.nodes import Block, Op
 from staged.ir.structure import CALL, COPY
 from staged.ir.types import CPU, Device

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from staged.backends.c_family.custom import call_checked
-from staged.backends.c_family.expr import Expr, call
 from staged.backends.cublas_cudnn.device import STREAM
 from staged.backends.cublas_cudnn.structure import CudaBody
-from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.backends.host.custom import call_checked
+from staged.code.expr import Expr, call
 from staged.errors import ArgumentError
 from staged.ir.functions import every_function
 from staged.ir.nodes import Function, Op, walk_ops

@@ -1,6 +1,6 @@
 """CUDA's devices as schedules see them.
 
-Tested by `tests/backends/gpu_family/test_schedule.py`.
+Tested by `tests/backends/gpu/test_schedule.py`.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from staged.backends.c_family.code.types import Space, pointer, word
-from staged.backends.c_family.expr import literal, member
-from staged.backends.c_family.writer import Writer, c_string
+from staged.code.expr import literal, member
+from staged.code.types import Space, pointer, word
+from staged.code.writer import Writer, c_string
 from staged.ir.types import DType
 
 Item = TypeVar("Item", bound=Hashable)

@@ -1,14 +1,14 @@
 """CUDA as a language of kernels.
 
-Tested by `tests/backends/gpu_family/test_kernel_text.py`.
+Tested by `tests/backends/gpu/test_kernel_text.py`.
 """
 
 from __future__ import annotations
 
-from staged.backends.c_family.code.types import Space
-from staged.backends.c_family.expr import Literal, Member, Name
 from staged.backends.cublas_cudnn.spelling import CUDA_FUNCTIONS
-from staged.backends.gpu_family.dialect import DEVICE_MATHS, GpuDialect
+from staged.backends.gpu.dialect import DEVICE_MATHS, GpuDialect
+from staged.code.expr import Literal, Member, Name
+from staged.code.types import Space
 from staged.ir.types import f32, f64
 
 CUDA_WORDS = CUDA_FUNCTIONS | frozenset(

@@ -16,13 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staged.backends.c_family.body import BodyEmitter
-from staged.backends.c_family.code.uses import functions_called, is_rolled, is_unrolled
-from staged.backends.c_family.file import ProgramFile, State
-from staged.backends.c_family.functions import CFunction, write_locals
-from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.support.library import render
-from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.contract import Emitted, Planner
 from staged.backends.cublas_cudnn.custom import kernel_text, prototypes
 from staged.backends.cublas_cudnn.description import CUDA_GPU
@@ -60,10 +53,17 @@ from staged.backends.cublas_cudnn.peers import (
 from staged.backends.cublas_cudnn.program import CudaProgram
 from staged.backends.cublas_cudnn.spelling import find_snippet
 from staged.backends.cublas_cudnn.stacks import device_stack_text
-from staged.backends.gpu_family.failures import DECLARATIONS
-from staged.backends.gpu_family.joining import join_launches
-from staged.backends.gpu_family.kernel_text import GpuKernel
-from staged.backends.gpu_family.support import calls_of, device_functions, needs_of
+from staged.backends.gpu.failures import DECLARATIONS
+from staged.backends.gpu.joining import join_launches
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.backends.gpu.support import calls_of, device_functions, needs_of
+from staged.backends.host.body import BodyEmitter
+from staged.backends.host.file import ProgramFile, State
+from staged.backends.host.functions import CFunction, write_locals
+from staged.code.kernel_text import KernelText
+from staged.code.support.library import render
+from staged.code.uses import functions_called, is_rolled, is_unrolled
+from staged.code.writer import Writer, safe_comment
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
 from staged.ir.types import CPU

@@ -8,43 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from staged.artifact import event_fields
-from staged.backends.c_family.body import FRAMES as STORE
-from staged.backends.c_family.body import LEAVE, OK, BodyEmitter
-from staged.backends.c_family.code.printer import print_body
-from staged.backends.c_family.code.tree import (
-    Assign,
-    Blank,
-    CodeBuilder,
-    Declare,
-    DeclareTable,
-    Do,
-    For,
-    ForAny,
-    If,
-    Jump,
-    Statement,
-    Unused,
-)
-from staged.backends.c_family.code.types import BYTES, INDEX, CType, Space, pointer, word
-from staged.backends.c_family.code.unused import drop_unused_locals, names_used
-from staged.backends.c_family.expr import (
-    Cast,
-    Expr,
-    Index,
-    Infix,
-    Junction,
-    Literal,
-    Member,
-    Name,
-    Prefix,
-    Variable,
-    call,
-    member,
-)
-from staged.backends.c_family.file import ProgramFile, State, add_no_error, add_shared_scalars, describe
-from staged.backends.c_family.program import BASE, place_in
-from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.cublas_cudnn.device import DEVICE, STREAM
 from staged.backends.cublas_cudnn.functions import (
     CALLS,
@@ -58,7 +21,44 @@ from staged.backends.cublas_cudnn.peers import (
 )
 from staged.backends.cublas_cudnn.program import CudaProgram
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS
-from staged.backends.gpu_family.alignment import ALIGNED
+from staged.backends.gpu.alignment import ALIGNED
+from staged.backends.host.body import FRAMES as STORE
+from staged.backends.host.body import LEAVE, OK, BodyEmitter
+from staged.backends.host.file import ProgramFile, State, add_no_error, add_shared_scalars, describe
+from staged.backends.host.program import BASE, place_in
+from staged.base.artifact import event_fields
+from staged.code.expr import (
+    Cast,
+    Expr,
+    Index,
+    Infix,
+    Junction,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    Variable,
+    call,
+    member,
+)
+from staged.code.printer import print_body
+from staged.code.tree import (
+    Assign,
+    Blank,
+    CodeBuilder,
+    Declare,
+    DeclareTable,
+    Do,
+    For,
+    ForAny,
+    If,
+    Jump,
+    Statement,
+    Unused,
+)
+from staged.code.types import BYTES, INDEX, CType, Space, pointer, word
+from staged.code.unused import drop_unused_locals, names_used
+from staged.code.writer import Writer, c_string
 from staged.ir.nodes import VariableRef
 from staged.ir.types import CPU
 

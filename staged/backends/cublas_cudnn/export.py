@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from staged.artifact import Artifact, image_text
-from staged.backends.c_family.export import companions
-from staged.backends.c_family.standalone.build import CFLAGS, readme
-from staged.backends.c_family.standalone.library import guard
-from staged.backends.c_family.standalone.main import main_source
-from staged.backends.c_family.standalone.weights import filed
+from staged.backends.host.export import companions
+from staged.backends.host.standalone.build import CFLAGS, readme
+from staged.backends.host.standalone.library import guard
+from staged.backends.host.standalone.main import main_source
+from staged.backends.host.standalone.weights import filed
+from staged.base.artifact import Artifact, image_text
 
 EMULATED_DEVICE = "emulated_device"
 """The folder with the emulated device's sources."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from staged.backends.c_family.support.library import SupportFunction
-from staged.backends.c_family.writer import Writer, c_string
-from staged.backends.gpu_family.failures import OTHERWISE, explain
+from staged.backends.gpu.failures import OTHERWISE, explain
+from staged.code.support.library import SupportFunction
+from staged.code.writer import Writer, c_string
 from staged.ir.types import DType
 
 FAIL = SupportFunction(

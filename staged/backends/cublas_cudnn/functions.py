@@ -1,7 +1,7 @@
 """Functions of a program with a device: what their calls work on there, and what calls keep there for their reverse.
 
 Control flow, numbers and frames are the host's. The arrays of one call, and the arrays that its frame holds, are pieces
-of two stores of device memory that grow in chunks (`c_family/support/frames.py`) and are given back in the opposite
+of two stores of device memory that grow in chunks (`code/support/frames.py`) and are given back in the opposite
 order: all of one call's arrays are one piece, planned while staging, and so are those of a frame. Work is in one
 stream, in order, so that a piece may be given out again as soon as the host has given it back.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from staged.backends.c_family.expr import Expr, Prefix
-from staged.backends.c_family.functions import OWN_ON_DEVICE, CFunction
-from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import DevicePart, Field
 from staged.backends.cublas_cudnn.peers import DEVICES, device_field
+from staged.backends.host.functions import OWN_ON_DEVICE, CFunction
+from staged.code.expr import Expr, Prefix
+from staged.code.writer import Writer, safe_comment
 from staged.ir.buffers import aligned
 from staged.ir.nodes import FrameRecord
 from staged.ir.types import CPU, Device, TensorType, shape_text

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from staged.backends.c_family.code.tree import CodeBuilder, Declare
-from staged.backends.c_family.code.types import CType
-from staged.backends.c_family.expr import Expr, Infix, Items, Literal, Member, Name, Prefix, Variable, call, member
-from staged.backends.c_family.writer import Names, Writer, wrapped
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
-from staged.backends.gpu_family.addresses import bare
+from staged.backends.gpu.addresses import bare
+from staged.code.expr import Expr, Infix, Items, Literal, Member, Name, Prefix, Variable, call, member
+from staged.code.tree import CodeBuilder, Declare
+from staged.code.types import CType
+from staged.code.writer import Names, Writer, wrapped
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.nodes import Value
 from staged.ir.types import ALL_DTYPES, DType

@@ -23,12 +23,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from staged.backends.c_family.body import BodyEmitter
-from staged.backends.c_family.code.printer import print_body
-from staged.backends.c_family.code.tree import CodeBuilder, Declare, Statement
-from staged.backends.c_family.code.types import word
-from staged.backends.c_family.code.unused import names_used
-from staged.backends.c_family.expr import (
+from staged.backends.cublas_cudnn import graph_text
+from staged.backends.cublas_cudnn.device import STREAM, DevicePart
+from staged.backends.cublas_cudnn.dialect import CUDA
+from staged.backends.cublas_cudnn.graph_text import Iteration
+from staged.backends.cublas_cudnn.library.call import LibraryCall, factor_name
+from staged.backends.gpu.addresses import bare, field_of
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.backends.host.body import BodyEmitter
+from staged.code.expr import (
     Expr,
     Group,
     Infix,
@@ -43,15 +46,12 @@ from staged.backends.c_family.expr import (
     size_of,
     substituted,
 )
-from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.writer import Names, Writer
-from staged.backends.cublas_cudnn import graph_text
-from staged.backends.cublas_cudnn.device import STREAM, DevicePart
-from staged.backends.cublas_cudnn.dialect import CUDA
-from staged.backends.cublas_cudnn.graph_text import Iteration
-from staged.backends.cublas_cudnn.library.call import LibraryCall, factor_name
-from staged.backends.gpu_family.addresses import bare, field_of
-from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.code.kernel_text import KernelText
+from staged.code.printer import print_body
+from staged.code.tree import CodeBuilder, Declare, Statement
+from staged.code.types import word
+from staged.code.unused import names_used
+from staged.code.writer import Names, Writer
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value

@@ -5,11 +5,11 @@ Tested by `tests/backends/cublas_cudnn/test_second_derivatives.py`.
 
 from __future__ import annotations
 
-from staged.backends.c_family.body import FRAMES, placed, signed
-from staged.backends.c_family.expr import Argument, Expr, call
-from staged.backends.c_family.handles import Handles
 from staged.backends.cublas_cudnn.sequences import adder
 from staged.backends.cublas_cudnn.structure import CudaBody
+from staged.backends.host.body import FRAMES, placed, signed
+from staged.backends.host.handles import Handles
+from staged.code.expr import Argument, Expr, call
 from staged.ir.nodes import Op, Value
 from staged.ir.types import CPU, SequenceType, TensorType
 

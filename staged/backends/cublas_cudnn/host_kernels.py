@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from staged.backends.c_family.code.dialect import C_AND_CPP
-from staged.backends.c_family.kernel_library import KernelLibrary
-from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.writer import Names
+from staged.backends.cpu.kernel_library import KernelLibrary
+from staged.code.dialect import C_AND_CPP
+from staged.code.kernel_text import KernelText
+from staged.code.writer import Names
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
 from staged.ir.structure import CONTRACTION

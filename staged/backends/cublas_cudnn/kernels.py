@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from staged.backends.c_family.kernel_text import KernelText, Site
-from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn import custom
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.host_kernels import HostKernels
 from staged.backends.cublas_cudnn.library import attention_graphs, operation_graphs
 from staged.backends.cublas_cudnn.library.contraction import Contractions
 from staged.backends.cublas_cudnn.library.instead import KernelsInstead
-from staged.backends.gpu_family.alignment import Alignments
-from staged.backends.gpu_family.attention.ways import KERNELS
-from staged.backends.gpu_family.kernels import NestKernels
-from staged.backends.gpu_family.thread_kernels import ThreadKernels
+from staged.backends.gpu.alignment import Alignments
+from staged.backends.gpu.attention.ways import KERNELS
+from staged.backends.gpu.kernels import NestKernels
+from staged.backends.gpu.thread_kernels import ThreadKernels
+from staged.code.kernel_text import KernelText, Site
+from staged.code.writer import Names
 from staged.ir.declaration import prims
 from staged.ir.machine import Gpu, Machine
 from staged.ir.nodes import Op

@@ -5,9 +5,9 @@ Tested by `tests/backends/cublas_cudnn/test_kernels.py`.
 
 from __future__ import annotations
 
-from staged.backends.c_family.writer import Names, Writer
-from staged.backends.gpu_family.failures import RECORD
-from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu.failures import RECORD
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.code.writer import Names, Writer
 
 DIM3 = """\
 static dim3 st_dim3(unsigned int x) {

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staged.backends.c_family.body import LEAVE, OK
-from staged.backends.c_family.code.tree import Assign, CodeBuilder
-from staged.backends.c_family.code.types import SHORT_INDEX
-from staged.backends.c_family.expr import (
+from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy, write_closes
+from staged.backends.host.body import LEAVE, OK
+from staged.code.expr import (
     Expr,
     Index,
     Infix,
@@ -31,8 +30,9 @@ from staged.backends.c_family.expr import (
     call,
     member,
 )
-from staged.backends.c_family.writer import Writer
-from staged.backends.cublas_cudnn.device import DevicePart, Field, check, destroy, write_closes
+from staged.code.tree import Assign, CodeBuilder
+from staged.code.types import SHORT_INDEX
+from staged.code.writer import Writer
 from staged.ir import structure
 from staged.ir.functions import every_function
 from staged.ir.nodes import Function

@@ -1,12 +1,12 @@
-"""The support function that makes a random permutation by the threads of a block: see `gpu_family/permutations.py`.
+"""The support function that makes a random permutation by the threads of a block: see `backends/gpu/permutations.py`.
 
 Tested by `tests/backends/cublas_cudnn/test_random.py`.
 """
 
 from __future__ import annotations
 
-from staged.backends.c_family.support.library import SupportFunction, made_of
-from staged.backends.gpu_family.permutations import SNIPPET
+from staged.backends.gpu.permutations import SNIPPET
+from staged.code.support.library import SupportFunction, made_of
 
 _CHOSEN = SupportFunction(
     "int",

@@ -10,15 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from staged.backends.c_family.body import BodyEmitter
-from staged.backends.c_family.calls import Signature
-from staged.backends.c_family.custom import libraries as libraries_of_users
-from staged.backends.c_family.expr import Expr, Place, call
-from staged.backends.c_family.file import ProgramFile
-from staged.backends.c_family.frames import field_names
-from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import HEAD, ProgramEmitter
-from staged.backends.c_family.structure import ControlFlow
 from staged.backends.contract import Emitted, Planner
 from staged.backends.cublas_cudnn import custom
 from staged.backends.cublas_cudnn.arguments import aligned_arguments
@@ -59,10 +50,19 @@ from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.stacks import stacks_part
 from staged.backends.cublas_cudnn.staging import Stagings
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS, CudaBody, FiniteChecks
-from staged.backends.gpu_family.addresses import field_of
-from staged.backends.gpu_family.alignment import ALIGNED, Alignments
-from staged.backends.gpu_family.kernel_text import GpuKernel
-from staged.backends.gpu_family.thread_kernels import begin_launch
+from staged.backends.gpu.addresses import field_of
+from staged.backends.gpu.alignment import ALIGNED, Alignments
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.backends.gpu.thread_kernels import begin_launch
+from staged.backends.host.body import BodyEmitter
+from staged.backends.host.calls import Signature
+from staged.backends.host.custom import libraries as libraries_of_users
+from staged.backends.host.file import ProgramFile
+from staged.backends.host.frames import field_names
+from staged.backends.host.program import HEAD, ProgramEmitter
+from staged.backends.host.structure import ControlFlow
+from staged.code.expr import Expr, Place, call
+from staged.code.kernel_text import KernelText
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from staged.backends.c_family.expr import Name
-from staged.backends.c_family.scalars import spell
-from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of
+from staged.code.expr import Name
+from staged.code.scalars import spell
+from staged.code.support.library import Snippet, SupportFunction, made_of
 from staged.errors import UnsupportedError
 from staged.ir.declaration import DECLARED
 from staged.ir.types import ALL_DTYPES, DType

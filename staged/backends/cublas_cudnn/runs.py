@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from staged.backends.c_family.kernel_text import KernelText
 from staged.backends.cublas_cudnn.library.call import LibraryCall
-from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.code.kernel_text import KernelText
 from staged.ir.buffers import Plan
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value

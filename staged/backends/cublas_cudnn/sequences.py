@@ -1,7 +1,7 @@
 """Sequences that travel, of arrays on a device: a second derivative through a loop keeps histories of histories.
 
 The elements of the innermost sequences lie in the store of device memory for gradients (`functions.py`), one piece for
-each sequence; what says where they are is the host's, as for its own sequences (`c_family/frames.py`). Adding is a
+each sequence; what says where they are is the host's, as for its own sequences (`backends/host/frames.py`). Adding is a
 kernel.
 
 Tested by `tests/backends/cublas_cudnn/test_second_derivatives.py`.

@@ -1,18 +1,18 @@
 """The functions that CUDA kernels call: the language's own, and the support library's as functions of the device.
 
-Tested by `tests/backends/gpu_family/test_kernel_text.py` and `tests/backends/cublas_cudnn/test_all_ops.py`.
+Tested by `tests/backends/gpu/test_kernel_text.py` and `tests/backends/cublas_cudnn/test_all_ops.py`.
 """
 
 from __future__ import annotations
 
-from staged.backends.c_family.support.library import Snippet, made_of
 from staged.backends.cublas_cudnn.atomics import atomic_function
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
 from staged.backends.cublas_cudnn.permutation_text import BLOCK_PERMUTATION
 from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
-from staged.backends.gpu_family.dialect import DEVICE_MATHS
-from staged.backends.gpu_family.packs import pack_type
-from staged.backends.gpu_family.sorting import block_sort
+from staged.backends.gpu.dialect import DEVICE_MATHS
+from staged.backends.gpu.packs import pack_type
+from staged.backends.gpu.sorting import block_sort
+from staged.code.support.library import Snippet, made_of
 
 CUDA_FUNCTIONS = frozenset(f"{name}{ending}" for name in DEVICE_MATHS.values() for ending in ("", "f"))
 """CUDA's names that kernels call, which no name of theirs may equal."""

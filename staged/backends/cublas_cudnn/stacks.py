@@ -1,6 +1,6 @@
 """Growable storage on the device for what loops without a known bound keep for their backward pass.
 
-It is the host's (`c_family/support/stack.py`), but for where the items lie.
+It is the host's (`code/support/stack.py`), but for where the items lie.
 
 Tested by `tests/backends/cublas_cudnn/test_programs.py`.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.backends.cublas_cudnn.device import DevicePart
-from staged.backends.gpu_family.stacks import GROWN, PUSH
+from staged.backends.gpu.stacks import GROWN, PUSH
 from staged.ir.buffers import Stack
 from staged.ir.types import CPU
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from staged.backends.c_family.expr import Expr, Prefix, call, member
-from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check
+from staged.code.expr import Expr, Prefix, call, member
+from staged.code.writer import Names
 from staged.ir.buffers import DEVICE_ALIGNMENT, aligned
 
 TYPE = """\

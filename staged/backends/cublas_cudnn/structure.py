@@ -10,25 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from staged.artifact import Parameter, event_fields
-from staged.backends.c_family.body import BodyEmitter, signed
-from staged.backends.c_family.code.tree import Comment
-from staged.backends.c_family.code.types import BYTES, INDEX, word
-from staged.backends.c_family.expr import (
-    Cast,
-    Expr,
-    Index,
-    Infix,
-    Literal,
-    Member,
-    Name,
-    Place,
-    Prefix,
-    Sizeof,
-    call,
-    member,
-)
-from staged.backends.c_family.functions import OWN_ON_DEVICE
 from staged.backends.cublas_cudnn.device import DEVICE, STREAM
 from staged.backends.cublas_cudnn.failures import finite_check_name
 from staged.backends.cublas_cudnn.functions import (
@@ -43,10 +24,29 @@ from staged.backends.cublas_cudnn.peers import DEVICES, device_field
 from staged.backends.cublas_cudnn.runs import is_call
 from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.staging import Stagings
-from staged.backends.gpu_family.addresses import device_of
-from staged.backends.gpu_family.alignment import ALIGNED
-from staged.backends.gpu_family.crossings import begin_copy, device_push
-from staged.backends.gpu_family.failures import RECORD_BYTES, read_records
+from staged.backends.gpu.addresses import device_of
+from staged.backends.gpu.alignment import ALIGNED
+from staged.backends.gpu.crossings import begin_copy, device_push
+from staged.backends.gpu.failures import RECORD_BYTES, read_records
+from staged.backends.host.body import BodyEmitter, signed
+from staged.backends.host.functions import OWN_ON_DEVICE
+from staged.base.artifact import Parameter, event_fields
+from staged.code.expr import (
+    Cast,
+    Expr,
+    Index,
+    Infix,
+    Literal,
+    Member,
+    Name,
+    Place,
+    Prefix,
+    Sizeof,
+    call,
+    member,
+)
+from staged.code.tree import Comment
+from staged.code.types import BYTES, INDEX, word
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.devices import value_devices
 from staged.ir.names import name_of, users_name

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from staged.artifact import Artifact
-from staged.backends.c_family.code import dialect
-from staged.backends.c_family.export import export_files
-from staged.backends.c_family.kernel_library import KernelLibrary
-from staged.backends.c_family.program import ProgramEmitter
-from staged.backends.c_family.standalone.iso_c import iso_c_files
-from staged.backends.c_family.standalone.library import VARIANTS
 from staged.backends.contract import BackEnd, Emitted, Planner
+from staged.backends.cpu.kernel_library import KernelLibrary
+from staged.backends.host.export import export_files
+from staged.backends.host.program import ProgramEmitter
+from staged.backends.host.standalone.iso_c import iso_c_files
+from staged.backends.host.standalone.library import VARIANTS
 from staged.backends.native.lapack.kernels import LapackLibrary
 from staged.backends.native.lapack.ways import find_ways
+from staged.base.artifact import Artifact
+from staged.code import dialect
 from staged.ir.machine import C99, Machine
 from staged.ir.nodes import Function
 from staged.ir.options import DeviceOptions

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from staged.artifact import Artifact
 from staged.backends.contract import BackEnd, Emitted, Planner
+from staged.base.artifact import Artifact
 from staged.ir.machine import Machine
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.types import CPU
@@ -36,7 +36,7 @@ class OpenCl(BackEnd):
 
     def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:
         """The folder that builds with a C compiler and OpenCL's loader."""
-        from staged.backends.c_family.export import export_files
+        from staged.backends.host.export import export_files
 
         has_device_arrays = any(parameter.device != CPU.kind for parameter in artifact.parameters)
         device_text = '\n#include "staged_opencl_arrays.h"\n' if has_device_arrays else ""

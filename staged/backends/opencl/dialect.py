@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from staged.backends.c_family.code.types import Space
-from staged.backends.c_family.expr import Call, Literal, Words
-from staged.backends.c_family.support.library import Snippet, SupportFunction, made_of, snippets
-from staged.backends.gpu_family.dialect import DEVICE_MATHS, DEVICE_PREFIX, GpuDialect
-from staged.backends.gpu_family.sorting import block_sort
+from staged.backends.gpu.dialect import DEVICE_MATHS, DEVICE_PREFIX, GpuDialect
+from staged.backends.gpu.sorting import block_sort
 from staged.backends.opencl.failures import FAIL
+from staged.code.expr import Call, Literal, Words
+from staged.code.support.library import Snippet, SupportFunction, made_of, snippets
+from staged.code.types import Space
 from staged.ir.machine import Gpu
 from staged.ir.types import ALL_DTYPES, f32, f64
 

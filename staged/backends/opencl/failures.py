@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from staged.backends.c_family.support.library import SupportFunction
-from staged.backends.gpu_family.failures import KINDS
+from staged.backends.gpu.failures import KINDS
+from staged.code.support.library import SupportFunction
 
 RECORD_TYPE = """\
 // What a kernel says when it must not go on. The first to fail claims the record.

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from staged.backends.c_family.body import LEAVE, OK, BodyEmitter
-from staged.backends.c_family.code.tree import CodeBuilder, Declare, If
-from staged.backends.c_family.code.types import BYTES, Space, pointer, word
-from staged.backends.c_family.expr import Cast, Infix, Junction, Name, Prefix, Variable, call, member
-from staged.backends.c_family.file import ProgramFile, add_no_error
-from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import HEAD, place_in
-from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.contract import Emitted, Planner
-from staged.backends.gpu_family.failures import DECLARATIONS as HOST_DECLARATIONS
-from staged.backends.gpu_family.failures import OTHERWISE, explain
-from staged.backends.gpu_family.joining import join_launches
-from staged.backends.gpu_family.kernel_text import GpuKernel
-from staged.backends.gpu_family.stacks import GROWN, PUSH
-from staged.backends.gpu_family.support import calls_of, device_functions, needs_of
+from staged.backends.gpu.failures import DECLARATIONS as HOST_DECLARATIONS
+from staged.backends.gpu.failures import OTHERWISE, explain
+from staged.backends.gpu.joining import join_launches
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.backends.gpu.stacks import GROWN, PUSH
+from staged.backends.gpu.support import calls_of, device_functions, needs_of
+from staged.backends.host.body import LEAVE, OK, BodyEmitter
+from staged.backends.host.file import ProgramFile, add_no_error
+from staged.backends.host.program import HEAD, place_in
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE, find_snippet
 from staged.backends.opencl.failures import DECLARATIONS, WAIT
 from staged.backends.opencl.program import OpenClProgram
 from staged.backends.opencl.structure import DEVICE
+from staged.code.expr import Cast, Infix, Junction, Name, Prefix, Variable, call, member
+from staged.code.kernel_text import KernelText
+from staged.code.tree import CodeBuilder, Declare, If
+from staged.code.types import BYTES, Space, pointer, word
+from staged.code.writer import Writer, c_string
 from staged.errors import UnsupportedError
 from staged.ir.buffers import Stack
 from staged.ir.functions import every_function

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from staged.backends.c_family.body import BodyEmitter
-from staged.backends.c_family.expr import Expr, Items, argument, call, member
-from staged.backends.c_family.kernel_library import KernelLibrary
-from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.program import ProgramEmitter
-from staged.backends.c_family.writer import Names
-from staged.backends.gpu_family.alignment import Alignments
-from staged.backends.gpu_family.kernel_text import GpuKernel
-from staged.backends.gpu_family.kernels import NestKernels
-from staged.backends.gpu_family.thread_kernels import ThreadKernels, begin_launch
+from staged.backends.cpu.kernel_library import KernelLibrary
+from staged.backends.gpu.alignment import Alignments
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.backends.gpu.kernels import NestKernels
+from staged.backends.gpu.thread_kernels import ThreadKernels, begin_launch
+from staged.backends.host.body import BodyEmitter
+from staged.backends.host.program import ProgramEmitter
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU
 from staged.backends.opencl.structure import OpenClBody
+from staged.code.expr import Expr, Items, argument, call, member
+from staged.code.kernel_text import KernelText
+from staged.code.writer import Names
 from staged.errors import UnsupportedError
 from staged.ir.buffers import DEVICE_ALIGNMENT, Plan, aligned
 from staged.ir.convolutions import contraction_nest

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from staged.backends.c_family.body import BodyEmitter
-from staged.backends.c_family.code.types import word
-from staged.backends.c_family.expr import Expr, Place, Prefix, call, member
-from staged.backends.gpu_family.addresses import device_of
-from staged.backends.gpu_family.crossings import begin_copy, device_push
-from staged.backends.gpu_family.failures import read_records
+from staged.backends.gpu.addresses import device_of
+from staged.backends.gpu.crossings import begin_copy, device_push
+from staged.backends.gpu.failures import read_records
+from staged.backends.host.body import BodyEmitter
+from staged.code.expr import Expr, Place, Prefix, call, member
+from staged.code.types import word
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.nodes import End, Op, Value
 from staged.ir.types import CPU, Device, TensorType

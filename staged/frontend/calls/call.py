@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from staged.call.guards.check import lookup
 from staged.errors import StagedError, StagedValueError, StagingError
 from staged.frontend.calls.convert import converted
 from staged.frontend.calls.foreign import changed_by, check_call, is_pure
@@ -28,7 +29,6 @@ from staged.frontend.trace.context import TraceContext, current_trace, note_made
 from staged.frontend.values import trees
 from staged.frontend.values.mutation import note_new, note_parts, record_attribute, record_contents
 from staged.frontend.values.operands import note_new_iterator
-from staged.guards.check import lookup
 from staged.ir.names import LibraryName, as_name
 from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none

@@ -10,7 +10,7 @@ from functools import cache
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from staged.depth import goes_deep
+from staged.base.depth import goes_deep
 from staged.errors import StagingError
 from staged.frontend.calls.definitions import convert_definition
 from staged.frontend.syntax.converter import OPERATOR_SUFFIX, OPERATORS, Converter, arguments_of, function_definition

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from staged.call.guards.check import lookup
+from staged.call.guards.held_by import PLAIN
 from staged.frontend.calls.foreign import is_pure, known, name_of
 from staged.frontend.calls.known_calls import HARMLESS
 from staged.frontend.trace.context import TraceContext
-from staged.guards.check import lookup
-from staged.guards.held_by import PLAIN
 from staged.ops.array import Array
 
 _KEEPS = type(functools.lru_cache(len))

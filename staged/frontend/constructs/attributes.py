@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from staged.call.guards.check import lookup
+from staged.call.guards.expected import is_library
+from staged.call.guards.guard import MISSING
+from staged.call.guards.held_by import dict_of
 from staged.frontend.calls.call import call
 from staged.frontend.syntax.converter import Converter, expression, operator, text
 from staged.frontend.syntax.sources import is_convertible
 from staged.frontend.trace.context import TraceContext, current_trace, note_made
-from staged.guards.check import lookup
-from staged.guards.expected import is_library
-from staged.guards.guard import MISSING
-from staged.guards.held_by import dict_of
 from staged.ir.types import DType
 from staged.ops.array import Array, StagedArray
 

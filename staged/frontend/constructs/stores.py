@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from staged.call.guards.check import lookup
+from staged.call.guards.expected import is_library
 from staged.errors import ShapeError, StagedValueError, StagingError, StaticStateError, article
 from staged.frontend.calls.call import call
 from staged.frontend.constructs.attributes import attribute
@@ -19,8 +21,6 @@ from staged.frontend.trace.locals import Locals
 from staged.frontend.values.mutation import record_attribute, record_contents
 from staged.frontend.values.number_tables import element_of
 from staged.frontend.values.operands import BINARY, note_operand, note_view
-from staged.guards.check import lookup
-from staged.guards.expected import is_library
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.promote import read
 from staged.source import here

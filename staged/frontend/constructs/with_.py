@@ -6,12 +6,12 @@ import ast
 from types import FunctionType
 from typing import Any
 
+from staged.call.guards.check import lookup
 from staged.frontend.calls.call import as_converted, call
 from staged.frontend.syntax.assign import assign
 from staged.frontend.syntax.converter import Converter, operator, place, statement, text
 from staged.frontend.trace.context import current_trace
 from staged.frontend.values.operands import note_operand
-from staged.guards.check import lookup
 
 
 @statement(ast.With)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from staged.base.remote import Remote, RemoteElements, read_dlpack
 from staged.errors import DTypeError, StagedError, StagingError, article
 from staged.frontend.devices.device_options import Options, joined_options
 from staged.frontend.devices.read_only import freeze, thaw
 from staged.frontend.devices.region_work import RegionWork
 from staged.ir.types import CPU, Device, shape_text
-from staged.remote import Remote, RemoteElements, read_dlpack
 from staged.source import here
 
 

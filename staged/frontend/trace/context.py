@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.call.guards.reads import Reads
 from staged.errors import LeakError, article
 from staged.frontend.trace.attempts import TraceState
 from staged.frontend.trace.captured import name_of_captured, whole_behind, whole_view
@@ -18,7 +19,6 @@ from staged.frontend.trace.effects import check_effect
 from staged.frontend.trace.lifetimes import OfTrace
 from staged.frontend.trace.locals import Locals
 from staged.frontend.trace.strict import Strict
-from staged.guards.reads import Reads
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.declaration import prims
 from staged.ir.names import as_name

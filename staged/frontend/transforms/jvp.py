@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from staged.base.tracebacks import trims_traceback
 from staged.errors import GradientError, article
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.transforms.leaves import Primals, matching, name_of
@@ -16,7 +17,6 @@ from staged.ir.types import TensorType
 from staged.ops.array import Array
 from staged.ops.context import current_context
 from staged.source import here
-from staged.tracebacks import trims_traceback
 
 
 @trims_traceback

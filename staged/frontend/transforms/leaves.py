@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.base.tracebacks import trims_traceback
 from staged.errors import GradientError, article
 from staged.frontend.devices.resident import DeviceArray
 from staged.frontend.values import trees
@@ -15,7 +16,6 @@ from staged.frontend.values.variable import Variable
 from staged.ops.array import Array, StagedArray
 from staged.ops.promote import as_array, cast
 from staged.source import Position
-from staged.tracebacks import trims_traceback
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:

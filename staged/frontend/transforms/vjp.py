@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from staged.base.tracebacks import trims_traceback
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.transforms.leaves import Outputs, Primals, matching, name_of, plain
 from staged.frontend.transforms.primal_call import PrimalCall
@@ -14,7 +15,6 @@ from staged.ir.structure import VJP
 from staged.ops.array import Array
 from staged.ops.context import current_context
 from staged.source import Position, here
-from staged.tracebacks import trims_traceback
 
 
 @trims_traceback

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from staged.call.guards.expected import TooLargeError, expected
+from staged.call.guards.guard import MISSING
 from staged.errors import article
 from staged.frontend.trace.bodies import Mutation
 from staged.frontend.trace.context import TraceContext
 from staged.frontend.values import trees
 from staged.frontend.values.join import same_tree
-from staged.guards.expected import TooLargeError, expected
-from staged.guards.guard import MISSING
 from staged.ops.array import StagedArray
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.base.remote import Remote
 from staged.errors import DTypeError, LeakError, ShapeError, StagingError
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.effects import check_effect, note_own, on_write
@@ -22,7 +23,6 @@ from staged.ir.types import TensorType, dims_of, shape_text
 from staged.ops.array import METHODS, Array, StagedArray
 from staged.ops.context import current_context
 from staged.ops.promote import adopted, as_array
-from staged.remote import Remote
 from staged.source import here
 
 

@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any
 
 import staged as st
-from staged.eager_mode import is_plain
+from staged.eager_mode.context import is_plain
 from staged.optim.lr_scheduler.schedule import LRScheduler, converted, number, product, scalar_of
 from staged.optim.optimizer import Optimizer
 

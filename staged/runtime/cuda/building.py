@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.errors import CompilerError
 from staged.runtime.cache import default_cache, digest, write_texts
 from staged.runtime.compiler import CompileFailure, run_compiler, short_of

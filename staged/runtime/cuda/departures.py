@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from staged.artifact import REPORT_BYTES
+from staged.base.artifact import REPORT_BYTES
 from staged.errors import ProgramError
 from staged.runtime.cuda.arriving import Arrival, Pinned, PlacedCopy, Places, capacity_for
 from staged.runtime.cuda.interface import Runtime, current_runtime

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.errors import CompilerError, UnsupportedError
 from staged.runtime.compiler import CompileFailure, explained
 from staged.runtime.cuda.building import CXX_FLAGS, SHARED, build, find_cxx, program_texts, said

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from staged.artifact import Artifact, image_text
+from staged.base.artifact import Artifact, image_text
 from staged.runtime.compiler import LIBRARIES, CompileFailure, explained, find_compiler
 from staged.runtime.cuda.building import SHARED, build, program_texts
 from staged.runtime.cuda.emulated import libraries_of_users, linked_libraries

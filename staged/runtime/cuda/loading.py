@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.errors import DependencyError
 from staged.runtime.cuda.devices import is_emulated, needed_gpu
 from staged.runtime.cuda.emulated import compile_emulated

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.errors import CompilerError, DependencyError
 from staged.runtime.cache import digest
 from staged.runtime.compiler import CompileFailure, explained

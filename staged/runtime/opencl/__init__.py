@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.errors import CompilerError, DependencyError, ProgramError, ProgramMemoryError, StagedError
 from staged.runtime.compiler import CompileFailure, compile_shared, compile_text
 from staged.runtime.guard import ffi, loader

@@ -13,7 +13,7 @@ import pytest
 
 import staged as st
 from staged.backends.cublas_cudnn.description import CUDA_GPU
-from staged.backends.gpu_family.attention.sizes import (
+from staged.backends.gpu.attention.sizes import (
     BACKWARD_KEYS,
     BACKWARD_QUERIES,
     FORWARD,

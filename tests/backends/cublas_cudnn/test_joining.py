@@ -9,7 +9,7 @@ import numpy as np
 import staged as st
 from staged import GPU, with_backend
 from staged.backends.cublas_cudnn.description import CUDA_GPU
-from staged.backends.gpu_family.joining import _in_place, _Plan, _Step
+from staged.backends.gpu.joining import _in_place, _Plan, _Step
 from staged.ir.loops import Nest
 from staged.ir.nodes import Op, Value
 from staged.ir.types import TensorType, f32

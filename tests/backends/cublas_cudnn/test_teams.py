@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from staged.backends.gpu_family.mapping import Part
-from staged.backends.gpu_family.teams import is_shareable, may_overwrite
+from staged.backends.gpu.mapping import Part
+from staged.backends.gpu.teams import is_shareable, may_overwrite
 from staged.ir.loops import (
     Accumulate,
     Affine,

@@ -16,7 +16,7 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
-from staged.artifact import Artifact
+from staged.base.artifact import Artifact
 from staged.runtime import cuda
 from staged.runtime.cuda.program import CudaProgram
 from staged.runtime.cuda_emulator import INCLUDE

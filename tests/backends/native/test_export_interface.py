@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.artifact import Artifact
-from staged.backends.c_family.standalone.library import guard
+from staged.backends.host.standalone.library import guard
+from staged.base.artifact import Artifact
 from tests.runtime.test_compiler import LOOPS
 
 STRICT = "-std=c11 -O1 -ffp-contract=off -Wall -Wextra -Wpedantic -Wconversion -Werror"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.backends.c_family.export import export_files
+from staged.backends.host.export import export_files
 from staged.ir.nodes import Effect, Function, VariableRef
 from staged.ir.types import TensorType, bool_, f32, f64, i64
 from staged.pipeline import build
@@ -362,12 +362,12 @@ def test_calls_that_print_and_fail_stop_the_program_at_their_line():
             "print",
             p.values([n]),
             [],
-            attrs={"parts": ("going on",), "end": "\n", "file": "stdout"},
+            attrs={"call.parts": ("going on",), "end": "\n", "file": "stdout"},
             effects=(Effect("io"),),
         )
         small = p.values([n < 3])[0]
         p.builder.op(
-            "assert", [small], [], attrs={"parts": ("too large",), "kind": "assertion"}, effects=(Effect("fail"),)
+            "assert", [small], [], attrs={"call.parts": ("too large",), "kind": "assertion"}, effects=(Effect("fail"),)
         )
         return p.call("check", [n + 1], [INT])
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from staged.backends.c_family.support.library import render
-from staged.backends.c_family.support.vectors import width_snippet
+from staged.code.support.library import render
+from staged.code.support.vectors import width_snippet
 from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4, Machine
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "u32": np.uint32, "i64": np.int64, "i32": np.int32}
@@ -49,12 +49,12 @@ def program(snippets: list[str], drivers: str, machine: Machine, replace: tuple[
 def compiled(text: str, march: str | None, extra: tuple[str, ...] = ()) -> ctypes.CDLL:
     """The shared object of a C file."""
     folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
-    (folder / "program.c").write_text(text)
+    (folder / "call.program.c").write_text(text)
     target = [f"-march={march}"] if march else []
-    command = ["gcc", *FLAGS, *WARNINGS, *target, *extra, "-shared", "-fPIC", "program.c", "-o", "program.so", "-lm"]
+    command = ["gcc", *FLAGS, *WARNINGS, *target, *extra, "-shared", "-fPIC", "call.program.c", "-o", "call.program.so", "-lm"]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    return ctypes.CDLL(str(folder / "program.so"))
+    return ctypes.CDLL(str(folder / "call.program.so"))
 
 
 def pointer(array: Array) -> ctypes.c_void_p:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from staged.backends.c_family.support.variety import VARIETIES, Variety
+from staged.code.support.variety import VARIETIES, Variety
 from staged.ir.machine import Machine
 from tests.backends.support.harness import NUMPY, compiled, machines, pointer, program
 

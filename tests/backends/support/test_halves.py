@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from staged.backends.c_family.support.halves import LANES
+from staged.code.support.halves import LANES
 from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4
 from staged.ir.numbers import converted
 from staged.ir.types import bf16, f16

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from staged.backends.c_family.support.math import function_snippet
+from staged.code.support.math import function_snippet
 from staged.ir.machine import PORTABLE, Machine
 from tests.backends.support.harness import C_NAMES, NUMPY, Array, compiled, machines, pointer, program, ulps
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from staged.program_cache import find_artifact, store_artifact
+from staged.call.program_cache import find_artifact, store_artifact
 
 KERNEL = """\
 import staged as st

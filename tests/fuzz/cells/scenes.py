@@ -470,4 +470,4 @@ def algebra(chance: random.Random) -> Piece:
 
 
 SCENES: tuple[Scene, ...] = (views, integer_arrays, counters, algebra)
-"""Scenes of values; `memory.py` has those of places."""
+"""Scenes of values; `call/memory.py` has those of places."""

@@ -384,7 +384,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the counter of a loop leaves its type",
-        "backends.c_family.structure:ControlFlow.emit_for",
+        "backends.host.structure:ControlFlow.emit_for",
         "self.may_pass_end(*loop.bounds[1:])",
         "False",
         ("tests/frontend/test_range_ends.py", "-k", "ends_of_i64"),
@@ -420,14 +420,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "of 0.0 and -0.0 a vector has the other one than a scalar",
-        "backends.c_family.cpu_nest.vectors:VectorSpeller.extreme",
+        "backends.cpu.nest.vectors:VectorSpeller.extreme",
         '("<" if name == "maximum" else ">") + ("" if swapped else "=")',
         '"<" if name == "maximum" else ">"',
         ("tests/ops/test_exact.py", "-k", "extremes_of_zeros"),
     ),
     Mutant(
         "of a vector and a number the wrong zero wins",
-        "backends.c_family.cpu_nest.vectors:VectorSpeller.extreme",
+        "backends.cpu.nest.vectors:VectorSpeller.extreme",
         '(">" if name == "maximum" else "<") + ("=" if swapped and dtype.is_float else "")',
         '">" if name == "maximum" else "<"',
         ("tests/ops/test_exact.py", "-k", "extremes_of_zeros"),

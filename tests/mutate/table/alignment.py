@@ -12,34 +12,34 @@ def case(words: str) -> tuple[str, ...]:
 
 def of_values(words: str) -> tuple[str, ...]:
     """A test of what is known about values, by words of its name."""
-    return ("tests/backends/gpu_family/test_alignment.py", "-k", words)
+    return ("tests/backends/gpu/test_alignment.py", "-k", words)
 
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a parameter keeps the alignment of a buffer, whatever the calls pass",
-        "backends.gpu_family.alignment:Alignments.__init__",
+        "backends.gpu.alignment:Alignments.__init__",
         "min(self._parameters[param], self.of(operand))",
         "max(self._parameters[param], self.of(operand))",
         of_values("minimum_over_all_calls"),
     ),
     Mutant(
         "an argument that is passed on counts as aligned",
-        "backends.gpu_family.alignment:Alignments.__init__",
+        "backends.gpu.alignment:Alignments.__init__",
         "known, False",
         "known, True",
         of_values("minimum_over_all_calls"),
     ),
     Mutant(
         "the offset of a view is not scaled by its rows",
-        "backends.gpu_family.alignment:_offsets",
+        "backends.gpu.alignment:_offsets",
         "[step * stride for step, stride in zip(steps, strides, strict=True)]",
         "[step * strides[0] for step in steps]",
         of_values("offsets_add_up"),
     ),
     Mutant(
         "a size that the program finds is taken for its bound",
-        "backends.gpu_family.alignment:_stride",
+        "backends.gpu.alignment:_stride",
         "prod(behind) if len(behind) == type.ndim - axis - 1 else 1",
         "prod(map(bound, type.shape[axis + 1 :]))",
         of_values("size_that_the_program_finds"),
@@ -60,7 +60,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an address between elements is read",
-        "residency:_input_place",
+        "call.residency:_input_place",
         "max(parameter.alignment, value.dtype.itemsize)",
         "parameter.alignment",
         case("between_elements"),
@@ -124,9 +124,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a single pack has a loop",
-        "backends.gpu_family.packs:packed",
+        "backends.gpu.packs:packed",
         "axis.factor % width or part.items == width",
         "axis.factor % width",
-        ("tests/backends/gpu_family/test_packs.py", "-k", "single_pack"),
+        ("tests/backends/gpu/test_packs.py", "-k", "single_pack"),
     ),
 )

@@ -4,7 +4,7 @@ from tests.mutate.mutant import Mutant, Text
 
 ATTENTION, TESTS = "staged/library/sequences/attention.py", "tests/ops/test_attention.py"
 PARTS, FORWARD, BACKWARD, SIZES = (
-    f"staged/backends/gpu_family/attention/{name}.py" for name in ("parts", "forward", "backward", "sizes")
+    f"staged/backends/gpu/attention/{name}.py" for name in ("call.parts", "forward", "backward", "sizes")
 )
 KERNELS = "tests/backends/cublas_cudnn/test_attention_kernels.py"
 GRAPHS, CALLS, WAY = (
@@ -37,62 +37,62 @@ MUTANTS = (
     Mutant(
         "cuDNN is given attention with a mask",
         "backends.cublas_cudnn.library.attention:_taken",
-        'half is None or sizes is None or op.attrs["parts"]',
+        'half is None or sizes is None or op.attrs["call.parts"]',
         "half is None or sizes is None",
         (CUDNN, "-k", "does_not_take"),
     ),
     Mutant(
         "a kernel's queries see the key after their own",
-        "backends.gpu_family.attention.parts:AttentionCode.score",
+        "backends.gpu.attention.parts:AttentionCode.score",
         "key <= query",
         "key <= query + 1",
         (KERNELS, "-k", "agree_with_eager and causal"),
     ),
     Mutant(
         "a kernel leaves out the keys of a block's last queries",
-        "backends.gpu_family.attention.forward:forward_kernel",
+        "backends.gpu.attention.forward:forward_kernel",
         "a.start + BLOCK",
         "a.start",
         (KERNELS, "-k", "agree_with_eager and causal"),
     ),
     Mutant(
         "what a kernel has summed is not scaled down where the maximum grows",
-        "backends.gpu_family.attention.forward:forward_kernel",
+        "backends.gpu.attention.forward:forward_kernel",
         'a.assign(mean[r][c], kept, "*")',
         'a.assign(mean[r][c], a.literal(1.0), "*")',
         (KERNELS, "-k", "dropout"),
     ),
     Mutant(
         "only the first head of a group has a part in the gradient of its keys",
-        "backends.gpu_family.attention.backward:_query_heads",
+        "backends.gpu.attention.backward:_query_heads",
         "a.loop(name, 0, each.group)",
         "a.loop(name, 0, 1)",
         (KERNELS, "-k", "agree_with_eager and groups"),
     ),
     Mutant(
         "a kernel drops other shares than the composite",
-        "backends.gpu_family.attention.parts:AttentionCode.is_kept",
+        "backends.gpu.attention.parts:AttentionCode.is_kept",
         "row * bk + column",
         "row * bk + column + 1",
         (KERNELS, "-k", "dropout"),
     ),
     Mutant(
         "a tile is overwritten while other warps read it",
-        "backends.gpu_family.attention.forward:forward_kernel",
+        "backends.gpu.attention.forward:forward_kernel",
         'a.barrier("the last tile has been read")',
         "pass",
         (KERNELS, "-k", "no_two_threads_meet", "--all"),
     ),
     Mutant(
         "a kernel's shares are read before all lanes have written them",
-        "backends.gpu_family.attention.forward:forward_kernel",
+        "backends.gpu.attention.forward:forward_kernel",
         "a.barrier(is_warp=True)",
         "pass",
         (KERNELS, "-k", "no_two_threads_meet", "--all"),
     ),
     Mutant(
         "a block takes more shared memory than there is",
-        "backends.gpu_family.attention.sizes:AttentionSizes.rows",
+        "backends.gpu.attention.sizes:AttentionSizes.rows",
         "self.gpu.largest_shared_bytes",
         "2 * self.gpu.largest_shared_bytes",
         (KERNELS, "-k", "fit_into_shared_memory"),

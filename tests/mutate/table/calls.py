@@ -66,7 +66,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an array of another library is taken without a look at its shape",
-        "dispatch:_write_leaf",
+        "call.dispatch:_write_leaf",
         'writer.refuse(f"{text}.shape != {taken.shape!r}")',
         "",
         (INTERCHANGE, "-k", "not_traced_again"),
@@ -80,21 +80,21 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the thread of a loader sees nothing of the blocks around the loop",
-        "prefetch:_Ahead.__init__",
+        "call.prefetch:_Ahead.__init__",
         "copy_context() if current_trace() is None else Context()",
         "Context()",
         (LOADER, "-k", "blocks_around"),
     ),
     Mutant(
         "pieces of a mapped file are read by the program",
-        "prefetch:_fetch",
+        "call.prefetch:_fetch",
         "_read(item)",
         "item",
         (LOADER, "-k", "mapped"),
     ),
     Mutant(
         "a loader goes on after its loop has ended",
-        "prefetch:_fetch",
+        "call.prefetch:_fetch",
         "if stop.is_set():\n"
         "    return",
         "",

@@ -92,14 +92,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a void result is an argument of the next call",
-        "residency:_input_place",
+        "call.residency:_input_place",
         "value.remote.check()",
         "",
         case("cites_the_call"),
     ),
     Mutant(
         "a print overtakes the error of an earlier call",
-        "runnable:Runnable.departed",
+        "call.runnable:Runnable.departed",
         "self.tells",
         "False",
         case("overtake"),
@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a call with an array of another library does not wait",
-        "runnable:Runnable.departed",
+        "call.runnable:Runnable.departed",
         "if any((isinstance(value, BorrowedArray) for value in given)):\n"
         "    departures.settle()",
         "if any((isinstance(value, BorrowedArray) for value in given)):\n"
@@ -150,14 +150,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an exported program departs",
-        "program:Program.export",
+        "call.program:Program.export",
         "replace(function.options, keeps_results=False)",
         "function.options",
         case("exported"),
     ),
     Mutant(
         "a result is traced again in place of an array that the region names",
-        "dispatch:_write_leaf",
+        "call.dispatch:_write_leaf",
         "type(value) in _ON_DEVICE",
         "False",
         case("no_other_trace"),

@@ -49,7 +49,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the tape counts the sum of two cotangents of branches that are not chosen as chosen",
-        "tape:Tape.pull_back.add",
+        "eager_mode.tape:Tape.pull_back.add",
         "id(known) in inactive and id(cotangent) in inactive",
         "False",
         ("tests/ops/test_special_points.py", "-k", "beside_where"),

@@ -67,14 +67,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a long sum is deeper than Python's limit of recursion",
-        "depth:_enter",
+        "base.depth:_enter",
         "max(_before, _limit())",
         "_before",
         ("tests/frontend/test_depth.py::test_deep_program_is_traced",),
     ),
     Mutant(
         "the limit of recursion is put back while another thread still stages",
-        "depth:_leave",
+        "base.depth:_leave",
         "_open == 0",
         "_open >= 0",
         ("tests/frontend/test_depth.py::test_limit_of_recursion_is_put_back",),
@@ -130,7 +130,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a traceback shows the frames between the caller and the user's line",
-        "tracebacks:_users_part",
+        "base.tracebacks:_users_part",
         "not after_ours",
         "True",
         (_TRACEBACKS,),
@@ -151,7 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the frames of a fault of ours are cut out",
-        "tracebacks:_is_of_user",
+        "base.tracebacks:_is_of_user",
         "not _last_file(error.__traceback__).startswith(_INNER)",
         "True",
         (_TRACEBACKS,),
@@ -189,7 +189,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "frontend.exits.statements:returned",
         'Signal("return", value, _here())',
         'Signal("return", value)',
-        ("tests/backends/c_family/test_positions.py",),
+        ("tests/backends/host/test_positions.py",),
     ),
     Mutant(
         "`np.asarray` of an array is a copy of it",
@@ -200,7 +200,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an endless recursion of the user's kills the process",
-        "depth:_limit",
+        "base.depth:_limit",
         "max(1000, min(_MOST, size // _BYTES_PER_CALL))",
         "size // 400",
         ("tests/frontend/test_depth.py::test_endless_recursion_through_c_ends_before_the_stack_does",),
@@ -221,7 +221,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a power that Python refuses is an infinity in eager mode, in a `try` that waits for the error",
-        "eager_mode:_raised_by_python",
+        "eager_mode.context:_raised_by_python",
         "primitive is not prims.POW or not np.isinf(result)",
         "True",
         (_TRY,),

@@ -58,7 +58,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a comparison of comparisons without parentheses",
-        "backends.c_family.expr:_operand",
+        "code.expr:_operand",
         "operand.op == op and op not in _COMPARISONS",
         "operand.op == op",
         ("tests/backends/test_expr.py",),
@@ -79,10 +79,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "numbers of 32 bits are subtracted where 64 are meant",
-        "backends.c_family.scalars:wrapping",
+        "code.scalars:wrapping",
         "isinstance(left, Literal) and isinstance(right, Literal)",
         "False",
-        ("tests/backends/c_family/test_scalars.py", "-k", "two_numbers"),
+        ("tests/backends/host/test_scalars.py", "-k", "two_numbers"),
     ),
     Mutant(
         "a variance of too few elements is negative",
@@ -128,14 +128,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "eagerly, what has no elements is differentiated backwards",
-        "tape:Tape.note",
+        "eager_mode.tape:Tape.note",
         "result.dtype.is_inexact and has_elements(result)",
         "result.dtype.is_inexact",
         ("tests/eager/test_derivatives_of_nothing.py",),
     ),
     Mutant(
         "eagerly, what has no elements has tangents",
-        "tape:Tangents.of",
+        "eager_mode.tape:Tangents.of",
         "self.found.get(id(array)) if has_elements(array) else None",
         "self.found.get(id(array))",
         ("tests/eager/test_derivatives_of_nothing.py",),

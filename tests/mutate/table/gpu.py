@@ -6,7 +6,7 @@ GPU = "staged/backends/cublas_cudnn/"
 TESTS = "tests/backends/cublas_cudnn/"
 ON_SCATTER = (f"{TESTS}test_scatter.py", "-k", "rows_are_added or keeps_the_sign")
 ON_TEAMS = (f"{TESTS}test_teams.py",)
-ON_MAPPING = ("tests/backends/gpu_family/test_mapping.py",)
+ON_MAPPING = ("tests/backends/gpu/test_mapping.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -18,14 +18,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a kernel takes the low bits of a number that does not fit",
-        "backends.gpu_family.nest.statements:may_fail",
+        "backends.gpu.nest.statements:may_fail",
         "return True",
         "return False",
         (f"{TESTS}test_failures.py", "-k", "errors_are and fitted"),
     ),
     Mutant(
         "a kernel's report of a number names another dtype",
-        "backends.gpu_family.support:_fit_function",
+        "backends.gpu.support:_fit_function",
         "_FIT_TEXT.format(record=record, t=dtype.c_name, low=low, high=min(high, limits(i64)[1]), number=number)",
         "_FIT_TEXT.format(record=record, t=dtype.c_name, low=low, high=min(high, limits(i64)[1]), number=0)",
         (f"{TESTS}test_failures.py", "-k", "errors_are and fitted"),
@@ -74,108 +74,108 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a team overwrites an operand that an unsynchronised loop still reads",
-        "backends.gpu_family.teams:may_overwrite",
+        "backends.gpu.teams:may_overwrite",
         "isinstance(s, Loop) and (s.reductions or s is loops[-1])",
         "isinstance(s, Loop)",
         ON_TEAMS,
     ),
     Mutant(
         "a team overwrites an operand whose elements are other threads'",
-        "backends.gpu_family.teams:may_overwrite",
+        "backends.gpu.teams:may_overwrite",
         "len({tuple(axis.extent for axis in chain_of(s)[0]) for s in loops}) == 1",
         "True",
         ON_TEAMS,
     ),
     Mutant(
         "threads share iterations that read what other iterations write",
-        "backends.gpu_family.teams:is_shareable",
+        "backends.gpu.teams:is_shareable",
         "any(isinstance(t, Load) and t.array in stored for t in walk(inner))",
         "False",
         ON_TEAMS,
     ),
     Mutant(
         "threads share iterations that write one element",
-        "backends.gpu_family.teams:_is_own",
+        "backends.gpu.teams:_is_own",
         "all(index.stride(axis) for axis in axes if axis.extent > 1)",
         "True",
         ON_TEAMS,
     ),
     Mutant(
         "a wrong index of an axis without elements stands for its first one",
-        "backends.gpu_family.teams:_is_own",
+        "backends.gpu.teams:_is_own",
         "isinstance(extent, int) and extent > 0",
         "isinstance(extent, int)",
         ON_TEAMS,
     ),
     Mutant(
         "a row that is found, of one, has no place",
-        "backends.gpu_family.nest.kernel:DeviceKernel.part",
+        "backends.gpu.nest.kernel:DeviceKernel.part",
         "dict.fromkeys(part.axes, ZERO)",
         "{}",
         ON_SCATTER,
     ),
     Mutant(
         "of several rows for one place the first stands",
-        "backends.gpu_family.scatter:scatter_as_gather",
+        "backends.gpu.scatter:scatter_as_gather",
         'Reduction(Local("last", i64), "max")',
         'Reduction(Local("last", i64), "min")',
         ON_SCATTER,
     ),
     Mutant(
         "rows that nothing is meant for become zeros",
-        "backends.gpu_family.scatter:scatter_as_gather",
+        "backends.gpu.scatter:scatter_as_gather",
         "(found, update, base)",
         "(found, update, Constant(0.0 if dtype.is_float else 0, dtype))",
         ON_SCATTER,
     ),
     Mutant(
         "every element takes what is meant for any",
-        "backends.gpu_family.scatter:scatter_as_gather",
+        "backends.gpu.scatter:scatter_as_gather",
         "(*head, Guarded(here, tuple(inner)))",
         "(*head, *inner)",
         ON_SCATTER,
     ),
     Mutant(
         "a zero that nothing is added to loses its sign",
-        "backends.gpu_family.scatter:scatter_as_gather",
+        "backends.gpu.scatter:scatter_as_gather",
         "is_sum and read_base and dtype.is_float",
         "is_sum and read_base and not dtype.is_float",
         ON_SCATTER,
     ),
     Mutant(
         "items whose elements overlap are threads",
-        "backends.gpu_family.mapping:_Parts.are_apart",
+        "backends.gpu.mapping:_Parts.are_apart",
         "abs(stride) <= span",
         "abs(stride) < 0",
         ON_MAPPING,
     ),
     Mutant(
         "a loop that a total runs through is threads",
-        "backends.gpu_family.mapping:_holds_all_effects.visit",
+        "backends.gpu.mapping:_holds_all_effects.visit",
         "over is axis and reductions",
         "over is axis and not reductions",
         ON_MAPPING,
     ),
     Mutant(
         "pieces that write the same elements run side by side",
-        "backends.gpu_family.mapping:_never_meet",
+        "backends.gpu.mapping:_never_meet",
         "apart and max(high, high_2) - min(low, low_2) < min(steps, default=1 << 62)",
         "max(high, high_2) - min(low, low_2) < min(steps, default=1 << 62)",
         ON_MAPPING,
     ),
     Mutant(
         "sixteen bytes are read at an address that is no multiple",
-        "backends.gpu_family.packs:_is_pack",
+        "backends.gpu.packs:_is_pack",
         "whole and fits and alignment.get(s.array, 1) % (width * s.array.dtype.size) == 0",
         "whole and fits",
-        ("tests/backends/gpu_family/test_packs.py",),
+        ("tests/backends/gpu/test_packs.py",),
     ),
     Mutant(
         "a piece that begins between packs is read in packs",
-        "backends.gpu_family.packs:_is_pack",
+        "backends.gpu.packs:_is_pack",
         "(*steps, s.index.offset)",
         "steps",
-        ("tests/backends/gpu_family/test_packs.py",),
+        ("tests/backends/gpu/test_packs.py",),
     ),
     Mutant(
         "a permutation follows the steps in another order",
@@ -186,14 +186,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "kernels that share a launch overwrite what another of them reads",
-        "backends.gpu_family.joining:_in_place",
+        "backends.gpu.joining:_in_place",
         "root_of(op.operands[operand]) not in others",
         "True",
         (f"{TESTS}test_joining.py",),
     ),
     Mutant(
         "a kernel joins a launch before what it reads is made",
-        "backends.gpu_family.joining:_Plan.can_be_there",
+        "backends.gpu.joining:_Plan.can_be_there",
         "if op is None or made == at or (op.blocks and op.declared is not CONTRACTION) or (not self.is_movable(op, "
         "at)):\n"
         "    return False",
@@ -205,7 +205,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a read of a Variable moves before a write of it",
-        "backends.gpu_family.joining:_Plan.is_movable",
+        "backends.gpu.joining:_Plan.is_movable",
         'not any(effect.kind == "write" and effect.target in read for o in between for effect in o.effects)',
         "True",
         (f"{TESTS}test_joining.py",),
@@ -233,7 +233,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the gradient of a pool leaves out the windows that begin further back",
-        "backends.gpu_family.windows:_Side.__init__",
+        "backends.gpu.windows:_Side.__init__",
         "-(-kernel // stride)",
         "max(1, kernel // stride)",
         (f"{TESTS}test_pooling.py", "-k", "same_bits or maxima"),
@@ -247,14 +247,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "-0.0 that is added to -0.0 makes 0.0",
-        "backends.gpu_family.scatter:_changes",
+        "backends.gpu.scatter:_changes",
         "(is_other, is_positive)",
         "(is_other, Constant(True, bool_))",
         ON_SCATTER,
     ),
     Mutant(
         "a number with an infinite reciprocal is not added",
-        "backends.gpu_family.scatter:_changes",
+        "backends.gpu.scatter:_changes",
         "(is_other, is_positive)",
         "(is_positive, is_positive)",
         ON_SCATTER,

@@ -7,21 +7,21 @@ CUDA_OPS = "tests/backends/cublas_cudnn/test_custom.py"
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a checkpoint replaces the one before although it is cut off",
-        "backends.c_family.support.save:_SAVE",
+        "code.support.save:_SAVE",
         Text("if (is_saved && rename(beside, path) != 0) {"),
         "if (rename(beside, path) != 0) {",
         ("tests/test_checkpoints.py", "-k", "exported"),
     ),
     Mutant(
         "a checkpoint replaces a device",
-        "backends.c_family.support.save:_SAVE",
+        "code.support.save:_SAVE",
         Text("!S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode)"),
         "S_ISREG(there.st_mode) && S_ISDIR(there.st_mode)",
         ("tests/test_checkpoints.py", "-k", "device_or_pipe"),
     ),
     Mutant(
         "two threads write one temporary file",
-        "backends.c_family.support.save:_SAVE",
+        "code.support.save:_SAVE",
         Text('fopen(beside, "wbx")'),
         'fopen(beside, "wb")',
         ("tests/test_checkpoints.py", "-k", "another_machine"),
@@ -35,28 +35,28 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a checkpoint is sorted by name alone",
-        "safetensors:ordered",
+        "saving.safetensors:ordered",
         "(-ORDER.index(found[n][1]), found[n][0].encode())",
         "found[n][0].encode()",
         ("tests/test_checkpoints.py", "-k", "every_dtype"),
     ),
     Mutant(
         "the numbers of a checkpoint are f32",
-        "checkpoints:_numbers",
+        "saving.checkpoints:_numbers",
         "[cast(number, dtype) for number in numbers]",
         "numbers",
         ("tests/test_checkpoints.py", "-k", "as_it_was"),
     ),
     Mutant(
         "what is printed comes after what a callback prints",
-        "backends.c_family.support.callback:_CALLBACK",
+        "code.support.callback:_CALLBACK",
         Text("st_flush(host); // what has been printed stands before what the function prints"),
         "",
         ("tests/test_callbacks.py", "-k", "order"),
     ),
     Mutant(
         "a C function's names are taken by the program",
-        "backends.c_family.program:ProgramEmitter.run",
+        "backends.host.program:ProgramEmitter.run",
         "self.names.used |= names_in(own)",
         "",
         ("tests/test_custom_ops.py", "-k", "not_taken"),
@@ -70,7 +70,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a C function may return anything",
-        "backends.c_family.custom:call_checked",
+        "backends.host.custom:call_checked",
         'Infix("!=", status, Literal("0"))',
         'Infix("<", status, Literal("0"))',
         ("tests/test_custom_ops.py", "-k", "fails"),
@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the form for CUDA is no part of a cached program's key",
-        "program_cache:_definition",
+        "call.program_cache:_definition",
         "(custom, custom.cuda) if custom.cuda is not None else (custom,)",
         "(custom,)",
         (CUDA_OPS, "-k", "edited"),
@@ -101,7 +101,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a program of OpenCL gets kernels of CUDA",
-        "custom_ops:custom_op._is_launched",
+        "call.custom_ops:custom_op._is_launched",
         "not using or using == _CUDA",
         "True",
         (CUDA_OPS, "-k", "opencl"),
@@ -129,7 +129,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a callback in eager mode is a constant for derivatives",
-        "callbacks:callback",
+        "call.callbacks:callback",
         "any(type.dtype.is_float for type in types)",
         "False",
         ("tests/test_callbacks.py", "-k", "derivative_through"),

@@ -26,14 +26,14 @@ MUTANTS = (
     ),
     Mutant(
         "a state_dict is NumPy's in what is differentiated",
-        "eager_mode:EagerContext.is_plain",
+        "eager_mode.context:EagerContext.is_plain",
         "_random.get() is None and not open_levels.get()",
         "_random.get() is None",
         ("tests/nn/test_state_dict.py::test_in_staged_and_differentiated_code_it_holds_what_the_program_goes_on_with",),
     ),
     Mutant(
         "eager runs of staged functions take NumPy's functions that programs lack",
-        "eager_mode:EagerContext.is_plain",
+        "eager_mode.context:EagerContext.is_plain",
         "_random.get() is None and not open_levels.get()",
         "not open_levels.get()",
         ("tests/eager/test_numpy.py::test_staged_values_are_not_handed_over",),

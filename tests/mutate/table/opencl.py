@@ -17,14 +17,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a kernel of the user's does not write is not there",
-        "backends.gpu_family.thread_kernels:begin_launch",
+        "backends.gpu.thread_kernels:begin_launch",
         "structure.copy(output, inputs[number], op.operands[number].tensor)",
         "pass",
         (_GPU_FUNC, "-k", "threads_in_python"),
     ),
     Mutant(
         "blocks of a kernel of the user's are rows",
-        "backends.c_family.code.printer:Printer.head",
+        "code.printer:Printer.head",
         "function.block or (function.threads, 1, 1)",
         "(function.threads, 1, 1)",
         (_GPU_FUNC, "-k", "threads_in_python"),

@@ -59,7 +59,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a bound method is made by looking at its function anew",
-        "api:StagedFunction.__get__",
+        "call.api:StagedFunction.__get__",
         "type(function) is FunctionType",
         "False",
         ("tests/guards/test_calls.py", "-k", "bound_by_one_copy"),

@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one record of failed checks is listed for a position with several waits",
-        "backends.gpu_family.failures:read_records",
+        "backends.gpu.failures:read_records",
         "(*body.own_copies.get(op, ()), *read)",
         "tuple(read)",
         (*LISTED, "-k", "two_devices"),

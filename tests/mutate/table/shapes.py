@@ -22,7 +22,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the gradient of wide windows looks at as many neighbours as they have elements",
-        "backends.gpu_family.windows:pooling_as_gather",
+        "backends.gpu.windows:pooling_as_gather",
         "apart_y * (ky - 1) + 1",
         "ky",
         ("tests/backends/cublas_cudnn/test_pooling.py", "-k", "same_bits"),

@@ -5,28 +5,28 @@ from tests.mutate.mutant import Mutant, Text
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "insertion moves an element before equal ones",
-        "backends.c_family.support.sort:_DIGITS",
+        "code.support.sort:_DIGITS",
         Text("given[place - 1]{key} > moved{key}"),
         "given[place - 1]{key} >= moved{key}",
         ("tests/ops/test_sorting.py", "-k", "every_length_and_dtype"),
     ),
     Mutant(
         "-0.0 is sorted before 0.0",
-        "backends.c_family.support.sort:_FLOAT_KEY",
+        "code.support.sort:_FLOAT_KEY",
         Text("if (x == 0) {{ return 0; }}"),
         "",
         ("tests/ops/test_sorting.py", "-k", "every_length_and_dtype"),
     ),
     Mutant(
         "all zeros of a sorted row are positive",
-        "backends.c_family.support.sort:_ZEROS",
+        "code.support.sort:_ZEROS",
         Text("for (int64_t i = 0; zeros < k && i < n; ++i)"),
         "for (int64_t i = 0; zeros < k && i < 0; ++i)",
         ("tests/ops/test_sorting.py", "-k", "every_length_and_dtype"),
     ),
     Mutant(
         "keys whose leading digits are alike are left as insertion leaves them",
-        "backends.c_family.support.sort:_DIGITS",
+        "code.support.sort:_DIGITS",
         Text("if (first == 0 || st_insert_"),
         "if (true || st_insert_",
         ("tests/ops/test_sorting.py", "-k", "every_length_and_dtype"),
@@ -54,7 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a block of threads puts equal elements in any order",
-        "backends.gpu_family.sorting:_TEXT",
+        "backends.gpu.sorting:_TEXT",
         Text("places[low] > places[high]"),
         "places[low] < places[high]",
         ("tests/ops/test_sorting.py", "-k", "block_sorts"),

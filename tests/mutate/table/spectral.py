@@ -127,7 +127,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a composite without rules is computed by NumPy while it is differentiated",
-        "eager_mode:EagerContext._results_of",
+        "eager_mode.context:EagerContext._results_of",
         "any(one.depends(a) for one in levels)",
         "False",
         ("tests/ops/test_numpy_factors.py", "-k", "without_rules"),

@@ -2,7 +2,7 @@
 
 from tests.mutate.mutant import Mutant, Text
 
-READS, CHECK, EXPECTED = "staged/guards/reads.py", "staged/guards/check.py", "staged/guards/expected.py"
+READS, CHECK, EXPECTED = "staged/call/guards/reads.py", "staged/call/guards/check.py", "staged/call/guards/expected.py"
 ATTRIBUTES, STORES = "staged/frontend/constructs/attributes.py", "staged/frontend/constructs/stores.py"
 CALLS, NOTED = "staged/frontend/calls/call.py", "staged/frontend/calls/noted_calls.py"
 PROMOTE, OPERANDS = "staged/ops/promote.py", "staged/frontend/values/operands.py"
@@ -23,35 +23,35 @@ def lifetimes(words: str) -> tuple[str, ...]:
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a key of a class of strings is the string",
-        "guards.check:Writer.expect",
+        "call.guards.check:Writer.expect",
         'self.refuse(f"set(map(type, {local})) != {self.constant(_OF_STRINGS)}")',
         "pass",
         ("tests/guards/test_never_stale.py::test_no_call_is_stale[dict keys of a class of strings]",),
     ),
     Mutant(
         "attributes of a class that operators read do not count",
-        "guards.reads:Reads._methods",
+        "call.guards.reads:Reads._methods",
         "self.own(cls, name)",
         "",
         stale("dunder"),
     ),
     Mutant(
         "the bases of a class may change",
-        "guards.reads:Reads.bases",
+        "call.guards.reads:Reads.bases",
         'self.attribute(cls, "__mro__", cls.__mro__)',
         "pass",
         stale("bases"),
     ),
     Mutant(
         "classes may be registered with abstract ones",
-        "guards.reads:Reads.is_instance",
+        "call.guards.reads:Reads.is_instance",
         'self.ambient("which classes are registered with abstract ones", abc.get_cache_token)',
         "pass",
         stale("abc"),
     ),
     Mutant(
         "a metaclass may answer otherwise what is an instance",
-        "guards.reads:Reads.is_instance",
+        "call.guards.reads:Reads.is_instance",
         "if not is_library(type(each).__module__):\n"
         "    self.methods(each)",
         "",
@@ -59,14 +59,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a container of another class is not looked into",
-        "guards.reads:Reads._contents",
+        "call.guards.reads:Reads._contents",
         "is_known(container)",
         'type(container).__module__ in ("builtins", "collections")',
         stale("counter"),
     ),
     Mutant(
         "defaults of a key function do not count",
-        "guards.reads:Reads._mentioned",
+        "call.guards.reads:Reads._mentioned",
         "for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):\n"
         "    self._used(function, value)",
         "",
@@ -74,7 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "attributes of a key function do not count",
-        "guards.reads:Reads._mentioned",
+        "call.guards.reads:Reads._mentioned",
         "self.attribute(function, name, value)\n"
         "self._used(function, value)",
         "pass",
@@ -82,49 +82,49 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a wrapper of a library has nothing of the user's",
-        "guards.reads:Reads._mentioned",
+        "call.guards.reads:Reads._mentioned",
         "function.__closure__ is None",
         "True",
         stale("singledispatch"),
     ),
     Mutant(
         "how NumPy prints may change",
-        "guards.reads:Reads.printed",
+        "call.guards.reads:Reads.printed",
         'self.ambient("how NumPy prints", _print_options)',
         "pass",
         stale("print or percent"),
     ),
     Mutant(
         "the context of decimal numbers may change",
-        "guards.reads:Reads.all_of",
+        "call.guards.reads:Reads.all_of",
         'self.ambient("the context of decimal numbers", _decimal_context)',
         "pass",
         stale("decimal"),
     ),
     Mutant(
         "flags of an array may change",
-        "guards.reads:Reads.flags",
+        "call.guards.reads:Reads.flags",
         'self._add("flags", self._owner(array), None, Same(array.flags.num))',
         "pass",
         stale("flags"),
     ),
     Mutant(
         "the base of an array is one of the trace's",
-        "guards.reads:Reads.base",
+        "call.guards.reads:Reads.base",
         "self._met(array.base)",
         "pass",
         stale("base"),
     ),
     Mutant(
         "a view of a view is the trace's",
-        "guards.reads:Reads.older",
+        "call.guards.reads:Reads.older",
         "whole if is_shared else None",
         "None",
         stale("view"),
     ),
     Mutant(
         "slices hold only numbers",
-        "guards.reads:Reads.all_of",
+        "call.guards.reads:Reads.all_of",
         "waiting += [each.start, each.stop, each.step]",
         "pass",
         stale("slice"),
@@ -247,14 +247,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the order of the keys of an argument does not count",
-        "dispatch:_write_keys",
+        "call.dispatch:_write_keys",
         'writer.refuse(f"tuple({text}) != {writer.constant(keys)}")',
         "",
         ARGUMENTS,
     ),
     Mutant(
         "keys of an argument that are equal are the same",
-        "dispatch:_write_keys",
+        "call.dispatch:_write_keys",
         'writer.refuse(f"not all_same({text}, {writer.constant(keys)})")',
         "pass",
         ARGUMENTS,
@@ -291,28 +291,28 @@ MUTANTS: tuple[Mutant, ...] = (
     # ---- what is kept alive ----
     Mutant(
         "None is an object that has died",
-        "guards.check:Writer.object",
+        "call.guards.check:Writer.object",
         'f"({name} := w{self._names}()) is None"',
         'f"({name} := w{self._names}()) is w{self._names}"',
         lifetimes("dies"),
     ),
     Mutant(
         "classes and functions of the user's stay",
-        "guards.expected:held",
+        "call.guards.expected:held",
         "not _STRONG.isdisjoint(type(value).__mro__) or _stays(value)",
         "isinstance(value, (*_STRONG, FunctionType, type))",
         lifetimes("alive"),
     ),
     Mutant(
         "a view holds its array",
-        "dispatch:_write_held",
+        "call.dispatch:_write_held",
         Text('f"{writer.constant(partial(_view, weakref.ref(base), view))}()"'),
         "writer.constant(array)",
         lifetimes("alive"),
     ),
     Mutant(
         "programs are never unloaded",
-        "dispatch:Programs.keep",
+        "call.dispatch:Programs.keep",
         "self._forget_all_but(key)",
         "",
         lifetimes("unloaded"),
@@ -326,7 +326,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a program holds its short way, which holds the program",
-        "program:Program._short",
+        "call.program:Program._short",
         "partial(_by_the_long_way, weakref.WeakMethod(self._sorted_out), count)",
         "lambda *values: self._sorted_out(*values[:count])",
         lifetimes("soon"),

@@ -13,7 +13,7 @@ SIZES = (
 )
 ACCURACY = ("tests/ops/test_accuracy.py::test_errors_are_at_most_twice_those_of_torch[small-host]",)
 ON_DEVICE = ("tests/ops/test_accuracy.py::test_errors_are_at_most_twice_those_of_torch[small-region]",)
-SCHEDULES = ("tests/backends/gpu_family/test_schedule.py",)
+SCHEDULES = ("tests/backends/gpu/test_schedule.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -58,14 +58,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what stands beside a sum in pieces is taken for whole vectors",
-        "backends.c_family.cpu_nest.vector_totals:VectorTotals.is_whole",
+        "backends.cpu.nest.vector_totals:VectorTotals.is_whole",
         "any(isinstance(s, Tile) and s.axis is axis for s in (outer, *walk(outer.body)))",
         "axis.extent < 0",
         FORMS,
     ),
     Mutant(
         "a total of vector totals is taken for a single number",
-        "backends.c_family.cpu_nest.vector_totals:VectorTotals.varies_inside",
+        "backends.cpu.nest.vector_totals:VectorTotals.varies_inside",
         "if value in varying:\n"
         "    varying.add(r.target)",
         "pass",
@@ -80,7 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what a product had before a chain is overwritten",
-        "backends.c_family.contraction.tile:emit_in_chains",
+        "backends.cpu.contraction.tile:emit_in_chains",
         'f"acc[r][{v}] += {vector.load(address)};"',
         'f"acc[r][{v}] = {vector.load(address)};"',
         ACCURACY,
@@ -94,42 +94,42 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the sums of a convolution in a function take in all channels",
-        "backends.c_family.contraction.conv2d:WindowPlan.chain",
+        "backends.cpu.contraction.conv2d:WindowPlan.chain",
         "max(1, chain_of(self.inner * self.taps) // self.taps)",
         "self.inner",
         ("tests/kernels/test_convolution_nests.py",),
     ),
     Mutant(
         "a thread of a team takes in everything",
-        "backends.gpu_family.teams:_piece",
+        "backends.gpu.teams:_piece",
         "not each or iterations * max(each.values()) <= LONGEST",
         "each or iterations * max(each.values()) <= LONGEST",
         SCHEDULES,
     ),
     Mutant(
         "a thread that is alone takes in everything",
-        "backends.gpu_family.schedule:schedule_part",
+        "backends.gpu.schedule:schedule_part",
         "part = with_short_sums(part)",
         "",
         SCHEDULES,
     ),
     Mutant(
         "an iteration that threads share takes in everything",
-        "backends.gpu_family.schedule:schedule_part",
+        "backends.gpu.schedule:schedule_part",
         "iterations_in_pieces(part)",
         "part",
         SCHEDULES,
     ),
     Mutant(
         "what a thread passes on is lost in the next piece",
-        "backends.gpu_family.nest.teams:TeamStatements.share",
+        "backends.gpu.nest.teams:TeamStatements.share",
         'Assign(total.variable, self.totals.open[reduction].variable, "+")',
         "Assign(total.variable, self.totals.open[reduction].variable)",
         ON_DEVICE,
     ),
     Mutant(
         "the last piece goes beyond the end of a loop",
-        "backends.c_family.nest.loops:pieces",
+        "code.nest.loops:pieces",
         'Conditional(Infix("<", after, stop), after, stop)',
         "after",
         ON_DEVICE,

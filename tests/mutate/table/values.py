@@ -8,7 +8,7 @@ _LISTS = "tests/ops/test_number_lists.py"
 _TABLES = "tests/frontend/test_number_tables.py"
 _LABELS = "tests/ops/test_labels.py"
 _CLASSES = "tests/frontend/test_array_classes.py"
-_INTEGERS = "tests/backends/c_family/test_integers_in_kernels.py"
+_INTEGERS = "tests/backends/host/test_integers_in_kernels.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -39,14 +39,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the search for a NaN begins with the Variables after it",
-        "nan_search:first_nan",
+        "call.nan_search:first_nan",
         "_restore(before)",
         "pass",
         ("tests/eager/test_nan_search.py", "-k", "begins_with"),
     ),
     Mutant(
         "the last op that is not finite is the first",
-        "nan_search:NanSearch.note",
+        "call.nan_search:NanSearch.note",
         "known[0][1] if known else self.error(node.primitive.name, *wrong)",
         "self.error(node.primitive.name, *wrong)",
         ("tests/eager/test_nan_search.py", "-k", "first_op"),
@@ -102,14 +102,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "u64 prints as an i64",
-        "backends.c_family.messages:_put_value",
+        "backends.host.messages:_put_value",
         "dtype is u64",
         "dtype.is_float",
         (_INTEGERS, "-k", "u64_beyond"),
     ),
     Mutant(
         "arithmetic of narrow integers stays an int",
-        "backends.c_family.scalars:wrapping",
+        "code.scalars:wrapping",
         "Cast(dtype.c_name, Infix(op, left, y))",
         "Infix(op, left, y)",
         (_INTEGERS, "-k", "own_dtype and host"),
@@ -123,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "what is inverted stays an int",
-        "backends.c_family.scalars:_integer",
+        "code.scalars:_integer",
         'if name == "bitwise_invert" and (dtype.is_bool or dtype.size >= 4):\n'
         '    return narrow(Prefix("!" if dtype.is_bool else "~", x), dtype)',
         'if name == "bitwise_invert" and True:\n'
@@ -216,14 +216,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a negative label wraps in C",
-        "backends.c_family.nest.statements:Statements.given_index",
+        "code.nest.statements:Statements.given_index",
         's.meaning == "index"',
         "True",
         (_LABELS,),
     ),
     Mutant(
         "a device calls a label an index",
-        "backends.gpu_family.nest.statements:DeviceStatements.check_index",
+        "backends.gpu.nest.statements:DeviceStatements.check_index",
         "failure_of(s.meaning)",
         "failure_of('index' if s.meaning == 'label' else s.meaning)",
         ("tests/backends/cublas_cudnn/test_kernels.py::test_a_label_that_is_no_class_is_named_as_on_the_cpu",),

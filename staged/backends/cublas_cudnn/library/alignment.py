@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from staged.backends.cublas_cudnn.library import attention, sums
 from staged.backends.cublas_cudnn.library.call import form_of_op, operand_of
-from staged.backends.gpu_family.alignment import ALIGNED, Alignments
+from staged.backends.gpu.alignment import ALIGNED, Alignments
 from staged.ir.builder import Builder
 from staged.ir.functions import every_function, map_functions
 from staged.ir.names import name_of

@@ -23,7 +23,7 @@ from typing import Any
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.cublas_cudnn.library.cudnn import MOST_ELEMENTS, MOST_IMAGES
 from staged.backends.cublas_cudnn.library.reverses import source_of
-from staged.backends.gpu_family.attention import sizes as own
+from staged.backends.gpu.attention import sizes as own
 from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.options import DeviceOptions

@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from staged.backends.c_family.expr import literal
-from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, destroy
 from staged.backends.cublas_cudnn.library import attention_graphs, operation_graphs
 from staged.backends.cublas_cudnn.library.attention import BACKWARD, FORWARD, sizes_of
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
 from staged.backends.cublas_cudnn.library.cudnn import by, handle_part, workspace_part
 from staged.backends.cublas_cudnn.library.instead import KernelsInstead, computed, where_missing
-from staged.backends.gpu_family.attention import sizes as own
+from staged.backends.gpu.attention import sizes as own
+from staged.code.expr import literal
+from staged.code.writer import Writer
 from staged.ir.loops import Accumulate, Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Reduction, Statement, Store
 from staged.ir.nodes import Op, Value
 from staged.ir.products import cast_to

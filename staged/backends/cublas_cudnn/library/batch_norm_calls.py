@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from staged.backends.c_family.expr import literal
-from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import filled_part
 from staged.backends.cublas_cudnn.library.batch_norm import BACKWARD, INFERENCE, RUNNING, TRAINING, images
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
 from staged.backends.cublas_cudnn.library.cudnn import handle_part, tensor_part
+from staged.code.expr import literal
+from staged.code.writer import Writer
 from staged.ir.nodes import Op
 from staged.ir.types import f64
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from staged.backends.c_family.expr import Expr, Infix, Name, Prefix, literal
-from staged.backends.c_family.kernel_text import KernelText, kernel_comments
-from staged.backends.c_family.writer import Writer, safe_comment
 from staged.backends.cublas_cudnn.device import DevicePart, Field
 from staged.backends.cublas_cudnn.library.form import Form, Scale, form_of
-from staged.backends.gpu_family.kernel_text import GpuKernel
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.code.expr import Expr, Infix, Name, Prefix, literal
+from staged.code.kernel_text import KernelText, kernel_comments
+from staged.code.writer import Writer, safe_comment
 from staged.ir.nodes import Op
 from staged.ir.types import DType
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from staged.backends.c_family.writer import Names
 from staged.backends.cublas_cudnn.library.call import LibraryCall, form_of_op
 from staged.backends.cublas_cudnn.library.convolution import emit_convolution
 from staged.backends.cublas_cudnn.library.cublas import emit_product
 from staged.backends.cublas_cudnn.library.cublaslt import emit_epilogue_product
 from staged.backends.cublas_cudnn.library.instead import KernelsInstead
 from staged.backends.cublas_cudnn.library.whole import EMITTERS, WITH_KERNELS
+from staged.code.writer import Names
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 from staged.source import Position

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.cublas_cudnn.device import DevicePart, Field
 from staged.backends.cublas_cudnn.library.call import (
     LibraryCall,
@@ -41,6 +40,7 @@ from staged.backends.cublas_cudnn.library.cudnn import (
 )
 from staged.backends.cublas_cudnn.library.form import Form, Scale
 from staged.backends.cublas_cudnn.library.instead import IS_MISSING, KernelsInstead, computed, where_missing
+from staged.code.writer import Writer, c_string
 from staged.errors import UnsupportedError
 from staged.ir.convolutions import contraction_nest, convolution_of
 from staged.ir.loops import (

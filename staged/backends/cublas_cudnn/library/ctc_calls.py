@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
 from staged.backends.cublas_cudnn.library.ctc import LOSS
 from staged.backends.cublas_cudnn.library.cudnn import by, descriptor_part, handle_part, three_axes_part, workspace_part
+from staged.code.writer import Writer
 from staged.ir.nodes import Op
 from staged.ir.types import bound
 

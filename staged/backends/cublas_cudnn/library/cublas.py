@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 
-from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart, Field, check, check_macro, destroy
 from staged.backends.cublas_cudnn.library.call import (
     LibraryCall,
@@ -33,6 +32,7 @@ from staged.backends.cublas_cudnn.library.call import (
     write_zeros,
 )
 from staged.backends.cublas_cudnn.library.form import Form
+from staged.code.writer import Writer
 from staged.errors import UnsupportedError
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions

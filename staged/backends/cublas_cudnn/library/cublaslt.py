@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from staged.backends.c_family.writer import Writer, c_string
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check, check_macro, destroy
 from staged.backends.cublas_cudnn.library import cublas
 from staged.backends.cublas_cudnn.library.call import LibraryCall, library_call, operand_of, scale_of, write_call
 from staged.backends.cublas_cudnn.library.cublas import WORKSPACE_BYTES, Product, workspace_part, write_product
 from staged.backends.cublas_cudnn.library.form import GELU_CUBE, GELU_SCALE, Form
 from staged.backends.cublas_cudnn.library.instead import IS_MISSING, KernelsInstead, computed, where_missing
-from staged.backends.gpu_family.alignment import ALIGNED
+from staged.backends.gpu.alignment import ALIGNED
+from staged.code.writer import Writer, c_string
 from staged.ir.loops import (
     Affine,
     ArrayRef,

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from staged.backends.c_family.expr import literal
-from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.library import cublas
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
 from staged.backends.cublas_cudnn.library.cusolver import handle_part, size_part, workspace_part
 from staged.backends.cublas_cudnn.library.factors import GEQRF, GESVD, GETRF, LASWP, ORGQR, POTRF, SYEVD, TRSM
+from staged.code.expr import literal
+from staged.code.writer import Writer
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import DType, bound, f32

@@ -26,11 +26,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from staged.backends.c_family.writer import Names, Writer
 from staged.backends.cublas_cudnn.launches import launcher_of
 from staged.backends.cublas_cudnn.library.call import write_call
-from staged.backends.gpu_family.kernel_text import GpuKernel
-from staged.backends.gpu_family.kernels import NestKernels
+from staged.backends.gpu.kernel_text import GpuKernel
+from staged.backends.gpu.kernels import NestKernels
+from staged.code.writer import Names, Writer
 from staged.ir.declaration import Declaration
 from staged.ir.loops import Compute, Local, Nest, Operand, Statement
 from staged.ir.nodes import Block, End, Op, Value

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from staged.backends.c_family.expr import literal
-from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import DevicePart
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
 from staged.backends.cublas_cudnn.library.cudnn import (
@@ -25,6 +23,8 @@ from staged.backends.cublas_cudnn.library.cudnn import (
     handle_part,
     tensor_part,
 )
+from staged.code.expr import literal
+from staged.code.writer import Writer
 from staged.ir.nodes import Block, Op
 from staged.ir.types import Shape, TensorType
 from staged.ops.library_calls import Way, library_call

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field, check, destroy
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call, write_call
 from staged.backends.cublas_cudnn.library.cudnn import (
@@ -27,6 +26,7 @@ from staged.backends.cublas_cudnn.library.cudnn import (
     workspace_part,
 )
 from staged.backends.cublas_cudnn.library.recurrent import BACKWARD, FORWARD
+from staged.code.writer import Writer
 from staged.ir.nodes import Op
 from staged.ir.options import DeviceOptions
 from staged.ir.types import DType, bound

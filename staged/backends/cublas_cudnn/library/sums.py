@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from staged.backends.c_family.writer import Writer
 from staged.backends.cublas_cudnn.library import cublas
 from staged.backends.cublas_cudnn.library.call import LibraryCall, whole_call
 from staged.backends.cublas_cudnn.library.cublas import Product, workspace_part, write_product
@@ -27,6 +26,7 @@ from staged.backends.cublas_cudnn.library.cublaslt import (
     write_matmul,
 )
 from staged.backends.cublas_cudnn.library.instead import IS_MISSING, KernelsInstead, where_missing
+from staged.code.writer import Writer
 from staged.ir.declaration import prims
 from staged.ir.loops import Accumulate, Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Reduction, Store
 from staged.ir.nodes import Block, Op, Value

@@ -32,7 +32,7 @@ from staged.backends.cublas_cudnn.library.factors import Factors
 from staged.backends.cublas_cudnn.library.instead import KernelsInstead
 from staged.backends.cublas_cudnn.library.recurrent import Recurrent
 from staged.backends.cublas_cudnn.library.sums import WeightGradients
-from staged.backends.gpu_family.attention.ways import AttentionKernels
+from staged.backends.gpu.attention.ways import AttentionKernels
 from staged.ir.nodes import Block, Function, Op
 from staged.ir.options import DeviceOptions
 from staged.ir.structure import COMPOSITE

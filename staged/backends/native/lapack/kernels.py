@@ -5,9 +5,9 @@ Tested by `tests/runtime/test_lapack.py`.
 
 from __future__ import annotations
 
-from staged.backends.c_family.kernel_library import KernelLibrary
-from staged.backends.c_family.kernel_text import KernelText
+from staged.backends.cpu.kernel_library import KernelLibrary
 from staged.backends.native.lapack.text import emit_lapack
+from staged.code.kernel_text import KernelText
 from staged.ir.nodes import Op
 from staged.ir.structure import LIBRARY
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from staged.backends.c_family.kernel_text import KernelText
-from staged.backends.c_family.support.library import Snippet
-from staged.backends.c_family.writer import Writer, safe_comment
+from staged.code.kernel_text import KernelText
+from staged.code.support.library import Snippet
+from staged.code.writer import Writer, safe_comment
 from staged.ir.machine import Blas
 from staged.ir.nodes import Op, Value
 from staged.ir.types import DType, bound, f32

@@ -1,0 +1,57 @@
+"""The function of a kernel that goes through its work items, and the kernel's text with it.
+
+Tested by `tests/backends/host/test_contraction_matmul.py` and `tests/backends/host/test_contraction_conv2d.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from staged.backends.cpu.contraction.spec import (
+    ContractionKernel,
+    Conv2dSpec,
+    MatmulSpec,
+    Parameter,
+)
+from staged.backends.cpu.contraction.tile import declared
+from staged.backends.cpu.contraction.vectors import Vector, support_for
+from staged.code.support.library import Snippet
+from staged.code.writer import Writer
+
+
+def over_items(
+    spec: MatmulSpec | Conv2dSpec,
+    vector: Vector,
+    t: Writer,
+    parameters: Sequence[Parameter],
+    emit_item: Callable[[], None],
+    work_items: int,
+    scratch_items: int,
+    items_text: str = "",
+    more: Sequence[tuple[str, Snippet]] = (),
+) -> ContractionKernel:
+    """Finish the text of a kernel: `emit_item` writes what it does with the work item `item`.
+
+    `more` are functions that it may call (see `support_for`).
+    """
+    with t.function(f"static void {spec.name}", map(declared, parameters)):
+        with t.block("for (int64_t item = begin; item < end; ++item)"):
+            emit_item()
+    return ContractionKernel(
+        spec.name,
+        str(t),
+        tuple(parameters),
+        work_items,
+        items_text,
+        scratch_items * spec.dtype.size,
+        *support_for(str(t), vector, more),
+    )
+
+
+def no_items(spec: MatmulSpec | Conv2dSpec, parameters: Sequence[Parameter]) -> ContractionKernel:
+    """The kernel of a result without elements."""
+    t = Writer()
+    with t.function(f"static void {spec.name}", map(declared, parameters)):
+        for _, name in parameters:
+            t.line(f"(void){name};")
+    return ContractionKernel(spec.name, str(t), tuple(parameters), 0)

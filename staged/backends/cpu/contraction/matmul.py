@@ -1,0 +1,470 @@
+"""Matrix products as C text: register tiles over packed panels, every size and stride a literal.
+
+A work item is a block of rows and columns of one matrix of the batch. It packs what it reads badly (a transposed
+operand, rows far apart) into its thread's scratch memory, so items are independent and any thread may take any of them.
+
+Tested by `tests/backends/host/test_contraction_matmul.py`.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from staged.backends.cpu.contraction import skinny
+from staged.backends.cpu.contraction.items import no_items
+from staged.backends.cpu.contraction.matmul_plan import (
+    PACK_RIGHT_ROWS,
+    MatmulPlan,
+    merged,
+    panel_start,
+    plan_matmul,
+)
+from staged.backends.cpu.contraction.operands import batch_terms, product_parameters
+from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec, Parameter
+from staged.backends.cpu.contraction.stored import Stored
+from staged.backends.cpu.contraction.text import added, times
+from staged.backends.cpu.contraction.tile import (
+    Split,
+    declared,
+    each_row,
+    emit_accumulators,
+    emit_finish,
+    emit_in_chains,
+    emit_step,
+)
+from staged.backends.cpu.contraction.vectors import support_for, zeroed
+from staged.code.writer import Writer
+from staged.ir.machine import Machine
+
+
+def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
+    """The C text of a matrix product of floats for one machine; empty sums are nests of loops (`ir/products.py`).
+
+    Numerics: each result is a sum over k in ascending order, in spec.dtype, in chains of at most `LONGEST_CHAIN` that
+    are then added up, fused multiply-adds where the machine has them (vector-by-matrix shapes add several partial
+    sums). The order does not depend on the number of threads.
+    """
+    if spec.m * spec.n * prod(spec.batch) == 0:
+        return no_items(spec, product_parameters(spec))
+    spec = merged(spec)
+    narrow = skinny.plan_skinny(spec, machine)
+    if narrow is not None:
+        return skinny.emit_skinny(narrow)
+    return _Emitter(plan_matmul(spec, machine)).emit()
+
+
+class _Emitter:
+    def __init__(self, plan: MatmulPlan) -> None:
+        self.plan = plan
+        self.spec = plan.spec
+        self.vector = plan.vector
+        self.stored = Stored.of(plan.spec, plan.vector)
+        self.text = Writer()
+
+    def emit(self) -> ContractionKernel:
+        plan, spec = self.plan, self.spec
+        for vectors in plan.tile.vectors.sizes:
+            for rows in plan.row_sizes:
+                self.emit_tile(rows, vectors)
+            for rows in plan.tail_sizes:
+                self.emit_tile(rows, vectors, tail=True)
+        parameters = product_parameters(spec, scratch=plan.packed_a_items + plan.panel_items + plan.partial_items > 0)
+        self.emit_main(parameters)
+        return ContractionKernel(
+            spec.name,
+            str(self.text),
+            parameters,
+            plan.work_items,
+            plan.items_text,
+            (self.sums_start() + plan.partial_items) * spec.dtype.size,
+            *support_for(str(self.text), self.vector, self.stored.functions()),
+        )
+
+    # ---- names and strides ---------------------------------------------------------------------
+
+    def left_strides(self, rows: int) -> tuple[int, int]:
+        """Strides of rows and steps of the left operand as a tile of `rows` rows reads it."""
+        plan = self.plan
+        if plan.pack_a == "rows":
+            return plan.packed_row, 1
+        if plan.pack_a == "columns":
+            return 1, rows
+        return plan.a.row, plan.a.col
+
+    def right_stride(self, vectors: int) -> int | None:
+        """Distance of rows of the right operand as a tile of `vectors` vectors reads it; None: told at run time."""
+        plan = self.plan
+        full = vectors * self.vector.lanes
+        if plan.packs_many:
+            return None if full in plan.widths(vectors) else full
+        if plan.pack_b is not None:
+            return full
+        return plan.b.row if plan.widths(vectors) == (full,) else full if full not in plan.widths(vectors) else None
+
+    def tile_name(self, rows: int, vectors: int, tail: bool = False) -> str:
+        return f"{self.spec.name}_{'tail' if tail else 'tile'}_{rows}x{vectors}"
+
+    # ---- the tile ------------------------------------------------------------------------------
+
+    def emit_tile(self, rows: int, vectors: int, tail: bool = False) -> None:
+        """The function of a tile; a tail has `live` rows, and repeats the last of them in place of the others."""
+        t, plan, vector = self.text, self.plan, self.vector
+        row_step, step = self.left_strides(rows)
+        stride, widths = self.right_stride(vectors), plan.widths(vectors)
+        parameters: list[Parameter] = [
+            (f"const {vector.scalar} *restrict ", "a"),
+            (f"const {vector.scalar} *restrict ", "b"),
+        ]
+        if stride is None:
+            parameters.append(("int64_t ", "b_step"))
+        if len(widths) > 1:
+            parameters.append(("int64_t ", "width"))
+        if plan.k_blocks > 1:
+            parameters += [("int64_t ", "part"), ("int64_t ", "steps"), (f"{vector.scalar} *restrict ", "sum")]
+        if self.parts == "parts":
+            parameters.append(("int64_t ", "parts"))
+        elif self.steps == "count":
+            parameters.append(("int64_t ", "count"))
+        if tail:
+            parameters.append(("int64_t ", "live"))
+        parameters += plan.result.parameters(vector)
+        steps = "" if self.spec.counted == "k" else f" {self.spec.k}"
+        count = f"up to {rows}" if tail else str(rows)
+        over = f"all{steps} steps" if plan.chain is None else f"{plan.chain} steps at a time"
+        t.line(f"// {count} rows x {vectors} vectors of {vector.lanes}, kept in registers over {over}")
+        head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors, tail)}"
+        with t.function(head, map(declared, parameters)):
+            left = f"a[{added(times(row_step, 'r'))}]"
+            if tail:
+                left = "a[start[r]]"
+                t.line(f"int64_t start[{rows}];")
+                with each_row(t, rows):
+                    t.line(f"start[r] = {times(row_step, '(r < live ? r : live - 1)')};")
+            b_step = "b_step" if stride is None else str(stride)
+
+            def emit_chain(first: str, stop: str) -> None:
+                with t.block(f"for (int64_t k = {first}; k < {stop}; ++k)"):
+                    emit_step(t, vector, rows, vectors, left, "b")
+                    t.line(f"a += {step};")
+                    t.line(f"b += {b_step};")
+
+            emit_accumulators(t, vector, rows, vectors)
+            if plan.k_blocks > 1:
+                with t.block("if (part > 0)"):
+                    self.emit_partial(rows, vectors, store=False)
+            emit_in_chains(t, vector, rows, vectors, self.steps, plan.chain, emit_chain)
+            if plan.k_blocks > 1:
+                with t.block(f"if (part < {self.last_part})"):
+                    self.emit_partial(rows, vectors, store=True)
+                    t.line("return;")
+            emit_finish(t, vector, plan.result, rows, vectors, widths, tail)
+        t.line()
+
+    def emit_partial(self, rows: int, vectors: int, store: bool) -> None:
+        """The sums so far, from or to the item's own memory."""
+        t, vector = self.text, self.vector
+        with each_row(t, rows):
+            for v in range(vectors):
+                address = added("sum", times(vectors * vector.lanes, "r"), str(v * vector.lanes))
+                t.line(f"{vector.store(address)} = acc[r][{v}];" if store else f"acc[r][{v}] = {vector.load(address)};")
+
+    @property
+    def steps(self) -> str:
+        """Steps of the inner dimension that are done at once, as C."""
+        return "steps" if self.plan.k_blocks > 1 else "count" if self.spec.counted == "k" else str(self.spec.k)
+
+    @property
+    def parts(self) -> str:
+        """Blocks of the inner dimension, as C."""
+        return "parts" if self.plan.k_blocks > 1 and self.spec.counted == "k" else str(self.plan.k_blocks)
+
+    @property
+    def last_part(self) -> str:
+        return "parts - 1" if self.parts == "parts" else str(self.plan.k_blocks - 1)
+
+    def emit_tile_call(
+        self, rows: int, vectors: int, left: str, right: str, right_step: str, width: str, tail: bool = False
+    ) -> None:
+        arguments = [left, right]
+        if self.right_stride(vectors) is None:
+            arguments.append(right_step)
+        if len(self.plan.widths(vectors)) > 1:
+            arguments.append(width)
+        plan = self.plan
+        if plan.k_blocks > 1:
+            large = plan.rows_per_item * plan.tile.rows.large
+            row = "row" if plan.row_blocks == 1 else "(row - row_begin)"
+            col = "col" if plan.col_blocks == 1 else "(col - col_begin)"
+            sums = added("sums", times(large, col), times(vectors * self.vector.lanes, row))
+            arguments += ["part", "steps", sums]
+        if self.parts == "parts":
+            arguments.append("parts")
+        elif self.steps == "count":
+            arguments.append("count")
+        if tail:
+            arguments.append("live")
+        arguments += plan.result.arguments("batch", "row", "col", "result")
+        self.text.statement(f"{self.tile_name(rows, vectors, tail)}({', '.join(arguments)});")
+
+    # ---- the items -----------------------------------------------------------------------------
+
+    def emit_main(self, parameters: tuple[Parameter, ...]) -> None:
+        t, plan, spec = self.text, self.plan, self.spec
+        for line in self.describe():
+            t.line(line)
+        with t.function(f"static void {spec.name}", map(declared, parameters)):
+            with t.block("for (int64_t item = begin; item < end; ++item)"):
+                self.emit_decode()
+                if plan.k_blocks == 1:
+                    self.emit_part()
+                    return
+                t.line(f"{self.vector.scalar} *const sums = {added('scratch', str(self.sums_start()))};")
+                if self.parts == "parts":
+                    whole = f"(count + {plan.k_block - 1}) / {plan.k_block}"
+                    t.line(f"const int64_t parts = count > {plan.k_block} ? {whole} : 1;")
+                with t.block(f"for (int64_t part = 0; part < {self.parts}; ++part)"):
+                    last = spec.k - (plan.k_blocks - 1) * plan.k_block
+                    steps = (
+                        f"part < {plan.k_blocks - 1} ? {plan.k_block} : {last}" if last < plan.k_block else str(last)
+                    )
+                    if self.parts == "parts":
+                        steps = f"part < parts - 1 ? {plan.k_block} : count - {times(plan.k_block, 'part')}"
+                    t.line(f"const int64_t steps = {steps};")
+                    self.emit_part()
+                    t.line(f"left += {plan.k_block * plan.a.col};")
+                    t.line(f"right += {plan.k_block * plan.b.row};")
+
+    def emit_part(self) -> None:
+        """The tiles of an item, over a block of the inner dimension."""
+        if self.plan.pack_a:
+            self.emit_pack_left()
+        self.emit_panels()
+
+    def sums_start(self) -> int:
+        plan = self.plan
+        return plan.packed_a_items + plan.panel_items
+
+    def describe(self) -> list[str]:
+        plan, spec = self.plan, self.spec
+        batch = "".join(f"{extent}, " for extent in spec.batch)
+        m, k = ("count" if spec.counted == axis else str(size) for axis, size in (("m", spec.m), ("k", spec.k)))
+        text = f"// ({batch}{m}, {k}) @ ({batch}{k}, {spec.n}), {self.stored.title}"
+        notes = []
+        if plan.turned:
+            notes.append("computed as its transpose, vectors along the rows of the result")
+        if plan.pack_a:
+            why = "" if self.stored.is_narrow else ": its rows lie far apart"
+            notes.append(f"the block's left operand is copied together{why}")
+        if plan.k_blocks > 1:
+            notes.append(f"the inner dimension is done in {plan.k_blocks} blocks, so that panels stay in the cache")
+        if plan.pack_b == "transpose":
+            notes.append("each panel of the right operand is transposed into scratch")
+        elif plan.pack_b:
+            notes.append("each panel of the right operand is copied together")
+        elif plan.last_is_partial:
+            notes.append("the last panel of the right operand is padded in scratch")
+        return [text, *(f"// {note}" for note in notes)]
+
+    def emit_decode(self) -> None:
+        """From the item's number to batch, range of rows and range of columns."""
+        t, plan, spec = self.text, self.plan, self.spec
+        matrices, row_blocks, col_blocks = prod(spec.batch), plan.row_blocks, plan.col_blocks
+        blocks = row_blocks * col_blocks
+        batch = "0" if matrices == 1 else "item" if blocks == 1 else f"item / {blocks}"
+        if matrices > 1 or spec.epilogue is not None:
+            t.line(f"const int64_t batch = {batch};")
+        index = "item" if matrices == 1 else f"item % {blocks}"
+        if spec.counted == "m":
+            block = "0" if row_blocks == 1 else "item" if col_blocks == 1 else f"item / {col_blocks}"
+            first, stop = times(plan.item_rows, block), "count"
+            if row_blocks > 1:
+                stop = f"row_begin + {plan.item_rows} < count ? row_begin + {plan.item_rows} : count"
+            t.line(f"const int64_t row_begin = {first};")
+            t.line(f"const int64_t row_end = {stop};")
+            if plan.packs_many:
+                enough = PACK_RIGHT_ROWS * plan.tile.rows.large
+                t.line(f"const bool packs = row_end - row_begin >= {enough};  // else copying would not pay")
+        elif row_blocks > 1:
+            block = index if col_blocks == 1 else f"{index} / {col_blocks}"
+            self.emit_bounds("row", block, plan.tile.rows, plan.rows_per_item, 1)
+        if col_blocks > 1:
+            block = (
+                index if row_blocks == 1 else f"({index}) % {col_blocks}" if matrices > 1 else f"{index} % {col_blocks}"
+            )
+            self.emit_bounds("col", block, plan.tile.vectors, plan.cols_per_item, self.vector.lanes)
+        scalar, stored = self.vector.scalar, self.stored.scalar
+        left, right = reversed(spec.operand_names) if plan.turned else spec.operand_names
+        const = "const " if plan.k_blocks == 1 else ""  # moved along by blocks of the inner dimension
+        t.line(f"const {stored} *{const}left = {added(left, *batch_terms(spec.batch, plan.a.batch))};")
+        t.line(f"const {stored} *{const}right = {added(right, *batch_terms(spec.batch, plan.b.batch))};")
+        if spec.epilogue is None:
+            t.line(f"{scalar} *const result = {added('c', *batch_terms(spec.batch, plan.c.batch))};")
+
+    def emit_bounds(self, axis: str, block: str, split: Split, per_item: int, unit: int) -> None:
+        """`row_begin` and `row_end` of the item's block; the two piece sizes of `split` are taken into account."""
+        t = self.text
+
+        def start(index: str) -> str:
+            if not split.small_count:
+                return times(split.large * unit, index)
+            late = f"({index} > {split.large_count} ? {index} - {split.large_count} : 0)"
+            return f"{times(split.large * unit, index)} - {times(unit, late)}"
+
+        t.line(f"const int64_t {axis}_tile = {times(per_item, f'({block})' if ' ' in block else block)};")
+        stop = f"{axis}_tile + {per_item}"
+        if split.count % per_item:
+            stop = f"{stop} < {split.count} ? {stop} : {split.count}"
+        t.line(f"const int64_t {axis}_tile_end = {stop};")
+        t.line(f"const int64_t {axis}_begin = {start(f'{axis}_tile')};")
+        t.line(f"const int64_t {axis}_end = {start(f'{axis}_tile_end')};")
+
+    def ranges(self, axis: str, split: Split, blocks: int, unit: int) -> list[tuple[int, str]]:
+        """Loop headers over the pieces of an axis, one per piece size."""
+        headers, start = [], 0
+        for size, count in split.counted():
+            step, stop = size * unit, start + size * unit * count
+            last_kind = size == split.counted()[-1][0]
+            if blocks == 1:
+                headers.append((size, f"for (int64_t {axis} = {start}; {axis} < {stop}; {axis} += {step})"))
+            else:
+                first = f"{axis}_begin" if start == 0 else f"{axis}_begin > {start} ? {axis}_begin : {start}"
+                bound = f"{axis}_end" if last_kind else f"({axis}_end < {stop} ? {axis}_end : {stop})"
+                headers.append((size, f"for (int64_t {axis} = {first}; {axis} < {bound}; {axis} += {step})"))
+            start = stop
+        return headers
+
+    def row_ranges(self) -> list[tuple[int, str]]:
+        return self.ranges("row", self.plan.tile.rows, self.plan.row_blocks, 1)
+
+    def packed_left(self, row: str = "row") -> str:
+        """The offset in scratch of the tile of the packed left operand that starts at `row`."""
+        plan = self.plan
+        inside = row if plan.row_blocks == 1 else f"({row} - row_begin)"
+        return added("scratch", times(plan.packed_row if plan.pack_a == "rows" else plan.k_block, inside))
+
+    def emit_pack_left(self) -> None:
+        t, plan, k = self.text, self.plan, self.steps
+        if plan.pack_a == "rows":
+            whole = plan.row_blocks == 1 and self.spec.counted != "m"
+            first, last = ("0", str(plan.m)) if whole else ("row_begin", "row_end")
+            with t.block(f"for (int64_t row = {first}; row < {last}; ++row)"):
+                source = added("left", times(plan.a.row, "row"))
+                t.line(self.stored.copied(self.packed_left(), source, k))
+            return
+        for rows, header in self.row_ranges():
+            with t.block(header):
+                with t.block(f"for (int64_t k = 0; k < {k}; ++k)"):
+                    target = added(self.packed_left(), times(rows, "k"))
+                    source = added("left", "row", times(plan.a.col, "k"))
+                    t.line(self.stored.copied(target, source, rows))
+
+    def emit_panels(self) -> None:
+        t, plan = self.text, self.plan
+        if plan.panel_items:
+            t.line(f"{self.vector.scalar} *const panel = {added('scratch', str(plan.packed_a_items))};")
+        last = panel_start(plan.tile.vectors, plan.tile.vectors.count - 1) * self.vector.lanes
+        for vectors, header in self.ranges("col", plan.tile.vectors, plan.col_blocks, self.vector.lanes):
+            full = vectors * self.vector.lanes
+            widths = plan.widths(vectors)
+            with t.block(header):
+                if len(widths) > 1:
+                    t.line(f"const int64_t width = col == {last} ? {plan.last_width} : {full};")
+                source, step = "panel", str(full)
+                if plan.packs_many:
+                    source, step = self.emit_many_packed(full, widths)
+                elif plan.pack_b is not None:
+                    self.emit_pack_right(full, widths)
+                elif full not in widths:
+                    self.emit_pad_right(full, plan.last_width)
+                elif len(widths) > 1:
+                    with t.block(f"if (width != {full})"):
+                        self.emit_pad_right(full, plan.last_width)
+                    t.line(f"const {self.vector.scalar} *const source = width == {full} ? right + col : panel;")
+                    source, step = "source", f"width == {full} ? {plan.b.row} : {full}"
+                else:
+                    source, step = "right + col", str(plan.b.row)
+                left = self.packed_left() if plan.pack_a else added("left", times(plan.a.row, "row"))
+                if self.spec.counted == "m":
+                    self.emit_counted_rows(vectors, left, source, step)
+                    continue
+                for rows, row_header in self.row_ranges():
+                    with t.block(row_header):
+                        self.emit_tile_call(rows, vectors, left, source, step, "width")
+
+    def emit_counted_rows(self, vectors: int, left: str, source: str, step: str) -> None:
+        """The tiles of a panel over rows that the program counts: large ones, then one for what is left."""
+        t = self.text
+        (large,), tails = self.plan.row_sizes, self.plan.tail_sizes
+        t.line("int64_t row = row_begin;")
+        with t.block(f"for (; row + {large} <= row_end; row += {large})"):
+            self.emit_tile_call(large, vectors, left, source, step, "width")
+        t.line("const int64_t live = row_end - row;")
+        for rows, fewer in zip(reversed(tails), (*reversed(tails[:-1]), 0), strict=True):
+            with (t.block if rows == large else t.otherwise)(f"if (live > {fewer})"):
+                self.emit_tile_call(rows, vectors, left, source, step, "width", tail=True)
+
+    def emit_many_packed(self, full: int, widths: tuple[int, ...]) -> tuple[str, str]:
+        """The panel is copied where there are rows enough; gives where its rows are, and how far apart."""
+        t, plan, vector = self.text, self.plan, self.vector
+        last = plan.last_width
+        if full not in widths:
+            self.emit_pad_right(full, last)
+            return "panel", str(full)
+        both = len(widths) > 1
+        with t.block(f"if (packs && width == {full})" if both else "if (packs)"):
+            with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
+                source = added("right", times(plan.b.row, "k"), "col")
+                t.line(self.stored.copied(f"panel + {times(full, 'k')}", source, full))
+        if both:
+            with t.block(f"if (width != {full})"):
+                self.emit_pad_right(full, last)
+        copy = f"packs || width != {full}" if both else "packs"
+        t.line(f"const {vector.scalar} *const source = {copy} ? panel : right + col;")
+        t.line(f"const int64_t step = {copy} ? {full} : {plan.b.row};")
+        return "source", "step"
+
+    def emit_pad_right(self, full: int, width: int) -> None:
+        """The last panel, row by row, filled up with zeros."""
+        t, plan = self.text, self.plan
+        with t.block(f"for (int64_t k = 0; k < {self.steps}; ++k)"):
+            source = added("right", times(plan.b.row, "k"), "col")
+            t.line(self.stored.copied(f"panel + {times(full, 'k')}", source, width))
+            t.line(zeroed(self.vector, f"panel + {times(full, 'k')} + {width}", full - width))
+
+    def emit_pack_right(self, full: int, widths: tuple[int, ...]) -> None:
+        t, plan, vector, k = self.text, self.plan, self.vector, self.steps
+        width = "width" if len(widths) > 1 else str(widths[0])
+        if plan.pack_b == "rows":
+            if full in widths:
+                guard = f"if (width == {full})" if len(widths) > 1 else ""
+                with t.block(f"{guard} for (int64_t k = 0; k < {k}; ++k)".strip()):
+                    with t.unrolled(full // vector.lanes, f"for (int64_t v = 0; v < {full}; v += {vector.lanes})"):
+                        source = f"right + {added(times(plan.b.row, 'k'), 'col', 'v')}"
+                        self.stored.emit_move(t, f"panel + k * {full} + v", source)
+            if widths[-1] != full:
+                if len(widths) > 1:
+                    with t.block(f"if (width != {full})"):
+                        self.emit_pad_right(full, widths[-1])
+                else:
+                    self.emit_pad_right(full, widths[-1])
+            return
+        if plan.pack_b == "gather":
+            with t.block(f"for (int64_t k = 0; k < {k}; ++k)"):
+                with t.block(f"for (int64_t s = 0; s < {full}; ++s)"):
+                    column = f"(col + (s < {width} ? s : {width} - 1))" if widths[-1] != full else "(col + s)"
+                    source = added(times(plan.b.row, "k"), times(plan.b.col, column))
+                    t.line(f"panel[k * {full} + s] = {self.stored.item(f'right[{source}]')};")
+            return
+        with t.block(f"for (int64_t s = 0; s < {width}; s += {vector.lanes})"):
+            present = f"{width} - s" if widths[-1] != full else str(vector.lanes)
+            with t.block(f"for (int64_t k = 0; k < {k}; k += {vector.lanes})"):
+                step = "k"
+                if self.spec.k % vector.lanes:
+                    # the last block starts early enough to end with the rows; it writes some items a second time
+                    latest = f"{k} - {vector.lanes}" if plan.k_blocks > 1 else str(self.spec.k - vector.lanes)
+                    t.line(f"const int64_t first = k < {latest} ? k : {latest};")
+                    step = "first"
+                source = f"right + (col + s) * {plan.b.col} + {step}"
+                t.line(
+                    f"{self.stored.transpose}({source}, {plan.b.col}, {present}, panel + {step} * {full} + s, {full});"
+                )

@@ -1,0 +1,144 @@
+"""Specifications of matrix products and convolutions, and the kernel that a generator makes of one.
+
+All sizes and strides are numbers fixed while staging; strides count elements, not bytes.
+
+Tested by `tests/backends/host/test_contraction_matmul.py` and `tests/backends/host/test_contraction_conv2d.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from staged.code.support.library import Snippet
+from staged.ir.types import DType, f32
+
+Parameter = tuple[str, str]
+"""A C parameter: its type as written (`const float *`) and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """A C function from elsewhere that receives each finished piece of the result exactly once.
+
+    It is `static inline __attribute__((always_inline))` and reads
+
+        void F(int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
+               const T *tile, int64_t ld, <parameters>)
+
+    Element (row + r, col + s) of matrix `batch` is `tile[r * ld + s]`. `batch` counts the matrices of a batch in
+    row-major order; in a convolution it is the sample, a row is a channel and a column a pixel, row-major
+    (for weight gradients: batch 0, a row per output channel, a column per weight of it).
+    """
+
+    function: str
+    parameters: tuple[Parameter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulSpec:
+    """`c = a @ b`, over a batch; or the epilogue consumes `a @ b`.
+
+    Shapes: a (*batch, m, k); b (*batch, k, n); c (*batch, m, n). Strides are per axis of these, 0 where an operand is
+    broadcast. With an epilogue there is no `c`: its strides are ignored. `operand_names` are the parameters that hold a
+    and b. `counted` is the extent that the program knows as `count`, at most the number here: strides follow from the
+    number, loops from the count.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    dtype: DType
+    batch: tuple[int, ...] = ()
+    a_strides: tuple[int, ...] = ()
+    b_strides: tuple[int, ...] = ()
+    c_strides: tuple[int, ...] = ()
+    epilogue: Epilogue | None = None
+    operand_names: tuple[str, str] = ("a", "b")
+    counted: Literal["", "m", "k", "batch"] = ""
+    stored: DType | None = None
+    """The dtype of a and b in memory, where it is another one than that of the sums: f16 or bf16 beside f32."""
+
+    def __post_init__(self) -> None:
+        rank = len(self.batch) + 2
+        for operand, strides in (("a", self.a_strides), ("b", self.b_strides), ("c", self.c_strides)):
+            if operand == "c" and self.epilogue is not None:
+                continue
+            assert len(strides) == rank, f"matmul {self.name}: {operand} needs {rank} strides, got {strides}"
+
+    @property
+    def multiply_adds(self) -> int:
+        return prod(self.batch) * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class Conv2dSpec:
+    """One of the three products of a convolution, on dense arrays in torch's layouts.
+
+    x is (n, c, h, w), the weight (oc, c // groups, kh, kw), y (n, oc, out_h, out_w).
+    kind "forward":         y = conv(a = x, b = weight)
+    kind "backward_input":  d_x = (a = d_y, b = weight)
+    kind "backward_weight": d_weight = (a = x, b = d_y)
+    """
+
+    name: str
+    n: int
+    c: int
+    h: int
+    w: int
+    oc: int
+    kh: int
+    kw: int
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    dtype: DType = f32
+    kind: Literal["forward", "backward_input", "backward_weight"] = "forward"
+    epilogue: Epilogue | None = None
+
+    @property
+    def out_h(self) -> int:
+        return (self.h + 2 * self.padding[0] - self.dilation[0] * (self.kh - 1) - 1) // self.stride[0] + 1
+
+    @property
+    def out_w(self) -> int:
+        return (self.w + 2 * self.padding[1] - self.dilation[1] * (self.kw - 1) - 1) // self.stride[1] + 1
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.n * self.oc * self.out_h * self.out_w * (self.c // self.groups) * self.kh * self.kw
+
+
+@dataclass(frozen=True, slots=True)
+class ContractionKernel:
+    """A generated kernel: one C function. The caller runs it over all of [0, work_items), in pieces and by threads as
+    it likes.
+
+    Those of its parameters that are not the epilogue's are `a`, `b`, `c` (only without epilogue), `scratch` (only when
+    scratch_bytes > 0; one per thread), `count` (only for a counted extent), `begin` and `end` (a range of work items).
+    The workspace starts at a multiple of 64 bytes and needs no initial value.
+    """
+
+    function: str
+    text: str
+    parameters: tuple[Parameter, ...]
+    """In the order of the call."""
+    work_items: int
+    items_text: str = ""
+    """The number of work items as C with `{count}` in it, where the program finds that; `work_items` is then a bound.
+    """
+    scratch_bytes: int = 0
+    snippets: frozenset[str] = frozenset()
+    """Support snippets of the registry that it uses."""
+    support: tuple[Snippet, ...] = ()
+    """Support text that follows from the lanes of its vectors: shared by the kernels of a program."""
+    link: tuple[str, ...] = ()
+    """Linker flags for a library that it calls."""
+
+    def call(self, arguments: Mapping[str, str]) -> str:
+        """The C call; `arguments` maps parameter names to C expressions (other names stand for themselves)."""
+        return f"{self.function}({', '.join(arguments.get(name, name) for _, name in self.parameters)})"

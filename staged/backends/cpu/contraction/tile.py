@@ -1,0 +1,312 @@
+"""The register tile: a block of the result that stays in vector registers while the inner dimension is walked.
+
+A tile has `rows` rows of `vectors` vectors. Each step broadcasts one item of the left operand per row and multiplies it
+with the vectors of one row of the right operand; that is rows * vectors multiply-adds for rows + vectors loads. Source
+of the scheme: Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.
+
+Tested by `tests/backends/host/test_contraction_matmul.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+from staged.backends.cpu.contraction.spec import Epilogue, Parameter
+from staged.backends.cpu.contraction.text import added, times
+from staged.backends.cpu.contraction.vectors import Vector, transpose_function
+from staged.code.writer import Writer
+from staged.ir.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """An extent in equal pieces: `large_count` of size `large`, then `small_count` of size `large - 1`.
+
+    Equal pieces instead of a remainder: a remainder of one row would leave the arithmetic units waiting.
+    """
+
+    large: int
+    large_count: int
+    small_count: int
+
+    @property
+    def count(self) -> int:
+        return self.large_count + self.small_count
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes that occur."""
+        return (self.large, self.large - 1) if self.small_count else (self.large,)
+
+    def counted(self) -> tuple[tuple[int, int], ...]:
+        """(size, how many of it), in order."""
+        pieces = ((self.large, self.large_count), (self.large - 1, self.small_count))
+        return tuple((size, count) for size, count in pieces if count)
+
+
+@contextmanager
+def each(t: Writer, index: str, stop: str, step: int = 1, start: int = 0) -> Iterator[str]:
+    """A loop, as the name of its index; of a single iteration the index is a number, and there is no loop."""
+    if stop.isdigit() and start + step >= int(stop):
+        yield str(start)
+        return
+    onwards = f"++{index}" if step == 1 else f"{index} += {step}"
+    with t.block(f"for (int64_t {index} = {start}; {index} < {stop}; {onwards})"):
+        yield index
+
+
+def emit_rows_of_block(t: Writer, blocks: Split) -> tuple[str, str]:
+    """Lines that find where the rows of `block` begin, and how many they are; returns how both are said."""
+    if blocks.count == 1:
+        return "0", str(blocks.large)
+    if not blocks.small_count:
+        t.line(f"const int64_t first_row = block * {blocks.large};")
+        return "first_row", str(blocks.large)
+    late = f"(block > {blocks.large_count} ? block - {blocks.large_count} : 0)"
+    t.line(f"const int64_t first_row = block * {blocks.large} - {late};")
+    t.line(f"const int64_t rows = block < {blocks.large_count} ? {blocks.large} : {blocks.large - 1};")
+    return "first_row", "rows"
+
+
+def split_evenly(extent: int, most: int) -> Split:
+    """The fewest pieces of at most `most`, as equal as possible."""
+    count = -(-extent // most)
+    large = -(-extent // count)
+    small_count = count * large - extent
+    return Split(large, count - small_count, small_count)
+
+
+@dataclass(frozen=True, slots=True)
+class TileChoice:
+    """The split of an m x n result into tiles, with the estimated cycles of one pass over it."""
+
+    rows: Split
+    vectors: Split
+    cycles: float
+
+
+def choose_tile(machine: Machine, vector: Vector, m: int, n: int, k: int, aligned: bool = True) -> TileChoice:
+    """The tile shape with the lowest estimate for an (m, k) @ (k, n) product.
+
+    The estimate: two vector units for multiply-adds (two operations each without fma), a little under two loads per
+    cycle (an unaligned vector that straddles cache lines counts twice), four cycles until a sum can be added to again,
+    and what of the right operand's way from the second-level cache shows, once a panel does not fit into the first.
+    """
+    n_vectors = -(-n // vector.lanes)
+    operations = 1 if machine.fma else 2
+    broadcasts = 0 if machine.vector_bytes >= 32 else 1  # from AVX on a load broadcasts; before it takes a shuffle
+    straddles = 2 if not aligned and vector.bytes >= 64 else 1
+    best: TileChoice | None = None
+    for vectors in range(1, 9):
+        # one register per accumulator, one per vector of the right operand, one for the broadcast, one for a product
+        most_rows = (machine.vector_registers - vectors - operations) // vectors
+        if most_rows < 1 or (vectors > n_vectors and best is not None):
+            continue
+        for rows in {min(m, r) for r in range(max(1, most_rows // 2), most_rows + 1)}:
+            row_split, vector_split = split_evenly(m, rows), split_evenly(n_vectors, vectors)
+            cycles = 0.0
+            for r, row_count in row_split.counted():
+                for v, vector_count in vector_split.counted():
+                    step = max((r * v * operations + r * broadcasts) / 2, (r + v * straddles) * 0.6, 4.0)
+                    if k * v * vector.bytes > 0.6 * machine.l1:
+                        step = max(step, v * vector.bytes / 28) + v * vector.bytes / 128
+                    cycles += row_count * vector_count * (k * step + 12 + r * v)
+            if n % vector.lanes:
+                # the last panel is padded, and its tiles leave through memory
+                cycles += k * vector_split.counted()[-1][0] * 1.5 + m * 6
+            variants = len(row_split.sizes) * len(vector_split.sizes)
+            cycles *= 1 + 0.005 * (variants - 1)
+            if best is None or cycles < best.cycles * 0.999:
+                best = TileChoice(row_split, vector_split, cycles)
+    assert best is not None
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The destination of finished tiles.
+
+    Without an epilogue to `c`, with the given strides per row and column of the tile.
+    `turned`: tiles are computed as the transpose of the result, so that rows of a tile are columns of it.
+    """
+
+    epilogue: Epilogue | None
+    row_stride: int
+    col_stride: int
+    turned: bool = False
+
+    def parameters(self, vector: Vector) -> list[Parameter]:
+        """The parameters by which a tile function delivers its result: an address, or a position and the epilogue's
+        own.
+        """
+        if self.epilogue is None:
+            return [(f"{vector.scalar} *restrict ", "c")]
+        return [("int64_t ", "batch"), ("int64_t ", "row"), ("int64_t ", "col"), *self.epilogue.parameters]
+
+    def arguments(self, batch: str, row: str, col: str, c: str = "c") -> list[str]:
+        """The expressions for `parameters`: the tile at (row, col) of the result as computed, before any turning."""
+        if self.epilogue is None:
+            return [added(c, times(self.row_stride, row), times(self.col_stride, col))]
+        place = [batch, col, row] if self.turned else [batch, row, col]
+        return [*place, *(name for _, name in self.epilogue.parameters)]
+
+    def needs_transpose(self) -> bool:
+        """Return whether a finished tile is transposed before it leaves: for the epilogue, or to write runs of `c`."""
+        return self.turned if self.epilogue is not None else self.row_stride == 1 and self.col_stride != 1
+
+
+def declared(parameter: Parameter) -> str:
+    ctype, name = parameter
+    return f"{ctype}{name}" if ctype.endswith((" ", "*")) else f"{ctype} {name}"
+
+
+def each_row(t: Writer, rows: int) -> AbstractContextManager[None]:
+    """A loop over the rows of a tile, unrolled so that `acc[r]` names registers."""
+    return t.unrolled(rows, f"for (int64_t r = 0; r < {rows}; ++r)")
+
+
+def emit_accumulators(t: Writer, vector: Vector, rows: int, vectors: int) -> None:
+    t.line(f"{vector.name} acc[{rows}][{vectors}];")
+    emit_zeros(t, vector, rows, vectors)
+
+
+def emit_zeros(t: Writer, vector: Vector, rows: int, vectors: int) -> None:
+    with each_row(t, rows):
+        for v in range(vectors):
+            t.line(f"acc[r][{v}] = ({vector.name}){{0}};")
+
+
+def emit_in_chains(
+    t: Writer,
+    vector: Vector,
+    rows: int,
+    vectors: int,
+    steps: str,
+    chain: int | None,
+    emit_chain: Callable[[str, str], None],
+) -> None:
+    """The accumulators of a tile take in `steps` steps, `chain` at a time (None: all at once).
+
+    `emit_chain(first, stop)` writes the loop over some of them. What came before a chain waits in memory and is added
+    after it.
+    """
+    if chain is None:
+        emit_chain("0", steps)
+        return
+    alignment = f"__attribute__((aligned({vector.bytes})))"
+    t.line(f"{vector.scalar} before[{rows * vectors * vector.lanes}] {alignment};")
+    with t.block(f"for (int64_t first = 0; first < {steps}; first += {chain})"):
+        stop = f"first + {chain}"
+        if not steps.isdigit() or int(steps) % chain:
+            t.line(f"const int64_t stop = {stop} < {steps} ? {stop} : {steps};")
+            stop = "stop"
+        emit_spill(t, vector, rows, vectors, "before")
+        emit_zeros(t, vector, rows, vectors)
+        emit_chain("first", stop)
+        with each_row(t, rows):
+            for v in range(vectors):
+                address = added("before", times(vectors * vector.lanes, "r"), str(v * vector.lanes))
+                t.line(f"acc[r][{v}] += {vector.load(address)};")
+
+
+def emit_step(t: Writer, vector: Vector, rows: int, vectors: int, left: str, right: str) -> None:
+    """One step of the inner dimension: `left` is the item of row `r`, `right` the address of the first vector."""
+    for v in range(vectors):
+        t.line(f"const {vector.name} y{v} = {vector.load(added(right, str(v * vector.lanes)))};")
+    with each_row(t, rows):
+        t.line(f"const {vector.scalar} x = {left};")
+        for v in range(vectors):
+            t.line(vector.multiply_add(f"acc[r][{v}]", "x", f"y{v}"))
+
+
+def emit_spill(t: Writer, vector: Vector, rows: int, vectors: int, into: str = "tile") -> None:
+    with each_row(t, rows):
+        for v in range(vectors):
+            offset = added(times(vectors * vector.lanes, "r"), str(v * vector.lanes))
+            t.line(f"{vector.store(f'{into} + {offset}')} = acc[r][{v}];")
+
+
+def emit_finish(
+    t: Writer, vector: Vector, result: Result, rows: int, vectors: int, widths: tuple[int, ...], live: bool = False
+) -> None:
+    """Delivers the accumulators. `widths`: how many columns of the tile may be real; more than one, and `width` says
+    which.
+
+    With `live`, `live` says how many rows are real.
+    """
+    assert not (live and result.needs_transpose()), "a tile of counted rows is not turned"
+    full = vectors * vector.lanes
+    if result.epilogue is None and result.col_stride == 1:
+        if full in widths:
+            if len(widths) > 1:
+                with t.block(f"if (width == {full})"):
+                    _emit_vector_stores(t, vector, result, rows, vectors, live)
+                    t.line("return;")
+            else:
+                _emit_vector_stores(t, vector, result, rows, vectors, live)
+        widths = tuple(width for width in widths if width != full)
+        if not widths:
+            return
+    padded_rows = -(-rows // vector.lanes) * vector.lanes if result.needs_transpose() else rows
+    alignment = f"__attribute__((aligned({vector.bytes})))"
+    t.line(f"{vector.scalar} tile[{rows * full}] {alignment};")
+    emit_spill(t, vector, rows, vectors)
+    if result.needs_transpose():
+        t.line(f"{vector.scalar} turned[{full * padded_rows}] {alignment};")
+        for first in range(0, rows, vector.lanes):
+            with t.block(f"for (int64_t s = 0; s < {full}; s += {vector.lanes})"):
+                source = added("tile", str(first * full), "s")
+                target = added("turned", times(padded_rows, "s"), str(first))
+                present = min(vector.lanes, rows - first)
+                t.line(f"{transpose_function(vector)}({source}, {full}, {present}, {target}, {padded_rows});")
+    for index, width in enumerate(widths):
+        if len(widths) > 1 and index + 1 < len(widths):
+            with t.block(f"if (width == {width})"):
+                _emit_delivery(t, vector, result, rows, width, full, padded_rows, live)
+                t.line("return;")
+        else:
+            _emit_delivery(t, vector, result, rows, width, full, padded_rows, live)
+
+
+def _emit_vector_stores(t: Writer, vector: Vector, result: Result, rows: int, vectors: int, live: bool) -> None:
+    with each_row(t, rows):
+        if live:
+            with t.block("if (r < live)"):
+                _emit_row_stores(t, vector, result, vectors)
+        else:
+            _emit_row_stores(t, vector, result, vectors)
+
+
+def _emit_row_stores(t: Writer, vector: Vector, result: Result, vectors: int) -> None:
+    for v in range(vectors):
+        address = added("c", times(result.row_stride, "r"), str(v * vector.lanes))
+        t.line(f"{vector.store(address)} = acc[r][{v}];")
+
+
+def _emit_delivery(
+    t: Writer, vector: Vector, result: Result, rows: int, width: int, full: int, padded_rows: int, live: bool
+) -> None:
+    """The spilled tile goes to the epilogue or, item by item, to `c`."""
+    here = "live" if live else str(rows)
+    if result.epilogue is not None:
+        tile, shape, ld = ("turned", (width, here), padded_rows) if result.turned else ("tile", (here, width), full)
+        names = "".join(f", {name}" for _, name in result.epilogue.parameters)
+        t.statement(f"{result.epilogue.function}(batch, row, col, {shape[0]}, {shape[1]}, {tile}, {ld}{names});")
+        return
+    if result.needs_transpose():
+        outer, inner, source = ("s", str(width)), ("r", here), f"turned[s * {padded_rows} + r]"
+        piece = f"turned + s * {padded_rows}"
+    else:
+        outer, inner, source = ("r", here), ("s", str(width)), f"tile[r * {full} + s]"
+        piece = f"tile + r * {full}"
+    strides = {"r": result.row_stride, "s": result.col_stride}
+    with t.block(f"for (int64_t {outer[0]} = 0; {outer[0]} < {outer[1]}; ++{outer[0]})"):
+        base = added("c", times(strides[outer[0]], outer[0]))
+        if strides[inner[0]] == 1:
+            t.line(f"memcpy({base}, {piece}, {inner[1]} * sizeof *c);")
+        else:
+            with t.block(f"for (int64_t {inner[0]} = 0; {inner[0]} < {inner[1]}; ++{inner[0]})"):
+                index = added(times(strides["r"], "r"), times(strides["s"], "s"))
+                t.line(f"c[{index}] = {source};")

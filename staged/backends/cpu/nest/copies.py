@@ -1,0 +1,170 @@
+"""Copies into memory of a kernel's own, by vectors: runs of neighbours, and transpositions.
+
+    for j < 24: panel[24*i + j] = x[28*i + j]                           ->     st_copy_f32(panel + 24*i, x + 28*i, 24)
+    for k < 100: for s < 48: panel[48*k + s] = b[100*s + k]             ->     blocks of 16 x 16, through registers
+
+Tested by `tests/kernels/test_products.py` and `tests/kernels/test_convolution_nests.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+from staged.backends.cpu.contraction.vectors import (
+    SHUFFLE,
+    Vector,
+    copy_support,
+    index_type,
+    transpose_function,
+    transpose_support,
+)
+from staged.code.expr import Call, Conditional, Expr, Infix, Literal, Prefix, address
+from staged.code.nest.lowering import ZERO, Lowering
+from staged.code.support.library import Snippet
+from staged.code.support.vectors import vector_snippet
+from staged.code.tree import Do, If
+from staged.code.types import INDEX
+from staged.ir.loops import Axis, Bound, Constant, Load, Local, Loop, Store
+from staged.ir.schedule import Schedule
+
+
+def is_transposition(loop: Loop, schedule: Schedule) -> bool:
+    """Return whether a loop and the one over vectors in it copy an array transposed, in whole blocks."""
+    if len(loop.body) != 1 or not isinstance(inner := loop.body[0], Loop) or inner not in schedule.vectorised:
+        return False
+    match inner.body:
+        case (Load() as load, Store() as store) if store.value is load.target and not load.guards:
+            across, along = inner.axis, loop.axis
+            lanes = schedule.lanes
+            return (
+                load.index.stride(along) == store.index.stride(across) == 1
+                and load.index.stride(across) > 1
+                and along.dim is None
+                and along.extent >= lanes
+                and across.extent % lanes == 0
+                and load.array.dtype.size == schedule.item_bytes
+            )
+    return False
+
+
+def is_run(loop: Loop, schedule: Schedule) -> bool:
+    """Return whether a loop copies neighbours to neighbours, into memory of the kernel's own."""
+    if loop in schedule.vectorised or schedule.lanes <= 1:
+        return False
+    match loop.body:
+        case (Load() as load, Store() as store) if store.value is load.target:
+            ends = [guard for guard in load.guards if guard.index.stride(loop.axis)]
+            return (
+                load.index.stride(loop.axis) == store.index.stride(loop.axis) == 1
+                and loop.axis.dim is None
+                and store.array.role == "scratch"
+                and load.array.dtype.size == schedule.item_bytes
+                and (not load.guards or is_zero(load.fill))
+                and len(ends) <= 1
+                and all(meets(guard, loop.axis) for guard in ends)
+            )
+    return False
+
+
+def is_zero(fill: Constant | None) -> bool:
+    """Return whether what guards leave is filled with zeros."""
+    return fill is not None and fill.value == 0 and not math.copysign(1.0, fill.value) < 0
+
+
+def meets(guard: Bound, axis: Axis) -> bool:
+    """Return whether every run along an axis has some of its elements inside of a bound."""
+    if guard.index.stride(axis) != 1 or any(isinstance(n, Local) for n, _ in guard.index.terms):
+        return False
+    reach = [step * (n.extent - 1) for n, step in guard.index.terms if isinstance(n, Axis) and n is not axis]
+    lowest = guard.index.offset + sum(min(0, step) for step in reach)
+    highest = guard.index.offset + sum(max(0, step) for step in reach)
+    return lowest > -axis.extent and highest < guard.extent
+
+
+class Copies:
+    """Lowers copies."""
+
+    def __init__(self, low: Lowering) -> None:
+        self.low = low
+        self.support: dict[Snippet, None] = {}
+
+    def run(self, loop: Loop) -> None:
+        """A run of neighbours; those outside of the array are 0."""
+        low = self.low
+        load, store = loop.body
+        assert isinstance(load, Load) and isinstance(store, Store)
+        vector = Vector(load.array.dtype, low.schedule.lanes)
+        low.need(vector_snippet(vector.dtype.name))
+        low.need("memcpy")
+        self.support |= {copy_support(vector): None}
+        low.scoped(loop.axis)
+        ends = [guard for guard in load.guards if guard.index.stride(loop.axis)]
+        rows = [guard for guard in load.guards if guard not in ends]
+        if not rows:
+            with low.block() if ends else nullcontext():
+                self.copied(loop, load, store, ends)
+            return
+        with low.code.nested() as there, low.scope():
+            self.copied(loop, load, store, ends)
+        with low.code.nested() as outside:
+            self.zeroed(loop, store, ZERO, Literal(str(loop.axis.extent)))
+        low.code.add(If(low.condition(rows), tuple(there), tuple(outside)))
+
+    def copied(self, loop: Loop, load: Load, store: Store, ends: Sequence[Bound]) -> None:
+        """The elements of a run that a bound leaves, between zeros."""
+        low, length = self.low, Literal(str(loop.axis.extent))
+        first: Expr = ZERO
+        stop: Expr = length
+        low.axes[loop.axis] = ZERO
+        for end in ends:
+            place = low.constant("place", INDEX, low.index(end.index))
+            last, room = Literal(str(end.extent - loop.axis.extent)), Infix("-", Literal(str(end.extent)), place)
+            first = low.constant("first", INDEX, Conditional(Infix("<", place, ZERO), Prefix("-", place), ZERO))
+            stop = low.constant("stop", INDEX, Conditional(Infix(">", place, last), room, length))
+            self.zeroed(loop, store, ZERO, first)
+        low.axes[loop.axis] = first
+        source, target = (address(*low.place(each.array, each.index)) for each in (load, store))
+        count = Infix("-", stop, first) if ends else length
+        low.code.add(Do(Call(f"st_copy_{store.array.dtype}", (target, source, count))))
+        if ends:
+            self.zeroed(loop, store, stop, Infix("-", length, stop))
+
+    def zeroed(self, loop: Loop, store: Store, first: Expr, count: Expr) -> None:
+        """Zeros in a run."""
+        self.low.axes[loop.axis] = first
+        target = address(*self.low.place(store.array, store.index))
+        self.low.code.add(Do(Call(f"st_zero_{store.array.dtype}", (target, count))))
+
+    def transpose(self, loop: Loop) -> None:
+        """The blocks of a transposition.
+
+        The last one of a row starts early enough to end with it: it writes some elements a second time.
+        """
+        low, lanes = self.low, self.low.schedule.lanes
+        (inner,) = loop.body
+        assert isinstance(inner, Loop)
+        load, store = inner.body
+        assert isinstance(load, Load) and isinstance(store, Store)
+        vector = Vector(load.array.dtype, lanes)
+        low.need(vector_snippet(vector.dtype.name), vector_snippet(index_type(vector)))
+        self.support |= {SHUFFLE: None, transpose_support(vector): None}
+        extent, step = loop.axis.extent, Literal(str(lanes))
+        s = low.scoped(inner.axis)
+        with low.loop(s, ZERO, Literal(str(inner.axis.extent)), step):
+            k = low.scoped(loop.axis)
+            with low.loop(k, ZERO, Literal(str(extent)), step):
+                if extent % lanes:
+                    last = Literal(str(extent - lanes))
+                    first: Expr = Conditional(Infix("<", k, last), k, last)
+                    low.axes[loop.axis] = low.constant("first", INDEX, first)
+                source, target = (address(*low.place(each.array, each.index)) for each in (load, store))
+                strides = (
+                    Literal(str(number))
+                    for number in (load.index.stride(inner.axis), lanes, store.index.stride(loop.axis))
+                )
+                stride, rows, apart = strides
+                low.code.add(Do(Call(transpose_function(vector), (source, stride, rows, target, apart))))
+            low.leave(k)
+        low.leave(s)

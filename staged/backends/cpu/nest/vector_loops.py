@@ -1,0 +1,174 @@
+"""Loops over vectors, and their tails.
+
+    for (int64_t j = 0; j < 96; j += 16) {            whole vectors
+        *(f32v_u *)(y + j) = ...
+    }
+    for (int64_t j = 96; j < 100; ++j) { what is left, one by one, or in a last vector that covers some a second time
+        y[j] = ...
+    }
+
+Tested by `tests/backends/host/test_vector_plan.py` and `tests/kernels/test_schedule.py`.
+"""
+
+from __future__ import annotations
+
+from staged.backends.cpu.nest.copies import Copies, is_run, is_transposition
+from staged.backends.cpu.nest.vector_plan import feeds, may_repeat
+from staged.backends.cpu.nest.vector_statements import VectorStatements
+from staged.backends.cpu.nest.vector_totals import VectorTotals
+from staged.code.expr import Conditional, Expr, Infix, Literal
+from staged.code.nest.loops import Loops
+from staged.code.nest.lowering import ZERO, Range
+from staged.code.tree import Comment
+from staged.code.types import INDEX, SHORT_INDEX
+from staged.ir.loops import ArrayRef, Loop, Store, segments
+
+
+class VectorLoops:
+    """Lowers the loops that a schedule vectorises, and leaves the others to `loops`."""
+
+    def __init__(self, loops: Loops, vectors: VectorStatements, totals: VectorTotals, copies: Copies) -> None:
+        self.low = loops.low
+        self.loops = loops
+        self.vectors = vectors
+        self.totals = totals
+        self.copies = copies
+        self.stored_twice: set[ArrayRef] = set()
+        """The arrays of which a loop computes elements twice: such a result must not overwrite an operand."""
+        self.low.statements[Loop] = self.loop
+
+    def loop(self, loop: Loop) -> None:
+        if is_transposition(loop, self.low.schedule):
+            self.copies.transpose(loop)
+            return
+        if is_run(loop, self.low.schedule):
+            self.copies.run(loop)
+            return
+        if loop not in self.low.schedule.vectorised or loop.axis.extent == 1 and loop.axis not in self.low.ranges:
+            self.loops.loop(loop)
+            return
+        for reduction in loop.reductions:
+            self.totals.start(reduction, loop)
+        self.pieces(loop)
+        for reduction in loop.reductions:
+            self.totals.finish(reduction, loop)
+
+    def pieces(self, loop: Loop) -> None:
+        """One vector loop, or one for each piece of the range in which what the loads' guards say does not change."""
+        low, axis = self.low, loop.axis
+        pieces = segments(loop)
+        if len(pieces) <= 1:
+            self.vector_loop(loop)
+            return
+        whole = low.ranges.get(axis)
+        for first, stop in pieces:
+            low.segments[axis] = first, stop
+            if whole is None:
+                low.ranges[axis] = Literal(str(first)), Literal(str(stop))
+                self.vector_loop(loop)
+                continue
+            with low.block():  # what this piece has in common with the piece of a tile or of a thread
+                low.ranges[axis] = self.common(loop, whole, first, stop)
+                with low.branch(Infix("<", *low.ranges[axis])):
+                    self.vector_loop(loop)
+        del low.segments[axis]
+        if whole is None:
+            del low.ranges[axis]
+        else:
+            low.ranges[axis] = whole
+
+    def common(self, loop: Loop, whole: Range, first: int, stop: int) -> Range:
+        """From where to where the items `first` to `stop` of the loop's axis are in the part of it that is written.
+
+        The part is counted from the axis's beginning, or from where `origins` says.
+        """
+        low = self.low
+
+        def own(item: int) -> Expr:
+            origin = low.origins.get(loop.axis)
+            return Literal(str(item)) if origin is None else Infix("-", Literal(str(item)), origin)
+
+        start, end = whole
+        if first > 0:
+            later = Conditional(Infix(">", start, own(first)), start, own(first))
+            start = low.constant("first", INDEX, later)
+        if stop < loop.axis.extent:
+            earlier = Conditional(Infix("<", end, own(stop)), end, own(stop))
+            end = low.constant("stop", INDEX, earlier)
+        return start, end
+
+    def vector_loop(self, loop: Loop) -> None:
+        """Whole iterations of several vectors where totals gain from it, then vectors, then what is left one by one."""
+        low, axis, lanes = self.low, loop.axis, self.vectors.lanes
+        count = low.schedule.vectors_per_iteration(loop) if self.feeds_vectors(loop) else 1
+        begin, end = low.range_of(axis)
+        first, stop = number_in(begin), number_in(end)
+        extent = stop - first if first is not None and stop is not None else None
+        i = low.scoped(axis)
+        start, left = begin, extent
+        if count > 1:
+            step = lanes * count
+            left, whole = self.whole_iterations(begin, end, extent, step)
+            with low.loop(i, start, whole, Literal(str(step))):
+                u = low.variable("u", SHORT_INDEX)
+                with low.loop(u, ZERO, Literal(str(count)), unroll=count):
+                    self.totals.unrolled = u
+                    low.axes[axis] = low.on_axis(axis, Infix("+", i, Infix("*", u, Literal(str(lanes)))))
+                    self.body(loop)
+                    self.totals.unrolled = None
+            low.axes[axis] = low.on_axis(axis, i)
+            start = whole
+        if left is None or left >= lanes:
+            left, whole = self.whole_iterations(begin, end, left, lanes)
+            vectors = axis.extent // lanes
+            unroll = vectors * (vectors > 1 and axis in low.schedule.written_out)
+            with low.loop(i, start, whole, Literal(str(lanes)), unroll):
+                self.body(loop)
+            start = whole
+        if left and extent is not None and extent >= lanes and may_repeat(loop, self.vectors.speller):
+            assert stop is not None
+            low.axes[axis] = Literal(str(stop - lanes))
+            self.stored_twice |= {s.array for s in loop.body if isinstance(s, Store)}
+            with low.block():
+                low.code.add(Comment(f"the last {lanes}, {lanes - left} of them a second time"))
+                self.totals.repeated = lanes - left
+                self.body(loop)
+                self.totals.repeated = 0
+        elif left is None or left:
+            with low.loop(i, start, end):
+                low.body(loop.body)
+        low.leave(i)
+
+    def feeds_vectors(self, loop: Loop) -> bool:
+        """Return whether some total takes in the vectors of a loop."""
+        return any(total.vectors is not None and feeds(loop, r) for r, total in self.totals.open.items())
+
+    def whole_iterations(self, start: Expr, end: Expr, extent: int | None, step: int) -> tuple[int | None, Expr]:
+        """(items left after whole iterations of `step`, a power of two, and the end of those).
+
+        `extent`: the items that there are; None where the program finds that, which then has a local for the end.
+        """
+        low = self.low
+        if extent is not None:
+            left, stop = extent % step, number_in(end)
+            assert stop is not None
+            return left, Literal(str(stop - left))
+        if (start, end, step) not in low.ends:
+            mask = Literal(f"-{step}")
+            if number_in(start) == 0:
+                last: Expr = Infix("&", end, mask)
+            else:
+                last = Infix("+", start, Infix("&", Infix("-", end, start), mask))
+            low.ends[start, end, step] = low.constant(f"whole_{step}", INDEX, last)
+        return None, low.ends[start, end, step]
+
+    def body(self, loop: Loop) -> None:
+        """The body on vectors."""
+        self.vectors.axis = loop.axis
+        self.low.body(loop.body)
+        self.vectors.axis = None
+
+
+def number_in(expr: Expr) -> int | None:
+    """The number that an expression is; None for others."""
+    return int(expr.text) if isinstance(expr, Literal) and expr.text.isdigit() else None

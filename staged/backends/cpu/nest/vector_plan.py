@@ -1,0 +1,51 @@
+"""The plan of a vectorised loop: the totals that it feeds, and the treatment of items that do not fill a vector."""
+
+from __future__ import annotations
+
+from staged.backends.cpu.nest.vectors import VectorSpeller
+from staged.ir.loops import Accumulate, ArrayRef, Compute, Load, Loop, PositionOf, Reduction, Store, Tile, walk
+from staged.ir.schedule import Schedule
+
+
+def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
+    """Return whether the last vector of a loop may cover elements a second time, and pays: it calls functions, or takes
+    totals.
+
+    Nothing may be read that the loop writes; `kernel.in_place_pairs` then says that no result lies where an operand
+    does.
+
+    Exact: elements that are computed twice are equal: no random numbers, nothing read that the loop writes, sums mask
+    the lanes that they have.
+    """
+    pays = False
+    read: set[ArrayRef] = set()
+    written: set[ArrayRef] = set()
+    for s in loop.body:
+        match s:
+            case Compute() if s.declared.kind == "random":
+                return False
+            case Compute(target, op):
+                pays = pays or speller.has_function(op, target.dtype)
+            case Load(_, array, _, guards) if not guards:
+                read.add(array)
+            case Store(array):
+                written.add(array)
+            case Accumulate(reduction) if reduction.op in ("sum", "max", "min"):
+                pays = True
+            case PositionOf():
+                pass
+            case _:
+                return False
+    return pays and not read & written
+
+
+def feeds(loop: Loop, reduction: Reduction) -> bool:
+    """Return whether the iterations of a loop, or of loops inside it, add to a reduction that starts outside of it."""
+    return any(isinstance(s, Accumulate) and s.reduction is reduction for s in walk(loop.body))
+
+
+def feeding_loop(reduction: Reduction, loop: Loop | Tile, schedule: Schedule) -> Loop | None:
+    """The vectorised loop (this one or one inside) whose iterations a reduction takes in."""
+    inner = [s for s in walk(loop.body) if isinstance(s, Loop)]
+    own = [loop] if isinstance(loop, Loop) else []
+    return next((s for s in (*own, *inner) if s in schedule.vectorised and feeds(s, reduction)), None)

@@ -1,0 +1,195 @@
+"""Totals that a loop over vectors feeds: beside its number a reduction has a few vectors, each with every so many
+items.
+
+They are added up in a fixed order in the end.
+
+Tested by `tests/backends/host/test_vector_plan.py` and `tests/kernels/test_cascade.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staged.backends.cpu.nest.vector_plan import feeding_loop, may_repeat
+from staged.backends.cpu.nest.vector_statements import VectorStatements
+from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Prefix, Variable
+from staged.code.nest.lowering import ZERO, factors_of
+from staged.code.nest.totals import PLACES, Totals
+from staged.code.nest.value import Value, is_zero
+from staged.code.support.lanes import reduce_snippet
+from staged.code.tree import Assign, Declare, Do
+from staged.code.types import scalar
+from staged.ir.loops import (
+    Accumulate,
+    Compute,
+    Load,
+    Local,
+    Loop,
+    PositionOf,
+    Reduction,
+    Tile,
+    identity,
+    segments,
+    walk,
+)
+from staged.ir.types import DType, bool_
+
+
+@dataclass(frozen=True, slots=True)
+class VectorTotal:
+    """A reduction that vectors feed."""
+
+    number: Variable
+    vectors: Variable | None
+    """None: the number itself is a vector, since vectors run across rows."""
+    is_whole: bool = False
+    """True if only whole vectors are taken in: the number is only made at the end."""
+
+
+class VectorTotals:
+    """Lowers reductions that vectors feed, and leaves the others to `totals`."""
+
+    def __init__(self, vectors: VectorStatements, totals: Totals) -> None:
+        self.low = vectors.low
+        self.vectors = vectors
+        self.vector = vectors.vector
+        self.totals = totals
+        self.open: dict[Reduction, VectorTotal] = {}
+        self.unrolled: Expr | None = None
+        """The number of a vector among those of one iteration."""
+        self.repeated = 0
+        """The number of lanes of the present vector that were added before."""
+        self.low.statements[Accumulate] = self.accumulate
+
+    def start(self, reduction: Reduction, loop: Loop | Tile) -> None:
+        low, vectors, dtype = self.low, self.vectors, reduction.target.dtype
+        self.open.pop(reduction, None)
+        feeding = feeding_loop(reduction, loop, low.schedule)
+        is_wide = reduction.op not in PLACES and vectors.axis is not None and self.varies_inside(reduction, loop)
+        if reduction.op in PLACES or not is_wide and feeding is None:
+            self.totals.start(reduction, loop)
+            return
+        start = low.number(identity(reduction.op, dtype))
+        splat, type = vectors.speller.splat(Value(start, dtype)), vectors.type(dtype)
+        if is_wide:
+            number = low.variable(reduction.target.name, type)
+            low.code.add(Declare(number, splat, is_const=False))
+            self.open[reduction] = VectorTotal(number, None)
+            return
+        assert feeding is not None
+        number = low.variable(reduction.target.name, scalar(dtype))
+        several = low.variable(f"{reduction.target.name}_v", type)
+        count = low.schedule.vectors_per_iteration(feeding)
+        first = Items((ZERO,)) if is_zero(start) else Items((splat,) * count)
+        low.code.add(Declare(several, first, is_const=False, sizes=(Literal(str(count)),)))
+        is_whole = vectors.types.is_native(dtype) and self.is_whole(feeding, loop)
+        if not is_whole:
+            low.code.add(Declare(number, start, is_const=False))
+        self.open[reduction] = VectorTotal(number, several, is_whole)
+
+    def is_whole(self, loop: Loop, outer: Loop | Tile) -> bool:
+        """Return whether a vector loop in `outer`, or `outer` itself, has no single items left over."""
+        axis, lanes = loop.axis, self.vectors.lanes
+        if axis in self.low.ranges or axis.dim is not None:
+            return False
+        if any(isinstance(s, Tile) and s.axis is axis for s in (outer, *walk(outer.body))):
+            return False
+        pieces = ((0, axis.extent), *segments(loop))
+        repeats = may_repeat(loop, self.vectors.speller)
+        return all((high - low) % lanes == 0 or repeats and high - low >= lanes for low, high in pieces)
+
+    def varies_inside(self, reduction: Reduction, loop: Loop | Tile) -> bool:
+        """In a loop over vectors across rows: whether what is taken in differs by lane."""
+        varying = {local for local, v in self.low.values.items() if v.is_vector}
+        axis = self.vectors.axis
+        assert axis is not None
+        for s in walk(loop.body):
+            match s:
+                case Load(target, _, index) | PositionOf(target, index):
+                    if index.stride(axis):
+                        varying.add(target)
+                case Compute(target, _, operands):
+                    if any(o in varying for o in operands if isinstance(o, Local)):
+                        varying.add(target)
+                case Accumulate(r, value) if r is reduction:
+                    return isinstance(value, Local) and value in varying
+                case Accumulate(r, value):
+                    if value in varying:
+                        varying.add(r.target)
+        return False
+
+    def accumulate(self, s: Accumulate) -> None:
+        total = self.open.get(s.reduction)
+        if total is None:
+            self.totals.accumulate(s)
+            return
+        value, op, dtype = self.low.operand(s.value), s.reduction.op, s.reduction.target.dtype
+        if total.vectors is None:
+            self.combine(op, total.number, value, dtype)
+        elif self.vectors.axis is None:
+            self.totals.take_in(op, total.number, value, dtype)
+        else:
+            if self.repeated and op == "sum":
+                value = self.without_repeated(value, dtype)
+            self.combine(op, Index(total.vectors, self.unrolled or ZERO), value, dtype)
+
+    def without_repeated(self, value: Value, dtype: DType) -> Value:
+        """`value` with 0 in the lanes whose items are in the sum already.
+
+        Exact: the lanes that are in the sum already become +0, also where they hold NaN or infinity.
+        """
+        low, mask = self.low, self.vectors.types.mask()
+        lanes = Items(tuple(Literal(str(lane)) for lane in range(self.vectors.lanes)), mask)
+        is_new = low.constant("is_new", self.vectors.type(bool_), Infix(">=", lanes, Literal(str(self.repeated))))
+        zero = Value(low.number(identity("sum", dtype)), dtype)
+        return self.vector(self.vectors.speller.select(self.vector(is_new, bool_), value, zero), dtype)
+
+    def combine(self, op: str, target: Expr, value: Value, dtype: DType) -> None:
+        """One more vector into a vector of totals."""
+        low, speller = self.low, self.vectors.speller
+        if op == "sum":
+            factors = factors_of(value) if value.dtype is dtype else None
+            if factors is not None:
+                low.code.add(Assign(target, speller.fma(factors, target, dtype)))
+            elif dtype.is_float:
+                low.code.add(Assign(target, value.expr, "+"))
+            else:
+                low.code.add(Assign(target, speller.wrapping("+", dtype, self.vector(target, dtype), value)))
+            return
+        x = self.vectors.settled(value)
+        name = {"max": "maximum", "min": "minimum"}[op]  # no other reduction is a vector: see `vector_lanes`
+        function = speller.function(name, dtype, dtype)
+        if function is not None:
+            low.code.add(Do(Call(function, tuple(Prefix("&", each) for each in (target, x, target)))))
+        else:
+            low.code.add(Assign(target, speller.extreme(name, self.vector(x, dtype), self.vector(target, dtype))))
+
+    def finish(self, reduction: Reduction, loop: Loop | Tile) -> None:
+        total, low, dtype = self.open.get(reduction), self.low, reduction.target.dtype
+        if total is None:
+            self.totals.finish(reduction, loop)
+            return
+        low.values[reduction.target] = Value(total.number, dtype, self.vectors.lanes if total.vectors is None else 1)
+        if total.vectors is None:
+            return
+        feeding = feeding_loop(reduction, loop, low.schedule)
+        assert feeding is not None
+        left = low.schedule.vectors_per_iteration(feeding)
+        while left > 1:  # pairs, then pairs of pairs: always the same order
+            keep = (left + 1) // 2
+            for n in range(left - keep):
+                one, other = (Index(total.vectors, Literal(str(number))) for number in (n, n + keep))
+                self.combine(reduction.op, one, self.vector(other, dtype), dtype)
+            left = keep
+        if not self.vectors.types.is_native(dtype):
+            with self.vectors.each_lane() as lane:
+                element = Index(Index(total.vectors, ZERO), lane)
+                self.totals.take_in(reduction.op, total.number, Value(element, dtype), dtype)
+            return
+        function = reduce_snippet(reduction.op, dtype.name)
+        low.need(function)
+        horizontal = Call(function, (total.vectors,))
+        if total.is_whole:
+            low.code.add(Declare(total.number, horizontal))
+        else:
+            self.totals.take_in(reduction.op, total.number, Value(horizontal, dtype), dtype)

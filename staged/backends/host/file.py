@@ -1,0 +1,446 @@
+"""The one file that a program is: its sections in order, the entry point, and what gives back what has grown.
+
+Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test_all_ops.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from staged.backends.host.body import ERROR_KIND, FRAMES, OK, BodyEmitter, literal_int
+from staged.backends.host.constants import ConstantInputs, emit_constant_table
+from staged.backends.host.custom import definitions, functions_of
+from staged.backends.host.frames import field_origins, frame_text
+from staged.backends.host.functions import CFunction, prototypes, stack_bytes, write_function, write_locals
+from staged.base.artifact import Parameter
+from staged.code.expr import Expr, Literal, Name, Prefix, Variable, member, names_in
+from staged.code.kernel_text import KernelText, section_of
+from staged.code.printer import print_body
+from staged.code.support.host import HOST_DECLARATIONS
+from staged.code.support.iso_c import iso_c_form
+from staged.code.support.library import render
+from staged.code.support.team import team_definitions
+from staged.code.support.vectors import width_snippet
+from staged.code.tree import (
+    Assign,
+    CodeBuilder,
+    Comment,
+    Declare,
+    DeclareStruct,
+    Statement,
+    Unused,
+)
+from staged.code.types import BYTES, Space, pointer, scalar, word
+from staged.code.unused import drop_unused_locals, names_used
+from staged.code.uses import functions_called
+from staged.code.writer import Names, Writer, safe_comment
+from staged.ir.buffers import Buffer, Plan, Stack, aligned
+from staged.ir.machine import Machine
+from staged.ir.nodes import Function, VariableRef
+from staged.ir.types import CPU, Device, shape_text
+from staged.source import Position
+
+
+@dataclass(frozen=True)
+class State:
+    """One field of `Buffers`: its C type up to the name, what the entry sets it to, a note for people, and the device
+    that it is of.
+    """
+
+    c_type: str
+    name: str
+    value: Expr
+    note: str
+    device: Device = CPU
+
+    @property
+    def declaration(self) -> str:
+        return f"{self.c_type}{self.name};"
+
+
+class Program(Protocol):
+    """The parts of a finished program that its file is written from."""
+
+    backend: str
+    language: str
+    name: str
+    function: Function
+    constant_inputs: ConstantInputs
+    machine: Machine
+    names: Names
+    plan: Plan
+    parameters: list[Parameter]
+    functions: dict[str, CFunction]
+    wrappers: dict[str, str]
+    frame_names: dict[str, str]
+    frame_fields: dict[str, tuple[str, ...]]
+    stacks: list[Stack]
+    state: list[State]
+    is_recursive: bool
+    uses_store: bool
+    scratch_bytes: int
+    reserve: int
+
+    def site(self, position: Position | None) -> int:
+        """The number of a Python position in the program's table."""
+
+    def has_release(self) -> bool:
+        """Return whether the program keeps things between calls that the arena itself does not hold."""
+
+    def own_stack_offset(self) -> int:
+        """The offset in the arena of the head of the program's own stack."""
+
+    def frames_offset(self) -> int:
+        """The offset in the arena of the head of the store of frames."""
+
+    def makers_of_frames(self) -> list[str]:
+        """Functions that make frames, where a back end has them."""
+
+
+class ProgramFile:
+    """Writes the file of a program; `support` is then the header of the support functions that it uses."""
+
+    overview = "Kernels come first, each below the Python lines behind it;"
+    """The description of the file, up to the name of its last function."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.support = ""
+
+    def assemble(
+        self, structure: BodyEmitter, kernels: Sequence[KernelText], inner: list[tuple[VariableRef, str]]
+    ) -> str:
+        structure.need("host", "fail", "stop")
+        includes, support = self.render_support(structure, kernels)
+        w = Writer()
+        self.write_head(w, kernels)
+        constants = Writer()
+        self.write_constants(constants, structure)
+        lines = {line for line in includes if line.startswith("#define")}
+        lines |= {"#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>"}
+        texts = [*constants.lines, *(kernel.text for kernel in kernels)]
+        structures = [*(made.structure for made in self.program.functions.values()), structure]
+        parts = [part for each in structures for part in each.text.parts]
+        bodies = [*(each.code.body for each in structures), *(part.body for part in parts)]
+        called = {name for body in bodies for name in functions_called(body)}
+        used = {name for body in bodies for name in names_used(body)}
+        if called & {"memcpy", "memset"} or any("memcpy(" in text or "memset(" in text for text in texts):
+            lines.add("#include <string.h>")
+        if used & {"INFINITY", "NAN"} or any("INFINITY" in text or "NAN" in text for text in texts):
+            lines.add("#include <math.h>")
+        for line in sorted(lines, key=lambda line: (not line.startswith("#define"), line)):
+            w.line(line)
+        w.line()
+        w.line(f'#include "{self.program.name}.h"')
+        self.support = self.support_text(includes, support) if support.strip() else ""
+        if self.support:
+            w.line(
+                f'#include "{self.program.name}_support.h"  '
+                "// printing, errors, maths: what every program of staged may use"
+            )
+        self.write_frames(w)
+        self.write_buffers(w, structure)
+        if constants.lines:
+            w.section("constants")
+            w.lines += constants.lines
+        for title, members in _sections(
+            kernels, [*(made.structure for made in self.program.functions.values()), structure]
+        ):
+            w.section(title)
+            for kernel in members:
+                w.line()
+                w.text(kernel.text)
+                if kernel.name in self.program.wrappers:
+                    w.line()
+                    w.text(self.program.wrappers[kernel.name])
+        if parts:
+            w.section("loops that threads share")
+        for part in parts:
+            w.line()
+            part.write(w)
+        self.write_functions(w)
+        w.section("entry points")
+        if self.program.wrappers or parts:
+            w.text(team_definitions(self.program.name, max(1, self.program.machine.cores)))
+            w.line()
+        self.write_entry(w, structure, inner)
+        if self.program.has_release():
+            w.line()
+            self.write_release(w)
+        return str(w)
+
+    def write_constants(self, w: Writer, structure: BodyEmitter) -> None:
+        rows = [
+            (str(each.field(buffer)), buffer)
+            for each in (*(made.structure for made in self.program.functions.values()), structure)
+            for buffer in each.plan.buffers
+            if buffer.kind == "constant"
+        ]
+        for name, buffer in rows:
+            emit_constant_table(w, name, buffer)
+        self.program.constant_inputs.write(w)
+
+    def write_frames(self, w: Writer) -> None:
+        """The records that calls leave for their reverse."""
+        if not self.program.function.frames:
+            return
+        w.section("frames")
+        w.comment("What calls keep for the gradient.")
+        for record in self.program.function.frames:
+            w.line(f"typedef struct {self.program.frame_names[record.name]} {self.program.frame_names[record.name]};")
+        origins = field_origins(self.program.function)
+        for record in self.program.function.frames:
+            w.line()
+            name, fields = self.program.frame_names[record.name], self.program.frame_fields[record.name]
+            nowhere = [None] * len(fields)
+            for line in frame_text(record, name, fields, self.program.frame_names, origins.get(record.name, nowhere)):
+                w.line(line)
+
+    def write_function_locals(self, w: Writer, made: CFunction) -> None:
+        """The struct of what one call works on, where it has one."""
+        if made.locals_type:
+            write_locals(w, made, "_Alignas(64) ")
+            w.line()
+
+    def write_functions(self, w: Writer) -> None:
+        makers = self.program.makers_of_frames()
+        if not self.program.functions and not makers:
+            return
+        w.section("functions")
+        if self.program.is_recursive:
+            w.line()
+            reserve = self.program.reserve + aligned(stack_bytes(list(self.program.functions.values())))
+            w.line(f"enum {{ STACK_RESERVE = {reserve} }};  // bytes of the stack for what recursive functions call")
+        for text in makers:
+            w.line()
+            w.text(text)
+        declared = prototypes(self.program.function, self.program.functions)
+        if declared:
+            w.line()
+            for text in declared:
+                w.text(text)
+        for made in self.program.functions.values():
+            w.line()
+            self.write_function_locals(w, made)
+            write_function(w, made, self.program.site(made.signature.function.where))
+
+    def write_release(self, w: Writer) -> None:
+        with w.block(f"void {self.program.name}_release(void *arena)"):
+            w.line("unsigned char *const base = arena;")
+            self.write_release_of_host(w)
+
+    def write_release_of_host(self, w: Writer) -> None:
+        """Give back what has grown outside of the arena, which begins at `base`."""
+        for state in self.program.state:
+            if state.c_type == "st_stack *":
+                w.line(f"st_stack_release({state.value});  // {state.name}")
+        if self.program.uses_store:
+            w.line(f"st_frames_free((st_frames *)(void *)(base + {self.program.frames_offset()}));")
+        if self.program.is_recursive:
+            w.line(f"st_own_stack_release((st_own_stack *)(void *)(base + {self.program.own_stack_offset()}));")
+
+    def support_text(self, includes: Sequence[str], support: str) -> str:
+        """The support functions that this program uses, as a header of its own:
+        the program's file is for the program."""
+        w = Writer()
+        w.comment(f"Generated by staged: the support functions that `{self.program.name}` uses.")
+        with w.guard(f"STAGED_{self.program.name.upper()}_SUPPORT_H"):
+            wanted = {line for line in includes if not line.startswith("#define")}
+            if "memcpy(" in support or "memset(" in support:
+                wanted.add("#include <string.h>")
+            for line in sorted(wanted):
+                w.line(line)
+            w.line()
+            w.text(support)
+            w.line()
+        return str(w)
+
+    def render_support(self, structure: BodyEmitter, kernels: Sequence[KernelText]) -> tuple[tuple[str, ...], str]:
+        """The includes and the text of the support functions that the program and these kernels use."""
+        asked = structure.text.snippets.keys() - {"memcpy"}
+        if self.program.machine.is_iso_c:
+            lines = structure.text.snippets
+            includes, support = render(asked, lambda snippet, user: iso_c_form(snippet, lines[user]))
+        else:
+            width = {width_snippet(self.program.machine.vector_bytes)} if kernels else set()
+            includes, support = render(asked | width)
+        support = support.replace(HOST_DECLARATIONS.strip("\n") + "\n", "")  # they stand in the header
+        shared = dict.fromkeys(snippet.text for kernel in kernels for snippet in kernel.support)
+        own = definitions(functions_of(self.program.function))
+        return includes, "\n".join([support, *shared, *([own] if own else [])])
+
+    def write_head(self, w: Writer, kernels: Sequence[KernelText]) -> None:
+        """Write the origin of the text, and how to read it."""
+        where = self.program.function.where
+        origin = (
+            f"{os.path.basename(where.file)}, function `{self.program.function.name}`"
+            if where
+            else f"function `{self.program.function.name}`"
+        )
+        w.comment(f"Generated by staged from {origin}. Edit that, not this file.")
+        target = f"backend {self.program.backend}; target {self.program.machine.name}"
+        w.comment(f"{target}; row-major; the sizes below were fixed while staging")
+        if kernels:
+            w.comment(f"{self.overview} `{self.program.name}`, near the end, calls them in the order of the program.")
+        w.line()
+
+    def write_buffers(self, w: Writer, structure: BodyEmitter) -> None:
+        if not self.program.state:
+            return
+        w.section("sizes and buffers")
+        if self.program.scratch_bytes:
+            w.line(f"enum {{ SCRATCH_BYTES = {self.program.scratch_bytes} }};  // workspace of one thread")
+            w.line()
+        w.comment("Where values are kept; those whose lives do not overlap share memory.")
+        width = max(len(state.declaration) for state in self.program.state)
+        with w.block("typedef struct", " Buffers;"):
+            for state in self.program.state:
+                w.line(f"{state.declaration:<{width}}  // {safe_comment(state.note)}")
+
+    def add_first_values(
+        self, code: CodeBuilder, inner: Sequence[tuple[VariableRef, str]], structure: BodyEmitter
+    ) -> None:
+        """Reset the state of an earlier call, and initialise the program's own numeric Variables."""
+        for made in self.program.functions.values():
+            for stack in made.plan.stacks:
+                code.do("st_stack_reset", made.structure.field(stack))
+        for variable, name in inner:
+            value = _first_value(structure.code.body, name) or Literal("0")
+            code.add(Declare(Variable(name, scalar(variable.type.dtype)), value, is_const=False))
+
+    def add_begin(self, code: CodeBuilder) -> None:
+        """Add a back end's statements that precede the setup of buffers: none here."""
+        return
+
+    def entry_body(self, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> list[Statement]:
+        """The statements of the entry: what they find set up, then those of the program's ops."""
+        code = CodeBuilder()
+        if self.program.is_recursive:
+            args = pointer(word(f"{self.program.name}_args"), Space.GLOBAL, is_const=True)
+            code.add(Declare(Variable("args", args), Name("given")))
+        self.add_begin(code)
+        late = add_shared_scalars(code, self.program.state, inner)
+        uses_arena = any("base" in names_in(state.value) for state in self.program.state)
+        if uses_arena:
+            code.add(Declare(Variable("base", BYTES), Name("arena")))
+        else:
+            code.add(Unused((Name("arena"),)))
+        if self.program.state:
+            buffers = Variable("buffers", word("Buffers"))
+            code.add(DeclareStruct(buffers, tuple((state.name, state.value) for state in self.program.state)))
+            struct = pointer(buffers.type, Space.GLOBAL, is_const=True)
+            code.add(Declare(Variable("m", struct), Prefix("&", buffers)))
+        if not self.program.is_recursive:
+            add_no_error(code)
+        if not self.program.parameters:
+            code.add(Unused((Name("args"),)))
+        if self.program.uses_store:
+            code.do("st_frames_release", FRAMES, 0)
+        self.add_first_values(code, late, structure)
+        return [*code.body, *structure.code.body]
+
+    def write_null_check(self, w: Writer) -> None:
+        """Return an error if the caller of an exported program has left a field out: Python's arrays are never NULL."""
+        if self.program.function.exported is None:
+            return
+        fields = [each.field for each in self.program.parameters if not each.scalar and 0 not in each.shape]
+        if fields:
+            w.line("const char *const st_null =")
+            for field in fields:
+                w.line(f'    args->{field} == NULL ? "{field}" :')
+            w.line("    NULL;")
+            with w.block("if (st_null != NULL)"):
+                w.line("host->error_kind = ST_OK;")
+                w.line("host->error_claimed = 0;")
+                w.line('return st_fail(host, ST_VALUE_ERROR, -1, "`%s` of the arguments is NULL", st_null);')
+
+    def write_entry(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
+        head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
+        body, own = head, ""
+        if self.program.is_recursive:
+            own = self.program.names.fresh(f"{self.program.name}_body")
+            body = f"static int {own}(const void *given, void *arena, st_host *host)"
+            w.comment(f"What `{self.program.name}` does, on the program's own stack.")
+        around, inside = body, ""
+        if "files" in structure.text.snippets:
+            inside = self.program.names.fresh(f"{self.program.name}_with_files")
+            given = "void *given" if self.program.is_recursive else f"{self.program.name}_args *args"
+            body = f"static int {inside}(const {given}, void *arena, st_host *host)"
+        with w.block(body):
+            if body == head:
+                self.write_null_check(w)
+            w.lines += print_body(drop_unused_locals(self.entry_body(structure, inner)))
+        if inside:
+            w.line()
+            w.comment("Files that are still open are closed, however the program ends.")
+            with w.block(around):
+                if around == head:
+                    self.write_null_check(w)
+                w.line(f"(void){inside}({'given' if self.program.is_recursive else 'args'}, arena, host);")
+                w.line("return st_close_files(host);")
+        if self.program.is_recursive:
+            w.line()
+            with w.block(head):
+                self.write_null_check(w)
+                place = f"(st_own_stack *)(void *)((unsigned char *)arena + {self.program.own_stack_offset()})"
+                w.line(f"return st_run_on_stack({place}, STACK_RESERVE, {own}, args, arena, host);")
+
+
+def _first_value(body: list[Statement], name: str) -> Expr | None:
+    """The integer that a function's first statement assigns to `name`, which it then need not;
+    None if it does not."""
+    for number, statement in enumerate(body):
+        match statement:
+            case Comment():
+                continue
+            case Assign(Name(text), value, "") if text == name and literal_int(value) is not None:
+                del body[number]
+                return value
+        return None
+    return None
+
+
+def add_shared_scalars(
+    code: CodeBuilder, state: Sequence[State], inner: list[tuple[VariableRef, str]]
+) -> list[tuple[VariableRef, str]]:
+    """Declare the numeric Variables whose addresses are in the program's state; returns the others."""
+    shared = {
+        each.value.operand.text
+        for each in state
+        if isinstance(each.value, Prefix) and isinstance(each.value.operand, Name)
+    }
+    early = [(variable, name) for variable, name in inner if name in shared]
+    for variable, name in early:
+        code.add(Declare(Variable(name, scalar(variable.type.dtype)), Literal("0"), is_const=False))
+    return [pair for pair in inner if pair not in early]
+
+
+def add_no_error(code: CodeBuilder) -> None:
+    """Add what forgets the errors of an earlier call."""
+    code.add(Assign(ERROR_KIND, OK))
+    code.add(Assign(member("host", "error_claimed"), Literal("0")))
+
+
+def describe(buffer: Buffer) -> str:
+    return note_of(shape_text(buffer.type.shape), buffer.role, buffer.where)
+
+
+def note_of(type: str, role: str, where: Position | None) -> str:
+    """The note on a field of `Buffers`: `(300, 450)  gradient  model.py:12  y = x @ w`."""
+    return type + (f"  {role}" if role else "") + (f"  {where.short}  {where.text}" if where else "")
+
+
+def _sections(kernels: Sequence[KernelText], structures: Sequence[BodyEmitter]) -> list[tuple[str, list[KernelText]]]:
+    """Kernels by what they are for, in the order of first call within each section."""
+    section: dict[str, str] = {}
+    for structure in structures:
+        for op in structure.text.called:
+            section.setdefault(structure.kernels[op].name, section_of(op))
+    titles = ("initial values", "forward", "backward", "update")
+    sections = {title: [kernel for kernel in kernels if section[kernel.name] == title] for title in titles}
+    if not sections["backward"] and not sections["update"] and not sections["initial values"]:
+        return [("kernels", sections["forward"])] if sections["forward"] else []
+    return [(title, members) for title, members in sections.items() if members]

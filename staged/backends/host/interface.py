@@ -1,0 +1,298 @@
+"""The interface of a program for C and C++: its header, and the fields of its argument struct.
+
+Tested by `tests/backends/native/test_export_interface.py` and `tests/backends/host/test_names.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from staged.base.artifact import Parameter, Role, event_fields
+from staged.code.support.host import HOST_DECLARATIONS
+from staged.code.support.team import team_declarations
+from staged.code.writer import Names, Writer, safe_comment
+from staged.ir.functions import every_function
+from staged.ir.nodes import Function, Op, VariableRef, walk_ops
+from staged.ir.storage import structural_blocks
+from staged.ir.structure import VARIABLE_WRITE
+from staged.ir.types import COMPLEX_OF, CPU, DTYPES, Device, TensorType, shape_text
+
+
+def make_parameter(
+    field: str,
+    label: str,
+    type: TensorType,
+    role: Role,
+    scalar: bool,
+    device: Device = CPU,
+    written: bool = False,
+    part: str = "",
+    is_set_first: bool = False,
+    key: str = "",
+) -> Parameter:
+    """One field of the argument struct."""
+    shape = tuple(extent if isinstance(extent, int) else extent.name for extent in type.shape)
+    dtype: Any = type.dtype.name
+    return Parameter(field, label, dtype, shape, role, scalar, str(device), written, part, 0, is_set_first, key=key)
+
+
+def as_complex(parameter: Parameter) -> Parameter:
+    """A parameter whose floats, along a last axis of 2, are complex numbers for the caller."""
+    dtype: Any = COMPLEX_OF[DTYPES[parameter.dtype]].name
+    return replace(parameter, dtype=dtype, shape=parameter.shape[:-1])
+
+
+def written_variables(program: Function) -> set[VariableRef]:
+    """The Variables that a program may write, in the functions that it calls too."""
+    return {
+        op.attrs["variable"]
+        for function in every_function(program)
+        for op in walk_ops(function.block)
+        if op.declared is VARIABLE_WRITE
+    }
+
+
+def is_set_first(program: Function, variable: VariableRef) -> bool:
+    """Return whether a program writes a Variable in any case before it looks at what it held."""
+
+    def touches(op: Op) -> bool:
+        inner = (each for block in op.blocks for each in walk_ops(block))
+        return any(effect.target is variable for each in (op, *inner) for effect in each.effects)
+
+    first = next((op for op in program.block.ops if touches(op)), None)
+    return first is not None and first.declared is VARIABLE_WRITE
+
+
+def variable_parameter(function: Function, variable: VariableRef, field: str, is_written: bool) -> Parameter:
+    """The field of a Variable from outside of the program."""
+    key = function.exported.keys.get(variable, "") if function.exported is not None else ""
+    facts = variable.device, is_written, variable.part, is_set_first(function, variable), key
+    made = make_parameter(field, variable.name, variable.type, "variable", False, *facts)
+    return as_complex(made) if variable.is_complex else made
+
+
+def result_tensors(function: Function) -> list[TensorType]:
+    """The types of what a program returns."""
+    for block in structural_blocks(function.block):
+        if block.end.kind == "return":
+            return [operand.tensor for operand in block.end.operands]
+    return []
+
+
+@dataclass(frozen=True)
+class Group:
+    """Arrays that follow one another and belong to one thing of the user's: `model.0.weight`, `model.0.bias`."""
+
+    root: str
+    type: str
+    member: str
+    begin: int
+    end: int
+
+
+def own_names(name: str) -> set[str]:
+    """The names that the header declares besides the structs of parameters, which no other name may equal."""
+    words = "args release team_create team_destroy args_bytes host_bytes arena_bytes arena_create arena_free".split()
+    words.append("explain")
+    return {name, *(f"{name}_{word}" for word in words)}
+
+
+def parameter_groups(name: str, parameters: Sequence[Parameter], taken: Collection[str] = ()) -> list[Group]:
+    """The groups of a program's parameters, in their order; `taken` are names that no struct may have."""
+    fields, types = Names(), Names()
+    fields.used.update(parameter.field for parameter in parameters)
+    types.used.update(own_names(name), taken)
+    groups: list[Group] = []
+    begin = 0
+    for key, run in itertools.groupby(
+        parameters, lambda each: (each.label.split(".")[0], each.role, each.scalar, each.device)
+    ):
+        length = len(list(run))
+        if length > 1 and not key[2]:
+            member = fields.fresh(key[0])
+            groups.append(Group(key[0], types.fresh(f"{name}_{member}"), member, begin, begin + length))
+        begin += length
+    return groups
+
+
+def size_macros(name: str, parameters: Sequence[Parameter]) -> dict[str, str]:
+    """By field: the macro that says how many elements an array has."""
+    macros: dict[str, str] = {}
+    for parameter in parameters:
+        if not parameter.scalar:
+            base = f"{name}_{parameter.field.strip('_')}".upper()
+            numbered = (base if count == 1 else f"{base}_{count}" for count in itertools.count(1))
+            macros[parameter.field] = next(f"{each}_SIZE" for each in numbered if f"{each}_SIZE" not in macros.values())
+    return macros
+
+
+def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
+    macros = size_macros(name, parameters)
+    if not macros:
+        return
+    pairs = any(DTYPES[parameter.dtype].is_complex for parameter in parameters)
+    w.comment("How many elements each array has" + (", two for a complex number." if pairs else "."))
+    for parameter in parameters:
+        if not parameter.scalar:
+            extents = [extent for extent in parameter.shape if isinstance(extent, int)]
+            floats = 2 if DTYPES[parameter.dtype].is_complex else 1
+            w.line(f"#define {macros[parameter.field]} {math.prod(extents) * floats}")
+    w.line()
+
+
+def library_declarations(name: str) -> str:
+    """The declarations of NAME_library.c, for callers in other languages or without macros."""
+    return f"""\
+// What `{name}_library.c` adds: the sizes of the structs for languages that do not read this header, and working
+// memory.
+size_t {name}_args_bytes(void);
+size_t {name}_host_bytes(void);
+size_t {name}_arena_bytes(void);
+void *{name}_arena_create(void);  // aligned and zeroed; NULL where there is no memory
+void {name}_arena_free(void *arena);
+
+// Working memory without an allocator: `{name.upper()}_STATIC_ARENA(memory);` outside of functions makes an array for
+// `arena`.
+#ifdef __cplusplus
+#define {name.upper()}_STATIC_ARENA(memory) alignas(64) static unsigned char memory[{name.upper()}_ARENA_BYTES + 1]
+#else
+#define {name.upper()}_STATIC_ARENA(memory) static _Alignas(64) unsigned char memory[{name.upper()}_ARENA_BYTES + 1]
+#endif
+"""
+
+
+def arena_declaration(name: str) -> str:
+    """The declaration of working memory in C99, whose arrays have only the alignment of their elements."""
+    return f"""\
+// Working memory: `{name.upper()}_STATIC_ARENA(memory);` outside of functions makes an array for `arena`.
+#define {name.upper()}_STATIC_ARENA(memory) static int64_t memory[{name.upper()}_ARENA_BYTES / 8 + 1]
+"""
+
+
+def in_field_order(parameters: list[Parameter], function: Function) -> list[Parameter]:
+    """The parameters in the order of the fields: in an exported program, results of a dict are in its order."""
+    if function.exported is None:
+        return parameters
+    begin = len(parameters) - len(function.exported.result_order)
+    return [*parameters[:begin], *(parameters[begin + number] for number in function.exported.result_order)]
+
+
+ORDER = (
+    "The order of the fields: arguments (those of a dict by sorted keys), arrays from outside, Variables, results",
+    "(those of a dict in its order).",
+)
+"""The order of the fields of an exported program."""
+
+
+def header_text(
+    name: str,
+    parameters: Sequence[Parameter],
+    arena_bytes: int,
+    release_comment: str | None,
+    parallel: bool,
+    taken: Collection[str] = (),
+    is_iso_c: bool = False,
+    departs: bool = False,
+    explains: bool = False,
+    is_exported: bool = False,
+) -> str:
+    """The header of the program `name`; `release_comment` is about `NAME_release`, None where there is none. A program
+    that `departs` has fields for events, and `NAME_explain` if it `explains` reports.
+    """
+    w = Writer()
+    w.comment(f"Generated by staged: the interface of `{name}`.")
+    with w.guard(f"STAGED_{name.upper()}_H"):
+        w.line("#include <stdbool.h>")
+        w.line("#include <stddef.h>")
+        w.line("#include <stdint.h>")
+        w.line()
+        w.line("#ifdef __cplusplus")
+        w.line('extern "C" {')
+        w.line("#endif")
+        w.line()
+        w.text(HOST_DECLARATIONS)
+        w.line()
+        w.comment(
+            "Bytes of working memory that a call needs, aligned to 64. Zero it once; calls may then share it in turn."
+        )
+        w.line(f"#define {name.upper()}_ARENA_BYTES ((size_t){arena_bytes})")
+        w.line()
+        _write_sizes(w, name, parameters)
+        rows = []
+        for parameter in parameters:
+            c_type = DTYPES[parameter.dtype].c_name
+            declaration = (
+                f"{c_type} {parameter.field};"
+                if parameter.scalar
+                else f"{'const ' if parameter.is_constant else ''}{c_type} *{parameter.field};"
+            )
+            kind = f"{parameter.dtype} " if DTYPES[parameter.dtype].is_complex else ""
+            note = f"{kind}{shape_text(parameter.shape)}  {parameter.role}  {parameter.path}"
+            if parameter.device != "cpu":
+                note += f"  on {parameter.device}"
+            if parameter.alignment > 1:
+                note += f" at a multiple of {parameter.alignment} bytes"
+            rows.append((declaration, note))
+        events = event_fields(parameters, departs)
+        if events.arrivals:
+            note = "events, ended by NULL, after which inputs on a device are there; NULL: they are there"
+            rows.append((f"void *const *{events.arrivals};", note))
+        if events.departure:
+            rows.append((f"void *{events.departure};", "an event, recorded after the work on the device"))
+            rows.append((f"void *{events.report};", "pinned memory for the failure of a kernel, zero at first"))
+        width = max((len(declaration) for declaration, _ in rows), default=0)
+        lines = [f"{declaration:<{width}}  // {safe_comment(note)}" for declaration, note in rows]
+        # Fields with a second name are an extension of C99.
+        groups = [] if is_iso_c else parameter_groups(name, parameters, taken)
+        for group in groups:
+            w.comment(
+                f"The arrays of `{safe_comment(group.root)}`, as one: `args.{group.member} = ...` sets all of its "
+                "fields."
+            )
+            with w.block(f"typedef struct {group.type}", f" {group.type};"):
+                for line in lines[group.begin : group.end]:
+                    w.line(line)
+            w.line()
+        if is_exported and rows:
+            for line in ORDER:
+                w.comment(line)
+        with w.block(f"typedef struct {name}_args", f" {name}_args;"):
+            for number, line in enumerate(lines):
+                for group in groups:
+                    if number == group.begin:
+                        w.line("__extension__ union {")
+                        w.line("    __extension__ struct {")
+                inside = any(group.begin <= number < group.end for group in groups)
+                w.line("        " * inside + line)
+                for group in groups:
+                    if number == group.end - 1:
+                        w.line("    };")
+                        w.line(f"    {group.type} {group.member};  // the same fields, as one")
+                        w.line("};")
+            if not rows:
+                w.line("char none;  // it takes nothing and gives nothing but prints")
+        w.line()
+        w.comment("Runs the program. Returns ST_OK, or the kind of error that `host` then describes.")
+        w.line(f"int {name}(const {name}_args *args, void *arena, st_host *host);")
+        if explains:
+            w.line()
+            w.comment("Describes the failure in `args.report`. Call it after the event `args.departure`.")
+            w.line(f"int {name}_explain(const void *report, st_host *host);")
+        if release_comment is not None:
+            w.line()
+            w.comment(release_comment)
+            w.line(f"void {name}_release(void *arena);")
+        if parallel:
+            w.line()
+            w.text(team_declarations(name))
+        w.line()
+        w.text(arena_declaration(name) if is_iso_c else library_declarations(name))
+        w.line()
+        w.line("#ifdef __cplusplus")
+        w.line("}")
+        w.line("#endif")
+    return str(w)

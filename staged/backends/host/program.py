@@ -1,0 +1,519 @@
+"""IR to one C program: kernels, the memory plan, and the structure around them, written as one readable file.
+
+Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test_functions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol, Self
+
+from staged.backends.contract import Emitted, Planner
+from staged.backends.host.body import BodyEmitter
+from staged.backends.host.calls import Signature
+from staged.backends.host.constants import ConstantInputs
+from staged.backends.host.custom import functions_of, libraries, names_in
+from staged.backends.host.file import ProgramFile, State, describe, note_of
+from staged.backends.host.frames import field_names, storing_functions
+from staged.backends.host.functions import (
+    CFunction,
+    arena_offsets,
+    called_functions,
+    make_signature,
+    place_values,
+    returned_values,
+)
+from staged.backends.host.interface import (
+    as_complex,
+    header_text,
+    in_field_order,
+    make_parameter,
+    own_names,
+    result_tensors,
+    variable_parameter,
+    written_variables,
+)
+from staged.backends.host.shared_loops import parameter_types, sharing_of
+from staged.backends.host.standalone.words import words_of_folder
+from staged.backends.host.structure import ControlFlow
+from staged.base.artifact import Artifact, Parameter, Site
+from staged.code.expr import Cast, Expr, Field, Group, Infix, Items, Literal, Member, Name, Prefix, member
+from staged.code.kernel_text import KernelText, phases_text, wrapper_text
+from staged.code.writer import Names, c_identifier
+from staged.errors import located
+from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
+from staged.ir.functions import every_function, function_table
+from staged.ir.machine import Machine
+from staged.ir.nodes import End, Function, Op, Value, VariableRef
+from staged.ir.storage import structural_ops
+from staged.ir.transfers import Transfer
+from staged.ir.types import CPU, Device
+from staged.source import Position
+
+
+class KernelSource(Protocol):
+    """The source of a back end's kernels."""
+
+    def kernel(self, op: Op) -> KernelText:
+        """The text for a `kernel` or `contraction` op."""
+
+
+HEAD = 64
+"""Bytes in the arena for each thing that grows outside of it."""
+MakeKernels = Callable[[Machine, Names, Callable[[Position | None], int]], KernelSource]
+
+
+class ProgramEmitter:
+    """Makes one program. A back end gives its kernels, and overrides how they are called and where buffers are."""
+
+    backend = "native"
+    language = "c"
+    body_class: type[BodyEmitter] = BodyEmitter
+    reserve = 1 << 20
+    """Bytes of the stack that recursion leaves alone: kernels, prints and what they call back have room there."""
+    departs = False
+    """True if a call returns before the work on the device is over."""
+    explains = False
+    """True if a kernel may fail after such a call has returned."""
+    release_comment = "Gives back what loops without a bound have grown; call it before the arena goes."
+
+    def __init__(self, function: Function, machine: Machine, make_kernels: MakeKernels, check_nan: bool) -> None:
+        self.make_kernels = make_kernels
+        self.check_nan = check_nan
+        self.function = function
+        self.machine = machine
+        self.name = c_identifier(function.name)
+        if self.name in words_of_folder():
+            self.name += "_"
+        self.names = Names()
+        own = own_names(self.name)
+        own |= {f"{self.name.upper()}_ARENA_BYTES", "Buffers", "base", "buffers", "m", "STACK_RESERVE", "SCRATCH_BYTES"}
+        self.names.used |= own
+        self.sites: list[Site] = []
+        self.site_index: dict[Position | None, int] = {}
+        self.parameters: list[Parameter] = []
+        self.fields = Names()
+        self.constant_inputs = ConstantInputs()
+        self.wrappers: dict[str, str] = {}
+        self.scratch_bytes = 0
+        self.functions: dict[str, CFunction] = {}
+        self.frame_names = {record.name: self.names.fresh(record.name) for record in function.frames}
+        self.frame_fields = {record.name: field_names(record) for record in function.frames}
+        self.storing: frozenset[str] = frozenset()
+        self.uses_store = False
+        self.is_recursive = False
+        self.stacks: list[Stack] = []
+        self.state: list[State] = []
+        self.state_fields: dict[object, str] = {}
+        self.state_names = Names()
+        self.buffers_bytes = 0
+        self.offsets: dict[Device, dict[str, int]] = {}
+        """By device and function, where the function's buffers start in the arena there."""
+        self.device_values: dict[Device, int] = {}
+        """Bytes of buffers in the arena of each other device."""
+
+    # ---- sizes ----
+
+    def has_release(self) -> bool:
+        """Return whether the program keeps things between calls that the arena itself does not hold."""
+        return bool(self.stacks) or self.is_recursive or self.uses_store
+
+    def arena_bytes(self) -> int:
+        """Buffers, then one scratch area per thread, then the heads of what grows."""
+        return self.frames_offset() + HEAD * self.uses_store
+
+    def stacks_offset(self) -> int:
+        return self.buffers_bytes + self.scratch_bytes * max(1, self.machine.cores)
+
+    def own_stack_offset(self) -> int:
+        return self.stacks_offset() + HEAD * len(self.stacks)
+
+    def frames_offset(self) -> int:
+        return self.own_stack_offset() + HEAD * self.is_recursive
+
+    def makers_of_frames(self) -> list[str]:
+        """Functions that make frames, where a back end has them."""
+        return []
+
+    # ---- the steps ----
+
+    def run(self, planner: Planner, file_of: Callable[[Self], ProgramFile] = ProgramFile) -> Emitted:
+        """The program; `file_of` gives what writes its file, when all of it is known."""
+        own = functions_of(self.function)
+        self.names.used |= names_in(own)
+        # Functions have the first choice of names: kernels are called after the lines that call them.
+        self.c_names = {called.name: self.names.fresh(called.name) for called in self.function.functions}
+        kernel_source = self.make_kernels(self.machine, self.names, self.site)
+        kernels = self.kernels = dict[Op, KernelText]()
+        for function in every_function(self.function):
+            for op in structural_ops(function.block):
+                if op.declared.is_opaque:
+                    with located(op.where):
+                        kernels[op] = kernel_source.kernel(op)
+        called = called_functions(self.function)
+        table = function_table(self.function)
+        sharing = sharing_of(self.machine, kernels, self.check_nan)
+        plans = {name: planner(table[name], self.aliases, how, sharing) for name, how in called.items()}
+        plan = planner(self.function, self.aliases, None, sharing)
+        self.plan = plan
+        self.scratch_bytes = aligned(max((kernel.scratch_bytes for kernel in kernels.values()), default=0))
+        self.stacks = [stack for each in (*plans.values(), plan) for stack in each.stacks]
+        for number, stack in enumerate(self.stacks):
+            stack.index = number
+        self.is_recursive = any(how.recursive for how in called.values())
+        self.storing = storing_functions(self.function, plans)
+        structure = self.new_structure(self.function, plan)
+        state = (("const Buffers *", "m"), ("st_host *", "host"))
+        structure.parameters = parameter_types(((f"const {self.name}_args *", "args"), *state))
+        input_fields = self.declare_parameters(structure)
+        for param, field in input_fields.items():
+            if not param.tensor.shape:
+                structure.scalars[param] = self.constant_inputs.place(param) or Member(Name("args"), field)
+        self.uses_store = bool(self.function.frames or self.storing) or structure.takes_store(self.function.block)
+        self.name_buffers(structure)
+        inner = self.declare_inner_scalars(structure)
+        self.make_functions(called, table, plans, structure)
+        signatures = {name: made.signature for name, made in self.functions.items()}
+        for name_, made in self.functions.items():
+            if name_ in self.storing and not made.plan.handles.refer(returned_values(made.signature.function)):
+                made.structure.mark = made.structure.keep_store("kept")
+            made.structure.begin_function()
+            self.control_flow(made.structure, signatures).emit(made.signature.function)
+        self.control_flow(structure, signatures).emit(self.function)
+        structures = [*(made.structure for made in self.functions.values()), structure]
+        for each in structures:
+            structure.text.snippets = each.text.snippets | structure.text.snippets
+        used = list(dict.fromkeys(kernels[op].name for each in structures for op in each.text.called))
+        texts = {kernel.name: kernel for kernel in kernels.values()}
+        ordered = [texts[name] for name in used]
+        parallel = bool(self.wrappers) or any(each.text.parts for each in structures)
+        file = file_of(self)
+        source = file.assemble(structure, ordered, inner)
+        artifact = Artifact(
+            name=self.name,
+            source=source,
+            header=header_text(
+                self.name,
+                self.parameters,
+                self.arena_bytes(),
+                self.release_comment if self.has_release() else None,
+                parallel,
+                self.names.used,
+                self.machine.is_iso_c,
+                self.departs,
+                self.explains,
+                self.function.exported is not None,
+            ),
+            support=file.support,
+            data=self.constant_inputs.data_text(self.name),
+            grows=self.has_release(),
+            language=self.language,
+            parameters=tuple(
+                replace(parameter, is_uploaded=parameter.field in structure.uploaded) for parameter in self.parameters
+            ),
+            arena_bytes=self.arena_bytes(),
+            threads=0 if parallel else 1,
+            sites=tuple(self.sites),
+            target=self.machine.name,
+            flags=self.machine.flags,
+            contracts=self.machine.contracts,
+            recursive=self.is_recursive,
+            departs=self.departs,
+            link=(*self.link(), *libraries(own), *dict.fromkeys(flag for kernel in ordered for flag in kernel.link)),
+        )
+        copies: dict[Op | End | None, Sequence[Transfer]] = {}
+        for each in structures:
+            copies.update(each.own_copies)
+        return Emitted(artifact, self.whole_plan(), len(ordered), kernels, self.function, copies)
+
+    def link(self) -> tuple[str, ...]:
+        """Linker flags for what the program calls besides libm and pthreads."""
+        return ()
+
+    def whole_plan(self) -> Plan:
+        """The plan of the program with the buffers of its functions, for people."""
+        buffers = list(self.plan.buffers)
+        for made in self.functions.values():
+            for buffer in made.plan.arena_buffers():
+                name = f"{made.signature.name}.{buffer.name}"
+                buffers.append(replace(buffer, name=name, offset=made.offset + buffer.offset))
+        stacked = {
+            made.signature.name: sum(aligned(slot[0].nbytes) for slot in made.plan.unions)
+            for made in self.functions.values()
+            if made.signature.recursive
+        }
+        peak = self.plan.peak_bytes + max((made.plan.peak_bytes for made in self.functions.values()), default=0)
+        plans = [made.plan for made in self.functions.values()]
+        device_peaks = {
+            device: self.plan.device_peaks.get(device, 0)
+            + max((each.device_peaks.get(device, 0) for each in plans), default=0)
+            for device in {*self.plan.device_peaks, *(device for each in plans for device in each.device_peaks)}
+        }
+        return replace(
+            self.plan,
+            device_peaks=device_peaks,
+            buffers=buffers,
+            stacks=self.stacks,
+            arena_bytes=self.buffers_bytes,
+            peak_bytes=min(peak, self.buffers_bytes) if self.functions else self.plan.peak_bytes,
+            stack_bytes=stacked,
+            calls_on_devices={
+                made.signature.name: made.plan.local_bytes for made in self.functions.values() if made.plan.local_bytes
+            },
+            keeps_frames=self.uses_store,
+        )
+
+    def aliases(self, op: Op) -> Iterable[tuple[int, int]]:
+        """The (result, operand) pairs of an op that may share a buffer."""
+        return self.kernels[op].may_alias if op in self.kernels else ()
+
+    def new_structure(self, function: Function, plan: Plan) -> BodyEmitter:
+        structure = self.body_class(
+            function, plan, self.kernels, self.names, self.call_kernel, self.site, self.check_nan
+        )
+        structure.frame_names = self.frame_names
+        structure.frame_fields = self.frame_fields
+        structure.storing = self.storing
+        structure.records = {record.name: record for record in self.function.frames}
+        return structure
+
+    def control_flow(self, structure: BodyEmitter, signatures: Mapping[str, Signature]) -> ControlFlow:
+        """The emitter of the ops in a function's blocks."""
+        return ControlFlow(structure, signatures)
+
+    def make_functions(
+        self, called: dict[str, Called], table: dict[str, Function], plans: dict[str, Plan], entry: BodyEmitter
+    ) -> None:
+        """Signatures and emitters of the program's functions; `state` then has the fields they share with the entry."""
+        self.offsets[CPU], self.buffers_bytes = arena_offsets(self.function, plans, self.plan)
+        for device in dict.fromkeys(device for each in (self.plan, *plans.values()) for device in each.device_bytes):
+            self.offsets[device], self.device_values[device] = arena_offsets(self.function, plans, self.plan, device)
+        self.add_state(entry, called, plans)
+        for name, how in called.items():
+            function, plan = table[name], plans[name]
+            signature, local = make_signature(
+                function, how, self.c_names[name], self.names, self.frame_names, self.function_state()
+            )
+            structure = self.new_structure(function, plan)
+            structure.local_names = local
+            structure.variable_fields = {}
+            for variable in function.variables:
+                if not variable.type.shape:
+                    structure.scalar_variables[variable] = self.scalar_place(variable, entry)
+            for buffer in plan.buffers:
+                if buffer.variable is not None:
+                    structure.places[buffer] = self.variable_place(buffer.variable, entry)
+                elif buffer.kind == "constant":
+                    structure.places[buffer] = Name(self.names.fresh(buffer.name))
+                elif buffer in self.state_fields:
+                    structure.fields[buffer] = self.state_fields[buffer]
+            structure.fields.update((stack, self.state_fields[stack]) for stack in plan.stacks)
+            structure.parameters = parameter_types(signature.declared())
+            place_values(structure, signature, plan)
+            self.place_of_function(structure, plan)
+            locals_type = self.names.fresh(f"{name}_buffers") if plan.unions else ""
+            self.functions[name] = CFunction(signature, plan, structure, self.offsets[CPU][name], locals_type)
+
+    def function_state(self) -> tuple[tuple[str, str], ...]:
+        """(C type, name) of what each function of the program takes first."""
+        return (("const Buffers *", "m"),) if self.state else ()
+
+    def place_of_function(self, structure: BodyEmitter, plan: Plan) -> None:
+        """Note the places of a function's values, for a back end, once each has one."""
+
+    def buffer_state(self, buffer: Buffer, name: str, function: str = "") -> State:
+        """The field of `Buffers` for a buffer of an arena: of a function of this name, or of the program itself."""
+        c_type = buffer.type.dtype.c_name
+        offset = buffer.offset + self.offsets[buffer.device].get(function, 0)
+        start = self.arena_start(buffer.device)
+        return State(f"{c_type} *", name, place_in(start, c_type, offset or None), describe(buffer), buffer.device)
+
+    def arena_start(self, device: Device) -> Expr:
+        """The start of a device's arena."""
+        assert device == CPU
+        return BASE
+
+    def variable_place(self, variable: VariableRef, entry: BodyEmitter) -> Expr:
+        """The expression by which a function accesses an array Variable of the program."""
+        if variable.outer:
+            return Member(Member(Name("m"), "args"), entry.variable_fields[variable])
+        return entry.variable_pointer(variable)
+
+    def scalar_place(self, variable: VariableRef, entry: BodyEmitter) -> Expr:
+        """The expression by which a function accesses a number that is a Variable of the program."""
+        if variable.outer:
+            return Prefix("*", Member(Member(Name("m"), "args"), entry.variable_fields[variable]))
+        return Prefix("*", Member(Name("m"), self.state_fields[variable]))
+
+    def add_state(self, entry: BodyEmitter, called: dict[str, Called], plans: dict[str, Plan]) -> None:
+        """The fields of `Buffers`, with the values that the entry gives them."""
+
+        def field(key: object, hint: str) -> str:
+            self.state_fields[key] = self.state_names.fresh(hint)
+            return self.state_fields[key]
+
+        for buffer in self.plan.arena_buffers():
+            self.state.append(self.buffer_state(buffer, entry.fields[buffer]))
+        for name, plan in plans.items():
+            for buffer in plan.arena_buffers():
+                made = field(buffer, f"{name}_{buffer.name}")
+                self.state.append(self.buffer_state(buffer, made, name))
+        heads = self.stacks_offset()
+        for stack in self.stacks:
+            made = entry.fields[stack] if stack in entry.fields else field(stack, stack.name)
+            note = f"grows: {stack.element} per turn of a loop"
+            self.state.append(State("st_stack *", made, place_in(BASE, "st_stack", heads + HEAD * stack.index), note))
+        touched = {variable for function in self.function.functions for variable in function.variables}
+        if any(variable.outer for variable in touched):
+            self.state.append(State(f"const {self.name}_args *", "args", Name("args"), "what the caller gave"))
+        for variable, expression in entry.scalar_variables.items():
+            if variable in touched:
+                made = field(variable, variable.name)
+                note = note_of(str(variable.type.dtype), variable.role, variable.where)
+                self.state.append(State(f"{variable.type.dtype.c_name} *", made, Prefix("&", expression), note))
+        if self.is_recursive:
+            entry.asked_at = self.function.functions[0].where
+            entry.need("own_stack", "stop")
+            head = place_in(BASE, "st_own_stack", self.own_stack_offset())
+            self.state.append(State("const st_own_stack *", "stack", head, "what recursive functions run on"))
+        if self.uses_store:
+            entry.need("frames")
+            head = place_in(BASE, "st_frames", self.frames_offset())
+            self.state.append(State("st_frames *", "frames", head, "grows: what is kept for gradients of calls"))
+        if self.scratch_bytes:
+            note = "workspace, one part per thread"
+            self.state.append(
+                State("unsigned char *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note)
+            )
+
+    def site(self, position: Position | None) -> int:
+        """The number of a Python position in the program's table."""
+        if position not in self.site_index:
+            self.site_index[position] = len(self.sites)
+            p = position or Position("<unknown>", 0, 0, 0, 0, "")
+            self.sites.append(Site(p.file, p.line, p.column, p.end_column, p.function, p.text))
+        return self.site_index[position]
+
+    # ---- parameters ----
+
+    def declare_parameters(self, structure: BodyEmitter) -> dict[Value, str]:
+        function = self.function
+        fields: dict[Value, str] = {}
+        for index, param in enumerate(function.params):
+            path = function.param_paths[index] if index < len(function.param_paths) else param.hint or f"input_{index}"
+            field = self.fields.fresh(path)
+            fields[param] = field
+            if function.param_data and function.param_data[index] is not None:
+                self.constant_inputs.add(param, self.names.fresh(f"{self.name}_{field}"), function.param_data[index])
+                continue
+            device = function.param_devices[index] if function.param_devices else CPU
+            made = make_parameter(field, path, param.tensor, "input", not param.tensor.shape, device)
+            self.parameters.append(as_complex(made) if ("input", index) in function.complex_edges else made)
+        structure.variable_fields = {}
+        written = written_variables(function)
+        for variable in function.variables:
+            if variable.outer:
+                field = self.fields.fresh(variable.name)
+                structure.variable_fields[variable] = field
+                self.parameters.append(variable_parameter(function, variable, field, variable in written))
+        structure.results = []
+        for index, type in enumerate(result_tensors(function)):
+            path = function.result_paths[index] if index < len(function.result_paths) else f"result_{index}"
+            field = self.fields.fresh(path)
+            structure.results.append(self.result_place(Member(Name("args"), field), index))
+            device = function.result_devices[index] if function.result_devices else CPU
+            made = make_parameter(field, path, type, "output", False, device)
+            self.parameters.append(as_complex(made) if ("output", index) in function.complex_edges else made)
+        self.parameters = in_field_order(self.parameters, function)
+        self.input_fields = fields
+        return fields
+
+    def result_place(self, place: Expr, index: int) -> Expr:
+        """The expression for the caller's memory of the program's result `index`."""
+        return place
+
+    def name_buffers(self, structure: BodyEmitter) -> None:
+        """A field for every buffer: of `Buffers` for the arena's, of the arguments for the caller's."""
+        names = self.state_names
+        own = {"stack": self.is_recursive, "frames": self.uses_store, "scratch": self.scratch_bytes}
+        names.used |= {name for name, is_there in own.items() if is_there}  # see `add_state`
+        for buffer in self.plan.buffers:
+            if buffer.kind == "input":
+                param = self.function.params[buffer.index]
+                structure.fields[buffer] = self.input_fields[param]
+                constant = self.constant_inputs.place(param)
+                if constant is not None:
+                    structure.places[buffer] = constant
+            elif buffer.kind == "output":
+                structure.places[buffer] = structure.results[buffer.index]
+            elif buffer.kind == "variable":
+                assert buffer.variable is not None
+                structure.fields[buffer] = structure.variable_fields[buffer.variable]
+            elif buffer.kind == "constant":
+                structure.fields[buffer] = self.names.fresh(buffer.name)
+            elif buffer.kind not in ("frame", "slot"):
+                structure.fields[buffer] = names.fresh(buffer.name)
+        for stack in self.plan.stacks:
+            structure.fields[stack] = names.fresh(stack.name)
+
+    def declare_inner_scalars(self, structure: BodyEmitter) -> list[tuple[VariableRef, str]]:
+        """Scalar Variables made in the program are C locals of its function."""
+        inner = []
+        for variable in self.function.variables:
+            if not variable.outer and not variable.type.shape:
+                name = structure.name(variable.name)
+                structure.scalar_variables[variable] = Name(name)
+                inner.append((variable, name))
+        return inner
+
+    # ---- calls of kernels ----
+
+    def call_kernel(self, structure: BodyEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
+        kernel: KernelText = self.kernels[op]
+        arguments = [*inputs, *outputs]
+        structure.need(*kernel.snippets)
+        if kernel.chunk and self.machine.cores > 1 and kernel.items > kernel.chunk:
+            structure.need("team")
+            fields = self.wrapper(kernel)
+            values = [Field(name, value) for name, value in zip(fields, arguments, strict=False)]
+            if kernel.scratch_bytes:
+                values.append(Field("scratch", SCRATCH))
+            if kernel.can_fail:
+                values.append(Field("host", Name("host")))
+            given = Prefix("&", Items(tuple(values), f"{kernel.name}_args"))
+            items = Literal(kernel.items_of(arguments))
+            team = member("host", "team")
+            call = "st_parallel", team, items, kernel.chunk, f"{kernel.name}_part", given
+            structure.code.do(*call, note=phases_text(op))
+        else:
+            extras: list[Expr] = []
+            types = [type for type, _ in kernel.parameters]
+            position = len(arguments)
+            if kernel.scratch_bytes:
+                c_type = types[position].strip()
+                own = structure.scratch
+                extras.append(own if c_type == "unsigned char *" else Cast(c_type, Group(own)))
+            if kernel.can_fail:
+                extras.append(Name("host"))
+            items = Literal(kernel.items_of(arguments))
+            structure.code.do(kernel.name, *arguments, *extras, 0, items, note=phases_text(op))
+        if kernel.can_fail:
+            structure.fail_check()
+
+    def wrapper(self, kernel: KernelText) -> list[str]:
+        """Have the function by which a team shares a kernel's items; returns the field names of what it takes."""
+        if kernel.name not in self.wrappers:
+            self.wrappers[kernel.name] = wrapper_text(kernel)
+        return [name for _, name in kernel.parameters][:-2]
+
+
+BASE = Name("base")
+"""The start of the program's arena."""
+SCRATCH = member("m", "scratch")
+
+
+def place_in(start: Expr, c_type: str, offset: int | None) -> Expr:
+    """The address of something at an offset, or at the very start."""
+    place = start if offset is None else Infix("+", start, Literal(str(offset)))
+    return Cast(f"{c_type} *", Cast("void *", place))

@@ -1,0 +1,78 @@
+"""The sequences that loops collect, iteration by iteration, and their reads: in an array or on a stack of their own
+(`residuals.py`), or as handles (`handles.py`).
+
+Tested by `tests/backends/native/test_histories.py`.
+"""
+
+from __future__ import annotations
+
+from staged.backends.host.body import BodyEmitter, placed
+from staged.backends.host.handles import Handles
+from staged.backends.host.residuals import Residuals
+from staged.code.expr import Literal, Name
+from staged.code.types import INDEX, Space, pointer, scalar
+from staged.ir.nodes import Op, Value
+from staged.ir.views import Loop
+
+
+class Sequences:
+    """Emits collected sequences and their reads, each in its own way."""
+
+    def __init__(self, body: BodyEmitter, handles: Handles) -> None:
+        self.body = body
+        self.handles = handles
+        self.residuals = Residuals(body)
+
+    def of(self, sequence: Value) -> Residuals | Handles:
+        """The way of a sequence."""
+        return self.handles if self.body.is_handle(sequence) else self.residuals
+
+    def begin_trips(self, op: Op, index: Name | None) -> Name | None:
+        """The trip counter where residuals are collected: the `index` itself, if it counts from 0 by 1 and no handle
+        needs it after the loop."""
+        collected = Loop(op).collected
+        if not collected:
+            return None
+        handles = [result for result in collected if self.body.is_handle(result)]
+        if index is None or handles:
+            index = self.body.changing("trip", INDEX, Literal("0"))
+        self.body.loop_trip[op] = index
+        for result in collected:
+            self.body.bases[result] = self.of(result).base(result)
+        for result in handles:
+            self.handles.begin(result)
+        return index
+
+    def begin_iteration(self, op: Op) -> None:
+        """At the start of an iteration: the slots in which it makes what it keeps."""
+        for result in Loop(op).collected:
+            buffer = self.body.plan.kept.get(result)
+            if buffer is not None:
+                name = self.body.name(buffer.name)
+                slot = self.of(result).slot(op, result, buffer.type)
+                start = self.body.declared(name, pointer(scalar(buffer.type.dtype), Space.GLOBAL), slot)
+                self.body.places[buffer] = placed(start, buffer.device)
+
+    def collect(self, op: Op, values: tuple[Value, ...]) -> None:
+        """Keep this iteration's values."""
+        if not values:
+            return
+        for result, value in zip(op.results[-len(values) :], values, strict=True):
+            self.of(result).collect(op, result, value)
+
+    def finish(self, op: Op) -> None:
+        """After a loop: handles know how long what it has collected is."""
+        for result in Loop(op).collected:
+            if self.body.is_handle(result):
+                self.handles.finish(op, result)
+
+    def emit_absent(self, op: Op) -> None:
+        """Write nothing: the value is unused."""
+
+    def emit_sequence_empty(self, op: Op) -> None:
+        """A sequence of no elements."""
+        self.of(op.result).empty(op)
+
+    def emit_sequence_get(self, op: Op) -> None:
+        """An element of a sequence."""
+        self.of(op.operands[0]).get(op)

@@ -1,0 +1,450 @@
+"""The structure of a program in C: the user's loops and conditions, recognisable, with the user's names.
+
+Each kind of op has a method `emit_<op>`, here or in one of the emitters beside. Tensor work is in kernels, which are
+functions of their own.
+
+Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test_functions.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from staged.backends.host.body import BodyEmitter, literal_int
+from staged.backends.host.calls import Calls, Signature
+from staged.backends.host.effects import Effects
+from staged.backends.host.frames import Frames
+from staged.backends.host.handles import Handles
+from staged.backends.host.sequences import Sequences
+from staged.backends.host.shared_loops import PartNames, finish_part
+from staged.backends.host.values import Values
+from staged.code.expr import (
+    Conditional,
+    Expr,
+    Infix,
+    Literal,
+    Name,
+    Prefix,
+    Variable,
+    call,
+    member,
+    names_in,
+)
+from staged.code.tree import Assign, Comment, Do, For, ForAny, If, Jump, While
+from staged.code.tree import Label as Target
+from staged.code.types import INDEX
+from staged.errors import UnsupportedError, located
+from staged.ir.buffers import Buffer, SharedLoop
+from staged.ir.declaration import prims
+from staged.ir.names import name_of
+from staged.ir.nodes import Block, End, Function, Label, Op, Value
+from staged.ir.numbers import fits
+from staged.ir.storage import is_absent, is_tensor, root_of, view_of
+from staged.ir.structure import ABSENT
+from staged.ir.types import SequenceType, TensorType, i64
+from staged.ir.views import Loop
+
+
+@dataclass
+class LoopFrame:
+    """The loop or scope that an `End` leaves or continues."""
+
+    op: Op
+    carried: tuple[Value, ...]
+    depth: int
+    """Number of C loops around it, its own included."""
+    trip: Name | None = None
+    exit_label: str = ""
+    next_label: str = ""
+    is_scope: bool = False
+    used_exit: bool = False
+    used_next: bool = False
+
+
+class ControlFlow:
+    """Emits the whole body of one function: the ops of its blocks, and how they end."""
+
+    def __init__(self, body: BodyEmitter, signatures: Mapping[str, Signature], handles: Handles | None = None) -> None:
+        self.body = body
+        self.handles = handles or Handles(body)
+        self.sequences = Sequences(body, self.handles)
+        self.frames = Frames(body)
+        self.calls = Calls(body, signatures)
+        self.values = Values(body)
+        self.parts = self, body, self.values, self.sequences, self.handles, self.frames, self.calls, Effects(body)
+        """The emitters of ops, each with methods `emit_<op>`."""
+        self.loops: dict[Label, LoopFrame] = {}
+        self.part_names: PartNames | None = None
+
+    def emit(self, function: Function) -> None:
+        """The statements of a function."""
+        self.frames.begin(function.block)
+        self.block(function.block)
+        self.end(function.block, None)
+
+    # ---- blocks ----
+
+    def block(self, block: Block) -> None:
+        """The ops of a block; `end` writes how it ends."""
+        for op in block.ops:
+            self.op(op, block)
+
+    def op(self, op: Op, block: Block) -> None:
+        for result in op.results:
+            self.body.home[result] = block
+        if op.declared.is_opaque:
+            self.body.emit_kernel_call(op)
+            return
+        method = next(filter(None, (getattr(part, f"emit_{op.name}", None) for part in self.parts)), None)
+        if method is not None:
+            around = dict(self.body.sizes)
+            method(op)
+            if op.blocks:
+                self.body.sizes = around  # dimensions of its blocks have no size after it
+        elif op.results and view_of(op.results[0]) is not None:
+            self.values.emit_view(op)
+        elif op.declared is prims.RESHAPE and is_tensor(op.operands[0]):
+            self.values.emit_element(op)
+        elif all(not is_tensor(result) for result in op.results) and all(not is_tensor(o) for o in op.operands):
+            with located(op.where):
+                self.values.emit_scalar(op)
+        else:
+            row = f"write `emit_{op.name}` in staged/backends/host/body.py"
+            if op.declared.kind != "structured":
+                row = "for a kernel of its own add a row to `_LOWER` of staged/kernels/lower_alone.py"
+            raise UnsupportedError(
+                f"the {self.body.backend} back end has no way to write `{op.name}` outside of a kernel, and fusion "
+                "makes none of it",
+                where=op.where,
+                hint=row,
+            )
+
+    # ---- if ----
+
+    def emit_if(self, op: Op) -> None:
+        self.body.where(op.where)
+        for result in op.results:
+            self.declare_result(result)
+        then, other = op.blocks
+        condition = self.body.scalar(op.operands[0])
+        with_else = not _is_empty(other, op, self.body)
+        with self.body.code.nested() as first:
+            self.block(then)
+            self.end(then, op)
+        with self.body.code.nested() as second:
+            if with_else:
+                self.body.last_where = None
+                self.block(other)
+                self.end(other, op)
+        self.body.code.add(If(condition, tuple(first), tuple(second)))
+        self.body.last_where = None
+
+    def declare_result(self, result: Value) -> None:
+        """A C variable for a scalar that several paths assign."""
+        if is_tensor(result):
+            return
+        is_place = isinstance(result.type, SequenceType) and not self.body.is_handle(result)
+        self.body.scalars[result] = self.body.changing(
+            "first" if is_place else name_of(result), self.body.c_type(result)
+        )
+        if is_place:
+            self.body.bases[result] = self.body.scalars[result]
+
+    # ---- loops ----
+
+    def emit_for(self, op: Op) -> None:
+        shared = self.body.plan.shared.get(op)
+        if shared is not None:
+            self.emit_shared_for(op, shared)
+            return
+        loop = Loop(op)
+        body, carried = loop.body, loop.carried
+        start, stop, step = map(self.body.scalar, loop.bounds)
+        self.body.where(op.where)
+        self.begin_carried(loop)
+        index = Variable(self.body.name(loop.index.hint or "i"), INDEX)
+        span = self.body.ranges.of_index(loop.bounds)
+        if span is not None:
+            self.body.ranges.known[loop.index] = span
+        self.body.scalars[loop.index] = index
+        stop = self.body.settled(stop, "stop")
+        step_literal = literal_int(step)
+        if step_literal is None:
+            step = self.body.settled(step, "step")  # not 0: the program has checked
+            is_up = Infix(">", step, Literal("0"))
+            condition: Expr = Conditional(is_up, Infix("<", index, stop), Infix(">", index, stop))
+        else:
+            condition = Infix("<" if step_literal > 0 else ">", index, stop)
+        onwards: Assign | Do
+        if step_literal in (1, -1):
+            onwards = Do(Prefix("++" if step_literal == 1 else "--", index))
+        elif self.may_pass_end(*loop.bounds[1:]):
+            self.body.need("advance")
+            onwards = Assign(index, call("st_advance", index, step))
+        elif step_literal is not None and step_literal < 0:
+            onwards = Assign(index, Literal(str(-step_literal)), "-")
+        else:
+            onwards = Assign(index, step, "+")
+        trip = self.sequences.begin_trips(op, index if (literal_int(start), step_literal) == (0, 1) else None)
+        mark = self.mark_iterations(op)
+        frame = self.enter(op, carried, trip)
+        with self.body.code.nested() as inner:
+            self.poll(op)
+            if mark is not None:
+                self.body.release_store(mark)
+            self.sequences.begin_iteration(op)
+            self.block(body)
+            self.end(body, op)
+            self.finish_body(op, frame, trip is not index)
+        self.body.code.add(ForAny(index, start, condition, onwards, tuple(inner)))
+        self.leave(op, frame)
+        self.bind_results(op, carried)
+
+    def emit_shared_for(self, op: Op, shared: SharedLoop) -> None:
+        """A loop whose iterations threads share (see `shared_loops.py`)."""
+        loop = Loop(op)
+        start, stop, _ = map(self.body.scalar, loop.bounds)
+        self.body.where(op.where)
+        self.begin_carried(loop)
+        index = Variable(self.body.name(loop.index.hint or "i"), INDEX)
+        self.body.scalars[loop.index] = index
+        span = self.body.ranges.of_index(loop.bounds)
+        if span is not None:
+            self.body.ranges.known[loop.index] = span
+        is_from_zero = literal_int(start) == 0
+        start, stop = self.body.settled(start, "start"), self.body.settled(stop, "stop")
+        if self.part_names is None:
+            self.part_names = PartNames(self.body)
+        names, noted = self.part_names, self.body.last_where
+        around, self.body.thread = self.body.thread, names.thread
+        frame = self.enter(op, loop.carried, None)
+        with self.body.code.nested() as inner:
+            self.poll(op)
+            self.block(loop.body)
+            self.end(loop.body, op)
+        first, last = (bound if is_from_zero else Infix("+", start, bound) for bound in (names.begin, names.end))
+        function, given = finish_part(self.body, op, names, shared, For(index, first, last, tuple(inner)))
+        self.body.thread = around
+        self.leave(op, frame)
+        self.body.last_where = noted
+        self.body.need("team", "share_loop")
+        items = stop if is_from_zero else Infix("-", stop, start)
+        self.body.code.do("st_share_loop", member("host", "team"), items, function, given)
+        self.poll(op)  # a part ends early where it is to stop
+        self.body.last_where = None
+        self.bind_results(op, loop.carried)
+
+    def may_pass_end(self, stop: Value, step: Value) -> bool:
+        """Return whether the counter of a `for`, one step beyond its last index,
+        may be a number that int64_t has not."""
+        end, by = self.body.ranges.of(stop), self.body.ranges.of(step)
+        return end is None or by is None or not fits((end[0] + 1 + min(by[0], 0), end[1] - 1 + max(by[1], 0)), i64)
+
+    def emit_while(self, op: Op) -> None:
+        loop = Loop(op)
+        condition, body, carried = loop.condition, loop.body, loop.carried
+        assert condition is not None
+        self.body.where(op.where)
+        self.begin_carried(loop)
+        for seen, param in zip(condition.params, carried, strict=True):
+            if is_tensor(seen):
+                self.body.pointers[seen] = self.body.pointer(param)
+            else:
+                self.body.scalars[seen] = self.body.scalars[param]
+        trip = self.sequences.begin_trips(op, None)
+        mark = self.mark_iterations(op)
+        frame = self.enter(op, carried, trip)
+        # The condition is an expression of the `while` itself where that is all there is to it.
+        with self.body.code.nested() as before:
+            self.block(condition)
+            self.body.settle()
+        test = self.body.scalar(condition.end.operands[0])
+        simple = all(isinstance(statement, Comment) for statement in before)
+        with self.body.code.nested() as inner:
+            if mark is not None:
+                self.body.release_store(mark)
+            if not simple:
+                self.body.code.body += before
+                self.body.code.add(If(Prefix("!", test), (Jump("break"),)))
+            self.poll(op)
+            self.sequences.begin_iteration(op)
+            self.block(body)
+            self.end(body, op)
+            self.finish_body(op, frame, trip is not None)
+        self.body.code.add(While(test if simple else None, tuple(inner)))
+        self.leave(op, frame)
+        self.bind_results(op, carried)
+
+    def begin_carried(self, loop: Loop) -> None:
+        """Carried scalars and handles become C variables; carried tensors start in their buffer."""
+        for index, (param, value) in enumerate(zip(loop.carried, loop.initial, strict=True), len(loop.bounds)):
+            if is_tensor(param):
+                self.move(param, value)
+            else:
+                given = self.handles.taken(loop.op, index, value)
+                self.body.scalars[param] = self.body.changing(
+                    param.hint or name_of(value), self.body.c_type(param), given
+                )
+
+    def mark_iterations(self, op: Op) -> Name | None:
+        """For a loop whose iterations leave nothing of what they take from the store: the mark to which each iteration
+        gives back.
+        """
+        passed = [value for _, end in Loop(op).ends() for value in end.operands]
+        if self.body.plan.handles.refer(passed) or not any(self.body.takes_store(block) for block in op.blocks):
+            return None
+        return self.body.keep_store("kept")
+
+    def move(self, target: Value, source: Value) -> None:
+        """Copy a tensor into the buffer of `target`,
+        unless the plan has put both in one or there is nothing to copy."""
+        if is_absent(source):
+            return
+        to, origin = self.body.pointer(target), self.body.pointer(source)
+        if str(to) != str(origin):
+            self.body.copy(to, origin, target.tensor)
+
+    def finish_body(self, op: Op, frame: LoopFrame, count_trips: bool) -> None:
+        if frame.used_next:
+            self.body.code.add(Target(frame.next_label))
+        if count_trips and op in self.body.loop_trip:
+            self.body.code.add(Do(Prefix("++", self.body.loop_trip[op])))
+
+    def poll(self, op: Op) -> None:
+        """Ctrl-C is noticed between iterations, so that no optimiser step is left half done.
+
+        Every loop does it, however short: the text must not depend on trip counts.
+        """
+        self.body.need("stop")
+        with self.body.code.branch(call("st_stop_requested", "host")):
+            if self.body.thread is not None:
+                self.body.code.add(Jump("return"))
+                return
+            self.body.code.add(Jump("return", value=call("st_interrupted", "host", self.body.site_of(op.where))))
+
+    def enter(self, op: Op, carried: tuple[Value, ...], trip: Name | None) -> LoopFrame:
+        self.body.c_loops += 1
+        frame = LoopFrame(op, carried, self.body.c_loops, trip)
+        self.loops[op.attrs["label"]] = frame
+        self.body.last_where = None
+        return frame
+
+    def leave(self, op: Op, frame: LoopFrame) -> None:
+        self.body.c_loops -= 1
+        if frame.used_exit:
+            self.body.code.add(Target(frame.exit_label))
+        self.body.last_where = None
+
+    def bind_results(self, op: Op, carried: tuple[Value, ...]) -> None:
+        for result, param in zip(op.results, carried, strict=False):
+            if is_tensor(result):
+                self.body.pointers[result] = self.body.pointer(param)
+            else:
+                self.body.scalars[result] = self.body.scalars[param]
+        for result in Loop(op).collected:
+            self.body.bases.setdefault(result, Literal("0"))
+        self.sequences.finish(op)
+
+    def emit_scope(self, op: Op) -> None:
+        for result in op.results:
+            self.declare_result(result)
+        frame = LoopFrame(op, op.results, self.body.c_loops, is_scope=True)
+        self.loops[op.attrs["label"]] = frame
+        (body,) = op.blocks
+        with self.body.code.block():
+            self.block(body)
+            self.end(body, op)
+        if frame.used_exit:
+            self.body.code.add(Target(frame.exit_label))
+
+    # ---- ends ----
+
+    def end(self, block: Block, owner: Op | None) -> None:
+        end = block.end
+        if end.kind == "yield":
+            assert owner is not None
+            if owner.declared.is_loop:
+                frame = self.loops[owner.attrs["label"]]
+                count = len(frame.carried)
+                # First what this iteration leaves behind: the carried values are about to be overwritten.
+                self.sequences.collect(owner, end.operands[count:])
+                self.pass_on(end, frame.carried, end.operands[:count])
+            else:
+                if owner.where is not None and end.where is not None and end.where.line != owner.where.line:
+                    self.body.where(end.where)  # a `return` in the branch, and not the end of the branch itself
+                self.pass_on(end, owner.results, end.operands)
+        elif end.kind in ("break", "continue"):
+            assert end.target is not None
+            frame = self.loops[end.target]
+            # What it passes on was computed by lines before it.
+            self.pass_on(end, frame.carried, end.operands)
+            self.body.where(end.where)
+            self.jump(end.kind, frame)
+        elif end.kind == "return":
+            self.body.where(end.where)
+            self.calls.emit_return(end)
+        else:
+            self.body.leave_with_error()
+
+    def jump(self, kind: str, frame: LoopFrame) -> None:
+        if kind == "break":
+            if not frame.is_scope and frame.depth == self.body.c_loops:
+                self.body.code.add(Jump("break"))
+                return
+            frame.exit_label = frame.exit_label or self.body.name(f"end_{frame.op.attrs['label'].name}")
+            frame.used_exit = True
+            self.body.code.add(Jump(f"goto {frame.exit_label}"))
+        elif frame.depth == self.body.c_loops and frame.op not in self.body.loop_trip:
+            self.body.code.add(Jump("continue"))
+        else:
+            frame.next_label = frame.next_label or self.body.name(f"next_{frame.op.attrs['label'].name}")
+            frame.used_next = True
+            self.body.code.add(Jump(f"goto {frame.next_label}"))
+
+    def pass_on(self, end: End, targets: tuple[Value, ...], sources: tuple[Value, ...]) -> None:
+        """Assign all targets from all sources at once: what a later assignment reads is settled first."""
+        pairs = [(target, source) for target, source in zip(targets, sources, strict=True)]
+        staged: list[tuple[Expr, Buffer, TensorType]] = []
+        for index, (target, source) in enumerate(pairs):
+            temporary = self.body.plan.staging.get((end, index))
+            if temporary is not None:
+                self.body.copy(self.body.field(temporary), self.body.pointer(source), target.tensor)
+                staged.append((self.body.pointer(target), temporary, target.tensor))
+        for index, (target, source) in enumerate(pairs):
+            if is_tensor(target) and (end, index) not in self.body.plan.staging:
+                self.move(target, source)
+        for pointer, temporary, type in staged:
+            self.body.copy(pointer, self.body.field(temporary), type)
+        self.body.settle()
+        scalars = [
+            (self.body.scalars[target], self.handles.taken(end, index, source), target, source)
+            for index, (target, source) in enumerate(pairs)
+            if not is_tensor(target) and target in self.body.scalars
+        ]
+        scalars = [entry for entry in scalars if str(entry[0]) != str(entry[1])]
+        written = {str(entry[0]) for entry in scalars}
+        settled = []
+        for name, expression, target, source in scalars:
+            if len(scalars) > 1 and names_in(expression) & (written - {str(name)}):
+                expression = self.body.local(f"{target.hint or 't'}_next", self.body.c_type(target), expression)
+            settled.append((name, expression, source))
+        for name, expression, source in settled:
+            if source.producer is not None and self.body.only_use.get(source, (None, False))[1]:
+                self.body.where(source.producer.where)
+            self.body.update(name, expression)
+
+
+# ---- small questions ----------------------------------------------------------------------------
+
+
+def _is_empty(block: Block, owner: Op, body: BodyEmitter) -> bool:
+    """Return whether a branch has nothing to write: no ops, and yields what is already in place."""
+    if any(op.declared is not ABSENT for op in block.ops) or block.end.kind != "yield":
+        return False
+    for result, operand in zip(owner.results, block.end.operands, strict=True):
+        if is_absent(operand):
+            continue
+        if not is_tensor(result) or body.plan.place[result] is not body.plan.place.get(root_of(operand)):
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""What every layer may import, besides `errors.py` and `source.py`."""

@@ -1,0 +1,490 @@
+"""The programs of a staged function, and the choice of one for a call.
+
+A call is tried against the checks of the programs, the most recently run first. If one holds, that program runs with
+the arguments that the check returned. Otherwise the function is traced, which yields a new program or one of an earlier
+trace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import reprlib
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from time import perf_counter
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optree
+
+from staged.call.guards.check import Check, DeadError, Writer
+from staged.call.guards.expected import TooLargeError, expected_argument, held, same
+from staged.call.guards.guard import Reason
+from staged.frontend.calls.arguments import as_argument, is_static_node, staged_type
+from staged.frontend.calls.signatures import bound_arguments
+from staged.frontend.devices.resident import (
+    BorrowedArray,
+    DeviceArray,
+    ResidentArray,
+    ambient_options,
+    ambient_region,
+    device_of,
+    note_staged_call,
+)
+from staged.frontend.trace_function import TracedFunction
+from staged.frontend.values.generator import Generator
+from staged.ir.types import TensorType, shape_text
+from staged.ops.autocast import lowered_to
+from staged.ops.interchange import elements
+from staged.runtime.rows import in_rows, is_spread
+from staged.source import position_of_function
+
+if TYPE_CHECKING:
+    from staged.call.program import Program
+    from staged.call.runnable import Loaded
+
+MOST_PROGRAMS = 16
+"""The number kept for one function."""
+MANY_PROGRAMS = 8
+MANY_TRACES = 20
+"""From this number of traces on, a warning is shown, once."""
+
+
+@dataclass(frozen=True)
+class ProgramUse:
+    """Statistics of one program of a staged function, an element of `f.programs`."""
+
+    arguments: str
+    """The parameters and their types, as in `x: f32 (32, 10), n: i64`; static ones are not listed."""
+    calls: int
+    """The number of runs, including the call that traced it."""
+    traces: int
+    """The number of traces of the function that yielded this program."""
+    failures: int
+    """The number of calls for which it was tried and a guard failed."""
+    staging_seconds: float
+    """From the call that traced it to the loaded program."""
+    seconds: float
+    """In all calls after that one."""
+
+    def __str__(self) -> str:
+        later = self.calls - 1
+        each = f", {1e6 * self.seconds / later:.1f} us a call" if later else ""
+        return (
+            f"({self.arguments}): {_counted(self.calls, 'call')}, {_counted(self.traces, 'trace')}, "
+            f"{_counted(self.failures, 'guard failure')}; staged in {1e3 * self.staging_seconds:.0f} ms{each}"
+        )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+class Entry:
+    """One trace of a function: the check of its reads, and the program it yielded."""
+
+    __slots__ = (
+        "__weakref__", "arguments", "calls", "check", "difference", "direct", "failures", "given", "given_types",
+        "is_dead", "key", "options", "region", "runnable", "seconds", "staging_seconds", "variables", "writes",
+    )  # fmt: skip
+
+    def __init__(self, traced: TracedFunction, program: Program) -> None:
+        self.arguments = ", ".join(f"{argument.path}: {argument.type}" for argument in traced.arguments)
+        self.given_types: dict[str, Any] = {argument.path: argument.type for argument in traced.arguments}
+        self.key = program.key
+        self.runnable = program.runnable
+        self.given = len(traced.arguments)
+        self.direct = (
+            None if traced.reads.writes or not self.runnable.is_plain else self.runnable.direct(_known(traced))
+        )
+        self.options = program.options
+        self.region = region_key()
+        self.writes = traced.reads.writes
+        self.calls = 1
+        self.failures = 0
+        self.staging_seconds = self.seconds = 0.0
+        self.is_dead = False
+        self.check: Check = lambda args, kwargs, owner: None
+        self.difference: Callable[[int], str] = str
+        """Describes the guard that failed, from the result of `check`."""
+        self.variables = [weakref.ref(variable) for variable in traced.variables]
+
+    def die(self, _: object = None) -> None:
+        """Drop the program: an object that the trace read has died."""
+        self.is_dead = True
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> tuple[Any, ...] | None:
+        """The program's inputs for a call: arguments, then captured arrays; None if the program does not fit."""
+        found = None if self.is_dead else self.check(args, kwargs, owner)
+        values = found if type(found) is tuple else None
+        if values is not None and self.region is not None:
+            # Arrays that a region keeps on a device are taken from there.
+            devices = self.runnable.devices[: self.given]
+            if devices and tuple(map(device_of, values[: self.given])) != devices:
+                values = None
+        if values is None:
+            self.failures += 1
+        return values
+
+    def run(self, values: tuple[Any, ...]) -> Any:
+        """Run the program with the inputs that `values` returned."""
+        self.calls += 1
+        if self.region is not None:
+            note_staged_call()
+        started = perf_counter()
+        if self.direct is not None:
+            result = self.direct(*values)
+        else:
+            for owner, name, value in self.writes:
+                setattr(owner.reference(), name, value)
+            result = self.runnable(values, [reference() for reference in self.variables])
+        self.seconds += perf_counter() - started
+        return result
+
+
+def region_key() -> Any:
+    """The enclosing regions and `autocast` of plain Python, as part of a key; None outside of any."""
+    region, low = ambient_region(), lowered_to()
+    if region is None:
+        return low
+    return region.device, tuple(sorted(ambient_options().items(), key=repr)), low
+
+
+def _known(traced: TracedFunction) -> frozenset[int]:
+    """The inputs whose shapes a check compares."""
+    count = len(traced.arguments)
+    hidden = (count + place for place, array in enumerate(traced.hidden) if id(array) in traced.reads.arrays)
+    return frozenset((*range(count), *hidden))
+
+
+def _write_outer(writer: Writer, array: Any, older: dict[int, Any]) -> str:
+    """The expression for an array input, which is copied into rows where it is spread over memory."""
+    text = _write_held(writer, array, older)
+    return f"{writer.constant(in_rows)}({text})" if is_spread(array) else text
+
+
+def _write_held(writer: Writer, array: Any, older: dict[int, Any]) -> str:
+    """The expression for an array. Older arrays, also those that it is a view of, are not kept alive."""
+    if id(array) in older:
+        return writer.object(held(array))
+    base = getattr(array, "base", None)
+    if isinstance(base, np.ndarray) and any(each is base or each.base is base for each in older.values()):
+        offset = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        try:
+            view: Callable[..., Any] = partial(_array, array.shape, array.dtype, offset=offset, strides=array.strides)
+            view(buffer=base)
+        except (TypeError, ValueError):  # memory that is not in one piece
+            return writer.constant(array)
+        return f"{writer.constant(partial(_view, weakref.ref(base), view))}()"
+    return writer.constant(array)
+
+
+def _array(*args: Any, **kwargs: Any) -> Any:
+    return np.ndarray(*args, **kwargs)
+
+
+def _view(base: weakref.ref[Any], view: Callable[..., Any]) -> Any:
+    found = base()
+    assert found is not None, "an array died between the check of a call and its run"
+    return view(buffer=found)
+
+
+class Programs:
+    """The state of a staged function between calls, shared with methods made of it."""
+
+    def __init__(self) -> None:
+        self.entries: tuple[Entry, ...] = ()
+        """The most recently run first."""
+        self.lock = Lock()
+        """Held while `entries` changes."""
+        self.reasons: list[Reason] = []
+        self.changed = ""
+        """The guard that failed before the last trace."""
+        self.values = ""
+        """The argument that differed, with both values, if it was one."""
+        self.loaded: dict[Any, Loaded] = {}
+        self.traces: Counter[Any] = Counter()
+        """The number of traces that yielded each program, by key."""
+        self.generator: Generator | None = None
+        """The random generator of a function with a seed of its own."""
+        self.told: set[str] = set()
+        """The warnings shown so far."""
+
+    def uses(self) -> list[ProgramUse]:
+        """Statistics of each program, the most recently run first."""
+        return [
+            ProgramUse(
+                entry.arguments,
+                entry.calls,
+                self.traces[entry.key],
+                entry.failures,
+                entry.staging_seconds,
+                entry.seconds,
+            )
+            for entry in self.entries
+            if not entry.is_dead
+        ]
+
+    def ran(self, entry: Entry) -> None:
+        """Move `entry` to the front, so that the next call tries it first."""
+        with self.lock:
+            if entry in self.entries:
+                self.entries = (entry, *(other for other in self.entries if other is not entry))
+
+    def traces_again(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: Any) -> None:
+        """Note which guard of the last program refused a call that fits no program."""
+        if self.entries:
+            entry = self.entries[0]
+            found = None if entry.is_dead else entry.check(args, kwargs, owner)
+            changed = entry.difference(found) if type(found) is int else ""
+            self.changed = "an object that is gone now" if entry.is_dead else changed
+
+    def keep(self, made: Entry | list[Reason], key: Any, function: Callable[..., Any]) -> None:
+        """Store the result of `entry_for`, and warn if repeated tracing will not end."""
+        before = self.entries[:1]
+        self.values = _differing(before[0].given_types, made.given_types) if before and isinstance(made, Entry) else ""
+        with self.lock:
+            alive = tuple(entry for entry in self.entries if not entry.is_dead)
+            self.entries = (made, *alive)[:MOST_PROGRAMS] if isinstance(made, Entry) else alive
+        self.reasons = [] if isinstance(made, Entry) else made
+        if isinstance(made, Entry):
+            if len(self.entries) == MANY_PROGRAMS and "programs" not in self.told:
+                self.told.add("programs")
+                last = self.changed and f", the last since {self.changed} is another one"
+                note(
+                    function,
+                    f"has {MANY_PROGRAMS} programs{last}: give what varies "
+                    "and need not be known while staging as an array, and name an axis that varies with `st.dim`",
+                )
+        self.traces[key] += 1
+        self._forget_all_but(key)
+        if self.traces[key] == MANY_TRACES and "traces" not in self.told:
+            self.told.add("traces")
+            why = str(self.reasons[0]) if self.reasons else self.changed and f"{self.changed} is another one each time"
+            note(function, f"was traced {MANY_TRACES} times to the same program{why and f', because {why}'}")
+
+    def _forget_all_but(self, last: Any) -> None:
+        """Unload programs that no call runs any more; the last is kept for functions that are traced each time."""
+        used = {last, *(entry.key for entry in self.entries)}
+        for key in [key for key in list(self.loaded) if key not in used][: -MOST_PROGRAMS or None]:
+            self.loaded.pop(key, None)
+            self.traces.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all programs."""
+        with self.lock:
+            self.entries = ()
+        self.reasons, self.changed, self.values = [], "", ""
+        self.loaded.clear()
+        self.traces.clear()
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Describe the first argument that has another type, or as a static one another value, than in the trace before."""
+    for path, type in now.items():
+        old = before.get(path, type)
+        if old == type:
+            continue
+        if not isinstance(type, TensorType) or not isinstance(old, TensorType):
+            return f"`{path}` is {type}; the last trace had {old}"
+        if type.shape != old.shape:
+            return f"`{path}` has shape {shape_text(type.shape)}; the last trace had {shape_text(old.shape)}"
+        return f"`{path}` has dtype {type.dtype}; the last trace had {old.dtype}"
+    return ""
+
+
+def note(function: Callable[..., Any], text: str) -> None:
+    """Tell the user something about a staged function, once."""
+    where = position_of_function(function)
+    name = getattr(function, "__name__", "a function")
+    warnings.warn_explicit(
+        f"`{name}` {text}", UserWarning, where.file if where else "<staged>", where.line if where else 1
+    )
+
+
+def entry_for(
+    function: Callable[..., Any],
+    static: Sequence[str],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    traced: TracedFunction,
+    program: Program,
+) -> Entry | list[Reason]:
+    """An entry for a trace; the reasons why there can be none."""
+    if traced.reads.reasons:
+        return list(traced.reads.reasons.values())
+    region = ambient_region()
+    if region is not None and region.strict:
+        return [Reason("it is called inside a strict `with_backend`", None)]
+    entry = Entry(traced, program)
+    alive = weakref.ref(entry)
+
+    def dead(_: object) -> None:
+        found = alive()
+        if found is not None:
+            found.die()
+
+    writer = Writer(dead)
+    try:
+        if isinstance(function, MethodType):
+            writer.refuse(f"owner is not {writer.object(held(function.__self__))}")
+        given = _write_arguments(writer, function, static, args, kwargs)
+        entry.given_types |= {
+            name: reprlib.repr(value) for name, _, value in _places(function, args, kwargs) if name in static
+        }
+        for guard in traced.reads.guards.values():
+            writer.guard(guard)
+        outer = [_write_outer(writer, array, traced.reads.arrays) for array in traced.hidden]
+        entry.check = writer.finish((*given, *outer))
+        entry.difference = writer.difference
+    except DeadError:
+        return [Reason("an object that was made while staging was read as one from outside", None)]
+    except TooLargeError:
+        return [Reason("an argument holds too many elements to compare", None)]
+    return entry
+
+
+# ---- arguments ----------------------------------------------------------------------------------
+
+
+def _write_arguments(
+    writer: Writer, function: Callable[..., Any], static: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[str]:
+    """The part of a check that tests the arguments, and the expressions for the staged leaves in the trace's order."""
+    writer.label = "the number of arguments given by place"
+    writer.refuse(f"len(args) != {len(args)}")
+    writer.label = "the list of arguments given by name"
+    writer.refuse(f"tuple(kwargs) != {tuple(kwargs)!r}" if kwargs else "kwargs")
+    leaves: list[str] = []
+    for name, text, value in _places(function, args, kwargs):
+        writer.label = f"the argument `{name}`"
+        leaves += _write_tree(writer, writer.local(text), value, is_static=name in static)
+    return leaves
+
+
+def _places(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[tuple[str, str, Any]]:
+    """(parameter, expression, value) of each argument, in the order of `flatten_arguments`."""
+    bound = bound_arguments(function, args, kwargs)
+    taken = 0
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            for item in value:
+                yield name, f"args[{taken}]", item
+                taken += 1
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            for key, item in value.items():
+                yield key, f"kwargs[{key!r}]", item
+        elif name in kwargs and kind is not inspect.Parameter.POSITIONAL_ONLY:
+            yield name, f"kwargs[{name!r}]", value
+        else:
+            yield name, f"args[{taken}]", value
+            taken += 1
+
+
+def _write_tree(writer: Writer, text: str, value: Any, is_static: bool) -> list[str]:
+    if is_static:
+        _write_static(writer, text, value)
+        return []
+    if is_static_node(value):
+        _write_static(writer, text, value)
+        return []
+    children = _children(value)
+    if children is None:
+        return _write_leaf(writer, text, value)
+    writer.refuse(f"type({text}) is not {writer.constant(type(value))}")
+    if not dataclasses.is_dataclass(value):
+        writer.refuse(f"len({text}) != {len(children)}")
+    if isinstance(value, dict):
+        _write_keys(writer, text, tuple(value))
+    leaves: list[str] = []
+    for reach, entry, child in children:
+        place = writer.local(f"{text}{reach}" if reach else f"{text}[{writer.constant(entry)}]")
+        leaves += _write_tree(writer, place, child, is_static=False)
+    return leaves
+
+
+def _write_keys(writer: Writer, text: str, keys: tuple[Any, ...]) -> None:
+    """The keys of a dict, in their order, which the function sees; 1 is not True."""
+    writer.refuse(f"tuple({text}) != {writer.constant(keys)}")
+    if not all(type(key) is str for key in keys):
+        writer.constants["all_same"] = _all_same
+        writer.refuse(f"not all_same({text}, {writer.constant(keys)})")
+
+
+def _all_same(found: Iterable[Any], keys: tuple[Any, ...]) -> bool:
+    return all(map(same, found, keys))
+
+
+def _children(value: Any) -> list[tuple[str, Any, Any]] | None:
+    """(how it is reached, else its key; child) of a node of a tree, in the tree's order; None for a leaf."""
+    if isinstance(value, np.ndarray) or value is None:
+        return None
+    try:
+        children, _, entries, _ = optree.tree_flatten_one_level(value, none_is_leaf=True, namespace="staged")
+    except ValueError:
+        return None
+    if dataclasses.is_dataclass(value):
+        return [(f".{entry}", entry, child) for entry, child in zip(entries, children, strict=True)]
+    return [
+        (f"[{entry!r}]" if type(entry) in (str, int) else "", entry, child)
+        for entry, child in zip(entries, children, strict=True)
+    ]
+
+
+def _write_leaf(writer: Writer, text: str, value: Any) -> list[str]:
+    taken = as_argument(value)
+    type_ = staged_type(taken)
+    if type_ is None:
+        _write_static(writer, text, value)
+        return []
+    if type_.weak:
+        _write_number(writer, text, value)
+        return [text]
+    cls = writer.constant(type(value))
+    if isinstance(value, np.generic):
+        writer.refuse(f"type({text}) is not {cls}")
+        return [text]
+    if isinstance(value, np.ndarray | DeviceArray):
+        taken = value
+        wrong = f"type({text}) is not {cls}"
+        if type(value) in _ON_DEVICE:
+            wrong = f"type({text}) not in {writer.constant(_ON_DEVICE)}"
+        writer.refuse(f"{wrong} or {text}.shape != {value.shape!r}")
+    else:
+        # An array of another library: what a program takes is NumPy's array of its memory at the time of the call.
+        writer.refuse(f"type({text}) is not {cls}")
+        is_borrowed = isinstance(taken, BorrowedArray)
+        text = writer.local(f"{writer.constant(as_argument if is_borrowed else elements)}({text})")
+        if is_borrowed:
+            writer.refuse(
+                f"type({text}) is not {writer.constant(BorrowedArray)} or {text}.device != "
+                f"{writer.constant(taken.device)}"
+            )
+        writer.refuse(f"{text}.shape != {taken.shape!r}")
+    dtype = writer.constant(taken.dtype)
+    writer.refuse(f"{text}.dtype is not {dtype} and {text}.dtype != {dtype}")
+    return [text]
+
+
+_ON_DEVICE = (DeviceArray, ResidentArray)
+"""The classes of arrays on a device: a program accepts a result instead of the array that the region names."""
+
+
+def _write_number(writer: Writer, text: str, value: Any) -> None:
+    writer.refuse(f"type({text}) is not {writer.constant(type(value))}")
+    if isinstance(value, int):
+        writer.refuse(f"not {-(2**63)} <= {text} < {2**63}")
+
+
+def _write_static(writer: Writer, text: str, value: Any) -> None:
+    writer.expect(text, expected_argument(value))

@@ -1,0 +1,135 @@
+"""The result of emitting a kernel: a C function, how to call it, and the comments above it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from staged.code.support.library import Snippet
+from staged.code.writer import Writer
+from staged.ir.nodes import Op
+from staged.ir.views import work_of
+from staged.source import Position
+
+Site = Callable[[Position | None], int]
+"""The number under which the runtime finds the Python line of a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """One C function for one fused kernel or library node.
+
+    It is called as `name(inputs..., outputs..., [scratch,] [host,] begin, end)`: inputs in the order of the op's
+    operands (pointers, or values for scalars), outputs in the order of its results (always pointers). `[begin, end)` is
+    a range of its `items` independent work items, so that a thread team can share them out.
+    """
+
+    name: str
+    text: str
+    """The whole function (and the inline functions only it uses), with its comments."""
+    parameters: tuple[tuple[str, str], ...]
+    """(C type, name) in the order of the call."""
+    items: int
+    snippets: frozenset[str] = frozenset()
+    """Support snippets that it uses."""
+    scratch_bytes: int = 0
+    """Workspace per thread; 0: it takes no `scratch` parameter."""
+    can_fail: bool = False
+    """True if it takes `st_host *host` and may stop the program."""
+    chunk: int = 0
+    """Work items per claim when threads share them; 0: not worth it (or not allowed), one thread does all."""
+    may_alias: tuple[tuple[int, int], ...] = ()
+    """(result, operand) pairs that may share a buffer: every element is read before it is written."""
+    items_text: str = ""
+    """The number of work items if it is known at run time: C with `{3}` for argument 3 of the call;
+    `items` is a bound."""
+    support: tuple[Snippet, ...] = ()
+    """Functions that kernels share and the registry of snippets does not have: once per program."""
+    link: tuple[str, ...] = ()
+    """Linker flags for a library that it calls."""
+    shape: object = field(default=None, compare=False)
+    """Equal for kernels whose texts differ only in comments and in the names that they declare."""
+
+    @property
+    def how(self) -> str:
+        """The distribution of its items over parallel units, in words; empty if the schedule says all."""
+        return ""
+
+    def items_of(self, arguments: Sequence[object]) -> str:
+        """The number of work items of a call, as C."""
+        return self.items_text.format(*arguments) if self.items_text else str(self.items)
+
+
+def wrapper_text(kernel: KernelText) -> str:
+    """The struct and the function by which a team shares a kernel's items."""
+    w = Writer()
+    with w.block("typedef struct", f" {kernel.name}_args;"):
+        for type, name in kernel.parameters[:-2]:
+            type = type.replace("restrict", "").rstrip()
+            field_type = "unsigned char *" if name == "scratch" else type if type.endswith("*") else f"{type} "
+            w.line(f"{field_type}{name};")
+    w.line()
+    # The user may have called the kernel like one of these.
+    context, begin, end, thread, a = (
+        f"{name}_" if name == kernel.name else name for name in ("context", "begin", "end", "thread", "a")
+    )
+    signature = f"void *{context}, int64_t {begin}, int64_t {end}, int {thread}"
+    with w.block(f"static void {kernel.name}_part({signature})"):
+        w.line(f"const {kernel.name}_args *const {a} = {context};")
+        if not kernel.scratch_bytes:
+            w.line(f"(void){thread};")
+        values = []
+        for type, name in kernel.parameters[:-2]:
+            type = type.replace("restrict", "").rstrip()
+            if name == "scratch":
+                own = f"{a}->scratch + {thread} * SCRATCH_BYTES"
+                values.append(own if type == "unsigned char *" else f"({type})({own})")
+            else:
+                values.append(f"{a}->{name}")
+        w.statement(f"{kernel.name}({', '.join([*values, begin, end])});")
+    return str(w)
+
+
+def section_of(op: Op) -> str:
+    """The section of a kernel: `forward` if it computes anything of the forward pass, else what it is for."""
+    phases = _phases(op)
+    return phases[0] if "forward" in phases else phases[-1]
+
+
+def phases_text(op: Op) -> str:
+    """`forward and backward` for a kernel that computes more than the forward pass; empty for others."""
+    phases = _phases(op)
+    return f"{', '.join(phases[:-1])} and {phases[-1]}" if "forward" in phases[:-1] else ""
+
+
+def _phases(op: Op) -> tuple[str, ...]:
+    return op.attrs.get("phases") or ((op.where.phase if op.where else "") or "forward",)
+
+
+def kernel_comments(op: Op) -> list[str]:
+    """The Python lines whose values, or whose gradients, a kernel computes, and its ops.
+
+    Ops that only move elements, or make equal ones, may be of other lines.
+    """
+    inside = op.blocks[0].ops if op.blocks else ()
+    made = {*op.blocks[0].end.operands} if op.blocks else set()
+    computed = [inner for inner in inside if not _is_inlined(inner) or made & {*inner.results}]
+    wheres = [inner.where for inner in computed] or [op.where]
+    own = {_line(where) for where in wheres if where is not None and where.phase != "backward"}
+    gradients = {_line(where): None for where in wheres if where is not None and _line(where) not in own}
+    lines = list(dict.fromkeys(_line(where) for where in wheres if where is not None and _line(where) in own))
+    lines += [f"gradient of {line}" for line in gradients]
+    if len(lines) > 6:
+        lines = [*lines[:5], f"... and {len(lines) - 5} more lines"]
+    work, phases = work_of(op), phases_text(op)
+    if work or phases:
+        lines.append("; ".join(text for text in (phases, work) if text))
+    return [*lines, op.attrs["tiles"]] if "tiles" in op.attrs else lines
+
+
+def _line(where: Position) -> str:
+    return f"{where.short}  {where.text}"
+
+
+def _is_inlined(op: Op) -> bool:
+    return op.declared.is_move or op.declared.kind == "source"

@@ -1,0 +1,298 @@
+"""A nest on its way to code: the names of its arrays, values and loops, its indices, the code so far.
+
+Objects that hold a `Lowering` lower the statements; each says in the table `statements` which. Names are chosen where a
+variable is made: whether a value is written in place depends on the width of its text.
+
+Tested by `tests/kernels/test_kernels.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from staged.code.expr import Expr, Infix, Literal, Name, Scaled, Variable, infix_sum, literal, scaled
+from staged.code.kernel_text import Site
+from staged.code.nest.uses import count_uses, products_of_sums
+from staged.code.nest.value import Value
+from staged.code.tree import CodeBuilder, Declare, Parameter, Unused
+from staged.code.types import INDEX, CType, Space, pointer, scalar
+from staged.code.writer import Names, c_identifier
+from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Local, Loop, Nest, Operand, Statement, Store, Tile
+from staged.ir.schedule import Schedule
+from staged.ir.types import Dim, DType, f32, f64
+
+_INLINE_WIDTH = 60
+"""Expressions longer than this get a name."""
+ZERO = Literal("0")
+Range = tuple[Expr, Expr]
+Base = tuple[ArrayRef, frozenset[tuple[Axis | Local, int]], int]
+
+
+class Lowering:
+    """One nest under way."""
+
+    def __init__(self, nest: Nest, schedule: Schedule, site: Site) -> None:
+        self.nest = nest
+        self.schedule = schedule
+        self.site = site
+        self.code = CodeBuilder()
+        self.names = Names()
+        self.snippets: set[str] = set()
+        self.statements: dict[type[Statement], Callable[[Any], None]] = {}
+        """The lowering function for each type of statement."""
+        self.index_type = INDEX
+        """The type of iteration counters and element numbers."""
+        self.arrays: dict[ArrayRef, Expr] = {}
+        self.values: dict[Local, Value] = {}
+        self.axes: dict[Axis, Expr] = {}
+        """The present index of each open loop."""
+        self.ranges: dict[Axis, Range] = {}
+        """From where to where loops go that do not go over all of their axis."""
+        self.origins: dict[Axis, Expr] = {}
+        """The first position on its axis of a loop that counts from 0: the columns of a tile."""
+        self.moving: frozenset[Axis] = frozenset()
+        """The axes inside of the tile or row whose pointers `bases` has."""
+        self.bases: dict[Base, Variable] = {}
+        """The places in arrays from which elements are counted inside of the loops that are written out."""
+        self.segments: dict[Axis, tuple[int, int]] = {}
+        """The piece of an axis that is being written, where guards say different things of different pieces."""
+        self.uses: dict[Local, tuple[int, int]] = {}
+        """See `count_uses`."""
+        self.products: set[Local] = set()
+        """Products that are only added to sums: text of a fused multiply-add."""
+        self.sums: dict[Local, Local] = {}
+        """By new value of a sum in workspace: the product that is added to it."""
+        self.ends: dict[tuple[Expr, Expr, int], Variable] = {}
+        """The ends of whole iterations, by range and number of items, as far as this block knows them."""
+        self.loop_names: list[str] = []
+        self.parameter_names: set[str] = set()
+        self.loads_in_place = False
+        """True if a load of the body under way may be written where its value is used."""
+
+    def need(self, *names: str) -> None:
+        self.snippets.update(names)
+
+    def body(self, body: tuple[Statement, ...]) -> None:
+        """The statements of one loop body."""
+        self.uses.update(count_uses(body))
+        reduced, added = products_of_sums(body, self.uses)
+        self.products |= {*reduced, *added.values()}
+        self.sums |= added
+        outer = self.loads_in_place
+        stores = sum(isinstance(s, Store) for s in body)
+        in_place = stores <= 1 and not any(isinstance(t, Loop | Tile) for t in body)
+        for s in body:
+            self.loads_in_place = in_place
+            self.statements[type(s)](s)
+        self.loads_in_place = outer
+
+    # ---- names and values ----
+
+    def variable(self, hint: str, type: CType) -> Variable:
+        """A variable with a name of its own in the scope that is open."""
+        return Variable(self.names.fresh(hint), type)
+
+    def element(self, hint: str, type: CType) -> Variable:
+        """A variable for an element: `x_j` where `x` is the array and `j` the loop."""
+        if c_identifier(hint) in self.parameter_names and self.loop_names:
+            hint = f"{hint}_{self.loop_names[-1]}"
+        return Variable(self.names.fresh(hint), type)
+
+    def constant(self, hint: str, type: CType, value: Expr) -> Variable:
+        """Declare a constant."""
+        variable = self.variable(hint, type)
+        self.code.add(Declare(variable, value))
+        return variable
+
+    def bind(
+        self, target: Local, value: Value, type: Callable[[DType], CType], in_place: bool, named: bool = False
+    ) -> None:
+        """Give `target` its value: in place where it is used once here, else as a constant, whose type `type` says."""
+        if target in self.products:
+            self.values[target] = value
+            return
+        direct, nested = self.uses.get(target, (0, 0))
+        if in_place and direct == 1 and not nested and not named and len(str(value.expr)) <= _INLINE_WIDTH:
+            self.values[target] = value
+            return
+        variable = self.element(target.name, type(value.dtype))
+        self.code.add(Declare(variable, value.expr))
+        self.values[target] = Value(variable, value.dtype, value.lanes)
+
+    def bind_scalar(self, target: Local, expr: Expr, in_place: bool = True, named: bool = False) -> None:
+        """The same for a number."""
+        self.bind(target, Value(expr, target.dtype), scalar, in_place, named)
+
+    def factors(self, sum_: Local) -> tuple[Expr, Expr] | None:
+        """The factors of the product that is added to a number of workspace, if `sum_` is its new value."""
+        product = self.sums.get(sum_)
+        return None if product is None else factors_of(self.values[product])
+
+    def size(self, dim: Dim) -> Expr:
+        """The parameter that holds the size of a dimension."""
+        return self.values[self.nest.counts[dim]].expr
+
+    def operand(self, operand: Operand) -> Value:
+        if isinstance(operand, Constant):
+            return Value(self.number(operand), operand.dtype)
+        return self.values[operand]
+
+    def number(self, constant: Constant) -> Expr:
+        if constant.dtype.is_float and not math.isfinite(constant.value):
+            self.need("math")
+        return literal(constant.value, constant.dtype)
+
+    def parameters(self) -> list[Parameter]:
+        """The parameters for the nest's inputs and outputs, with names of their own."""
+        found: list[Variable] = []
+        for source in self.nest.inputs:
+            if isinstance(source, Local):
+                found.append(self.variable(source.name, scalar(source.dtype)))
+                self.values[source] = Value(found[-1], source.dtype)
+            else:
+                found.append(self.variable(source.name, global_pointer(source.dtype, is_const=True)))
+                self.arrays[source] = found[-1]
+        for output in self.nest.outputs:
+            found.append(self.variable(output.name, global_pointer(output.dtype)))
+            self.arrays[output] = found[-1]
+        return [Parameter(variable) for variable in found]
+
+    def unused(self, variable: Expr, note: str = "") -> None:
+        """Say that a variable is not used."""
+        assert isinstance(variable, Name)
+        self.code.add(Unused((variable,), note))
+
+    # ---- blocks ----
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names of their own for what is declared meanwhile."""
+        self.names, ends = Names(self.names), self.ends
+        self.ends = dict(ends)
+        yield
+        assert self.names.outer is not None
+        self.names, self.ends = self.names.outer, ends
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Braces, with names of their own inside."""
+        with self.scope(), self.code.block():
+            yield
+
+    @contextmanager
+    def branch(self, condition: Expr) -> Iterator[None]:
+        """Inside, code is executed if the condition holds, with its own names."""
+        with self.scope(), self.code.branch(condition):
+            yield
+
+    @contextmanager
+    def loop(
+        self, index: Variable, start: Expr, stop: Expr, step: Expr | None = None, unroll: int = 0
+    ) -> Iterator[None]:
+        """A loop, with names of its own inside."""
+        with self.scope(), self.code.loop(index, start, stop, step, unroll):
+            yield
+
+    # ---- loops ----
+
+    def range_of(self, axis: Axis) -> Range:
+        """The first iteration of a loop over an axis and the end of its iterations."""
+        return self.ranges[axis] if axis in self.ranges else (ZERO, self.iterations(axis))
+
+    def iterations(self, axis: Axis) -> Expr:
+        """The number of iterations of a loop over all of an axis."""
+        if axis.dim is None:
+            return Literal(str(axis.extent))
+        return self.size(axis.dim) if axis.factor == 1 else Scaled(self.size(axis.dim), axis.factor)
+
+    def scoped(self, axis: Axis) -> Variable:
+        """The index of a loop that is opened."""
+        index = self.variable("s" if axis in self.origins else axis.word or axis.name, self.index_type)
+        self.axes[axis] = self.on_axis(axis, index)
+        self.loop_names.append(index.text)
+        return index
+
+    def on_axis(self, axis: Axis, index: Expr) -> Expr:
+        """The position of an iteration on its axis."""
+        return Infix("+", self.origins[axis], index) if axis in self.origins else index
+
+    def leave(self, index: Variable) -> None:
+        """The loop that `scoped` opened is over: the next one may have its name."""
+        self.loop_names.pop()
+        self.names.used.discard(index.text)
+
+    # ---- indices ----
+
+    def index(self, index: Affine) -> Expr:
+        """An index in terms of the loops that are open."""
+        terms: list[Expr] = []
+        for name, stride in sorted(index.terms, key=lambda term: -abs(term[1])):
+            part = self.axes[name] if isinstance(name, Axis) else self.values[name].expr
+            if isinstance(part, Literal):
+                if part.text != "0":
+                    terms.append(Literal(str(int(part.text) * stride)))
+                continue
+            term = scaled(part, stride)
+            if term is not None:
+                terms.append(term)
+        if index.offset or not terms:
+            terms.append(Literal(str(index.offset)))
+        return infix_sum(terms)
+
+    def place(self, array: ArrayRef, index: Affine) -> tuple[Expr, Expr]:
+        """A pointer into an array, and the index of an element from there."""
+        fixed, rest = self.parts(index)
+        base = self.bases.get(base_of(array, fixed))
+        return (self.arrays[array], self.index(index)) if base is None else (base, self.index(rest))
+
+    def parts(self, index: Affine) -> tuple[Affine, Affine]:
+        """The part of an index that does not change inside of a tile or row, and the other one."""
+        rest = tuple(term for term in index.terms if isinstance(term[0], Axis) and term[0] in self.moving)
+        return Affine(tuple(term for term in index.terms if term not in rest), index.offset), Affine(rest)
+
+    def open_guards(self, guards: Sequence[Bound]) -> list[Bound] | None:
+        """The guards that the piece of a loop that is being written does not decide; None:
+        one of them fails in all of it."""
+        found: list[Bound] = []
+        for guard in guards:
+            axis = next((axis for axis in guard.index.axes if axis in self.segments), None)
+            if axis is None:
+                found.append(guard)
+            elif not 0 <= self.segments[axis][0] + guard.index.offset < guard.extent:
+                return None
+        return found
+
+    def condition(self, bounds: Sequence[Bound]) -> Expr:
+        """Return whether all of these indices lie inside of their axes."""
+        if len(bounds) == 1 and bounds[0].extent == 1 and sorted(step for _, step in bounds[0].index.terms) == [-1, 1]:
+            (one, _), (other, _) = sorted(bounds[0].index.terms, key=lambda term: -term[1])
+            return Infix("==", self.index(Affine.of(one)), self.index(Affine.of(other) + -bounds[0].index.offset))
+        parts: list[Expr] = []
+        for bound in bounds:
+            inside = self.index(bound.index)
+            parts += [Infix(">=", inside, ZERO), Infix("<", inside, Literal(str(bound.extent)))]
+        condition = parts[0]
+        for part in parts[1:]:
+            condition = Infix("&&", condition, part)
+        return condition
+
+
+def factors_of(value: Value) -> tuple[Expr, Expr] | None:
+    """The factors, if a value is a product of floats."""
+    product = value.expr
+    if isinstance(product, Infix) and product.op == "*" and value.dtype in (f32, f64):
+        return product.left, product.right
+    return None
+
+
+def base_of(array: ArrayRef, fixed: Affine) -> Base:
+    """The key of a place in an array in `Lowering.bases`."""
+    return array, frozenset(fixed.terms), fixed.offset
+
+
+def global_pointer(dtype: DType, is_const: bool = False) -> CType:
+    """The type of an array in the memory of all threads."""
+    return pointer(scalar(dtype), Space.GLOBAL, is_const)

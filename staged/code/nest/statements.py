@@ -1,0 +1,205 @@
+"""Statements on single numbers, as any back end of the C family has them.
+
+Tested by `tests/kernels/test_kernels.py` and `tests/kernels/test_declarations.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from staged.code.expr import (
+    Call,
+    Cast,
+    Conditional,
+    Expr,
+    Group,
+    Index,
+    Infix,
+    Junction,
+    Literal,
+    Name,
+    Variable,
+)
+from staged.code.nest.lowering import ZERO, Lowering
+from staged.code.nest.uses import may_stop
+from staged.code.nest.value import Value
+from staged.code.scalars import Spell, random_call, spell
+from staged.code.tree import Assign, Declare, Do, If, Jump
+from staged.code.types import INDEX
+from staged.code.writer import c_string
+from staged.ir.loops import (
+    Address,
+    ArrayRef,
+    CallSupport,
+    CheckIndex,
+    Compute,
+    Copy,
+    Guarded,
+    Load,
+    LoadPair,
+    Operand,
+    PositionOf,
+    Store,
+    StorePair,
+)
+from staged.ir.messages import OUT_OF_RANGE
+from staged.ir.types import Dim, i64
+from staged.ir.types import bound as bound_of
+
+
+class Statements:
+    """Lowers statements on single numbers. `record` is where they report what stops the program;
+    `stops` says which may."""
+
+    def __init__(
+        self,
+        low: Lowering,
+        record: Expr,
+        stops: Callable[[Compute | CheckIndex], bool] = may_stop,
+        spell: Spell = spell,
+    ) -> None:
+        self.low = low
+        self.record = record
+        self.stops = stops
+        self.spell = spell
+        low.statements |= {
+            Load: self.load,
+            Store: self.store,
+            LoadPair: self.load_pair,
+            StorePair: self.store_pair,
+            Compute: self.compute,
+            PositionOf: self.position,
+            CheckIndex: self.check_index,
+            Guarded: self.guarded,
+            Copy: self.copy,
+            CallSupport: self.call,
+        }
+
+    def load(self, s: Load) -> None:
+        low = self.low
+        guards = low.open_guards(s.guards)
+        if guards is None:
+            assert s.fill is not None
+            low.values[s.target] = Value(low.number(s.fill), s.array.dtype)
+            return
+        element: Expr = Index(*low.place(s.array, s.index))
+        if guards:
+            assert s.fill is not None
+            element = Conditional(low.condition(guards), element, low.number(s.fill))
+        low.bind_scalar(s.target, element, low.loads_in_place and not guards)
+
+    def store(self, s: Store) -> None:
+        low = self.low
+        low.code.add(Assign(Index(*low.place(s.array, s.index)), low.operand(s.value).expr))
+
+    def load_pair(self, s: LoadPair) -> None:
+        low = self.low
+        for offset, target in enumerate((s.first, s.second)):
+            low.bind_scalar(target, Index(low.arrays[s.array], low.index(s.index + offset)), in_place=False)
+
+    def store_pair(self, s: StorePair) -> None:
+        low = self.low
+        for offset, value in enumerate((s.first, s.second)):
+            place = Index(low.arrays[s.array], low.index(s.index + offset))
+            low.code.add(Assign(place, low.operand(value).expr))
+
+    def compute(self, s: Compute) -> None:
+        low = self.low
+        operands = [low.operand(operand) for operand in s.operands]
+        exprs = [operand.expr for operand in operands]
+        result, named = s.target.dtype, s.target.name != s.op
+        factors = low.factors(s.target)
+        if s.declared.kind == "random":
+            expr = random_call(s.op, result, exprs, low.need)
+        elif self.stops(s):
+            low.need(f"checked_{s.op}_{result}")
+            site = Literal(str(low.site(s.where)))
+            expr = Call(f"st_checked_{s.op}_{result}", (self.record, site, *exprs))
+            named = True
+        elif factors is not None:
+            expr = self.spell("fma", [result] * 3, result, [*factors, exprs[0]], {}, low.need)
+        else:
+            expr = self.spell(s.op, [operand.dtype for operand in operands], result, exprs, s.attrs, low.need)
+        low.bind_scalar(s.target, expr, named=named)
+
+    def position(self, s: PositionOf) -> None:
+        self.low.bind_scalar(s.target, self.number_of(s))
+
+    def number_of(self, s: PositionOf) -> Expr:
+        """A position as a number of the program."""
+        number = self.low.index(s.index)
+        return number if s.target.dtype is i64 else Cast(s.target.dtype.c_name, Group(number))
+
+    def given_index(self, s: CheckIndex) -> tuple[Expr, Variable, Expr]:
+        """The number that is checked, a variable for the place that it means, which -1 counts from the end, and the
+        elements there are.
+        """
+        low = self.low
+        given = low.operand(s.index).expr
+        place = low.variable("index", INDEX)
+        extent = low.size(s.extent) if isinstance(s.extent, Dim) else Literal(str(s.extent))
+        low.code.add(Declare(place, given, is_const=False))
+        if s.meaning == "index":
+            low.code.add(If(Infix("<", place, ZERO), (Assign(place, extent, "+"),)))
+        return given, place, extent
+
+    def check_index(self, s: CheckIndex) -> None:
+        low = self.low
+        given, place, extent = self.given_index(s)
+        said = Cast("long long", given if isinstance(given, Name | Literal) else Group(given))
+        limit = Cast("long long", extent) if isinstance(s.extent, Dim) else Literal(f"{extent}LL")
+        words, site = Literal(c_string(OUT_OF_RANGE[s.meaning])), Literal(str(low.site(s.where)))
+        fail = Call("st_fail", (self.record, Name("ST_INDEX_ERROR"), site, words, said, limit))
+        low.code.add(If(outside(place, extent), (Do(fail), Jump("return"))))
+        low.values[s.target] = Value(place, i64)
+
+    def guarded(self, s: Guarded) -> None:
+        with self.low.branch(self.low.condition(s.bounds)):
+            self.low.body(s.body)
+
+    def copy(self, s: Copy) -> None:
+        """The rest of an array that is changed in part; in place there is nothing to do."""
+        low = self.low
+        low.need("memcpy")
+        target, size = low.arrays[s.target], size_of(low, s.target)
+        if s.source is None:
+            low.code.add(Do(Call("memset", (target, ZERO, size))))
+            return
+        source = low.arrays[s.source]
+        low.code.add(If(Infix("!=", target, source), (Do(Call("memcpy", (target, source, size))),)))
+
+    def call(self, s: CallSupport) -> None:
+        low = self.low
+        low.need(s.snippet)
+        low.code.add(Do(Call(s.function, tuple(map(self.argument, s.arguments)))))
+
+    def argument(self, given: ArrayRef | Address | Operand | Dim | None) -> Expr:
+        """An argument of a support function."""
+        low = self.low
+        match given:
+            case None:
+                return Name("NULL")
+            case ArrayRef():
+                return low.arrays[given]
+            case Address(array, index):
+                place = low.index(index)
+                return low.arrays[array] if place == ZERO else Infix("+", low.arrays[array], place)
+            case Dim():
+                return low.size(given)
+        return low.operand(given).expr
+
+
+def outside(index: Expr, extent: Expr) -> Expr:
+    """Return whether an index is below 0, or not below `extent`."""
+    return Junction("||", (Infix("<", index, ZERO), Infix(">=", index, extent)))
+
+
+def size_of(low: Lowering, array: ArrayRef) -> Expr:
+    """The bytes of an array that there are."""
+    count: Expr = Literal(str(array.size))
+    if array.dim is not None:
+        count = Cast("size_t", low.size(array.dim))
+        row = array.size // bound_of(array.dim)
+        if row != 1:
+            count = Infix("*", count, Literal(str(row)))
+    return Infix("*", count, Call("sizeof", (Name(array.dtype.c_name),)))

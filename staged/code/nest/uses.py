@@ -1,0 +1,102 @@
+"""The uses of locals, parameters and workspace in a loop nest, with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from staged.code.scalars import EXTREMES, is_checked
+from staged.ir.loops import (
+    Accumulate,
+    Axis,
+    CheckIndex,
+    Compute,
+    Guarded,
+    Load,
+    Local,
+    Loop,
+    Operand,
+    PositionOf,
+    Statement,
+    Store,
+    StorePair,
+    Take,
+    Tile,
+)
+from staged.ir.types import f32, f64
+
+
+def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
+    """(direct, nested) uses of every local: only what is used once, right here, is written in place.
+
+    What a statement's text may repeat (`x * x` for a square) counts twice.
+    """
+    counts: dict[Local, list[int]] = {}
+
+    def use(operand: Operand | Axis | None, nested: int, weight: int = 1) -> None:
+        if isinstance(operand, Local):
+            counts.setdefault(operand, [0, 0])[nested] += weight
+
+    def visit(statements: tuple[Statement, ...], nested: int) -> None:
+        for s in statements:
+            match s:
+                case Compute(_, op, operands):
+                    for operand in operands:
+                        use(operand, nested, 2 if op in ("square", "abs", "maximum", "minimum", "isnan") else 1)
+                case Store(_, index, value):
+                    use(value, nested)
+                    for name, _ in index.terms:
+                        use(name, nested, 2)
+                case Accumulate(reduction, value, _):
+                    use(value, nested, 2 if reduction.op in EXTREMES else 1)
+                case Take(_, values):
+                    for value in values:
+                        use(value, nested, 2)
+                case StorePair(_, _, first, second):
+                    use(first, nested)
+                    use(second, nested)
+                case CheckIndex(_, index):
+                    use(index, nested, 2)
+                case Load(_, _, index, guards):
+                    for name, _ in index.terms:
+                        use(name, nested, 2)
+                    for guard in guards:
+                        for name, _ in guard.index.terms:
+                            use(name, nested, 2)
+                case PositionOf(_, index):
+                    for name, _ in index.terms:
+                        use(name, nested, 2)
+                case Loop(_, inner) | Tile(_, _, inner) | Guarded(_, inner):
+                    visit(inner, 1)
+
+    visit(body, 0)
+    return {local: (direct, nested) for local, (direct, nested) in counts.items()}
+
+
+def products_of_sums(
+    body: tuple[Statement, ...], uses: Mapping[Local, tuple[int, int]]
+) -> tuple[set[Local], dict[Local, Local]]:
+    """The products in a loop body that are only added to a sum: those of reductions, and those of sums in workspace.
+
+    The latter are by new value of the sum, which this body reads and writes.
+    """
+    products = {s.target for s in body if isinstance(s, Compute) and s.op in ("multiply", "square")}
+    products = {p for p in products if p.dtype in (f32, f64) and uses.get(p) == (1, 0)}
+    read = {s.target: s for s in body if isinstance(s, Load) and s.array.role in ("scratch", "registers")}
+    written = {s.value: s for s in body if isinstance(s, Store) and isinstance(s.value, Local)}
+    reduced: set[Local] = set()
+    added: dict[Local, Local] = {}
+    for s in body:
+        match s:
+            case Accumulate(reduction, value) if reduction.op == "sum" and value in products:
+                if reduction.target.dtype is value.dtype:
+                    reduced.add(value)
+            case Compute(after, "add", (before, value)) if value in products and before in read and after in written:
+                load, store = read[before], written[after]
+                if load.array is store.array and load.index == store.index and not load.guards:
+                    added[after] = value
+    return reduced, added
+
+
+def may_stop(s: Statement) -> bool:
+    """Return whether a statement may stop the program."""
+    return isinstance(s, CheckIndex) or isinstance(s, Compute) and is_checked(s.op, s.target.dtype)

@@ -1,0 +1,143 @@
+"""The interface between a program and its caller: printed text, errors, requests to stop.
+
+Tested by `tests/runtime/test_support.py` and `tests/runtime/test_native.py`.
+"""
+
+from __future__ import annotations
+
+from staged.base.artifact import HOST_STRUCT, ErrorKind
+from staged.code.support.library import Snippet
+
+_KINDS = "\n".join(f"    ST_{kind.name} = {kind.value}," for kind in ErrorKind)
+
+# In the header too, so that a `main` written by hand can fill the struct; guarded for programs that use several.
+HOST_DECLARATIONS = f"""\
+#ifndef ST_HOST_DECLARED
+#define ST_HOST_DECLARED
+// What a program asks of its caller, and how it reports. `st_host host = {{0}};` prints to standard output.
+struct st_team;
+
+{HOST_STRUCT}
+enum st_error_kind {{
+{_KINDS}
+}};
+#endif
+"""
+
+_FAIL = """\
+// Whether something has gone wrong, on any thread.
+__attribute__((unused)) static bool st_failed(const st_host *host) {
+    return __atomic_load_n(&host->error_kind, __ATOMIC_ACQUIRE) != ST_OK;
+}
+
+// Record what went wrong and where (an index into the program's table of Python lines). The first report stands, also
+// when several threads fail at once. Returns its kind, for `return st_fail(...)`.
+__attribute__((unused, cold, format(printf, 4, 5)))
+static int st_fail(st_host *host, int kind, int site, const char *format, ...) {
+    int32_t unclaimed = 0;
+    if (__atomic_compare_exchange_n(&host->error_claimed, &unclaimed, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        va_list values;
+        va_start(values, format);
+        (void)vsnprintf(host->message, sizeof host->message, format, values);
+        va_end(values);
+        host->error_site = site;
+        __atomic_store_n(&host->error_kind, kind, __ATOMIC_RELEASE);
+    }
+    return kind;
+}
+"""
+
+_NOTE = """\
+// Tell the caller what else runs on this device, and for which Python line (an index as for `st_fail`).
+__attribute__((unused, cold, format(printf, 3, 4)))
+static void st_note(st_host *host, int site, const char *format, ...) {
+    char text[512];
+    va_list values;
+    va_start(values, format);
+    (void)vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    if (host->note != NULL) {
+        host->note(host->context, site, text);
+    } else {
+        (void)fprintf(stderr, "%s\\n", text);
+    }
+}
+"""
+
+_STOP = """\
+// Whether the caller wants the program to end. Cheap enough for the back edge of a loop.
+__attribute__((unused)) static inline bool st_stop_requested(const st_host *host) {
+    return host->stop != NULL && *host->stop != 0;
+}
+
+__attribute__((unused, cold)) static int st_interrupted(st_host *host, int site) {
+    return st_fail(host, ST_INTERRUPTED, site, "interrupted");
+}
+"""
+
+_WRITE = """\
+// Hand over the text that waits for its end of line.
+__attribute__((unused)) static void st_flush(st_host *host) {
+    if (host->write == NULL) {
+        (void)fflush(stdout);
+    } else if (host->text_length > 0) {
+        const int64_t length = host->text_length;
+        host->text_length = 0;
+        host->write(host->context, host->text, length);
+    }
+}
+
+// Print `length` bytes. The caller sees whole lines as soon as they end; longer text goes through in pieces.
+__attribute__((unused)) static void st_write(st_host *host, const char *text, int64_t length) {
+    if (length <= 0) {
+        return;
+    }
+    if (host->live > 1) {
+        // A progress bar stands on the line: wipe its 79 characters.
+        char spaces[81];
+        memset(spaces, ' ', sizeof spaces);
+        spaces[0] = '\\r';
+        spaces[80] = '\\r';
+        host->live = 1;
+        st_write(host, spaces, (int64_t)sizeof spaces);
+    }
+    if (host->write == NULL) {
+        (void)fwrite(text, 1, (size_t)length, stdout);
+        return;
+    }
+    const bool line_ends = memchr(text, '\\n', (size_t)length) != NULL;
+    const int64_t capacity = (int64_t)sizeof host->text;
+    while (length > 0) {
+        const int64_t room = capacity - host->text_length;
+        const int64_t part = length < room ? length : room;
+        memcpy(host->text + host->text_length, text, (size_t)part);
+        host->text_length += (int32_t)part;
+        text += part;
+        length -= part;
+        if (host->text_length == capacity) {
+            st_flush(host);
+        }
+    }
+    if (line_ends) {
+        st_flush(host);
+    }
+}
+"""
+
+SNIPPETS = (
+    Snippet("host", HOST_DECLARATIONS, includes=("#include <stdint.h>",)),
+    Snippet(
+        "fail",
+        _FAIL,
+        needs=("host",),
+        includes=("#include <stdarg.h>", "#include <stdbool.h>", "#include <stdio.h>"),
+    ),
+    Snippet("note", _NOTE, needs=("host",), includes=("#include <stdarg.h>", "#include <stdio.h>")),
+    Snippet("stop", _STOP, needs=("host", "fail"), includes=("#include <stdbool.h>", "#include <stddef.h>")),
+    Snippet(
+        "write",
+        _WRITE,
+        needs=("host",),
+        includes=("#include <stdbool.h>", "#include <stdio.h>", "#include <string.h>"),
+    ),
+)

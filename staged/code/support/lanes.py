@@ -1,0 +1,139 @@
+"""Vectors with a given number of lanes, beside the machine's own width, and what is left of a vector in the end.
+
+Tested by `tests/backends/support/test_math.py` and `tests/backends/host/test_integers_in_kernels.py`.
+"""
+
+from __future__ import annotations
+
+from staged.code.support.library import Snippet
+from staged.code.support.vectors import ANY_INCLUDES, WIDTHS, any_text, select_text, vector_snippet
+from staged.ir.types import NUMBER_DTYPES
+
+_ITEMS = {dtype.name: (dtype.c_name, dtype.size) for dtype in NUMBER_DTYPES}
+_LANES = (2, 4, 8, 16, 32, 64)
+
+# f32 beside 64-bit numbers has as many lanes as they do: half of its own vector. Functions on vectors exist for these
+# too.
+HALVES = tuple(width // 8 for width in WIDTHS)
+
+
+def lanes_snippet(dtype: str, lanes: int) -> str:
+    """The snippet with `<dtype>x<lanes>` and `<dtype>x<lanes>_u`."""
+    return f"vector_{dtype}x{lanes}"
+
+
+def reduce_snippet(op: str, dtype: str) -> str:
+    """The snippet with `st_<op>_<dtype>v`: one number from all lanes of a vector (op: sum, max, min)."""
+    return f"st_{op}_{dtype}v"
+
+
+def _typedefs(dtype: str, lanes: int) -> str:
+    c_name, size = _ITEMS[dtype]
+    return (
+        f"typedef {c_name} {dtype}x{lanes} __attribute__((vector_size({size * lanes})));\n"
+        f"typedef {c_name} {dtype}x{lanes}_u "
+        f"__attribute__((vector_size({size * lanes}), aligned({size}), may_alias));\n"
+    )
+
+
+def _combined(op: str, dtype: str, a: str, b: str) -> str:
+    """One number from two."""
+    if op == "sum":
+        if dtype[0] == "i":
+            c_name = _ITEMS[dtype][0]
+            return f"({c_name})((u{c_name}){a} + (u{c_name}){b})"
+        c_name, size = _ITEMS[dtype]
+        return f"({c_name})({a} + {b})" if size < 4 else f"{a} + {b}"
+    sign = {"max": ">", "min": "<"}[op]
+    nan = f" || {a} != {a}" if dtype[0] == "f" else ""
+    return f"{a} {sign} {b}{nan} ? {a} : {b}"
+
+
+def _combine_vectors(op: str, dtype: str, lanes: int, low: str, high: str) -> list[str]:
+    """low = low and high, lane by lane."""
+    bits = 8 * _ITEMS[dtype][1]
+    type, mask, unsigned = f"{dtype}x{lanes}", f"i{bits}x{lanes}", f"u{bits}x{lanes}"
+    if op == "sum":
+        if dtype[0] == "i":
+            return [f"    {low} = ({type})(({unsigned}){low} + ({unsigned}){high});"]
+        return [f"    {low} += {high};"]
+    sign = {"max": ">", "min": "<"}[op]
+    wins = f"({low} {sign} {high}) | ({low} != {low})" if dtype[0] == "f" else f"{low} {sign} {high}"
+    return [
+        f"    const {mask} wins_{lanes} = {wins};",
+        f"    {low} = ({type})((wins_{lanes} & ({mask}){low}) | (~wins_{lanes} & ({mask}){high}));",
+    ]
+
+
+def _reduce(op: str, dtype: str) -> str:
+    """Half by half in narrower vectors: the compiler keeps them in registers."""
+    c_name, size = _ITEMS[dtype]
+    what = {"sum": "sum", "max": "largest", "min": "smallest"}[op]
+    nan = "; NaN if one is" if op != "sum" and dtype[0] == "f" else ""
+    lines = [
+        f"// The {what} of all lanes, by halves: always in the same order{nan}.",
+        f"__attribute__((unused)) static inline {c_name} st_{op}_{dtype}v(const {dtype}v *x) {{",
+    ]
+    for number, width in enumerate(sorted(WIDTHS, reverse=True)):
+        lines.append(f"#{'if' if number == 0 else 'elif'} ST_VECTOR_BYTES == {width}")
+        lanes, source, last, name = width // size, "x", width, "(*x)"
+        while lanes > 2:
+            lanes, last = lanes // 2, last // 2
+            low, high = f"low_{lanes}", f"high_{lanes}"
+            lines += [
+                f"    {dtype}x{lanes} {low}, {high};",
+                f"    memcpy(&{low}, {source}, {last});",
+                f"    memcpy(&{high}, (const char *){source} + {last}, {last});",
+                *_combine_vectors(op, dtype, lanes, low, high),
+            ]
+            source, name = f"&{low}", low
+        lines.append(f"    return {_combined(op, dtype, f'{name}[0]', f'{name}[1]')};")
+    return "\n".join([*lines, "#endif", "}", ""])
+
+
+_INCLUDES = ("#include <stdint.h>", "#include <string.h>")
+
+
+def _reduce_snippets() -> list[Snippet]:
+    found = []
+    for dtype in _ITEMS:
+        for op in ("sum", "max", "min"):
+            size = _ITEMS[dtype][1]
+            families = {dtype, f"i{8 * size}", f"u{8 * size}"}
+            halves = tuple(lanes_snippet(d, n) for d in sorted(families) for n in _LANES if n <= 32 // size)
+            needs = (vector_snippet(dtype), *halves)
+            text = _reduce(op, dtype)
+            found.append(Snippet(reduce_snippet(op, dtype), text, needs, _INCLUDES))
+    return found
+
+
+SHUFFLE = """\
+// Lanes of `x` followed by lanes of `y`, picked by constant indices.
+#if defined(__clang__)
+#define ST_SHUFFLE(index_type, x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define ST_SHUFFLE(index_type, x, y, ...) __builtin_shuffle(x, y, (index_type){__VA_ARGS__})
+#endif
+"""
+
+SNIPPETS = (
+    Snippet("shuffle", SHUFFLE),
+    *(
+        Snippet(lanes_snippet(dtype, lanes), _typedefs(dtype, lanes), includes=("#include <stdint.h>",))
+        for dtype in _ITEMS
+        for lanes in _LANES
+    ),
+    *_reduce_snippets(),
+    *(
+        Snippet(
+            f"select_f32x{lanes}",
+            select_text(f"f32x{lanes}", f"i32x{lanes}"),
+            needs=(lanes_snippet("f32", lanes), lanes_snippet("i32", lanes)),
+        )
+        for lanes in HALVES
+    ),
+    *(
+        Snippet(f"any_i32x{lanes}", any_text(f"i32x{lanes}"), (lanes_snippet("i32", lanes),), ANY_INCLUDES)
+        for lanes in HALVES
+    ),
+)

@@ -1,0 +1,1 @@
+"""Files of arrays and modules, and of exported programs."""
