@@ -1,5 +1,7 @@
-"""Writes what follows from the declarations in staged/ops and staged/library: docs/ops.md, their reference,
-staged/library/__init__.py, their names, and staged/ops/array_methods.pyi, the methods of arrays for editors and type checkers.
+"""Write what follows from the declarations in staged/ops and staged/library.
+
+docs/ops.md is their reference, staged/library/__init__.py has their names, and staged/ops/array_methods.pyi has the methods
+of arrays for editors and type checkers.
 
 python -m docs.make_ops           rewrite them
 python -m docs.make_ops --check   say whether they are up to date
@@ -11,6 +13,7 @@ import importlib
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -71,7 +74,8 @@ SECTIONS = {
 }
 ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "shape", "subscript": "index"}
 ELSEWHERE |= {"elementary": "elementwise", "statistics": "reduction", "diagonals": "shape", "einsum": "contraction"}
-ELSEWHERE |= dict.fromkeys(("triangular", "lu", "qr", "spectral", "least_squares", "exponential", "compositions"), "linalg")
+LINEAR_ALGEBRA = ("triangular", "lu", "qr", "spectral", "least_squares", "exponential", "compositions")
+ELSEWHERE |= dict.fromkeys(LINEAR_ALGEBRA, "linalg")
 ELSEWHERE |= {"cumulative": "reduction", "products": "reduction", "signals": "contraction"}
 ELSEWHERE |= {"counting": "index", "scatter_reduce": "index", "embedding": "index", "quantiles": "sorting", "distinct": "sorting"}
 ELSEWHERE["complex_numbers"] = "elementwise"
@@ -401,14 +405,13 @@ STUB = Path(ops.__file__).with_name("array_methods.pyi")
 NAMES_HEAD = '''\
 """The library: functions written with the ops of the language. Importing this package declares them all.
 
-`__all__` lists the array functions, which `staged` itself exports: those that `public.public` has entered, in `staged/ops`
-or here. `python -m docs.make_ops` writes this file, so that editors and type checkers see them. Functions of `st.random`,
+`__all__` lists the array functions that `staged` exports: those that `public.public` has entered, in `staged/ops` or
+here. `python -m docs.make_ops` writes this file, so that editors and type checkers see them. Functions of `st.random`,
 `st.linalg`, `st.fft` and `st.special` are in `array.METHODS` as `random.uniform`, `linalg.cholesky`, `fft.rfft`, ...
 """
 
-from staged.library.draws import random  # noqa: F401  (declares its functions)
-from staged.library.elementwise import complex_functions  # noqa: F401  (declares its functions)
 '''
+DECLARES = "from staged.library.elementwise import complex_functions  # noqa: F401  (declares its functions)\n"
 
 
 def names() -> str:
@@ -421,7 +424,7 @@ def names() -> str:
         module = METHODS[name].__module__
         held = vars(sys.modules[module])
         taken.setdefault(module, []).append((next(own for own in held if held[own] is METHODS[name]), name))
-    parts = [NAMES_HEAD]
+    parts = []
     for module, pairs in sorted(taken.items()):
         lines = [[f"{own} as {name}"] for own, name in pairs if own != name]
         lines.append(sorted((name for own, name in pairs if own == name), key=in_ruffs_order))
@@ -430,7 +433,15 @@ def names() -> str:
             if len(text) > 120 or any(" as " in part for part in line):
                 text = f"from {module} import (\n" + "".join(f"    {part},\n" for part in line) + ")\n"
             parts.append(text)
-    return "".join(parts) + "\n__all__ = [\n" + "".join(f'    "{name}",\n' for name in exported) + "]\n"
+    parts.append(DECLARES)
+    imports = "".join(sorted(parts, key=lambda text: text.split()[1]))
+    return NAMES_HEAD + imports + f"\n__all__ = [\n{lines_of(exported)}\n]  # fmt: skip\n"
+
+
+def lines_of(listed: list[str]) -> str:
+    """The names as strings, in lines of at most 120 columns."""
+    text = ", ".join(f'"{name}"' for name in listed)
+    return textwrap.fill(text, 120, initial_indent="    ", subsequent_indent="    ")
 
 
 STUB_HEAD = '''\

@@ -27,7 +27,7 @@ GOLDEN = Path(__file__).parent / "golden"
 WATCH = pytest.StashKey[noted.Watch]()
 
 # What the extras `test` and, for `--all`, `test-all` of pyproject.toml install: without one of these a CI run is not a run.
-REQUIRED_LIBRARIES = {"sklearn", "saving.safetensors", "hypothesis", "click", "rich", "matplotlib"}
+REQUIRED_LIBRARIES = {"sklearn", "safetensors", "hypothesis", "click", "rich", "matplotlib"}
 ALSO_FOR_ALL = {"torch", "cuda"}
 
 

@@ -35,7 +35,7 @@ int main(void);
 static void ask(int operation, const void *argument) {
     register int r0 __asm__("r0") = operation;
     register const void *r1 __asm__("r1") = argument;
-    __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "call.memory");
+    __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
 }
 
 void put(const char *text) {
@@ -147,7 +147,7 @@ def build(case: Case, folder: Path, gcc: Sequence[str], put: str, link: Sequence
     run(*gcc, *FLAGS, "-c", *sources, folder=folder)
     run(*gcc, "-O1", "-c", "put.c", folder=folder)  # a board's is no ISO C
     objects = [source.replace(".c", ".o") for source in (*sources, "put.c")]
-    run(*gcc, *objects, *link, "-lm", "-o", "call.program", folder=folder)
+    run(*gcc, *objects, *link, "-lm", "-o", "program", folder=folder)
 
 
 def on_host(case: Case, folder: Path) -> np.ndarray[Any, Any]:
@@ -161,7 +161,7 @@ def on_cortex_m(case: Case, folder: Path) -> np.ndarray[Any, Any]:
     link = ("--specs=nosys.specs", "-nostartfiles", "-Wl,--section-start=.vectors=0", "-Wl,--entry=start")
     build(case, folder, ["arm-none-eabi-gcc", *CORTEX_M3], STARTUP, link)
     board = ("-M", "mps2-an385", "-nographic", "-semihosting-config", "enable=on,target=native")
-    return numbers(run("qemu-system-arm", *board, "-kernel", "call.program", folder=folder))
+    return numbers(run("qemu-system-arm", *board, "-kernel", "program", folder=folder))
 
 
 def missing() -> list[str]:

@@ -97,7 +97,7 @@ class Program:
     def print_(self, *values: Any) -> None:
         """Record a `print` of the values, one after another."""
         parts = tuple((number, "", "") for number in range(len(values)))
-        self.op("print", values, attrs={"call.parts": parts, "end": "\n", "file": "stdout"}, effects=IO)
+        self.op("print", values, attrs={"parts": parts, "end": "\n", "file": "stdout"}, effects=IO)
 
     def closed(self, f: Callable[..., Any], given: Sequence[Value]) -> tuple[Block, list[Value]]:
         """The body of a transform of `f`, and its captures: what `f` uses from outside is passed, as the front end does it."""

@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def the_library() -> Any:
     """The library of the format, which tests compare with where it is installed."""
-    return pytest.importorskip("saving.safetensors.numpy", reason="the library `safetensors` is not installed")
+    return pytest.importorskip("safetensors.numpy", reason="the library `safetensors` is not installed")
 
 
 def everywhere(f: Any, *args: Any) -> dict[str, bytes]:
@@ -271,23 +271,23 @@ def test_only_what_is_saved_leaves_a_region(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_exported_program_saves_without_python(folder: Path) -> None:
-    in_a_loop.stage(X, 5).export("call.program")
+    in_a_loop.stage(X, 5).export("program")
     np.save("program/x.npy", X)
-    subprocess.run(["make", "-s", "-C", "call.program"], check=True)
+    subprocess.run(["make", "-s", "-C", "program"], check=True)
     command = ["./in_a_loop", "--x", "x.npy", "--n", "5", "--out", "."]
-    subprocess.run(command, cwd="call.program", check=True, capture_output=True)
+    subprocess.run(command, cwd="program", check=True, capture_output=True)
     in_a_loop(X, 5)
     for name in ("last.safetensors", "step-01-16.5.safetensors"):
-        assert (folder / "call.program" / name).read_bytes() == (folder / name).read_bytes()
+        assert (folder / "program" / name).read_bytes() == (folder / name).read_bytes()
     # There is room for a part of the file only: it does not appear, and nothing is left beside it.
-    (folder / "call.program" / "step-01-16.5.safetensors").write_text("the one before")
-    before = {path.name: path.read_bytes() for path in Path("call.program").iterdir()}
+    (folder / "program" / "step-01-16.5.safetensors").write_text("the one before")
+    before = {path.name: path.read_bytes() for path in Path("program").iterdir()}
     limited = f"trap '' XFSZ; ulimit -f 0; {' '.join(command)}"
-    failed = subprocess.run(["sh", "-c", limited], cwd="call.program", capture_output=True, text=True)
+    failed = subprocess.run(["sh", "-c", limited], cwd="program", capture_output=True, text=True)
     assert failed.returncode != 0
     assert 'cannot save "step-01-16.5.safetensors": File too large' in failed.stderr
     assert re.search(r"test_checkpoints.py, line \d+, in in_a_loop", failed.stderr)
-    assert {path.name: path.read_bytes() for path in Path("call.program").iterdir()} == before
+    assert {path.name: path.read_bytes() for path in Path("program").iterdir()} == before
 
 
 # ---- what is refused ----

@@ -45,7 +45,7 @@ def test_the_namespace_is_found_from_an_array() -> None:
         st.zeros(3, device="cuda")
 
 
-@pytest.mark.parametrize("mode", ["eager", "call.program"])
+@pytest.mark.parametrize("mode", ["eager", "program"])
 def test_torchs_arguments(mode: str) -> None:
     @st.function
     def f(x, n):

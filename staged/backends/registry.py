@@ -6,6 +6,7 @@ Tested by `tests/backends/test_contract.py`.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Set
 from functools import cache
@@ -18,13 +19,14 @@ from staged.ir.types import CPU
 
 @cache
 def back_ends() -> dict[str, BackEnd]:
-    """Every back end by name: `BACK_END` of the module `backend` of each package below `staged/backends/`, and
-    registered ones.
+    """Every back end by name: `BACK_END` of each module `backend` in a folder of `staged/backends/`, and registered
+    ones.
     """
     found: dict[str, BackEnd] = {}
     for module in pkgutil.iter_modules(package.__path__):
-        if module.ispkg and not module.name.endswith("_family"):
-            back_end: BackEnd = importlib.import_module(f"{package.__name__}.{module.name}.backend").BACK_END
+        name = f"{package.__name__}.{module.name}.backend"
+        if module.ispkg and importlib.util.find_spec(name) is not None:
+            back_end: BackEnd = importlib.import_module(name).BACK_END
             found[back_end.name] = back_end
     return found
 

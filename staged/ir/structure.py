@@ -295,8 +295,8 @@ CALLBACK = structured(
     results="*returned",
     attributes={"number": int, "python": object},
     effects="io fail",
-    doc="Calls a function of Python's (`python`: see `staged/call/callbacks.py`), which the text knows by its `number`. A "
-    "derivative through it is refused.",
+    doc="Calls a function of Python's (`python`: see `staged/call/callbacks.py`), which the text knows by `number`. "
+    "A derivative through it is refused.",
 )
 MOST_SAVED_AXES = 32
 """Axes of an array that `SAVE` writes: generated C has memory for this number of sizes."""

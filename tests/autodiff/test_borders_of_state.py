@@ -184,7 +184,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("call.program", RIGHT, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", RIGHT, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("way", ["compiled", "eager"])
 def test_a_reverse_computes_with_what_the_primal_has_seen(program, way):
     v.value = V

@@ -135,7 +135,7 @@ def test_prints_and_checks_are_not_repeated() -> None:
     def f(p: Program, x: Any) -> Any:
         def body(x: Any) -> Any:
             (scale,) = p.call("loud", [p.constant(0.25)], [F])
-            p.op("assert", [x < 9.0], attrs={"call.parts": (), "kind": "assertion"}, effects=FAIL)
+            p.op("assert", [x < 9.0], attrs={"parts": (), "kind": "assertion"}, effects=FAIL)
             p.if_(x > 9.0, lambda: Leave("raise"), lambda: ())
             (y,) = p.if_(x > 8.0, lambda: Leave("raise"), lambda: (e.exp(x),))
             p.print_(y + 1.0)

@@ -50,7 +50,7 @@ def branches(y, k, n, m):
     return y
 
 
-@pytest.mark.parametrize("call.program", [divides, remainders, indexes, waits, nested, branches], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("program", [divides, remainders, indexes, waits, nested, branches], ids=lambda f: f.__name__)
 def test_what_would_stop_the_program_does_not_where_the_loop_never_runs(program):
     @st.function
     def run(y, k, n, m):

@@ -72,7 +72,7 @@ class PythonProgram:
     def __init__(self, artifact: Artifact) -> None:
         scope: dict[str, Any] = {**DTYPES, "np": np, "call": call}
         exec(artifact.source, scope)
-        self.artifact, self.program = artifact, scope["call.program"]
+        self.artifact, self.program = artifact, scope["program"]
 
     def __call__(self, *values: Any) -> Any:
         return self.program(*values)

@@ -167,23 +167,23 @@ PROGRAMS: list[Callable[..., Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call.program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_value(program: Any) -> None:
     agrees(lambda x, n: st.vmap(program)(x, n), X, N)
 
 
-@pytest.mark.parametrize("call.program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_gradient_of_the_mapped_program(program: Any) -> None:
     found = agrees(lambda x, n: st.grad(lambda x: st.vmap(program)(x, n).sum())(x), X, N, rtol=1e-11)
     assert np.isfinite(np.asarray(found)).all()
 
 
-@pytest.mark.parametrize("call.program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_mapped_gradient(program: Any) -> None:
     agrees(lambda x, n: st.vmap(st.grad(program))(x, n), X, N, rtol=1e-11)
 
 
-@pytest.mark.parametrize("call.program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_forward_mode_both_ways(program: Any) -> None:
     def f(x, n):
         outside = st.jvp(lambda x: st.vmap(program)(x, n), (x,), (st.cos(x),))
@@ -193,7 +193,7 @@ def test_forward_mode_both_ways(program: Any) -> None:
     agrees(f, X, N, rtol=1e-11)
 
 
-@pytest.mark.parametrize("call.program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("rows", [slice(0, 0), slice(2, 3)])
 def test_no_element_and_one(program: Any, rows: slice) -> None:
     agrees(lambda x, n: st.vmap(program)(x, n), X[rows], N[rows])

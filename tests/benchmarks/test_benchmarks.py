@@ -110,13 +110,13 @@ def test_the_real_page_has_the_marks_and_rows_of_calls() -> None:
 
 
 def test_the_ratio_of_a_call_is_that_of_the_staged_function_to_the_best_peer() -> None:
-    made = [cell("staged", "call_add", 3e-6), cell("call.program", "call_add", 2e-6), cell("torch-eager", "call_add", 4e-6)]
+    made = [cell("staged", "call_add", 3e-6), cell("program", "call_add", 2e-6), cell("torch-eager", "call_add", 4e-6)]
     table = report.warm_table(made, 1, rows=CALLS, ours=OURS)
     assert table[-1] == "| call_add | 3.00 us | 2.00 us | 4.00 us | torch-eager | **0.75** |"
 
 
 def test_guards_cost_what_a_call_takes_more_than_its_program() -> None:
-    rows = [{"objects": 10, "call": {"median": 5e-6}, "call.program": {"median": 2e-6}}]
+    rows = [{"objects": 10, "call": {"median": 5e-6}, "program": {"median": 2e-6}}]
     assert calls.guard_table(rows)[-1] == "| 10 | 5.00 us | 2.00 us | 3.00 us |"
     from benchmarks.frameworks.calls_ours import calling, guarded
 

@@ -155,7 +155,7 @@ def test_show_puts_the_c_beside_the_python_it_came_from(file: str) -> None:
     assert beside and all("return st.sum(x * y)" in left for left in beside)
 
 
-@pytest.mark.parametrize(("only", "words"), [("c", "int dot(const dot_args"), ("ir", "multiply"), ("call.memory", "peak")])
+@pytest.mark.parametrize(("only", "words"), [("c", "int dot(const dot_args"), ("ir", "multiply"), ("memory", "peak")])
 def test_show_one_part(file: str, only: str, words: str) -> None:
     assert words in succeeds("show", f"{file}:dot", "f32[8]", "f32[8]", "--only", only).stdout
 

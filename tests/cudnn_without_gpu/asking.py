@@ -84,18 +84,18 @@ def build(artifact: Artifact, folder: Path, libraries: Libraries) -> Path:
         lines += [f"    if ({function}(&device_{number}, &host) != ST_OK) {{"]
         lines += ["        memcpy(message, host.message, length < sizeof host.message ? length : sizeof host.message);"]
         lines += ["        return host.error_kind;", "    }"]
-    (folder / "call.program.c").write_text("\n".join([*lines, "    return 0;", "}", ""]), encoding="utf-8")
+    (folder / "program.c").write_text("\n".join([*lines, "    return 0;", "}", ""]), encoding="utf-8")
     command = find_compiler().command
     system = [word for header in libraries.headers for word in ("-isystem", str(header))]
-    run_tool([*command, "-std=c11", "-O0", "-w", "-DHOST_ONLY", *system, "-c", "call.program.c", "-o", "call.program.o"], folder)
+    run_tool([*command, "-std=c11", "-O0", "-w", "-DHOST_ONLY", *system, "-c", "program.c", "-o", "program.o"], folder)
     oracle = HERE / "oracle.c"
     run_tool([*command, "-std=gnu11", "-O1", *system, "-c", str(oracle), "-o", "oracle.o"], folder)
     wrapped = sorted(re.findall(r"__wrap_(\w+)$", run_tool(["nm", "oracle.o"], folder), re.MULTILINE))
-    needed = [name for name in re.findall(r" U (\w+)$", run_tool(["nm", "call.program.o"], folder), re.MULTILINE) if _CUDA.match(name)]
+    needed = [name for name in re.findall(r" U (\w+)$", run_tool(["nm", "program.o"], folder), re.MULTILINE) if _CUDA.match(name)]
     idle = [name for name in needed if name not in wrapped and not _REAL.match(name)]
     (folder / "idle.c").write_text("".join(f"long {name}(void) {{ return 0; }}\n" for name in sorted(idle)))
     words = [*(f"-Wl,--wrap={name}" for name in wrapped), "-Wl,--allow-shlib-undefined", "-lm", "-ldl", "-pthread"]
-    run_tool([*command, "-w", "-o", "asker", "call.program.o", "oracle.o", "idle.c", str(libraries.cudnn), *words], folder)
+    run_tool([*command, "-w", "-o", "asker", "program.o", "oracle.o", "idle.c", str(libraries.cudnn), *words], folder)
     return folder / "asker"
 
 

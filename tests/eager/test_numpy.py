@@ -92,7 +92,7 @@ def test_nothing_that_numpy_does_changes_a_value():
 
 def test_what_reads_addresses_is_told_to_take_numpys_array(library):
     """safetensors reads memory by its address: `state_dict` gives it NumPy's arrays, and what is no such is told the way."""
-    safetensors = library("saving.safetensors.numpy")
+    safetensors = library("safetensors.numpy")
     x = st.exp(X)
     with pytest.raises(AttributeError, match=r"no attribute 'ctypes': .*NumPy's array"):
         safetensors.save({"w": x})

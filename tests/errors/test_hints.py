@@ -58,7 +58,7 @@ def room(x, most):
 
 
 @pytest.mark.parametrize(
-    ("call.program", "args", "static"),
+    ("program", "args", "static"),
     [
         (shape_of_an_argument, (3,), '("epochs",)'),
         (shape_of_two, (3, 4), '("rows", "more")'),
@@ -98,7 +98,7 @@ def list_without_a_name(x, n):
 
 
 @pytest.mark.parametrize(
-    ("call.program", "message"),
+    ("program", "message"),
     [
         (list_in_a_dict, 'the list `history["loss"]` changes its length'),
         (list_in_an_object, "the list `kept.losses` changes its length"),
@@ -155,7 +155,7 @@ def rebuilds(x, n):
 
 
 @pytest.mark.parametrize(
-    ("call.program", "difference", "hint"),
+    ("program", "difference", "hint"),
     [
         (adds_up, "the value None before the loop and a dict of 1 after", "with arrays of zeros: `st.zeros_like(x)`"),
         (rebuilds, "a list of 0 before the loop and a list of 1 after", "collect values in `st.Stack"),

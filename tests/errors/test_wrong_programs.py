@@ -20,7 +20,7 @@ HEADER = '"""A wrong program."""\n\nimport staged as st\n'
 def load(wrong: Wrong, folder: Path) -> tuple[ModuleType, Path]:
     file = folder / "call/program.py"
     file.write_text(HEADER + textwrap.dedent(wrong.body).lstrip("\n"))
-    spec = importlib.util.spec_from_file_location("call.program", file)
+    spec = importlib.util.spec_from_file_location("program", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

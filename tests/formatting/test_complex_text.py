@@ -79,13 +79,13 @@ def test_in_a_region_of_a_device(emulated_device: Any, capsys: pytest.CaptureFix
 
 
 def test_an_exported_program_prints_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown.stage(Z, W, 1).export(tmp_path / "call.program")
-    np.save(tmp_path / "call.program" / "z.npy", Z)
-    np.save(tmp_path / "call.program" / "w.npy", W)
+    shown.stage(Z, W, 1).export(tmp_path / "program")
+    np.save(tmp_path / "program" / "z.npy", Z)
+    np.save(tmp_path / "program" / "w.npy", W)
     strict = "-std=c11 -O1 -g -Wall -Wextra -Wconversion -Werror -fsanitize=address,undefined -fno-sanitize-recover=all"
-    subprocess.run(["make", "-s", "-C", tmp_path / "call.program", f"CFLAGS={strict}"], check=True)
+    subprocess.run(["make", "-s", "-C", tmp_path / "program", f"CFLAGS={strict}"], check=True)
     command = ["./shown", "--z", "z.npy", "--w", "w.npy", "--k", "1"]
-    alone = subprocess.run(command, cwd=tmp_path / "call.program", check=True, capture_output=True, text=True)
+    alone = subprocess.run(command, cwd=tmp_path / "program", check=True, capture_output=True, text=True)
     shown(Z, W, 1)
     assert alone.stderr == "" and alone.stdout == capsys.readouterr().out
 

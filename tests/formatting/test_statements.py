@@ -59,7 +59,7 @@ int main(void) {{
 }}
 """
     )
-    program = build(tmp_path, source, "call.program", flags=())
+    program = build(tmp_path, source, "program", flags=())
     printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
     w = np.array([[1.0, 2.5], [-1e-7, 1e30]])
     assert printed == (
@@ -86,6 +86,6 @@ int main(void) {{
 }}
 """
     )
-    program = build(tmp_path, source, "call.program", flags=())
+    program = build(tmp_path, source, "program", flags=())
     printed = subprocess.run([str(program)], capture_output=True, text=True, check=True).stdout
     assert printed == "".join(f"{i}," for i in range(1000))[:1023]

@@ -79,7 +79,7 @@ test_programs, test_gradients = checks_of(CASES)
 
 
 @pytest.mark.parametrize(
-    ("call.program", "args", "message", "hint"),
+    ("program", "args", "message", "hint"),
     [
         (lambda x: sorted(x), (X,), "`sorted` of staged values cannot be staged", "min(a, b), max(a, b)"),
         (lambda x: sorted([1, 2], key=lambda i: x[i]), (X,), "`sorted` of staged values", "min(a, b), max(a, b)"),

@@ -140,7 +140,7 @@ def test_the_search_for_a_name_ends_soon(monkeypatch: Any) -> None:
             yield part
 
     parts = captured.parts
-    monkeypatch.setattr(captured, "call.parts", counted)
+    monkeypatch.setattr(captured, "parts", counted)
 
     def f(x: Any) -> Any:
         return x + len(HUGE) + (lambda: TABLE * 1.0)()

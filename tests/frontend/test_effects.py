@@ -243,7 +243,7 @@ def test_context_manager_of_the_users_is_recorded() -> None:
 
 
 # Modules whose rows leave out a part of the path (`scipy.io.savemat` is `scipy.savemat`), or name it in another way.
-NOT_SOUGHT = ("collections_abc", "sitebuiltins", "staged", "scipy", "saving.safetensors")
+NOT_SOUGHT = ("collections_abc", "sitebuiltins", "staged", "scipy", "safetensors")
 
 
 def test_rows_of_known_calls_name_what_there_is() -> None:

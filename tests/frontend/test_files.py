@@ -303,7 +303,7 @@ def test_written_from_a_recursive_function(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call.program", "message", "hint"),
+    ("program", "message", "hint"),
     [
         (lambda x: open("data.txt").read(), "the mode 'r' cannot be staged", "pass the data as arguments"),  # noqa: SIM115
         (lambda x: open("data.bin", "wb"), "the mode 'wb' cannot be staged", "mode `'w'`"),  # noqa: SIM115

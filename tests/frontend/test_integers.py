@@ -141,7 +141,7 @@ def test_gradients(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call.program", "args", "message"),
+    ("program", "args", "message"),
     [
         (lambda x: int(x), (np.ones(2),), "`int` takes a scalar"),
         (lambda n: pow(n, 3, 7), (5,), "`pow` with a modulus"),

@@ -62,7 +62,7 @@ def an_empty_list(x):
 
 
 @pytest.mark.parametrize(
-    "call.program",
+    "program",
     [
         a_dict,
         a_list_that_grew_in_the_turn,

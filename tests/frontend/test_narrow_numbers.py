@@ -317,7 +317,7 @@ def by_wide_arrays(x: Any, k: Any) -> Any:
     return st.astype(x, st.i64) * k, st.astype(x, st.f32) + k
 
 
-@pytest.mark.parametrize("call.program", [by_known_counters, by_remainders, by_elements, by_wide_arrays])
+@pytest.mark.parametrize("program", [by_known_counters, by_remainders, by_elements, by_wide_arrays])
 def test_a_number_whose_range_is_known_is_not_checked(program: Callable[..., Any]) -> None:
     source = st.function(program).stage(U8, 7).source
     assert "fit" not in source

@@ -732,7 +732,7 @@ def _argument_of_a_recursive_function(x: Any, n: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("call.program", "error", "message", "hint"),
+    ("program", "error", "message", "hint"),
     [
         (_argument_of_a_recursive_function, StaticStateError, "`state` is an argument of the recursive", "return what"),
         (_next_iteration_has_two_names, StaticStateError, "two names in the next iteration", "change a copy"),

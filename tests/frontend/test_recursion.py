@@ -216,11 +216,11 @@ def test_tree_in_index_arrays() -> None:
 def measure(node, left, right, values):
     """Returns a tree of results."""
     if node < 0:
-        return {"base.depth": 0, "state": (st.zeros((3,)), 1.0)}
+        return {"depth": 0, "state": (st.zeros((3,)), 1.0)}
     a = measure(left[node], left, right, values)
     b = measure(right[node], left, right, values)
     h = st.tanh(a["state"][0] + b["state"][0] + values[node])
-    return {"base.depth": max(a["base.depth"], b["base.depth"]) + 1, "state": (h, a["state"][1] * 0.5 + b["state"][1])}
+    return {"depth": max(a["depth"], b["depth"]) + 1, "state": (h, a["state"][1] * 0.5 + b["state"][1])}
 
 
 def test_trees_as_results() -> None:
@@ -228,7 +228,7 @@ def test_trees_as_results() -> None:
         return measure(0, left, right, values)
 
     got = agree(f, LEFT, RIGHT, VALUES)
-    assert int(got["base.depth"]) == 3
+    assert int(got["depth"]) == 3
 
 
 Pair = namedtuple("Pair", "a b")

@@ -227,7 +227,7 @@ def test_appends_in_a_loop_copy_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call.program", "error", "message", "hint"),
+    ("program", "error", "message", "hint"),
     [
         (lambda x, n: st.Stack(x), st.StagingError, "a Stack without a bound", "st.Stack(like, max=1000)"),
         (lambda x, n: st.Stack(x, max=n), st.StagedValueError, "known while staging", "static"),

@@ -83,7 +83,7 @@ WAITED_FOR = [
 ]
 
 
-@pytest.mark.parametrize(("call.program", "x", "message"), WAITED_FOR)
+@pytest.mark.parametrize(("program", "x", "message"), WAITED_FOR)
 def test_what_a_handler_waits_for_is_refused(program, x, message) -> None:
     with pytest.raises(StagingError) as caught:
         trace(program, (x,))
@@ -99,7 +99,7 @@ def scaled(x):
     return y
 
 
-@pytest.mark.parametrize(("call.program", "x"), [*((p, x) for p, x, _ in WAITED_FOR), (power, 1e-300), (scaled, 3.0), (scaled, 1e4)])
+@pytest.mark.parametrize(("program", "x"), [*((p, x) for p, x, _ in WAITED_FOR), (power, 1e-300), (scaled, 3.0), (scaled, 1e4)])
 def test_eager_mode_raises_as_python_does(program, x) -> None:
     with st.eager():
         assert st.function(program)(x) == program(x)
@@ -121,7 +121,7 @@ def handler_of_another_error(x):
     return y
 
 
-@pytest.mark.parametrize("call.program", [slopes_at_zero, handler_of_another_error])
+@pytest.mark.parametrize("program", [slopes_at_zero, handler_of_another_error])
 def test_both_modes_go_on_where_no_handler_waits(program) -> None:
     """No handler names the error; or it comes from a rule of a derivative, which the user did not write."""
     got = st.function(program)(0.0)
@@ -188,7 +188,7 @@ def arrays_of_numpy(x):
     return y
 
 
-@pytest.mark.parametrize("call.program", [divided_by_a_number, other_handler, arrays_of_numpy])
+@pytest.mark.parametrize("program", [divided_by_a_number, other_handler, arrays_of_numpy])
 def test_what_raises_nothing_or_is_not_waited_for_is_staged(program) -> None:
     np.testing.assert_allclose(interpret(trace(program, (4.0,))), program(4.0))
 
@@ -261,7 +261,7 @@ def _asserted(x):
 
 
 @pytest.mark.parametrize(
-    ("call.program", "wanted"), [(_raised, [2, 10, 1]), (_raised_in_a_handler, [2, 1]), (_asserted, [3, 1])]
+    ("program", "wanted"), [(_raised, [2, 10, 1]), (_raised_in_a_handler, [2, 1]), (_asserted, [3, 1])]
 )
 @pytest.mark.parametrize("is_eager", [False, True])
 def test_handlers_get_what_was_raised(program, wanted, is_eager) -> None:

@@ -97,7 +97,7 @@ def run(setting: Setting) -> Result:
 
 def result_of(jobs: Sequence[tuple[str, Built]], runs: Sequence[Run]) -> Result:
     """The table of all programs and tools."""
-    rows = [["call.program", "tool", "kernels", "reports about them", "about kernels of NVIDIA's", "seconds"]]
+    rows = [["program", "tool", "kernels", "reports about them", "about kernels of NVIDIA's", "seconds"]]
     details: list[str] = []
     for (tool, program), run in zip(jobs, runs, strict=True):
         words = run.refusal or run.failure or str(len(run.ours))

@@ -112,6 +112,6 @@ def on_two_devices() -> st.Program:
     return f.stage(X)
 
 
-@pytest.mark.parametrize("call.program", [training, recursive_gradient, recomputed, mapped, on_two_devices])
+@pytest.mark.parametrize("program", [training, recursive_gradient, recomputed, mapped, on_two_devices])
 def test_no_pass_changes_what_is_built(program: Callable[[], st.Program]) -> None:
     assert program().source

@@ -186,7 +186,7 @@ def calling(name, *callees, effects=()):
     with builder.block([F], ["x"]) as body:
         (x,) = body.params
         for effect in effects:
-            builder.op("print", [x], [], attrs={"call.parts": ()}, effects=(effect,))
+            builder.op("print", [x], [], attrs={"parts": ()}, effects=(effect,))
         for callee in callees:
             x = builder.op("call", [x], [F], attrs={"function": callee}).result
         builder.end("return", [x])

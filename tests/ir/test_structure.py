@@ -50,7 +50,7 @@ def a_block(*types: TensorType) -> Block:
         (Op(FOR, values(I, I, I), [], blocks=[a_block(I)]), "its attribute `label` is missing"),
         (Op(FOR, values(I, I, I), [], attrs={"label": "i"}, blocks=[a_block(I)]), "its attribute `label` is 'i'"),
         (Op(CALL, [], [], attrs={"function": "f", "inplace": ()}), "an attribute `inplace` that it does not have"),
-        (Op(PRINT, [], [], attrs={"call.parts": (), "end": "", "file": "stdout"}, effects=IO), None),
+        (Op(PRINT, [], [], attrs={"parts": (), "end": "", "file": "stdout"}, effects=IO), None),
         (Op(CALL, [], [], attrs={"function": "f"}, effects=IO), None),
         (Op(FRAME_LOAD, values(F), [F]), "`frame` is no frame but f32 ()"),
         (Op(FRAME_LOAD, values(FrameType("f")), [F], effects=IO), "its effect `io`"),

@@ -132,7 +132,7 @@ def build_with_effects() -> Function:
         y = b.op("exp", [old], [type]).result
         twice = b.op("add", [old, old], [type]).result
         b.op("variable_write", [twice], [], attrs={"variable": variable}, effects=(Effect("write", variable),))
-        b.op("print", [y], [], attrs={"call.parts": (), "end": "\n", "file": "stdout"}, effects=IO)
+        b.op("print", [y], [], attrs={"parts": (), "end": "\n", "file": "stdout"}, effects=IO)
         new = b.op(
             "variable_read", [], [type], attrs={"variable": variable}, effects=(Effect("read", variable),)
         ).result

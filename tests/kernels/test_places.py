@@ -83,7 +83,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("call.program", RIGHT, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", RIGHT, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("way", ["compiled", "eager"])
 def test_the_first_of_ties_wins_in_the_order_of_the_array(program, way):
     run = st.function(program)

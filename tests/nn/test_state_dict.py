@@ -16,7 +16,7 @@ def arrays(model):
 
 
 def test_in_plain_python_it_holds_numpy_arrays_of_the_callers_own(tmp_path, library):
-    safetensors = library("saving.safetensors.numpy")
+    safetensors = library("safetensors.numpy")
     model = network()
     state = model.state_dict()
     assert {type(value) for value in state.values()} == {np.ndarray}

@@ -92,7 +92,7 @@ def everything(z, w, r):
     return {name: ours(z, w, r) for name, (ours, _) in TABLE.items()}
 
 
-@pytest.mark.parametrize("mode", ["eager", "call.program"])
+@pytest.mark.parametrize("mode", ["eager", "program"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.complex64, 1e-5), (np.complex128, 1e-13)])
 def test_functions_agree_with_numpy(mode, dtype, tolerance):
     z, w, r = given(dtype)

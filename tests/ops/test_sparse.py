@@ -169,7 +169,7 @@ REFUSED = {
     "elements": (lambda: A.with_data(X[:2]), st.ShapeError, "elements, got"),
     "ends": (lambda: st.sparse.csr_matrix((np.ones(1), [0], [0, 1]), (2, 2)), st.ShapeError, "3 row ends"),
     "vector": (lambda: st.sparse.csr_matrix(X), st.ShapeError, "or a matrix"),
-    "call.program": (lambda: st.function(lambda x: st.sparse.csr_matrix(x) @ X)(DENSE), st.UnsupportedError, "not known"),
+    "program": (lambda: st.function(lambda x: st.sparse.csr_matrix(x) @ X)(DENSE), st.UnsupportedError, "not known"),
 }
 
 

@@ -88,7 +88,7 @@ def right_summed(x, e, u, n):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("call.program", "oracle"), [(moved, right_moved), (summed, right_summed)])
+@pytest.mark.parametrize(("program", "oracle"), [(moved, right_moved), (summed, right_summed)])
 @pytest.mark.parametrize("way", ["compiled", "eager"])
 def test_elements_keep_their_bits(program, oracle, way):
     arguments = X, NOTHING, U, N

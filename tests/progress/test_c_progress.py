@@ -35,7 +35,7 @@ CASES = [
 def run(tmp_path: Path, body: str) -> str:
     top, text = render(["progress"])
     source = "\n".join(top) + f"\n{text}\nint main(void) {{\n{body}\n    return 0;\n}}\n"
-    program = build(tmp_path, source, "call.program", flags=())
+    program = build(tmp_path, source, "program", flags=())
     return subprocess.run([str(program)], capture_output=True, check=True, timeout=300).stdout.decode()
 
 
@@ -63,7 +63,7 @@ def emitted(live: int, *, leave: bool, turns: int = 3, prints: bool = False) -> 
     names = {total: Name("total"), done: Name("done"), loss: Name("loss"), epoch: Name("epoch")}
     text = SimpleNamespace(operand=names.__getitem__, extent=str)
     code = CodeBuilder()
-    parts = {"id": 1, "call.parts": ("epoch ", (0, "", ""))}
+    parts = {"id": 1, "parts": ("epoch ", (0, "", ""))}
     needs = emit_progress(code, Op("progress_start", [total, epoch], [], attrs=parts, effects=IO), text)
     assert "progress" in needs
     with code.loop(Variable("done", INDEX), Literal("1"), Infix("+", Name("total"), Literal("1"))):
@@ -72,7 +72,7 @@ def emitted(live: int, *, leave: bool, turns: int = 3, prints: bool = False) -> 
             line = Prefix("&", Name("line"))
             code.do("ST_PUT", line, Literal(c_string("hello\n")))
             code.do("st_text_end", line)
-        shown = {"id": 1, "call.parts": ("loss ", (0, ".3f", ""))}
+        shown = {"id": 1, "parts": ("loss ", (0, ".3f", ""))}
         emit_progress(code, Op("progress_update", [done, loss], [], attrs=shown, effects=IO), text)
     emit_progress(code, Op("progress_end", [], [], attrs={"id": 1, "leave": leave}, effects=IO), text)
     written = "\n".join(print_body(code.body))

@@ -88,7 +88,7 @@ def a_number_from_a_checked_kernel(x, n):
 
 
 @pytest.mark.parametrize(
-    ("call.program", "arguments"),
+    ("program", "arguments"),
     [(only_a_bool_is_printed, (X,)), (text_and_a_number_are_printed, (X, 1)), (a_number_from_a_checked_kernel, (X, 1))],
 )
 def test_no_compiler_complains(program: Callable[..., object], arguments: tuple[object, ...]) -> None:
@@ -116,7 +116,7 @@ def flipped_rows_weighed(x, scale):
     return st.sum(st.flip(x, axis=1) * st.arange(x.shape[1], dtype=st.f64) * scale), st.argmax(st.flip(x, axis=1), axis=1)
 
 
-@pytest.mark.parametrize("call.program", [flipped_rows_summed, flipped_rows_weighed])
+@pytest.mark.parametrize("program", [flipped_rows_summed, flipped_rows_weighed])
 def test_sums_of_flipped_rows_are_right_at_every_level(program: Callable[..., object]) -> None:
     """gcc 12.2 adds up wrong elements of `s += x[3 * i + 2 - j] * c` from -O2 on: axes are turned so that no kernel says that."""
     for shape in ((8, 2), (4, 3), (5, 9)):
@@ -145,7 +145,7 @@ def slices_of_slices(x, n):
 
 
 @pytest.mark.parametrize(
-    "call.program", [rows_of_a_table_and_a_softmax, rows_of_a_table_of_one_number, a_sum_of_a_padded_row, slices_of_slices]
+    "program", [rows_of_a_table_and_a_softmax, rows_of_a_table_of_one_number, a_sum_of_a_padded_row, slices_of_slices]
 )
 def test_kernels_of_rows_and_pieces_compile(program: Callable[..., object]) -> None:
     """An element of a table, read in one loop of a row, was taken to be known in the next; a padded sum had no scalar total."""

@@ -69,7 +69,7 @@ def a_gradient_of_a_gradient(x, n):
     return st.grad(lambda x: st.sum(st.sin(st.grad(lambda x: st.sum(st.sin(twofold(x, n))))(x))))(x)
 
 
-@pytest.mark.parametrize("call.program", [a_gradient_that_nobody_reads, a_gradient_of_a_gradient])
+@pytest.mark.parametrize("program", [a_gradient_that_nobody_reads, a_gradient_of_a_gradient])
 def test_second_derivatives_of_two_calls_in_a_row(program) -> None:
     """The reverse of a call gives the call before it cotangents, be they zeros, which the pair of functions must take."""
     assert_backends_agree(program, np.array([0.1, -0.4, 0.7]), 3)

@@ -133,7 +133,7 @@ def failures(cases: Sequence[Case], function: Callable[..., Any]) -> list[tuple[
         found = everything([arrays for _, arrays in calls])
     except Exception as error:  # any refusal or fault is the failure that is reported
         if len(cases) == 1:
-            return [(cases[0], Failure("call.program", says(error)))]
+            return [(cases[0], Failure("program", says(error)))]
         return [failure for case in cases for failure in failures([case], function)]
     return [
         (case, failure)

@@ -265,7 +265,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call.program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_a_decorated_loop_needs_no_other_change(program: Callable[[], Loop], capsys: pytest.CaptureFixture[str]) -> None:
     expected = program()()
     printed = capsys.readouterr().out

@@ -128,7 +128,7 @@ def test_weights_in_halves_are_taken():
 
 
 def test_files_of_safetensors_and_numpy(tmp_path):
-    numpy_files = pytest.importorskip("saving.safetensors.numpy")
+    numpy_files = pytest.importorskip("safetensors.numpy")
     model = GPT2()
     model.load_state_dict(published(np.float32))
     numpy_files.save_file(model.state_dict(), tmp_path / "theirs.safetensors")

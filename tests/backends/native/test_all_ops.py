@@ -73,7 +73,7 @@ def test_strict_compilers_have_nothing_to_say(kind, target, tmp_path) -> None:
     flags = STRICT.split() + (["-march=native"] if target == "native" else [])
     # The other files of the folder have the program's name with a word behind it.
     source = min((path for path in tmp_path.glob("*.c") if path.name != "main.c"), key=lambda path: len(path.name))
-    subprocess.run(["gcc", *flags, "-c", source.name, "-o", "call.program.o"], cwd=tmp_path, check=True)
+    subprocess.run(["gcc", *flags, "-c", source.name, "-o", "program.o"], cwd=tmp_path, check=True)
 
 
 def test_a_bytes_complement_may_be_compared(tmp_path) -> None:
@@ -84,7 +84,7 @@ def test_a_bytes_complement_may_be_compared(tmp_path) -> None:
         return ~st.minimum(x, 7) <= 2, ~x > 250
 
     complement.stage(np.arange(5, dtype=np.uint8)).export(tmp_path, target="native")
-    command = ["cc", *STRICT.split(), "-c", "complement.c", "-o", "call.program.o"]
+    command = ["cc", *STRICT.split(), "-c", "complement.c", "-o", "program.o"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

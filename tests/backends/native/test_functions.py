@@ -362,12 +362,12 @@ def test_calls_that_print_and_fail_stop_the_program_at_their_line():
             "print",
             p.values([n]),
             [],
-            attrs={"call.parts": ("going on",), "end": "\n", "file": "stdout"},
+            attrs={"parts": ("going on",), "end": "\n", "file": "stdout"},
             effects=(Effect("io"),),
         )
         small = p.values([n < 3])[0]
         p.builder.op(
-            "assert", [small], [], attrs={"call.parts": ("too large",), "kind": "assertion"}, effects=(Effect("fail"),)
+            "assert", [small], [], attrs={"parts": ("too large",), "kind": "assertion"}, effects=(Effect("fail"),)
         )
         return p.call("check", [n + 1], [INT])
 

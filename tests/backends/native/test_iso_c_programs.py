@@ -103,7 +103,7 @@ def test_convolutions_in_plain_loops_give_what_templates_give(function: Any) -> 
 def test_text_checks_and_draws_are_iso_c(tmp_path: Path) -> None:
     program = st.function(varied).stage(np.ones(3, np.float32))
     program.export(tmp_path, target="c99")
-    run("gcc", *FLAGS, "varied.c", "varied_example.c", "-lm", "-o", "call.program", folder=tmp_path)
+    run("gcc", *FLAGS, "varied.c", "varied_example.c", "-lm", "-o", "program", folder=tmp_path)
     assert run("./program", folder=tmp_path)
 
 

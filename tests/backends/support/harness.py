@@ -49,12 +49,12 @@ def program(snippets: list[str], drivers: str, machine: Machine, replace: tuple[
 def compiled(text: str, march: str | None, extra: tuple[str, ...] = ()) -> ctypes.CDLL:
     """The shared object of a C file."""
     folder = Path(tempfile.mkdtemp(dir=FOLDER.name))
-    (folder / "call.program.c").write_text(text)
+    (folder / "program.c").write_text(text)
     target = [f"-march={march}"] if march else []
-    command = ["gcc", *FLAGS, *WARNINGS, *target, *extra, "-shared", "-fPIC", "call.program.c", "-o", "call.program.so", "-lm"]
+    command = ["gcc", *FLAGS, *WARNINGS, *target, *extra, "-shared", "-fPIC", "program.c", "-o", "program.so", "-lm"]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    return ctypes.CDLL(str(folder / "call.program.so"))
+    return ctypes.CDLL(str(folder / "program.so"))
 
 
 def pointer(array: Array) -> ctypes.c_void_p:

@@ -56,7 +56,7 @@ int main(void) {
         const double item[1] = {(double)i};  // one number, where there is room for four
         st_stack_push_part(&host, &parts, item, 4 * sizeof(double), sizeof item);
     }
-    printf("call.parts: %lld of %.1f %.1f\\n", (long long)parts.length, ((double *)(void *)parts.data)[4],
+    printf("parts: %lld of %.1f %.1f\\n", (long long)parts.length, ((double *)(void *)parts.data)[4],
            ((double *)(void *)parts.data)[8]);
     st_stack_release(&parts);
     st_stack_release(&stack);
@@ -85,5 +85,5 @@ def test_stack(tmp_path: Path) -> None:
     assert lines[4] == "empty items: 0 1"
     assert lines[5] == f"too large: 1 0 out of memory: a loop keeps 0 bytes for its gradient, and {2**50} more"
     assert lines[6] == "not addressable: 1 a loop keeps more for its gradient than can be addressed"
-    assert lines[7] == "call.parts: 3 of 1.0 2.0"
+    assert lines[7] == "parts: 3 of 1.0 2.0"
     assert lines[8] == "released 1 0"

@@ -138,7 +138,7 @@ def on_device(function: Callable[..., Any], **options: Any) -> Any:
             result = function(*arguments)
         return result
 
-    inside.__name__ = function.__name__ if function.__name__.isidentifier() else "call.program"
+    inside.__name__ = function.__name__ if function.__name__.isidentifier() else "program"
     return st.function(target="portable")(inside)
 
 

@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "call.prefetch:Loader.__iter__",
         "context_or_none() is not None or not takes_cuda_arrays(device, device_options(ambient_options()))",
         "not takes_cuda_arrays(device, device_options(ambient_options()))",
-        case("eager_mode.context"),
+        case("eager_mode"),
     ),
     Mutant(
         "arrays without axes go to the device",

@@ -4,7 +4,7 @@ from tests.mutate.mutant import Mutant, Text
 
 ATTENTION, TESTS = "staged/library/sequences/attention.py", "tests/ops/test_attention.py"
 PARTS, FORWARD, BACKWARD, SIZES = (
-    f"staged/backends/gpu/attention/{name}.py" for name in ("call.parts", "forward", "backward", "sizes")
+    f"staged/backends/gpu/attention/{name}.py" for name in ("parts", "forward", "backward", "sizes")
 )
 KERNELS = "tests/backends/cublas_cudnn/test_attention_kernels.py"
 GRAPHS, CALLS, WAY = (
@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant(
         "cuDNN is given attention with a mask",
         "backends.cublas_cudnn.library.attention:_taken",
-        'half is None or sizes is None or op.attrs["call.parts"]',
+        'half is None or sizes is None or op.attrs["parts"]',
         "half is None or sizes is None",
         (CUDNN, "-k", "does_not_take"),
     ),

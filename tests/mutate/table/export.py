@@ -255,8 +255,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "freeing the working memory leaves the history of a loop",
         "backends.host.standalone.library:library_source",
-        "base.artifact.grows",
-        "base.artifact.recursive",
+        "artifact.grows",
+        "artifact.recursive",
         ("tests/test_exported_state.py", "-k", "loop_with_history"),
     ),
     Mutant(

@@ -79,7 +79,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "functions of halves compute op by op",
         "ops.halves:in_f32",
-        "name in _MOVING or function.__module__ in _MOVING_MODULES",
+        "name in _MOVING or module in _MOVING_MODULES",
         "name",
         (
             f"{TESTS}::test_a_sum_adds_up_in_f32",

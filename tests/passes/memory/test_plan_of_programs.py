@@ -83,7 +83,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("call.program", EXPECTED, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", EXPECTED, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("way", ["compiled", "eager"])
 def test_a_variable_keeps_what_was_written(program, way):
     results, state = EXPECTED[program]
