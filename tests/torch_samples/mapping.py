@@ -244,7 +244,7 @@ def _named(name: str, prefix: str) -> Callable[..., Any] | None:
     if name in METHOD_WORDS:
         method = METHOD_WORDS[name]
         return lambda *args, memory_format=None, **options: method(*args, **options)
-    if name in st.ops.__all__:
+    if name in st.library.__all__:
         return getattr(st, name)
     if name in METHOD_NAMES:
         return METHODS[METHOD_NAMES[name]]

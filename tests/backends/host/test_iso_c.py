@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import staged.ops as ops
+import staged.library as ops
 from staged.backends.cpu.nest.kernel import emit_kernel
 from staged.code.support.library import snippets
 from staged.ir.machine import X86_64_V4

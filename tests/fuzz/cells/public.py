@@ -16,8 +16,8 @@ BASES = (st.nn.Module, st.optim.Optimizer)
 @cache
 def public_names() -> list[str]:
     """The functions of `st`, and what its modules have beside these."""
-    names = [*st.ops.__all__, *(name for name in METHODS if name.startswith("random."))]
-    here = {getattr(st, name) for name in st.ops.__all__}
+    names = [*st.library.__all__, *(name for name in METHODS if name.startswith("random."))]
+    here = {getattr(st, name) for name in st.library.__all__}
     for module in ("linalg", "special", "fft"):
         held = getattr(st, module)
         names += [f"{module}.{name}" for name in held.__all__ if getattr(held, name) not in here]

@@ -145,7 +145,7 @@ def undrawn(keywords: set[str]) -> set[str]:
 
     return {
         f"{name}.{keyword}"
-        for name in st.ops.__all__
+        for name in st.library.__all__
         for keyword, parameter in inspect.signature(getattr(st, name)).parameters.items()
         if keyword not in POSITIONAL
         and keyword not in ("device", "copy")  # they change nothing
