@@ -121,8 +121,8 @@ class Forward(Copier):
     def push(self, op: Op) -> None:
         """The tangents of the results of an op that stands in the block already.
 
-        Exact: by the op's own jvp. A tangent that is not there is zero and enters no product; one that a join has
-        filled with zeros does, so that 0 times an infinite slope is NaN.
+        Exact: by the op's own jvp. An absent tangent is skipped. A zero tangent materialised at a join is multiplied,
+        so 0 times an infinite slope is NaN.
         """
         if not self.touches(op):
             return

@@ -344,9 +344,7 @@ class _Fetcher:
 
 
 def described(value: Value) -> str:
-    """A name for what is kept: the user's, else what makes it and of what (`tanh_c`); empty where there is none to
-    find.
-    """
+    """The residual's name: the user's, else producer and operand (`tanh_c`), else empty."""
     if value.hint:
         return value.hint
     producer = value.producer

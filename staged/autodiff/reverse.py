@@ -62,8 +62,8 @@ class Reverse:
         self.context = RuleContext(self.builder, locate=lambda: self.where)
 
     def force(self, block: Block) -> bool:
-        """Note the ops whose reverse is written in any case: who loads a frame gives one of cotangents back, if only of
-        zeros.
+        """Collect ops whose reverse is always emitted: an op that loads a frame must return a frame of cotangents,
+        possibly zeros.
         """
         found = False
         for op in block.ops:
@@ -97,8 +97,8 @@ class Reverse:
     def accumulate(self, env: Cotangents, value: Value, cotangent: Value) -> None:
         """Add to the cotangent of `value`, where it has one.
 
-        Exact: one value in two places (`f(x, x)`, a swap, an array returned twice) has the sum; the first addend is
-        taken as it is, so that -0.0 stays.
+        Exact: a value with several uses (`f(x, x)`, a swap, an array returned twice) gets the sum. The first cotangent
+        is stored unchanged, so -0.0 survives.
         """
         if value not in self.active:
             return

@@ -77,11 +77,11 @@ CALL = structured(
 CALL_BEGIN = structured(
     "call_begin",
     attributes={"function": str, "call": int},
-    doc="Before what a call of a staged function has recorded in place, until `outline_functions` has decided "
-    "which of these become functions; the attribute `call` is the same in the `call_end`.",
+    doc="Opens the ops recorded inline for a call. `outline_functions` may turn the range into a function. `call` "
+    "matches the `call_end`.",
 )
 CALL_END = structured(
-    "call_end", attributes={"call": int, "names": tuple}, doc="After it; `names` are those of the parameters."
+    "call_end", attributes={"call": int, "names": tuple}, doc="Closes the range; `names` are those of the parameters."
 )
 
 # ---- transforms, and derivatives that are given -----------------------------------------------------
@@ -320,7 +320,7 @@ PROGRESS_UPDATE = structured(
     operands="done: index, *values",
     attributes={"id": int, "parts": tuple},
     effects="io",
-    doc="An iteration of it has ended; `parts` are the values that it shows.",
+    doc="One iteration is done; `parts` are the values displayed.",
 )
 PROGRESS_END = structured(
     "progress_end",
@@ -337,8 +337,7 @@ COPY = structured(
     operands="value: tensor",
     results="value: tensor",
     attributes={"source": Device, "what": str, "why": str},
-    doc="A value of the device `source`, on the op's device; `what` it is called and `why` it is copied are for "
-    "people.",
+    doc="A value of the device `source`, on the op's device. `what` and `why` are shown to users only.",
 )
 KERNEL = structured(
     "kernel",

@@ -1,5 +1,5 @@
-"""Fusion: in every block, tensor ops become `kernel` ops (one set of loops each) and `contraction` ops (a matrix
-product or convolution with what happens to its elements). Which ops share one, `groups.py` decides.
+"""Fusion: in every block, tensor ops are grouped into `kernel` ops (one set of loops) and `contraction` ops (a product
+or convolution with its epilogue). `groups.py` decides which ops share one.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ def fuse(
 ) -> Function:
     """`function` with its tensor ops in kernels and contractions, each with its loop nest and schedule.
 
-    `takes_epilogue` limits what joins a contraction: libraries have few epilogues, and what they lack is better off in
-    the kernel that comes after. Without it everything joins that has the contraction's shape. `log` records the
-    decisions.
+    `takes_epilogue` limits what joins a contraction: libraries support few epilogues, and other ops fuse into the next
+    kernel instead. By default every op of the contraction's shape joins. `log` records the decisions.
     """
 
     def joins(op: Op, body: Block) -> bool:

@@ -70,7 +70,7 @@ class Parts:
         return local
 
     def element(self, value: Value) -> Operand:
-        """A number that the kernel takes, or the zero that it has made the array of that it changes."""
+        """A scalar operand, or the zero that initialised the array being updated."""
         if value in self.number:
             held = self.inputs[self.number[value]]
             assert isinstance(held, Local)

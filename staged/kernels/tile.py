@@ -19,8 +19,8 @@ LARGE = 1 << 14
 def tile_transposes(nest: Nest) -> Nest:
     """`nest` with tiles around every pair of loops that some array walks crosswise.
 
-    Exact: the same iterations in another order. Only for loops that add to no total of their own or from outside (the
-    first of ties wins an argmax), whose body has no loop, and in which no iteration reads what another writes.
+    Exact: the same iterations in another order. Requires innermost loops without reductions (reordering would change
+    which tie an argmax picks) and without dependences between iterations.
     """
     body = tuple(_tiled(s) for s in nest.body)
     return replace(nest, body=body) if body != nest.body else nest

@@ -30,9 +30,8 @@ def defer_products(program: Function) -> Function:
 
     Why: adding the product of two vectors to a matrix moves all of the matrix through the processor for one
     multiplication per element. For a sum that is handed from call to call and only ever added to, the order does not
-    matter. On a GPU it does not pay: there a launch is what costs, and keeping the rows would be two of them where
-    adding the product is one. Leaves: A, B and the number of rows as Variables of the program; a call of the recursion
-    from outside adds what is left.
+    matter. On a GPU launches dominate: saving the rows takes two, adding the product one. Leaves: A, B and the number
+    of rows as Variables of the program; a call of the recursion from outside adds what is left.
     """
     recursive = recursive_functions(program)
     groups = [group for group in components(program) if set(group) <= recursive]

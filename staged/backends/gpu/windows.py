@@ -1,4 +1,4 @@
-"""Gradients of pooling as gathers: each element of the input looks for the windows that it is in.
+"""Gradients of pooling as gathers: each input element gathers from the windows that contain it.
 
     for each window: d_x[place of its maximum] += d_y windows that overlap meet in an element: only one thread can do it
 

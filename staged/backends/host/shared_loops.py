@@ -108,7 +108,7 @@ def parameter_types(declared: Iterable[tuple[str, str]]) -> dict[str, CType]:
 
 
 class PartNames:
-    """The names that the parts of one function have in common: of what they take, and of what they begin with."""
+    """Names shared by all parts of a function: parameters and initial values."""
 
     def __init__(self, body: BodyEmitter) -> None:
         self.context = Variable(body.name("context"), pointer(word("void"), Space.GLOBAL))

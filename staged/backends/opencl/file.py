@@ -127,7 +127,7 @@ class OpenClFile(ProgramFile):
 
     @property
     def device_stacks(self) -> list[Stack]:
-        """The storage on the device of loops without a known bound."""
+        """Device storage for loops of unbounded trip count."""
         return [stack for stack in self.program.stacks if stack.device != CPU]
 
     def kernels_text(self) -> str:

@@ -201,7 +201,7 @@ def _of_object(trace: TraceContext, owner: Any, name: str) -> Any:
 
 
 def _note_descriptor(trace: TraceContext, descriptor: Any, getter: FunctionType) -> None:
-    """A descriptor of the user's was asked: that it is one, and whether it goes before what the object itself has."""
+    """Guard a user-defined descriptor: that it still is one, and whether it overrides the instance's attribute."""
     cls = type(descriptor)
     trace.reads.of_class(cls, "__get__", getter)
     for name in ("__set__", "__delete__"):

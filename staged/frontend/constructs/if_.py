@@ -71,7 +71,7 @@ class Named:
 
 
 def branch(scope: Locals, test: Any, then: Body, orelse: Body | None, named: Named | None = None) -> Signal | None:
-    """An `if`, or what is one in other words."""
+    """An `if`, or a construct that behaves as one."""
     condition = truth(test)
     if not is_staged(condition):
         if condition:

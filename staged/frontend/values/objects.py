@@ -368,7 +368,7 @@ def note_joined(trace: TraceContext, joined: object, *sources: object) -> None:
 
 
 def either_of(trace: TraceContext, first: Any, second: Any) -> Any:
-    """One tree for two that hold the same values on the paths that meet: a new one where they are not one."""
+    """Merge two trees with equal leaves at a join; a new tree unless both are the same object."""
     if is_one(first, second):
         return first
     made = map_leaves(lambda leaf: leaf, first)

@@ -39,7 +39,7 @@ def assign_offsets(buffers: list[Buffer], alignment: int = ALIGNMENT) -> int:
 
 
 def assign_unions(buffers: list[Buffer]) -> list[list[Buffer]]:
-    """Buffers in groups whose lives do not overlap: those of a group can be members of one union, largest first."""
+    """Partition buffers into groups with disjoint lifetimes, largest first; each group becomes one C union."""
     unions: list[list[Buffer]] = []
     for buffer in sorted(buffers, key=lambda b: -b.nbytes):
         for union in unions:

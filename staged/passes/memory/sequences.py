@@ -94,7 +94,7 @@ def plan_sequences(
 
 
 def kept_name(sequence: Value) -> str:
-    """The name of what a sequence holds: `h` for `h_history`, and for the sequence of such sequences."""
+    """The element's name: `h` for `h_history` and for nested histories."""
     name = sequence.hint
     while name.endswith("_history"):
         name = name.removesuffix("_history")

@@ -182,7 +182,7 @@ class OpenClProgram(NativeProgram):
         return OpenClPlace(device, nbytes)
 
     def borrowed(self, device: str, address: int, nbytes: int, stream: int | None, alignment: int, owner: Any) -> Any:
-        """Another library's arrays are CUDA's. Raises: ProgramError."""
+        """Always raises ProgramError: only CUDA arrays can be borrowed."""
         raise ProgramError("an array of CUDA's memory cannot be read by a program for OpenCL")
 
 

@@ -41,8 +41,7 @@ class Kept:
 
 
 def reverses_of(block: Block, kept_by: Callable[[Op], Collection[Value]]) -> Mapping[Op, Kept]:
-    """By op, the reverses that read what it has kept; `kept_by` gives the operands of a reverse that are so,
-    else none."""
+    """For each op, the reverse ops that read its residuals. `kept_by(reverse)` returns those operands."""
     found: dict[Op, Kept] = {}
     for op in walk_ops(block):
         for value in kept_by(op):
