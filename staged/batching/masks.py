@@ -1,4 +1,4 @@
-"""Masked execution: inactive elements take the values of an active one.
+"""Masked execution: inactive elements have the values of an active one.
 
 An element for which a branch is not taken must not make it fail, loop for ever, or give an infinity whose product with
 a zero cotangent is NaN. So in the branch it has the values of the first element for which the branch is taken: what is

@@ -30,7 +30,7 @@ def defer_products(program: Function) -> Function:
 
     Why: adding the product of two vectors to a matrix moves all of the matrix through the processor for one
     multiplication per element. For a sum that is handed from call to call and only ever added to, the order does not
-    matter. On a GPU launches dominate: saving the rows takes two, adding the product one. Leaves: A, B and the number
+    matter. On a GPU launches dominate: two for the rows, one for the product. Leaves: A, B and the number
     of rows as Variables of the program; a call of the recursion from outside adds what is left.
     """
     recursive = recursive_functions(program)
