@@ -9,27 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from staged.code.expr import Call, Cast, Conditional, Expr, Infix, Literal, Name, Prefix, literal
+from staged.code.expr import Call, Cast, Conditional, Expr, Infix, Junction, Literal, Name, Prefix, literal
+from staged.code.operators import ARITHMETIC, BITWISE, COMPARISONS, EXTREMES, LOGICAL
 from staged.code.support.library import snippets
 from staged.code.support.math import FUNCTION_NAMES
 from staged.code.writer import c_string
 from staged.errors import UnsupportedError
-from staged.ir.declaration import prims
+from staged.ir.declaration import Declaration, prims
 from staged.ir.messages import NO_ELEMENTS
 from staged.ir.nodes import Op
 from staged.ir.types import DType, Extent, f32, f64
 from staged.source import Position
-
-COMPARISONS = {
-    "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
-}  # fmt: skip
-"""C's operators, by op."""
-OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
-LOGICAL = {"logical_and": "&&", "logical_or": "||", "logical_xor": "!="}
-BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
-EXTREMES = {"max": ">", "min": "<", "argmax": ">", "argmin": "<"}
-"""The comparison of a number with the extreme so far that makes it the new one."""
 
 LIBM = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "trunc": "trunc", "abs": "fabs"}
 """Functions of libm, correctly rounded or exact everywhere: nothing to gain from functions of our own."""
@@ -70,10 +60,10 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
     """A 0-d op as a C expression. One that may fail reports to `host`: the caller looks there afterwards."""
     dtypes = [operand.tensor.dtype for operand in op.operands]
     result = op.results[0].tensor.dtype
+    if op.declared.is_position or op.declared is prims.IOTA:
+        return literal(0, result)
     if op.declared.is_move or op.declared.combine or op.declared is prims.TO_DEVICE:
         return operands[0]  # of one element
-    if op.declared in (prims.ARGMAX, prims.ARGMIN, prims.IOTA):
-        return literal(0, result)
     if op.declared is prims.INDEX_CHECK:
         extent = program.extent(op.attrs["extent"])
         report = (Name("host"), Literal(str(program.site_of(op.where))))
@@ -85,7 +75,7 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
             return Call("st_check_window", (*report, operands[0], program.extent(op.attrs["width"]), extent))
         program.need("check_index")
         return Call("st_check_index", (*report, operands[0], extent))
-    if is_checked(op.name, result) and op.effects:
+    if is_checked(op.declared, result) and op.effects:
         program.need(f"checked_{op.name}_{result}")
         site = Literal(str(program.site_of(op.where)))
         return Call(f"st_checked_{op.name}_{result}", (Name("host"), site, *operands))
@@ -94,11 +84,13 @@ def scalar_expression(op: Op, operands: Sequence[Expr], program: ProgramContext)
     return spell(op.name, dtypes, result, operands, op.attrs, program.need)
 
 
-def is_checked(name: str, dtype: DType) -> bool:
+def is_checked(op: Declaration, dtype: DType) -> bool:
     """Return whether an op on integers may stop the program: a division by zero, a negative power, a number that does
     not fit.
     """
-    return name in ("floor_divide", "remainder", "fit") and dtype.is_integer or name == "pow" and dtype.kind == "i"
+    if op is prims.POW:
+        return dtype.kind == "i"
+    return op in (prims.FLOOR_DIVIDE, prims.REMAINDER, prims.FIT) and dtype.is_integer
 
 
 def spell(
@@ -176,6 +168,12 @@ def _supported(name: str, dtype: DType, operands: Sequence[Expr], need: Need) ->
         )
     need(f"{name}_{dtype}")
     return Call(f"st_{name}_{dtype}", tuple(operands))
+
+
+def beats(combine: str, dtype: DType, x: Expr, best: Expr) -> Expr:
+    """The condition that maximum or minimum select `x`: NaN beats every number."""
+    wins = Infix(EXTREMES[combine], x, best)
+    return Junction("||", (wins, Infix("!=", x, x))) if dtype.is_float else wins
 
 
 def wrapping(op: str, dtype: DType, x: Expr, y: Expr) -> Expr:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -107,7 +108,7 @@ def additions(body: Sequence[Statement], reduction: Reduction) -> int:
 
 def is_float_sum(reduction: Reduction) -> bool:
     """Return whether a reduction rounds, and less in pieces."""
-    return reduction.op == "sum" and reduction.target.dtype.is_float
+    return reduction.op is prims.SUM and reduction.target.dtype.is_float
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +208,10 @@ class _Cascade:
     def widened(self, loop: Loop, sums: Sequence[Reduction]) -> tuple[Statement, ...]:
         """A loop whose sums are f64 totals of f32 totals of pieces."""
         wide = {
-            r: Reduction(Local(f"{r.target.name}_total", f64), "sum") for r in sums if not self.is_short((loop,), r)
+            r: Reduction(Local(f"{r.target.name}_total", f64), prims.SUM) for r in sums if not self.is_short((loop,), r)
         }
         rest = tuple(r for r in loop.reductions if r not in wide)
-        narrowed = (Compute(r.target, "cast", (total.target,), {}) for r, total in wide.items())
+        narrowed = (Compute(r.target, prims.CAST, (total.target,), {}) for r, total in wide.items())
         return (*self.in_pieces(loop, wide, (*wide.values(), *rest), {}), *narrowed)
 
     def in_pieces(
@@ -262,7 +263,7 @@ class _Cascade:
     def taken_in(self, value: Operand, total: Reduction) -> tuple[Statement, ...]:
         """Add an f32 number to an f64 total."""
         widened = Local("cast", f64)
-        return Compute(widened, "cast", (value,), {}), Accumulate(total, widened)
+        return Compute(widened, prims.CAST, (value,), {}), Accumulate(total, widened)
 
     def total_loop(self, loop: Loop, sums: Sequence[Reduction]) -> Loop | Tile:
         """A loop whose sums are totals of totals, where they are long."""
@@ -358,14 +359,14 @@ class _Cascade:
             joined += [
                 Load(before, totals, at),
                 Load(sum_, sums, at),
-                Compute(widened, "cast", (sum_,), {}),
-                Compute(after, "add", (before, widened), {}),
+                Compute(widened, prims.CAST, (sum_,), {}),
+                Compute(after, prims.ADD, (before, widened), {}),
                 Store(totals, at, after),
                 Store(sums, at, _zero(row)),
             ]
             total, narrow = Local("total", f64), Local("cast", f32)
-            narrowed += [Load(total, totals, at), Compute(narrow, "cast", (total,), {}), Store(sums, at, narrow)]
-        begun = tuple(Store(wide[row.array], row.index, identity("sum", f64)) for row in rows)
+            narrowed += [Load(total, totals, at), Compute(narrow, prims.CAST, (total,), {}), Store(sums, at, narrow)]
+        begun = tuple(Store(wide[row.array], row.index, identity(prims.SUM, f64)) for row in rows)
         pieces = self.row_pieces(loop, rows, tuple(joined))
         return self.over_columns(rows[0], begun), *pieces, self.over_columns(rows[0], tuple(narrowed))
 
@@ -437,7 +438,7 @@ class _Cascade:
             body += [
                 Load(before, into[row.array], row.index),
                 Load(partial, own[row.array], row.index),
-                Compute(after, "add", (before, partial), {}),
+                Compute(after, prims.ADD, (before, partial), {}),
                 Store(into[row.array], row.index, after),
                 Store(own[row.array], row.index, _zero(row)),
             ]
@@ -458,7 +459,7 @@ class _Cascade:
 
 
 def _zero(row: _Row) -> Constant:
-    return identity("sum", row.array.dtype)
+    return identity(prims.SUM, row.array.dtype)
 
 
 def _partial(reduction: Reduction) -> Reduction:
@@ -480,7 +481,7 @@ def _rows_of(loop: Loop) -> Iterator[_Row]:
         match found:
             case [Load(before, _, index, ()), Store(_, into, value)] if index == into and not index.stride(loop.axis):
                 made = computed.get(value) if isinstance(value, Local) else None
-                if made is not None and made.op == "add" and before in made.operands and read.count(value) == 1:
+                if made is not None and made.op is prims.ADD and before in made.operands and read.count(value) == 1:
                     columns = tuple(_columns(loop.body, array, index))
                     if columns:
                         yield _Row(array, index, columns)

@@ -244,11 +244,11 @@ def _sum(
     """
     dtype = arrays.result.dtype
     x, y, term = Local("left", dtype), Local("right", dtype), Local("term", dtype)
-    total = Reduction(Local("total", dtype), "sum")
+    total = Reduction(Local("total", dtype), prims.SUM)
     body: tuple[Statement, ...] = (
         Load(x, arrays.left, at_left, guards, Constant(dtype.numpy.type(0).item(), dtype)),
         Load(y, arrays.right, at_right),
-        Compute(term, "multiply", (x, y), {}),
+        Compute(term, prims.MULTIPLY, (x, y), {}),
         Accumulate(total, term),
     )
     for axis in reversed(inside[1:]):

@@ -79,10 +79,14 @@ class Declaration:
     takes_complex: bool = False
     """Of a composite: True if its body and its rules are right for complex operands, too."""
     vector: VectorForm = "any"
-    combine: str = ""
-    """Of a reduction: the elementwise op that makes one result of two partial ones."""
-    identity: int | None = None
-    """Of a reduction with `combine`: the number that it starts with, unless `initial_value` has the reduction."""
+    combine: Declaration | None = None
+    """Of a reduction: the elementwise op that combines two elements or two partial results."""
+    identity: int | Literal["lowest", "highest"] | None = None
+    """Of a reduction: its initial value, a number or the lowest or highest value of the dtype."""
+    order: Literal["any", "first of ties"] = "any"
+    """Of a reduction: "first of ties" if its result is the position of the first element that `combine` selects."""
+    noun: str = ""
+    """Of a reduction: the noun for its result in comments of generated text, by default its name."""
     takes_halves: bool = False
     """True if it converts or chooses, so that operands may be f16 and bf16, as they may of ops that move elements."""
     takes_host_numbers: bool = False
@@ -123,6 +127,16 @@ class Declaration:
     def changes_first(self) -> bool:
         return self.elements == "updated"
 
+    @property
+    def is_position(self) -> bool:
+        """Return whether the result of a reduction is the position of an element."""
+        return self.order == "first of ties"
+
+    @property
+    def is_extreme(self) -> bool:
+        """Return whether a reduction selects one of its elements, so it requires one and may read it repeatedly."""
+        return isinstance(self.identity, str)
+
 
 DECLARED: dict[str, Declaration] = {}
 """Every op that may be made by its name, in order of declaration."""
@@ -143,9 +157,14 @@ def declaration_of(name: str) -> Declaration:
     return DECLARED[name]
 
 
-def reduction_by(combine: str) -> str | None:
-    """The reduction that makes one of all elements by the op `combine`, as `sum` does by `add`; None if none does."""
-    return next((each.name for each in DECLARED.values() if each.combine == combine), None)
+def reductions() -> list[Declaration]:
+    """The reductions whose partial results can be combined."""
+    return [each for each in DECLARED.values() if each.combine is not None and not each.is_position]
+
+
+def reduction_by(combine: Declaration) -> Declaration | None:
+    """The reduction that combines all elements by the op `combine`, as `sum` does by `add`; None if there is none."""
+    return next((each for each in reductions() if each.combine is combine), None)
 
 
 class _Primitives:

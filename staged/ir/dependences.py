@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -141,14 +142,14 @@ def guarded_loads(body: Body, bounds: tuple[Bound, ...] = ()) -> Iterator[tuple[
 
 
 def is_pure(s: Statement) -> bool:
-    return isinstance(s, Compute) and (s.declared.kind == "random" or cannot_stop(s))
+    return isinstance(s, Compute) and (s.op.kind == "random" or cannot_stop(s))
 
 
 def cannot_stop(s: Compute) -> bool:
     """Return whether an op has a result for all operands: no integer division by zero, no negative power, no number
     that may not fit.
     """
-    return s.target.dtype.is_float or s.op not in ("floor_divide", "remainder", "pow", "fit")
+    return s.target.dtype.is_float or s.op not in (prims.FLOOR_DIVIDE, prims.REMAINDER, prims.POW, prims.FIT)
 
 
 def is_movable(s: Statement) -> bool:

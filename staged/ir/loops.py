@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from staged.ir.declaration import DECLARED, Declaration
+from staged.ir.declaration import Declaration
 from staged.ir.numbers import initial_value
 from staged.ir.types import Dim, DType, Extent, bound
 from staged.source import Position
@@ -149,15 +149,10 @@ class Compute:
     """target = op(operands), an elementwise op of the language on scalars."""
 
     target: Local
-    op: str
+    op: Declaration
     operands: tuple[Operand, ...]
     attrs: Mapping[str, Any]
     where: Position | None = None
-
-    @property
-    def declared(self) -> Declaration:
-        """The declaration of the op."""
-        return DECLARED[self.op]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,7 +193,13 @@ class Reduction:
     """A running total that a loop keeps: op is a reduction of the language; `target` is its result after the loop."""
 
     target: Local
-    op: str
+    op: Declaration
+
+    @property
+    def combine(self) -> Declaration:
+        """The elementwise op that combines one more value with the total."""
+        assert self.op.combine is not None, f"{self.op.name} combines elements"
+        return self.op.combine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -528,7 +529,7 @@ def _collapse_loop(loop: Loop, known: dict[tuple[Axis, Axis], Axis]) -> Loop:
     return Loop(merged, map_indices(inner.body, change), loop.reductions)
 
 
-def identity(op: str, dtype: DType) -> Constant:
+def identity(op: Declaration, dtype: DType) -> Constant:
     """Return the initial value of a reduction."""
     return Constant(initial_value(op, dtype), dtype)
 

@@ -103,7 +103,7 @@ class _Printer:
     def begin(self, reductions: Iterable[Reduction], depth: int) -> None:
         for reduction in reductions:
             first = identity(reduction.op, reduction.target.dtype)
-            value = "nothing" if reduction.op.startswith("arg") else repr(first.value)
+            value = "nothing" if reduction.op.is_position else repr(first.value)
             self.line(depth, f"{self.name(reduction.target)} = {value}")
 
     def line(self, depth: int, text: str) -> None:
@@ -120,7 +120,7 @@ class _Printer:
                 return f"{self.name(first)}, {self.name(second)} = {pair}"
             case Compute(target, op, operands, attrs):
                 words = [*map(self.operand, operands), *(f"{key}={value}" for key, value in sorted(attrs.items()))]
-                return f"{self.name(target)} = {op}({', '.join(words)})"
+                return f"{self.name(target)} = {op.name}({', '.join(words)})"
             case PositionOf(target, index):
                 return f"{self.name(target)} = {self.affine(index)}"
             case CheckIndex(target, index, extent, _, meaning):
@@ -134,7 +134,7 @@ class _Printer:
             case Accumulate(reduction, value, position):
                 at = "" if position is None else f" at {self.affine(position)}"
                 total = self.name(reduction.target)
-                return f"{total} = {reduction.op}({total}, {self.operand(value)}{at})"
+                return f"{total} = {reduction.op.name}({total}, {self.operand(value)}{at})"
             case Begin(fold):
                 return f"{self.names_of(fold.state)} = {', '.join(repr(start.value) for start in fold.starts)}"
             case Take(fold, values):

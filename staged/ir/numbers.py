@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from staged.errors import UnsupportedError
-from staged.ir.declaration import DECLARED
+from staged.ir.declaration import Declaration
 from staged.ir.types import DType, bf16
 
 Number = bool | int | float
@@ -21,22 +21,14 @@ def limits(dtype: DType) -> tuple[int, int]:
     return (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
-def initial_value(reduction: str, dtype: DType) -> Number:
+def initial_value(reduction: Declaration, dtype: DType) -> Number:
     """Return the value that a reduction starts with: 0 for a sum, the lowest value for a maximum."""
-    if reduction in ("max", "argmax", "min", "argmin"):
-        is_highest = reduction in ("max", "argmax")
-        if dtype.is_float:
-            return float("-inf") if is_highest else float("inf")
-        lowest, highest = limits(dtype)
-        found = lowest if is_highest else highest
-        return bool(found) if dtype.is_bool else found
-    value = {"sum": 0, "prod": 1, "any": False, "all": True}.get(reduction)
-    value = DECLARED[reduction].identity if value is None and reduction in DECLARED else value
-    if value is None:
-        raise UnsupportedError(
-            f"the reduction `{reduction}` needs an initial value", hint="declare the `identity` of the reduction"
-        )
-    return float(value) if dtype.is_float else value
+    value = reduction.identity
+    assert value is not None, f"{reduction.name} declares its identity"
+    if isinstance(value, str):
+        lowest, highest = (-math.inf, math.inf) if dtype.is_float else limits(dtype)
+        return as_held({"lowest": lowest, "highest": highest}[value], dtype)
+    return as_held(value, dtype)
 
 
 def fits(span: tuple[int, int] | None, dtype: DType) -> bool:

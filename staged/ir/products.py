@@ -20,6 +20,7 @@ from dataclasses import replace
 from math import prod
 from typing import Literal
 
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -101,13 +102,13 @@ def product_nest(
     x, y, term = Local("x", left.dtype), Local("y", right.dtype), Local("term", dtype)
     enter_x, entered_x = entering(prologues[0], x, place_a, dtype)
     enter_y, entered_y = entering(prologues[1], y, place_b, dtype)
-    total = Reduction(Local("total", dtype), "sum")
+    total = Reduction(Local("total", dtype), prims.SUM)
     term_of_sum = (
         Load(x, left, at_a),
         *enter_x,
         Load(y, right, at_b),
         *enter_y,
-        Compute(term, "multiply", (entered_x, entered_y), {}),
+        Compute(term, prims.MULTIPLY, (entered_x, entered_y), {}),
         Accumulate(total, term),
     )
     inputs: tuple[ArrayRef | Local, ...] = (left, right)
@@ -213,7 +214,7 @@ def cast_to(value: Operand, dtype: DType) -> tuple[tuple[Statement, ...], Operan
     if value.dtype == dtype:
         return (), value
     made = Local("cast", dtype)
-    return (Compute(made, "cast", (value,), {"dtype": dtype}),), made
+    return (Compute(made, prims.CAST, (value,), {"dtype": dtype}),), made
 
 
 def map_operands(body: Sequence[Statement], values: Mapping[Local, Operand]) -> tuple[Statement, ...]:

@@ -296,10 +296,10 @@ class Pad:
                     out.append(Load(s.target, s.array, s.index, (*s.guards, bound), filling))
                 elif isinstance(s, Loop):
                     out.append(Loop(s.axis, fill(s.body), s.reductions))
-                elif isinstance(s, Load | PositionOf | Accumulate) or isinstance(s, Compute) and s.declared.harmless:
+                elif isinstance(s, Load | PositionOf | Accumulate) or isinstance(s, Compute) and s.op.harmless:
                     out.append(s)
                 else:
-                    what = s.op if isinstance(s, Compute) else type(s).__name__
+                    what = s.op.name if isinstance(s, Compute) else type(s).__name__
                     raise illegal(self, f"what is not there is not for a {what}")
             return tuple(out)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from staged.errors import article
-from staged.ir.declaration import DECLARED
+from staged.ir.declaration import Declaration
 from staged.ir.dependences import (
     Body,
     guarded_loads,
@@ -102,12 +102,11 @@ class Keep:
             if array in read:
                 raise illegal(self, f"{array.name} is read for later totals than those after which it is written")
         index, size = row_major_over(axes)
-        totals: dict[Local, tuple[ArrayRef, str]] = {}
+        totals: dict[Local, tuple[ArrayRef, Declaration]] = {}
         for r in loop.reductions:
-            combine = DECLARED[r.op].combine
-            if not combine:
-                raise illegal(self, f"{r.target.name} is an {r.op}, which is not made of two partial ones")
-            totals[r.target] = ArrayRef(r.target.name, r.target.dtype, size, "registers"), combine
+            if r.op.is_position:
+                raise illegal(self, f"{r.target.name} is an {r.op.name}, which is not made of two partial ones")
+            totals[r.target] = ArrayRef(r.target.name, r.target.dtype, size, "registers"), r.combine
         kept += [array for array, _ in totals.values()]
 
         def around(inside: Sequence[Statement]) -> Loop:

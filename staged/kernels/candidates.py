@@ -249,7 +249,7 @@ def is_long(column: Loop, dtype: DType) -> bool:
     """
     ops = [s for s in column.body if isinstance(s, Compute)]
     widths = {s.array.dtype.size for s in column.body if isinstance(s, Load | Store)}
-    calls = any(s.declared.expensive or s.declared.kind == "random" for s in ops)
+    calls = any(s.op.expensive or s.op.kind == "random" for s in ops)
     return calls or len(ops) > SHORT_EPILOGUE or not widths <= {dtype.size}
 
 

@@ -200,7 +200,7 @@ class Evaluation:
             operands.append(self.position(linear(at, extents(value)), i64, "element"))
         target = Local(hint if is_users_name(hint) else op.name, value.tensor.dtype)
         scope = self.put(
-            Compute(target, op.name, tuple(operands), dict(op.attrs), op.where), self.operand_axes(operands)
+            Compute(target, op.declared, tuple(operands), dict(op.attrs), op.where), self.operand_axes(operands)
         )
         scope.memo[key] = target
         return target

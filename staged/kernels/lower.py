@@ -82,7 +82,7 @@ class Lowering(Evaluation):
             and contiguous in s.rows
             and not s.finals
             and self.passes() == 1
-            and all(op.declared.combine for op in self.analysis.reduced)
+            and not any(op.declared.is_position for op in self.analysis.reduced)
         ):
             tail = [axis for axis in rows if self.order.index(axis) > self.order.index(inside[-1])]
             kept = prod(axis.extent for axis in tail)
@@ -102,7 +102,7 @@ class Lowering(Evaluation):
 
     def rows(self, rows: list[Axis], inside: list[Axis], contiguous: Axis | None) -> Nest:
         finals = [
-            Reduction(Local(op.results[0].hint or op.name, op.results[0].tensor.dtype), op.name)
+            Reduction(Local(op.results[0].hint or op.name, op.results[0].tensor.dtype), op.declared)
             for op in self.structure.finals
         ]
         self.final_of = dict(zip(self.structure.finals, finals, strict=True))
@@ -141,7 +141,7 @@ class Lowering(Evaluation):
         a, s = self.analysis, self.structure
         mains = [op for op in a.reduced if op not in self.final_of and self.stage_of(op.operands[0]) == number]
         reductions = {
-            op: Reduction(Local(op.results[0].hint or op.name, op.results[0].tensor.dtype), op.name) for op in mains
+            op: Reduction(Local(op.results[0].hint or op.name, op.results[0].tensor.dtype), op.declared) for op in mains
         }
         stored = [
             (value, array)
@@ -196,15 +196,16 @@ class Lowering(Evaluation):
         with self.nested(rows), self.tiled(tail[0], COLUMN_TILE) if len(tail) == 1 else nullcontext():
             with self.nested(tail):
                 for op, (total, index) in totals.items():
-                    self.put(Store(total, index, identity(op.name, total.dtype)))
+                    self.put(Store(total, index, identity(op.declared, total.dtype)))
             with self.nested([*inside, *tail]):
                 updates: list[Store] = []
                 for op, (total, index) in totals.items():
                     value = self.eval(op.operands[0], self.affine(a.operand_dims[op]))
                     before = Local("total", total.dtype)
                     self.put(Load(before, total, index), frozenset(self.scopes[-1].axes))
-                    after = Local("total", total.dtype)
-                    self.put(Compute(after, op.declared.combine, (before, value), {}), frozenset(self.scopes[-1].axes))
+                    after, combine = Local("total", total.dtype), op.declared.combine
+                    assert combine is not None
+                    self.put(Compute(after, combine, (before, value), {}), frozenset(self.scopes[-1].axes))
                     updates.append(Store(total, index, after))
                 updates += [self.store(value, array) for value, array in elements]
                 for update in updates:

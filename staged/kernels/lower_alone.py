@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from math import inf, prod
 
 from staged.errors import UnsupportedError
-from staged.ir.declaration import prims
+from staged.ir.declaration import declaration_of, prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -114,7 +114,11 @@ def _scatter(name: str, p: Parts) -> Nest:
     )
     target = Affine.of(outer, extent * after) + Affine.of(checked, after) + Affine.of(inner)
     is_write = p.op.declared is prims.SCATTER
-    write = [Store(out, target, update)] if is_write else p.add_to(out, target, update, p.op.attrs.get("by", "add"))
+    write = (
+        [Store(out, target, update)]
+        if is_write
+        else p.add_to(out, target, update, declaration_of(p.op.attrs.get("by", "add")))
+    )
     first, in_place = p.begin()
     body = [first, *loops([outer, place], [load_index, check, Loop(inner, (load, *write))])]
     return p.nest(name, body, False, in_place)
@@ -135,7 +139,7 @@ def _scatter_along(name: str, p: Parts) -> Nest:
         load_index,
         CheckIndex(checked, index, p.symbolic[0][axis], p.op.where),
         load,
-        *p.add_to(p.outputs[0], target, update, p.op.attrs.get("by", "add")),
+        *p.add_to(p.outputs[0], target, update, declaration_of(p.op.attrs.get("by", "add"))),
     ]
     first, in_place = p.begin()
     return p.nest(name, [first, *loops(axes, inner)], False, in_place)
@@ -204,10 +208,10 @@ def _max_pool_pairs(name: str, p: Parts, w: _Window) -> Nest:
             wins = larger(body, pair[dx], best)
             chosen, chosen_at = Local("largest", source.dtype), Local("place", i32)
             if 0 in p.result_numbers or (dy, dx) != (1, 1):  # the last decides about places alone
-                body.append(Compute(chosen, "select", (wins, pair[dx], best), {}))
+                body.append(Compute(chosen, prims.SELECT, (wins, pair[dx], best), {}))
             if places:
                 assert best_at is not None
-                body.append(Compute(chosen_at, "select", (wins, at, best_at), {}))
+                body.append(Compute(chosen_at, prims.SELECT, (wins, at, best_at), {}))
             best, best_at = chosen, chosen_at
     for output, result in zip(p.outputs, p.result_numbers, strict=True):
         value = best if result == 0 else best_at
@@ -223,13 +227,13 @@ def larger(body: list[Statement], x: Local, best: Operand) -> Local:
     """
     if not x.dtype.is_float:
         wins = Local("wins", bool_)
-        body.append(Compute(wins, "greater", (x, best), {}))
+        body.append(Compute(wins, prims.GREATER, (x, best), {}))
         return wins
     stays, wins, number, both = (Local(n, bool_) for n in ("less_equal", "logical_not", "equal", "wins"))
-    body.append(Compute(stays, "less_equal", (x, best), {}))
-    body.append(Compute(wins, "logical_not", (stays,), {}))
-    body.append(Compute(number, "equal", (best, best), {}))
-    body.append(Compute(both, "logical_and", (wins, number), {}))
+    body.append(Compute(stays, prims.LESS_EQUAL, (x, best), {}))
+    body.append(Compute(wins, prims.LOGICAL_NOT, (stays,), {}))
+    body.append(Compute(number, prims.EQUAL, (best, best), {}))
+    body.append(Compute(both, prims.LOGICAL_AND, (wins, number), {}))
     return both
 
 
@@ -249,8 +253,8 @@ def _max_pool_pairs_backward(name: str, p: Parts) -> Nest:
         for dx in (0, 1):
             at, here, part = Local("place", i32), Local("here", bool_), Local("part", out.dtype)
             inner.append(PositionOf(at, place + (dy * w.width + dx)))
-            inner.append(Compute(here, "equal", (index, at), {}))
-            inner.append(Compute(part, "select", (here, ct, zero), {}))
+            inner.append(Compute(here, prims.EQUAL, (index, at), {}))
+            inner.append(Compute(part, prims.SELECT, (here, ct, zero), {}))
             parts.append(part)
         inner.append(StorePair(out, start + dy * w.width, parts[0], parts[1]))
     body: list[Statement] = []
@@ -265,7 +269,7 @@ def _max_pool2d(name: str, p: Parts) -> Nest:
         return _max_pool_pairs(name, p, _Window(p, p.shapes[0], extents(p.op.results[0])))
     w = _Window(p, p.shapes[0], extents(p.op.results[0]))
     source = p.array(0)
-    best = Reduction(Local("best", i64), "argmax")
+    best = Reduction(Local("best", i64), prims.ARGMAX)
     value, load = p.load(source, w.element)
     search = w.over_window([load, Accumulate(best, value, w.position)], (best,))
     body: list[Statement] = [search]
@@ -275,7 +279,7 @@ def _max_pool2d(name: str, p: Parts) -> Nest:
             body += [again, Store(output, w.window, largest)]
         else:
             position = Local("position", output.dtype)
-            body += [Compute(position, "cast", (best.target,), {}), Store(output, w.window, position)]
+            body += [Compute(position, prims.CAST, (best.target,), {}), Store(output, w.window, position)]
     return p.nest(name, w.over_planes(body), True)
 
 
@@ -294,20 +298,20 @@ def _max_pool2d_backward(name: str, p: Parts) -> Nest:
     value, load = p.load(p.array(0), at)
     place = Local("place", i64)
     target = Affine.of(plane, size) + Affine.of(place)
-    inner = [load_index, Compute(place, "cast", (index,), {}), load, *p.add_to(out, target, value)]
+    inner = [load_index, Compute(place, prims.CAST, (index,), {}), load, *p.add_to(out, target, value)]
     return p.nest(name, loops([plane], [Loop(element, (zero,)), Loop(window, tuple(inner))]), True)
 
 
 def _avg_pool2d(name: str, p: Parts) -> Nest:
     w = _Window(p, p.shapes[0], extents(p.op.results[0]))
     dtype = p.outputs[0].dtype
-    total = Reduction(Local("total", dtype), "sum")
+    total = Reduction(Local("total", dtype), prims.SUM)
     value, load = p.load(p.array(0), w.element)
     mean = Local("mean", dtype)
     count = Constant(float(w.kh * w.kw), dtype)
     body: list[Statement] = [
         w.over_window([load, Accumulate(total, value)], (total,)),
-        Compute(mean, "divide", (total.target, count), {}),
+        Compute(mean, prims.DIVIDE, (total.target, count), {}),
         Store(p.outputs[0], w.window, mean),
     ]
     return p.nest(name, w.over_planes(body), True)
@@ -321,7 +325,7 @@ def _avg_pool2d_backward(name: str, p: Parts) -> Nest:
     zero = Store(out, Affine.of(w.plane, element.extent) + Affine.of(element), Constant(0.0, out.dtype))
     value, load = p.load(p.array(0), w.window)
     share = Local("share", out.dtype)
-    divide = Compute(share, "divide", (value, Constant(float(w.kh * w.kw), out.dtype)), {})
+    divide = Compute(share, prims.DIVIDE, (value, Constant(float(w.kh * w.kw), out.dtype)), {})
     spread = w.over_window(p.add_to(out, w.element, share))
     inner = loops([w.y, w.x], [load, divide, spread])
     return p.nest(name, loops([w.plane], [Loop(element, (zero,)), *inner]), True)
@@ -347,11 +351,11 @@ _LOWER: dict[str, Callable[[str, Parts], Nest]] = {
     "avg_pool2d_backward": _avg_pool2d_backward,
     "permutation": _permutation,
     "sort": sorting,
-    "cumsum": running_total("add", 0.0),
-    "cumprod": running_total("multiply", 1.0),
-    "logcumsumexp": running_total("logaddexp", -inf),
+    "cumsum": running_total(prims.ADD, 0.0),
+    "cumprod": running_total(prims.MULTIPLY, 1.0),
+    "logcumsumexp": running_total(prims.LOGADDEXP, -inf),
     "linear_recurrence": recurrence,
-    "cumargmax": running_place("less", "max"),
-    "cumargmin": running_place("greater", "min"),
+    "cumargmax": running_place(prims.LESS, prims.MAX),
+    "cumargmin": running_place(prims.GREATER, prims.MIN),
 }
 """Ops that are a kernel by themselves: how each becomes a nest."""

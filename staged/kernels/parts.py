@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staged.ir.declaration import prims
+from staged.ir.declaration import Declaration, prims
 from staged.ir.loops import (
     Affine,
     ArrayRef,
@@ -92,10 +92,10 @@ class Parts:
         target = Local(array.name, array.dtype)
         return target, Load(target, array, index)
 
-    def add_to(self, array: ArrayRef, index: Affine, value: Operand, by: str = "add") -> list[Statement]:
+    def add_to(self, array: ArrayRef, index: Affine, value: Operand, by: Declaration = prims.ADD) -> list[Statement]:
         """array[index] += value, or combined with it by another op"""
         before, load = self.load(array, index)
-        after = Local("sum" if by == "add" else by, array.dtype)
+        after = Local("sum" if by is prims.ADD else by.name, array.dtype)
         return [load, Compute(after, by, (before, value), {}), Store(array, index, after)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from staged.ir.declaration import Declaration, prims
 from staged.ir.loops import (
     Affine,
     ArrayRef,
@@ -41,7 +42,7 @@ _Step = Callable[[list[Statement], Sequence[Operand], Sequence[Operand]], Sequen
 """Adds the statements of one step: from the state and what it takes in to the next state."""
 
 
-def _computed(body: list[Statement], hint: str, dtype: DType, op: str, *operands: Operand) -> Local:
+def _computed(body: list[Statement], hint: str, dtype: DType, op: Declaration, *operands: Operand) -> Local:
     target = Local(hint, dtype)
     body.append(Compute(target, op, operands, {}))
     return target
@@ -67,14 +68,14 @@ def _scan(name: str, p: Parts, starts: Sequence[Constant], step: _Step, result: 
         value, load = p.load(p.array(number), at)
         taken.append(load)
         wide = starts[0].dtype
-        values.append(value if value.dtype is wide else _computed(taken, "x", wide, "cast", value))
+        values.append(value if value.dtype is wide else _computed(taken, "x", wide, prims.CAST, value))
     if len(starts) > 1:
         position = Local("place", i64)
         taken.append(PositionOf(position, along))
         values.append(position)
 
     def stored(body: list[Statement], value: Operand) -> Store:
-        return Store(out, at, value if value.dtype is out.dtype else _computed(body, "y", out.dtype, "cast", value))
+        return Store(out, at, value if value.dtype is out.dtype else _computed(body, "y", out.dtype, prims.CAST, value))
 
     if after == 1:
         right = [Local("x", value.dtype) for value in values]
@@ -102,7 +103,7 @@ def _scan(name: str, p: Parts, starts: Sequence[Constant], step: _Step, result: 
     return Nest(name, tuple(p.inputs), tuple(p.outputs), tuple(scratch), statements, items)
 
 
-def running_total(op: str, start: float) -> Callable[[str, Parts], Nest]:
+def running_total(op: Declaration, start: float) -> Callable[[str, Parts], Nest]:
     """A running total. Sums of floats are carried in f64, as those of `sum` are."""
 
     def lower(name: str, p: Parts) -> Nest:
@@ -126,15 +127,15 @@ def recurrence(name: str, p: Parts) -> Nest:
     dtype = _carried(p)
 
     def step(body: list[Statement], state: Sequence[Operand], taken: Sequence[Operand]) -> list[Operand]:
-        starts = _computed(body, "starts", bool_, "equal", taken[0], Constant(0.0, dtype))
-        part = _computed(body, "part", dtype, "multiply", taken[0], state[0])
-        total = _computed(body, "total", dtype, "add", part, taken[1])
-        return [_computed(body, "total", dtype, "select", starts, taken[1], total)]
+        starts = _computed(body, "starts", bool_, prims.EQUAL, taken[0], Constant(0.0, dtype))
+        part = _computed(body, "part", dtype, prims.MULTIPLY, taken[0], state[0])
+        total = _computed(body, "total", dtype, prims.ADD, part, taken[1])
+        return [_computed(body, "total", dtype, prims.SELECT, starts, taken[1], total)]
 
     return _scan(name, p, [Constant(0.0, dtype)], step)
 
 
-def running_place(beyond: str, op: str) -> Callable[[str, Parts], Nest]:
+def running_place(beyond: Declaration, op: Declaration) -> Callable[[str, Parts], Nest]:
     """The place of the extreme so far: the last of ties, and of NaN."""
 
     def lower(name: str, p: Parts) -> Nest:
@@ -143,14 +144,14 @@ def running_place(beyond: str, op: str) -> Callable[[str, Parts], Nest]:
         def step(body: list[Statement], state: Sequence[Operand], taken: Sequence[Operand]) -> list[Operand]:
             best, x = state[0], taken[0]
             stays = _computed(body, "stays", bool_, beyond, x, best)
-            wins = _computed(body, "wins", bool_, "logical_not", stays)
+            wins = _computed(body, "wins", bool_, prims.LOGICAL_NOT, stays)
             if dtype.is_float:
-                is_number = _computed(body, "is_number", bool_, "equal", best, best)
-                is_nan = _computed(body, "is_nan", bool_, "not_equal", x, x)
-                may = _computed(body, "may", bool_, "logical_or", is_number, is_nan)
-                wins = _computed(body, "wins", bool_, "logical_and", wins, may)
+                is_number = _computed(body, "is_number", bool_, prims.EQUAL, best, best)
+                is_nan = _computed(body, "is_nan", bool_, prims.NOT_EQUAL, x, x)
+                may = _computed(body, "may", bool_, prims.LOGICAL_OR, is_number, is_nan)
+                wins = _computed(body, "wins", bool_, prims.LOGICAL_AND, wins, may)
             chosen = zip(taken, state, ("best", "place"), strict=True)
-            return [_computed(body, hint, new.dtype, "select", wins, new, old) for new, old, hint in chosen]
+            return [_computed(body, hint, new.dtype, prims.SELECT, wins, new, old) for new, old, hint in chosen]
 
         return _scan(name, p, [identity(op, dtype), Constant(0, i64)], step, result=1)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from staged.ir.declaration import DECLARED
+from staged.ir.declaration import Declaration, prims
 from staged.ir.loops import (
     Accumulate,
     Begin,
@@ -86,7 +86,7 @@ def best_width(extent: int) -> int:
 
 def calls_functions(loop: Loop) -> bool:
     """Return whether a vector form of the loop needs functions on vectors."""
-    return any(isinstance(s, Compute) and s.declared.expensive and s.op != "divide" for s in walk(loop.body))
+    return any(isinstance(s, Compute) and s.op.expensive and s.op is not prims.DIVIDE for s in walk(loop.body))
 
 
 def _in_tile(nest: Nest, loop: Loop) -> bool:
@@ -99,7 +99,7 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
     varying: dict[Local, DType] = {}
     widest = 0
     touches_memory = False
-    draws = {s.operands[-1]: s for s in loop.body if isinstance(s, Compute) and s.declared.kind == "random"}
+    draws = {s.operands[-1]: s for s in loop.body if isinstance(s, Compute) and s.op.kind == "random"}
     inner = {r for s in walk(loop.body) if isinstance(s, Loop) for r in s.reductions}
     for s in walk(loop.body):
         match s:
@@ -134,9 +134,9 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
             case CheckIndex(_, index):
                 if _varies(index, varying):
                     return 0
-            case Compute(target, op, operands) if s.declared.kind == "random":
+            case Compute(target, op, operands) if s.op.kind == "random":
                 if (
-                    s.declared.vector == "never"
+                    s.op.vector == "never"
                     or operands[-1] not in draws
                     or any(_varies(operand, varying) for operand in operands)
                 ):
@@ -153,11 +153,11 @@ def vector_lanes(loop: Loop, machine: Machine) -> int:
                 touches_memory = True
                 widest = max(widest, array.dtype.size)
             case Accumulate(reduction, value, _):
-                if reduction.op not in ("sum", "max", "min"):
+                if not has_vector_form(reduction.op, reduction.target.dtype, (value,)):
                     return 0
                 if _varies(value, varying):
                     varying[reduction.target] = reduction.target.dtype
-                elif reduction.op == "sum" and reduction not in inner:
+                elif not reduction.op.is_extreme and reduction not in inner:
                     return 0  # the same number again and again: once per element, not per vector
                 widest = max(widest, reduction.target.dtype.size)
             case Tile() | Guarded() | Copy() | CallSupport() | Begin() | Take():
@@ -174,13 +174,12 @@ def _varies(operand: Operand, varying: Mapping[Local, DType]) -> bool:
     return isinstance(operand, Local) and operand in varying
 
 
-def has_vector_form(op: str, result: DType, operands: tuple[Operand, ...]) -> bool:
+def has_vector_form(op: Declaration, result: DType, operands: tuple[Operand, ...]) -> bool:
     """Return whether the vector table spells this op."""
     dtype = operands[0].dtype
-    form = DECLARED[op].vector
-    if form != "any":
-        return form == "floats" and dtype.is_float
-    if op == "cast":
+    if op.vector != "any":
+        return op.vector == "floats" and dtype.is_float
+    if op is prims.CAST:
         if dtype.is_half or result.is_half:
             return dtype.is_half != result.is_half and {dtype.size, result.size} == {2, 4} and f32 in (dtype, result)
         # What lies out of range becomes what the scalar function gives: vectors do so for i32 and i64 alone.
@@ -218,7 +217,7 @@ def nanoseconds(body: tuple[Statement, ...], lanes: int) -> float:
             case Store(array=array) | StorePair(array=array):
                 total += array.dtype.size / 8
             case Compute():
-                total += (6.0 if s.declared.expensive else 0.5) * 4 / (lanes + 3)
+                total += (6.0 if s.op.expensive else 0.5) * 4 / (lanes + 3)
             case CallSupport():
                 total += s.nanoseconds
             case _:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import prod
 
 from staged.ir.builder import Builder
-from staged.ir.declaration import prims
+from staged.ir.declaration import prims, reductions
 from staged.ir.nodes import Function, Op, Value
 from staged.ir.rewrite import rewrite
 from staged.ir.types import TensorType
@@ -34,7 +34,7 @@ def split_long_reductions(function: Function) -> Function:
 
 
 def _split(op: Op, builder: Builder) -> Sequence[Value] | None:
-    if not op.declared.combine or op.results[0].tensor.shape or not op.operands[0].tensor.is_static:
+    if op.declared not in reductions() or op.results[0].tensor.shape or not op.operands[0].tensor.is_static:
         return None
     x = op.operands[0]
     shape = extents(x)
@@ -56,7 +56,7 @@ def _split(op: Op, builder: Builder) -> Sequence[Value] | None:
 
 
 def _reduce(op: Op, builder: Builder, x: Value, type: TensorType, axes: tuple[int, ...]) -> Value:
-    return builder.op(op.name, [x], [type], attrs={"axes": axes}, device=op.device, where=op.where).result
+    return builder.op(op.declared, [x], [type], attrs={"axes": axes}, device=op.device, where=op.where).result
 
 
 def _piece_of(extent: int) -> int | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from staged.base.other_names import EQUIVALENTS, answer_from
 from staged.errors import StagingError
-from staged.ir.declaration import reduction_by
+from staged.ir.declaration import DECLARED, reduction_by
 from staged.ir.types import dtype_of
 from staged.ops.array import METHODS, NUMPY_NAMES, WORDS, Array, StagedArray
 from staged.ops.context import current_context
@@ -85,10 +85,10 @@ def _ufunc_by_ours(ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mappi
     name = ufunc.__name__
     options = _options(f"np.{name}", kwargs)
     ours = NUMPY_NAMES.get(name, "")
-    reduction = reduction_by(name)
-    if method == "reduce" and reduction is not None:
+    reduction = reduction_by(DECLARED[name]) if method == "reduce" and name in DECLARED else None
+    if reduction is not None:
         # NumPy's `reduce` goes over the first axis unless told otherwise.
-        return _call(f"np.{name}.reduce", METHODS[reduction], inputs, {"axis": 0, **options})
+        return _call(f"np.{name}.reduce", METHODS[reduction.name], inputs, {"axis": 0, **options})
     if method != "__call__" or not ours or any(map(_is_foreign, inputs)):
         raise _MissingError(f"np.{name}" + ("" if method == "__call__" else f".{method}"))
     if name in _OF_FLOATS and not any(type_of(handle(each)).dtype.is_float for each in inputs):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
-from staged.ir.declaration import prims
+from staged.ir.declaration import Declaration, prims
 from staged.ir.messages import NO_ELEMENTS
 from staged.ir.types import NUMBER_DTYPES, DType, Shape, TensorType, bool_, f32, i64, u8, u64
 from staged.ops.array import METHODS, Array
@@ -60,8 +60,17 @@ def _infer(name: str, kinds: tuple[str, ...], needs_element: bool) -> Callable[.
     return infer
 
 
-def declare_reduction(name: str, reference: Callable[..., Any], kinds: tuple[str, ...], **fields: Any) -> Primitive:
-    needs_element = name in ("max", "min")
+def declare_reduction(
+    name: str,
+    reference: Callable[..., Any],
+    kinds: tuple[str, ...],
+    *,
+    combine: Declaration,
+    identity: int | Literal["lowest", "highest"],
+    **fields: Any,
+) -> Primitive:
+    """Declare a reduction that combines all elements along `axes` with the op `combine`, in any order."""
+    needs_element = isinstance(identity, str)
     dtypes = (bool_,) if kinds == BOOLS else _NUMBER_DTYPES
     samples = [
         Sample(((2, 3),), {"axes": (1,)}, dtypes=dtypes),
@@ -90,6 +99,8 @@ def declare_reduction(name: str, reference: Callable[..., Any], kinds: tuple[str
         shift=next_axes,
         samples=samples,
         bad=bad,
+        combine=combine,
+        identity=identity,
         **fields,
     )
 
@@ -119,7 +130,8 @@ _sum_op: Primitive = declare_reduction(
     doc="The sum over `axes`; 0 of no elements. The order of additions is the back end's.",
     harmless=True,
     by_parts=True,
-    combine="add",
+    combine=prims.ADD,
+    identity=0,
 )
 
 
@@ -159,7 +171,9 @@ _max_op: Primitive = declare_reduction(
     vjp=_extreme_vjp,
     jvp=_extreme_jvp,
     doc="The largest element over `axes`; NaN where there is one. Ties share the gradient evenly, as torch's `amax`.",
-    combine="maximum",
+    combine=prims.MAXIMUM,
+    identity="lowest",
+    noun="largest",
 )
 _min_op: Primitive = declare_reduction(
     "min",
@@ -168,7 +182,9 @@ _min_op: Primitive = declare_reduction(
     vjp=_extreme_vjp,
     jvp=_extreme_jvp,
     doc="The smallest element over `axes`; NaN where there is one. Ties share the gradient evenly, as torch's `amin`.",
-    combine="minimum",
+    combine=prims.MINIMUM,
+    identity="highest",
+    noun="smallest",
 )
 _any_op: Primitive = declare_reduction(
     "any",
@@ -177,7 +193,10 @@ _any_op: Primitive = declare_reduction(
     doc="Whether an element over `axes` is true.",
     why_not_differentiable="its result is not a float",
     harmless=True,
-    combine="logical_or",
+    vector="never",
+    combine=prims.LOGICAL_OR,
+    identity=0,
+    noun="disjunction",
 )
 _all_op: Primitive = declare_reduction(
     "all",
@@ -186,14 +205,19 @@ _all_op: Primitive = declare_reduction(
     doc="Whether every element over `axes` is true.",
     why_not_differentiable="its result is not a float",
     harmless=True,
-    combine="logical_and",
+    vector="never",
+    combine=prims.LOGICAL_AND,
+    identity=1,
+    noun="conjunction",
 )
 
 
 # ---- positions ------------------------------------------------------------------------------------
 
 
-def _position(name: str, reference: Callable[..., Any], which: str) -> Primitive:
+def _position(name: str, reference: Callable[..., Any], extreme: Primitive) -> Primitive:
+    which = extreme.noun
+
     def infer(x: TensorType, axis: int) -> TensorType:
         _check_axes(name, x, (axis,))
         if x.dtype.is_bool:
@@ -220,11 +244,16 @@ def _position(name: str, reference: Callable[..., Any], which: str) -> Primitive
         ],
         doc=f"The position of the {which} element along `axis`, the first of ties; NaN counts as the {which}.",
         why_not_differentiable="its result is a position",
+        vector="never",
+        combine=extreme.combine,
+        identity=extreme.identity,
+        order="first of ties",
+        noun=which,
     )
 
 
-_argmax_op = _position("argmax", np.argmax, "largest")
-_argmin_op = _position("argmin", np.argmin, "smallest")
+_argmax_op = _position("argmax", np.argmax, _max_op)
+_argmin_op = _position("argmin", np.argmin, _min_op)
 
 
 # ---- public ---------------------------------------------------------------------------------------
@@ -251,7 +280,7 @@ def reduced(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
     axes = axes_of(axis, x.ndim, op.name)
     if not axes:
         return x
-    if op in (prims.MAX, prims.MIN):
+    if op.is_extreme:
         _check_elements(op.name, x, axes)
     return keep_dims(bind(op, [x], axes=axes), x.shape, axes, keepdims)
 

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from staged.errors import StagedError
-from staged.ir.declaration import Declaration, prims
+from staged.ir.declaration import Declaration, prims, reductions
 from staged.ir.nodes import Op, Value
-from staged.ir.numbers import Number, as_held, fits, limits
+from staged.ir.numbers import Number, as_held, fits, initial_value, limits
 from staged.ir.ranges import Ranges
 from staged.ir.types import Dim, DType, Extent, TensorType, Type
 from staged.ops.primitive import Primitive
@@ -129,19 +129,19 @@ def empty_result(op: Op, emit: Emitter) -> Value | None:
     return emit.full(type_, 0)
 
 
-@rule(prims.SUM, prims.PROD, prims.ANY, prims.ALL)
+@rule(*reductions())
 def reduction_of_nothing(op: Op, emit: Emitter) -> Value | None:
     """sum over no elements  ->  0, prod  ->  1, any  ->  False, all  ->  True
 
     Exact: by the meaning of these ops; `max` and `min` of nothing are refused before.
     """
     (x,) = op.operands
-    if not x.tensor.is_static or x.tensor.size:
+    if not x.tensor.is_static or x.tensor.size or op.declared.is_extreme:
         return None
-    return emit.full(op.result.tensor, 1 if op.declared in (prims.PROD, prims.ALL) else 0)
+    return emit.full(op.result.tensor, initial_value(op.declared, op.result.tensor.dtype))
 
 
-@rule(prims.SUM, prims.PROD, prims.MAX, prims.MIN, prims.ANY, prims.ALL)
+@rule(*reductions())
 def reduction_of_one(op: Op, emit: Emitter) -> Value | None:
     """sum(x) over axes of one element, or over none  ->  reshape(x), for a sum of floats + 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -33,11 +34,11 @@ def test_every_statement_has_a_line() -> None:
     i, j = Axis("i", 64), Axis("j", 10)
     x, y, row = ArrayRef("x", f32, 640, "input"), ArrayRef("y", f32, 640, "output"), ArrayRef("row", f32, 10, "scratch")
     a, b, e, k, p = Local("a", f32), Local("a", f32), Local("e", f32), Local("k", i64), Local("p", i64)
-    total, best = Reduction(Local("total", f32), "sum"), Reduction(Local("best", i64), "argmax")
+    total, best = Reduction(Local("total", f32), prims.SUM), Reduction(Local("best", i64), prims.ARGMAX)
     place = Affine.of(i, 10) + Affine.of(j)
     inside = (
         Load(a, x, place + -3, (Bound(Affine.of(j) + -3, 10),), Constant(0.0, f32)),
-        Compute(e, "pow", (a, Constant(2.0, f32)), {"mode": 1}),
+        Compute(e, prims.POW, (a, Constant(2.0, f32)), {"mode": 1}),
         Accumulate(total, e),
         Accumulate(best, e, Affine.of(j)),
         PositionOf(p, Affine.of(j, -2) + 9),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from staged.code import scalars
+from staged.code import operators
 from staged.frontend.constructs import try_
 from staged.ir.builder import Builder
 from staged.ir.declaration import DECLARED, Declaration, declare, prims
@@ -206,7 +206,7 @@ def test_every_declaration_that_the_source_names_is_declared() -> None:
 def test_tables_by_name_have_names_of_ops() -> None:
     """A row under a name that no op has is never read."""
     tables = {"RANGES": RANGES, "_LOWER": lower_alone._LOWER, "_OPERATORS": try_._OPERATORS}
-    tables |= {name: getattr(scalars, name) for name in ("ARITHMETIC", "LOGICAL", "BITWISE", "COMPARISONS", "EXTREMES")}
+    tables |= {name: getattr(operators, name) for name in ("ARITHMETIC", "LOGICAL", "BITWISE", "COMPARISONS", "EXTREMES")}
     unknown = {name: set(table) - set(DECLARED) for name, table in tables.items()}
     assert not any(unknown.values()), unknown
 

@@ -11,6 +11,7 @@ schedules suffice for attention in memory that is linear in the sequence.
 
 from __future__ import annotations
 
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -48,16 +49,16 @@ def softmax_sum(dtype: DType) -> tuple[Fold, Local, Local]:
     largest, below_a, below_b = local("largest"), local("below_1"), local("below_2")
     scale_a, scale_b, part_a, part_b, both = (local(name) for name in ("scale_1", "scale_2", "part_1", "part_2", "sum"))
     body = (
-        Compute(largest, "maximum", (a, b), {}),
-        Compute(below_a, "subtract", (a, largest), {}),
-        Compute(below_b, "subtract", (b, largest), {}),
-        Compute(scale_a, "exp", (below_a,), {}),
-        Compute(scale_b, "exp", (below_b,), {}),
-        Compute(part_a, "multiply", (s, scale_a), {}),
-        Compute(part_b, "multiply", (t, scale_b), {}),
-        Compute(both, "add", (part_a, part_b), {}),
+        Compute(largest, prims.MAXIMUM, (a, b), {}),
+        Compute(below_a, prims.SUBTRACT, (a, largest), {}),
+        Compute(below_b, prims.SUBTRACT, (b, largest), {}),
+        Compute(scale_a, prims.EXP, (below_a,), {}),
+        Compute(scale_b, prims.EXP, (below_b,), {}),
+        Compute(part_a, prims.MULTIPLY, (s, scale_a), {}),
+        Compute(part_b, prims.MULTIPLY, (t, scale_b), {}),
+        Compute(both, prims.ADD, (part_a, part_b), {}),
     )
-    starts = (identity("max", dtype), identity("sum", dtype))
+    starts = (identity(prims.MAX, dtype), identity(prims.SUM, dtype))
     return Fold((m, total), starts, Merge((a, s), (b, t), body, (largest, both))), scale_a, scale_b
 
 
@@ -86,23 +87,23 @@ def attention_nest(
     fold, old_scale, scale = softmax_sum(dtype)
     names = ("x", "y", "term", "score", "before", "value", "scaled", "part", "after", "mean", "result")
     x, y, term, score, before, value, scaled, part, after, mean, result = (Local(name, dtype) for name in names)
-    dot = Reduction(Local("dot", dtype), "sum")
+    dot = Reduction(Local("dot", dtype), prims.SUM)
     seen: tuple[Statement, ...] = (
         Loop(
             i,
-            (Load(x, q, at_q), Load(y, k, at_k), Compute(term, "multiply", (x, y), {}), Accumulate(dot, term)),
+            (Load(x, q, at_q), Load(y, k, at_k), Compute(term, prims.MULTIPLY, (x, y), {}), Accumulate(dot, term)),
             (dot,),
         ),
-        Compute(score, "multiply", (dot.target, Constant(float(depth) ** -0.5, dtype)), {}),
+        Compute(score, prims.MULTIPLY, (dot.target, Constant(float(depth) ** -0.5, dtype)), {}),
         Take(fold, (score, Constant(1.0, dtype))),
         Loop(
             j,
             (
                 Load(before, row, Affine.of(j)),
                 Load(value, v, at_v),
-                Compute(scaled, "multiply", (before, old_scale), {}),
-                Compute(part, "multiply", (value, scale), {}),
-                Compute(after, "add", (scaled, part), {}),
+                Compute(scaled, prims.MULTIPLY, (before, old_scale), {}),
+                Compute(part, prims.MULTIPLY, (value, scale), {}),
+                Compute(after, prims.ADD, (scaled, part), {}),
                 Store(row, Affine.of(j), after),
             ),
         ),
@@ -117,7 +118,7 @@ def attention_nest(
             j,
             (
                 Load(mean, row, Affine.of(j)),
-                Compute(result, "divide", (mean, fold.state[1]), {}),
+                Compute(result, prims.DIVIDE, (mean, fold.state[1]), {}),
                 Store(out, at_out, result),
             ),
         ),

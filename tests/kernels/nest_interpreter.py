@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.ir.declaration import DECLARED
+from staged.ir.declaration import Declaration
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -80,9 +80,8 @@ class NestInterpreter:
                 if array in self.written:
                     self.written[array][place] += 1
             case Accumulate(reduction, value):
-                combine = DECLARED[reduction.op].combine
                 parts = [self.locals[reduction.target], self.operand(value)]
-                self.locals[reduction.target] = applied(combine, parts, {}, reduction.target)
+                self.locals[reduction.target] = applied(reduction.combine, parts, {}, reduction.target)
             case Begin(fold):
                 for local, start in zip(fold.state, fold.starts, strict=True):
                     self.locals[local] = self.operand(start)
@@ -134,9 +133,9 @@ class NestInterpreter:
         return operand.dtype.numpy.type(operand.value) if isinstance(operand, Constant) else self.locals[operand]
 
 
-def applied(op: str, operands: Sequence[Any], attrs: Mapping[str, Any], target: Local) -> Any:
+def applied(op: Declaration, operands: Sequence[Any], attrs: Mapping[str, Any], target: Local) -> Any:
     """One element of an op, by its reference."""
-    return target.dtype.numpy.type(PRIMITIVES[op].reference(*operands, **attrs))
+    return target.dtype.numpy.type(PRIMITIVES[op.name].reference(*operands, **attrs))
 
 
 def run_nest(nest: Nest, inputs: Sequence[Any], most: int = 1) -> list[np.ndarray[Any, Any]]:

@@ -13,6 +13,7 @@ from nest_interpreter import run_nest
 from staged.backends.cpu.nest.kernel import kernel_of
 from staged.code.dialect import C
 from staged.code.support.library import render
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Affine,
     ArrayRef,
@@ -117,7 +118,7 @@ def test_a_merge_sees_the_state_before_it() -> None:
     (total, product), (a, b), (c, d) = ((Local(one, f64), Local(two, f64)) for one, two in (("s", "t"), ("a", "b"), ("c", "d")))
     # Called like their ops, they would be written in place.
     added, multiplied = Local("add", f64), Local("multiply", f64)
-    body = (Compute(added, "add", (a, c), {}), Compute(multiplied, "multiply", (a, d), {}))
+    body = (Compute(added, prims.ADD, (a, c), {}), Compute(multiplied, prims.MULTIPLY, (a, d), {}))
     fold = Fold((total, product), (Constant(1.0, f64), Constant(1.0, f64)), Merge((a, b), (c, d), body, (added, multiplied)))
     i, element = Axis("i", 6), Local("element", f64)
     loop = Loop(i, (Load(element, x, Affine.of(i)), Take(fold, (element, element))))

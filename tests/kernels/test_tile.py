@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 import staged as st
+from staged.ir.declaration import prims
 from staged.ir.loops import Accumulate, Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Reduction, Store, Tile, walk
 from staged.ir.types import f32
 from staged.kernels.tile import tile_transposes
@@ -73,7 +74,7 @@ def crosswise(rows: int, columns: int, outer_total: bool = False, inner_total: b
     x = ArrayRef("x", f32, rows * columns, "input")
     y = ArrayRef("y", f32, rows * columns, "output")
     value = Local("value", f32)
-    total = Reduction(Local("total", f32), "sum")
+    total = Reduction(Local("total", f32), prims.SUM)
     across, along = Affine.of(j, rows) + Affine.of(i), Affine.of(i, columns) + Affine.of(j)
     body = (Load(value, x, across), Store(y, along, value))
     inner = Loop(j, (*body, Accumulate(total, value)) if outer_total or inner_total else body, (total,) if inner_total else ())

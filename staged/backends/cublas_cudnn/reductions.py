@@ -13,17 +13,13 @@ call uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from staged.code.expr import Name
-from staged.code.scalars import spell
+from staged.code.expr import Conditional, Name
+from staged.code.operators import ARITHMETIC, EXTREMES
+from staged.code.scalars import beats, spell
 from staged.code.support.library import Snippet, SupportFunction, made_of
 from staged.errors import UnsupportedError
-from staged.ir.declaration import DECLARED
+from staged.ir.declaration import DECLARED, Declaration
 from staged.ir.types import ALL_DTYPES, DType
-
-_PLACES = ("argmax", "argmin")
-_WINS = {f"wins_{op}_{dtype}": (op, dtype) for op in _PLACES for dtype in ALL_DTYPES}
 
 
 def reduction_function(name: str) -> Snippet | None:
@@ -32,24 +28,22 @@ def reduction_function(name: str) -> Snippet | None:
     Exact: every thread reads the same bits; NaN wins an extreme, of equals the lower place.
     """
     team, _, rest = name.partition("_")
-    op, _, dtype_name = rest.rpartition("_")
+    op_name, _, dtype_name = rest.rpartition("_")
     dtype = next((each for each in ALL_DTYPES if each.name == dtype_name), None)
-    if team not in ("warp", "block", "column") or dtype is None:
+    op = DECLARED.get(op_name)
+    if team not in ("wins", "warp", "block", "column") or dtype is None or op is None or op.combine is None:
         return None
-    if op not in DECLARED or DECLARED[op].kind != "reduction":
-        return None
-    if op in _PLACES:
-        needed = (f"wins_{op}_{dtype}",) if team != "block" else (f"wins_{op}_{dtype}", f"warp_{op}_{dtype}")
-        return made_of(name, _place_function(team, op, dtype), needs=needed)
-    return made_of(name, _total_function(team, op, dtype), needs=(f"warp_{op}_{dtype}",) if team == "block" else ())
+    if team == "wins":
+        return _wins_function(name, op.combine.name, dtype)
+    needed = (f"warp_{rest}",) if team == "block" else ()
+    if op.is_position:
+        return made_of(name, _place_function(team, op, dtype), needs=(f"wins_{rest}", *needed))
+    return made_of(name, _total_function(team, op, op.combine.name, dtype), needs=needed)
 
 
-def wins_function(name: str) -> Snippet | None:
-    """The comparison behind argmax and argmin (`wins_argmax_f32`); None if `name` is none."""
-    if name not in _WINS:
-        return None
-    op, dtype = _WINS[name]
-    t, sign = dtype.c_name, {"argmax": ">", "argmin": "<"}[op]
+def _wins_function(name: str, combine: str, dtype: DType) -> Snippet:
+    """The comparison behind argmax and argmin (`wins_argmax_f32`)."""
+    t, sign = dtype.c_name, EXTREMES[combine]
     nan = ""
     if dtype.is_float:
         nan = (
@@ -82,43 +76,34 @@ def _shuffled(dtype: DType, x: str) -> str:
     return f"__shfl_xor_sync(0xffffffffu, {x}, step)"
 
 
-def _combined(op: str, dtype: DType, x: str, y: str) -> str:
-    if op in ("any", "all") or dtype.is_bool and op in ("max", "min"):
-        return f"{x} {'||' if op in ('any', 'max') else '&&'} {y}"
-    if op in ("max", "min"):
-        nan = f" || {y} != {y}" if dtype.is_float else ""
-        return f"{y} {'>' if op == 'max' else '<'} {x}{nan} ? {y} : {x}"
-    if op not in ("sum", "prod"):
-        return str(spell(DECLARED[op].combine, [dtype, dtype], dtype, [Name(x), Name(y)], {}, _no_support(op)))
-    sign = "+" if op == "sum" else "*"
-    if dtype.is_float:
-        return f"{x} {sign} {y}"
-    unsigned = dtype.c_name if dtype.kind == "u" else f"u{dtype.c_name}"
-    return f"({dtype.c_name})(({unsigned}){x} {sign} ({unsigned}){y})"
-
-
-def _no_support(op: str) -> Callable[[str], None]:
-    """The `need` of a spelling in a device function, which has the language alone."""
+def _combined(combine: str, dtype: DType) -> str:
+    """The variables `x` and `other` combined."""
+    x, other = Name("x"), Name("other")
 
     def need(snippet: str) -> None:
         raise UnsupportedError(
-            f"teams of threads cannot combine totals of `{op}`, which needs `{snippet}`",
+            f"teams of threads cannot combine totals by `{combine}`, which needs `{snippet}`",
             hint="spell its `combine` without support functions",
         )
 
-    return need
+    if combine in EXTREMES and not dtype.is_bool:
+        return str(Conditional(beats(combine, dtype, other, x), other, x))
+    if combine in ARITHMETIC and dtype.is_integer:
+        unsigned = f"uint{8 * max(4, dtype.size)}_t"
+        return f"({dtype.c_name})(({unsigned})x {ARITHMETIC[combine]} ({unsigned})other)"
+    return str(spell(combine, [dtype, dtype], dtype, [x, other], {}, need))
 
 
-def _total_function(team: str, op: str, dtype: DType) -> SupportFunction:
-    t, name = dtype.c_name, f"st_{team}_{op}_{dtype}"
-    combined = f"        x = {_combined(op, dtype, 'x', 'other')};\n    }}\n    return x;\n}}\n"
+def _total_function(team: str, op: Declaration, combine: str, dtype: DType) -> SupportFunction:
+    t, name, noun = dtype.c_name, f"st_{team}_{op.name}_{dtype}", op.noun or op.name
+    combined = f"        x = {_combined(combine, dtype)};\n    }}\n    return x;\n}}\n"
     fetched = f"        const {t} other = {_shuffled(dtype, 'x')};\n"
     if team == "warp":
         definition = f"({t} x) {{\n    {_STEPS}{fetched}{combined}"
-        comment = f"// The {_WORDS.get(op, op)} of a warp's numbers, the same bits in every lane.\n"
+        comment = f"// The {noun} of a warp's numbers, the same bits in every lane.\n"
         return SupportFunction(t, name, definition, comment=comment)
     if team == "block":
-        warp = f"st_warp_{op}_{dtype}"
+        warp = f"st_warp_{op.name}_{dtype}"
         definition = (
             f"({t} x, {t} *parts) {{\n"
             f"    x = {warp}(x);\n"
@@ -131,7 +116,7 @@ def _total_function(team: str, op: str, dtype: DType) -> SupportFunction:
             f"    {_STEPS_OF_WARPS}"
             f"{fetched}{combined}"
         )
-        comment = f"// The {_WORDS.get(op, op)} of a block's numbers, the same bits in every thread.\n"
+        comment = f"// The {noun} of a block's numbers, the same bits in every thread.\n"
         return SupportFunction(t, name, definition, (warp,), comment)
     definition = (
         f"({t} x, {t} *parts) {{\n"
@@ -139,7 +124,7 @@ def _total_function(team: str, op: str, dtype: DType) -> SupportFunction:
         "    __syncthreads();\n"
         f"    {_HALVES}"
         f"            const {t} other = parts[threadIdx.x + half];\n"
-        f"            x = {_combined(op, dtype, 'x', 'other')};\n"
+        f"            x = {_combined(combine, dtype)};\n"
         "            parts[threadIdx.x] = x;\n"
         "        }\n"
         "        __syncthreads();\n"
@@ -147,15 +132,13 @@ def _total_function(team: str, op: str, dtype: DType) -> SupportFunction:
         "    return parts[threadIdx.x % 32];\n"
         "}\n"
     )
-    comment = (
-        f"// The {_WORDS.get(op, op)} of the numbers of a column, which has one thread in each warp of the block.\n"
-    )
+    comment = f"// The {noun} of the numbers of a column, which has one thread in each warp of the block.\n"
     return SupportFunction(t, name, definition, comment=comment)
 
 
-def _place_function(team: str, op: str, dtype: DType) -> SupportFunction:
-    t, name, wins = dtype.c_name, f"st_{team}_{op}_{dtype}", f"st_wins_{op}_{dtype}"
-    word = {"argmax": "largest", "argmin": "smallest"}[op]
+def _place_function(team: str, op: Declaration, dtype: DType) -> SupportFunction:
+    t, name, wins = dtype.c_name, f"st_{team}_{op.name}_{dtype}", f"st_wins_{op.name}_{dtype}"
+    word = op.noun
     taken = (
         f"        if ({wins}(x, at, *best, *place)) {{\n"
         "            *best = x;\n"
@@ -172,7 +155,7 @@ def _place_function(team: str, op: str, dtype: DType) -> SupportFunction:
         definition = f"({t} *best, int64_t *place) {{\n    {_STEPS}{fetched}{taken}"
         return SupportFunction("void", name, definition, (wins,), f"// The {word} of a warp's numbers and its place.\n")
     if team == "block":
-        warp = f"st_warp_{op}_{dtype}"
+        warp = f"st_warp_{op.name}_{dtype}"
         definition = (
             f"({t} *best, int64_t *place, {t} *bests, int64_t *places) {{\n"
             f"    {warp}(best, place);\n"
@@ -215,7 +198,3 @@ _STEPS = "for (int step = 16; step > 0; step /= 2) {\n"
 _WARPS = "const int warps = (int)blockDim.x / 32;  // a power of two\n"
 _HALVES = "for (unsigned int half = blockDim.x / 2; half >= 32; half /= 2) {\n        if (threadIdx.x < half) {\n"
 _STEPS_OF_WARPS = "for (int step = warps / 2; step > 0; step /= 2) {\n"
-_WORDS = {
-    "sum": "sum", "prod": "product", "max": "largest", "min": "smallest", "any": "disjunction", "all": "conjunction",
-}  # fmt: skip
-"""The names of totals in comments."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from staged.backends.cublas_cudnn.atomics import atomic_function
 from staged.backends.cublas_cudnn.failures import FAIL, FAIL_NOT_FINITE
 from staged.backends.cublas_cudnn.permutation_text import BLOCK_PERMUTATION
-from staged.backends.cublas_cudnn.reductions import reduction_function, wins_function
+from staged.backends.cublas_cudnn.reductions import reduction_function
 from staged.backends.gpu.dialect import DEVICE_MATHS
 from staged.backends.gpu.packs import pack_type
 from staged.backends.gpu.sorting import block_sort
@@ -26,6 +26,6 @@ _OWN = {
 
 def find_snippet(name: str) -> Snippet | None:
     """The snippet that the device has of its own under this name; None if it has none."""
-    own = _OWN.get(name) or pack_type(name) or wins_function(name)
+    own = _OWN.get(name) or pack_type(name)
     own = own or block_sort(name, "threadIdx.x", "blockDim.x", "__syncthreads()")
     return own or reduction_function(name) or atomic_function(name)

@@ -4,6 +4,7 @@ that they need.
 
 from __future__ import annotations
 
+from staged.ir.declaration import Declaration
 from staged.ir.types import DType
 
 
@@ -13,6 +14,6 @@ def parts_of(team: str, threads: int, warp: int) -> int:
     return {"warp": 0, "block": threads // warp, "column": threads}[team]
 
 
-def reduction_name(team: str, op: str, dtype: DType) -> str:
+def reduction_name(team: str, op: Declaration, dtype: DType) -> str:
     """The name of the function (without `st_`) for a reduction of numbers of this dtype."""
-    return f"{team}_{op}_{dtype}"
+    return f"{team}_{op.name}_{dtype}"

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from math import prod
 
 from staged.backends.gpu.mapping import Part
-from staged.ir.declaration import reduction_by
+from staged.ir.declaration import Declaration, prims, reduction_by
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -66,7 +66,7 @@ class Scatter:
     before: Load | None
     """The read of what is there; None where `update` replaces it."""
     update: Operand
-    by: str
+    by: Declaration
     """The op that combines: add, multiply, maximum, minimum."""
     rest: tuple[Statement, ...]
     """The statements that make place and update."""
@@ -88,7 +88,7 @@ def scatter_of(part: Part) -> Scatter | None:
     if store.index.stride(loop.axis):
         return None
     before = next((s for s in loop.body if isinstance(s, Load) and s.array is store.array), None)
-    update, by, rest = store.value, "add", [s for s in loop.body if s is not store and s is not before]
+    update, by, rest = store.value, prims.ADD, [s for s in loop.body if s is not store and s is not before]
     if before is not None:
         combine = next((s for s in rest if isinstance(s, Compute) and s.target is store.value), None)
         if combine is None or reduction_by(combine.op) is None or combine.operands[0] is not before.target:
@@ -101,7 +101,7 @@ def scatter_of(part: Part) -> Scatter | None:
 def scatter_with_atomics(part: Part) -> Part | None:
     """The part of a scatter that adds floats with a thread for each of them; None for other parts."""
     s = scatter_of(part)
-    if s is None or s.before is None or s.by != "add" or s.store.array.dtype not in (f32, f64):
+    if s is None or s.before is None or s.by is not prims.ADD or s.store.array.dtype not in (f32, f64):
         return None
     # Neighbouring threads at neighbouring elements.
     has_rows = any(s.store.index.stride(axis) == 1 for axis in part.axes)
@@ -141,7 +141,7 @@ def scatter_by_search(part: Part, copies: Sequence[Copy], gpu: Gpu) -> tuple[Par
     add: tuple[Statement, ...] = ()
     value = scatter.update
     if scatter.before is not None:
-        name = "sum" if scatter.by == "add" else scatter.by
+        name = "sum" if scatter.by is prims.ADD else scatter.by.name
         before, total = Local(store.array.name, store.array.dtype), Local(name, store.array.dtype)
         add = (Load(before, store.array, place), Compute(total, scatter.by, (before, value), {}))
         value = total
@@ -178,10 +178,10 @@ def _changes(update: Operand, dtype: DType, met: Reduction) -> tuple[Statement, 
     inverse = Local("inverse", dtype)
     is_positive, is_other, counts = (Local(name, bool_) for name in ("is_positive", "is_other", "counts"))
     return (
-        Compute(inverse, "divide", (Constant(1.0, dtype), update), {}),
-        Compute(is_positive, "greater", (inverse, Constant(0.0, dtype)), {}),
-        Compute(is_other, "not_equal", (update, Constant(0.0, dtype)), {}),
-        Compute(counts, "logical_or", (is_other, is_positive), {}),
+        Compute(inverse, prims.DIVIDE, (Constant(1.0, dtype), update), {}),
+        Compute(is_positive, prims.GREATER, (inverse, Constant(0.0, dtype)), {}),
+        Compute(is_other, prims.NOT_EQUAL, (update, Constant(0.0, dtype)), {}),
+        Compute(counts, prims.LOGICAL_OR, (is_other, is_positive), {}),
         Accumulate(met, counts),
     )
 
@@ -223,24 +223,24 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
         total = Reduction(Local("total", store.array.dtype), op)
         totals = [total]
         inner: Sequence[Statement] = (*tail, Accumulate(total, update))
-        is_sum = scatter.by == "add"
+        is_sum = scatter.by is prims.ADD
         has_base = bool(read_base) or not is_sum
         end: list[Statement] = [Compute(result, scatter.by, (base, total.target), {})] if has_base else []
         value = result if has_base else total.target
         if is_sum and read_base and dtype.is_float:  # -0.0 + 0.0 is 0.0: what nothing is added to stays as it is
-            met, whole = Reduction(Local("met", bool_), "any"), Local("sum", dtype)
+            met, whole = Reduction(Local("met", bool_), prims.ANY), Local("sum", dtype)
             totals.append(met)
             inner = (*inner, *_changes(update, dtype, met))
             end = [
-                Compute(whole, "add", (base, total.target), {}),
-                Compute(result, "select", (met.target, whole, base), {}),
+                Compute(whole, prims.ADD, (base, total.target), {}),
+                Compute(result, prims.SELECT, (met.target, whole, base), {}),
             ]
     else:
-        total = Reduction(Local("last", i64), "max")  # of several, the last one stands
+        total = Reduction(Local("last", i64), prims.MAX)  # of several, the last one stands
         totals = [total]
         iteration, found = Local("turn", i64), Local("found", bool_)
         inner = (PositionOf(iteration, Affine.of(loop.axis)), Accumulate(total, iteration))
-        end = [Compute(found, "greater_equal", (total.target, Constant(0, i64)), {})]
+        end = [Compute(found, prims.GREATER_EQUAL, (total.target, Constant(0, i64)), {})]
         chosen: Statement
         for s in tail:
             if not isinstance(s, Load):
@@ -253,7 +253,7 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
                 s.target, s.array, index, (inside,), Constant(0.0 if s.array.dtype.is_float else 0, s.array.dtype)
             )
             end.append(chosen)
-        end.append(Compute(result, "select", (found, update, base), {}))
+        end.append(Compute(result, prims.SELECT, (found, update, base), {}))
         value = result
     body = (
         Loop(loop.axis, (*head, Guarded(here, tuple(inner))), tuple(totals)),

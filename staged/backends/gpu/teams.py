@@ -132,9 +132,8 @@ def iterations_in_pieces(part: Part) -> Part:
 
 def _total_bytes(loops: Sequence[Loop]) -> int:
     """Bytes that a thread's totals take in shared memory; places beside numbers are 8 each, as long sums are."""
-    places = ("argmax", "argmin")
     sizes = (8 if is_float_sum(r) else r.target.dtype.size for loop in loops for r in loop.reductions)
-    return sum(sizes) + 8 * sum(r.op in places for loop in loops for r in loop.reductions)
+    return sum(sizes) + 8 * sum(r.op.is_position for loop in loops for r in loop.reductions)
 
 
 def _power_between(wanted: int, least: int, most: int) -> int:

@@ -102,7 +102,7 @@ def pooling_as_gather(op: Op) -> Part | None:
     else:
         body, part = _of_maximum(nest, window, guards, y.element * width + x.element)
     if several:
-        total = Reduction(Local("total", nest.outputs[0].dtype), "sum")
+        total = Reduction(Local("total", nest.outputs[0].dtype), prims.SUM)
         inner: tuple[Statement, ...] = (*body, Accumulate(total, part))
         inner = (Guarded(bounds, inner),) if bounds else inner
         for axis in (x.nth_window, y.nth_window):
@@ -138,9 +138,9 @@ def _of_maximum(
     body: list[Statement] = [
         Load(place, places, window, guards, Constant(-1, i32) if guards else None),
         PositionOf(at, element),
-        Compute(here, "equal", (place, at), {}),
+        Compute(here, prims.EQUAL, (place, at), {}),
         Load(given, cotangents, window, guards, nothing if guards else None),
-        Compute(part, "select", (here, given, nothing), {}),
+        Compute(part, prims.SELECT, (here, given, nothing), {}),
     ]
     return body, part
 
@@ -151,6 +151,6 @@ def _of_mean(nest: Nest, window: Affine, guards: tuple[Bound, ...], count: int) 
     given, share = Local("given", cotangents.dtype), Local("share", cotangents.dtype)
     body: list[Statement] = [
         Load(given, cotangents, window, guards, Constant(0.0, cotangents.dtype) if guards else None),
-        Compute(share, "divide", (given, Constant(float(count), cotangents.dtype)), {}),
+        Compute(share, prims.DIVIDE, (given, Constant(float(count), cotangents.dtype)), {}),
     ]
     return body, share

@@ -17,7 +17,7 @@ from staged.backends.host.messages import (
 )
 from staged.backends.host.progress import emit_progress
 from staged.code.expr import Call, Expr, Infix, Items, Literal, Name, Prefix, Variable, call, literal
-from staged.code.scalars import COMPARISONS, OPPOSITES
+from staged.code.operators import COMPARISONS, OPPOSITES
 from staged.code.support.clock import CLOCK_NAMES
 from staged.code.tree import CodeBuilder, Declare
 from staged.code.types import word

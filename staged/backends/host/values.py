@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from staged.backends.host.body import BodyEmitter, placed
 from staged.code.expr import Cast, Expr, Index, Infix, Junction, Literal, infix_sum, literal, scaled
-from staged.code.scalars import ARITHMETIC, scalar_expression
+from staged.code.operators import ARITHMETIC
+from staged.code.scalars import scalar_expression
 from staged.code.types import INDEX, constants
 from staged.code.writer import c_string
 from staged.ir.declaration import prims

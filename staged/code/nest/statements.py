@@ -107,19 +107,19 @@ class Statements:
         low = self.low
         operands = [low.operand(operand) for operand in s.operands]
         exprs = [operand.expr for operand in operands]
-        result, named = s.target.dtype, s.target.name != s.op
+        result, named = s.target.dtype, s.target.name != s.op.name
         factors = low.factors(s.target)
-        if s.declared.kind == "random":
-            expr = random_call(s.op, result, exprs, low.need)
+        if s.op.kind == "random":
+            expr = random_call(s.op.name, result, exprs, low.need)
         elif self.stops(s):
-            low.need(f"checked_{s.op}_{result}")
+            low.need(f"checked_{s.op.name}_{result}")
             site = Literal(str(low.site(s.where)))
-            expr = Call(f"st_checked_{s.op}_{result}", (self.record, site, *exprs))
+            expr = Call(f"st_checked_{s.op.name}_{result}", (self.record, site, *exprs))
             named = True
         elif factors is not None:
             expr = self.spell("fma", [result] * 3, result, [*factors, exprs[0]], {}, low.need)
         else:
-            expr = self.spell(s.op, [operand.dtype for operand in operands], result, exprs, s.attrs, low.need)
+            expr = self.spell(s.op.name, [operand.dtype for operand in operands], result, exprs, s.attrs, low.need)
         low.bind_scalar(s.target, expr, named=named)
 
     def position(self, s: PositionOf) -> None:

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from staged.code.expr import Expr, Infix, Junction, Literal, Name, Variable
 from staged.code.nest.lowering import ZERO, Lowering, factors_of
 from staged.code.nest.value import Value
-from staged.code.scalars import EXTREMES, Spell, spell
+from staged.code.operators import ARITHMETIC, EXTREMES
+from staged.code.scalars import Spell, beats, spell
 from staged.code.tree import Assign, Declare, If
 from staged.code.types import INDEX, scalar
-from staged.ir.declaration import DECLARED
+from staged.ir.declaration import prims
 from staged.ir.loops import Accumulate, Begin, Compute, Loop, Reduction, Take, Tile, identity, walk
 from staged.ir.types import DType
-
-PLACES = ("argmax", "argmin")
-"""Reductions that give the place of an element."""
 
 SEVERAL = (2, 0)
 """See `count_uses`."""
@@ -45,7 +43,7 @@ class Totals:
     def start(self, reduction: Reduction, loop: Loop | Tile) -> None:
         """Declare the total of a loop that follows."""
         low, dtype = self.low, reduction.target.dtype
-        if reduction.op in PLACES:
+        if reduction.op.is_position:
             compared = accumulated_dtype(reduction, loop)
             place, best = low.variable(reduction.target.name, INDEX), low.variable("best", scalar(compared))
             low.code.add(Declare(best, low.number(identity(reduction.op, compared)), is_const=False))
@@ -59,10 +57,10 @@ class Totals:
     def accumulate(self, s: Accumulate) -> None:
         """One more value into a total."""
         total, value = self.open[s.reduction], self.low.operand(s.value)
-        if s.reduction.op in PLACES:
+        if s.reduction.op.is_position:
             self.take_place(s, total, value)
         else:
-            self.take_in(s.reduction.op, total.variable, value, s.reduction.target.dtype)
+            self.take_in(s.reduction, total.variable, value)
 
     def finish(self, reduction: Reduction, loop: Loop | Tile) -> None:
         """The total is the value of the reduction from here on."""
@@ -90,44 +88,35 @@ class Totals:
 
     def take_place(self, s: Accumulate, total: Total, value: Value) -> None:
         assert s.position is not None and total.best is not None
-        best, x, op = total.best, self.plain(value), s.reduction.op
+        best, x = total.best, self.plain(value)
         terms: list[Expr] = [Infix("<", total.variable, ZERO)]
-        if not self.is_least(op.removeprefix("arg"), value):
-            terms.append(Infix(EXTREMES[op], x, best))
+        if not self.is_least(s.reduction, value):
+            terms.append(Infix(EXTREMES[s.reduction.combine.name], x, best))
             if value.dtype.is_float:
                 terms.append(Junction("&&", (Infix("!=", x, x), Infix("==", best, best))))
         place = Assign(total.variable, self.low.index(s.position))
         self.low.code.add(If(any_of(terms), (Assign(best, x), place)))
 
-    def take_in(self, op: str, total: Expr, value: Value, dtype: DType) -> None:
+    def take_in(self, reduction: Reduction, total: Expr, value: Value) -> None:
         """One more number into a total."""
-        low, x = self.low, value.expr
-        if op in ("sum", "prod"):
-            factors = factors_of(value) if op == "sum" and value.dtype is dtype else None
-            if factors is not None:
-                operands = [*factors, total]
-                low.code.add(Assign(total, self.spell("fma", [dtype] * 3, dtype, operands, {}, low.need)))
-            elif dtype.is_float:
-                low.code.add(Assign(total, x, "+" if op == "sum" else "*"))
-            else:
-                both = spell("add" if op == "sum" else "multiply", [dtype, dtype], dtype, [total, x], {}, low.need)
-                low.code.add(Assign(total, both))
-        elif op in ("any", "all"):
-            low.code.add(Assign(total, Infix("||" if op == "any" else "&&", total, x)))
-        elif op not in EXTREMES:
-            low.code.add(Assign(total, spell(DECLARED[op].combine, [dtype, dtype], dtype, [total, x], {}, low.need)))
-        elif dtype.is_bool:
-            low.code.add(Assign(total, Infix({"max": "||", "min": "&&"}[op], total, self.plain(value))))
-        elif not self.is_least(op, value):
+        low, x, combine = self.low, value.expr, reduction.combine
+        dtype = reduction.target.dtype
+        factors = factors_of(value) if combine is prims.ADD and value.dtype is dtype else None
+        if factors is not None:
+            low.code.add(Assign(total, self.spell("fma", [dtype] * 3, dtype, [*factors, total], {}, low.need)))
+        elif dtype.is_float and combine.name in ARITHMETIC:
+            low.code.add(Assign(total, x, ARITHMETIC[combine.name]))
+        elif dtype.is_bool or combine.name not in EXTREMES:
+            low.code.add(Assign(total, self.spell(combine.name, [dtype, dtype], dtype, [total, x], {}, low.need)))
+        elif not self.is_least(reduction, value):
             x = self.plain(value)
-            wins = [Infix(EXTREMES[op], x, total), *([Infix("!=", x, x)] if dtype.is_float else [])]
-            low.code.add(If(any_of(wins), (Assign(total, x),)))
+            low.code.add(If(beats(combine.name, dtype, x, total), (Assign(total, x),)))
 
-    def is_least(self, op: str, value: Value) -> bool:
+    def is_least(self, reduction: Reduction, value: Value) -> bool:
         """Return whether a value is a constant that is beyond no other integer: compilers warn of a comparison that is
         never true.
         """
-        return not value.dtype.is_float and str(value.expr) == str(self.low.number(identity(op, value.dtype)))
+        return not value.dtype.is_float and value.expr == self.low.number(identity(reduction.op, value.dtype))
 
     def plain(self, value: Value) -> Expr:
         """A number that may be repeated."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from staged.code.scalars import EXTREMES, is_checked
+from staged.code.operators import EXTREMES
+from staged.code.scalars import is_checked
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Axis,
@@ -41,13 +43,17 @@ def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
             match s:
                 case Compute(_, op, operands):
                     for operand in operands:
-                        use(operand, nested, 2 if op in ("square", "abs", "maximum", "minimum", "isnan") else 1)
+                        use(
+                            operand,
+                            nested,
+                            2 if op in (prims.SQUARE, prims.ABS, prims.MAXIMUM, prims.MINIMUM, prims.ISNAN) else 1,
+                        )
                 case Store(_, index, value):
                     use(value, nested)
                     for name, _ in index.terms:
                         use(name, nested, 2)
                 case Accumulate(reduction, value, _):
-                    use(value, nested, 2 if reduction.op in EXTREMES else 1)
+                    use(value, nested, 2 if reduction.combine.name in EXTREMES else 1)
                 case Take(_, values):
                     for value in values:
                         use(value, nested, 2)
@@ -79,7 +85,7 @@ def products_of_sums(
 
     The latter are by new value of the sum, which this body reads and writes.
     """
-    products = {s.target for s in body if isinstance(s, Compute) and s.op in ("multiply", "square")}
+    products = {s.target for s in body if isinstance(s, Compute) and s.op in (prims.MULTIPLY, prims.SQUARE)}
     products = {p for p in products if p.dtype in (f32, f64) and uses.get(p) == (1, 0)}
     read = {s.target: s for s in body if isinstance(s, Load) and s.array.role in ("scratch", "registers")}
     written = {s.value: s for s in body if isinstance(s, Store) and isinstance(s.value, Local)}
@@ -87,10 +93,12 @@ def products_of_sums(
     added: dict[Local, Local] = {}
     for s in body:
         match s:
-            case Accumulate(reduction, value) if reduction.op == "sum" and value in products:
+            case Accumulate(reduction, value) if reduction.op is prims.SUM and value in products:
                 if reduction.target.dtype is value.dtype:
                     reduced.add(value)
-            case Compute(after, "add", (before, value)) if value in products and before in read and after in written:
+            case Compute(after, prims.ADD, (before, value)) if (
+                value in products and before in read and after in written
+            ):
                 load, store = read[before], written[after]
                 if load.array is store.array and load.index == store.index and not load.guards:
                     added[after] = value

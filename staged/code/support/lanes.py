@@ -5,8 +5,10 @@ Tested by `tests/backends/support/test_math.py` and `tests/backends/host/test_in
 
 from __future__ import annotations
 
+from staged.code.operators import ARITHMETIC, EXTREMES
 from staged.code.support.library import Snippet
 from staged.code.support.vectors import ANY_INCLUDES, WIDTHS, any_text, select_text, vector_snippet
+from staged.ir.declaration import Declaration, reductions
 from staged.ir.types import NUMBER_DTYPES
 
 _ITEMS = {dtype.name: (dtype.c_name, dtype.size) for dtype in NUMBER_DTYPES}
@@ -36,28 +38,28 @@ def _typedefs(dtype: str, lanes: int) -> str:
     )
 
 
-def _combined(op: str, dtype: str, a: str, b: str) -> str:
+def _combined(combine: str, dtype: str, a: str, b: str) -> str:
     """One number from two."""
-    if op == "sum":
-        if dtype[0] == "i":
-            c_name = _ITEMS[dtype][0]
-            return f"({c_name})((u{c_name}){a} + (u{c_name}){b})"
-        c_name, size = _ITEMS[dtype]
-        return f"({c_name})({a} + {b})" if size < 4 else f"{a} + {b}"
-    sign = {"max": ">", "min": "<"}[op]
-    nan = f" || {a} != {a}" if dtype[0] == "f" else ""
-    return f"{a} {sign} {b}{nan} ? {a} : {b}"
+    if combine in EXTREMES:
+        nan = f" || {a} != {a}" if dtype[0] == "f" else ""
+        return f"{a} {EXTREMES[combine]} {b}{nan} ? {a} : {b}"
+    sign = ARITHMETIC[combine]
+    c_name, size = _ITEMS[dtype]
+    if dtype[0] == "i":
+        return f"({c_name})((u{c_name}){a} {sign} (u{c_name}){b})"
+    return f"({c_name})({a} {sign} {b})" if size < 4 else f"{a} {sign} {b}"
 
 
-def _combine_vectors(op: str, dtype: str, lanes: int, low: str, high: str) -> list[str]:
+def _combine_vectors(combine: str, dtype: str, lanes: int, low: str, high: str) -> list[str]:
     """low = low and high, lane by lane."""
     bits = 8 * _ITEMS[dtype][1]
     type, mask, unsigned = f"{dtype}x{lanes}", f"i{bits}x{lanes}", f"u{bits}x{lanes}"
-    if op == "sum":
+    if combine not in EXTREMES:
+        sign = ARITHMETIC[combine]
         if dtype[0] == "i":
-            return [f"    {low} = ({type})(({unsigned}){low} + ({unsigned}){high});"]
-        return [f"    {low} += {high};"]
-    sign = {"max": ">", "min": "<"}[op]
+            return [f"    {low} = ({type})(({unsigned}){low} {sign} ({unsigned}){high});"]
+        return [f"    {low} {sign}= {high};"]
+    sign = EXTREMES[combine]
     wins = f"({low} {sign} {high}) | ({low} != {low})" if dtype[0] == "f" else f"{low} {sign} {high}"
     return [
         f"    const {mask} wins_{lanes} = {wins};",
@@ -65,14 +67,13 @@ def _combine_vectors(op: str, dtype: str, lanes: int, low: str, high: str) -> li
     ]
 
 
-def _reduce(op: str, dtype: str) -> str:
+def _reduce(op: Declaration, combine: str, dtype: str) -> str:
     """Half by half in narrower vectors: the compiler keeps them in registers."""
     c_name, size = _ITEMS[dtype]
-    what = {"sum": "sum", "max": "largest", "min": "smallest"}[op]
-    nan = "; NaN if one is" if op != "sum" and dtype[0] == "f" else ""
+    nan = "; NaN if one is" if op.is_extreme and dtype[0] == "f" else ""
     lines = [
-        f"// The {what} of all lanes, by halves: always in the same order{nan}.",
-        f"__attribute__((unused)) static inline {c_name} st_{op}_{dtype}v(const {dtype}v *x) {{",
+        f"// The {op.noun or op.name} of all lanes, by halves: always in the same order{nan}.",
+        f"__attribute__((unused)) static inline {c_name} st_{op.name}_{dtype}v(const {dtype}v *x) {{",
     ]
     for number, width in enumerate(sorted(WIDTHS, reverse=True)):
         lines.append(f"#{'if' if number == 0 else 'elif'} ST_VECTOR_BYTES == {width}")
@@ -84,10 +85,10 @@ def _reduce(op: str, dtype: str) -> str:
                 f"    {dtype}x{lanes} {low}, {high};",
                 f"    memcpy(&{low}, {source}, {last});",
                 f"    memcpy(&{high}, (const char *){source} + {last}, {last});",
-                *_combine_vectors(op, dtype, lanes, low, high),
+                *_combine_vectors(combine, dtype, lanes, low, high),
             ]
             source, name = f"&{low}", low
-        lines.append(f"    return {_combined(op, dtype, f'{name}[0]', f'{name}[1]')};")
+        lines.append(f"    return {_combined(combine, dtype, f'{name}[0]', f'{name}[1]')};")
     return "\n".join([*lines, "#endif", "}", ""])
 
 
@@ -97,13 +98,15 @@ _INCLUDES = ("#include <stdint.h>", "#include <string.h>")
 def _reduce_snippets() -> list[Snippet]:
     found = []
     for dtype in _ITEMS:
-        for op in ("sum", "max", "min"):
+        for op in reductions():
+            if op.vector == "never" or op.combine is None or op.combine.name not in {**ARITHMETIC, **EXTREMES}:
+                continue
             size = _ITEMS[dtype][1]
             families = {dtype, f"i{8 * size}", f"u{8 * size}"}
             halves = tuple(lanes_snippet(d, n) for d in sorted(families) for n in _LANES if n <= 32 // size)
             needs = (vector_snippet(dtype), *halves)
-            text = _reduce(op, dtype)
-            found.append(Snippet(reduce_snippet(op, dtype), text, needs, _INCLUDES))
+            text = _reduce(op, op.combine.name, dtype)
+            found.append(Snippet(reduce_snippet(op.name, dtype), text, needs, _INCLUDES))
     return found
 
 

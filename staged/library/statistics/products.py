@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.ir.declaration import prims
 from staged.ir.types import f64, i64
 from staged.library.elementwise.complex_numbers import complex_form
 from staged.library.sequences.loop import scan
@@ -190,7 +191,10 @@ _prod_op: Primitive = declare_reduction(
     vjp=_prod_vjp,
     jvp=_prod_jvp,
     doc="The product over `axes`; 1 of no elements. Its derivative is right where factors are 0, too.",
-    combine="multiply",
+    vector="never",  # the order of multiplications decides which products overflow
+    combine=prims.MULTIPLY,
+    identity=1,
+    noun="product",
 )
 
 

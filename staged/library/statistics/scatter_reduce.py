@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
-from staged.ir.declaration import DECLARED, reduction_by
+from staged.ir.declaration import declaration_of, reduction_by
 from staged.ir.nodes import FAIL
 from staged.ir.numbers import initial_value
 from staged.ir.types import NUMBER_DTYPES, DType, TensorType, bool_, f32, f64, i64, u64
@@ -60,7 +60,7 @@ _UFUNCS = {"multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum
 
 def _nothing(by: str, dtype: DType) -> Any:
     """The number that changes none that it is combined with."""
-    reduction = reduction_by(by)
+    reduction = reduction_by(declaration_of(by))
     assert reduction is not None, f"{by} combines elements"
     return initial_value(reduction, dtype)
 
@@ -274,7 +274,9 @@ _WORDS = ("sum", "mean", "prod", "amax", "amin")
 
 def _combining(reduce: str) -> str:
     """The op that combines two elements by one of torch's words."""
-    return DECLARED[{"mean": "sum"}.get(reduce, reduce.removeprefix("a"))].combine
+    combine = declaration_of({"mean": "sum"}.get(reduce, reduce.removeprefix("a"))).combine
+    assert combine is not None
+    return combine.name
 
 
 def _reduced(

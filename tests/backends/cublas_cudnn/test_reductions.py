@@ -115,53 +115,51 @@ def test_of_ties_every_team_finds_the_lowest_place_and_of_nans_the_first(emulate
         np.testing.assert_array_equal(got, wanted, err_msg=str(number))
 
 
-@pytest.fixture(params=["bitwise_xor", "bitwise_and"])
+@pytest.fixture(params=[("bitwise_xor", 0), ("bitwise_and", -1)], ids=lambda param: param[0])
 def planted(request):
-    """A reduction of integers that no back end has a word for: a declaration alone."""
-    combine = request.param
+    """A reduction of integers for which no file has a row: one declaration."""
+    combine, identity = request.param
     made = declare_reduction(
         f"planted_{combine}",
         lambda x, axes: np.asarray(getattr(np, combine).reduce(x, axis=axes, dtype=x.dtype)),
         ("i", "u"),
+        combine=DECLARED[combine],
+        identity=identity,
         why_not_differentiable="integers",
         doc="All elements combined.",
-        combine=combine,
-        identity={"bitwise_xor": 0, "bitwise_and": -1}[combine],
     )
     yield made
     del DECLARED[made.name], PRIMITIVES[made.name]
 
 
-@pytest.mark.parametrize("device", ["native", "gpu", "opencl"])
+@pytest.mark.parametrize("device", ["portable", "native", "gpu", "opencl"])
 def test_a_new_reduction_is_right_on_every_back_end(planted, device, emulated_device, monkeypatch):
-    """Rows of teams, columns, all elements and one element: any other op would be another number."""
+    """Vectors, threads, teams of threads, columns, cascades and single elements: any other op would be another number."""
+    monkeypatch.setenv("STAGED_NUM_THREADS", "3")
     if device == "opencl":
         opencl_device.require()
         monkeypatch.setenv("STAGED_BACKEND", "opencl")
 
-    def run(x, narrow):
-        both = [bind(planted, [as_array(each)], axes=axes) for each in (x, narrow) for axes in ((1,), (0,), (0, 1), ())]
-        return [*both, bind(planted, [as_array(x * 3 + 1)], axes=(1,)) + 1]
+    def run(*arrays):
+        both = [bind(planted, [as_array(each)], axes=axes) for each in arrays for axes in ((1,), (0,), (0, 1), ())]
+        return [*both, bind(planted, [as_array(arrays[0] * 3 + 1)], axes=(1,)) + 1]
 
     rng = np.random.default_rng(0)
-    x, narrow = rng.integers(0, 1000, (3, 5000)), rng.integers(-100, 100, (600, 33)).astype(np.int8)
-    found = st.function(run, target="portable")(x, narrow) if device == "native" else on_gpu(run)(x, narrow)
-    for got, wanted in zip(found, run(x, narrow), strict=True):
+    arrays = [
+        rng.integers(-100, 100, shape).astype(dtype)
+        for shape, dtype in (((3, 5000), "i8"), ((600, 33), "i1"), ((3, 100_000), "u4"), ((400, 5001), "i4"))
+    ]
+    staged = on_gpu(run) if device in ("gpu", "opencl") else st.function(run, target=device)
+    if device == "native":
+        source = staged.stage(*arrays).source
+        assert "_v[u] ^ " in source or "_v[u] & " in source, "a program without vectors"
+        assert "st_parallel(" in source, "a program of one thread"
+    found = staged(*arrays)
+    for got, wanted in zip(found, run(*arrays), strict=True):
         np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
-    np.testing.assert_array_equal(np.asarray(found[0]), getattr(np, planted.combine).reduce(x, axis=1))
+    np.testing.assert_array_equal(np.asarray(found[0]), getattr(np, planted.combine.name).reduce(arrays[0], axis=1))
 
 
-def test_a_reduction_without_an_initial_value_is_refused():
-    made = declare_reduction(
-        "planted_without_identity",
-        lambda x, axes: np.asarray(np.bitwise_xor.reduce(x, axis=axes)),
-        ("i", "u"),
-        why_not_differentiable="integers",
-        doc="All elements combined.",
-        combine="bitwise_xor",
-    )
-    try:
-        with pytest.raises(st.UnsupportedError, match="`planted_without_identity` needs an initial value"):
-            st.function(lambda x: bind(made, [x], axes=(1,)))(np.ones((3, 5), np.int64))
-    finally:
-        del DECLARED[made.name], PRIMITIVES[made.name]
+def test_a_reduction_is_declared_with_its_initial_value():
+    with pytest.raises(TypeError, match="identity"):
+        declare_reduction("planted_without_identity", np.sum, ("i", "u"), combine=DECLARED["bitwise_xor"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from staged.backends.gpu.mapping import Part
 from staged.backends.gpu.teams import is_shareable, may_overwrite
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -29,7 +30,7 @@ def at(axis: Axis) -> Affine:
 
 
 def summed(axis: Axis, source: ArrayRef) -> Loop:
-    value, total = Local("value", f32), Reduction(Local("total", f32), "sum")
+    value, total = Local("value", f32), Reduction(Local("total", f32), prims.SUM)
     return Loop(axis, (Load(value, source, at(axis)), Accumulate(total, value)), (total,))
 
 
@@ -72,13 +73,13 @@ def test_turns_that_read_what_others_write_are_not_shared() -> None:
 def test_an_index_is_checked_by_each_thread_where_an_element_stands_for_a_wrong_one() -> None:
     for extent, fits in ((4, True), (0, False)):
         found, given, value = Local("found", i64), Local("given", i64), Local("value", f32)
-        total = Reduction(Local("total", f32), "sum")
+        total = Reduction(Local("total", f32), prims.SUM)
         places = ArrayRef("places", i64, 256, "input")
         body = (
             Load(given, places, Affine.of(J)),
             CheckIndex(found, given, extent),
             Load(value, X, Affine.of(found)),
-            Compute(Local("twice", f32), "add", (value, value), {}),
+            Compute(Local("twice", f32), prims.ADD, (value, value), {}),
             Accumulate(total, value),
         )
         assert is_shareable((Loop(J, body, (total,)),)) is fits

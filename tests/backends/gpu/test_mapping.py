@@ -10,6 +10,7 @@ from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.gpu.geometry import Team
 from staged.backends.gpu.mapping import Part, map_nest
 from staged.backends.gpu.schedule import schedule_part
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -91,7 +92,7 @@ def test_rows_that_a_scatter_writes_stay_in_order_and_its_columns_are_threads() 
     index, checked = Local("index", i64), Local("checked", i64)
     before, update, after = Local("before", f32), Local("update", f32), Local("after", f32)
     target = Affine.of(checked, 4) + Affine.of(k)
-    add = Compute(after, "add", (before, update), {})
+    add = Compute(after, prims.ADD, (before, update), {})
     inner = Loop(
         k,
         (Load(update, rows, Affine.of(j, 4) + Affine.of(k)), Load(before, out, target), add, Store(out, target, after)),
@@ -111,13 +112,13 @@ def test_totals_of_columns_become_reductions_that_a_block_shares() -> None:
     body = (
         Loop(j, (Store(total, at, Constant(0.0, f32)),)),
         Loop(i, (Loop(j, (Load(value, x, Affine.of(i, 50) + at), Load(before, total, at),
-                          Compute(after, "add", (before, value), {}), Store(total, at, after))),)),
+                          Compute(after, prims.ADD, (before, value), {}), Store(total, at, after))),)),
         Loop(j, (Load(result, total, at), Store(y, at, result))),
     )  # fmt: skip
     (part,) = map_nest(nest(Tile(j, 2048, body), scratch=(total,), items=50)).parts
     assert names(part) == ("j",) and part.scratch == ()
     (loop,) = [s for s in part.body if isinstance(s, Loop)]
-    assert [reduction.op for reduction in loop.reductions] == ["sum"]
+    assert [reduction.op for reduction in loop.reductions] == [prims.SUM]
     team = Team.of(schedule_part(part, {}, CUDA_GPU)[1])
     assert team is not None and (team.kind, team.items) == ("column", 32)
 
@@ -127,9 +128,9 @@ def test_a_loop_that_a_total_runs_through_is_not_threads() -> None:
     x, y = array("x", 35), array("y", 35, "output")
     total, value, again, less = (Local(name, f32) for name in ("total", "value", "again", "less"))
     at = Affine.of(i, 7) + Affine.of(j)
-    reduction = Reduction(total, "sum")
+    reduction = Reduction(total, prims.SUM)
     first = Loop(j, (Load(value, x, at), Accumulate(reduction, value)), (reduction,))
-    second = Loop(j, (Load(again, x, at), Compute(less, "subtract", (again, total), {}), Store(y, at, less)))
+    second = Loop(j, (Load(again, x, at), Compute(less, prims.SUBTRACT, (again, total), {}), Store(y, at, less)))
     (part,) = map_nest(nest(Loop(i, (first, second)), items=5)).parts
     assert names(part) == ("i",) and [s.axis for s in part.body if isinstance(s, Loop)] == [j, j]
 
@@ -139,7 +140,7 @@ def test_rows_that_nothing_reads_are_not_kept() -> None:
     kept, unread = array("kept", 7, "scratch"), array("unread", 7, "scratch")
     value, again = Local("value", f32), Local("again", f32)
     at = Affine.of(i, 7) + Affine.of(j)
-    total = Reduction(Local("total", f32), "sum")
+    total = Reduction(Local("total", f32), prims.SUM)
     first = Loop(
         j, (Load(value, array("x", 35), at), Store(kept, Affine.of(j), value), Accumulate(total, value)), (total,)
     )
@@ -156,7 +157,7 @@ def test_rows_that_nothing_reads_are_not_kept() -> None:
 )
 def test_the_length_of_rows_says_who_shares_them(rows: int, length: int, kind: str | None) -> None:
     i, j = Axis("i", rows), Axis("j", length)
-    total, value = Reduction(Local("total", f32), "sum"), Local("value", f32)
+    total, value = Reduction(Local("total", f32), prims.SUM), Local("value", f32)
     inner = Loop(
         j,
         (Load(value, array("x", rows * length), Affine.of(i, length) + Affine.of(j)), Accumulate(total, value)),

@@ -14,6 +14,7 @@ from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.gpu.geometry import launch_of
 from staged.backends.gpu.mapping import Part, map_nest
 from staged.backends.gpu.schedule import schedule_part
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Affine,
@@ -51,7 +52,7 @@ def summed(rows: int, columns: int, down: bool = False) -> Part:
     """y[i] = the sum over j of x[i, j], or of x[j, i]."""
     i, j = Axis("i", rows), Axis("j", columns)
     x, y = ArrayRef("x", f32, rows * columns, "input"), ArrayRef("y", f32, rows, "output")
-    value, total = Local("value", f32), Reduction(Local("total", f32), "sum")
+    value, total = Local("value", f32), Reduction(Local("total", f32), prims.SUM)
     at = Affine.of(j, rows) + Affine.of(i) if down else Affine.of(i, columns) + Affine.of(j)
     inner = Loop(j, (Load(value, x, at), Accumulate(total, value)), (total,))
     return part_of(Loop(i, (inner, Store(y, Affine.of(i), total.target))))
@@ -123,7 +124,7 @@ def test_a_turn_that_threads_share_has_its_own_long_sums_in_pieces() -> None:
     i, j, k = Axis("i", 9), Axis("j", 1000), Axis("k", 100)
     x, y = ArrayRef("x", f32, 9 * 1000 * 100, "input"), ArrayRef("y", f32, 9, "output")
     value, other = Local("value", f32), Local("other", f32)
-    total = Reduction(Local("total", f32), "sum")
+    total = Reduction(Local("total", f32), prims.SUM)
     at = Affine.of(i, 100000) + Affine.of(j, 100) + Affine.of(k)
     inner = Loop(k, (Load(value, x, at), Accumulate(total, value)))
     loop = Loop(j, (inner, Load(other, x, Affine.of(j)), Accumulate(total, other)), (total,))

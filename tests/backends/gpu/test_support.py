@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from staged.backends.cublas_cudnn import atomics, reductions, spelling
+from staged.backends.cublas_cudnn import atomics, spelling
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.gpu import support, thread_support
 from staged.backends.gpu.dialect import GpuDialect
@@ -26,9 +26,10 @@ OURS = re.compile(r"\b(st_\w+|__builtin_sqrtf?)\(")
 def own_snippets() -> Iterator[tuple[GpuDialect, Snippet]]:
     """The snippets that the devices have of their own."""
     shared = [*support._CHECKED, *support._FITS, "thread_index", "thread_place", *thread_support._READS]
-    ops = [each.name for each in DECLARED.values() if each.kind == "reduction"]
+    ops = [each for each in DECLARED.values() if each.kind == "reduction"]
     of_teams = [reduction_name(*each) for each in product(("warp", "block", "column"), ops, ALL_DTYPES)]
-    of_cuda = [*spelling._OWN, *of_teams, *reductions._WINS, *atomics._ATOMICS]
+    of_teams += [reduction_name("wins", op, dtype) for op in ops if op.is_position for dtype in ALL_DTYPES]
+    of_cuda = [*spelling._OWN, *of_teams, *atomics._ATOMICS]
     of_opencl = ["fail", "st_permutation", *opencl._ATOMICS]
     for dialect, names, find in ((CUDA, of_cuda, spelling.find_snippet), (OPENCL, of_opencl, opencl.find_snippet)):
         for name in [*shared, *names]:

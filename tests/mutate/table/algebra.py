@@ -221,8 +221,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the product of no elements is 0",
         "passes.algebra:reduction_of_nothing",
-        "op.declared in (prims.PROD, prims.ALL)",
-        "op.declared is prims.ALL",
+        "initial_value(op.declared, op.result.tensor.dtype)",
+        "0",
         rule("reduction_of_nothing"),
     ),
     Mutant(

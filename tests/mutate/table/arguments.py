@@ -102,7 +102,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an infinite element of a segment leaks into the next segment's derivative",
         "kernels.scans:recurrence.step",
-        'return [_computed(body, "total", dtype, "select", starts, taken[1], total)]',
+        'return [_computed(body, "total", dtype, prims.SELECT, starts, taken[1], total)]',
         "return [total]",
         ("tests/ops/test_scatter_reduce.py", "-k", "stays_in_its_segment"),
     ),

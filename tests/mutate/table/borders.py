@@ -58,9 +58,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "a pool takes the last of ties",
         "kernels.lower_alone:larger",
         'stays, wins, number, both = (Local(n, bool_) for n in ("less_equal", "logical_not", "equal", "wins"))\n'
-        'body.append(Compute(stays, "less_equal", (x, best), {}))',
+        'body.append(Compute(stays, prims.LESS_EQUAL, (x, best), {}))',
         'stays, wins, number, both = (Local(n, bool_) for n in ("less", "logical_not", "equal", "wins"))\n'
-        'body.append(Compute(stays, "less", (x, best), {}))',
+        'body.append(Compute(stays, prims.LESS, (x, best), {}))',
         ("tests/kernels/test_lower_alone.py", "-k", "ties"),
     ),
     Mutant(
@@ -100,7 +100,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "of ties that threads find, any one wins",
-        "backends.cublas_cudnn.reductions:wins_function",
+        "backends.cublas_cudnn.reductions:_wins_function",
         Text("(x == best && place < best_place);\\n"),
         "(x == best && place > best_place);\\n",
         ("tests/backends/cublas_cudnn/test_reductions.py", "-k", "ties"),

@@ -12,8 +12,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "teams of threads multiply the totals of a new reduction",
         "backends.cublas_cudnn.reductions:_combined",
-        'op not in ("sum", "prod")',
-        "False",
+        "spell(combine, [dtype, dtype], dtype, [x, other], {}, need)",
+        'spell("multiply", [dtype, dtype], dtype, [x, other], {}, need)',
         (f"{TESTS}test_reductions.py", "-k", "new_reduction"),
     ),
     Mutant(
@@ -117,8 +117,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "of several rows for one place the first stands",
         "backends.gpu.scatter:scatter_as_gather",
-        'Reduction(Local("last", i64), "max")',
-        'Reduction(Local("last", i64), "min")',
+        'Reduction(Local("last", i64), prims.MAX)',
+        'Reduction(Local("last", i64), prims.MIN)',
         ON_SCATTER,
     ),
     Mutant(

@@ -41,8 +41,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the lanes of a repeated vector are summed twice",
         "backends.cpu.nest.vector_totals:VectorTotals.accumulate",
-        'op == "sum"',
-        'op == "prod"',
+        "self.repeated and not s.reduction.op.is_extreme",
+        "False",
         ("tests/backends/host/test_vector_plan.py",),
     ),
     Mutant(
@@ -132,8 +132,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "running totals of columns are added up in pieces, like sums",
         "ir.cascade:_rows_of",
-        'made is not None and made.op == "add" and before in made.operands and read.count(value) == 1',
-        'made is not None and made.op == "add" and before in made.operands',
+        "made is not None and made.op is prims.ADD and before in made.operands and read.count(value) == 1",
+        "made is not None and made.op is prims.ADD and before in made.operands",
         ("tests/ops/test_cumulative.py", "-k", "many_columns"),
     ),
     Mutant(

@@ -40,19 +40,19 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the f32 sums of columns do not begin again after the f64 totals have taken them in",
         "ir.cascade:_Cascade.widened_columns",
-        '[Load(before, totals, at), Load(sum_, sums, at), Compute(widened, "cast", (sum_,), {}), Compute(after, '
-        '"add", (before, widened), {}), Store(totals, at, after), Store(sums, at, _zero(row))]',
-        '[Load(before, totals, at), Load(sum_, sums, at), Compute(widened, "cast", (sum_,), {}), Compute(after, '
-        '"add", (before, widened), {}), Store(totals, at, after)]',
+        '[Load(before, totals, at), Load(sum_, sums, at), Compute(widened, prims.CAST, (sum_,), {}), Compute(after, '
+        'prims.ADD, (before, widened), {}), Store(totals, at, after), Store(sums, at, _zero(row))]',
+        '[Load(before, totals, at), Load(sum_, sums, at), Compute(widened, prims.CAST, (sum_,), {}), Compute(after, '
+        'prims.ADD, (before, widened), {}), Store(totals, at, after)]',
         FORMS,
     ),
     Mutant(
         "a level of f64 sums of columns does not begin again",
         "ir.cascade:_Cascade.joins",
-        '[Load(before, into[row.array], row.index), Load(partial, own[row.array], row.index), Compute(after, "add", '
+        '[Load(before, into[row.array], row.index), Load(partial, own[row.array], row.index), Compute(after, prims.ADD, '
         '(before, partial), {}), Store(into[row.array], row.index, after), Store(own[row.array], row.index, '
         '_zero(row))]',
-        '[Load(before, into[row.array], row.index), Load(partial, own[row.array], row.index), Compute(after, "add", '
+        '[Load(before, into[row.array], row.index), Load(partial, own[row.array], row.index), Compute(after, prims.ADD, '
         '(before, partial), {}), Store(into[row.array], row.index, after)]',
         FORMS,
     ),

@@ -22,15 +22,15 @@ def may_repeat(loop: Loop, speller: VectorSpeller) -> bool:
     written: set[ArrayRef] = set()
     for s in loop.body:
         match s:
-            case Compute() if s.declared.kind == "random":
+            case Compute() if s.op.kind == "random":
                 return False
             case Compute(target, op):
-                pays = pays or speller.has_function(op, target.dtype)
+                pays = pays or speller.has_function(op.name, target.dtype)
             case Load(_, array, _, guards) if not guards:
                 read.add(array)
             case Store(array):
                 written.add(array)
-            case Accumulate(reduction) if reduction.op in ("sum", "max", "min"):
+            case Accumulate(reduction) if reduction.op.vector != "never":
                 pays = True
             case PositionOf():
                 pass

@@ -30,6 +30,7 @@ from staged.code.nest.value import Value, is_zero
 from staged.code.scalars import spell
 from staged.code.tree import Assign, Declare, Do
 from staged.code.types import SHORT_INDEX, CType, lanes
+from staged.ir.declaration import prims
 from staged.ir.loops import Axis, Bound, Compute, Load, LoadPair, Operand, PositionOf, Store, StorePair
 from staged.ir.types import DType
 
@@ -118,10 +119,10 @@ class VectorStatements:
     def compute(self, s: Compute) -> None:
         low = self.low
         operands = [low.operand(o) for o in s.operands]
-        if s.declared.kind == "random" and self.axis is not None and s.operands[-1] in self.drawn:
+        if s.op.kind == "random" and self.axis is not None and s.operands[-1] in self.drawn:
             self.draw(s, [o.expr for o in operands])
         elif not any(o.is_vector for o in operands):
-            if s.op == "add" and all(is_zero(o.expr) for o in operands):  # where guards leave nothing but what fills
+            if s.op is prims.ADD and all(is_zero(o.expr) for o in operands):  # guards leave only fill values
                 low.values[s.target] = Value(operands[0].expr, s.target.dtype)
             else:
                 self.scalars.compute(s)
@@ -130,12 +131,12 @@ class VectorStatements:
             if factors is not None:
                 vector: Expr | None = self.speller.fma(factors, operands[0].expr, s.target.dtype)
             else:
-                vector = self.speller.spell(s.op, operands, s.target.dtype, s.attrs)
+                vector = self.speller.spell(s.op.name, operands, s.target.dtype, s.attrs)
             if vector is None:
                 self.call(s, operands)
                 return
             value = self.vector(vector, s.target.dtype)
-            low.bind(s.target, value, self.type, True, s.target.name != s.op)
+            low.bind(s.target, value, self.type, True, s.target.name != s.op.name)
 
     def position(self, s: PositionOf) -> None:
         low, dtype = self.low, s.target.dtype
@@ -158,8 +159,8 @@ class VectorStatements:
     def draw(self, s: Compute, operands: Sequence[Expr]) -> None:
         """A vector of random numbers."""
         low, dtype = self.low, s.target.dtype
-        suffix = {"random_bits": "u32v", "bernoulli": "i32v"}.get(s.op, f"{dtype}v")
-        function = f"st_{s.op}_{suffix}"
+        suffix = {"random_bits": "u32v", "bernoulli": "i32v"}.get(s.op.name, f"{dtype}v")
+        function = f"st_{s.op.name}_{suffix}"
         low.need(function)
         result = self.result(s)
         low.code.add(Do(Call(function, (Prefix("&", result), *operands))))
@@ -169,13 +170,13 @@ class VectorStatements:
         low, dtype = self.low, s.target.dtype
         whole = [self.settled(o) for o in operands]
         result = self.result(s)
-        function = self.speller.function(s.op, operands[0].dtype, dtype)
+        function = self.speller.function(s.op.name, operands[0].dtype, dtype)
         if function is not None:
             low.code.add(Do(Call(function, tuple(Prefix("&", x) for x in (result, *whole)))))
             return
         with self.each_lane(unroll=True) as lane:
             inputs = [Index(x, lane) for x in whole]
-            number = spell(s.op, [o.dtype for o in operands], dtype, inputs, s.attrs, low.need)
+            number = spell(s.op.name, [o.dtype for o in operands], dtype, inputs, s.attrs, low.need)
             low.code.add(Assign(Index(result, lane), number))
 
     @contextmanager

@@ -14,11 +14,15 @@ from staged.backends.cpu.nest.vector_plan import feeding_loop, may_repeat
 from staged.backends.cpu.nest.vector_statements import VectorStatements
 from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Prefix, Variable
 from staged.code.nest.lowering import ZERO, factors_of
-from staged.code.nest.totals import PLACES, Totals
+from staged.code.nest.totals import Totals
 from staged.code.nest.value import Value, is_zero
+from staged.code.operators import ARITHMETIC, EXTREMES
+from staged.code.scalars import spell
 from staged.code.support.lanes import reduce_snippet
+from staged.code.support.library import snippets
 from staged.code.tree import Assign, Declare, Do
 from staged.code.types import scalar
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
     Compute,
@@ -32,7 +36,7 @@ from staged.ir.loops import (
     segments,
     walk,
 )
-from staged.ir.types import DType, bool_
+from staged.ir.types import bool_
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,8 @@ class VectorTotals:
         low, vectors, dtype = self.low, self.vectors, reduction.target.dtype
         self.open.pop(reduction, None)
         feeding = feeding_loop(reduction, loop, low.schedule)
-        is_wide = reduction.op not in PLACES and vectors.axis is not None and self.varies_inside(reduction, loop)
-        if reduction.op in PLACES or not is_wide and feeding is None:
+        is_wide = vectors.axis is not None and self.varies_inside(reduction, loop)
+        if reduction.op.is_position or not is_wide and feeding is None:
             self.totals.start(reduction, loop)
             return
         start = low.number(identity(reduction.op, dtype))
@@ -82,7 +86,7 @@ class VectorTotals:
         count = low.schedule.vectors_per_iteration(feeding)
         first = Items((ZERO,)) if is_zero(start) else Items((splat,) * count)
         low.code.add(Declare(several, first, is_const=False, sizes=(Literal(str(count)),)))
-        is_whole = vectors.types.is_native(dtype) and self.is_whole(feeding, loop)
+        is_whole = self.horizontal(reduction) is not None and self.is_whole(feeding, loop)
         if not is_whole:
             low.code.add(Declare(number, start, is_const=False))
         self.open[reduction] = VectorTotal(number, several, is_whole)
@@ -123,46 +127,60 @@ class VectorTotals:
         if total is None:
             self.totals.accumulate(s)
             return
-        value, op, dtype = self.low.operand(s.value), s.reduction.op, s.reduction.target.dtype
+        value = self.low.operand(s.value)
         if total.vectors is None:
-            self.combine(op, total.number, value, dtype)
+            self.combine(s.reduction, total.number, value)
         elif self.vectors.axis is None:
-            self.totals.take_in(op, total.number, value, dtype)
+            self.totals.take_in(s.reduction, total.number, value)
         else:
-            if self.repeated and op == "sum":
-                value = self.without_repeated(value, dtype)
-            self.combine(op, Index(total.vectors, self.unrolled or ZERO), value, dtype)
+            if self.repeated and not s.reduction.op.is_extreme:
+                value = self.without_repeated(s.reduction, value)
+            self.combine(s.reduction, Index(total.vectors, self.unrolled or ZERO), value)
 
-    def without_repeated(self, value: Value, dtype: DType) -> Value:
-        """`value` with 0 in the lanes whose items are in the sum already.
+    def without_repeated(self, reduction: Reduction, value: Value) -> Value:
+        """`value` with the initial value (0 of a sum) in the lanes whose items are in the total already.
 
-        Exact: the lanes that are in the sum already become +0, also where they hold NaN or infinity.
+        Exact: these lanes become +0 in a sum, even if they hold NaN or infinity.
         """
+        dtype = reduction.target.dtype
         low, mask = self.low, self.vectors.types.mask()
         lanes = Items(tuple(Literal(str(lane)) for lane in range(self.vectors.lanes)), mask)
         is_new = low.constant("is_new", self.vectors.type(bool_), Infix(">=", lanes, Literal(str(self.repeated))))
-        zero = Value(low.number(identity("sum", dtype)), dtype)
+        zero = Value(low.number(identity(reduction.op, dtype)), dtype)
         return self.vector(self.vectors.speller.select(self.vector(is_new, bool_), value, zero), dtype)
 
-    def combine(self, op: str, target: Expr, value: Value, dtype: DType) -> None:
+    def combine(self, reduction: Reduction, target: Expr, value: Value) -> None:
         """One more vector into a vector of totals."""
-        low, speller = self.low, self.vectors.speller
-        if op == "sum":
-            factors = factors_of(value) if value.dtype is dtype else None
-            if factors is not None:
-                low.code.add(Assign(target, speller.fma(factors, target, dtype)))
-            elif dtype.is_float:
-                low.code.add(Assign(target, value.expr, "+"))
-            else:
-                low.code.add(Assign(target, speller.wrapping("+", dtype, self.vector(target, dtype), value)))
+        low, speller, name, dtype = self.low, self.vectors.speller, reduction.combine.name, reduction.target.dtype
+        factors = factors_of(value) if reduction.combine is prims.ADD and value.dtype is dtype else None
+        if factors is not None:
+            low.code.add(Assign(target, speller.fma(factors, target, dtype)))
             return
-        x = self.vectors.settled(value)
-        name = {"max": "maximum", "min": "minimum"}[op]  # no other reduction is a vector: see `vector_lanes`
+        if dtype.is_float and name in ARITHMETIC:
+            low.code.add(Assign(target, value.expr, ARITHMETIC[name]))
+            return
+        total = self.vector(target, dtype)
+        both = (total, value)
+        if name in EXTREMES:
+            both = (self.vector(self.vectors.settled(value), dtype), total)  # the total is selected if both are equal
         function = speller.function(name, dtype, dtype)
         if function is not None:
-            low.code.add(Do(Call(function, tuple(Prefix("&", each) for each in (target, x, target)))))
-        else:
-            low.code.add(Assign(target, speller.extreme(name, self.vector(x, dtype), self.vector(target, dtype))))
+            low.code.add(Do(Call(function, tuple(Prefix("&", self.vectors.settled(x)) for x in (total, *both)))))
+            return
+        vector = speller.spell(name, both, dtype, {})
+        if vector is not None:
+            low.code.add(Assign(target, vector))
+            return
+        x = self.vectors.settled(value)
+        with self.vectors.each_lane() as lane:
+            number = spell(name, [dtype, dtype], dtype, [Index(target, lane), Index(x, lane)], {}, low.need)
+            low.code.add(Assign(Index(target, lane), number))
+
+    def horizontal(self, reduction: Reduction) -> str | None:
+        """The support function that combines all lanes of a vector, if it exists."""
+        dtype = reduction.target.dtype
+        name = reduce_snippet(reduction.op.name, dtype.name)
+        return name if self.vectors.types.is_native(dtype) and name in snippets() else None
 
     def finish(self, reduction: Reduction, loop: Loop | Tile) -> None:
         total, low, dtype = self.open.get(reduction), self.low, reduction.target.dtype
@@ -179,17 +197,17 @@ class VectorTotals:
             keep = (left + 1) // 2
             for n in range(left - keep):
                 one, other = (Index(total.vectors, Literal(str(number))) for number in (n, n + keep))
-                self.combine(reduction.op, one, self.vector(other, dtype), dtype)
+                self.combine(reduction, one, self.vector(other, dtype))
             left = keep
-        if not self.vectors.types.is_native(dtype):
+        function = self.horizontal(reduction)
+        if function is None:
             with self.vectors.each_lane() as lane:
                 element = Index(Index(total.vectors, ZERO), lane)
-                self.totals.take_in(reduction.op, total.number, Value(element, dtype), dtype)
+                self.totals.take_in(reduction, total.number, Value(element, dtype))
             return
-        function = reduce_snippet(reduction.op, dtype.name)
         low.need(function)
         horizontal = Call(function, (total.vectors,))
         if total.is_whole:
             low.code.add(Declare(total.number, horizontal))
         else:
-            self.totals.take_in(reduction.op, total.number, Value(horizontal, dtype), dtype)
+            self.totals.take_in(reduction, total.number, Value(horizontal, dtype))

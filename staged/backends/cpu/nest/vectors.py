@@ -14,7 +14,7 @@ from typing import Any
 
 from staged.code.expr import Call, Cast, Expr, Infix, Items, Literal, Name, Prefix, literal
 from staged.code.nest.value import Value, is_zero
-from staged.code.scalars import ARITHMETIC, BITWISE, COMPARISONS
+from staged.code.operators import ARITHMETIC, BITWISE, COMPARISONS
 from staged.code.support.halves import vector_function
 from staged.code.support.lanes import HALVES, lanes_snippet
 from staged.code.support.library import snippets

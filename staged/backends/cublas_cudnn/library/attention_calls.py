@@ -20,6 +20,7 @@ from staged.backends.cublas_cudnn.library.instead import KernelsInstead, compute
 from staged.backends.gpu.attention import sizes as own
 from staged.code.expr import literal
 from staged.code.writer import Writer
+from staged.ir.declaration import prims
 from staged.ir.loops import Accumulate, Affine, ArrayRef, Axis, Load, Local, Loop, Nest, Reduction, Statement, Store
 from staged.ir.nodes import Op, Value
 from staged.ir.products import cast_to
@@ -170,8 +171,8 @@ def offset_nest(type: TensorType) -> Nest:
         casts, factor = cast_to(element, f32)
         body += [Load(element, array, at), *casts]
         factors.append(factor)
-    total = Reduction(Local("total", f32), "sum")
-    body.append(Accumulate(total, computed(body, "multiply", *factors)))
+    total = Reduction(Local("total", f32), prims.SUM)
+    body.append(Accumulate(total, computed(body, prims.MULTIPLY, *factors)))
     sums = Loop(column, tuple(body), (total,))
     whole = Loop(row, (sums, Store(offset, Affine.of(row), total.target)))
     return Nest("attention_offset", (d_out, out), (offset,), (), (whole,), rows)

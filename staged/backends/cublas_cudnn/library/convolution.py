@@ -43,6 +43,7 @@ from staged.backends.cublas_cudnn.library.instead import IS_MISSING, KernelsInst
 from staged.code.writer import Writer, c_string
 from staged.errors import UnsupportedError
 from staged.ir.convolutions import contraction_nest, convolution_of
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Affine,
     ArrayRef,
@@ -330,11 +331,11 @@ def convolution_kernel_nest(op: Op, form: Form) -> tuple[Nest, list[str], list[V
         if form.addend is not None:
             old = Local("old", dtype)
             body.append(Load(old, c, store.index))
-            value = computed(body, "add", value, scaled(body, beta, old))
+            value = computed(body, prims.ADD, value, scaled(body, beta, old))
         if form.bias is not None:
             added = Local("added", dtype)
             body.append(Load(added, bias, Affine.of(axes["group"], conv.oc // conv.groups) + Affine.of(axes["o"])))
-            value = computed(body, "add", value, added)
+            value = computed(body, prims.ADD, value, added)
         return [*body, Store(c, store.index, value)]
 
     def changed(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
@@ -349,7 +350,7 @@ def convolution_kernel_nest(op: Op, form: Form) -> tuple[Nest, list[str], list[V
 
 def scaled(body: list[Statement], factor: Operand, value: Operand) -> Operand:
     """A number times a factor, unless that is 1."""
-    return value if factor == Constant(1.0, value.dtype) else computed(body, "multiply", factor, value)
+    return value if factor == Constant(1.0, value.dtype) else computed(body, prims.MULTIPLY, factor, value)
 
 
 def emit_convolution(

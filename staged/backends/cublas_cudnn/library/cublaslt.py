@@ -22,6 +22,7 @@ from staged.backends.cublas_cudnn.library.form import GELU_CUBE, GELU_SCALE, For
 from staged.backends.cublas_cudnn.library.instead import IS_MISSING, KernelsInstead, computed, where_missing
 from staged.backends.gpu.alignment import ALIGNED
 from staged.code.writer import Writer, c_string
+from staged.ir.declaration import prims
 from staged.ir.loops import (
     Affine,
     ArrayRef,
@@ -232,7 +233,7 @@ def epilogue_nest(op: Op, rows: int, columns: int, form: Form) -> Nest:
     if form.bias is not None:
         added = Local("added", dtype)
         body.append(Load(added, bias, Affine.of(column)))
-        x = computed(body, "add", x, added)
+        x = computed(body, prims.ADD, x, added)
     if form.activation:
         x = gelu_of(body, x)
     body.append(Store(c, at, x))
@@ -248,8 +249,8 @@ def gelu_of(body: list[Statement], x: Operand) -> Local:
     def number(value: float) -> Constant:
         return Constant(value, x.dtype)
 
-    cube = computed(body, "multiply", computed(body, "multiply", x, x), x)
-    inner = computed(body, "add", x, computed(body, "multiply", number(GELU_CUBE), cube))
-    tanh = computed(body, "tanh", computed(body, "multiply", number(GELU_SCALE), inner))
-    half = computed(body, "multiply", number(0.5), x)
-    return computed(body, "multiply", half, computed(body, "add", tanh, number(1.0)))
+    cube = computed(body, prims.MULTIPLY, computed(body, prims.MULTIPLY, x, x), x)
+    inner = computed(body, prims.ADD, x, computed(body, prims.MULTIPLY, number(GELU_CUBE), cube))
+    tanh = computed(body, prims.TANH, computed(body, prims.MULTIPLY, number(GELU_SCALE), inner))
+    half = computed(body, prims.MULTIPLY, number(0.5), x)
+    return computed(body, prims.MULTIPLY, half, computed(body, prims.ADD, tanh, number(1.0)))

@@ -91,8 +91,8 @@ def where_missing(w: Writer, condition: str, library: str) -> Iterator[None]:
         w.line("return ST_OK;")
 
 
-def computed(body: list[Statement], op: str, *operands: Operand) -> Local:
+def computed(body: list[Statement], op: Declaration, *operands: Operand) -> Local:
     """The result of an op, whose statement is added to `body`."""
-    target = Local(op, operands[0].dtype)
+    target = Local(op.name, operands[0].dtype)
     body.append(Compute(target, op, operands, {}))
     return target

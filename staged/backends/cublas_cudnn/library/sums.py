@@ -149,7 +149,7 @@ def sums_nest(op: Op, rows: int, columns: int) -> Nest:
     dtype = op.results[1].tensor.dtype
     row, column = Axis("row", rows), Axis("column", columns)
     x, sums = ArrayRef("x", dtype, rows * columns, "input"), ArrayRef("sums", dtype, columns, "output")
-    total, element = Reduction(Local("total", dtype), "sum"), Local("element", dtype)
+    total, element = Reduction(Local("total", dtype), prims.SUM), Local("element", dtype)
     at = Affine.of(row, columns) + Affine.of(column)
     terms = Loop(row, (Load(element, x, at), Accumulate(total, element)), (total,))
     body = Loop(column, (terms, Store(sums, Affine.of(column), total.target)))

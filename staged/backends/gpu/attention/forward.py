@@ -21,6 +21,7 @@ from staged.backends.gpu.dialect import GpuDialect
 from staged.backends.gpu.kernel_text import GpuKernel
 from staged.backends.gpu.terms import chosen
 from staged.code.types import SHORT_INDEX
+from staged.ir.declaration import prims
 from staged.ir.machine import Gpu
 from staged.ir.nodes import Op
 from staged.library.sequences.attention import index_of
@@ -65,7 +66,7 @@ def forward_kernel(op: Op, name: str, gpu: Gpu, dialect: GpuDialect) -> GpuKerne
             key = a.constant("key", SHORT_INDEX, begin + a.lane)
             seen, score = a.score(scores[r], query, key, mask)
             score = a.number("score", chosen(seen, score, minus_infinity))
-            most = a.number("most", a.of_warp("max", score))
+            most = a.number("most", a.of_warp(prims.MAX, score))
             top = a.number("top", (row_max[r] > most).otherwise(row_max[r], most))
             shift = top
             if mask is not None:
@@ -83,7 +84,7 @@ def forward_kernel(op: Op, name: str, gpu: Gpu, dialect: GpuDialect) -> GpuKerne
 
     with a.each_row() as r:
         query = a.constant("query", SHORT_INDEX, a.start + a.first + r)
-        total = a.number("total", a.of_warp("sum", row_sum[r]))
+        total = a.number("total", a.of_warp(prims.SUM, row_sum[r]))
         top = row_max[r]
         if mask is not None:
             is_blind = total.is_equal(a.literal(0.0))

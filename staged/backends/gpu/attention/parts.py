@@ -44,6 +44,7 @@ from staged.code.tree import (
 )
 from staged.code.types import INDEX, SHORT_INDEX, CType, Space, lanes, pointer, scalar
 from staged.code.unused import drop_unused_variables, names_used
+from staged.ir.declaration import Declaration
 from staged.ir.nodes import Op
 from staged.ir.types import DType, bool_, f32
 from staged.library.sequences.attention import index_of, parted
@@ -180,7 +181,7 @@ class AttentionCode:
         assert isinstance(array.expr, Variable) and array.expr.type.dtype is not None
         return Term(cast(array[place].expr, array.expr.type.dtype, self.total, self.need))
 
-    def of_warp(self, op: str, x: Term) -> Term:
+    def of_warp(self, op: Declaration, x: Term) -> Term:
         """The largest, or the sum, of what the lanes of a warp have."""
         name = reduction_name("warp", op, self.total)
         self.need(name)

@@ -17,6 +17,7 @@ from staged.code.nest.value import Value
 from staged.code.scalars import is_checked
 from staged.code.tree import Assign, Do, If, Jump
 from staged.code.types import INDEX, CType, Space, pointer, word
+from staged.ir.declaration import prims
 from staged.ir.loops import Axis, CheckIndex, Compute, Constant, PositionOf, Statement, Store
 from staged.ir.types import DType, i64
 
@@ -65,10 +66,10 @@ def may_fail(s: Statement) -> bool:
         return isinstance(s, CheckIndex)
     if not is_checked(s.op, s.target.dtype):
         return False
-    if s.op == "fit":
+    if s.op is prims.FIT:
         return True
     right = s.operands[1]
-    return not isinstance(right, Constant) or (right.value < 0 if s.op == "pow" else right.value == 0)
+    return not isinstance(right, Constant) or (right.value < 0 if s.op is prims.POW else right.value == 0)
 
 
 def number_axes(low: Lowering, axes: Sequence[Axis], item: Variable, used: Container[Axis] | None = None) -> None:

@@ -15,10 +15,11 @@ from staged.backends.gpu.teams import chain_of, last_of, scratch_in
 from staged.code.expr import Call, Cast, Expr, Infix, Junction, Literal, Prefix, Variable
 from staged.code.nest.loops import Loops, pieces
 from staged.code.nest.lowering import ZERO
-from staged.code.nest.totals import PLACES, Total, Totals, accumulated_dtype
+from staged.code.nest.totals import Total, Totals, accumulated_dtype
 from staged.code.tree import Assign, Barrier, Declare, Do, ForBits
 from staged.code.types import CType, Space, scalar, word
 from staged.ir.cascade import is_float_sum
+from staged.ir.declaration import prims
 from staged.ir.loops import ArrayRef, Guarded, Loop, Reduction, Statement, Store, identity, indices_of, walk
 from staged.ir.schedule import Schedule, Seek, Share
 from staged.ir.types import f64
@@ -149,7 +150,7 @@ class TeamStatements:
             for reduction in passed_on:
                 dtype = reduction.target.dtype
                 partial = low.variable(f"partial_{reduction.target.name}", scalar(dtype))
-                low.code.add(Declare(partial, low.number(identity("sum", dtype)), is_const=False))
+                low.code.add(Declare(partial, low.number(identity(prims.SUM, dtype)), is_const=False))
                 self.totals.open[reduction] = Total(partial)
             index = low.scoped(shared[0]) if len(shared) == 1 else low.variable("element", low.index_type)
             with low.loop(index, first, last, Literal(str(width * step))):
@@ -191,7 +192,7 @@ class TeamStatements:
     def combine(self, reduction: Reduction, loop: Loop, is_wide: bool) -> None:
         """The totals of a team's threads, f64 ones of a sum in pieces, become that of all."""
         low, team, total = self.low, self.team, self.totals.open[reduction]
-        is_place = reduction.op in PLACES
+        is_place = reduction.op.is_position
         dtype = accumulated_dtype(reduction, loop) if is_place else f64 if is_wide else reduction.target.dtype
         function = reduction_name(team.kind, reduction.op, dtype)
         low.need(function)
