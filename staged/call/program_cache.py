@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import staged.base.artifact as artifacts
 from staged.base.artifact import Artifact, Parameter, Site
 from staged.base.depth import goes_deep
 from staged.ir.declaration import prims
@@ -25,6 +24,9 @@ from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.printer import print_function
 from staged.runtime.cache import default_cache, digest
 from staged.source import Position
+
+PACKAGE = Path(__file__).parents[1]
+"""The folder of all source files."""
 
 
 @goes_deep
@@ -134,9 +136,8 @@ def _place_numbers(function: Function) -> list[int]:
 @cache
 def _fingerprint() -> str:
     """A digest of all source files of this package: a newer version never takes an older one's text."""
-    root = Path(artifacts.__file__).parent
     state = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(PACKAGE.rglob("*.py")):
         status = path.stat()
-        state.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+        state.update(f"{path.relative_to(PACKAGE)} {status.st_size} {status.st_mtime_ns}\n".encode())
     return state.hexdigest()

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from staged.call.program_cache import find_artifact, store_artifact
+import staged as st
+from staged.call.program_cache import PACKAGE, find_artifact, store_artifact
 
 KERNEL = """\
 import staged as st
@@ -52,3 +53,7 @@ def test_sites_are_those_of_the_new_trace(tmp_path: Path, monkeypatch: pytest.Mo
     (after,) = [site for site in found.sites if "the read" in site.text]
     assert (Path(before.file).name, Path(after.file).name) == ("first.py", "second.py")
     assert after.line == before.line + 3
+
+
+def test_stored_programs_depend_on_every_source_file_of_the_package() -> None:
+    assert PACKAGE == Path(st.__file__).parent
