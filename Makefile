@@ -9,7 +9,7 @@ VENV ?= .venv
 PYTHON_IN_VENV := $(VENV)/bin/python
 INSTALL := $(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check
 # `compat` adds the folder to Python's path, where type checkers find it; the default is a hook that they do not run.
-EDITABLE := $(INSTALL) --config-settings editable_mode=compat -e
+EDITABLE := $(INSTALL) --config-settings editable_mode=compat -e ./cuda_emulator -e
 # How many tests run at the same time: `make test JOBS=4`, or JOBS=0 for one process.
 JOBS ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # How many random programs `make fuzz` checks.
@@ -69,13 +69,13 @@ fuzz: $(VENV)/.installed-test
 
 lint: $(VENV)/.installed-dev
 	$(PYTHON_IN_VENV) -m ruff check .
-	$(PYTHON_IN_VENV) -m ruff format --check staged
+	$(PYTHON_IN_VENV) -m ruff format --check staged cuda_emulator/cuda_emulator
 	$(PYTHON_IN_VENV) -m mypy
 	$(PYTHON_IN_VENV) -m pytest -q tests/test_layering.py
 
 format: $(VENV)/.installed-dev
 	$(PYTHON_IN_VENV) -m ruff check --fix .
-	$(PYTHON_IN_VENV) -m ruff format staged
+	$(PYTHON_IN_VENV) -m ruff format staged cuda_emulator/cuda_emulator
 
 bench: $(VENV)/.installed-bench
 	$(PYTHON_IN_VENV) -m benchmarks $(ARGS)
@@ -87,14 +87,14 @@ gpu-check:
 # No plugins of pytest, no click, no rich, no data, and no package index while it runs. After `make test` most programs are in
 # the cache of the tests. The limits of the parts are for 16 cores: two cores that do other work need more.
 gpu-rehearsal: $(VENV)-device/.installed
-	env -u CI -u STAGED_DATA PIP_NO_INDEX=1 $(VENV)-device/bin/python -m tests.gpu_check --rehearse --slack 4 \
+	env -u CI -u STAGED_DATA PIP_NO_INDEX=1 PYTHONPATH=$(CURDIR)/cuda_emulator $(VENV)-device/bin/python -m tests.gpu_check --rehearse --slack 4 \
 	    $(or $(ARGS),--parts machine first suite)
 
 embedded-check: $(VENV)/.installed-test
 	$(PYTHON_IN_VENV) -m tests.embedded_check
 
 clean:
-	rm -rf $(VENV) $(VENV)-device build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-device build dist *.egg-info cuda_emulator/build cuda_emulator/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # ---- the virtual environment: one stamp per set of libraries ------------------------------------
 
@@ -108,19 +108,19 @@ $(VENV)/.created:
 	"$$found" -m venv $(VENV) || { rm -rf $(VENV); echo "no virtual environment could be made; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.installed-examples: $(VENV)/.created pyproject.toml
+$(VENV)/.installed-examples: $(VENV)/.created pyproject.toml cuda_emulator/pyproject.toml
 	$(EDITABLE) ".[cli,data,plot]"
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.created pyproject.toml
+$(VENV)/.installed-test: $(VENV)/.created pyproject.toml cuda_emulator/pyproject.toml
 	$(EDITABLE) ".[test]"
 	@touch $@
 
-$(VENV)/.installed-test-all: $(VENV)/.created pyproject.toml
+$(VENV)/.installed-test-all: $(VENV)/.created pyproject.toml cuda_emulator/pyproject.toml
 	$(EDITABLE) ".[test-all]"
 	@touch $@ $(VENV)/.installed-test
 
-$(VENV)/.installed-dev: $(VENV)/.created pyproject.toml
+$(VENV)/.installed-dev: $(VENV)/.created pyproject.toml cuda_emulator/pyproject.toml
 	$(EDITABLE) ".[dev,test]"
 	@touch $@ $(VENV)/.installed-test
 
@@ -135,6 +135,6 @@ $(VENV)-device/.installed: $(VENV)/.created
 	    numpy scipy scikit-learn safetensors ml_dtypes pytest hypothesis cffi pycparser optree platformdirs
 	@touch $@
 
-$(VENV)/.installed-bench: $(VENV)/.created pyproject.toml
+$(VENV)/.installed-bench: $(VENV)/.created pyproject.toml cuda_emulator/pyproject.toml
 	$(EDITABLE) ".[bench]"
 	@touch $@

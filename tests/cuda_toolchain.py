@@ -1,6 +1,6 @@
 """The words of NVIDIA's compiler and of the C compiler on a program with kernels, without a GPU.
 
-Every such program that a test runs on the emulated device goes through `check_for_gpus` first (see `conftest.py`): NVRTC
+Every such program that a test runs on the emulated device goes through `check_for_gpus` first (see `plugin.py`): NVRTC
 compiles its kernels for two kinds of GPU, with nothing to say and without spills, and the C compiler its host part. NVIDIA's cuDNN
 has plans for its graphs.
 """
@@ -12,12 +12,12 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
+from cuda_emulator import INCLUDE, source_texts
 from staged.base.artifact import Artifact
 from staged.errors import DependencyError
 from staged.runtime.compiler import CompileFailure, find_compiler
 from staged.runtime.cuda import nvrtc
 from staged.runtime.cuda.building import build, program_texts
-from staged.runtime.cuda_emulator import INCLUDE, source_texts
 from tests.sampling import is_sampled
 
 CAPABILITIES = ((9, 0), (8, 0))

@@ -32,6 +32,7 @@ def may_use(path: Path) -> bool:
 
 
 def main() -> int:
+    import cuda_emulator
     from staged.runtime.cache import default_cache
     from staged.runtime.cuda import emulated
 
@@ -39,7 +40,7 @@ def main() -> int:
     root.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{root}.building").open("w") as lock, ThreadPoolExecutor(AT_ONCE) as pool:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        races = pool.submit(emulated.race_detector)
+        races = pool.submit(cuda_emulator.build, cuda_emulator.RACES)
         pool.submit(emulated.emulator).result()
         list(pool.map(emulated.emulated_library, emulated.LIBRARIES))
         races.result()

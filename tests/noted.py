@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from staged.base.artifact import Artifact
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("staged", "tests", "examples", "benchmarks", "docs", "README.md", "CHANGELOG.md", "pyproject.toml", "Makefile")
+SOURCES = (
+    *("staged", "cuda_emulator", "tests", "examples", "benchmarks", "docs"),
+    *("README.md", "CHANGELOG.md", "pyproject.toml", "Makefile", "conftest.py"),
+)
 LATE_LIBRARIES = ("torch", "cuda", "nvidia")
 """The first words of modules and distributions that `test-all` installs beyond `test`."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import unavailable
+from tests.plugin import unavailable
 
 PROCESSORS = {("AuthenticAMD", 26): "AMD Zen 5"}
 """Processors that the LLVM 14 of the wheel's PoCL 3.0 does not support, by vendor and family of `/proc/cpuinfo`: it reports "unknown

@@ -31,7 +31,7 @@ from staged.runtime.compiler import compile_shared, find_compiler
 from staged.runtime.guard import guard
 from staged.runtime.native import NativeProgram
 from staged.runtime.options import CompileOptions
-from tests.conftest import unavailable
+from tests.plugin import unavailable
 
 OPTIONS = CompileOptions("0", ("address", "undefined"), ("-fno-sanitize-recover=all",))
 ROOT = Path(__file__).parent.parent

@@ -1,4 +1,4 @@
-"""The rules of conftest.py: what may skip, and what may not skip in CI."""
+"""The rules of plugin.py: what may skip, and what may not skip in CI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TESTS = Path(__file__).parent
 
 
 def run_suite(folder: Path, test: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    (folder / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+    (folder / "conftest.py").write_text((TESTS / "plugin.py").read_text())
     (folder / "test_it.py").write_text(test)
     environment = {k: v for k, v in os.environ.items() if k not in ("CI", "STAGED_DATA", "PYTEST_ADDOPTS")}
     command = [

@@ -13,7 +13,7 @@ import pytest
 
 import staged as st
 from staged.ops.array import METHOD_NAMES
-from tests.conftest import unavailable
+from tests.plugin import unavailable
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = '''\

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import DeviceCounts, Emulator
 from staged import GPU, with_backend
 from staged.errors import DTypeError, ProgramError, ProgramMemoryError
 from staged.runtime import cuda
@@ -31,13 +32,13 @@ NOT_READY = 600  # cudaErrorNotReady
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
 
 @pytest.fixture
-def nothing_left(device: cuda.Emulator) -> Iterator[None]:
+def nothing_left(device: Emulator) -> Iterator[None]:
     """Nothing that a loader has made lives after the test."""
 
     def live() -> tuple[int, ...]:
@@ -101,7 +102,7 @@ def is_there(x: st.DeviceArray) -> bool:
 
 
 @pytest.mark.parametrize("words", ["", "lazy shuffled seed=1", "lazy seed=2", "lazy seed=3", "lazy seed=4"])
-def test_a_loop_gives_what_it_gives_on_the_host(device: cuda.Emulator, words: str, nothing_left: None) -> None:
+def test_a_loop_gives_what_it_gives_on_the_host(device: Emulator, words: str, nothing_left: None) -> None:
     expected = trained(zip(X, Y, strict=True))
     device.configure(words)
     with with_backend(GPU):
@@ -113,8 +114,8 @@ def test_a_loop_gives_what_it_gives_on_the_host(device: cuda.Emulator, words: st
     np.testing.assert_allclose(w.numpy() - left, X.sum(axis=0), rtol=1e-4, atol=1e-5)
 
 
-def test_each_of_a_thousand_arrays_is_copied_once_and_places_are_used_again(device: cuda.Emulator) -> None:
-    def counted(batches: int) -> cuda.DeviceCounts:
+def test_each_of_a_thousand_arrays_is_copied_once_and_places_are_used_again(device: Emulator) -> None:
+    def counted(batches: int) -> DeviceCounts:
         before = device.counts()
         for x, y in st.loader((X[i % 12], Y[i % 12]) for i in range(batches)):
             float(step(x, y))
@@ -136,7 +137,7 @@ def test_each_of_a_thousand_arrays_is_copied_once_and_places_are_used_again(devi
     assert step.programs[0].calls >= 1010
 
 
-def test_the_host_waits_for_no_copy(device: cuda.Emulator, endless: Callable[[Any], Iterator[Any]]) -> None:
+def test_the_host_waits_for_no_copy(device: Emulator, endless: Callable[[Any], Iterator[Any]]) -> None:
     """With lazy streams a copy is made when something waits for it: nothing has, until the program does."""
     with with_backend(GPU):
         total(next(iter(st.loader([X[0]]))))
@@ -154,7 +155,7 @@ def test_the_host_waits_for_no_copy(device: cuda.Emulator, endless: Callable[[An
         assert not is_there(next(iter(st.loader(endless(X[0])))))
 
 
-def test_an_iterable_may_fill_the_same_array_again(device: cuda.Emulator) -> None:
+def test_an_iterable_may_fill_the_same_array_again(device: Emulator) -> None:
     def refilled() -> Iterator[Any]:
         buffer = np.empty_like(X[0])
         for batch in X:
@@ -215,7 +216,7 @@ def test_other_leaves_of_a_tree_stay_as_they_are() -> None:
             total(got["wide"])
 
 
-def test_shapes_may_change_from_batch_to_batch(nothing_left: None, device: cuda.Emulator) -> None:
+def test_shapes_may_change_from_batch_to_batch(nothing_left: None, device: Emulator) -> None:
     device.configure("lazy seed=1")
     sizes = [3, 500, 1, 40, 500, 7, 0, 500]
     batches = [RNG.normal(size=(size, 3)).astype(np.float32) for size in sizes]
@@ -244,7 +245,7 @@ def test_errors_come_in_their_place_and_leave_nothing(nothing_left: None) -> Non
     assert len(seen) == 2
 
 
-def test_leaving_a_loop_early_leaves_nothing(nothing_left: None, device: cuda.Emulator) -> None:
+def test_leaving_a_loop_early_leaves_nothing(nothing_left: None, device: Emulator) -> None:
     def use(leave: Callable[[], None]) -> None:
         for x, y in st.loader(zip(X, Y, strict=True), ahead=1):
             step(x, y)
@@ -266,7 +267,7 @@ def test_leaving_a_loop_early_leaves_nothing(nothing_left: None, device: cuda.Em
             del unused
 
 
-def test_an_array_outlives_its_loop(nothing_left: None, device: cuda.Emulator) -> None:
+def test_an_array_outlives_its_loop(nothing_left: None, device: Emulator) -> None:
     device.configure("lazy seed=6")
     with with_backend(GPU):
         held = list(st.loader(list(X[:5]), ahead=1))
@@ -276,7 +277,7 @@ def test_an_array_outlives_its_loop(nothing_left: None, device: cuda.Emulator) -
         np.testing.assert_allclose(total(held[4]), 2 * X[4].sum(axis=0), rtol=1e-5)
 
 
-def test_a_program_that_stops_in_the_loop_leaves_nothing(nothing_left: None, device: cuda.Emulator) -> None:
+def test_a_program_that_stops_in_the_loop_leaves_nothing(nothing_left: None, device: Emulator) -> None:
     @st.function
     def checked(x: Any) -> Any:
         assert st.sum(x) > 1e9, "too little"
@@ -293,7 +294,7 @@ def test_a_program_that_stops_in_the_loop_leaves_nothing(nothing_left: None, dev
     checked.clear()
 
 
-def test_a_device_without_room_is_told_where_the_batch_would_have_come(device: cuda.Emulator) -> None:
+def test_a_device_without_room_is_told_where_the_batch_would_have_come(device: Emulator) -> None:
     live = device.counts().live_bytes
     device.configure(f"memory={live + (1 << 20)}")
     large = np.ones(live // 4 + (1 << 19), np.float32)  # without room even if all that lives is freed meanwhile
@@ -305,7 +306,7 @@ def test_a_device_without_room_is_told_where_the_batch_would_have_come(device: c
             next(batches)
 
 
-def test_outside_of_a_region_and_in_eager_mode_arrays_are_the_host_s(device: cuda.Emulator) -> None:
+def test_outside_of_a_region_and_in_eager_mode_arrays_are_the_host_s(device: Emulator) -> None:
     before = device.counts()
     (x,) = st.loader([X[0]])
     assert x is not None and type(x) is np.ndarray
@@ -323,7 +324,7 @@ def test_outside_of_a_region_and_in_eager_mode_arrays_are_the_host_s(device: cud
     assert (seen.copies_to_device, seen.allocations) == (0, 0)
 
 
-def test_a_loop_outside_of_a_region_says_where_its_arrays_go(device: cuda.Emulator) -> None:
+def test_a_loop_outside_of_a_region_says_where_its_arrays_go(device: Emulator) -> None:
     @st.function
     def inside(x: Any) -> Any:
         with with_backend(GPU, x):
@@ -343,7 +344,7 @@ def test_a_loop_outside_of_a_region_says_where_its_arrays_go(device: cuda.Emulat
         st.loader([], device="gpu")  # type: ignore[arg-type]
 
 
-def test_an_array_that_was_loaded_is_used_as_any_of_the_device(device: cuda.Emulator) -> None:
+def test_an_array_that_was_loaded_is_used_as_any_of_the_device(device: Emulator) -> None:
     with with_backend(GPU):
         (x,) = st.loader(st.loader([X[0]]))  # the inner one has placed it
         found = np.asarray(total(x))
@@ -366,7 +367,7 @@ def test_an_array_that_was_loaded_is_used_as_any_of_the_device(device: cuda.Emul
         x.men()
 
 
-def test_a_program_may_read_nothing_on_the_device(device: cuda.Emulator) -> None:
+def test_a_program_may_read_nothing_on_the_device(device: Emulator) -> None:
     """It has no work there, so that it is one of the host's."""
     empty = np.zeros((0, 3), np.float32)
     both = st.function(lambda x, y: y * 2.0)
@@ -381,7 +382,7 @@ def test_a_program_may_read_nothing_on_the_device(device: cuda.Emulator) -> None
         assert (device.counts() - before).copies_to_device == 0
 
 
-def test_the_iterable_may_use_another_device(device: cuda.Emulator) -> None:
+def test_the_iterable_may_use_another_device(device: Emulator) -> None:
     def batches() -> Iterator[Any]:
         for batch in X:
             with with_backend(GPU(1)):
@@ -429,7 +430,7 @@ with st.with_backend(st.GPU):
 
 
 def test_each_of_two_devices_has_what_comes_to_it(
-    device: cuda.Emulator, endless: Callable[[Any], Iterator[Any]]
+    device: Emulator, endless: Callable[[Any], Iterator[Any]]
 ) -> None:
     @st.function
     def both(x: Any, y: Any) -> Any:

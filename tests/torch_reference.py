@@ -94,7 +94,7 @@ class Records:
 
 
 RUNNING: Records | None = None
-"""Set by conftest.py for the whole run."""
+"""Set by plugin.py for the whole run."""
 
 
 def reference(compute: Callable[..., Any], *inputs: Any, rtol: float = AGREES, computed: bool = False) -> Any:

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 
 import staged as st
+from cuda_emulator import DeviceCounts, Emulator
 from staged.call.program import Program
 from staged.errors import StagedError
 from staged.frontend.values import trees
 from staged.frontend.values.generator import numbers_again
 from staged.frontend.values.trees import flatten
 from staged.runtime import cuda
-from staged.runtime.cuda import DeviceCounts
 from staged.runtime.options import CompileOptions
 from staged.testing import captured_prints, load_snippet
 from tests.cuda_toolchain import check_for_gpus
@@ -142,7 +142,7 @@ def check_on_device(case: Case) -> str:
     return word
 
 
-def _compared(case: DeviceCase, device: cuda.Emulator) -> str:
+def _compared(case: DeviceCase, device: Emulator) -> str:
     module = load_snippet(case.source(), "fuzz")
     arrays = [*case.arguments(), *case.tangents()]
     staged = st.function(check_nan=case.check_nan)(module.everything)

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged.ir.nodes import Value
 from staged.ops.primitive import PRIMITIVES
-from staged.runtime import cuda
 from tests import rows
 from tests.fuzz import plain
 from tests.fuzz.cells import check, report
@@ -40,7 +40,7 @@ def test_random_programs_of_small_functions_agree(seed: int) -> None:
     assert check_program(program_of(seed), LEVELS["light"]) > 0
 
 
-def test_a_random_program_of_small_functions_agrees_on_a_device(emulated_device: cuda.Emulator) -> None:
+def test_a_random_program_of_small_functions_agrees_on_a_device(emulated_device: Emulator) -> None:
     assert check_cells_on_device(program_of(2)) > 0
 
 

@@ -12,8 +12,8 @@ import hypothesis
 import hypothesis.strategies as strategies
 import pytest
 
+from cuda_emulator import Emulator
 from staged.errors import StagedError
-from staged.runtime import cuda
 from tests.fuzz import __main__ as fuzz_main
 from tests.fuzz.__main__ import case_of
 from tests.fuzz.cells.report import Record
@@ -43,7 +43,7 @@ SEEDS = range(2 * len(VARIANTS))
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=[f"{seed}-{VARIANTS[seed % len(VARIANTS)]}" for seed in SEEDS])
-def test_random_programs_with_regions_agree_in_any_order(seed: int, emulated_device: cuda.Emulator) -> None:
+def test_random_programs_with_regions_agree_in_any_order(seed: int, emulated_device: Emulator) -> None:
     check_on_device(device_case_of(seed))
 
 
@@ -90,7 +90,7 @@ def f(a0, n):
 """
 
 
-def test_what_a_device_does_wrong_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, emulated_device: cuda.Emulator) -> None:
+def test_what_a_device_does_wrong_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, emulated_device: Emulator) -> None:
     from staged.backends.cublas_cudnn.structure import CudaBody
 
     case = DeviceCase(ON_DEVICE, ((3,),), 1, variant="regions")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cuda_emulator import Emulator
 from staged.backends.cublas_cudnn.library import alignment
-from staged.runtime import cuda
 from tests.fuzz.__main__ import late_program_of
 from tests.fuzz.cells.device import check_cells_on_device, late_form
 from tests.fuzz.cells.piece import Piece
@@ -19,7 +19,7 @@ from tests.fuzz.late import Lent, late_operands
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_programs_with_late_slices_agree_on_a_device(seed: int, emulated_device: cuda.Emulator) -> None:
+def test_programs_with_late_slices_agree_on_a_device(seed: int, emulated_device: Emulator) -> None:
     assert check_cells_on_device(late_program_of(seed), is_late=True) > 0
 
 
@@ -43,7 +43,7 @@ def test_a_piece_that_creates_a_generator_is_not_called_by_a_recursive_function(
     assert not any("again" in source for source in sources(drawn))
 
 
-def test_a_late_slice_has_the_elements_of_its_array(emulated_device: cuda.Emulator) -> None:
+def test_a_late_slice_has_the_elements_of_its_array(emulated_device: Emulator) -> None:
     array = np.arange(6, dtype=np.float16).reshape(2, 3)
     late = late_operands(random.Random(0), dict.fromkeys("abcdef", array), is_lent=True)
     assert late.views
@@ -59,7 +59,7 @@ def test_a_late_slice_has_the_elements_of_its_array(emulated_device: cuda.Emulat
 
 @pytest.mark.usefixtures("misuse")
 def test_an_operand_that_is_not_copied_is_found(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, emulated_device: cuda.Emulator
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, emulated_device: Emulator
 ) -> None:
     shape = (1, 2, 8, 8)
     arrays = {name: np.ones(shape, np.float16) for name in "qkv"}

@@ -85,7 +85,7 @@ class Copy:
             options += ["-m", "not live"]
         # Bytecode goes by the second in which a source was written: two mutants of one file may be of the same.
         variables = {
-            "PYTHONPATH": str(self.folder),
+            "PYTHONPATH": f"{self.folder}{os.pathsep}{self.folder / 'cuda_emulator'}",
             "STAGED_CACHE_DIR": str(self.cache),
             "PYTHONDONTWRITEBYTECODE": "1",
         }

@@ -14,6 +14,7 @@ from tests.mutate.sources import MisfitError, Sources
 from tests.mutate.table import random_numbers
 
 PROJECT = Path(__file__).parents[2]
+TESTS = ("tests/", "cuda_emulator/tests/")
 TABLES = tool.tables()
 MUTANTS = tool.mutants()
 SOURCES = Sources(PROJECT)
@@ -31,11 +32,11 @@ def misfit(mutant: Mutant) -> str:
         planted(SOURCES, mutant)
     except MisfitError as error:
         return str(error)
-    if not any(word.startswith("tests/") for word in mutant.tests):
+    if not any(word.startswith(TESTS) for word in mutant.tests):
         return "it names no file of tests"
     for word in mutant.tests:
         file, *names = word.split("::")
-        if not word.startswith("tests/") and not names:
+        if not word.startswith(TESTS) and not names:
             continue
         if not (PROJECT / file).exists():
             return f"there is no {file}"

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from examples.treelstm import batched
 from examples.treelstm.train import train
 from examples.treelstm.vectors import word_vectors
 from staged import data
-from staged.runtime import cuda
 from tests.programs import promises
 from tests.programs.tree_reference import torch_losses
 
@@ -101,7 +101,7 @@ def train_on_gpu(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize(("dtype", "steps", "tolerance"), [(st.f64, 50, 1e-8), (st.f32, 20, 1e-4)], ids=str)
 def test_training_on_the_device_has_the_cpus_losses(
-    dtype: Any, steps: int, tolerance: float, treebank: data.Trees, train_on_gpu: Any, emulated_device: cuda.Emulator
+    dtype: Any, steps: int, tolerance: float, treebank: data.Trees, train_on_gpu: Any, emulated_device: Emulator
 ) -> None:
     """Of the size of Lantern's evaluation: 150 states, vectors of 300."""
     table = word_vectors(treebank.vocabulary).astype(dtype.numpy)

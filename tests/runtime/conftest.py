@@ -1,24 +1,10 @@
-"""Libraries for the tests that call them: the reference cuDNN of the emulated device, and the BLAS of SciPy."""
+"""The BLAS of SciPy, for the tests that call it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.runtime.cudnn_library import Cudnn
-
-
-@pytest.fixture(scope="module")
-def loaded_cudnn() -> Cudnn:
-    return Cudnn()
-
-
-@pytest.fixture
-def cudnn(loaded_cudnn: Cudnn) -> Iterator[Cudnn]:
-    with loaded_cudnn.session():
-        yield loaded_cudnn
 
 
 @pytest.fixture

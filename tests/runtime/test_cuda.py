@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +72,38 @@ def test_headers_of_the_emulated_device_are_read_precompiled(monkeypatch: pytest
     first, second, *_ = read.splitlines()
     assert first.startswith("! ") and first.endswith("/cuda_runtime.h.gch"), read  # gcc's sign of one that it takes
     assert "double.cu" not in second and "emulated_maths.h" not in read
+
+
+def test_only_libraries_that_a_program_links_are_loaded() -> None:
+    assert emulated.linked_libraries(("-l:libcublas.so.13", "-lm", "-l:libcudnn.so.9", "-lcublasLt")) == [
+        "cublas", "cublasLt", "cudnn",
+    ]  # fmt: skip
+    assert emulated.linked_libraries(("-lcublasXt",)) == []
+
+
+def test_memory_stays_open_to_the_device_when_another_handler_of_faults_has_gone(tmp_path: Path) -> None:
+    # pytest switches Python's faulthandler on before a test loads the device, and off after the last.
+    program = tmp_path / "program.py"
+    program.write_text("""
+import faulthandler
+faulthandler.enable()
+import numpy as np
+import staged as st
+
+@st.function
+def double(x):
+    with st.with_backend(st.GPU, x):
+        return x + x
+
+print(double(np.array([1.0, 2.0])))
+faulthandler.disable()
+print(double(np.array([3.0, 4.0])))
+""")
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "STAGED_CUDA": "emulate"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[2. 4.]\n[6. 8.]\n", "")

@@ -13,26 +13,25 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import INCLUDE, RACES, Emulator, build
 from staged import GPU, with_backend
 from staged.runtime import cuda
 from staged.runtime.cuda.arriving import Arrivals, capacity_for
-from staged.runtime.cuda.emulated import race_detector
 from staged.runtime.cuda.interface import current_runtime
 from staged.runtime.cuda.resident import choose_device
-from staged.runtime.cuda_emulator import INCLUDE
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 5, 7)).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
 
 @pytest.fixture
-def arrivals(device: cuda.Emulator) -> Iterator[Arrivals]:
+def arrivals(device: Emulator) -> Iterator[Arrivals]:
     """The means to bring arrays to the first device; nothing of it is left afterwards."""
     gc.collect()
     before = device.counts()
@@ -51,7 +50,7 @@ def fetched(copy: Any, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return host
 
 
-def test_copies_run_beside_a_program_s_stream(device: cuda.Emulator, arrivals: Arrivals) -> None:
+def test_copies_run_beside_a_program_s_stream(device: Emulator, arrivals: Arrivals) -> None:
     """The stream of the copies waits for no other, and the host for neither."""
     device.configure("lazy")
     before = device.counts()
@@ -64,7 +63,7 @@ def test_copies_run_beside_a_program_s_stream(device: cuda.Emulator, arrivals: A
     assert (device.counts() - before).synchronisations == 2  # the copy back; what has come is not waited for
 
 
-def test_pinned_memory_is_written_again_when_its_copy_is_over(device: cuda.Emulator, arrivals: Arrivals) -> None:
+def test_pinned_memory_is_written_again_when_its_copy_is_over(device: Emulator, arrivals: Arrivals) -> None:
     for seed in range(3):
         device.configure(f"lazy seed={seed}")
         copies = [arrivals.put([batch])[0] for batch in X]
@@ -73,7 +72,7 @@ def test_pinned_memory_is_written_again_when_its_copy_is_over(device: cuda.Emula
         del copies, copy
 
 
-def test_two_pieces_of_pinned_memory_serve_all_arrays(device: cuda.Emulator, arrivals: Arrivals) -> None:
+def test_two_pieces_of_pinned_memory_serve_all_arrays(device: Emulator, arrivals: Arrivals) -> None:
     before = device.counts()
     for batch in (*X, np.zeros((90, 7), np.float32), *X):
         arrivals.put([batch, batch])
@@ -90,7 +89,7 @@ def test_a_place_has_at_most_a_quarter_more_than_its_array() -> None:
     assert len({capacity_for(size) for size in range(10**6, 2 * 10**6, 1000)}) <= 9
 
 
-def test_arrays_of_many_sizes_have_few_places(device: cuda.Emulator, arrivals: Arrivals) -> None:
+def test_arrays_of_many_sizes_have_few_places(device: Emulator, arrivals: Arrivals) -> None:
     """Three are held at a time; places that are up to twice as large do for them."""
     before, largest = device.counts(), 400_000
     counts, held, peak = [], [], 0
@@ -108,7 +107,7 @@ def test_arrays_of_many_sizes_have_few_places(device: cuda.Emulator, arrivals: A
     assert peak <= 9 * largest  # three of each power of two, and half as much again
 
 
-def test_small_arrays_that_are_held_leave_the_places_of_large_ones(device: cuda.Emulator, arrivals: Arrivals) -> None:
+def test_small_arrays_that_are_held_leave_the_places_of_large_ones(device: Emulator, arrivals: Arrivals) -> None:
     before, held = device.counts(), []
     for _ in range(20):
         held.append(arrivals.put([np.zeros(100, np.uint8), np.zeros(1_000_000, np.uint8)])[0])
@@ -116,7 +115,7 @@ def test_small_arrays_that_are_held_leave_the_places_of_large_ones(device: cuda.
     held.clear()
 
 
-def test_places_of_other_sizes_make_room(device: cuda.Emulator, arrivals: Arrivals) -> None:
+def test_places_of_other_sizes_make_room(device: Emulator, arrivals: Arrivals) -> None:
     device.configure(f"memory={device.counts().live_bytes + (1 << 20)}")
     arrivals.put([np.ones(40_000, np.float32)])
     arrivals.put([np.ones(150_000, np.float32)])
@@ -125,7 +124,7 @@ def test_places_of_other_sizes_make_room(device: cuda.Emulator, arrivals: Arriva
     assert current_runtime().function("cudaGetLastError", "int (*)(void)")() == 0
 
 
-def test_the_thread_may_have_chosen_another_device_meanwhile(device: cuda.Emulator, arrivals: Arrivals) -> None:
+def test_the_thread_may_have_chosen_another_device_meanwhile(device: Emulator, arrivals: Arrivals) -> None:
     device.configure("devices=2 lazy seed=3")
     choose_device(current_runtime(), "gpu(1)")
     (copy,) = arrivals.put([X[0]])
@@ -199,7 +198,7 @@ def test_a_caller_in_c_tells_a_program_what_to_wait_for(tmp_path: Path) -> None:
     program.export(tmp_path)
     compiler, _ = cuda.find_cxx()
     (tmp_path / "caller.cpp").write_text(DRIVER.format(name="total", NAME="TOTAL"))
-    library = race_detector()
+    library = build(RACES)
     flags = ["-std=c++17", "-O1", "-g1", "-rdynamic", f"-I{INCLUDE}", "-fsanitize=thread", "-fPIC", "-pthread"]
     sources = ["-include", "cuda_runtime.h", "-x", "c++", "total.cu", "caller.cpp", "-x", "none", str(library)]
     command = [*compiler, *flags, *sources, f"-Wl,-rpath,{library.parent}", "-o", "caller"]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, with_backend
-from staged.runtime import cuda
 from staged.runtime.cuda.resident import TO_DEVICE, DeviceCopy
 from staged.runtime.guard import ffi
 
@@ -95,13 +95,13 @@ class OldTensor(Tensor):
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
 
 @pytest.mark.parametrize("kind", [Tensor, OldTensor])
-def test_what_dlpack_offers_on_a_device_is_read_in_place(kind: type[Tensor], device: cuda.Emulator) -> None:
+def test_what_dlpack_offers_on_a_device_is_read_in_place(kind: type[Tensor], device: Emulator) -> None:
     double = st.function(lambda x, y: x * 2.0 + y)
     with with_backend(GPU):
         for number in range(4):
@@ -192,7 +192,7 @@ def test_dlpack_is_read_where_there_are_two_interfaces() -> None:
     assert set(tensor.streams) == {1}
 
 
-def test_a_program_waits_for_what_the_library_still_writes(device: cuda.Emulator) -> None:
+def test_a_program_waits_for_what_the_library_still_writes(device: Emulator) -> None:
     """The library's work is on the null stream by the time that it gives the capsule."""
     place = ffi.new("void **")
     assert device.function("cudaMallocHost", "int (*)(void **, size_t)")(place, X.nbytes) == 0
@@ -215,7 +215,7 @@ def test_a_program_waits_for_what_the_library_still_writes(device: cuda.Emulator
     assert device.function("cudaFreeHost", "int (*)(void *)")(place[0]) == 0
 
 
-def test_each_device_has_its_own(device: cuda.Emulator) -> None:
+def test_each_device_has_its_own(device: Emulator) -> None:
     device.configure("devices=2 lazy seed=4")
     double = st.function(lambda x: x * 2.0)
     for name, region in (("gpu", GPU), ("gpu(1)", GPU(1)), ("gpu", GPU)):

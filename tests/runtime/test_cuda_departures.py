@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, with_backend
 from staged.errors import ProgramAssertionError, ProgramIndexError, ProgramNanError, StagedError, StagingError
-from staged.runtime import cuda
 from staged.runtime.cuda import departures
 
 RNG = np.random.default_rng(11)
@@ -26,14 +26,14 @@ ORDERS = ("eager", "lazy shuffled seed=1", "lazy seed=2", "lazy reverse seed=3")
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it, without programs of earlier tests, whose end waits for the device."""
     gc.collect()
     return emulated_device
 
 
 @pytest.fixture(params=ORDERS)
-def any_order(request: pytest.FixtureRequest, device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def any_order(request: pytest.FixtureRequest, device: Emulator) -> Iterator[Emulator]:
     """The device, with its work in one of several orders."""
     device.configure(request.param)
     yield device
@@ -64,7 +64,7 @@ def layers(h: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
 # ---- copies and waits -----------------------------------------------------------------------------
 
 
-def test_a_loop_copies_its_arrays_once_and_waits_once(any_order: cuda.Emulator) -> None:
+def test_a_loop_copies_its_arrays_once_and_waits_once(any_order: Emulator) -> None:
     h, w = H.copy(), W.copy()
     before = any_order.counts()
     with with_backend(GPU, h, w):
@@ -78,7 +78,7 @@ def test_a_loop_copies_its_arrays_once_and_waits_once(any_order: cuda.Emulator) 
         assert (counts.launches, counts.synchronisations) == (10, 1)
 
 
-def test_a_result_needs_no_other_trace_than_the_array_that_the_region_names(device: cuda.Emulator) -> None:
+def test_a_result_needs_no_other_trace_than_the_array_that_the_region_names(device: Emulator) -> None:
     own = st.function(lambda h, w: st.tanh(h @ w))
     with with_backend(GPU, H, W) as (h, w):
         for _ in range(4):
@@ -86,7 +86,7 @@ def test_a_result_needs_no_other_trace_than_the_array_that_the_region_names(devi
     assert [(program.traces, program.calls) for program in own.programs] == [(1, 4)]
 
 
-def test_a_training_loop_copies_each_batch_once_and_waits_once_for_each_loss(any_order: cuda.Emulator) -> None:
+def test_a_training_loop_copies_each_batch_once_and_waits_once_for_each_loss(any_order: Emulator) -> None:
     w = st.Variable(np.zeros(4, np.float32), name="w")
 
     @st.function
@@ -122,7 +122,7 @@ def test_a_training_loop_copies_each_batch_once_and_waits_once_for_each_loss(any
     np.testing.assert_allclose(found, w.numpy(), rtol=1e-4, atol=1e-6)
 
 
-def test_a_value_is_copied_once_however_often_it_is_read(device: cuda.Emulator) -> None:
+def test_a_value_is_copied_once_however_often_it_is_read(device: Emulator) -> None:
     with with_backend(GPU):
         y = double(H)
         before = device.counts()
@@ -144,7 +144,7 @@ READS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
 
 
 @pytest.mark.parametrize(("read"), [read for _, read in READS], ids=[name for name, _ in READS])
-def test_a_number_is_read_by_what_reads_an_array_of_numpy(read: Callable[[Any], Any], any_order: cuda.Emulator) -> None:
+def test_a_number_is_read_by_what_reads_an_array_of_numpy(read: Callable[[Any], Any], any_order: Emulator) -> None:
     total = st.function(lambda x: st.sum(x))
     x = np.arange(3, dtype=np.float32)
     with with_backend(GPU):
@@ -155,7 +155,7 @@ def test_a_number_is_read_by_what_reads_an_array_of_numpy(read: Callable[[Any], 
         assert (any_order.counts() - before).synchronisations == 1
 
 
-def test_a_number_on_the_device_is_an_argument_of_the_next_call(any_order: cuda.Emulator) -> None:
+def test_a_number_on_the_device_is_an_argument_of_the_next_call(any_order: Emulator) -> None:
     add = st.function(lambda total, x: total + st.sum(x))
     scaled = st.function(lambda x, total: x / total)
     count = st.function(lambda x: st.sum(x > 0))
@@ -173,7 +173,7 @@ def test_a_number_on_the_device_is_an_argument_of_the_next_call(any_order: cuda.
         assert operator.index(number) == 2
 
 
-def test_results_in_trees_and_results_of_the_host(any_order: cuda.Emulator) -> None:
+def test_results_in_trees_and_results_of_the_host(any_order: Emulator) -> None:
     @st.function
     def several(x: Any, y: Any, n: Any) -> Any:
         return {"double": x * 2.0, "given": (x, y), "piece": x[1], "number": n + 1, "static": "word", "none": None}
@@ -191,7 +191,7 @@ def test_results_in_trees_and_results_of_the_host(any_order: cuda.Emulator) -> N
     np.testing.assert_array_equal(found["piece"], H[1])
 
 
-def test_a_result_stays_on_the_device_after_its_region(any_order: cuda.Emulator) -> None:
+def test_a_result_stays_on_the_device_after_its_region(any_order: Emulator) -> None:
     with with_backend(GPU):
         y = double(H)
     before = any_order.counts()
@@ -210,7 +210,7 @@ def test_a_result_stays_on_the_device_after_its_region(any_order: cuda.Emulator)
         z[0] = 1.0
 
 
-def test_eager_functions_and_variables_accept_results(device: cuda.Emulator) -> None:
+def test_eager_functions_and_variables_accept_results(device: Emulator) -> None:
     v = st.Variable(np.zeros((8, 8), np.float32))
     with with_backend(GPU):
         y = double(H)
@@ -221,7 +221,7 @@ def test_eager_functions_and_variables_accept_results(device: cuda.Emulator) -> 
         np.testing.assert_array_equal(np.asarray(double(y)), H * 4)
 
 
-def test_programs_of_an_inner_region_of_the_host_see_results(any_order: cuda.Emulator) -> None:
+def test_programs_of_an_inner_region_of_the_host_see_results(any_order: Emulator) -> None:
     with with_backend(GPU):
         y = double(H)
         with with_backend(CPU):
@@ -234,7 +234,7 @@ def test_programs_of_an_inner_region_of_the_host_see_results(any_order: cuda.Emu
 # ---- order ----------------------------------------------------------------------------------------
 
 
-def test_programs_with_streams_of_their_own_see_each_other_s_results_and_variables(any_order: cuda.Emulator) -> None:
+def test_programs_with_streams_of_their_own_see_each_other_s_results_and_variables(any_order: Emulator) -> None:
     v = st.Variable(np.ones((8, 8), np.float32), name="v")
 
     @st.function
@@ -261,7 +261,7 @@ def test_programs_with_streams_of_their_own_see_each_other_s_results_and_variabl
     np.testing.assert_allclose(v.numpy(), expected, rtol=1e-4)
 
 
-def test_memory_of_results_is_used_again_after_the_work_that_reads_it(any_order: cuda.Emulator) -> None:
+def test_memory_of_results_is_used_again_after_the_work_that_reads_it(any_order: Emulator) -> None:
     """Results that nobody holds give their memory to other programs, whose streams are others."""
     programs = [st.function(function) for function in (lambda x: x + 1.0, lambda x: x * 1.5, lambda x: x - 2.0)]
     with with_backend(GPU):
@@ -281,7 +281,7 @@ def test_memory_of_results_is_used_again_after_the_work_that_reads_it(any_order:
             np.testing.assert_allclose(each, by_hand_, rtol=1e-4)
 
 
-def test_memory_that_a_call_still_reads_is_not_overwritten_by_another_program(any_order: cuda.Emulator) -> None:
+def test_memory_that_a_call_still_reads_is_not_overwritten_by_another_program(any_order: Emulator) -> None:
     """The programs have nothing else in common, so that only the memory orders their streams."""
     other = st.function(lambda x: x + 5.0)
     with with_backend(GPU, W):
@@ -293,7 +293,7 @@ def test_memory_that_a_call_still_reads_is_not_overwritten_by_another_program(an
             np.testing.assert_allclose(others, [W + 5.0] * 3, rtol=1e-5)
 
 
-def test_arrays_of_the_host_may_change_when_the_call_has_returned(any_order: cuda.Emulator) -> None:
+def test_arrays_of_the_host_may_change_when_the_call_has_returned(any_order: Emulator) -> None:
     x = np.empty((8, 8), np.float32)
     with with_backend(GPU):
         found = []
@@ -312,7 +312,7 @@ def descend(x: Any, w: Any, steps: Any) -> Any:
     return w
 
 
-def test_loops_whose_result_stays_on_the_device(any_order: cuda.Emulator) -> None:
+def test_loops_whose_result_stays_on_the_device(any_order: Emulator) -> None:
     own = st.function(descend)
     with st.eager():
         expected = np.asarray(own(H, W, 12))
@@ -323,7 +323,7 @@ def test_loops_whose_result_stays_on_the_device(any_order: cuda.Emulator) -> Non
     np.testing.assert_allclose(w, expected, rtol=1e-3, atol=1e-5)
 
 
-def test_the_graph_of_a_loop_serves_calls_with_results_at_other_addresses(device: cuda.Emulator) -> None:
+def test_the_graph_of_a_loop_serves_calls_with_results_at_other_addresses(device: Emulator) -> None:
     own = st.function(descend)
     with with_backend(GPU, H, W):
         found = [own(H, W, 4) for _ in range(3)]
@@ -334,7 +334,7 @@ def test_the_graph_of_a_loop_serves_calls_with_results_at_other_addresses(device
         np.testing.assert_array_equal(each, found[0])
 
 
-def test_batches_of_a_loader_are_not_overwritten_while_calls_read_them(any_order: cuda.Emulator) -> None:
+def test_batches_of_a_loader_are_not_overwritten_while_calls_read_them(any_order: Emulator) -> None:
     batches = [RNG.normal(size=(8, 8)).astype(np.float32) for _ in range(12)]
     with with_backend(GPU):
         found = [layer(x, W) for x in st.loader(batches, ahead=1)]
@@ -342,7 +342,7 @@ def test_batches_of_a_loader_are_not_overwritten_while_calls_read_them(any_order
             np.testing.assert_allclose(each, np.tanh(x @ W), rtol=1e-4, atol=1e-6)
 
 
-def test_a_print_shows_its_own_values_in_order(any_order: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_print_shows_its_own_values_in_order(any_order: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     @st.function
     def shown(x: Any) -> Any:
         print(f"sum {st.sum(x):.1f}")
@@ -356,7 +356,7 @@ def test_a_print_shows_its_own_values_in_order(any_order: cuda.Emulator, capsys:
     assert capsys.readouterr().out == "sum 0.0\nand\nsum 4.0\nand\nsum 8.0\nand\n"
 
 
-def test_random_numbers_continue_from_call_to_call(any_order: cuda.Emulator) -> None:
+def test_random_numbers_continue_from_call_to_call(any_order: Emulator) -> None:
     noisy = st.function(lambda x: x + st.random.uniform((8, 8)))
     st.seed(5)
     with with_backend(GPU):
@@ -367,7 +367,7 @@ def test_random_numbers_continue_from_call_to_call(any_order: cuda.Emulator) -> 
             np.testing.assert_allclose(each, np.asarray(noisy(H)), rtol=1e-6)
 
 
-def test_two_devices(device: cuda.Emulator) -> None:
+def test_two_devices(device: Emulator) -> None:
     device.configure("devices=2 lazy seed=4")
 
     @st.function
@@ -388,7 +388,7 @@ def test_two_devices(device: cuda.Emulator) -> None:
     np.testing.assert_allclose(w, 6 * np.tanh(H * 2 @ W) + 2, rtol=1e-4)
 
 
-def test_an_argument_on_another_device_is_a_result(device: cuda.Emulator) -> None:
+def test_an_argument_on_another_device_is_a_result(device: Emulator) -> None:
     device.configure("devices=2 lazy seed=6")
     both = st.function(lambda x, y: (x, y * 2.0, x[1:]))
     with with_backend(GPU(1)):
@@ -401,7 +401,7 @@ def test_an_argument_on_another_device_is_a_result(device: cuda.Emulator) -> Non
     np.testing.assert_array_equal(piece, H[1:] * 2)
 
 
-def test_threads_with_regions_of_their_own(any_order: cuda.Emulator) -> None:
+def test_threads_with_regions_of_their_own(any_order: Emulator) -> None:
     found: dict[int, Any] = {}
 
     def work(number: int) -> None:
@@ -420,7 +420,7 @@ def test_threads_with_regions_of_their_own(any_order: cuda.Emulator) -> None:
         np.testing.assert_allclose(h, layers(H + np.float32(number), 5), rtol=1e-3, atol=1e-5)
 
 
-def test_a_thread_uses_what_another_one_computes(any_order: cuda.Emulator) -> None:
+def test_a_thread_uses_what_another_one_computes(any_order: Emulator) -> None:
     found: list[Any] = []
     with with_backend(GPU):
         y = layer(H, W)
@@ -435,7 +435,7 @@ def test_a_thread_uses_what_another_one_computes(any_order: cuda.Emulator) -> No
     np.testing.assert_allclose(found[0], 2 * np.tanh(H @ W), rtol=1e-4)
 
 
-def test_nothing_is_left_on_the_device(any_order: cuda.Emulator) -> None:
+def test_nothing_is_left_on_the_device(any_order: Emulator) -> None:
     def live() -> tuple[int, ...]:
         gc.collect()
         seen = any_order.counts()
@@ -456,7 +456,7 @@ def test_nothing_is_left_on_the_device(any_order: cuda.Emulator) -> None:
     assert live() == before, any_order.live_objects()
 
 
-def test_the_number_of_unfinished_calls_is_bounded(device: cuda.Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_unfinished_calls_is_bounded(device: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(departures, "MOST_CALLS", 10)
     device.configure("lazy seed=3")
     with with_backend(GPU):
@@ -468,7 +468,7 @@ def test_the_number_of_unfinished_calls_is_bounded(device: cuda.Emulator, monkey
     assert np.isfinite(np.asarray(h)).all()
 
 
-def test_large_arrays_are_not_copied_to_pinned_memory(device: cuda.Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_arrays_are_not_copied_to_pinned_memory(device: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(departures, "MOST_STAGED", 100)
     before = device.counts()
     with with_backend(GPU, H) as x:
@@ -483,7 +483,7 @@ BAD = np.array([1, 9, 0])
 GOOD = np.array([1, 2, 0])
 
 
-def test_an_error_is_raised_when_a_value_is_read_and_cites_the_call(any_order: cuda.Emulator) -> None:
+def test_an_error_is_raised_when_a_value_is_read_and_cites_the_call(any_order: Emulator) -> None:
     with with_backend(GPU):
         first = look_up(H, GOOD)
         second = look_up(H, BAD)  # the call that fails
@@ -506,7 +506,7 @@ def test_an_error_is_raised_when_a_value_is_read_and_cites_the_call(any_order: c
         float(third[0, 0])
 
 
-def test_an_error_that_nobody_has_seen_is_raised_at_the_end_of_the_region(any_order: cuda.Emulator) -> None:
+def test_an_error_that_nobody_has_seen_is_raised_at_the_end_of_the_region(any_order: Emulator) -> None:
     with pytest.raises(ProgramIndexError, match="index 9") as caught, with_backend(GPU):
         look_up(H, BAD)  # its result goes at once
     assert "look_up(H, BAD)  # its result goes at once" in str(caught.value)
@@ -522,7 +522,7 @@ def test_an_error_that_nobody_has_seen_is_raised_at_the_end_of_the_region(any_or
         assert look_up(H, GOOD).numpy().shape == (3, 8)
 
 
-def test_an_error_is_told_once(any_order: cuda.Emulator) -> None:
+def test_an_error_is_told_once(any_order: Emulator) -> None:
     with with_backend(GPU):
         found = look_up(H, BAD)
         with pytest.raises(ProgramIndexError):
@@ -531,7 +531,7 @@ def test_an_error_is_told_once(any_order: cuda.Emulator) -> None:
         found.numpy()
 
 
-def test_only_the_first_of_several_errors_is_raised(device: cuda.Emulator) -> None:
+def test_only_the_first_of_several_errors_is_raised(device: Emulator) -> None:
     device.configure("lazy seed=5")
     with with_backend(GPU):
         look_up(H, np.array([8]))  # first
@@ -540,7 +540,7 @@ def test_only_the_first_of_several_errors_is_raised(device: cuda.Emulator) -> No
             found.numpy()
 
 
-def test_a_variable_tells_of_an_error(any_order: cuda.Emulator) -> None:
+def test_a_variable_tells_of_an_error(any_order: Emulator) -> None:
     v = st.Variable(np.zeros((3, 8), np.float32), name="v")
 
     @st.function
@@ -557,7 +557,7 @@ def test_a_variable_tells_of_an_error(any_order: cuda.Emulator) -> None:
         np.testing.assert_array_equal(v.numpy(), H[GOOD])
 
 
-def test_a_print_does_not_overtake_an_error(any_order: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_print_does_not_overtake_an_error(any_order: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     @st.function
     def shown(x: Any) -> None:
         print(f"sum {st.sum(x):.1f}")
@@ -569,7 +569,7 @@ def test_a_print_does_not_overtake_an_error(any_order: cuda.Emulator, capsys: py
     assert capsys.readouterr().out == ""
 
 
-def test_a_call_that_has_waited_has_no_report_of_an_earlier_failure(any_order: cuda.Emulator) -> None:
+def test_a_call_that_has_waited_has_no_report_of_an_earlier_failure(any_order: Emulator) -> None:
     waits = st.function(lambda table, rows: st.to(table[rows], CPU))
     with with_backend(GPU):
         with pytest.raises(ProgramIndexError, match="index 9"):
@@ -580,7 +580,7 @@ def test_a_call_that_has_waited_has_no_report_of_an_earlier_failure(any_order: c
     np.testing.assert_array_equal(found, H[GOOD])
 
 
-def test_asserts_and_errors_of_the_host_stop_the_call(any_order: cuda.Emulator) -> None:
+def test_asserts_and_errors_of_the_host_stop_the_call(any_order: Emulator) -> None:
     @st.function
     def checked(x: Any) -> Any:
         assert st.sum(x) > 0, "no positive sum"
@@ -597,7 +597,7 @@ def test_asserts_and_errors_of_the_host_stop_the_call(any_order: cuda.Emulator) 
     np.testing.assert_array_equal(h, H * 2)
 
 
-def test_check_nan_names_the_value_and_the_call(any_order: cuda.Emulator) -> None:
+def test_check_nan_names_the_value_and_the_call(any_order: Emulator) -> None:
     root = st.function(lambda x: st.sqrt(x) + 1.0, check_nan=True)
     with with_backend(GPU):
         assert float(root(np.ones(3, np.float32))[0]) == 2.0
@@ -609,7 +609,7 @@ def test_check_nan_names_the_value_and_the_call(any_order: cuda.Emulator) -> Non
 # ---- programs -------------------------------------------------------------------------------------
 
 
-def test_a_program_that_was_staged_in_a_region_waits_outside_of_one(any_order: cuda.Emulator) -> None:
+def test_a_program_that_was_staged_in_a_region_waits_outside_of_one(any_order: Emulator) -> None:
     with with_backend(GPU):
         program = look_up.stage(H, GOOD)
         assert [transfer.why for transfer in program.transfers()] == ["input", "input", "failure"]

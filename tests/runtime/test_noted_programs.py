@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import notes_of
 from tests.cuda_toolchain import check_for_gpus
 from tests.noted import KeptProgram
+from tests.plugin import notes_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cuda_emulator import Emulator
 from docs import make_support
 from staged.cli.commands import cli
 from staged.cli.support import DTYPES, RECORD, Row, rows, text_of, words_of
-from staged.runtime import cuda
 from tests import opencl_device
 from tests.fuzz.cells.public import public_names
 from tests.rows import ROWS
@@ -26,7 +26,7 @@ def test_every_function_has_a_row() -> None:
     assert set(rows()) - every == set(), "run `python -m tests.support --missing`"
 
 
-def test_rows_are_found_again(emulated_device: cuda.Emulator) -> None:
+def test_rows_are_found_again(emulated_device: Emulator) -> None:
     opencl_device.require()
     kept = json.loads(RECORD.read_text())
     found = measured(SAMPLE)

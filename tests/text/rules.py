@@ -84,8 +84,8 @@ _ERRORS = Path(__file__).parent.parent.parent / "staged" / "errors.py"
 WITH_HINTS = {*re.findall(r"^class (\w+)", _ERRORS.read_text(), re.MULTILINE), "shape_error", "dtype_error"}
 """The errors that accept a hint, and the functions that create them."""
 
-PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md", "tests/*.md")
-SOURCES = ("staged/**/*.py", "examples/**/*.py", "docs/*.py")
+PAGES = ("*.md", "docs/**/*.md", "examples/**/*.md", "tests/*.md", "cuda_emulator/*.md")
+SOURCES = ("staged/**/*.py", "examples/**/*.py", "docs/*.py", "cuda_emulator/cuda_emulator/*.py")
 TEMPLATES = ("docs/make_", "staged/backends/host/standalone/build.py", "staged/backends/host/standalone/iso_c.py")
 """Sources whose strings are Markdown: of generated pages and of exported folders."""
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, nn, optim, with_backend
-from staged.runtime import cuda
 from staged.testing import compare_trees
 
 numbers = np.random.default_rng(7)
@@ -27,7 +27,7 @@ Loop = Callable[[], Any]
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -288,7 +288,7 @@ def test_a_loop_that_is_not_decorated_warns_and_gives_the_same_results(capsys: p
     compare_trees(found, expected, rtol=1e-6)
 
 
-def test_arrays_that_the_loop_closes_over_are_copied_once(device: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_arrays_that_the_loop_closes_over_are_copied_once(device: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     """`with with_backend(GPU, x): train_loop()`, in which `train_loop` has no parameters."""
     train_loop = st.function(linear_regression())
     before = device.counts()
@@ -300,7 +300,7 @@ def test_arrays_that_the_loop_closes_over_are_copied_once(device: cuda.Emulator,
     assert seen.bytes_to_device == X.nbytes + TARGETS.nbytes + 4 * 4 + 4
 
 
-def test_a_decorated_step_in_a_loop_of_plain_python(device: cuda.Emulator) -> None:
+def test_a_decorated_step_in_a_loop_of_plain_python(device: Emulator) -> None:
     expected = Trainer().fit()
     trainer = Trainer()
     trainer.step = st.function(trainer.step)  # type: ignore[method-assign]

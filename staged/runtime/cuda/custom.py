@@ -12,9 +12,8 @@ from staged.errors import CompilerError
 from staged.runtime.compiler import CompileFailure, run_compiler
 from staged.runtime.cuda.building import CXX_FLAGS, find_cxx
 from staged.runtime.cuda.devices import gpus, is_emulated
-from staged.runtime.cuda.emulated import emulator
+from staged.runtime.cuda.emulated import emulator, package
 from staged.runtime.cuda.nvrtc import architecture_for, compile_cuda, has_nvrtc, supported
-from staged.runtime.cuda_emulator import INCLUDE
 from staged.runtime.foreign import symbol_in
 from staged.source import here
 
@@ -54,7 +53,7 @@ def check_function(name: str, function: str, library: str) -> None:
 
 def _compile_emulated(text: str) -> None:
     command, _ = find_cxx()
-    flags = [*CXX_FLAGS, "-fsyntax-only", "-isystem", str(INCLUDE), "-include", "cuda_runtime.h"]
+    flags = [*CXX_FLAGS, "-fsyntax-only", "-isystem", str(package().INCLUDE), "-include", "cuda_runtime.h"]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "kernel.cu").write_text(text, encoding="utf-8")
         run_compiler([*command, *flags, "kernel.cu"], Path(folder))

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 import staged as st
+from cuda_emulator import INCLUDE, RACES, Emulator, build
 from staged import CPU, GPU, with_backend
 from staged.runtime import cuda
 from staged.runtime.cuda.devices import is_emulated
-from staged.runtime.cuda.emulated import race_detector
-from staged.runtime.cuda_emulator import INCLUDE
 from staged.testing import compare_trees
 from tests.listed_copies import check_copies
 
@@ -75,7 +74,7 @@ def printed_and_copied_as_in_eager(
     arguments: Sequence[Any],
     copies: Sequence[int],
     modes: Sequence[str],
-    device: cuda.Emulator,
+    device: Emulator,
     capsys: pytest.CaptureFixture[str],
     tolerance: float,
 ) -> None:
@@ -101,7 +100,7 @@ def printed_and_copied_as_in_eager(
 
 
 def trains_as_on_the_host(
-    train: Callable[[Any], tuple[Any, str]], device: cuda.Emulator, rtol: float, atol: float
+    train: Callable[[Any], tuple[Any, str]], device: Emulator, rtol: float, atol: float
 ) -> tuple[str, int]:
     """(the text, how many descriptors two programs made): `train(backend)` gives results, losses first, and its text.
 
@@ -134,7 +133,7 @@ def agrees_and_prints_as_in_eager(
     compare_trees(found, expected, rtol=2e-5, atol=2e-5, where=where)
 
 
-def agrees_in_any_order(staged: Any, device: cuda.Emulator, tolerance: float, *arguments: Any) -> None:
+def agrees_in_any_order(staged: Any, device: Emulator, tolerance: float, *arguments: Any) -> None:
     """A staged function gives what eager mode gives, with work done at once and with work done late and shuffled."""
     with st.eager():
         expected = staged(*arguments)
@@ -173,7 +172,7 @@ int main(void) {{
 
 def run_with_race_detector(staged: Any, x: Any, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a staged function of an f32 array `x`, whose result has as many elements, under the thread sanitizer."""
-    library = race_detector()
+    library = build(RACES)
     compiler, _ = cuda.find_cxx()
     artifact = staged.stage(x)._artifact
     name = artifact.name

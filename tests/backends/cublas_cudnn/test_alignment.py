@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, with_backend
 from staged.errors import ProgramMemoryError, ProgramValueError
-from staged.runtime import cuda
 from staged.runtime.cuda.borrowed import BorrowedPlace
 from staged.runtime.cuda.program import CudaProgram
 from staged.runtime.guard import ffi
@@ -29,7 +29,7 @@ CHECK = "% 16 != 0"
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -55,7 +55,7 @@ def run(function: Callable[..., Any], *arguments: Any, rtol: float = 2e-5) -> st
 
 @pytest.mark.parametrize(("late", "copies"), [(0, 0), (1, 1), (2, 1), (3, 1), (4, 0)])
 def test_an_array_of_another_library_is_copied_once_per_call_if_it_is_misaligned(
-    late: int, copies: int, device: cuda.Emulator
+    late: int, copies: int, device: Emulator
 ) -> None:
     double = st.function(lambda x: x * 2.0 + 1.0)
     with with_backend(GPU):
@@ -73,7 +73,7 @@ def test_an_array_of_another_library_is_copied_once_per_call_if_it_is_misaligned
     assert CHECK in text
 
 
-def test_a_program_that_reads_single_elements_takes_any_address(device: cuda.Emulator) -> None:
+def test_a_program_that_reads_single_elements_takes_any_address(device: Emulator) -> None:
     double = st.function(lambda x: x * 2.0 + 1.0)
     lent = Lent(DATA[:32])
     with with_backend(GPU):
@@ -83,7 +83,7 @@ def test_a_program_that_reads_single_elements_takes_any_address(device: cuda.Emu
         assert CHECK not in double.stage(lent).source
 
 
-def test_an_address_between_elements_is_copied(device: cuda.Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_between_elements_is_copied(device: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even threads that read single elements need whole ones."""
     borrowed = CudaProgram.borrowed
 
@@ -108,7 +108,7 @@ def test_an_address_between_elements_is_copied(device: cuda.Emulator, monkeypatc
         assert (device.counts() - before).copies_on_device == 1
 
 
-def test_the_copy_follows_the_work_of_the_library(device: cuda.Emulator) -> None:
+def test_the_copy_follows_the_work_of_the_library(device: Emulator) -> None:
     """The library's work is on the null stream by the time that its array is lent."""
     copy = device.function("cudaMemcpyAsync", "int (*)(void *, const void *, size_t, int, void *)")
     double = st.function(lambda x: x * 2.0 + 1.0)
@@ -123,7 +123,7 @@ def test_the_copy_follows_the_work_of_the_library(device: cuda.Emulator) -> None
     device.configure("")
 
 
-def test_no_room_for_the_copy_names_the_array(device: cuda.Emulator) -> None:
+def test_no_room_for_the_copy_names_the_array(device: Emulator) -> None:
     double = st.function(lambda values: values * 2.0 + 1.0)
     with with_backend(GPU):
         double(Lent(DATA[:N], 0))
@@ -187,7 +187,7 @@ def test_what_a_recursive_function_passes_on_counts() -> None:
     assert f"*(const {PACK} *)(x + " not in text
 
 
-def test_arrays_of_the_caller_reach_kernels_through_functions(device: cuda.Emulator) -> None:
+def test_arrays_of_the_caller_reach_kernels_through_functions(device: Emulator) -> None:
     """The check of the entry function covers what only a function reads in packs."""
     g = recursive()
     staged = st.function(lambda x, n: g(x, n))
@@ -207,7 +207,7 @@ def gelu(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("activation", [lambda x: x, gelu, st.relu])
-def test_the_bias_of_an_epilogue_is_copied_if_it_is_misaligned(activation: Any, device: cuda.Emulator) -> None:
+def test_the_bias_of_an_epilogue_is_copied_if_it_is_misaligned(activation: Any, device: Emulator) -> None:
     copied = "// b: to a multiple of 16 bytes (alignment)"
     assert copied in run(lambda a, w, b: activation(a @ w + b[1:]), A, W, B)
     assert copied not in run(lambda a, w, b: activation(a @ w + b[:48]), A, W, B)
@@ -230,7 +230,7 @@ def test_the_gradient_of_a_bias_is_computed_with_misaligned_operands() -> None:
     run(f, np.append(A[:1, 0], A), RANDOM.normal(size=1 + 32 * 48).astype(np.float32))
 
 
-def test_a_copied_bias_is_part_of_the_graph_of_a_loop(device: cuda.Emulator) -> None:
+def test_a_copied_bias_is_part_of_the_graph_of_a_loop(device: Emulator) -> None:
     def f(a: Any, w: Any, b: Any) -> Any:
         for _ in st.range(12):
             a = st.tanh(gelu(a @ w + b[1:]) @ w.T)
@@ -264,12 +264,12 @@ def test_the_operands_of_attention_are_copied_if_they_are_misaligned(dtype: Any)
     assert "q: to a multiple of 16 bytes (alignment)" in text
 
 
-def test_attention_of_lent_arrays(device: cuda.Emulator) -> None:
+def test_attention_of_lent_arrays(device: Emulator) -> None:
     q, k, v = (RANDOM.normal(size=(2, 4, 16, 32)).astype(np.float16) for _ in "qkv")
     run(lambda q, k, v: st.scaled_dot_product_attention(q, k, v), Lent(q), Lent(k, 0), Lent(v, 3), rtol=4e-3)
 
 
-def test_residuals_of_attention_in_a_loop(device: cuda.Emulator) -> None:
+def test_residuals_of_attention_in_a_loop(device: Emulator) -> None:
     """20 bytes of logarithms are kept for each iteration: what cuDNN writes is aligned nevertheless."""
     x = RANDOM.normal(size=(1, 1, 5, 8)).astype(np.float16)
 

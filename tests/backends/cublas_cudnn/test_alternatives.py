@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, with_backend
 from staged.runtime import cuda
 from staged.testing import compare_trees
@@ -24,7 +25,7 @@ WITHOUT = "no-algorithms no-engines"
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -38,7 +39,7 @@ def fresh(function: Callable[..., Any]) -> Any:
     return st.function(target="portable")(function)
 
 
-def agrees(function: Callable[..., Any], arguments: Any, device: cuda.Emulator, rtol: float = 1e-4) -> Any:
+def agrees(function: Callable[..., Any], arguments: Any, device: Emulator, rtol: float = 1e-4) -> Any:
     """Run with and without the libraries' algorithms, at once and late, and compare with eager mode; the program."""
     with st.eager():
         expected = function(*arguments)
@@ -71,7 +72,7 @@ def train(params: Any, xs: Any, labels: Any, rate: Any) -> Any:
     return total, params
 
 
-def test_a_convolutional_network_trains_in_graphs(device: cuda.Emulator) -> None:
+def test_a_convolutional_network_trains_in_graphs(device: Emulator) -> None:
     params = [normal(3, 2, 3, 3) / 3, normal(3), normal(48, 5) / 7, normal(5), normal(5, 4)]
     arguments = params, normal(3, 4, 2, 8, 8), np.array([0, 3, 1, 2], "i4"), np.float32(0.1)
     program = agrees(train, arguments, device)
@@ -94,7 +95,7 @@ def test_a_convolutional_network_trains_in_graphs(device: cuda.Emulator) -> None
     assert (device.counts() - before).graph_launches == 6
 
 
-def test_a_weight_is_updated_in_its_place_by_a_rate_of_the_caller(device: cuda.Emulator) -> None:
+def test_a_weight_is_updated_in_its_place_by_a_rate_of_the_caller(device: Emulator) -> None:
     def update(w: Any, x: Any, ct: Any, rate: Any) -> Any:
         with with_backend(GPU, w, x, ct):
             for _ in st.range(3):
@@ -107,7 +108,7 @@ def test_a_weight_is_updated_in_its_place_by_a_rate_of_the_caller(device: cuda.E
 
 
 @pytest.mark.parametrize("attributes", [{"stride": 2, "padding": 1}, {"dilation": (2, 1)}, {"groups": 3}], ids=str)
-def test_a_scaled_convolution_is_added_to_an_array(attributes: dict[str, Any], device: cuda.Emulator) -> None:
+def test_a_scaled_convolution_is_added_to_an_array(attributes: dict[str, Any], device: Emulator) -> None:
     def add(y: Any, x: Any, w: Any, s: Any) -> Any:
         with with_backend(GPU, y, x, w):
             made = y * 2.0 + s * st.conv2d(x, w, **attributes)
@@ -119,7 +120,7 @@ def test_a_scaled_convolution_is_added_to_an_array(attributes: dict[str, Any], d
     agrees(add, (y, x, w, np.float32(-0.7)), device)
 
 
-def test_a_bias_of_a_grouped_convolution(device: cuda.Emulator) -> None:
+def test_a_bias_of_a_grouped_convolution(device: Emulator) -> None:
     def layer(x: Any, w: Any, b: Any) -> Any:
         with with_backend(GPU, x, w, b):
             made = st.conv2d(x, w, b, groups=2)
@@ -128,7 +129,7 @@ def test_a_bias_of_a_grouped_convolution(device: cuda.Emulator) -> None:
     agrees(layer, (normal(2, 4, 5, 6), normal(6, 2, 3, 3), normal(6)), device)
 
 
-def test_the_gradients_of_a_layer_without_its_values(device: cuda.Emulator) -> None:
+def test_the_gradients_of_a_layer_without_its_values(device: Emulator) -> None:
     def gradients(x: Any, w: Any, b: Any, ct: Any) -> Any:
         with with_backend(GPU, x, w, b, ct):
             found = st.vjp(lambda w, b: x @ w + b, w, b)[1](ct)
@@ -146,7 +147,7 @@ def block(x: Any, w: Any, b: Any) -> Any:
     return st.tanh(st.conv2d(x, w, b, padding=1)) + x
 
 
-def test_functions_of_the_program_call_it(device: cuda.Emulator) -> None:
+def test_functions_of_the_program_call_it(device: Emulator) -> None:
     def deep(x: Any, w: Any, b: Any) -> Any:
         with with_backend(GPU, x, w, b):
             y = st.grad(lambda w: st.sum(block(block(x, w, b), w, b) ** 2))(w)
@@ -155,7 +156,7 @@ def test_functions_of_the_program_call_it(device: cuda.Emulator) -> None:
     agrees(deep, (normal(2, 2, 5, 5), normal(2, 2, 3, 3), normal(2)), device)
 
 
-def test_attention_in_a_training_loop(device: cuda.Emulator) -> None:
+def test_attention_in_a_training_loop(device: Emulator) -> None:
     def loop(q: Any, k: Any, v: Any) -> Any:
         with with_backend(GPU, q, k, v):
             for _ in st.range(4):
@@ -221,7 +222,7 @@ def test_another_error_of_the_library_stops_the_program(old: str, new: str, word
         cuda.load(wrong)(*arguments)
 
 
-def test_what_was_made_for_it_is_given_back(device: cuda.Emulator) -> None:
+def test_what_was_made_for_it_is_given_back(device: Emulator) -> None:
     def run(x: Any, w: Any, b: Any) -> Any:
         with with_backend(GPU, x, w, b):
             y = block(x, w, b)

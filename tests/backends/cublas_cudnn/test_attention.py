@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, with_backend
 from staged.backends.cublas_cudnn.library import attention
-from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import on_gpu
 
 BF16 = ml_dtypes.bfloat16
@@ -24,7 +24,7 @@ TOLERANCE: dict[Any, float] = {np.float16: 4e-3, BF16: 3e-2}
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def device(emulated_device: Emulator) -> Iterator[Emulator]:
     yield emulated_device
 
 
@@ -63,7 +63,7 @@ def with_gradients(**options: Any) -> Any:
     return attend
 
 
-def agrees(staged: Any, device: cuda.Emulator, tolerance: float, *arguments: Any) -> None:
+def agrees(staged: Any, device: Emulator, tolerance: float, *arguments: Any) -> None:
     with st.eager():
         expected = staged(*arguments)
     for words in ("eager forward", "lazy shuffled seed=3"):
@@ -91,7 +91,7 @@ SHAPES = {
 @pytest.mark.parametrize(
     ("name", "dtype"), [*((name, BF16) for name in SHAPES), *((name, np.float16) for name in ("heads", "no heads"))]
 )
-def test_values_and_gradients_agree_with_eager(device: cuda.Emulator, name: str, dtype: Any) -> None:
+def test_values_and_gradients_agree_with_eager(device: Emulator, name: str, dtype: Any) -> None:
     shapes, options = SHAPES[name]
     arguments = operands(dtype, *shapes)
     staged = on_gpu(with_gradients(**options))
@@ -109,7 +109,7 @@ def test_values_and_gradients_agree_with_eager(device: cuda.Emulator, name: str,
     assert len(notes) == 1 + has_kernels and all("(no engine): kernels run instead" in note for note in notes)
 
 
-def test_any_order_of_sums_adds_up_in_f32(device: cuda.Emulator) -> None:
+def test_any_order_of_sums_adds_up_in_f32(device: Emulator) -> None:
     arguments = operands(BF16, (2, 4, 9, 8), (2, 2, 11, 8), (2, 2, 11, 16))
     staged = on_gpu(with_gradients(enable_gqa=True), deterministic=False)
     text = staged.stage(*arguments).source
@@ -140,7 +140,7 @@ UNLIKE = {
 
 
 @pytest.mark.parametrize("name", UNLIKE)
-def test_what_cudnn_does_not_take_has_the_programs_kernels(device: cuda.Emulator, name: str) -> None:
+def test_what_cudnn_does_not_take_has_the_programs_kernels(device: Emulator, name: str) -> None:
     dtype, shapes, options = UNLIKE[name]
     arguments = operands(dtype, *shapes)
     staged = on_gpu(with_gradients(**options))
@@ -168,7 +168,7 @@ def test_gradients_of_many_scores_need_any_order(monkeypatch: pytest.MonkeyPatch
     assert calls(on_gpu(with_gradients(), deterministic=False).stage(*arguments).source) == (1, 1)
 
 
-def test_a_loop_differentiates_with_one_plan_of_each(device: cuda.Emulator) -> None:
+def test_a_loop_differentiates_with_one_plan_of_each(device: Emulator) -> None:
     def layers(q: Any, k: Any, v: Any) -> Any:
         def loss(q: Any, k: Any, v: Any) -> Any:
             y = q
@@ -184,7 +184,7 @@ def test_a_loop_differentiates_with_one_plan_of_each(device: cuda.Emulator) -> N
     agrees(staged, device, 5e-2, *arguments)
 
 
-def test_second_derivatives_are_those_of_the_blocks(device: cuda.Emulator) -> None:
+def test_second_derivatives_are_those_of_the_blocks(device: Emulator) -> None:
     def second(q: Any, k: Any, v: Any) -> Any:
         def first(q: Any) -> Any:
             return st.sum(st.grad(lambda q: st.sum(st.sin(st.scaled_dot_product_attention(q, k, v))))(q) ** 2)
@@ -195,7 +195,7 @@ def test_second_derivatives_are_those_of_the_blocks(device: cuda.Emulator) -> No
     close(on_gpu(second)(*arguments), with_eager(on_gpu(second), *arguments), 5e-2)
 
 
-def test_autocast_reaches_it(device: cuda.Emulator) -> None:
+def test_autocast_reaches_it(device: Emulator) -> None:
     arguments = operands(np.float32, *[(2, 2, 6, 8)] * 3)
 
     def attend(q: Any, k: Any, v: Any) -> Any:
@@ -212,7 +212,7 @@ def test_autocast_reaches_it(device: cuda.Emulator) -> None:
 
 
 def test_where_cudnn_has_no_engine_kernels_run_and_a_note_names_the_line(
-    monkeypatch: pytest.MonkeyPatch, device: cuda.Emulator
+    monkeypatch: pytest.MonkeyPatch, device: Emulator
 ) -> None:
     # What is staged is then taken for something that cuDNN takes on other devices.
     monkeypatch.setattr(attention, "WIDTH_STEP", 4)
@@ -229,7 +229,7 @@ def test_where_cudnn_has_no_engine_kernels_run_and_a_note_names_the_line(
     )
 
 
-def test_nothing_of_it_stays_alive(device: cuda.Emulator) -> None:
+def test_nothing_of_it_stays_alive(device: Emulator) -> None:
     def run(*arguments: Any) -> int:
         before = device.counts()
         on_gpu(with_gradients(enable_gqa=True, is_causal=True))(*arguments)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.gpu.attention.sizes import (
     BACKWARD_KEYS,
@@ -22,7 +23,6 @@ from staged.backends.gpu.attention.sizes import (
     groups_of,
 )
 from staged.ir.types import f32, f64, i32
-from staged.runtime import cuda
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn import programs
 from tests.backends.cublas_cudnn.harness import on_gpu, run_with_race_detector
@@ -34,7 +34,7 @@ ORDERS = ("eager reverse", "lazy shuffled seed=5")
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def device(emulated_device: Emulator) -> Iterator[Emulator]:
     yield emulated_device
 
 
@@ -43,7 +43,7 @@ def kernels(text: str) -> list[str]:
     return re.findall(r"^// (attention(?:: the gradient by| of|: gradients by)) \d+", text, re.MULTILINE)
 
 
-def agrees(device: cuda.Emulator, f: Callable[..., Any], *x: Any, tolerance: float = 1e-10) -> str:
+def agrees(device: Emulator, f: Callable[..., Any], *x: Any, tolerance: float = 1e-10) -> str:
     """The text of `f` in a region, which gives what eager mode does in any order of work."""
     staged, expected = on_gpu(f), f(*x)
     for words in ORDERS:
@@ -75,7 +75,7 @@ def of_case(name: str, dtype: type) -> tuple[Callable[..., Any], list[np.ndarray
 
 
 @pytest.mark.parametrize("name", ["causal", "groups", pytest.param("", marks=pytest.mark.slow)])
-def test_values_and_gradients_agree_with_eager(device: cuda.Emulator, name: str) -> None:
+def test_values_and_gradients_agree_with_eager(device: Emulator, name: str) -> None:
     """Each case of the op's own table; all of them are one program."""
     for dtype, tolerance in ((np.float64, 1e-10), (np.float32, 1e-5))[0 if name else 1 :]:
         cases = [of_case(each, dtype) for each in ([name] if name else CASES)]
@@ -94,7 +94,7 @@ def test_values_and_gradients_agree_with_eager(device: cuda.Emulator, name: str)
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_dropout_draws_what_the_composite_draws(
-    device: cuda.Emulator, causal: bool, monkeypatch: pytest.MonkeyPatch
+    device: Emulator, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where its blocks are several, and not those of the kernels."""
     monkeypatch.setattr(ATTENTION, "BLOCKS", (12, 16))
@@ -110,7 +110,7 @@ def test_dropout_draws_what_the_composite_draws(
 LEADING = [((2, 3, 4), (2, 1, 4)), ((2, 2, 3, 2), (2, 1, 3, 1)), ((2, 6), (2, 3)), ((3, 2), (1, 1))]
 
 
-def test_keys_serve_the_heads_of_any_leading_axes(device: cuda.Emulator) -> None:
+def test_keys_serve_the_heads_of_any_leading_axes(device: Emulator) -> None:
     def everything(*x: Any) -> Any:
         return [with_gradients(*x[n : n + 3], is_causal=True, enable_gqa=True) for n in range(0, len(x), 3)]
 
@@ -122,7 +122,7 @@ def test_keys_serve_the_heads_of_any_leading_axes(device: cuda.Emulator) -> None
     assert len(kernels(agrees(device, everything, *x))) == 3 * len(LEADING)
 
 
-def test_halves_are_added_up_in_f32(device: cuda.Emulator) -> None:
+def test_halves_are_added_up_in_f32(device: Emulator) -> None:
     # Of a width that cuDNN does not take.
     x = [RNG.standard_normal((2, 40, 12)).astype(np.float32) for _ in range(3)]
     for dtype, epsilon in ((st.f16, 2**-11), (st.bf16, 2**-8)):
@@ -140,7 +140,7 @@ def test_halves_are_added_up_in_f32(device: cuda.Emulator) -> None:
         assert np.all(np.abs(found - expected) <= epsilon * np.abs(expected) + 1e-6), "rounded once, at the end"
 
 
-def test_one_launch_forwards_and_two_backwards(device: cuda.Emulator) -> None:
+def test_one_launch_forwards_and_two_backwards(device: Emulator) -> None:
     def forward(q: Any, k: Any, v: Any) -> Any:
         return st.scaled_dot_product_attention(q, k, v, is_causal=True)
 
@@ -179,7 +179,7 @@ def test_memory_at_8192_positions_is_linear() -> None:
     assert sizes[8192] < 12 * 8192 * 64 * 4, "the scores alone have 256 MiB"
 
 
-def test_second_derivatives_go_through_the_blocks_of_the_composite(device: cuda.Emulator) -> None:
+def test_second_derivatives_go_through_the_blocks_of_the_composite(device: Emulator) -> None:
     def second(q: Any, k: Any, v: Any) -> Any:
         def inner(*x: Any) -> Any:
             d_key = st.grad(lambda *x: st.sum(st.cos(st.scaled_dot_product_attention(*x, is_causal=True))), argnums=1)
@@ -190,7 +190,7 @@ def test_second_derivatives_go_through_the_blocks_of_the_composite(device: cuda.
     agrees(device, second, *(RNG.standard_normal((2, 14, 5)) for _ in range(3)))
 
 
-def test_in_a_loop_of_training_attention_is_kernels(device: cuda.Emulator) -> None:
+def test_in_a_loop_of_training_attention_is_kernels(device: Emulator) -> None:
     """Residuals of a differentiated loop are collected, and the kernels of the reverse read them."""
 
     def descend(x: Any) -> Any:
@@ -207,7 +207,7 @@ def test_in_a_loop_of_training_attention_is_kernels(device: cuda.Emulator) -> No
     assert set(kernels(text)) == {"attention of", "attention: the gradient by", "attention: gradients by"}
 
 
-def test_what_has_no_kernel_stays_the_composite(device: cuda.Emulator) -> None:
+def test_what_has_no_kernel_stays_the_composite(device: Emulator) -> None:
     wide = [RNG.standard_normal((1, 6, 200)) for _ in range(3)]
     assert kernels(agrees(device, with_gradients, *wide)) == []
     apart = [RNG.standard_normal((3, 10, 4)), RNG.standard_normal((1, 12, 4)), RNG.standard_normal((3, 12, 4))]
@@ -260,7 +260,7 @@ def test_no_two_threads_meet(tmp_path: Path) -> None:
     assert "WARNING: ThreadSanitizer" not in done.stderr, done.stderr
 
 
-def test_a_region_of_one_array_attends(device: cuda.Emulator) -> None:
+def test_a_region_of_one_array_attends(device: Emulator) -> None:
     """The program of `make gpu-check`, in which queries, keys and values are one array."""
     x = RNG.standard_normal((37, 19)).astype(np.float32)
     with st.eager():

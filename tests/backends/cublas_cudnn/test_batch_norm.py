@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, nn, optim, with_backend
-from staged.runtime import cuda
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
 
@@ -20,7 +20,7 @@ RANDOM = np.random.default_rng(7)
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def device(emulated_device: Emulator) -> Iterator[Emulator]:
     yield emulated_device
 
 
@@ -37,7 +37,7 @@ SHAPES = [(6, 3), (4, 2, 5), (3, 2, 4, 5), (2, 3, 2, 1, 3), (1, 2, 1, 4)]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f4", 2e-5), ("f8", 1e-11)])
-def test_training_and_its_gradients_agree_with_eager(dtype: str, tolerance: float, device: cuda.Emulator) -> None:
+def test_training_and_its_gradients_agree_with_eager(dtype: str, tolerance: float, device: Emulator) -> None:
     def loss(x: Any, w: Any, b: Any, shift: Any) -> Any:
         total = st.sum(st.sin(x)) * 0.0
         statistics = []
@@ -83,7 +83,7 @@ class Net(nn.Module):
         return self.second(st.relu(self.first(x)))
 
 
-def test_a_gradient_by_the_images_that_nobody_wants_is_not_made(device: cuda.Emulator) -> None:
+def test_a_gradient_by_the_images_that_nobody_wants_is_not_made(device: Emulator) -> None:
     def of_weights(x: Any, w: Any, b: Any) -> Any:
         return st.grad(lambda w, b: st.sum(st.sin(st.batch_norm_training(x, w, b)[0])), argnums=(0, 1))(w, b)
 
@@ -92,7 +92,7 @@ def test_a_gradient_by_the_images_that_nobody_wants_is_not_made(device: cuda.Emu
     assert routines(staged.stage(*arguments).source) == ["BatchNormalizationForwardTraining"]
 
 
-def test_running_statistics_follow_as_on_the_host(device: cuda.Emulator) -> None:
+def test_running_statistics_follow_as_on_the_host(device: Emulator) -> None:
     device.configure("lazy shuffled seed=1")
     batches = normal(4, 5, 3, 4, 2)
 
@@ -133,7 +133,7 @@ def test_running_statistics_follow_as_on_the_host(device: cuda.Emulator) -> None
     compare_trees(results, expected, rtol=2e-5, atol=1e-6)
 
 
-def test_running_statistics_that_are_wanted_otherwise_are_kept_apart(device: cuda.Emulator) -> None:
+def test_running_statistics_that_are_wanted_otherwise_are_kept_apart(device: Emulator) -> None:
     def follow(x: Any, w: Any, mean: Any, var: Any) -> Any:
         y, new_mean, new_var = st.batch_norm_training(x, w, correction=1)
         return y, mean * 0.75 + new_mean * 0.25, 0.25 * new_var + var * 0.75, mean, var
@@ -165,7 +165,7 @@ def test_running_statistics_that_are_wanted_otherwise_are_kept_apart(device: cud
         assert bool(re.search(r"\s0\.25,\s+mean,\s", text)) is is_followed, function.__name__
 
 
-def test_inference_is_a_call_where_no_kernel_takes_it_along(device: cuda.Emulator) -> None:
+def test_inference_is_a_call_where_no_kernel_takes_it_along(device: Emulator) -> None:
     def alone(x: Any, mean: Any, var: Any, w: Any, b: Any) -> Any:
         return st.batch_norm(x, mean, var, w, b), st.conv2d(st.batch_norm(x, mean, var), st.ones((2, 3, 1, 1)))
 
@@ -205,7 +205,7 @@ def test_what_cudnn_does_not_take_stays_kernels() -> None:
     assert "cudnn.h" not in text
 
 
-def test_what_stands_for_a_weight_and_a_bias_is_made_once(device: cuda.Emulator) -> None:
+def test_what_stands_for_a_weight_and_a_bias_is_made_once(device: Emulator) -> None:
     def normalised(x: Any) -> Any:
         for _ in st.range(6):
             x = st.batch_norm_training(x)[0] * 2.0
@@ -223,7 +223,7 @@ def test_what_stands_for_a_weight_and_a_bias_is_made_once(device: cuda.Emulator)
     assert (device.counts() - before).live_allocations == 0
 
 
-def test_sixty_batch_norms_share_descriptors_and_give_them_back(device: cuda.Emulator) -> None:
+def test_sixty_batch_norms_share_descriptors_and_give_them_back(device: Emulator) -> None:
     def deep(x: Any, w: Any, b: Any) -> Any:
         def loss(x: Any, w: Any, b: Any) -> Any:
             for _ in range(60):

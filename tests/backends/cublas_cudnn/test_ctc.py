@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, nn, optim, with_backend
-from staged.runtime import cuda
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu, trains_as_on_the_host
 
@@ -27,7 +27,7 @@ INPUTS, LENGTHS = np.array([9, 9, 6, 8, 2, 6, 0]), np.array([4, 3, 2, 0, 4, 4, 0
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def device(emulated_device: Emulator) -> Iterator[Emulator]:
     yield emulated_device
 
 
@@ -50,7 +50,7 @@ def calls(text: str) -> tuple[int, int]:
     return sum(sites.values()) - alone, alone
 
 
-def test_losses_and_gradients_agree_with_eager(device: cuda.Emulator) -> None:
+def test_losses_and_gradients_agree_with_eager(device: Emulator) -> None:
     def everything(x: Any, *texts: Any) -> Any:
         alone = losses_of(x + 1.0, *texts, reduction="none")
         mean = st.value_and_grad(lambda x: losses_of(x, *texts, reduction="mean"))(x)
@@ -76,7 +76,7 @@ def test_losses_and_gradients_agree_with_eager(device: cuda.Emulator) -> None:
         (12, 40, [[39, 7, 7], [1, 0, 0]], [12, 3]),
     ],
 )
-def test_sizes(device: cuda.Emulator, steps: int, classes: int, texts: list[list[int]], inputs: list[int]) -> None:
+def test_sizes(device: Emulator, steps: int, classes: int, texts: list[list[int]], inputs: list[int]) -> None:
     x = RANDOM.normal(size=(steps, len(texts), classes)).astype(np.float32)
     lengths = np.array([sum(label > 0 for label in text) for text in texts], np.int32)
     staged = on_gpu(lambda x, *texts: st.value_and_grad(lambda x: losses_of(x, *texts, reduction="sum"))(x))
@@ -97,7 +97,7 @@ def test_losses_and_gradients_agree_with_torch(torch: Any) -> None:
     np.testing.assert_allclose(gradient, theirs.grad.numpy(), rtol=1e-4, atol=1e-6)
 
 
-def test_the_gradient_by_the_log_probabilities_is_that_of_the_formula(device: cuda.Emulator) -> None:
+def test_the_gradient_by_the_log_probabilities_is_that_of_the_formula(device: Emulator) -> None:
     def shared(x: Any, *texts: Any) -> Any:
         log_probs = st.log_softmax(x)
         return st.value_and_grad(lambda scores: st.ctc_loss(scores, *texts, reduction="sum", zero_infinity=True))(
@@ -112,7 +112,7 @@ def test_the_gradient_by_the_log_probabilities_is_that_of_the_formula(device: cu
     np.testing.assert_allclose(staged(*arguments)[1].sum(2)[:, 0], -1.0, rtol=1e-5)
 
 
-def test_rows_may_stand_elsewhere_than_where_they_were_made(device: cuda.Emulator) -> None:
+def test_rows_may_stand_elsewhere_than_where_they_were_made(device: Emulator) -> None:
     def moved(x: Any, targets: Any, inputs: Any, lengths: Any) -> Any:
         by_text = lambda x: st.swapaxes(st.log_softmax(x, -1), 0, 1)  # noqa: E731
         in_rows = lambda x: st.reshape(st.log_softmax(st.reshape(x, (-1, CLASSES))), x.shape)  # noqa: E731
@@ -129,7 +129,7 @@ def test_rows_may_stand_elsewhere_than_where_they_were_made(device: cuda.Emulato
     assert calls(staged.stage(*arguments).source) == (3, 0)
 
 
-def test_probabilities_of_zero_are_no_nan(device: cuda.Emulator) -> None:
+def test_probabilities_of_zero_are_no_nan(device: Emulator) -> None:
     x = SCORES[:, :3].copy()
     x[::2, 0, TARGETS[0, 1]] = -np.inf  # not at all steps: there are other ways
     x[:, 1, TARGETS[1, 0]] = -np.inf  # no way is left
@@ -142,7 +142,7 @@ def test_probabilities_of_zero_are_no_nan(device: cuda.Emulator) -> None:
     assert calls(staged.stage(*arguments).source) == (1, 0)
 
 
-def test_texts_drawn_by_lot(device: cuda.Emulator) -> None:
+def test_texts_drawn_by_lot(device: Emulator) -> None:
     steps, batch, classes, longest = 7, 6, 4, 5
     lot = np.random.default_rng(1)
     staged = on_gpu(lambda x, *texts: st.grad(lambda x: weighted(x, *texts), has_aux=True)(x))
@@ -172,7 +172,7 @@ def test_texts_drawn_by_lot(device: cuda.Emulator) -> None:
     ],
 )
 def test_lengths_and_labels_out_of_range_stop_the_program(
-    device: cuda.Emulator, inputs: int, lengths: int, label: int, said: str
+    device: Emulator, inputs: int, lengths: int, label: int, said: str
 ) -> None:
     def run(x: Any, *texts: Any) -> Any:
         return st.grad(lambda x: losses_of(x, *texts))(x)
@@ -229,7 +229,7 @@ def checkpointed(x: Any, *texts: Any) -> Any:
 
 @pytest.mark.parametrize(("function", "expected"), [(in_loops, (2, 2)), (as_long_as, (1, 1)), (checkpointed, (1, 0))])
 def test_a_reverse_in_another_loop_has_a_call_of_its_own(
-    function: Any, expected: tuple[int, int], device: cuda.Emulator
+    function: Any, expected: tuple[int, int], device: Emulator
 ) -> None:
     staged = on_gpu(function)
     arguments = SCORES[:5], TARGETS, np.minimum(INPUTS, 5), LENGTHS
@@ -279,7 +279,7 @@ def test_long_texts_and_large_batches_stay_kernels(batch: int, longest: int, exp
     assert calls(text) == expected
 
 
-def test_second_derivatives_agree_with_eager(device: cuda.Emulator) -> None:
+def test_second_derivatives_agree_with_eager(device: Emulator) -> None:
     agrees_in_any_order(on_gpu(second), device, 1e-4, SCORES[:5], TARGETS, np.minimum(INPUTS, 5), LENGTHS)
 
 
@@ -294,7 +294,7 @@ def test_numbers_that_cudnn_leaves_alone_are_not_looked_at() -> None:
     assert np.isfinite(value) and np.isfinite(gradient).all() and not gradient[6:, 2].any()
 
 
-def test_training_makes_what_the_losses_need_once(device: cuda.Emulator) -> None:
+def test_training_makes_what_the_losses_need_once(device: Emulator) -> None:
     x = RANDOM.normal(size=(6, STEPS, BATCH, 5)).astype(np.float32)
     arguments = (
         x,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.runtime import cuda
+from cuda_emulator import Emulator
 from tests.backends.cublas_cudnn.harness import on_gpu
 
 RANDOM = np.random.default_rng(3)
@@ -19,7 +19,7 @@ BOTH = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def device(emulated_device: Emulator) -> Iterator[Emulator]:
     yield emulated_device
 
 
@@ -43,7 +43,7 @@ def test_factors_agree(shape: tuple[int, ...], dtype: Any) -> None:
         np.testing.assert_allclose(program(given), np.linalg.cholesky(a), rtol=close, atol=close)
 
 
-def test_two_sizes_share_the_handle_and_the_workspace(device: cuda.Emulator) -> None:
+def test_two_sizes_share_the_handle_and_the_workspace(device: Emulator) -> None:
     def both(a: Any, b: Any) -> Any:
         return st.linalg.cholesky(a), st.linalg.cholesky(b)
 

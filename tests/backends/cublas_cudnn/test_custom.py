@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import INCLUDE
 from staged import CPU, GPU, with_backend
 from staged.errors import ProgramError
 from staged.runtime.compiler import compile_text
 from staged.runtime.cuda import emulator
 from staged.runtime.cuda.custom import check_kernel
-from staged.runtime.cuda_emulator import INCLUDE
 from tests.cuda_toolchain import check_host_part, check_kernels
 from tests.test_custom_ops import ARGUMENTS, RESULTS, ROW, SOURCE, X, bend_vjp, the_bend
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, with_backend
 from staged.errors import ProgramError, ProgramIndexError, ProgramValueError
-from staged.runtime import cuda
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import on_gpu
 from tests.frontend import test_dimensions as programs
@@ -22,7 +22,7 @@ CASES = [*programs.CASES, programs.TREES]
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -35,7 +35,7 @@ def outcome(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, str]:
         return None, str(error).splitlines()[0]
 
 
-def check(function: Any, runs: Any, tolerance: float, device: cuda.Emulator) -> None:
+def check(function: Any, runs: Any, tolerance: float, device: Emulator) -> None:
     """A function gives in a region what eager mode gives, and stops where that stops, with work done at once or late."""
     staged = on_gpu(function)
     for number, arguments in enumerate(runs):
@@ -51,22 +51,22 @@ def check(function: Any, runs: Any, tolerance: float, device: cuda.Emulator) -> 
 
 
 @each(CASES)
-def test_programs(case: Case, device: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs(case: Case, device: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     check(case.function, case.runs, max(case.rtol, 2e-5), device)
 
 
 @each(differentiated(CASES))
-def test_gradients(case: Case, device: cuda.Emulator) -> None:
+def test_gradients(case: Case, device: Emulator) -> None:
     check(gradient_of(case.function, case.wrt), case.runs[-3:], 5e-5, device)
 
 
-def test_second_derivatives(device: cuda.Emulator) -> None:
+def test_second_derivatives(device: Emulator) -> None:
     given = X.astype(np.float64), W.astype(np.float64), programs.SIZES
     check(programs.second_derivatives, [given], 1e-9, device)
 
 
 def test_one_program_serves_every_size_and_a_launch_has_the_blocks_that_there_are_elements_for(
-    device: cuda.Emulator,
+    device: Emulator,
 ) -> None:
     def f(x: Any, n: Any) -> Any:
         n = st.dim("N", n, max=1000)
@@ -91,7 +91,7 @@ def test_one_program_serves_every_size_and_a_launch_has_the_blocks_that_there_ar
     np.testing.assert_allclose(on_gpu(rows)(x, 700)[699:701], [np.tanh(x[0]), 0 * x[0]], rtol=1e-6)
 
 
-def test_an_array_of_no_rows_needs_no_launch(device: cuda.Emulator) -> None:
+def test_an_array_of_no_rows_needs_no_launch(device: Emulator) -> None:
     def f(x: Any, n: Any) -> Any:
         n = st.dim("N", n, max=MOST)
         return st.sum(st.tanh(x[:n] * 2.0) @ st.ones((5, 3)), axis=0)
@@ -119,7 +119,7 @@ def test_a_size_that_the_device_has_computed_is_one_number_copied() -> None:
     np.testing.assert_allclose(total, np.exp(X[:count]).sum(axis=0), rtol=1e-5)
 
 
-def test_rows_of_the_host_cross_as_many_as_there_are(device: cuda.Emulator) -> None:
+def test_rows_of_the_host_cross_as_many_as_there_are(device: Emulator) -> None:
     @st.function
     def f(x: Any, start: Any, n: Any) -> Any:
         n = st.dim("N", n, max=MOST)
@@ -138,7 +138,7 @@ def test_rows_of_the_host_cross_as_many_as_there_are(device: cuda.Emulator) -> N
         assert seen.bytes_to_device == seen.bytes_to_host == n * 5 * 4
 
 
-def test_products_of_no_rows_leave_what_they_are_added_to(device: cuda.Emulator) -> None:
+def test_products_of_no_rows_leave_what_they_are_added_to(device: Emulator) -> None:
     def f(x: Any, c: Any, s: Any, n: Any) -> Any:
         n = st.dim("N", n, max=MOST)
         a = x[:n]
@@ -211,7 +211,7 @@ def mapped(x: Any, n: Any) -> Any:
     (softened, "_warp_sum_f32"), (columns, "_column_sum_f32"), (by_blocks, "_block_sum_f32"), (turned, "_tile["), (mapped, "f32x4")
 ])  # fmt: skip
 def test_where_the_bound_is_large_threads_work_as_they_do_on_large_arrays(
-    function: Any, words: str, device: cuda.Emulator
+    function: Any, words: str, device: Emulator
 ) -> None:
     """Rows by warps and blocks, columns side by side, transposes by tiles, 16 bytes at once."""
     x = np.random.default_rng(3).standard_normal((70, 36, 64)).astype(np.float32)
@@ -219,7 +219,7 @@ def test_where_the_bound_is_large_threads_work_as_they_do_on_large_arrays(
     check(function, [(x, n) for n in (1, 7, 70)], 5e-5, device)
 
 
-def test_a_loop_has_graphs_between_what_is_counted(device: cuda.Emulator) -> None:
+def test_a_loop_has_graphs_between_what_is_counted(device: Emulator) -> None:
     def f(x: Any, w: Any, steps: Any) -> Any:
         total = st.zeros((5,))
         for step in st.range(steps):
@@ -244,7 +244,7 @@ def doubled(x: Any, out: Any) -> None:
         out[i] = x[i] * 2.0 + len(x)
 
 
-def test_a_kernel_of_the_users_own_knows_the_size(device: cuda.Emulator) -> None:
+def test_a_kernel_of_the_users_own_knows_the_size(device: Emulator) -> None:
     def f(x: Any, n: Any) -> Any:
         n = st.dim("N", n, max=MOST)
         a = st.exp(x[:n, 0])
@@ -255,7 +255,7 @@ def test_a_kernel_of_the_users_own_knows_the_size(device: cuda.Emulator) -> None
         assert on_gpu(f)(X, n) == pytest.approx(2 * np.exp(X[:n, 0]).sum() + n * n, rel=1e-5)
 
 
-def test_rows_that_a_loop_keeps_at_the_end_of_an_array_are_those_that_there_are(device: cuda.Emulator) -> None:
+def test_rows_that_a_loop_keeps_at_the_end_of_an_array_are_those_that_there_are(device: Emulator) -> None:
     """Of a window of one row at the end of an array the loop has no more than that row to keep."""
 
     def f(x: Any, turns: Any) -> Any:
@@ -275,7 +275,7 @@ def test_rows_that_a_loop_keeps_at_the_end_of_an_array_are_those_that_there_are(
     assert "st_device_stack_push_part" in on_gpu(gradient).stage(x, 4).source
 
 
-def test_what_is_not_finite_is_looked_for_among_the_rows_that_there_are(device: cuda.Emulator) -> None:
+def test_what_is_not_finite_is_looked_for_among_the_rows_that_there_are(device: Emulator) -> None:
     @st.function(check_nan=True)
     def f(x: Any, n: Any) -> Any:
         with with_backend(GPU, x):
@@ -291,7 +291,7 @@ def test_what_is_not_finite_is_looked_for_among_the_rows_that_there_are(device: 
         f(x, 21)
 
 
-def test_rows_cross_from_one_gpu_to_another(device: cuda.Emulator) -> None:
+def test_rows_cross_from_one_gpu_to_another(device: Emulator) -> None:
     @st.function
     def f(x: Any, n: Any) -> Any:
         n = st.dim("N", n, max=MOST)
@@ -307,7 +307,7 @@ def test_rows_cross_from_one_gpu_to_another(device: cuda.Emulator) -> None:
     device.configure()
 
 
-def test_counted_rows_are_added_by_atomics_where_a_region_allows_that(device: cuda.Emulator) -> None:
+def test_counted_rows_are_added_by_atomics_where_a_region_allows_that(device: Emulator) -> None:
     case = next(case for case in CASES if case.function is programs.gathers)
     staged = on_gpu(gradient_of(case.function, case.wrt), deterministic=False)
     assert "atomicAdd" in staged.stage(*case.runs[-1]).source

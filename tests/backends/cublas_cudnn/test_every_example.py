@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from examples import images
 from examples.char_lstm.model import CharLSTM
 from examples.char_rnn import train as char
@@ -38,7 +39,6 @@ from examples.treelstm import train as treelstm
 from examples.treelstm.vectors import word_vectors
 from examples.vae import train as vae
 from staged import GPU, data, optim, with_backend
-from staged.runtime import cuda
 from staged.testing import compare_trees
 
 EXAMPLES = Path(mnist.__file__).parents[1]
@@ -155,7 +155,7 @@ def test_no_example_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES])
 def test_an_example_does_on_the_device_what_it_does_on_the_cpu(
-    name: str, emulated_device: cuda.Emulator, capsys: pytest.CaptureFixture[str]
+    name: str, emulated_device: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def outcome() -> tuple[Any, str]:
         st.seed(0)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from examples.char_lstm.model import CharLSTM
 from examples.char_rnn import train as char_training
 from examples.char_rnn.corpus import read
@@ -23,7 +24,6 @@ from examples.mnist import train as mnist_training
 from examples.treelstm import batched
 from examples.treelstm.vectors import word_vectors
 from staged import GPU, data, with_backend
-from staged.runtime import cuda
 
 MNIST_BATCH, MNIST_STEPS, EPOCHS = 16, 10, 5
 CHARACTERS = 100_000
@@ -32,7 +32,7 @@ CHAR_MODELS = {"rnn": (CharRNN, 0.03), "lstm": (CharLSTM, 0.1)}
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 

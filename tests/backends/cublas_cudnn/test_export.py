@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import INCLUDE
 from staged import GPU, with_backend
-from staged.runtime.cuda_emulator import INCLUDE
 from tests.backends.cublas_cudnn import programs
 
 X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)

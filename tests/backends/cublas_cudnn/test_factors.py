@@ -13,7 +13,7 @@ import pytest
 import scipy.linalg
 
 import staged as st
-from staged.runtime import cuda
+from cuda_emulator import Emulator
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import on_gpu
 
@@ -23,7 +23,7 @@ Matrix = np.ndarray[Any, Any]
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def device(emulated_device: Emulator) -> Iterator[Emulator]:
     yield emulated_device
     emulated_device.configure("")
 
@@ -317,7 +317,7 @@ def test_the_same_bits_come_each_time_unless_a_region_lets_them_differ() -> None
 # ---- programs ---------------------------------------------------------------------------------------
 
 
-def test_a_loop_makes_handles_and_workspaces_once(device: cuda.Emulator) -> None:
+def test_a_loop_makes_handles_and_workspaces_once(device: Emulator) -> None:
     def loop(a: Any, n: Any) -> Any:
         total = st.zeros_like(a)
         for _ in st.range(n):
@@ -338,7 +338,7 @@ def test_a_loop_makes_handles_and_workspaces_once(device: cuda.Emulator) -> None
     assert made[0] == made[1]
 
 
-def test_graphs_have_triangular_systems_and_no_call_of_cusolver(device: cuda.Emulator) -> None:
+def test_graphs_have_triangular_systems_and_no_call_of_cusolver(device: Emulator) -> None:
     def loop(a: Any, b: Any, n: Any) -> Any:
         for _ in st.range(n):
             lower = st.linalg.cholesky(a + b @ b.T)

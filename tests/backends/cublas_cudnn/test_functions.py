@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, with_backend
 from staged.errors import ProgramError
 from staged.frontend.values import trees
-from staged.runtime import cuda
 from tests.frontend.harness import gradient_of
 from tests.gradients.harness import PROGRAMS
 from tests.gradients.programs import recursion
@@ -26,12 +26,12 @@ CASES = sorted(name for name, entry in PROGRAMS.items() if entry.function.__modu
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
 
-def check(function: Any, *arguments: Any, words: str = "", device: cuda.Emulator | None = None) -> Any:
+def check(function: Any, *arguments: Any, words: str = "", device: Emulator | None = None) -> Any:
     """The program gives what eager mode gives; returns the program."""
     if device is not None:
         device.configure(words)
@@ -46,7 +46,7 @@ def check(function: Any, *arguments: Any, words: str = "", device: cuda.Emulator
 
 @pytest.mark.parametrize("words", ["eager forward", "lazy shuffled seed=7"])
 @pytest.mark.parametrize("name", CASES)
-def test_gradients_of_recursive_programs(name: str, words: str, device: cuda.Emulator) -> None:
+def test_gradients_of_recursive_programs(name: str, words: str, device: Emulator) -> None:
     entry = PROGRAMS[name]
     gradient = gradient_of(entry.function, entry.wrt)
 
@@ -93,7 +93,7 @@ def test_arrays_cross_once_and_those_that_only_decide_do_not() -> None:
     assert copies == [("leaves", "cpu", "gpu"), ("loss", "gpu", "cpu"), ("w", "cpu", "gpu"), ("w", "gpu", "cpu")]
 
 
-def test_steps_copy_nothing_and_allocate_nothing(device: cuda.Emulator) -> None:
+def test_steps_copy_nothing_and_allocate_nothing(device: Emulator) -> None:
     program = train.stage(*TREE, LEAVES, W, 3)
     program(*TREE, LEAVES, W, 3)
     before = device.counts()
@@ -103,7 +103,7 @@ def test_steps_copy_nothing_and_allocate_nothing(device: cuda.Emulator) -> None:
     assert seen.bytes_to_device == LEAVES.nbytes + W.nbytes
 
 
-def test_what_has_grown_is_given_back(device: cuda.Emulator) -> None:
+def test_what_has_grown_is_given_back(device: Emulator) -> None:
     gc.collect()
     before = device.counts()
 
@@ -133,7 +133,7 @@ def walk(n: Any, x: Any) -> Any:
     return x if n < 1 else st.sin(walk(n - 1, x * 0.5)) + x
 
 
-def test_a_device_without_room_for_the_calls_says_so_with_the_line(device: cuda.Emulator) -> None:
+def test_a_device_without_room_for_the_calls_says_so_with_the_line(device: Emulator) -> None:
     @st.function
     def f(n: Any, x: Any) -> Any:
         with with_backend(GPU, x):
@@ -180,7 +180,7 @@ def from_the_host_to_the_device(n: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_a_call_has_on_the_hosts_stack_is_copied_before_the_call_ends(seed: int, device: cuda.Emulator) -> None:
+def test_what_a_call_has_on_the_hosts_stack_is_copied_before_the_call_ends(seed: int, device: Emulator) -> None:
     device.configure(f"lazy seed={seed}")
     check(from_the_host_to_the_device, 4, X[:8])
 
@@ -241,7 +241,7 @@ def adding(n: Any, x: Any) -> Any:
         return add_up(n, x)
 
 
-def test_calls_read_and_write_variables(device: cuda.Emulator) -> None:
+def test_calls_read_and_write_variables(device: Emulator) -> None:
     total.value, calls.value = np.zeros(40), 0.0
     np.testing.assert_allclose(adding(2, X), X * 1.75 + X * 0.0)
     np.testing.assert_allclose(total.numpy(), X * 1.75)

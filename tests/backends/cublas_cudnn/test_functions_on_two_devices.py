@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, with_backend
 from staged.errors import ProgramError, ProgramIndexError
-from staged.runtime import cuda
 from staged.testing import compare_trees
 from tests.gradients.programs import recursion
 
@@ -24,7 +24,7 @@ LEFT, RIGHT, LEAVES, W = recursion.LEFT, recursion.RIGHT, recursion.LEAVES, recu
 
 
 @pytest.fixture
-def two(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def two(emulated_device: Emulator) -> Iterator[Emulator]:
     """Two emulated devices."""
     emulated_device.configure("devices=2")
     yield emulated_device
@@ -138,7 +138,7 @@ TABLE: list[tuple[Any, tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize(("function", "arguments"), TABLE, ids=[row[0].__name__ for row in TABLE])
 def test_calls_on_two_devices_give_what_eager_mode_gives(
-    function: Any, arguments: tuple[Any, ...], two: cuda.Emulator, capsys: pytest.CaptureFixture[str]
+    function: Any, arguments: tuple[Any, ...], two: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     staged = st.function(function)
     with st.eager():
@@ -151,7 +151,7 @@ def test_calls_on_two_devices_give_what_eager_mode_gives(
             assert capsys.readouterr().out == printed
 
 
-def test_calls_allocate_once_and_give_it_back(two: cuda.Emulator) -> None:
+def test_calls_allocate_once_and_give_it_back(two: Emulator) -> None:
     gc.collect()
     before = two.live_objects()
     program = st.function(steps).stage(LEFT, RIGHT, LEAVES, W, 20)
@@ -164,7 +164,7 @@ def test_calls_allocate_once_and_give_it_back(two: cuda.Emulator) -> None:
     assert two.live_objects() == before
 
 
-def test_a_device_that_only_a_call_works_on_is_one_of_the_programs(two: cuda.Emulator) -> None:
+def test_a_device_that_only_a_call_works_on_is_one_of_the_programs(two: Emulator) -> None:
     @st.function
     def total(n: Any) -> Any:
         if n < 1:
@@ -186,7 +186,7 @@ def test_a_device_that_only_a_call_works_on_is_one_of_the_programs(two: cuda.Emu
     assert (two.counts() - before).copies_between_devices == 0
 
 
-def test_an_index_out_of_range_in_a_call_names_the_line(two: cuda.Emulator) -> None:
+def test_an_index_out_of_range_in_a_call_names_the_line(two: Emulator) -> None:
     @st.function
     def pick(n: Any, x: Any, rows: Any) -> Any:
         with with_backend(SECOND):
@@ -207,7 +207,7 @@ def test_an_index_out_of_range_in_a_call_names_the_line(two: cuda.Emulator) -> N
     np.testing.assert_allclose(f(2, X, rows), X[rows].sum(keepdims=True))
 
 
-def test_a_device_without_room_for_the_calls_says_so(emulated_device: cuda.Emulator) -> None:
+def test_a_device_without_room_for_the_calls_says_so(emulated_device: Emulator) -> None:
     gc.collect()
     live = emulated_device.counts().live_bytes >> 20  # what other tests have left there
     emulated_device.configure(f"devices=2 memory={live + 64}M")
@@ -223,7 +223,7 @@ def test_a_device_without_room_for_the_calls_says_so(emulated_device: cuda.Emula
     emulated_device.configure()
 
 
-def test_the_memory_report_has_what_calls_take_and_leave_on_each_device(two: cuda.Emulator) -> None:
+def test_the_memory_report_has_what_calls_take_and_leave_on_each_device(two: Emulator) -> None:
     program = st.function(gradient_of_both).stage(X, 4)
     report = program.memory
     taken = re.findall(r'&gpu->calls, \d+, (\d+), "open calls"', program.source)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, with_backend
-from staged.runtime import cuda
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
 
@@ -18,13 +18,13 @@ X = np.array([0.5, -1.5, 2.0])
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
 
 @pytest.fixture
-def two(device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def two(device: Emulator) -> Iterator[Emulator]:
     """Two emulated devices."""
     device.configure("devices=2")
     yield device
@@ -48,7 +48,7 @@ def a_total_of_one_element(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("function", [an_element_of_the_host, a_total_of_one_element])
-def test_kernels_take_numbers_of_the_hosts_arrays_by_value(function: Any, device: cuda.Emulator) -> None:
+def test_kernels_take_numbers_of_the_hosts_arrays_by_value(function: Any, device: Emulator) -> None:
     agrees_in_any_order(st.function(function), device, 1e-12, X)
 
 
@@ -70,7 +70,7 @@ def an_element_of_what_the_region_made(x: Any) -> Any:
     )
 
 
-def test_an_element_of_an_array_of_the_device_is_read_there(device: cuda.Emulator) -> None:
+def test_an_element_of_an_array_of_the_device_is_read_there(device: Emulator) -> None:
     agrees_in_any_order(on_gpu(an_element_of_what_the_region_made), device, 1e-12, X)
 
 
@@ -81,11 +81,11 @@ def a_name_that_is_a_function_of_cuda(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_names_of_cudas_functions_are_not_taken_by_variables(dtype: str, device: cuda.Emulator) -> None:
+def test_names_of_cudas_functions_are_not_taken_by_variables(dtype: str, device: Emulator) -> None:
     agrees_in_any_order(on_gpu(a_name_that_is_a_function_of_cuda), device, 1e-5, X.astype(dtype))
 
 
-def test_numbers_of_the_host_are_checked_for_nan_beside_a_region(device: cuda.Emulator) -> None:
+def test_numbers_of_the_host_are_checked_for_nan_beside_a_region(device: Emulator) -> None:
     @st.function(check_nan=True)
     def f(x: Any) -> Any:
         total = st.sum(x)
@@ -112,7 +112,7 @@ def carried_elsewhere(x: Any, n: Any) -> Any:
     return first, second
 
 
-def test_a_carried_value_has_one_place_where_two_devices_make_it(two: cuda.Emulator) -> None:
+def test_a_carried_value_has_one_place_where_two_devices_make_it(two: Emulator) -> None:
     def slope(x: Any, n: Any) -> Any:
         return st.grad(lambda x: st.sum(carried_elsewhere(x, n)[0] * carried_elsewhere(x, n)[1]))(x)
 
@@ -126,7 +126,7 @@ def test_a_carried_value_has_one_place_where_two_devices_make_it(two: cuda.Emula
                 compare_trees(staged(X, n), expected, 1e-12, 1e-12)
 
 
-def test_a_check_of_an_index_that_moves_nothing_leaves_no_name(device: cuda.Emulator) -> None:
+def test_a_check_of_an_index_that_moves_nothing_leaves_no_name(device: Emulator) -> None:
     def f(x: Any, n: Any) -> Any:
         with with_backend(GPU, x):
             y = x[n % 1] * 2.0 + st.zeros_like(x[n % 3, 0])
@@ -145,7 +145,7 @@ def doubled(x, out):  # type: ignore[no-untyped-def]
         out[i] = x[i] * 2.0
 
 
-def test_a_kernel_of_constants_needs_no_derivative_in_eager_mode_either(device: cuda.Emulator) -> None:
+def test_a_kernel_of_constants_needs_no_derivative_in_eager_mode_either(device: Emulator) -> None:
     def slope(x: Any) -> Any:
         return st.grad(lambda x: st.sum(doubled[1, 8](st.stop_gradient(x), st.zeros_like(x)) * x))(x)
 
@@ -160,7 +160,7 @@ def kept_in_one_branch(x: Any, n: Any) -> Any:
     return st.sum(x)
 
 
-def test_what_one_branch_alone_keeps_is_on_the_device_in_both(device: cuda.Emulator) -> None:
+def test_what_one_branch_alone_keeps_is_on_the_device_in_both(device: Emulator) -> None:
     def slope(x: Any, n: Any) -> Any:
         return st.jvp(st.grad(lambda x: kept_in_one_branch(x, n)), (x,), (x,))
 
@@ -176,7 +176,7 @@ def with_a_constant(p: Any, q: Any, n: Any) -> Any:
     return st.sum(q[-1]) + 0.0 * p
 
 
-def test_an_element_of_a_constant_array_is_made_where_it_is_used(device: cuda.Emulator) -> None:
+def test_an_element_of_a_constant_array_is_made_where_it_is_used(device: Emulator) -> None:
     def slope(x: Any, n: Any) -> Any:
         return st.grad(lambda x: st.sum(with_a_constant(x[0, 1], st.full((1,), -1.25, dtype=st.f64), n) * x))(x)
 
@@ -184,7 +184,7 @@ def test_an_element_of_a_constant_array_is_made_where_it_is_used(device: cuda.Em
         agrees_in_any_order(on_gpu(slope), device, 1e-9, np.ones((2, 3)), n)
 
 
-def test_frames_that_nothing_makes_have_no_maker(device: cuda.Emulator) -> None:
+def test_frames_that_nothing_makes_have_no_maker(device: Emulator) -> None:
     def unread(x: Any, n: Any) -> Any:
         st.grad(lambda x: st.sum(with_a_constant(x[0, 1], x[0], n) * x))(x)
         return n
@@ -192,7 +192,7 @@ def test_frames_that_nothing_makes_have_no_maker(device: cuda.Emulator) -> None:
     agrees_in_any_order(on_gpu(unread), device, 1e-9, np.ones((2, 3)), 2)
 
 
-def test_arrays_without_elements_are_not_copied(device: cuda.Emulator) -> None:
+def test_arrays_without_elements_are_not_copied(device: Emulator) -> None:
     def f(x: Any, n: Any) -> Any:
         with with_backend(GPU):
             state = st.Variable(x * 2.0)
@@ -204,7 +204,7 @@ def test_arrays_without_elements_are_not_copied(device: cuda.Emulator) -> None:
     agrees_in_any_order(st.function(f), device, 1e-12, np.ones((2, 3)), 3)
 
 
-def test_devices_with_nothing_for_each_other_have_no_copy_between_them(two: cuda.Emulator) -> None:
+def test_devices_with_nothing_for_each_other_have_no_copy_between_them(two: Emulator) -> None:
     @st.function
     def f(x: Any, y: Any) -> Any:
         with with_backend(GPU, x):

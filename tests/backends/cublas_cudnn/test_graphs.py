@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, optim, with_backend
 from staged.errors import ProgramIndexError
-from staged.runtime import cuda
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(40, 6)).astype(np.float32)
@@ -25,7 +25,7 @@ MODES = ["", "lazy shuffled seed=7", "lazy reverse seed=8"]
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def device(emulated_device: Emulator) -> Iterator[Emulator]:
     """Every test here runs on it."""
     yield emulated_device
     emulated_device.configure("")
@@ -177,7 +177,7 @@ def leaves(result: Any) -> list[np.ndarray[Any, Any]]:
 
 @each_program
 def test_the_numbers_are_those_without_graphs_and_the_hosts(
-    make: Any, device: cuda.Emulator, capsys: pytest.CaptureFixture[str]
+    make: Any, device: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, plain, on_cpu = make(ON_GPU), make(partial(with_backend, GPU, graphs=False)), make(ON_CPU)
     for program in (made, plain, on_cpu):
@@ -202,7 +202,7 @@ def test_the_numbers_are_those_without_graphs_and_the_hosts(
         assert n < 3 or (between - before).graph_launches >= n - 2
 
 
-def test_a_turn_is_two_calls_of_the_host(device: cuda.Emulator) -> None:
+def test_a_turn_is_two_calls_of_the_host(device: Emulator) -> None:
     train = PROGRAMS["slices and adam"](ON_GPU)
     train(41)
 
@@ -215,7 +215,7 @@ def test_a_turn_is_two_calls_of_the_host(device: cuda.Emulator) -> None:
     assert calls(81) - calls(41) == 40 * 2 + 10
 
 
-def test_a_thousand_turns_take_no_memory(device: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_thousand_turns_take_no_memory(device: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     gc.collect()
     empty = device.counts()
     train = PROGRAMS["dropout"](ON_GPU)
@@ -230,7 +230,7 @@ def test_a_thousand_turns_take_no_memory(device: cuda.Emulator, capsys: pytest.C
     assert (device.counts() - empty).live_graphs == 0
 
 
-def test_an_index_out_of_range_in_a_graph_names_its_line(device: cuda.Emulator) -> None:
+def test_an_index_out_of_range_in_a_graph_names_its_line(device: Emulator) -> None:
     @st.function
     def look_up(table: Any, rows: Any, w: Any, n: Any) -> Any:
         with with_backend(GPU, table, rows, w):
@@ -250,7 +250,7 @@ def test_an_index_out_of_range_in_a_graph_names_its_line(device: cuda.Emulator) 
         look_up(X, rows, SQUARE, 5)
 
 
-def test_arrays_that_the_caller_has_elsewhere_by_now(device: cuda.Emulator) -> None:
+def test_arrays_that_the_caller_has_elsewhere_by_now(device: Emulator) -> None:
     @st.function
     def power(x: Any, w: Any, n: Any) -> Any:
         for _ in st.range(n):
@@ -265,7 +265,7 @@ def test_arrays_that_the_caller_has_elsewhere_by_now(device: cuda.Emulator) -> N
                 np.testing.assert_allclose(np.asarray(power(x, w, 5)), wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_a_check_of_the_host_stops_a_turn_where_it_stands(device: cuda.Emulator) -> None:
+def test_a_check_of_the_host_stops_a_turn_where_it_stands(device: Emulator) -> None:
     """A Variable that was written before the check has its new value, as without graphs."""
 
     def make(backend: Any) -> tuple[Any, st.Variable]:

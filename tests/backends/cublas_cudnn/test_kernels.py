@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import INCLUDE
 from staged import GPU, with_backend
 from staged.backends.cublas_cudnn import program
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.gpu import scatter
-from staged.runtime.cuda_emulator import INCLUDE
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import on_gpu
 

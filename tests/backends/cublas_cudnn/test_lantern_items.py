@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, optim, with_backend
 from staged.frontend.values import trees
-from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import on_gpu
 
 LANTERNS_LIMIT = 14_336
@@ -28,7 +28,7 @@ RANDOM = np.random.default_rng(8)
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -37,7 +37,7 @@ def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:
     return RANDOM.normal(size=shape).astype(dtype)
 
 
-def check(device: cuda.Emulator, compute: Any, args: Any, wanted: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
+def check(device: Emulator, compute: Any, args: Any, wanted: Any, rtol: float = 1e-5, atol: float = 1e-6) -> None:
     """The result of `compute` on the device is `wanted`, however the device behaves."""
     program = on_gpu(compute)
     expected = [np.asarray(value) for value in wanted]
@@ -69,7 +69,7 @@ BROADCASTS = [
 
 
 @pytest.mark.parametrize(("left", "right"), BROADCASTS)
-def test_broadcast_ops_above_lanterns_limit(left: Any, right: Any, device: cuda.Emulator, torch: Any) -> None:
+def test_broadcast_ops_above_lanterns_limit(left: Any, right: Any, device: Emulator, torch: Any) -> None:
     assert math.prod(np.broadcast_shapes(left, right)) > LANTERNS_LIMIT
     a, b = normal(*left), np.abs(normal(*right)) + 0.5
     weights = normal(4, *np.broadcast_shapes(left, right))
@@ -94,7 +94,7 @@ def test_broadcast_ops_above_lanterns_limit(left: Any, right: Any, device: cuda.
 
 
 @pytest.mark.parametrize(("left", "right"), [((131, 113), (131, 113)), ((131, 113), (113,)), ((113,), (131, 113))])
-def test_the_gradient_of_a_difference_goes_to_both_sides(left: Any, right: Any, device: cuda.Emulator) -> None:
+def test_the_gradient_of_a_difference_goes_to_both_sides(left: Any, right: Any, device: Emulator) -> None:
     a, b = normal(*left, dtype="f8"), normal(*right, dtype="f8")
     weight = normal(131, 113, dtype="f8")
 
@@ -106,12 +106,12 @@ def test_the_gradient_of_a_difference_goes_to_both_sides(left: Any, right: Any, 
     check(device, compute, (a, b), [d_a, d_b], rtol=1e-12, atol=1e-12)
 
 
-def test_the_gradient_of_an_array_less_itself_is_zero(device: cuda.Emulator) -> None:
+def test_the_gradient_of_an_array_less_itself_is_zero(device: Emulator) -> None:
     a = normal(131, 113)
     check(device, lambda a: st.grad(lambda a: st.sum((a - a) * (a - 1.0)))(a), (a,), [np.zeros_like(a)])
 
 
-def test_clipped_gradients_update_the_parameters(device: cuda.Emulator) -> None:
+def test_clipped_gradients_update_the_parameters(device: Emulator) -> None:
     """By value and by norm: with and without an effect, in Adagrad and in SGD with momentum."""
     w, d_w = normal(151, 101), normal(151, 101)
     d_w[0, 0] = 40.0
@@ -150,7 +150,7 @@ def test_clipped_gradients_update_the_parameters(device: cuda.Emulator) -> None:
     ],
 )
 def test_convolutions_with_outputs_that_are_not_square(
-    x: Any, w: Any, stride: Any, padding: Any, device: cuda.Emulator, torch: Any
+    x: Any, w: Any, stride: Any, padding: Any, device: Emulator, torch: Any
 ) -> None:
     args = [normal(*x, dtype="f8"), normal(*w, dtype="f8"), normal(w[0], dtype="f8")]
 
@@ -167,7 +167,7 @@ def test_convolutions_with_outputs_that_are_not_square(
     check(device, compute, args, wanted, rtol=1e-9, atol=1e-9)
 
 
-def test_sixty_convolutions_of_sixty_shapes_in_one_program(device: cuda.Emulator, torch: Any) -> None:
+def test_sixty_convolutions_of_sixty_shapes_in_one_program(device: Emulator, torch: Any) -> None:
     """Lantern numbered its convolutions beyond the twelve names that it had."""
     widths = [2 + number % 9 for number in range(61)]
     sizes = [(1 + number % 2, 1 + number // 2 % 3) for number in range(60)]
@@ -200,7 +200,7 @@ def test_sixty_convolutions_of_sixty_shapes_in_one_program(device: cuda.Emulator
 @pytest.mark.parametrize(("window", "stride", "padding"), [(3, 1, 1), ((2, 3), (1, 2), 0), (2, 2, 0)])
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_the_gradient_of_pooling_accumulates(
-    kind: str, window: Any, stride: Any, padding: Any, device: cuda.Emulator, torch: Any
+    kind: str, window: Any, stride: Any, padding: Any, device: Emulator, torch: Any
 ) -> None:
     """Overlapping windows, added onto the gradients of the array's other uses."""
     x = normal(2, 4, 43, 44, dtype="f8")
@@ -239,7 +239,7 @@ POSITIONS: dict[str, tuple[Any, Any]] = {"argmax": (st.argmax, np.argmax), "argm
 
 
 @pytest.mark.parametrize("name", [*TOTALS, *POSITIONS])
-def test_totals_over_any_axes(name: str, device: cuda.Emulator) -> None:
+def test_totals_over_any_axes(name: str, device: Emulator) -> None:
     x = normal(5, 16, 7, 29, dtype="f8")
     assert x.size > LANTERNS_LIMIT
     ours, numpys = (TOTALS | POSITIONS)[name]
@@ -249,7 +249,7 @@ def test_totals_over_any_axes(name: str, device: cuda.Emulator) -> None:
 
 
 @pytest.mark.parametrize("name", TOTALS)
-def test_gradients_of_totals_over_any_axes(name: str, device: cuda.Emulator, torch: Any) -> None:
+def test_gradients_of_totals_over_any_axes(name: str, device: Emulator, torch: Any) -> None:
     x = normal(5, 16, 7, 29, dtype="f8")
     axes = [(0,), (2,), (1, 3), (0, 1, 2, 3)]
     in_torch = {
@@ -270,7 +270,7 @@ def test_gradients_of_totals_over_any_axes(name: str, device: cuda.Emulator, tor
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_mse_and_its_gradient_stay_on_the_device(reduction: str, device: cuda.Emulator, torch: Any) -> None:
+def test_mse_and_its_gradient_stay_on_the_device(reduction: str, device: Emulator, torch: Any) -> None:
     prediction, target = normal(150, 101, dtype="f8"), normal(150, 101, dtype="f8")
 
     def loss(p: Any, t: Any) -> Any:
@@ -286,7 +286,7 @@ def test_mse_and_its_gradient_stay_on_the_device(reduction: str, device: cuda.Em
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_nll_and_its_gradient_stay_on_the_device(reduction: str, device: cuda.Emulator, torch: Any) -> None:
+def test_nll_and_its_gradient_stay_on_the_device(reduction: str, device: Emulator, torch: Any) -> None:
     scores, labels = normal(1500, 10, dtype="f8"), RANDOM.integers(0, 10, 1500)
 
     def loss(scores: Any, labels: Any) -> Any:
@@ -307,7 +307,7 @@ def test_nll_and_its_gradient_stay_on_the_device(reduction: str, device: cuda.Em
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 20])
-def test_concat_of_any_number_of_arrays_along_any_axis(count: int, device: cuda.Emulator) -> None:
+def test_concat_of_any_number_of_arrays_along_any_axis(count: int, device: Emulator) -> None:
     shape = (3, 4, 5, 2)
     axes = (0, 1, 2, 3, -1)
     parts = {
@@ -333,7 +333,7 @@ def test_concat_of_any_number_of_arrays_along_any_axis(count: int, device: cuda.
 
 
 @pytest.mark.parametrize("rank", range(1, 7))
-def test_permutations_of_any_rank(rank: int, device: cuda.Emulator) -> None:
+def test_permutations_of_any_rank(rank: int, device: Emulator) -> None:
     shape = {
         1: (14_401,),
         2: (33, 437),
@@ -366,7 +366,7 @@ def test_permutations_of_any_rank(rank: int, device: cuda.Emulator) -> None:
 # ---- random numbers -----------------------------------------------------------------------------
 
 
-def test_the_same_seed_gives_the_same_tensor_on_both(device: cuda.Emulator) -> None:
+def test_the_same_seed_gives_the_same_tensor_on_both(device: Emulator) -> None:
     """Random numbers, which Lantern drew on the host and copied, are made on the device, from the counters of the host."""
 
     def draws(backend: Any) -> Any:
@@ -399,7 +399,7 @@ def test_the_same_seed_gives_the_same_tensor_on_both(device: cuda.Emulator) -> N
 # ---- memory, prints, copies ---------------------------------------------------------------------
 
 
-def test_a_program_that_ends_on_the_host_frees_the_device(device: cuda.Emulator) -> None:
+def test_a_program_that_ends_on_the_host_frees_the_device(device: Emulator) -> None:
     """Lantern cleaned up for the back end that happened to be current at the end."""
 
     @st.function
@@ -426,7 +426,7 @@ def test_a_program_that_ends_on_the_host_frees_the_device(device: cuda.Emulator)
     assert {name: getattr(left, name) for name in names} == dict.fromkeys(names, 0), device.live_objects()
 
 
-def test_arrays_of_odd_sizes_lie_at_aligned_addresses(device: cuda.Emulator) -> None:
+def test_arrays_of_odd_sizes_lie_at_aligned_addresses(device: Emulator) -> None:
     args = [normal(size) for size in (3, 14_337, 129, 1, 77)]
 
     def compute(*args: Any) -> Any:
@@ -438,7 +438,7 @@ def test_arrays_of_odd_sizes_lie_at_aligned_addresses(device: cuda.Emulator) -> 
     assert len(set(offsets)) > 5 and all(offset % 256 == 0 for offset in offsets)
 
 
-def test_values_of_the_device_are_printed_in_a_loop(device: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_of_the_device_are_printed_in_a_loop(device: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     x = normal(150, 100)
 
     @st.function
@@ -468,7 +468,7 @@ def test_values_of_the_device_are_printed_in_a_loop(device: cuda.Emulator, capsy
         assert printed.count("norm") == 3 and printed.count("row") == 8
 
 
-def test_copies_are_counted_and_are_the_least(device: cuda.Emulator) -> None:
+def test_copies_are_counted_and_are_the_least(device: Emulator) -> None:
     """One per input, per value printed, per decision and per result: what `transfers` lists is what the device has seen."""
     rows, table = normal(64, 30), normal(300, 30)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, with_backend
 from staged.frontend.values import trees
 from staged.runtime import cuda
@@ -20,7 +21,7 @@ RANDOM = np.random.default_rng(4)
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -96,7 +97,7 @@ PRODUCTS: list[tuple[str, Any, tuple[Any, ...], str]] = [
 
 @pytest.mark.parametrize(("function", "arguments", "routine"), [c[1:] for c in PRODUCTS], ids=[c[0] for c in PRODUCTS])
 def test_products_agree_with_eager_and_copy_nothing(
-    function: Any, arguments: tuple[Any, ...], routine: str, device: cuda.Emulator
+    function: Any, arguments: tuple[Any, ...], routine: str, device: Emulator
 ) -> None:
     text = agrees_with_eager(function, arguments)
     assert [name for name in routines(text) if "PointerMode" not in name] == [routine]
@@ -186,7 +187,7 @@ def test_activations_keep_not_a_number(layer: str) -> None:
         assert 0 < np.isnan(result).sum() < result.size, f"activation {number}"
 
 
-def test_what_describes_a_product_is_made_once_and_shared(device: cuda.Emulator) -> None:
+def test_what_describes_a_product_is_made_once_and_shared(device: Emulator) -> None:
     def layers(x: Any, w: Any, b: Any) -> Any:
         for _ in st.range(10):
             x = st.relu(x @ w + b)
@@ -251,7 +252,7 @@ def test_gradients_of_products() -> None:
     assert routines(text) == ["cublasSgemm"] * 2
 
 
-def test_one_handle_made_once_and_given_back(device: cuda.Emulator) -> None:
+def test_one_handle_made_once_and_given_back(device: Emulator) -> None:
     def products(a: Any, b: Any) -> Any:
         for _ in st.range(20):
             a = a @ b
@@ -365,7 +366,7 @@ def test_a_bias_is_part_of_the_convolution(function: Any, routine: str, kernels:
     assert kernels_of(text) == kernels
 
 
-def test_sixty_convolutions_share_descriptors_and_give_them_back(device: cuda.Emulator) -> None:
+def test_sixty_convolutions_share_descriptors_and_give_them_back(device: Emulator) -> None:
     def deep(x: Any, w: Any) -> Any:
         for _ in range(59):
             x = st.conv2d(x, w, padding=1) * 0.5

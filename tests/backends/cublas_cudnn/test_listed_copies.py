@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, with_backend
-from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import printed_and_copied_as_in_eager
 from tests.listed_copies import check_copies, listed_copies
 
@@ -18,7 +18,7 @@ ROWS = np.array([3, 0, 4])
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -78,7 +78,7 @@ def test_the_device_counts_what_is_listed(
     arguments: tuple[Any, ...],
     to_device: int,
     to_host: int,
-    device: cuda.Emulator,
+    device: Emulator,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     staged = st.function(function)
@@ -101,7 +101,7 @@ def test_the_failure_record_is_listed_with_its_reason_and_line() -> None:
     assert "failure record: gpu -> cpu" in st.function(rows).stage(X, ROWS).explain()
 
 
-def test_a_wait_for_two_devices_reads_both_records(device: cuda.Emulator) -> None:
+def test_a_wait_for_two_devices_reads_both_records(device: Emulator) -> None:
     device.configure("devices=2")
 
     @st.function
@@ -120,7 +120,7 @@ def test_a_wait_for_two_devices_reads_both_records(device: cuda.Emulator) -> Non
     assert sorted(set(found)) == ["gpu", "gpu(1)"]
 
 
-def test_values_that_the_first_call_copies_are_listed(device: cuda.Emulator) -> None:
+def test_values_that_the_first_call_copies_are_listed(device: Emulator) -> None:
     """cuDNN requires a weight and a bias for a batch norm: arrays of ones and zeros, begun with one element."""
 
     @st.function
@@ -142,7 +142,7 @@ def test_values_that_the_first_call_copies_are_listed(device: cuda.Emulator) -> 
     assert check_copies(program, device.counts() - before)
 
 
-def test_copies_that_are_not_listed_are_noticed(device: cuda.Emulator) -> None:
+def test_copies_that_are_not_listed_are_noticed(device: Emulator) -> None:
     """The check of this file can fail."""
     f = st.function(rows)
     f(X, ROWS)
@@ -155,7 +155,7 @@ def test_copies_that_are_not_listed_are_noticed(device: cuda.Emulator) -> None:
         check_copies(f.stage(X, ROWS), seen)
 
 
-def test_a_size_that_varies_is_listed_with_its_largest_bytes(device: cuda.Emulator) -> None:
+def test_a_size_that_varies_is_listed_with_its_largest_bytes(device: Emulator) -> None:
     @st.function
     def f(x: Any) -> Any:
         n = st.dim("N", st.sum(st.astype(x[:, 0] > 0.0, st.i64)), max=5)
@@ -173,7 +173,7 @@ def test_a_size_that_varies_is_listed_with_its_largest_bytes(device: cuda.Emulat
     assert seen.bytes_to_device < sum(t.nbytes for t in program.transfers() if t.target == GPU)
 
 
-def test_an_empty_array_is_not_copied(device: cuda.Emulator) -> None:
+def test_an_empty_array_is_not_copied(device: Emulator) -> None:
     @st.function
     def f(x: Any) -> Any:
         with with_backend(GPU, x):

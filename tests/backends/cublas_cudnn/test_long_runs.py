@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, nn, optim, with_backend
-from staged.runtime import cuda
 
 STEPS, CALLS = 10_000, 1_000
 ROWS, FEATURES, HIDDEN, CLASSES = 6, 5, 8, 3
@@ -22,7 +22,7 @@ LABELS = RANDOM.integers(0, CLASSES, ROWS)
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -92,7 +92,7 @@ def training(backend: Any) -> Any:
     return train
 
 
-def test_ten_thousand_steps_allocate_nothing(device: cuda.Emulator) -> None:
+def test_ten_thousand_steps_allocate_nothing(device: Emulator) -> None:
     program = training(GPU).stage(X, LABELS, STEPS)
     wanted = training(CPU)(X, LABELS, STEPS)
     gc.collect()
@@ -114,7 +114,7 @@ def test_ten_thousand_steps_allocate_nothing(device: cuda.Emulator) -> None:
     assert loss < 0.1
 
 
-def test_a_thousand_calls_from_python_allocate_nothing(device: cuda.Emulator) -> None:
+def test_a_thousand_calls_from_python_allocate_nothing(device: Emulator) -> None:
     model = Small()
     opt = optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged.runtime import cuda
+from cuda_emulator import Emulator
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
 
 RANDOM = np.random.default_rng(11)
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def device(emulated_device: Emulator) -> Iterator[Emulator]:
     yield emulated_device
 
 
@@ -58,7 +58,7 @@ def calls(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f4", 2e-6), ("f8", 1e-14)])
-def test_means_and_their_gradients_are_calls(dtype: str, tolerance: float, device: cuda.Emulator) -> None:
+def test_means_and_their_gradients_are_calls(dtype: str, tolerance: float, device: Emulator) -> None:
     arrays = [normal(*shape, dtype=dtype) for shape, *_ in WINDOWS]
     staged = pooled(st.avg_pool2d)
     agrees_in_any_order(staged, device, tolerance, arrays)
@@ -68,7 +68,7 @@ def test_means_and_their_gradients_are_calls(dtype: str, tolerance: float, devic
 
 
 @pytest.mark.parametrize("more", [{"count_include_pad": False}, {"ceil_mode": True}], ids=["edges", "over the edge"])
-def test_means_of_what_is_inside(more: dict[str, Any], device: cuda.Emulator) -> None:
+def test_means_of_what_is_inside(more: dict[str, Any], device: Emulator) -> None:
     arrays = [normal(*shape) for shape, *_ in WINDOWS]
     staged = pooled(st.avg_pool2d, **more)
     agrees_in_any_order(staged, device, 3e-6, arrays)
@@ -77,7 +77,7 @@ def test_means_of_what_is_inside(more: dict[str, Any], device: cuda.Emulator) ->
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_maxima_and_their_gradients_are_kernels_with_a_thread_for_each_element(
-    dtype: str, device: cuda.Emulator
+    dtype: str, device: Emulator
 ) -> None:
     # Few values, so that there are many ties.
     arrays = [np.round(normal(*shape, dtype=dtype)) for shape, *_ in WINDOWS]
@@ -92,7 +92,7 @@ def test_maxima_and_their_gradients_are_kernels_with_a_thread_for_each_element(
 
 
 @pytest.mark.parametrize("sizes", [(3, 1, 1), ((3, 2), (1, 2), 1, (2, 3)), (2, 2, 0, 2), (2, 3, 1, (4, 1), True)])
-def test_the_gradient_of_maxima_has_the_same_bits_as_on_the_host(sizes: Any, device: cuda.Emulator) -> None:
+def test_the_gradient_of_maxima_has_the_same_bits_as_on_the_host(sizes: Any, device: Emulator) -> None:
     x = np.round(normal(2, 3, 11, 10))
     weights = normal(*st.max_pool2d(x, *sizes).shape)
 
@@ -105,7 +105,7 @@ def test_the_gradient_of_maxima_has_the_same_bits_as_on_the_host(sizes: Any, dev
         np.testing.assert_array_equal(on_gpu(gradient)(x, weights), wanted)
 
 
-def test_means_that_cudnn_does_not_take_are_kernels_with_a_thread_for_each_element(device: cuda.Emulator) -> None:
+def test_means_that_cudnn_does_not_take_are_kernels_with_a_thread_for_each_element(device: Emulator) -> None:
     def every(arrays: Any) -> Any:
         found = []
         for x, (kernel, stride, padding) in zip(arrays, LARGE, strict=True):
@@ -124,7 +124,7 @@ LARGE: list[tuple[Any, Any, Any]] = [((24, 23), 1, 0), ((23, 24), (5, 3), (3, 2)
 """(kernel, stride, padding) of windows with more elements than cuDNN takes."""
 
 
-def test_means_of_no_images(device: cuda.Emulator) -> None:
+def test_means_of_no_images(device: Emulator) -> None:
     staged, x = on_gpu(lambda x: st.avg_pool2d(x, 2)), np.zeros((0, 2, 4, 4), "f4")
     assert np.asarray(staged(x)).shape == (0, 2, 2, 2)
     assert "cudnn.h" not in staged.stage(x).source

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, with_backend
 from staged.errors import ProgramError
-from staged.runtime import cuda
 from tests.backends.cublas_cudnn import programs
 from tests.backends.cublas_cudnn.harness import agrees_and_prints_as_in_eager, in_groups, together
 
@@ -23,7 +23,7 @@ B = RANDOM.normal(size=(19,)).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -61,14 +61,14 @@ CASES: list[tuple[Any, tuple[Any, ...]]] = [
 
 
 @pytest.mark.parametrize("cases", in_groups(CASES, 2))
-def test_agrees_with_eager(cases: Any, device: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_agrees_with_eager(cases: Any, device: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     staged, arguments = together(cases)
     for words in ("eager forward", "lazy shuffled seed=3"):
         device.configure(words)
         agrees_and_prints_as_in_eager(staged, (arguments,), capsys, words)
 
 
-def test_an_elementwise_chain_is_one_kernel_and_two_copies(device: cuda.Emulator) -> None:
+def test_an_elementwise_chain_is_one_kernel_and_two_copies(device: Emulator) -> None:
     @st.function
     def chain(x: Any) -> Any:
         with with_backend(GPU, x):
@@ -90,7 +90,7 @@ def test_an_elementwise_chain_is_one_kernel_and_two_copies(device: cuda.Emulator
     assert (seen.bytes_to_device, seen.bytes_to_host) == (3 * X.nbytes, 3 * X.nbytes)
 
 
-def test_a_print_in_a_region_moves_just_that_value(device: cuda.Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_print_in_a_region_moves_just_that_value(device: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     @st.function
     def f(x: Any) -> Any:
         with with_backend(GPU, x):
@@ -109,7 +109,7 @@ def test_a_print_in_a_region_moves_just_that_value(device: cuda.Emulator, capsys
     ]  # fmt: skip
 
 
-def test_device_memory_is_made_once_and_given_back(device: cuda.Emulator) -> None:
+def test_device_memory_is_made_once_and_given_back(device: Emulator) -> None:
     @st.function
     def f(x: Any, n: Any) -> Any:
         with with_backend(GPU, x):
@@ -131,7 +131,7 @@ def test_device_memory_is_made_once_and_given_back(device: cuda.Emulator) -> Non
     assert (left.live_allocations, left.live_streams, left.live_bytes) == (0, 0, 0)
 
 
-def test_what_a_loop_keeps_grows_on_the_device_and_stays(device: cuda.Emulator) -> None:
+def test_what_a_loop_keeps_grows_on_the_device_and_stays(device: Emulator) -> None:
     @st.function
     def f(x: Any, n: Any) -> Any:
         def loss(x: Any) -> Any:
@@ -167,7 +167,7 @@ def test_what_a_loop_keeps_grows_on_the_device_and_stays(device: cuda.Emulator) 
     assert (left.live_allocations, left.live_bytes) == (0, 0)
 
 
-def test_interrupted_and_failed_calls_leave_the_device_usable(device: cuda.Emulator) -> None:
+def test_interrupted_and_failed_calls_leave_the_device_usable(device: Emulator) -> None:
     @st.function
     def f(x: Any) -> Any:
         with with_backend(GPU, x):
@@ -215,7 +215,7 @@ def test_kernels_of_one_name_in_two_programs_are_two_kernels() -> None:
     np.testing.assert_allclose(second(1.0), np.full((5,), np.sin(1.0)), rtol=1e-6)
 
 
-def test_threads_may_call_one_program_at_once(device: cuda.Emulator) -> None:
+def test_threads_may_call_one_program_at_once(device: Emulator) -> None:
     inputs = [np.full((5, 7), number, np.float32) for number in range(8)]
     with ThreadPoolExecutor(4) as pool:
         for number, found in enumerate(pool.map(programs.double, inputs * 5)):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, nn, optim, with_backend
 from staged.frontend.values import trees
-from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu, trains_as_on_the_host
 
 RANDOM = np.random.default_rng(11)
@@ -20,7 +20,7 @@ STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 4, 6
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def device(emulated_device: Emulator) -> Iterator[Emulator]:
     yield emulated_device
 
 
@@ -59,7 +59,7 @@ LAYERS: dict[str, tuple[Callable[..., Any], list[np.ndarray[Any, Any]], float]] 
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_and_their_gradients_agree_with_eager(name: str, device: cuda.Emulator) -> None:
+def test_layers_and_their_gradients_agree_with_eager(name: str, device: Emulator) -> None:
     layer, arrays, tolerance = LAYERS[name]
 
     def everything(*arrays: Any) -> Any:
@@ -90,7 +90,7 @@ def test_layers_and_their_gradients_agree_with_eager(name: str, device: cuda.Emu
     assert "gemm" not in text
 
 
-def test_relu_is_not_cudnns_and_keeps_not_a_number(device: cuda.Emulator) -> None:
+def test_relu_is_not_cudnns_and_keeps_not_a_number(device: Emulator) -> None:
     x, *rest = arrays_of(1, 1, "f4", biased=False)
     x = x.copy()
     x[1, 0, 0] = np.nan
@@ -104,7 +104,7 @@ def test_relu_is_not_cudnns_and_keeps_not_a_number(device: cuda.Emulator) -> Non
     assert "cudnnRNN" not in staged.stage(x, *rest).source
 
 
-def test_a_stack_in_both_directions_trains_as_on_the_host(device: cuda.Emulator) -> None:
+def test_a_stack_in_both_directions_trains_as_on_the_host(device: Emulator) -> None:
     x, wanted = RANDOM.normal(size=(STEPS, BATCH, INPUTS)), RANDOM.normal(size=(STEPS, BATCH, 2 * HIDDEN))
 
     def train(backend: Any) -> tuple[Any, Any]:
@@ -150,7 +150,7 @@ def unrolled(layer: Callable[..., Any], states: int) -> Callable[..., Any]:
 
 @pytest.mark.parametrize(("name", "states"), [("lstm", 2), ("gru backwards", 1), ("tanh", 1)])
 def test_a_reverse_in_another_loop_goes_through_the_sequence_once_more(
-    name: str, states: int, device: cuda.Emulator
+    name: str, states: int, device: Emulator
 ) -> None:
     layer, arrays, tolerance = LAYERS[name]
     staged = on_gpu(unrolled(layer, states))
@@ -163,7 +163,7 @@ def test_a_reverse_in_another_loop_goes_through_the_sequence_once_more(
     assert not re.findall(r"(gates|cells|candidates)_history", text)
 
 
-def test_second_derivatives_are_kernels(device: cuda.Emulator) -> None:
+def test_second_derivatives_are_kernels(device: Emulator) -> None:
     def curved(x: Any, *rest: Any) -> Any:
         def slope(x: Any) -> Any:
             return st.sum(st.grad(lambda x: st.sum(st.gru(x, *rest)[0] ** 2))(x) ** 2)
@@ -176,7 +176,7 @@ def test_second_derivatives_are_kernels(device: cuda.Emulator) -> None:
     assert not routines(staged.stage(*arrays).source)
 
 
-def test_two_reverses_do_not_share_what_is_kept(device: cuda.Emulator) -> None:
+def test_two_reverses_do_not_share_what_is_kept(device: Emulator) -> None:
     def twice(x: Any, h: Any, *weights: Any) -> Any:
         (ys, last), pull = st.vjp(lambda x: st.rnn(x, h, *weights), x)
         return pull((ys, last)), pull((st.sin(ys), st.cos(last)))
@@ -190,7 +190,7 @@ def test_two_reverses_do_not_share_what_is_kept(device: cuda.Emulator) -> None:
     )
 
 
-def test_a_layer_in_the_body_of_a_loop_keeps_for_the_reverse_of_the_same_iteration(device: cuda.Emulator) -> None:
+def test_a_layer_in_the_body_of_a_loop_keeps_for_the_reverse_of_the_same_iteration(device: Emulator) -> None:
     def steps(x: Any, h: Any, c: Any, *weights: Any) -> Any:
         first, *rest = weights
         for _ in st.range(3):

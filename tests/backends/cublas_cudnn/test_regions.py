@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, with_backend
-from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import printed_and_copied_as_in_eager
 
 X = np.random.default_rng(3).normal(size=(5, 7)).astype(np.float32)
@@ -17,7 +17,7 @@ ROW = X[0] + 1.0
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -366,14 +366,14 @@ def test_copies_are_exactly_those_of_the_edges(
     arguments: tuple[Any, ...],
     to_device: int,
     to_host: int,
-    device: cuda.Emulator,
+    device: Emulator,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     staged, copies, modes = st.function(function), (to_device, to_host, 0), ("forward", "shuffled seed=1")
     printed_and_copied_as_in_eager(staged, arguments, copies, modes, device, capsys, 2e-5)
 
 
-def test_what_a_message_shows_is_copied_when_the_program_stops(device: cuda.Emulator) -> None:
+def test_what_a_message_shows_is_copied_when_the_program_stops(device: Emulator) -> None:
     staged = st.function(asserts)
     said = []
     before = device.counts()
@@ -422,7 +422,7 @@ def test_the_reverse_of_a_region_runs_where_the_region_does() -> None:
     assert "sinf(" not in host and "cosf(" not in host
 
 
-def test_what_the_host_computes_anew_in_each_turn_is_copied_before_that(device: cuda.Emulator) -> None:
+def test_what_the_host_computes_anew_in_each_turn_is_copied_before_that(device: Emulator) -> None:
     @st.function(target="portable")
     def f(x: Any) -> Any:
         total = st.zeros(x.shape)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, with_backend
 from staged.errors import ProgramError, ProgramMemoryError
-from staged.runtime import cuda
 from staged.runtime.guard import ffi
 
 X = np.random.default_rng(5).normal(size=(5, 7)).astype(np.float32)
@@ -22,13 +22,13 @@ BYTES = X.nbytes
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
 
 @pytest.fixture
-def copies(device: cuda.Emulator) -> Callable[..., tuple[int, int]]:
+def copies(device: Emulator) -> Callable[..., tuple[int, int]]:
     """(to the device, to the host): the copies that a call of something makes."""
 
     def count(run: Callable[..., Any], *args: Any) -> tuple[int, int]:
@@ -145,7 +145,7 @@ def test_a_copy_of_a_variable_has_a_place_of_its_own(fresh: None) -> None:
     assert not np.array_equal(w.numpy(), before)
 
 
-def test_device_memory_goes_with_the_variable(device: cuda.Emulator) -> None:
+def test_device_memory_goes_with_the_variable(device: Emulator) -> None:
     def use() -> None:
         v = st.Variable(X)
 
@@ -186,7 +186,7 @@ def test_a_program_that_stops_half_way_leaves_what_it_has_written() -> None:
     np.testing.assert_array_equal(np.array(v), np.full(3, 8.0))
 
 
-def test_a_device_without_room_names_what_it_has_none_for(device: cuda.Emulator) -> None:
+def test_a_device_without_room_names_what_it_has_none_for(device: Emulator) -> None:
     table = st.Variable(np.zeros((600, 600), np.float32), name="table")
 
     @st.function
@@ -217,7 +217,7 @@ def test_a_device_without_room_names_what_it_has_none_for(device: cuda.Emulator)
     assert use(rows) == 0.0
 
 
-def test_a_program_that_stops_leaves_the_caller_s_arrays_alone(device: cuda.Emulator) -> None:
+def test_a_program_that_stops_leaves_the_caller_s_arrays_alone(device: Emulator) -> None:
     total = st.Variable(np.zeros(500, np.float32))
 
     @st.function
@@ -239,7 +239,7 @@ def test_a_program_that_stops_leaves_the_caller_s_arrays_alone(device: cuda.Emul
         device.configure("")
 
 
-def test_threads_share_a_variable_s_place(device: cuda.Emulator) -> None:
+def test_threads_share_a_variable_s_place(device: Emulator) -> None:
     v = st.Variable(np.zeros((64, 64), np.float32))
 
     @st.function
@@ -254,7 +254,7 @@ def test_threads_share_a_variable_s_place(device: cuda.Emulator) -> None:
     np.testing.assert_array_equal(np.array(v), 40.0)
 
 
-def test_a_program_runs_on_the_gpu_that_it_names(device: cuda.Emulator) -> None:
+def test_a_program_runs_on_the_gpu_that_it_names(device: Emulator) -> None:
     v = st.Variable(X, name="v")
 
     def doubled(gpu: Any) -> Any:
@@ -318,7 +318,7 @@ def test_a_region_around_a_python_loop_copies_its_arrays_once(
 
 
 def test_an_array_that_is_moved_stays_until_nobody_holds_it(
-    copies: Callable[..., tuple[int, int]], device: cuda.Emulator
+    copies: Callable[..., tuple[int, int]], device: Emulator
 ) -> None:
     @st.function
     def double(x: Any) -> Any:
@@ -343,7 +343,7 @@ def test_an_array_that_is_moved_stays_until_nobody_holds_it(
 # ---- other threads -----------------------------------------------------------------------------------
 
 
-def captured_by_another_thread(device: cuda.Emulator, work: Callable[[], None]) -> None:
+def captured_by_another_thread(device: Emulator, work: Callable[[], None]) -> None:
     """Does some work while another thread captures a stream of the device: `work` must not spoil that."""
     place, graph = ffi.new("void **"), ffi.new("void **")
     assert device.function("cudaStreamCreateWithFlags", "int (*)(void **, unsigned)")(place, 1) == 0  # not blocking
@@ -359,7 +359,7 @@ def captured_by_another_thread(device: cuda.Emulator, work: Callable[[], None]) 
     assert device.function("cudaStreamDestroy", "int (*)(void *)")(place[0]) == 0
 
 
-def test_arrays_come_and_go_while_another_thread_captures_a_graph(device: cuda.Emulator) -> None:
+def test_arrays_come_and_go_while_another_thread_captures_a_graph(device: Emulator) -> None:
     def there_and_back() -> None:
         there = st.to(X, GPU)
         np.testing.assert_array_equal(np.asarray(there), X)
@@ -368,14 +368,14 @@ def test_arrays_come_and_go_while_another_thread_captures_a_graph(device: cuda.E
 
 
 @pytest.mark.usefixtures("misuse")
-def test_a_device_cannot_be_waited_for_while_another_thread_captures_one_of_its_streams(device: cuda.Emulator) -> None:
+def test_a_device_cannot_be_waited_for_while_another_thread_captures_one_of_its_streams(device: Emulator) -> None:
     wait = device.function("cudaDeviceSynchronize", "int (*)(void)")
     with pytest.raises(AssertionError):
         captured_by_another_thread(device, lambda: None if wait() else None)
     assert "cudaDeviceSynchronize: not while a stream is captured" in device.last_violation()
 
 
-def test_what_a_program_that_stopped_left_to_do_is_waited_for(device: cuda.Emulator) -> None:
+def test_what_a_program_that_stopped_left_to_do_is_waited_for(device: Emulator) -> None:
     """With lazy streams nobody else sees to it before the array is read."""
 
     def kept_after(words: str) -> Any:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, nn, optim, with_backend
-from staged.runtime import cuda
 
 BLOCKS = (3, 4, 6, 3)
 CLASSES, STEPS, BATCH, SIDE = 10, 3, 2, 64
@@ -141,7 +141,7 @@ def test_resnet_50_of_full_width_has_158_convolutions_and_each_kernel_once() -> 
     assert len(launches) > 20 and shapes.most_common(1)[0][1] == 1
 
 
-def test_what_158_convolutions_need_is_made_once_and_given_back(emulated_device: cuda.Emulator) -> None:
+def test_what_158_convolutions_need_is_made_once_and_given_back(emulated_device: Emulator) -> None:
     device = emulated_device
     gc.collect()
     before = device.counts()
@@ -163,7 +163,7 @@ def test_what_158_convolutions_need_is_made_once_and_given_back(emulated_device:
     assert (left.live_descriptors, left.live_handles, left.live_allocations, left.live_bytes) == (0, 0, 0, 0)
 
 
-def test_resnet_50_at_a_quarter_of_its_width_has_the_hosts_losses(emulated_device: cuda.Emulator) -> None:
+def test_resnet_50_at_a_quarter_of_its_width_has_the_hosts_losses(emulated_device: Emulator) -> None:
     """Those of eager mode, in f64: norms of eight elements, one after the other, let roundings grow from 1e-14 to 1e-10."""
     images, labels = batches("f8")
     found = training(GPU, 16, st.f64)(images, labels, STEPS)

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import GPU, with_backend
-from staged.runtime import cuda
 
 X = np.linspace(-1.0, 1.0, 12).reshape(3, 4) + 0.3
 W = np.linspace(0.0, 1.0, 16).reshape(4, 4)
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -112,7 +112,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("function", CASES)
-def test_histories_of_histories_are_kept_on_the_device(function: Any, device: cuda.Emulator) -> None:
+def test_histories_of_histories_are_kept_on_the_device(function: Any, device: Emulator) -> None:
     gc.collect()
     before = device.live_objects()
     staged = st.function(function)
@@ -132,7 +132,7 @@ def test_histories_of_histories_are_kept_on_the_device(function: Any, device: cu
     assert device.live_objects() == before
 
 
-def test_what_was_decided_is_not_asked_for_again(device: cuda.Emulator) -> None:
+def test_what_was_decided_is_not_asked_for_again(device: Emulator) -> None:
     @st.function
     def first(w: Any, n: Any) -> Any:
         def loss(w: Any) -> Any:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, with_backend
-from staged.runtime import cuda
 from staged.runtime.cuda.emulated import compile_emulated
 from staged.runtime.cuda.program import CudaProgram
 from staged.runtime.options import CompileOptions
@@ -25,7 +25,7 @@ W = RNG.normal(size=(6, 5)).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def device(emulated_device: Emulator) -> Iterator[Emulator]:
     """Every test here runs on it."""
     yield emulated_device
     emulated_device.configure("")
@@ -51,7 +51,7 @@ def training(backend: Any) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("words", ["", *(f"lazy shuffled seed={seed}" for seed in range(6))])
-def test_every_iteration_has_its_batch(device: cuda.Emulator, words: str) -> None:
+def test_every_iteration_has_its_batch(device: Emulator, words: str) -> None:
     on_gpu, on_cpu = training(GPU), training(CPU)
     device.configure(words)
     for n in (1, 2, 3, 17):
@@ -59,7 +59,7 @@ def test_every_iteration_has_its_batch(device: cuda.Emulator, words: str) -> Non
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_copy_is_one_copy_and_takes_no_memory(device: cuda.Emulator) -> None:
+def test_a_copy_is_one_copy_and_takes_no_memory(device: Emulator) -> None:
     gc.collect()
     empty = device.counts()
     train = training(GPU)
@@ -76,7 +76,7 @@ def test_a_copy_is_one_copy_and_takes_no_memory(device: cuda.Emulator) -> None:
     assert (left.live_pinned, left.live_events, left.live_streams, left.live_graphs) == (0, 0, 0, 0)
 
 
-def test_a_program_that_stops_between_copies_goes_on_with_the_next_call(device: cuda.Emulator) -> None:
+def test_a_program_that_stops_between_copies_goes_on_with_the_next_call(device: Emulator) -> None:
     @st.function
     def total(xs: Any, n: Any) -> Any:
         found = st.zeros((6,))
@@ -108,7 +108,7 @@ def test_a_program_that_stops_between_copies_goes_on_with_the_next_call(device: 
     ],
 )
 @pytest.mark.usefixtures("misuse")
-def test_no_event_is_needless(device: cuda.Emulator, call: str) -> None:
+def test_no_event_is_needless(device: Emulator, call: str) -> None:
     """Without any one of them some order of the work gives other numbers: so the tests above would notice that it is missing."""
 
     @st.function

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import INCLUDE
 from staged import GPU, with_backend
 from staged.base.artifact import Artifact
 from staged.runtime import cuda
 from staged.runtime.cuda.program import CudaProgram
-from staged.runtime.cuda_emulator import INCLUDE
 from tests.backends.cublas_cudnn import programs
 
 X = np.random.default_rng(1).normal(size=(37, 19)).astype(np.float32)

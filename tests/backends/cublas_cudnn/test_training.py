@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from examples.mnist.models import CNN, MLP
 from staged import CPU, GPU, data, optim, with_backend
-from staged.runtime import cuda
 
 STEPS, BATCH = 50, 16
 
 
 @pytest.fixture(autouse=True)
-def device(emulated_device: cuda.Emulator) -> cuda.Emulator:
+def device(emulated_device: Emulator) -> Emulator:
     """Every test here runs on it."""
     return emulated_device
 
@@ -68,7 +68,7 @@ def test_mnist_has_the_cpus_losses(make: Any, dtype: Any, tolerance: float, data
     assert found[-1] < found[0]
 
 
-def test_a_step_moves_its_batch_and_its_loss_and_makes_nothing(device: cuda.Emulator) -> None:
+def test_a_step_moves_its_batch_and_its_loss_and_makes_nothing(device: Emulator) -> None:
     rng = np.random.default_rng(1)
     x, labels = rng.normal(size=(BATCH, 1, 28, 28)).astype("f4"), rng.integers(0, 10, BATCH).astype("i4")
     gc.collect()

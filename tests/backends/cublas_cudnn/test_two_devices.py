@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import staged as st
+from cuda_emulator import Emulator
 from staged import CPU, GPU, with_backend
 from staged.errors import ProgramError, ProgramIndexError
-from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import printed_and_copied_as_in_eager
 
 X = np.random.default_rng(5).normal(size=(6, 5))
@@ -24,7 +24,7 @@ LAZY = "lazy shuffled seed=4 devices=2"
 
 
 @pytest.fixture
-def two(emulated_device: cuda.Emulator) -> Iterator[cuda.Emulator]:
+def two(emulated_device: Emulator) -> Iterator[Emulator]:
     """Two emulated devices."""
     emulated_device.configure("devices=2")
     yield emulated_device
@@ -209,14 +209,14 @@ def test_values_cross_by_peer_copies_alone(
     function: Any,
     arguments: tuple[Any, ...],
     copies: tuple[int, int, int],
-    two: cuda.Emulator,
+    two: Emulator,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     printed_and_copied_as_in_eager(st.function(function), arguments, copies, ("devices=2", LAZY), two, capsys, 2e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_gradients_of_a_loop_on_both_devices(seed: int, two: cuda.Emulator) -> None:
+def test_gradients_of_a_loop_on_both_devices(seed: int, two: Emulator) -> None:
     staged = st.function(gradient_of_a_loop_across)
     with st.eager():
         wanted = staged(X, W, 3)
@@ -226,7 +226,7 @@ def test_gradients_of_a_loop_on_both_devices(seed: int, two: cuda.Emulator) -> N
 
 
 @pytest.mark.parametrize("words", ["devices=2", LAZY])
-def test_second_derivatives_of_a_loop_on_both_devices(words: str, two: cuda.Emulator) -> None:
+def test_second_derivatives_of_a_loop_on_both_devices(words: str, two: Emulator) -> None:
     staged = st.function(second_derivative_of_a_loop_across)
     with st.eager():
         wanted = staged(X, W @ W.T, 3)
@@ -234,7 +234,7 @@ def test_second_derivatives_of_a_loop_on_both_devices(words: str, two: cuda.Emul
     np.testing.assert_allclose(staged(X, W @ W.T, 3), wanted, rtol=1e-9, atol=1e-9)
 
 
-def test_streams_wait_for_each_other_and_the_host_for_results_alone(two: cuda.Emulator) -> None:
+def test_streams_wait_for_each_other_and_the_host_for_results_alone(two: Emulator) -> None:
     staged = st.function(both_write_while_the_other_reads)
     staged(X, 5)
     text = staged.stage(X, 5).source
@@ -255,7 +255,7 @@ def test_every_copy_is_reported() -> None:
     ]  # fmt: skip
 
 
-def test_arguments_and_variables_stay_where_they_are(two: cuda.Emulator) -> None:
+def test_arguments_and_variables_stay_where_they_are(two: Emulator) -> None:
     first, second = st.Variable(np.zeros((6, 3)), name="first"), st.Variable(np.ones(3), name="second")
 
     @st.function
@@ -282,7 +282,7 @@ def test_arguments_and_variables_stay_where_they_are(two: cuda.Emulator) -> None
 
 
 def test_a_failure_on_one_device_stops_what_the_other_would_print(
-    two: cuda.Emulator, capsys: pytest.CaptureFixture[str]
+    two: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @st.function
     def f(x: Any, rows: Any) -> Any:
@@ -303,7 +303,7 @@ def test_a_failure_on_one_device_stops_what_the_other_would_print(
     assert abs(f(X, rows) - X[rows].sum()) < 1e-12
 
 
-def test_what_both_devices_have_is_given_back(two: cuda.Emulator) -> None:
+def test_what_both_devices_have_is_given_back(two: Emulator) -> None:
     gc.collect()
     before = two.live_objects()
     staged = st.function(gradient_of_a_loop_across)
@@ -320,7 +320,7 @@ def test_what_both_devices_have_is_given_back(two: cuda.Emulator) -> None:
     assert two.live_objects() == before
 
 
-def test_a_device_that_is_not_there_is_named(emulated_device: cuda.Emulator) -> None:
+def test_a_device_that_is_not_there_is_named(emulated_device: Emulator) -> None:
     emulated_device.last_violation()  # on a GPU it is said before the program is compiled, in other words
     staged = st.function(one_after_the_other)
     with pytest.raises(ProgramError, match=r"cudaSetDevice\(1\)"):

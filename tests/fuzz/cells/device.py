@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import staged as st
+from cuda_emulator import DeviceCounts
 from staged.runtime import cuda
-from staged.runtime.cuda import DeviceCounts
 from staged.runtime.options import CompileOptions
 from staged.testing import load_snippet
 from tests.fuzz.cells.check import difference, in_eager_mode, named, with_all_variables

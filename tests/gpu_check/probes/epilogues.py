@@ -9,12 +9,12 @@ from typing import Any
 import cffi
 import numpy as np
 
+from cuda_emulator import declarations
 from staged.runtime.cuda.devices import is_emulated
 from staged.runtime.cuda.emulated import emulated_library
 from staged.runtime.cuda.resident import DeviceCopy
 from staged.runtime.cuda.toolkit import load_libraries
 from tests.gpu_check.probes.book import Book, compared
-from tests.runtime.cuda_library import declarations
 
 WORKSPACE = 4 << 20
 EPILOGUES = ("DEFAULT", "BIAS", "GELU", "GELU_BIAS", "RELU", "RELU_BIAS")

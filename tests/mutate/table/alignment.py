@@ -117,10 +117,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the stand-in for cublasLt accepts a misaligned bias",
-        "staged/runtime/cuda_emulator/cublaslt/matmul.cpp",
+        "cuda_emulator/cuda_emulator/cublaslt/matmul.cpp",
         "uintptr_t(d.bias) % VECTOR_MULTIPLE == 0",
         "uintptr_t(d.bias) % 4 == 0",
-        ("tests/runtime/test_cuda_cublaslt.py", "-k", "does_not_fit"),
+        ("cuda_emulator/tests/test_cublaslt.py", "-k", "does_not_fit"),
     ),
     Mutant(
         "a single pack has a loop",

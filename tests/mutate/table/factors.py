@@ -2,9 +2,9 @@
 
 from tests.mutate.mutant import Mutant
 
-LIBRARY, EMULATED = "staged/backends/cublas_cudnn/library/", "staged/runtime/cuda_emulator/"
+LIBRARY, EMULATED = "staged/backends/cublas_cudnn/library/", "cuda_emulator/cuda_emulator/"
 WAYS, CALLS = f"{LIBRARY}factors.py", f"{LIBRARY}factors_calls.py"
-ON_FACTORS, ON_EMULATED = "tests/backends/cublas_cudnn/test_factors.py", "tests/runtime/test_cuda_cusolver.py"
+ON_FACTORS, ON_EMULATED = "tests/backends/cublas_cudnn/test_factors.py", "cuda_emulator/tests/test_cusolver.py"
 
 MUTANTS = (
     Mutant(

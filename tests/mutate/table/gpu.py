@@ -32,10 +32,10 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the emulated cuDNN accepts tensors of 2^31 elements, which NVIDIA's rejects",
-        "staged/runtime/cuda_emulator/cudnn/tensors.cpp",
+        "cuda_emulator/cuda_emulator/cudnn/tensors.cpp",
         "call.supported(last < INT32_MAX,",
         "call.supported(last <= INT32_MAX,",
-        ("tests/runtime/test_cuda_cudnn.py", "-k", "device_lacks"),
+        ("cuda_emulator/tests/test_cudnn.py", "-k", "device_lacks"),
     ),
     Mutant(
         "headers of CCCL in a folder `cccl` are not found",

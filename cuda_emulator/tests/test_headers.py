@@ -17,10 +17,8 @@ import pycparser  # type: ignore[import-untyped]
 import pytest
 from pycparser import c_ast, c_generator
 
-from staged.runtime.cuda.building import find_cxx
-from staged.runtime.cuda_emulator import INCLUDE
+from cuda_emulator import INCLUDE, declarations, find_compiler
 from tests import cuda_wheels
-from tests.runtime.cuda_library import declarations
 
 HEADERS = ["cuda_runtime_api.h", "cublas_v2.h", "cublasLt.h", "cudnn.h", "cusolverDn.h"]
 CUDA_13 = 13000
@@ -57,7 +55,7 @@ def _includes(header: str) -> list[str]:
 
 def _compiles(tmp_path: Path, header: str, text: str, *flags: str) -> None:
     (tmp_path / "check.cpp").write_text(f"#include <stddef.h>\n#include <{header}>\n{text}", encoding="utf-8")
-    command = [*find_cxx()[0], "-std=c++17", "-fsyntax-only", *_includes(header), *flags, "check.cpp"]
+    command = [*find_compiler()[0], "-std=c++17", "-fsyntax-only", *_includes(header), *flags, "check.cpp"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
@@ -109,7 +107,7 @@ def test_functions_have_the_same_prototypes(header: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_structs_have_the_same_fields_and_sizes(header: str, tmp_path: Path) -> None:
-    compiler = find_cxx()[0]
+    compiler = find_compiler()[0]
     fields = [f"offsetof({name}, {field.name})" for name, kind in _structs(_parsed(header)) for field in kind.decls]
     sizes = [f"sizeof({name})" for name, _ in _structs(_parsed(header))]
     if not sizes:

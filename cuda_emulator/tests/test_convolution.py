@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-
-from tests.runtime.cuda_library import Array, Buffer
-from tests.runtime.cudnn_library import Cudnn, data_type
+from cuda_library import Array, Buffer
+from cudnn_library import Cudnn, data_type
 
 RANDOM = np.random.default_rng(6)
 NCHW, NHWC = "CUDNN_TENSOR_NCHW", "CUDNN_TENSOR_NHWC"

@@ -242,7 +242,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # The programs that tests compile stay out of the user's own cache. They are kept between runs: a program's key is
     # its text, compiler and flags, so a stale one cannot be met. Set in the environment, for subprocesses too.
     os.environ.setdefault("STAGED_VERIFY", "1")
-    os.environ.setdefault("STAGED_CACHE_DIR", str(config.rootpath / ".pytest_cache" / "programs"))
+    cache = os.environ.setdefault("STAGED_CACHE_DIR", str(config.rootpath / ".pytest_cache" / "programs"))
+    # The libraries that `staged` builds there have the same keys: tests of the device alone do not build them again.
+    os.environ.setdefault("CUDA_EMULATOR_CACHE", str(Path(cache) / "programs"))
     torch_reference.RUNNING = torch_reference.Records(
         config.getoption("--all"), config.getoption("--record-references")
     )

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from tests.runtime.cuda_library import Array, Buffer, Library
+from cuda_library import Array, Buffer, Library
 
 RANDOM = np.random.default_rng(4)
 M, N, K = 5, 3, 4  # D = op(A) op(B) is M x N, and everything lies by columns: as the transpose for NumPy

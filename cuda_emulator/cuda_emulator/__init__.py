@@ -1,10 +1,12 @@
 """The emulated device: a library that replaces the CUDA runtime, so that programs with kernels run without a GPU.
 
-`include/` has the headers for the program's text, which a C++ compiler takes unchanged. docs/emulated_device.md says
-which errors it finds and how it is configured.
+`include/` has the headers for the program, which a C++ compiler compiles unchanged. The README says which errors it
+finds and how it is configured.
 
 | file           | purpose                                                                                    |
 |----------------|--------------------------------------------------------------------------------------------|
+| `building.py`  | how a C++ compiler builds the libraries, and programs for them; `device.py`: load and read |
+| `__main__.py`  | the flags for a compiler's command line, as pkg-config prints them                         |
 | `emulator.h`   | shared declarations                                                                        |
 | `memory.cpp`   | the devices' memory, which host code cannot access; faults                                 |
 | `copies.cpp`   | copies, fills, pinned memory                                                               |
@@ -18,16 +20,39 @@ which errors it finds and how it is configured.
 
 from __future__ import annotations
 
-from pathlib import Path
+from cuda_emulator.building import (
+    FOLDER,
+    INCLUDE,
+    KERNEL_CHECKS,
+    LIBRARIES,
+    RACES,
+    Recipe,
+    build,
+    compile_flags,
+    declarations,
+    find_compiler,
+    link_flags,
+    recipe,
+    source_texts,
+)
+from cuda_emulator.device import DeviceCounts, Emulator, device, open_library
 
-FOLDER = Path(__file__).parent
-INCLUDE = FOLDER / "include"
-
-
-def source_texts(library: str = "") -> dict[str, str]:
-    """The emulator's files by their path below its folder: its own, or those of one of NVIDIA's libraries.
-
-    A library's are the headers of all and the `.cpp` files of its folder.
-    """
-    paths = sorted([*FOLDER.glob("**/*.h"), *(FOLDER / library).glob("*.cpp")])
-    return {path.relative_to(FOLDER).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+__all__ = [
+    "FOLDER",
+    "INCLUDE",
+    "KERNEL_CHECKS",
+    "LIBRARIES",
+    "RACES",
+    "DeviceCounts",
+    "Emulator",
+    "Recipe",
+    "build",
+    "compile_flags",
+    "declarations",
+    "device",
+    "find_compiler",
+    "link_flags",
+    "open_library",
+    "recipe",
+    "source_texts",
+]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.runtime.emulated_drivers import Driver, driver
+from emulated_drivers import Driver, driver
 
 
 @pytest.fixture(scope="module")

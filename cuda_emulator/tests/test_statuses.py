@@ -8,9 +8,10 @@ from typing import Any
 
 import cffi
 import pytest
+from cuda_library import Library
 
+from cuda_emulator import declarations
 from tests import cuda_wheels
-from tests.runtime.cuda_library import Library, declarations
 
 pytestmark = pytest.mark.usefixtures("needs_cuda_wheels")
 

@@ -6,10 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from emulated_drivers import FAULT, Driver, driver
 
-from staged.runtime.cuda.building import find_cxx
-from staged.runtime.cuda_emulator import FOLDER
-from tests.runtime.emulated_drivers import FAULT, Driver, driver
+from cuda_emulator import FOLDER, find_compiler
 
 ORDERS = ["forward", "reverse", "shuffled seed=1", "shuffled seed=2"]
 
@@ -128,7 +127,7 @@ def test_shared_arrays_of_one_kernel_have_the_limit_of_a_gpu(threads: Driver) ->
 @pytest.mark.parametrize("flags", [[], ["-DSTAGED_EMULATOR_UCONTEXT"]], ids=["own switch", "ucontext"])
 def test_fibers_keep_what_is_theirs(tmp_path: Path, flags: list[str]) -> None:
     source = Path(__file__).parent / "cuda_fibers.cpp"
-    command = [*find_cxx()[0], "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{FOLDER}", *flags]
+    command = [*find_compiler()[0], "-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{FOLDER}", *flags]
     subprocess.run([*command, str(source), "-o", str(tmp_path / "fibers")], check=True)
     done = subprocess.run([str(tmp_path / "fibers")], capture_output=True, text=True)
     assert done.returncode == 0

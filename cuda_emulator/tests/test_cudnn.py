@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from tests.runtime.cuda_library import Array
-from tests.runtime.cudnn_library import Cudnn, gradient
+from cuda_library import Array
+from cudnn_library import Cudnn, gradient
 
 RANDOM = np.random.default_rng(5)
 NCHW, NHWC = "CUDNN_TENSOR_NCHW", "CUDNN_TENSOR_NHWC"

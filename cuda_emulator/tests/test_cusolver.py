@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
-
-from tests.runtime.cuda_library import Array, Buffer, Library
+from cuda_library import Array, Buffer, Library
 
 RANDOM = np.random.default_rng(3)
 TYPES = [pytest.param("S", np.float32, 1e-4, id="f32"), pytest.param("D", np.float64, 1e-11, id="f64")]

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from tests.runtime.cuda_library import Array, Buffer, Library
+from cuda_library import Array, Buffer, Library
 
 
 class Cudnn(Library):

@@ -1,4 +1,4 @@
-// What the programs of tests/runtime/cuda_*.cu share: a word on the command line chooses a case, which runs; then they
+// What the programs of cuda_*.cu share: a word on the command line chooses a case, which runs; then they
 // say what the emulated device has noticed.
 #ifndef CUDA_DRIVER_H
 #define CUDA_DRIVER_H

@@ -1,4 +1,4 @@
-// Kernels with and without races, for tests/runtime/test_cuda_races.py: built with -fsanitize=thread.
+// Kernels with and without races, for test_races.py: built with -fsanitize=thread.
 
 #include "cuda_driver.h"
 

@@ -1,4 +1,4 @@
-// Streams, events, pinned memory and several devices, used right and wrong: for tests/runtime/test_cuda_streams.py.
+// Streams, events, pinned memory and several devices, used right and wrong: for test_streams.py.
 
 #include "cuda_driver.h"
 

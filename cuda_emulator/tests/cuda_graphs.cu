@@ -1,4 +1,4 @@
-// Captured streams and replayed graphs, right and wrong: for tests/runtime/test_cuda_graphs.py.
+// Captured streams and replayed graphs, right and wrong: for test_graphs.py.
 
 #include "cuda_driver.h"
 

@@ -1,4 +1,4 @@
-// One mistake per command-line word, for tests/runtime/test_cuda_emulator.py: each must be found by the emulated
+// One mistake per command-line word, for test_misuse.py: each must be found by the emulated
 // device.
 
 #include <cstdio>

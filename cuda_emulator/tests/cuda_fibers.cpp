@@ -1,4 +1,4 @@
-// Fibers alone, for tests/runtime/test_cuda_threads.py: built with the switch of this machine, and with that of the C library.
+// Fibers alone, for test_threads.py: built with the switch of this machine, and with that of the C library.
 
 #include "fibers.cpp"
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from staged.runtime.cuda.emulated import linked_libraries
-from tests.runtime.cuda_library import Array, Buffer, Library
+from cuda_library import Array, Buffer, Library
 
 RANDOM = np.random.default_rng(3)
 TYPES = [pytest.param("S", np.float32, 1e-5, id="f32"), pytest.param("D", np.float64, 1e-12, id="f64")]
@@ -315,10 +313,3 @@ def test_a_handle_cannot_be_made_while_a_stream_is_captured(library: Library, mo
         library.refused("not while a stream is captured", "cublasCreate_v2", library.ffi.new("cublasHandle_t *"))
         assert call("cudaStreamEndCapture", "int (*)(void *, void **)")(place[0], graph) != 0
         assert call("cudaStreamDestroy", "int (*)(void *)")(place[0]) == 0
-
-
-def test_only_libraries_that_a_program_links_are_loaded() -> None:
-    assert linked_libraries(("-l:libcublas.so.13", "-lm", "-l:libcudnn.so.9", "-lcublasLt")) == [
-        "cublas", "cublasLt", "cudnn",
-    ]  # fmt: skip
-    assert linked_libraries(("-lcublasXt",)) == []

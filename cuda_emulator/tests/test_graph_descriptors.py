@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from tests.runtime.cudnn_library import Cudnn
+from cudnn_library import Cudnn
 
 ELEMENTS = {
     "CUDNN_TYPE_INT64": "int64_t[]",

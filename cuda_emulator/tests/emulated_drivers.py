@@ -11,12 +11,7 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 
-import pytest
-
-from staged.errors import CompilerError
-from staged.runtime.cuda.building import find_cxx
-from staged.runtime.cuda.emulated import KERNEL_CHECKS, emulator, race_detector
-from staged.runtime.cuda_emulator import INCLUDE
+from cuda_emulator import compile_flags, find_compiler, link_flags
 
 FAULT = 86
 """The exit status after an access that a GPU would not allow."""
@@ -43,21 +38,14 @@ class Driver:
 
 @cache
 def driver(name: str, races: bool = False) -> Driver:
-    """The program of `name`.cu; with `races`, under the race detector. Skips the test without a C++ compiler."""
-    try:
-        compiler, _ = find_cxx()
-        library = race_detector() if races else emulator().path
-    except CompilerError as error:
-        pytest.skip(str(error))
-    folder = Path(mkdtemp(prefix="staged-driver-"))
+    """The program of `name`.cu; with `races`, under the race detector."""
+    compiler, _ = find_compiler()
+    folder = Path(mkdtemp(prefix="emulator-driver-"))
     atexit.register(rmtree, folder, ignore_errors=True)
     path = folder / name
     source = Path(__file__).parent / f"{name}.cu"
-    checks = ["-fsanitize=thread"] if races else list(KERNEL_CHECKS)
-    flags = ["-std=c++17", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", "-rdynamic", f"-I{INCLUDE}", *checks]
-    command = [*compiler, *flags, "-include", "cuda_runtime.h", "-x", "c++", str(source), "-x", "none", str(library)]
-    # As in a program: `emulated_thread` is the library's, not a copy of the executable.
-    link = ["-fPIC", f"-Wl,-rpath,{library.parent}", "-o", str(path), "-pthread"]
-    built = subprocess.run([*command, *link], capture_output=True, text=True)
+    flags = ["-O1", "-g1", "-Wall", "-Wextra", "-Werror", *compile_flags(races)]
+    command = [*compiler, *flags, str(source), *link_flags(races=races), "-o", str(path)]
+    built = subprocess.run(command, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     return Driver(path)

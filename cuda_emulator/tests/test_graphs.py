@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.runtime.emulated_drivers import Driver, driver
+from emulated_drivers import Driver, driver
 
 WORDS = ["", "lazy seed=1", "lazy seed=2", "lazy shuffled seed=3"]
 CLEAN = ["error cudaSuccess", "violations 0"]

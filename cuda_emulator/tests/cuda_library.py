@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import cffi
 import numpy as np
 import numpy.typing as npt
 
-from staged.runtime.cuda import emulator
-from staged.runtime.cuda.building import find_cxx
-from staged.runtime.cuda.emulated import emulated_library
-from staged.runtime.cuda_emulator import INCLUDE
+from cuda_emulator import build, declarations, device
 
 Array = npt.NDArray[Any]
-
-
-@cache
-def declarations(header: str) -> str:
-    """The declarations of a header of the emulator, as plain C without macros and includes."""
-    with TemporaryDirectory() as folder:
-        for name in ("stddef.h", "stdint.h"):  # cffi knows their types
-            (Path(folder) / name).touch()
-        command = [
-            *find_cxx()[0],
-            "-x",
-            "c",
-            "-E",
-            "-P",
-            "-nostdinc",
-            f"-I{folder}",
-            f"-I{INCLUDE}",
-            str(INCLUDE / header),
-        ]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 class Buffer:
@@ -68,14 +41,13 @@ class Buffer:
 
 
 class Library:
-    """One of the emulated libraries, loaded: a key of `emulated.LIBRARIES` and its header."""
+    """One of the emulated libraries, loaded: a key of `LIBRARIES` and its header."""
 
     def __init__(self, name: str, header: str) -> None:
-        self.emulator = emulator()
-        path = emulated_library(name)
+        self.emulator = device()
         self.ffi = cffi.FFI()
         self.ffi.cdef(declarations(header))
-        self.lib: Any = self.ffi.dlopen(str(path))
+        self.lib: Any = self.ffi.dlopen(str(build(name)))
         self._buffers: list[Buffer] = []
         self._refused = 0
 

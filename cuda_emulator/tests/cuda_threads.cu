@@ -1,4 +1,4 @@
-// Kernels whose threads meet, right and wrong: for tests/runtime/test_cuda_threads.py.
+// Kernels whose threads meet, right and wrong: for test_threads.py.
 
 #include "cuda_driver.h"
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from tests.runtime.cuda_library import Array, Buffer
-from tests.runtime.cudnn_library import Cudnn, data_type
+from cuda_library import Array, Buffer
+from cudnn_library import Cudnn, data_type
 
 pytestmark = pytest.mark.live  # it takes PyTorch's own layers apart
 torch: Any = None
