@@ -1,4 +1,4 @@
-"""Programs for the emulated device, which is a package of its own: build and load its libraries, compile programs."""
+"""Programs for the emulated device, a separate package: build and load its libraries, compile programs."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def headers(cxx: tuple[str, ...], version: str, flags: tuple[str, ...]) -> tuple
 def compile_emulated(artifact: Artifact, options: CompileOptions) -> Path:
     """The shared library of a program for the emulated device: the whole text, by the C++ compiler.
 
-    Raises: DependencyError without the emulated device; CompilerError if there is no compiler or it rejects the
+    Raises: DependencyError without the emulated device; CompilerError without a compiler, or if it rejects the
     program; CacheError.
     """
     cxx, version = find_cxx()
