@@ -124,6 +124,14 @@ def test_values_are_numpys() -> None:
                 np.testing.assert_allclose(one[1], right, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
+def test_a_fill_value_does_not_change_bools_into_integers() -> None:
+    def select(mask):
+        return st.masked_select(mask, ~mask, size=mask.size, fill_value=1)
+
+    for found in map(np.asarray, (select(wrap(MASK)), st.function(select)(MASK))):
+        assert found.dtype == bool and (found == (np.arange(MASK.size) >= (~MASK).sum())).all()
+
+
 def test_derivatives_agree_with_differences() -> None:
     def smooth(x, w):
         found = ours(x, w)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from staged.ir.types import f32, f64, i32, i64
+from staged.ir.types import bool_, f32, f64, i32, i64
 from staged.library.statistics.cumulative import cumsum
 from staged.ops.array import Array
 from staged.ops.choice import where
@@ -32,7 +32,7 @@ from staged.ops.public import Option, public
 from staged.ops.reduction import any_, max_, min_, sum_
 from staged.ops.shape import expand_dims, reshape
 from staged.ops.sorting import ordered
-from staged.ops.source import arange, iota, zeros
+from staged.ops.source import arange, full, iota, zeros
 from staged.ops.wide_numbers import comparable, holding, settled
 
 # ---- places among sorted numbers --------------------------------------------------------------------
@@ -251,4 +251,5 @@ def masked_select(x: Any, mask: Any, *, size: int, fill_value: Option = 0) -> Ar
     array, chosen = as_array(x), as_array(mask)
     shape = broadcast_shapes(array.shape, chosen.shape)
     place, is_there = _places(reshape(broadcast(chosen, shape), (-1,)), size, "masked_select")
-    return where(is_there, take(reshape(broadcast(array, shape), (-1,)), place, 0), fill_value)
+    filler = full((), fill_value, bool_) if array.dtype == bool_ else fill_value
+    return where(is_there, take(reshape(broadcast(array, shape), (-1,)), place, 0), filler)
