@@ -13,7 +13,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from staged.errors import StagedError
-from staged.source import BODY, is_library_file
+from staged.source import BODY, PACKAGE, is_library_file
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -21,8 +21,8 @@ R = TypeVar("R")
 _STANDARD = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = os.path.join(_STANDARD, "site-packages") + os.sep
 _INNER = tuple(
-    os.path.join(os.path.dirname(os.path.abspath(__file__)), part) + os.sep
-    for part in ("autodiff", "backends", "batching", "ir", "kernels", "passes", "runtime")
+    os.path.join(PACKAGE, part) + os.sep
+    for part in ("autodiff", "backends", "batching", "code", "ir", "kernels", "passes", "runtime")
 )
 """Files in which an error other than StagedError is always a fault of ours: the frames are kept."""
 

@@ -197,7 +197,10 @@ def test_all_frames_are_shown_where_asked_for(monkeypatch: pytest.MonkeyPatch) -
     assert "product" in shown
 
 
-@pytest.mark.parametrize(("folder", "kept"), [("passes", ["entry", "entry", "outer", "broken"]), ("nn", ["entry"])])
+INNER = ["entry", "entry", "outer", "broken"]
+
+
+@pytest.mark.parametrize(("folder", "kept"), [("passes", INNER), ("code", INNER), ("nn", ["entry"])])
 def test_fault_of_ours_keeps_its_frames(folder: str, kept: list[str]) -> None:
     """Only a fault of ours raises a KeyError below the passes; layers raise it for a wrong name."""
     text = "def outer(call):\n    call(broken)\n\n\ndef broken():\n    raise KeyError('planted')\n"
