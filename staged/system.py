@@ -16,6 +16,7 @@ from staged.runtime.cache import default_cache
 from staged.runtime.compiler import find_compiler
 from staged.runtime.cuda import devices
 from staged.runtime.cuda.building import find_cxx
+from staged.runtime.cuda.emulated import package
 from staged.runtime.machine import native_machine
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
     "compiler",
     "contraction",
     "cuda_compiler",
-    "cxx_compiler",
+    "emulated_device",
     "gpus",
     "machine",
     "opencl",
@@ -41,11 +42,12 @@ def compiler() -> str:
     return f"{' '.join(found.command)} ({found.version})"
 
 
-def cxx_compiler() -> str:
-    """The C++ compiler that the emulated device and programs for it are compiled with, and its version.
+def emulated_device() -> str:
+    """The C++ compiler that compiles the emulated device and programs for it, and its version.
 
-    Raises: CompilerError where none is found.
+    Raises: DependencyError without the package `cuda_emulator`; CompilerError without a compiler.
     """
+    package()
     command, version = find_cxx()
     return f"{' '.join(command)} ({version})"
 

@@ -35,7 +35,7 @@ from cuda_emulator.building import (
     recipe,
     source_texts,
 )
-from cuda_emulator.device import DeviceCounts, Emulator, device, open_library
+from cuda_emulator.device import DeviceCounts, Emulator, device, ffi, open_library
 
 __all__ = [
     "FOLDER",
@@ -50,6 +50,7 @@ __all__ = [
     "compile_flags",
     "declarations",
     "device",
+    "ffi",
     "find_compiler",
     "link_flags",
     "open_library",

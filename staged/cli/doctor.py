@@ -116,9 +116,11 @@ def _nvcc() -> Finding:
 
 
 def _emulated_device() -> Finding:
-    """Return whether the emulated CUDA device, which needs a C++ compiler, can run GPU regions here."""
+    """Return whether the emulated CUDA device, which needs its package and a C++ compiler, can run GPU regions here."""
     try:
-        compiler = system.cxx_compiler()
+        compiler = system.emulated_device()
+    except st.DependencyError:
+        return Finding("emulated device", False, "not installed", "pip install . ./cuda_emulator in the clone")
     except st.CompilerError as error:
         return Finding("emulated device", False, error.message, error.hint or "install g++, or set STAGED_CXX")
     chosen = os.environ.get("STAGED_CUDA") == "emulate"

@@ -232,6 +232,9 @@ def test_doctor_names_what_the_emulated_device_needs(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("STAGED_CXX")
     monkeypatch.setenv("STAGED_CUDA", "emulate")
     assert doctor._emulated_device().detail.startswith("in use")
+    monkeypatch.setitem(sys.modules, "cuda_emulator.device", None)
+    finding = doctor._emulated_device()
+    assert not finding.found and finding.remedy.startswith("pip install . ./cuda_emulator")
 
 
 def test_doctor_names_the_opencl_device_or_its_compilers_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ import pytest
 from staged.errors import CompilerError, DependencyError, UnsupportedError
 from staged.runtime import cuda
 from staged.runtime.cache import write_texts
-from staged.runtime.cuda import devices, emulated
+from staged.runtime.cuda import devices, emulated, interface
+from staged.runtime.cuda.custom import check_kernel
 from staged.runtime.options import CompileOptions
 from tests.backends.cublas_cudnn.programs import double
 
@@ -43,6 +44,31 @@ def test_another_value_of_the_variable_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("STAGED_CUDA", "simulate")
     with pytest.raises(UnsupportedError, match="STAGED_CUDA=simulate means nothing"):
         cuda.is_emulated()
+
+
+def test_without_its_package_the_error_has_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    monkeypatch.setitem(sys.modules, "cuda_emulator.device", None)
+    program = double.stage(np.ones((3,), np.float32))
+    emulated.emulator.cache_clear()
+    choices = [
+        lambda: emulated.compile_emulated(program._artifact, CompileOptions()),
+        lambda: check_kernel("mine", "mine", "", "__global__ void mine() {}"),
+        interface.current_runtime,
+    ]
+    for chosen in choices:
+        with pytest.raises(DependencyError) as caught:
+            chosen()
+        assert "pip install . ./cuda_emulator" in str(caught.value)
+
+
+def test_an_export_without_the_package_names_the_command_in_make_emu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "cuda_emulator.device", None)
+    double.stage(np.ones((3,), np.float32)).export(tmp_path / "folder")
+    done = subprocess.run(["make", "emu"], cwd=tmp_path / "folder", capture_output=True, text=True)
+    assert done.returncode and "pip install . ./cuda_emulator" in done.stderr
 
 
 def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

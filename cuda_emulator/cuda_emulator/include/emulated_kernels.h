@@ -55,4 +55,18 @@ template <class... Parameters, void (*Function)(Parameters...)> struct EmulatedK
 
 #define STAGED_EMULATED_KERNEL(name) static const EmulatedKernel<name> emulated_##name(#name);
 
+// As in CUDA: the memory of typed pointers, and a kernel without a cast.
+template <class T> inline cudaError_t cudaMalloc(T **address, size_t size) {
+    return cudaMalloc(reinterpret_cast<void **>(address), size);
+}
+template <class T> inline cudaError_t cudaMallocHost(T **address, size_t size) {
+    return cudaMallocHost(reinterpret_cast<void **>(address), size);
+}
+template <class... Parameters>
+inline cudaError_t cudaLaunchKernel(
+    void (*kernel)(Parameters...), dim3 grid, dim3 block, void **arguments, size_t shared_bytes = 0,
+    cudaStream_t stream = nullptr) {
+    return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, arguments, shared_bytes, stream);
+}
+
 #endif

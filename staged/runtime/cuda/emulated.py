@@ -28,7 +28,9 @@ GCC_CONTRACTS = ("-fexpensive-optimizations",)
 """A flag that makes gcc fuse multiply-adds at -O1: the host's kernels have the bits of the CPU's programs."""
 
 
-@cache
+_INSTALL = "pip install . ./cuda_emulator"
+
+
 def package() -> ModuleType:
     """The package of the emulated device.
 
@@ -40,7 +42,7 @@ def package() -> ModuleType:
         raise DependencyError(
             "the emulated device, which STAGED_CUDA=emulate chooses, is not installed",
             details=[f"{type(error).__name__}: {error}"],
-            hint="`pip install . ./cuda_emulator` in the clone, or unset STAGED_CUDA",
+            hint=f"`{_INSTALL}` in the clone of staged, or unset STAGED_CUDA",
         ) from None
     return cuda_emulator
 
@@ -88,8 +90,15 @@ def libraries_of_users(flags: Iterable[str]) -> list[str]:
 
 
 def files_beside(artifact: Artifact) -> dict[str, str]:
-    """The sources of the emulated device and of the libraries that a program links, by path."""
-    texts: dict[str, str] = package().source_texts()
+    """The sources of the emulated device and of the libraries that a program links, by path.
+
+    Without the package, its headers are an error in `make emu`: the other ways to build an export do not need it.
+    """
+    try:
+        texts: dict[str, str] = package().source_texts()
+    except DependencyError:
+        text = f"#error the emulated device was not installed: {_INSTALL} in the clone of staged, then export again\n"
+        return {"include/cuda_runtime.h": text, "include/cuda_runtime_api.h": text}
     for name in linked_libraries(artifact.link):
         texts |= package().source_texts(name)
     return texts
