@@ -11,6 +11,7 @@ of a loop's body) is tied by a table: each file enters its own in it, and what l
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -320,6 +321,16 @@ def test_no_circle_of_files() -> None:
 def test_imports_inside_functions_have_a_reason() -> None:
     found = late_imports(ROOT)
     assert not found, "\n".join(["", *found])
+
+
+def test_the_emulated_device_is_a_separate_package() -> None:
+    """It does not import `staged`, which does not have C++ and imports the package in one file."""
+    outside = (ROOT / "cuda_emulator" / "cuda_emulator").rglob("*.py")
+    found = [each.module for path in outside for each in imports_of(path.read_text(), str(path), "", False)]
+    assert found and not [module for module in found if module.startswith("staged")]
+    users = {path for path in (ROOT / "staged").rglob("*.py") if re.search("(?:import|from) cuda_emulator", path.read_text())}
+    assert users == {ROOT / "staged" / "runtime" / "cuda" / "emulated.py"}
+    assert not [path for path in (ROOT / "staged").rglob("*") if path.suffix in (".cpp", ".cu")]
 
 
 def test_examples_use_public_names_alone() -> None:
