@@ -86,7 +86,8 @@ def as_held(number: Number, dtype: DType) -> Number:
         return bool(number)
     if dtype.is_integer:
         return wrapped(int(number), dtype)
-    return float(converted(np.asarray(number), dtype))
+    held: Number = converted(np.asarray(number), dtype).item()
+    return held
 
 
 def same_number(a: Number, b: Number) -> bool:

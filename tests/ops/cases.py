@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-import staged.ops  # noqa: F401  (declares every primitive)
+import staged as st
 from staged.eager_mode.context import EagerArray, EagerContext
 from staged.ir.types import DType, TensorType, dtype_of, f64
 from staged.ops.array import METHODS
-from staged.ops.context import use_context
+from staged.ops.context import current_context, use_context
 from staged.ops.primitive import PRIMITIVES, Primitive, Sample
 
 CASES = [(p.name, number) for p in PRIMITIVES.values() for number in range(len(p.samples))]
@@ -146,6 +146,20 @@ def check_jvp(primitive: Primitive, sample: Sample) -> int:
             assert output is None or output.type == result.type, f"the tangent is {output.type}"
             np.testing.assert_allclose(found, slope, rtol=2e-6, atol=1e-7, err_msg=f"jvp, operands {chosen}")
     return len(smooth)
+
+
+def check_second(primitive: Primitive, sample: Sample) -> None:
+    """Derivatives of the vjp and of the jvp equal central differences of them, and each other."""
+    operands = operands_of(sample, f64)
+    smooth = smooth_operands(primitive, sample, operands)
+
+    def results(*moved: Any) -> list[Any]:
+        handles = [st.asarray(one) for one in operands]
+        for index, array in zip(smooth, moved, strict=True):
+            handles[index] = array
+        return [one for one in current_context().bind(primitive, handles, sample.attrs) if one.dtype.is_float]
+
+    st.check_grads(results, [operands[index] for index in smooth], order=2, in_eager=True, rtol=1e-5, atol=1e-6)
 
 
 def functions() -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,17 @@ from staged.errors import StagedError
 from staged.ir.types import TensorType, f32, f64
 from staged.ops.array import METHODS
 from staged.ops.primitive import PRIMITIVES
-from tests.ops.cases import BAD, CASES, DIFFERENTIABLE, check_jvp, check_reference, check_vjp, operands_of, type_of
+from tests.ops.cases import (
+    BAD,
+    CASES,
+    DIFFERENTIABLE,
+    check_jvp,
+    check_reference,
+    check_second,
+    check_vjp,
+    operands_of,
+    type_of,
+)
 
 
 @pytest.mark.parametrize(("name", "number"), CASES)
@@ -36,6 +46,13 @@ def test_jvp_agrees_with_central_differences(name, number):
     sample = primitive.samples[number]
     assert primitive.jvp is not None, f"{name} has a vjp and no jvp"
     check_jvp(primitive, sample)
+
+
+@pytest.mark.parametrize(("name", "number"), {name: (name, number) for name, number in reversed(DIFFERENTIABLE)}.values())
+def test_second_derivatives_agree_with_central_differences(name, number):
+    primitive = PRIMITIVES[name]
+    if name not in CHECKED_ELSEWHERE:
+        check_second(primitive, primitive.samples[number])
 
 
 @pytest.mark.parametrize(("name", "number"), BAD)

@@ -381,3 +381,9 @@ def test_means_of_narrow_dtypes_do_not_wrap_around(dtype) -> None:
         for found, wanted in zip(run(many), ([large, 0], [large, large], [large, large], [large]), strict=True):
             assert str(np.asarray(found).dtype) == str(np.asarray(many).dtype)
             np.testing.assert_array_equal(np.asarray(st.astype(found, st.f64)), wanted)
+
+
+@pytest.mark.parametrize("segment", [st.segment_prod, st.segment_max, st.segment_min])
+def test_complex_numbers_are_refused(segment):
+    with pytest.raises(st.DTypeError, match="not defined for complex numbers"):
+        segment(np.array([1 + 2j, 3j]), np.array([0, 0]), 1)

@@ -212,7 +212,7 @@ def _cumprod_of_complex(z: Array, axis: int) -> Array:
 
 def _ratio(x: Array, y: Array) -> Array:
     """exp(x - y), for x up to y: 0 where both are -inf, 1 where both are inf."""
-    gap = select(x == y, zeros_of(y), x - y)
+    gap = select(x == np.inf, zeros_of(y), x - y)
     return exp(select(y == -np.inf, full(y.shape, -np.inf, dtype=y.dtype), gap))
 
 
