@@ -16,6 +16,7 @@ from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, S
 from staged.frontend.values import trees
 from staged.frontend.values.join import Template
 from staged.frontend.values.variable import Variable
+from staged.ir.nodes import EndKind
 from staged.ops.array import StagedArray
 from staged.source import Position, here
 
@@ -26,7 +27,7 @@ class ProgramTarget(CarryingTarget):
     def exit(self, signal: Signal) -> None:
         self.leave("return", signal.value, signal.where)
 
-    def leave(self, kind: str, value: Any = None, where: Position | None = None) -> None:
+    def leave(self, kind: EndKind, value: Any = None, where: Position | None = None) -> None:
         # A Variable that lives in the program only leaves it as what it holds.
         _check_result(value)
         super().leave(kind, trees.map_leaves(self._held, value), where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from staged.ir.nodes import Op, Value, VariableRef
 from staged.ir.sequences import Handles
@@ -14,6 +15,9 @@ ALIGNMENT = 64
 """Bytes; a cache line, and the widest vector."""
 DEVICE_ALIGNMENT = 256
 """Alignment on other devices than the host: CUDA's alignment of allocations, and the widest access of a warp."""
+
+
+BufferKind = Literal["arena", "input", "output", "variable", "constant", "local", "frame", "slot"]
 
 
 @dataclass(eq=False)
@@ -28,18 +32,28 @@ class Buffer:
 
     name: str
     type: TensorType
-    kind: str
+    kind: BufferKind
     nbytes: int
     device: Device = CPU
     offset: int = -1
     values: list[Value] = field(default_factory=list)
     intervals: list[tuple[int, int]] = field(default_factory=list)
     where: Position | None = None
-    role: str = ""
+    purpose: str = ""
     """Its purpose, for people: 'activation', 'parameter', 'gradient', 'residuals of a loop', 'temporary'."""
     variable: VariableRef | None = None
     index: int = -1
     """Number of the parameter, result or field, for 'input', 'output' and 'frame'."""
+
+    @property
+    def is_of_caller(self) -> bool:
+        """Return whether it is an array that the caller passes."""
+        return self.kind == "input" or self.kind == "output"
+
+    @property
+    def is_argument(self) -> bool:
+        """Return whether it is an array of the caller or of a Variable."""
+        return self.is_of_caller or self.kind == "variable"
 
 
 @dataclass(eq=False)

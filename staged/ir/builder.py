@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from staged.ir.declaration import Declaration
-from staged.ir.nodes import PURE, Attrs, Block, Effect, End, Label, Op, Value
+from staged.ir.nodes import PURE, Attrs, Block, Effect, End, EndKind, Label, Op, Value
 from staged.ir.types import CPU, Device, Type
 from staged.source import Position
 
@@ -93,7 +93,7 @@ class Builder:
 
     def end(
         self,
-        kind: str,
+        kind: EndKind,
         operands: Sequence[Value] = (),
         target: Label | None = None,
         where: Position | None = None,

@@ -19,6 +19,7 @@ from staged.ir.loops import (
     Accumulate,
     Affine,
     ArrayRef,
+    ArrayRole,
     Axis,
     Bound,
     Compute,
@@ -296,5 +297,5 @@ def _index(shape: Sequence[int], *at: Affine) -> Affine:
 def _arrays(names: Sequence[str], dtype: DType, *named: tuple[str, tuple[int, ...]]) -> _Arrays:
     """The arrays with their shapes. Those without a name in the program have the names of the formula."""
     sizes = [(hint or name, row_major(*shape)[0] * shape[0]) for hint, (name, shape) in zip(names, named, strict=True)]
-    roles = ("input", "input", "output")
+    roles: tuple[ArrayRole, ...] = ("input", "input", "output")
     return _Arrays(*(ArrayRef(name, dtype, size, role) for (name, size), role in zip(sizes, roles, strict=True)))

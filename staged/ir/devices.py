@@ -26,7 +26,7 @@ def value_devices(function: Function) -> dict[Value, Device]:
         end = block.end
         if end.kind == "yield":
             give(results, end.operands)
-        elif end.kind in ("break", "continue") and end.target is not None:
+        elif end.is_of_loop and end.target is not None:
             give(targets[end.target], end.operands)
 
     def visit_op(op: Op) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from staged.ir.declaration import Declaration
 from staged.ir.numbers import initial_value
@@ -102,10 +102,15 @@ class Affine:
         return self.offset + sum(values[n] * s for n, s in self.terms)
 
 
+ArrayRole = Literal["input", "output", "scratch", "registers"]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrayRef:
-    """An array the kernel reads or writes. Roles: 'input', 'output', 'scratch' (one per thread, `size` elements),
-    'registers' (the same, but small: in registers where all places in it are known while compiling).
+    """An array the kernel reads or writes.
+
+    Of 'scratch' each thread has its own `size` elements. 'registers' is the same, but small: in registers if all places
+    in it are known while compiling.
 
     With a `dim`, `size` is the room that it has; the elements are those of its first so many rows.
     """
@@ -113,8 +118,13 @@ class ArrayRef:
     name: str
     dtype: DType
     size: int
-    role: str
+    role: ArrayRole
     dim: Dim | None = None
+
+    @property
+    def is_workspace(self) -> bool:
+        """Return whether each thread has such an array."""
+        return self.role == "scratch" or self.role == "registers"
 
     @property
     def nbytes(self) -> int:

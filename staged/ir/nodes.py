@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from staged.ir.declaration import Declaration, declaration_of
 from staged.ir.options import DEFAULT_OPTIONS, DeviceOptions
@@ -86,7 +86,7 @@ class VariableRef:
     """The Python-side Variable; None for one made by a transform."""
     where: Final[Position | None] = None
     """The user's line that makes it; None for one from outside."""
-    role: Final[str] = "variable"
+    purpose: Final[str] = "variable"
     """Its purpose, for people."""
     part: Final[str] = ""
     """Of a generator of random numbers: 'seed' or 'counter', which stay on the host."""
@@ -94,16 +94,21 @@ class VariableRef:
     """True if its floats, along a last axis of 2, are the parts of complex numbers outside of the program."""
 
 
+EffectKind = Literal["read", "write", "io", "fail"]
+"""'read' and 'write' of `target`; 'io' (print, files, clocks) and 'fail' (may stop the program) are kept in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """An effect of an op, besides its results.
+    """An effect of an op, besides its results."""
 
-    Kinds: 'read' and 'write' (of `target`), 'io' (print, files, clocks: kept, in order), 'fail' (may stop the program:
-    kept, in order with 'io').
-    """
-
-    kind: str
+    kind: EffectKind
     target: VariableRef | None = None
+
+    @property
+    def is_ordered(self) -> bool:
+        """Return whether the op is kept, in order with other such ops."""
+        return self.kind == "io" or self.kind == "fail"
 
 
 PURE: tuple[Effect, ...] = ()
@@ -187,14 +192,27 @@ class Op:
         return f"<Op {self.name} -> {', '.join(str(result.type) for result in self.results)}>"
 
 
+EndKind = Literal["yield", "break", "continue", "return", "raise"]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class End:
-    """The end of a block: 'yield', 'break', 'continue', 'return' or 'raise', with the values it passes on."""
+    """The end of a block, with the values it passes on."""
 
-    kind: str
+    kind: EndKind
     operands: tuple[Value, ...] = ()
     target: Label | None = None
     where: Position | None = None
+
+    @property
+    def is_of_loop(self) -> bool:
+        """Return whether it ends the body of the loop `target`."""
+        return self.kind == "break" or self.kind == "continue"
+
+    @property
+    def is_of_function(self) -> bool:
+        """Return whether it leaves the whole function."""
+        return self.kind == "return" or self.kind == "raise"
 
 
 class Block:

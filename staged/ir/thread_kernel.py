@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from staged.ir.types import DType, TensorType, i64
 from staged.source import Position
@@ -110,13 +110,14 @@ class Element:
     where: Position | None = _where()
 
 
+ShuffleKind = Literal["idx", "up", "down", "xor"]
+
+
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """The value of another lane of the warp: 'idx' (the lane with that number), 'up', 'down', 'xor'. All lanes take
-    part.
-    """
+    """The value of another lane of the warp ('idx': the lane with that number). All lanes take part."""
 
-    kind: str
+    kind: ShuffleKind
     value: Expression
     lane: Expression
     type: TensorType
@@ -203,9 +204,9 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """'break', 'continue' or 'return'."""
+    """An early end of a loop's iteration, of a loop or of the function."""
 
-    kind: str
+    kind: Literal["break", "continue", "return"]
     where: Position | None = _where()
 
 
@@ -240,7 +241,7 @@ class Memory:
     """An array of the kernel: 'shared' by the threads of a block, or 'local' to a thread. It begins with anything."""
 
     name: str
-    kind: str
+    kind: Literal["shared", "local"]
     dtype: DType
     shape: tuple[int, ...]
 

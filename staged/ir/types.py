@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 
 from staged.errors import SMALLER, TOO_LARGE, DTypeError, ProgramMemoryError, ShapeError, StagingError
 from staged.source import Position, here
+
+DTypeKind = Literal["f", "i", "u", "c", "b"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +27,7 @@ class DType:
     """
 
     name: str
-    kind: str
+    kind: DTypeKind
     size: int
     c_name: str
 

@@ -189,7 +189,7 @@ class _Verifier:
     def end(self, block: Block, labels: Labels, owner: Op | None) -> None:
         end = block.end
         types = tuple(operand.type for operand in end.operands)
-        if end.kind in ("break", "continue"):
+        if end.is_of_loop:
             if end.target is None or end.target not in labels:
                 self.fail(f"`{end.kind}` names a loop that is not around it", owner)
             elif labels[end.target] != types:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import prod
 
 from staged.errors import UnsupportedError
-from staged.ir.loops import ArrayRef
+from staged.ir.loops import ArrayRef, ArrayRole
 from staged.ir.nodes import Op, Value
 from staged.ir.types import Dim, Shape, TensorType, bound
 
@@ -46,7 +46,7 @@ def dim_of(value: Value) -> Dim | None:
     return shape[0] if shape and isinstance(shape[0], Dim) else None
 
 
-def array_of(name: str, value: Value, role: str) -> ArrayRef:
+def array_of(name: str, value: Value, role: ArrayRole) -> ArrayRef:
     """A value as an array of a loop nest."""
     return ArrayRef(name, value.tensor.dtype, prod(extents(value)), role, dim_of(value))
 

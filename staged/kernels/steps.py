@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
+from typing import Literal
 
 from staged.ir.nodes import FAIL, Block, Op, Value, free_values, walk_ops
 from staged.ir.types import Dim, TensorType, dims_of
 from staged.kernels.kinds import extents, is_elementwise, is_inlined, is_scalar
 from staged.kernels.lower_alone import has_own_kernel
+
+NodeKind = Literal["plain", "kernel", "alone", "contraction"]
 
 
 class Node:
@@ -22,9 +25,9 @@ class Node:
 
     __slots__ = ("number", "kind", "ops", "before", "direct", "next", "position", "_largest")
 
-    def __init__(self, number: int, kind: str, op: Op, position: int) -> None:
+    def __init__(self, number: int, kind: NodeKind, op: Op, position: int) -> None:
         self.number = number
-        self.kind = kind  # 'plain', 'kernel', 'alone', 'contraction'
+        self.kind: NodeKind = kind
         self.ops = [op]
         self.before = 0  # bit set of the nodes that must run earlier
         self.direct = 0  # of those, at least the ones with no other node between
@@ -43,7 +46,7 @@ class Node:
         return self._largest
 
 
-def kind_of(op: Op) -> str:
+def kind_of(op: Op) -> NodeKind:
     """The kind of the node that an op begins as."""
     if op.declared.kind == "contraction":
         return "contraction"
@@ -181,7 +184,7 @@ class Steps:
             if _leaves(inner):
                 effects += list(FAIL)
         for effect in effects:
-            if effect.kind in ("io", "fail", "write"):
+            if effect.is_ordered or effect.kind == "write":
                 for earlier in self.effectful("stop"):
                     self.order(earlier, node)
                 self.remember("stop", node, replace=True)
@@ -259,6 +262,6 @@ def inputs_of(op: Op) -> list[Value]:
 
 
 def _leaves(block: Block) -> bool:
-    if block.end.kind in ("return", "raise", "break", "continue"):
+    if block.end.is_of_loop or block.end.is_of_function:
         return True
     return any(_leaves(inner) for op in block.ops for inner in op.blocks)

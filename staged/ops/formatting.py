@@ -21,13 +21,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from staged.errors import StagingError
 from staged.ir.numbers import as_held
-from staged.ir.types import DType, c64, dtype_of, f32
+from staged.ir.types import DType, DTypeKind, c64, dtype_of, f32
 from staged.source import here
 
 MAX_WIDTH = 255
@@ -51,6 +51,9 @@ _KIND_NAMES = {
 }
 
 
+FormatKind = DTypeKind | Literal["s", ""]
+
+
 @dataclass(frozen=True, slots=True)
 class FormatSpec:
     """A parsed spec. `conversion` is '', 's' or 'r': with one, the value becomes text first and the spec formats text.
@@ -60,7 +63,7 @@ class FormatSpec:
     """
 
     text: str = ""
-    kind: str = ""
+    kind: FormatKind = ""
     conversion: str = ""
     fill: str = " "
     align: str = ""
@@ -88,7 +91,7 @@ def _refused(message: str, hint: str | None) -> StagingError:
     return StagingError(message, where=here(), hint=hint)
 
 
-def parse_spec(text: str, kind: str, conversion: str = "") -> FormatSpec:
+def parse_spec(text: str, kind: FormatKind, conversion: str = "") -> FormatSpec:
     """The parsed form of a format spec for values of one kind: that of a dtype, or 's' for text.
 
     Raises: StagingError for a spec that Python refuses for this kind, and for what C cannot do the same way: the type
@@ -154,7 +157,8 @@ def format_value(value: Any, spec: str | FormatSpec = "", conversion: str = "") 
         return format(repr(value) if parsed.conversion == "r" else value, parsed.text)
     if type(value) in (bool, int, float, complex):
         dtype, scalar = None, value
-        kind = {bool: "b", int: "i", float: "f", complex: "c"}[type(value)]
+        kinds: dict[type, FormatKind] = {bool: "b", int: "i", float: "f", complex: "c"}
+        kind = kinds[type(value)]
     else:
         array = np.asarray(value)
         dtype = dtype_of(array.dtype)

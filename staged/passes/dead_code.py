@@ -38,9 +38,9 @@ def has_effects(op: Op) -> bool:
 
 
 def _block_has_effects(block: Block, inside: set[Label | None]) -> bool:
-    if block.end.kind in ("return", "raise"):
+    if block.end.is_of_function:
         return True
-    if block.end.kind in ("break", "continue") and block.end.target not in inside:
+    if block.end.is_of_loop and block.end.target not in inside:
         return True
     for op in block.ops:
         if op.effects:
@@ -125,7 +125,7 @@ class _Live:
             self.need(op.operands)
         for block in op.blocks:
             self.enter(block)
-            if is_condition(op, block) or not op.declared.is_control or block.end.kind in ("return", "raise"):
+            if is_condition(op, block) or not op.declared.is_control or block.end.is_of_function:
                 self.need(block.end.operands)
             # Of other ends each operand is live by itself: see `result_of_loop` and `result_of_branch`.
 

@@ -70,14 +70,14 @@ class _Queue:
         rows, columns = self.type.shape
         left, right = TensorType(self.type.dtype, (ROWS, rows)), TensorType(self.type.dtype, (ROWS, columns))
         where = next(iter(self.products)).where
-        role = f"rows put off: {ROWS} outer products are added to `{self.name}` as one product of matrices"
+        purpose = f"rows put off: {ROWS} outer products are added to `{self.name}` as one product of matrices"
         self.variables = (
-            VariableRef(f"{self.name}_left{suffix}", left, False, where=where, role=role),
+            VariableRef(f"{self.name}_left{suffix}", left, False, where=where, purpose=purpose),
             VariableRef(
-                f"{self.name}_right{suffix}", right, False, where=where, role="the other factors of these rows"
+                f"{self.name}_right{suffix}", right, False, where=where, purpose="the other factors of these rows"
             ),
             VariableRef(
-                f"{self.name}_rows{suffix}", TensorType(i64), False, where=where, role="how many rows are put off"
+                f"{self.name}_rows{suffix}", TensorType(i64), False, where=where, purpose="how many rows are put off"
             ),
         )
 

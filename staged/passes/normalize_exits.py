@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from staged.ir.builder import Builder
 from staged.ir.declaration import prims
 from staged.ir.functions import callees, function_table
-from staged.ir.nodes import Block, End, Function, Label, Op, Value, walk_blocks
+from staged.ir.nodes import Block, End, EndKind, Function, Label, Op, Value, walk_blocks
 from staged.ir.rewrite import Copier
 from staged.ir.structure import CALL, IF, SCOPE, WHILE
 from staged.ir.trips import Integers, trip_bound
@@ -99,7 +99,7 @@ class _Exit:
     """A way out of a block to a label around it, with the types of what it passes on."""
 
     label: Label
-    kind: str
+    kind: EndKind
     types: tuple[Type, ...]
 
 
@@ -418,7 +418,7 @@ def _collect(block: Block, inner: frozenset[Label | None], found: dict[tuple[Lab
         for nested in op.blocks:
             _collect(nested, inner | {op.attrs.get("label")}, found)
     end = block.end
-    if end.kind in ("break", "continue") and end.target is not None and end.target not in inner:
+    if end.is_of_loop and end.target is not None and end.target not in inner:
         types = tuple(operand.type for operand in end.operands)
         found.setdefault((end.target, end.kind), _Exit(end.target, end.kind, types))
 
@@ -460,7 +460,9 @@ def _calls(block: Block, within: bool) -> list[tuple[str, bool]]:
 
 
 def _has_exits(block: Block) -> bool:
-    return any(inner is not block and inner.end.kind in ("break", "continue", "return") for inner in walk_blocks(block))
+    return any(
+        inner is not block and (inner.end.is_of_loop or inner.end.kind == "return") for inner in walk_blocks(block)
+    )
 
 
 def _returned(block: Block) -> tuple[Value, ...] | None:

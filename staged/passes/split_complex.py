@@ -240,7 +240,7 @@ class _Splitter(Copier):
 
 def _shows(op: Op) -> bool:
     """Return whether an op shows values outside of the program, instead of passing them on: a callback, a message."""
-    is_seen = any(effect.kind in ("io", "fail") for effect in op.effects)
+    is_seen = any(effect.is_ordered for effect in op.effects)
     return is_seen and not op.blocks and not op.declared.is_carrier
 
 

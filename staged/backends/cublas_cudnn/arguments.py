@@ -40,13 +40,13 @@ def aligned_arguments(bodies: Sequence[BodyEmitter], kernels: Mapping[Op, Kernel
         if place in found:
             continue
         found[place] = None
-        if buffer.kind in ("input", "output"):  # of the caller
+        if buffer.is_of_caller:
             for caller, op in calls.get(body.function.name, ()):
                 values = op.operands if buffer.kind == "input" else op.results
                 waiting += _places(caller, values[buffer.index])
         elif buffer.variable is not None and body is not bodies[0]:
             waiting += [(bodies[0], each) for each in bodies[0].plan.buffers if each.variable is buffer.variable]
-    return {buffer for body, buffer in found if body is bodies[0] and buffer.kind in ("input", "output", "variable")}
+    return {buffer for body, buffer in found if body is bodies[0] and buffer.is_argument}
 
 
 def _of_kernels(body: BodyEmitter, kernels: Mapping[Op, KernelText]) -> Iterator[tuple[BodyEmitter, Buffer]]:

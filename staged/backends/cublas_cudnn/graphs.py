@@ -328,7 +328,7 @@ class Graphs:
             type.nbytes,
             self.device,
             where=iteration.where,
-            role="an array of this turn, for a library",
+            purpose="an array of this turn, for a library",
         )
         buffer.offset = iteration.slice_bytes
         iteration.slice_bytes += aligned(type.nbytes, DEVICE_ALIGNMENT)

@@ -119,4 +119,4 @@ def _may_stop(op: Op, kernels: Mapping[Op, KernelText]) -> bool:
 def _outlives(value: Value, plan: Plan) -> bool:
     """Return whether a result is visible if the program stops: in a Variable, or in an array of the caller's."""
     place = plan.place.get(value)
-    return place is not None and place.kind in ("variable", "output")
+    return place is not None and (place.kind == "variable" or place.kind == "output")

@@ -121,7 +121,7 @@ class CudaBody(BodyEmitter):
         if buffer.kind == "arena":
             return Place(Member(Name(DEVICE_BUFFERS), self.fields[buffer]), buffer.device)
         field = super().field(buffer)
-        return Place(field, buffer.device) if buffer.kind in ("input", "variable") else field
+        return Place(field, buffer.device) if buffer.kind == "input" or buffer.kind == "variable" else field
 
     def is_on_device(self, pointer: Expr) -> bool:
         """Return whether an expression points into a device's memory."""
@@ -235,10 +235,10 @@ class CudaBody(BodyEmitter):
         code. An argument of a function may be any place of its caller. A Variable may change after a program departs.
         """
         buffer = self.plan.place.get(root_of(value))
-        lasting = (
-            ("constant",) if not self.is_entry else ("input", "constant", *(() if self.departs else ("variable",)))
-        )
-        return buffer is None or buffer.kind not in lasting
+        if buffer is None or buffer.kind == "constant":
+            return buffer is None
+        lasts = buffer.kind == "input" or buffer.kind == "variable" and not self.departs
+        return not (self.is_entry and lasts)
 
     def copy_from_peer(self, op: Op, target: Expr, source: Expr, type: TensorType) -> None:
         """From another device of the program; or an argument that the caller has on one: who wrote it there has waited

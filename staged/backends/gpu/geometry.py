@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from staged.backends.gpu.reductions import TeamKind
 from staged.code.expr import Conditional, Expr, Group, Infix, Literal, infix_sum
 from staged.ir.machine import Gpu
 from staged.ir.schedule import Bind, Level, Memory, Schedule
 
-_KINDS = {Level.WARPS: "warp", Level.BLOCKS: "block", Level.LANES: "column"}
+_KINDS: dict[Level, TeamKind] = {Level.WARPS: "warp", Level.BLOCKS: "block", Level.LANES: "column"}
 
 
 @dataclass(frozen=True, slots=True)
 class Team:
     """`threads` of a block that share an item, `items` of which a block has; see `reductions.py` for the kinds."""
 
-    kind: str
+    kind: TeamKind
     threads: int
     items: int
 

@@ -4,11 +4,15 @@ that they need.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from staged.ir.declaration import Declaration
 from staged.ir.types import DType
 
+TeamKind = Literal["warp", "block", "column"]
 
-def parts_of(team: str, threads: int, warp: int) -> int:
+
+def parts_of(team: TeamKind, threads: int, warp: int) -> int:
     """Elements of shared memory that one call needs, for teams in blocks of so many threads,
     in warps of so many lanes."""
     return {"warp": 0, "block": threads // warp, "column": threads}[team]

@@ -99,7 +99,7 @@ class ThreadExpressions:
                     words = f"the back end '{self.dialect.back_end}' cannot write a shuffle: its devices have no warps"
                     raise UnsupportedError(words, where=e.where)
                 lane = self.expr(e.lane)
-                c_type = "int" if e.kind in ("idx", "xor") else "unsigned int"
+                c_type = "int" if (e.kind == "idx" or e.kind == "xor") else "unsigned int"
                 given = lane if isinstance(lane, Literal) else Cast(c_type, lane)
                 return Call(self.dialect.shuffles[e.kind], (*self.dialect.all_lanes, self.expr(e.value), given))
             case Atomic():

@@ -242,7 +242,7 @@ class BodyEmitter:
             return self.places[buffer]
         if isinstance(buffer, Buffer) and buffer.kind == "constant":
             return Name(self.fields[buffer])
-        base = "args" if isinstance(buffer, Buffer) and buffer.kind in ("input", "output", "variable") else "m"
+        base = "args" if isinstance(buffer, Buffer) and buffer.is_argument else "m"
         return Member(Name(base), self.fields[buffer])
 
     def operand(self, value: Value) -> Expr:

@@ -425,7 +425,7 @@ def add_no_error(code: CodeBuilder) -> None:
 
 
 def describe(buffer: Buffer) -> str:
-    return note_of(shape_text(buffer.type.shape), buffer.role, buffer.where)
+    return note_of(shape_text(buffer.type.shape), buffer.purpose, buffer.where)
 
 
 def note_of(type: str, role: str, where: Position | None) -> str:

@@ -370,7 +370,7 @@ class ProgramEmitter:
         for variable, expression in entry.scalar_variables.items():
             if variable in touched:
                 made = field(variable, variable.name)
-                note = note_of(str(variable.type.dtype), variable.role, variable.where)
+                note = note_of(str(variable.type.dtype), variable.purpose, variable.where)
                 self.state.append(State(f"{variable.type.dtype.c_name} *", made, Prefix("&", expression), note))
         if self.is_recursive:
             entry.asked_at = self.function.functions[0].where
@@ -452,7 +452,7 @@ class ProgramEmitter:
                 structure.fields[buffer] = structure.variable_fields[buffer.variable]
             elif buffer.kind == "constant":
                 structure.fields[buffer] = self.names.fresh(buffer.name)
-            elif buffer.kind not in ("frame", "slot"):
+            elif buffer.kind != "frame" and buffer.kind != "slot":
                 structure.fields[buffer] = names.fresh(buffer.name)
         for stack in self.plan.stacks:
             structure.fields[stack] = names.fresh(stack.name)

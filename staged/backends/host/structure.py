@@ -374,7 +374,7 @@ class ControlFlow:
                 if owner.where is not None and end.where is not None and end.where.line != owner.where.line:
                     self.body.where(end.where)  # a `return` in the branch, and not the end of the branch itself
                 self.pass_on(end, owner.results, end.operands)
-        elif end.kind in ("break", "continue"):
+        elif end.is_of_loop:
             assert end.target is not None
             frame = self.loops[end.target]
             # What it passes on was computed by lines before it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from staged.call.guards.expected import Expected, Object
 from staged.errors import article
@@ -13,11 +13,17 @@ from staged.source import Position
 MISSING = object()
 
 
+GuardKind = Literal[
+    "ambient", "array type", "attribute", "cell", "code", "contents", "elements", "flags", "keys", "method", "name",
+    "no attribute", "no name", "no slot", "of class", "own", "type", "unbound cell",
+]  # fmt: skip
+
+
 @dataclass(slots=True, eq=False)  # not frozen: a trace makes hundreds
 class Guard:
     """One read: its kind, its owner, the key (such as a name), and the value read (None where the kind implies it)."""
 
-    kind: str
+    kind: GuardKind
     owner: Object
     key: Any
     value: Expected | None

@@ -45,7 +45,7 @@ from staged.call.guards.expected import (
     is_known,
     is_library,
 )
-from staged.call.guards.guard import MISSING, Guard, Reason
+from staged.call.guards.guard import MISSING, Guard, GuardKind, Reason
 from staged.call.guards.held_by import (
     CONTAINERS,
     GETTERS,
@@ -477,7 +477,7 @@ class Reads:
         if isinstance(value, np.ndarray):
             self.arrays[id(value)] = value
 
-    def _add(self, kind: str, owner: Object, key: Any, value: Expected | None) -> None:
+    def _add(self, kind: GuardKind, owner: Object, key: Any, value: Expected | None) -> None:
         name = (kind, owner.identity) if kind in _ONE_OF_EACH else (kind, owner.identity, key)
         # What the trace has made itself, such as a class, is gone at the next call, which makes it alike.
         if name not in self.guards and not self.is_made(owner.reference()):

@@ -87,7 +87,7 @@ def products_of_sums(
     """
     products = {s.target for s in body if isinstance(s, Compute) and s.op in (prims.MULTIPLY, prims.SQUARE)}
     products = {p for p in products if p.dtype in (f32, f64) and uses.get(p) == (1, 0)}
-    read = {s.target: s for s in body if isinstance(s, Load) and s.array.role in ("scratch", "registers")}
+    read = {s.target: s for s in body if isinstance(s, Load) and s.array.is_workspace}
     written = {s.value: s for s in body if isinstance(s, Store) and isinstance(s.value, Local)}
     reduced: set[Local] = set()
     added: dict[Local, Local] = {}

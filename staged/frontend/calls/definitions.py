@@ -25,7 +25,7 @@ from staged.frontend.syntax.converter import (
 from staged.frontend.syntax.names import Bindings, always_leaves, binding_tests, bindings_of, parameters_of
 from staged.frontend.trace.context import TraceContext, current_trace, note_made
 from staged.frontend.trace.locals import LibraryLocals, Locals
-from staged.frontend.trace.signals import ENDED, BlockEndedError, Body, Target
+from staged.frontend.trace.signals import ENDED, BlockEndedError, Body, SignalKind, Target
 from staged.source import here, is_library_file
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -222,7 +222,7 @@ def made_class(cls: Any) -> Any:
     return cls
 
 
-_RETURN = frozenset({"return"})
+_RETURN: frozenset[SignalKind] = frozenset({"return"})
 DEEPEST_RECURSION = 40
 """Calls of one function inside itself, under a staged condition, from which on staging is taken to be endless.
 

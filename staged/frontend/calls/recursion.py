@@ -37,7 +37,7 @@ from staged.frontend.values.trees import mutable_nodes
 from staged.frontend.values.variable import key_of, read_variable, variables_by_key, write_variable
 from staged.ir.builder import Builder
 from staged.ir.names import as_name
-from staged.ir.nodes import FAIL, Block, Function, Op, Value, free_values
+from staged.ir.nodes import FAIL, Block, EndKind, Function, Op, Value, free_values
 from staged.ir.rewrite import Copier
 from staged.ir.structure import CALL
 from staged.ir.types import TensorType, dims_of
@@ -307,7 +307,7 @@ class FunctionTarget(CarryingTarget):
     def exit(self, signal: Signal) -> None:
         self.leave("return", signal.value, signal.where)
 
-    def operands(self, kind: str, value: Any, where: Position | None) -> list[Value]:
+    def operands(self, kind: EndKind, value: Any, where: Position | None) -> list[Value]:
         out = super().operands(kind, value, where)
         if self.stale or self.result is None:
             return out

@@ -23,11 +23,11 @@ from staged.frontend.syntax.converter import Converter, operator, statement, tex
 from staged.frontend.syntax.names import Bindings, bindings_of, breaks_out
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.locals import Locals
-from staged.frontend.trace.signals import Body, Signal
+from staged.frontend.trace.signals import Body, Signal, SignalKind
 from staged.frontend.values.join import WEAK_INT, materialise
 from staged.frontend.values.operands import note_operand
 from staged.ir.builder import OpenBlock
-from staged.ir.nodes import Op, Value
+from staged.ir.nodes import EndKind, Op, Value
 from staged.ir.structure import FOR
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
@@ -136,7 +136,7 @@ def record_for(
     is_known = all(isinstance(bound, int) for bound in given)
     is_empty = is_known and not range(*given)
     # After a loop that is certain to run, a name is bound where every iteration binds it.
-    ends = frozenset({"yield", "continue", "break"} if is_known else ())
+    ends: frozenset[EndKind] = frozenset({"yield", "continue", "break"} if is_known else ())
     bounds = [materialise(trace, bound, WEAK_INT) for bound in given]
     staged.begin()
     breaks_further = names.breaks and (orelse is not None or staged.has_tail)
@@ -170,7 +170,7 @@ def record_for(
             yield run
 
     def loop() -> Signal | None:
-        catches = frozenset({"continue"} if breaks_further else {"continue", "break"})
+        catches: frozenset[SignalKind] = frozenset({"continue"} if breaks_further else {"continue", "break"})
         if not is_empty:
             StagedLoop(
                 trace,

@@ -250,7 +250,7 @@ class StagedIf:
                 new = replace_leaves(value, replace, done)
                 if new is not value:
                     scope.__dict__[name] = new
-        if signal is not None and signal is not ENDED and signal.kind in ("return", "value"):
+        if signal is not None and signal is not ENDED and signal.has_value:
             return Signal(signal.kind, replace_leaves(signal.value, replace, done), signal.where)
         return signal
 
@@ -278,7 +278,7 @@ class StagedIf:
             left = [branch.states[joined.scope][0].get(joined.name) for branch in branches]
             note_joined(trace, value, *left)
             scope._staged_unbound.pop(joined.name, None)
-        if first is None or second is None or first.kind not in ("return", "value"):
+        if first is None or second is None or not first.has_value:
             return first
         if result is None:
             return Signal(first.kind, either_of(trace, first.value, second.value), first.where)
@@ -321,7 +321,7 @@ class StagedIf:
 
     def join_result(self, first: Signal | None, second: Signal | None) -> Joined | None:
         """The result of both branches, where they return different values."""
-        if first is None or second is None or first.kind not in ("return", "value"):
+        if first is None or second is None or not first.has_value:
             return None
         if same_tree(first.value, second.value):
             return None

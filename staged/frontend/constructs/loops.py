@@ -19,14 +19,14 @@ from staged.frontend.trace.bodies import OpenBody
 from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.lifetimes import OfTrace
 from staged.frontend.trace.locals import NOTHING, Locals, Unbound, default, snapshot
-from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, Signal, Target
+from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, Signal, SignalKind, Target
 from staged.frontend.values import trees
 from staged.frontend.values.join import Static, Template, materialise, number_type, template_of
 from staged.frontend.values.mutation import check_body
 from staged.frontend.values.objects import check_passed, with_objects
 from staged.frontend.values.trees import mutable_nodes
 from staged.ir.builder import OpenBlock
-from staged.ir.nodes import Label, Op, Value
+from staged.ir.nodes import EndKind, Label, Op, Value
 from staged.ir.types import TensorType
 from staged.ops.array import StagedArray
 from staged.ops.source import full
@@ -43,7 +43,8 @@ class LoopNames:
     breaks: bool = False
 
 
-_BREAK, _CONTINUE = frozenset({"break"}), frozenset({"continue"})
+_BREAK: frozenset[SignalKind] = frozenset({"break"})
+_CONTINUE: frozenset[SignalKind] = frozenset({"continue"})
 EXHAUSTED = Signal("exhausted")
 """The way out of a loop whose condition no longer holds, where that is found out in the body: `else` comes next."""
 
@@ -80,9 +81,9 @@ class StagedLoop:
     before_body: Callable[[LoopTarget], None] = lambda target: None
     index_types: tuple[TensorType, ...] = ()
     index_hints: tuple[str, ...] = ()
-    catches: frozenset[str] = frozenset({"break", "continue"})
+    catches: frozenset[SignalKind] = frozenset({"break", "continue"})
     """The exits that lead to the loop's own ends; `break` may lead further, past its `else`."""
-    ends: frozenset[str] = frozenset()
+    ends: frozenset[EndKind] = frozenset()
     """The exits after which the loop may end, where it is certain that one of them is met: those pass late names."""
 
     def run(self) -> LoopTarget:

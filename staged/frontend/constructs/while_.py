@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from staged.frontend.constructs.boolean import not_
 from staged.frontend.constructs.for_ import names_of
@@ -19,11 +19,11 @@ from staged.frontend.syntax.names import bindings_of
 from staged.frontend.trace.attempts import Attempt
 from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.locals import Locals
-from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, Signal
+from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, Signal, SignalKind
 from staged.frontend.values.join import WEAK_BOOL, is_staged, materialise
 from staged.frontend.values.truth import truth
 from staged.ir.builder import OpenBlock
-from staged.ir.nodes import Block, Op, Value
+from staged.ir.nodes import Block, EndKind, Op, Value
 from staged.ir.structure import WHILE
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
@@ -44,19 +44,22 @@ def convert_while(converter: Converter, node: ast.While) -> list[ast.stmt]:
     return [*body_definition, *else_definition, *converter.propagate(call, node.test)]
 
 
+LoopKind = Literal["forever", "binds", ""]
+"""'forever' is `while True`; the condition of 'binds' has a `:=`."""
+
+
 @operator
 def while_(
     scope: Locals,
     test: Callable[[], Any],
     body: Body,
     orelse: Body | None,
-    kind: str,
+    kind: LoopKind,
     assigned: tuple[str, ...],
     augmented: tuple[str, ...],
     breaks: bool,
 ) -> Signal | None:
-    """Runs the loop now, or records it. `kind` is 'forever' for `while True`,
-    'binds' where the condition has a `:=`."""
+    """Runs the loop now, or records it."""
     trace = current_trace()
     where = here()
     what = f"the loop at line {where.line if where else 0}"
@@ -75,7 +78,7 @@ def while_(
     return _record(trace, scope, test, body, orelse, names, kind)
 
 
-def _eager_iterations(scope: Locals, test: Callable[[], Any], body: Body, kind: str) -> Iterator[Body]:
+def _eager_iterations(scope: Locals, test: Callable[[], Any], body: Body, kind: LoopKind) -> Iterator[Body]:
     """The iterations in eager mode and in plain Python; what would be a loop of the program carries numbers as that
     does.
     """
@@ -108,7 +111,7 @@ def _record(
     body: Body,
     orelse: Body | None,
     names: LoopNames,
-    kind: str,
+    kind: LoopKind,
 ) -> Signal | None:
     where = here()
     what = f"the loop at line {where.line if where else 0}"
@@ -151,9 +154,9 @@ def _record(
         )
 
     def loop() -> Signal | None:
-        catches = {"continue"} if kind == "binds" or breaks_further else {"continue", "break"}
+        catches: set[SignalKind] = {"continue"} if kind == "binds" or breaks_further else {"continue", "break"}
         # After `while True` a name is bound where every `break` has bound it.
-        ends = frozenset({"break"} if kind == "forever" else ())
+        ends: frozenset[EndKind] = frozenset({"break"} if kind == "forever" else ())
         staged = StagedLoop(
             trace, scope, names, "while", one_iteration, build, ask, catches=frozenset(catches), ends=ends
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from staged.errors import StagingError
 from staged.frontend.syntax.converter import operator
@@ -23,7 +23,7 @@ from staged.source import Position, here
 class cleanup:
     """A `try` with `finally`, or a `with`: whether a staged exit left it, and what it did at its end."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: Literal["with", "finally"]) -> None:
         self.kind = kind
         self.trace = current_trace()
         self.depth = 0

@@ -9,7 +9,7 @@ from staged.frontend.trace.attempts import Attempt
 from staged.frontend.trace.bodies import OpenBody
 from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.locals import Locals, snapshot
-from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, Signal
+from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, Signal, SignalKind
 from staged.frontend.values.join import Template
 from staged.frontend.values.mutation import check_body
 from staged.frontend.values.objects import note_joined, with_objects
@@ -27,7 +27,7 @@ class ScopeTarget(CarryingTarget):
 
 
 def traced_in_scope(
-    trace: TraceContext, catches: str, scope: Locals, body: Body, what: str, also: tuple[str, ...] = ()
+    trace: TraceContext, catches: SignalKind, scope: Locals, body: Body, what: str, also: tuple[SignalKind, ...] = ()
 ) -> Any:
     """`body` in a scope op that catches one kind of signal; gives what it returns, names rebound to what exits passed.
 
@@ -44,7 +44,13 @@ class _ScopeAttempts:
     """Attempts to trace one scope, with what is assumed of it: the names that its exits pass, and what they return."""
 
     def __init__(
-        self, trace: TraceContext, catches: str, scope: Locals, body: Body, what: str, also: tuple[str, ...]
+        self,
+        trace: TraceContext,
+        catches: SignalKind,
+        scope: Locals,
+        body: Body,
+        what: str,
+        also: tuple[SignalKind, ...],
     ) -> None:
         self.trace = trace
         self.word = catches

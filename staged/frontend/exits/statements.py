@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, Literal
 
 from staged.frontend.syntax.converter import Converter, operator, place, statement, text
 from staged.frontend.trace.context import current_trace
@@ -37,7 +37,7 @@ def returned(value: Any) -> Signal:
 
 
 @operator
-def leave_loop(kind: str) -> Signal:
+def leave_loop(kind: Literal["break", "continue"]) -> Signal:
     """`break` or `continue`."""
     return Signal(kind, None, _here())
 

@@ -31,7 +31,7 @@ from staged.frontend.values.join import (
 )
 from staged.frontend.values.objects import check_order, note_joined
 from staged.frontend.values.trees import mutable_nodes
-from staged.ir.nodes import Label, Value
+from staged.ir.nodes import EndKind, Label, Value
 from staged.ir.types import TensorType, dims_of
 from staged.ops.array import StagedArray
 from staged.source import Position, here
@@ -86,24 +86,25 @@ class CarryingTarget(Target):
     """Per carried name: what the exits passed."""
     late: frozenset[Key] = frozenset()
     """Names of a loop that have no value at entry, and one after it: what the exits in `ends` pass."""
-    ends: frozenset[str] = frozenset()
+    ends: frozenset[EndKind] = frozenset()
     by: Callable[[str], tuple[str, str]] = lambda name: ("before", "after")
 
     def exit(self, signal: Signal) -> None:
+        assert signal.kind == "break" or signal.kind == "continue", f"a loop is left by {signal.kind}"
         self.leave(signal.kind, signal.value, signal.where)
 
-    def leave(self, kind: str, value: Any = None, where: Position | None = None) -> None:
+    def leave(self, kind: EndKind, value: Any = None, where: Position | None = None) -> None:
         """End the current block with the state as it is now; `where` is the statement that does so."""
         close_left(self.trace, self)
         self.exits += 1
         self.breaks = self.breaks or kind == "break"
         where = where or here()
         operands = self.operands(kind, value, where)
-        self.trace.builder.end(kind, operands, None if kind in ("yield", "return") else self.label, where)
+        self.trace.builder.end(kind, operands, None if kind == "yield" or kind == "return" else self.label, where)
 
     # ---- the state ----
 
-    def operands(self, kind: str, value: Any, where: Position | None) -> list[Value]:
+    def operands(self, kind: EndKind, value: Any, where: Position | None) -> list[Value]:
         """The values that this exit passes; those that do not fit the assumption are entered into `demands`."""
         out: list[Value] = []
         for index, scope in enumerate(self.scopes):
@@ -136,7 +137,7 @@ class CarryingTarget(Target):
         value = self.scopes[index].__dict__.get(name, NOTHING)
         return default(self.scopes[index], name) if value is NOTHING else value
 
-    def _check_unchanged(self, key: Key, kind: str) -> None:
+    def _check_unchanged(self, key: Key, kind: EndKind) -> None:
         before, now = self.value_at_entry(key), self.value_now(key)
         if now is before:
             return

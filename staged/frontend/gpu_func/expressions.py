@@ -30,6 +30,7 @@ from staged.ir.thread_kernel import (
     Memory,
     Parameter,
     Shuffle,
+    ShuffleKind,
     walk,
 )
 from staged.ir.thread_kernel import Argument as ArgumentNode
@@ -54,7 +55,8 @@ _COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]] = {
 _UNARY: dict[type[ast.unaryop], tuple[str, Callable[[Any], Any]]] = {
     ast.USub: ("negative", operator.neg), ast.Invert: ("bitwise_invert", operator.invert),
 }  # fmt: skip
-_SHUFFLES = {names.shuffle: "idx", names.shuffle_up: "up", names.shuffle_down: "down", names.shuffle_xor: "xor"}
+_SHUFFLES: dict[Any, ShuffleKind] = {
+    names.shuffle: "idx", names.shuffle_up: "up", names.shuffle_down: "down", names.shuffle_xor: "xor"}  # fmt: skip
 _ATOMICS = {names.atomic_add: "add", names.atomic_min: "min", names.atomic_max: "max"}
 _ATOMIC_DTYPES = {"add": "i32 i64 u32 f32 f64".split(), "min": "i32 i64 u32".split(), "max": "i32 i64 u32".split()}
 _NUMBERS = "a kernel works with numbers, and with elements of arrays"
@@ -424,7 +426,7 @@ class Expressions:
             "a kernel calls functions of `math`, NumPy and `st` on numbers; write what else it does in its body",
         )
 
-    def shuffle(self, node: ast.Call, kind: str) -> Shuffle:
+    def shuffle(self, node: ast.Call, kind: ShuffleKind) -> Shuffle:
         if self.block[0] * self.block[1] * self.block[2] % WARP:
             self.source.refuse(
                 node, f"a shuffle in blocks of {'x'.join(map(str, self.block))} threads",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from staged.errors import StagedError, StagingError
 from staged.frontend.constructs.iterables import range_
@@ -199,7 +199,7 @@ class _Statements(Expressions):
         function = self.evaluate(value.func)
         if function is not names.shared and function is not names.local:
             return None
-        kind = "shared" if function is names.shared else "local"
+        kind: Literal["shared", "local"] = "shared" if function is names.shared else "local"
         if len(value.args) + len(value.keywords) != 2 or not {k.arg for k in value.keywords} <= {"shape", "dtype"}:
             self.source.refuse(value, f"`cuda.{kind}` takes a shape and a dtype", f"`cuda.{kind}((32, 33), st.f32)`")
         given = dict(zip(("shape", "dtype"), map(self.evaluate, value.args), strict=False))
@@ -469,7 +469,7 @@ class _Statements(Expressions):
         self.append(For(counter, start, stop, step, body, owns and type == INDEX, down, self.source.where(iterable)))
 
     def leave_loop(self, node: ast.Break | ast.Continue) -> None:
-        kind = "break" if isinstance(node, ast.Break) else "continue"
+        kind: Literal["break", "continue"] = "break" if isinstance(node, ast.Break) else "continue"
         if kind == "break":
             assert self.assigned is not None
             bound = self.loops[-1]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from staged.frontend.trace.bodies import Mutation, OpenBody
 from staged.frontend.trace.lifetimes import Held
@@ -38,6 +38,10 @@ MAX_ATTEMPTS = 30
 """More attempts than names and types can change: reaching it is a bug of ours."""
 
 
+TransformKind = Literal["derivative", "checkpoint", "function"]
+"""A 'checkpoint' computes the results of its function; a 'function' is a function of the program."""
+
+
 @dataclass
 class OpenTransform:
     """An open transform: the Variables inside it are passed as state, and become effects again after it."""
@@ -45,8 +49,7 @@ class OpenTransform:
     names: VariableStates
     outer: OpenBlock
     """The block around it: entry values are read there."""
-    kind: str = "derivative"
-    """'derivative', 'checkpoint' (computes what its function does), or 'function' (a function of the program)."""
+    kind: TransformKind = "derivative"
 
 
 class TraceState(RecordContext):

@@ -6,21 +6,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from staged.errors import StagingError
 from staged.source import here
 
+RefusedEffect = Literal["write", "print", "random"]
+
 
 @dataclass(frozen=True)
 class Refusal:
-    """The construct that refuses effects, and hints by kind of effect ('write', 'print', 'random').
+    """The construct that refuses effects, and hints by kind of effect.
 
     Objects made inside may change there: `own`, which keeps them alive so that ids stay unique.
     """
 
     what: str
-    hints: dict[str, str]
+    hints: dict[RefusedEffect, str]
     own: dict[int, object] = field(default_factory=dict)
 
 
@@ -47,7 +49,7 @@ def note_own(made: object) -> None:
         refusal.own[id(made)] = made
 
 
-def check_effect(kind: str, what: str, changed: object = None) -> None:
+def check_effect(kind: RefusedEffect, what: str, changed: object = None) -> None:
     """Raise StagingError where code around this refuses effects of this kind; `what` says which one it is.
 
     `changed` is the object that changes, which may have been made inside.

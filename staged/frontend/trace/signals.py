@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from staged.source import Position
+
+SignalKind = Literal["value", "return", "break", "continue", "exhausted", "ended"]
 
 
 class Signal:
@@ -14,13 +16,18 @@ class Signal:
 
     __slots__ = ("kind", "value", "where")
 
-    def __init__(self, kind: str, value: Any = None, where: Position | None = None) -> None:
-        self.kind = kind
+    def __init__(self, kind: SignalKind, value: Any = None, where: Position | None = None) -> None:
+        self.kind: SignalKind = kind
         self.value = value
         self.where = where
 
     def __repr__(self) -> str:
         return f"<{self.kind}>"
+
+    @property
+    def has_value(self) -> bool:
+        """Return whether the value of the body is `value`."""
+        return self.kind == "return" or self.kind == "value"
 
 
 ENDED = Signal("ended")
@@ -31,16 +38,16 @@ Body = Callable[[], Signal | None]
 
 @dataclass
 class Target:
-    """The destination of `break`, `continue` or `return`. `kind` is 'loop' or 'function'.
+    """The destination of `break`, `continue` or `return`.
 
     One without a block of its own has its attempt taken back when a staged path leaves towards it: a scope takes its
     place.
     """
 
-    kind: str
+    kind: Literal["loop", "function"]
     what: str
     """`the loop at line 5`, for messages."""
-    catches: frozenset[str]
+    catches: frozenset[SignalKind]
     """The signals that end here."""
     attempt: object
     """The attempt in which it is open."""

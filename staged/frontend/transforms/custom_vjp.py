@@ -11,7 +11,7 @@ from typing import Any
 from staged.errors import GradientError, article
 from staged.frontend.calls.call import call
 from staged.frontend.trace.context import TraceContext, current_trace
-from staged.frontend.trace.effects import Refusal, refusing
+from staged.frontend.trace.effects import Refusal, RefusedEffect, refusing
 from staged.frontend.transforms.leaves import Outputs, is_array, name_of
 from staged.frontend.transforms.recording import Recording, close, record
 from staged.frontend.values import trees
@@ -24,7 +24,7 @@ from staged.ops.context import current_context
 from staged.ops.promote import as_array, cast
 from staged.source import Position, here
 
-_HINTS = {
+_HINTS: dict[RefusedEffect, str] = {
     "write": "return the new values, and write the Variable after the call",
     "random": "draw the numbers before the call, and pass them as an argument",
 }

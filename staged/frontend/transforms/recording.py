@@ -12,7 +12,7 @@ from typing import Any
 
 from staged.errors import GradientError, StagingError
 from staged.frontend.calls.open_calls import awaits_result
-from staged.frontend.trace.attempts import OpenTransform
+from staged.frontend.trace.attempts import OpenTransform, TransformKind
 from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.locals import VariableStates
 from staged.frontend.trace.signals import BlockEndedError
@@ -68,7 +68,7 @@ def record(
     where: Position | None,
     variables: Sequence[Variable] = (),
     types: Sequence[Any] | None = None,
-    kind: str = "derivative",
+    kind: TransformKind = "derivative",
     stateless: bool = False,
     is_later: bool = False,
 ) -> Recording:

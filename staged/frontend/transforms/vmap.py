@@ -11,7 +11,7 @@ import numpy as np
 from staged.errors import ShapeError, StagingError
 from staged.frontend.calls.call import call
 from staged.frontend.trace.context import TraceContext, current_trace
-from staged.frontend.trace.effects import Refusal, refusing
+from staged.frontend.trace.effects import Refusal, RefusedEffect, refusing
 from staged.frontend.transforms.leaves import Outputs, is_array, name_of, plain
 from staged.frontend.transforms.recording import effects_in, record
 from staged.frontend.values import trees
@@ -25,7 +25,7 @@ from staged.ops.promote import as_array, axis_of, cast
 from staged.source import Position, here
 
 
-def _hints(what: str) -> dict[str, str]:
+def _hints(what: str) -> dict[RefusedEffect, str]:
     after = what.removeprefix("a ")
     return {
         "write": f"return the new values, and write the Variable after the {after}",

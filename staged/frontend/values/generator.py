@@ -61,7 +61,7 @@ class Seed(_Part):
     """The seed of a generator."""
 
     __slots__ = ()
-    role = "seed of the numbers that are drawn"
+    purpose = "seed of the numbers that are drawn"
     part = "seed"
 
 
@@ -69,7 +69,7 @@ class Counter(_Part):
     """The number of random ops that have drawn from a generator."""
 
     __slots__ = ()
-    role = "numbers drawn so far"
+    purpose = "numbers drawn so far"
     part = "counter"
 
 

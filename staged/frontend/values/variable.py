@@ -39,8 +39,8 @@ class Variable(Array):
     """
 
     __slots__ = ("_kept", "_name", "_remote", "_trace", "_type", "__weakref__")
-    role = "variable"
-    """Its role, in words for the user."""
+    purpose = "variable"
+    """Its purpose, in words for the user."""
     part = ""
     """Of a generator of random numbers: which of its two numbers it is."""
 
@@ -84,7 +84,7 @@ class Variable(Array):
                 hint=f"use a local name, or make it before `{function}` is called",
             )
         reference = VariableRef(
-            self._name or "variable", self._type, False, trace.builder.device, self, here(), self.role, self.part
+            self._name or "variable", self._type, False, trace.builder.device, self, here(), self.purpose, self.part
         )
         _enter(trace, self, reference)
         self._write(array)
@@ -327,7 +327,7 @@ def reference_of(trace: TraceContext, variable: Variable) -> VariableRef:
     if variable._trace is not None and variable._trace is not trace:
         variable._check_alive()
     name = variable.name or f"variable_{len(trace.refs)}"
-    reference = VariableRef(name, variable.type, True, identity=variable, role=variable.role, part=variable.part)
+    reference = VariableRef(name, variable.type, True, identity=variable, purpose=variable.purpose, part=variable.part)
     _enter(trace, variable, reference)
     return reference
 

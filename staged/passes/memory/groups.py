@@ -78,7 +78,7 @@ class Groups:
         if group.buffer is not None and target.buffer is not None:
             return
         pinned = group.buffer or target.buffer
-        if pinned is not None and pinned.kind in ("input", "constant"):
+        if pinned is not None and (pinned.kind == "input" or pinned.kind == "constant"):
             return  # never written
         if group.nbytes == target.nbytes and not self.interfere(group, target, same):
             self.merge(target, group)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from staged.errors import SMALLER, TOO_LARGE, ShapeError
-from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, Called, Plan, Sharing
+from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, BufferKind, Called, Plan, Sharing
 from staged.ir.declaration import prims
 from staged.ir.devices import value_devices
 from staged.ir.names import OWN, name_of, rank
@@ -142,7 +142,7 @@ class _Planner:
         lives = variable_lives(self.function, self.live, kept)
         for variable in self.function.variables:
             if variable.type.shape:
-                kind = "variable" if variable.outer or self.called else "arena"
+                kind: BufferKind = "variable" if variable.outer or self.called else "arena"
                 buffer = Buffer(
                     variable.name,
                     variable.type,
@@ -150,7 +150,7 @@ class _Planner:
                     variable.type.nbytes,
                     variable.device,
                     where=variable.where,
-                    role=variable.role,
+                    purpose=variable.purpose,
                     variable=variable,
                 )
                 group = Group(buffer=buffer, variable=variable, nbytes=buffer.nbytes)
@@ -392,7 +392,7 @@ class _Planner:
             group.nbytes,
             producer.device if producer else self.function.block.ops[0].device,
             where=where_made(named),
-            role="gradient" if _is_gradient(named) else _role_in_call(named),
+            purpose="gradient" if _is_gradient(named) else _role_in_call(named),
         )
 
 

@@ -79,7 +79,9 @@ def plan_sequences(
                 else:
                     whole = TensorType(element.dtype, (count, *element.shape))
                     size = max(whole.nbytes, 1)
-                    buffer = Buffer(name, whole, "arena", size, op.device, where=op.where, role="residuals of a loop")
+                    buffer = Buffer(
+                        name, whole, "arena", size, op.device, where=op.where, purpose="residuals of a loop"
+                    )
                     buffer.values = [result]
                     last = live.intervals.get(seen_as, [(0, live.finish[op])])[-1][1]
                     buffer.intervals = [(live.start[op], last)]

@@ -31,7 +31,7 @@ def staging_buffers(
 
     def stage(block: Block, end: End, index: int, like: Value) -> None:
         type, position = like.tensor, live.block_end[block]
-        buffer = Buffer(f"{like.hint or 't'}_next", type, "arena", type.nbytes, role="temporary")
+        buffer = Buffer(f"{like.hint or 't'}_next", type, "arena", type.nbytes, purpose="temporary")
         buffer.intervals = [(position, position)]
         buffer.device = devices.get(like, CPU)
         staging[end, index] = buffer

@@ -105,7 +105,7 @@ class _Flow:
     def op(self, op: Op) -> None:
         start, finish = self.live.start[op], self.live.finish[op]
         for effect in op.effects:
-            if effect.kind in ("fail", "io"):
+            if effect.is_ordered:
                 self.uses[start] |= self.at_stop
             elif effect.target is not None and effect.target in self.bit:
                 if op.declared is VARIABLE_WRITE:

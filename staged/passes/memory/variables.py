@@ -93,4 +93,4 @@ def _written_by_call(op: Op) -> list[VariableRef]:
 
 
 def _may_stop(op: Op) -> bool:
-    return any(effect.kind in ("fail", "io") for effect in op.effects)
+    return any(effect.is_ordered for effect in op.effects)

@@ -39,10 +39,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a Variable of the caller's is overwritten before what may stop the program",
         "passes.memory.variable_lives:_Flow.op",
-        'if effect.kind in ("fail", "io"):\n'
+        "if effect.is_ordered:\n"
         "    self.uses[start] |= self.at_stop\n"
         "else: ...",
-        'if effect.kind in ("fail", "io"):\n'
+        "if effect.is_ordered:\n"
         "    self.uses[start] |= 0\n"
         "else: ...",
         ("tests/passes/memory/test_variable_lives.py", "-k", "compiled"),

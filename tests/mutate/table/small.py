@@ -295,8 +295,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the host writes to an array that is being copied",
         "backends.cublas_cudnn.structure:CudaBody.is_written_again",
-        "buffer is None or buffer.kind not in lasting",
-        "buffer is None",
+        "not (self.is_entry and lasts)",
+        "False",
         ("tests/backends/cublas_cudnn/test_functions.py", "-k", "hosts_stack"),
     ),
     Mutant(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Literal
 
 from staged.backends.cublas_cudnn.device import DevicePart, Field
 from staged.backends.cublas_cudnn.library.call import (
@@ -108,11 +109,14 @@ _CALLS = {
 _C_TYPES = {"x": "cudnnTensorDescriptor_t", "w": "cudnnFilterDescriptor_t", "y": "cudnnTensorDescriptor_t"}
 
 
+ConvolutionKind = Literal["conv2d", "conv2d_backward_input", "conv2d_backward_weight"]
+
+
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """One convolution, or a gradient of it: y (N, O, OH, OW) from x (N, C, H, W) and w (O, C / groups, kH, kW)."""
 
-    kind: str
+    kind: ConvolutionKind
     dtype: DType
     x: tuple[int, ...]
     w: tuple[int, ...]
