@@ -109,7 +109,7 @@ def _dirac(tensor: Any, groups: int = 1) -> Any:
     found = np.zeros(shape)
     for line in range(shape[0]):
         channel = line % (shape[0] // groups)
-        if channel < shape[1]:
+        if channel < shape[1] and found.size:
             found[(line, channel, *(extent // 2 for extent in shape[2:]))] = 1.0
     return _write(tensor, Plain(found))
 

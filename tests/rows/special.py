@@ -291,7 +291,7 @@ def _quantile(p: float) -> float:
 
 
 def _betaln(a: float, b: float) -> float:
-    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    return math.inf if 0.0 in (a, b) else math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
 row(
@@ -309,6 +309,7 @@ row(
         ((0.3, 0.4), 1.6316085659881927), ((1e-10, 3.0), 23.025850929790458),
         ((2.5, 100000000.0), -45.767019008157995), ((40.0, 50.0), -62.455325742890714),
         ((10000000000.0, 10000000000.0), -13862943621.44632), ((8.4, 8.6), -11.572077177986323),
+        ((0.0, 0.0), INF), ((0.0, 2.5), INF),
     ],
 )  # fmt: skip
 row(

@@ -158,7 +158,8 @@ def _log_beta(a: Array, b: Array) -> Array:
     both = ends - (m - 0.5) * log1p(n / m) + gap
     one = _log_gamma(less) - (m - 0.5) * log1p(less / m) - less * log(where(is_far, total, 8.5)) + less + gap
     none = _log_gamma(less) + _log_gamma(more) - _log_gamma(less + more)
-    return where(more == math.inf, -math.inf, where(are_far, both, where(is_far, one, none)))
+    near = where(less == 0.0, math.inf, where(is_far, one, none))
+    return where(more == math.inf, -math.inf, where(are_far, both, near))
 
 
 def _betaln_slope(t: Array, y: Array, a: Array, b: Array) -> Array:
