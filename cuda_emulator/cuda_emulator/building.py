@@ -72,7 +72,8 @@ def build(name: str = RUNTIME) -> Path:
     folder = Path(cache) if cache else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "cuda_emulator")
     path = folder / made.key / made.file
     if not path.is_file():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in (folder.parent, folder):  # other users cannot replace what this user runs
+            each.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryDirectory(prefix="building-", dir=folder) as work:
             built = Path(work, made.file)
             subprocess.run([*made.command, "-o", str(built)], cwd=FOLDER, check=True)
