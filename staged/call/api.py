@@ -15,9 +15,8 @@ from staged.call.guards.guard import Reason
 from staged.call.nan_search import checked, first_nan
 from staged.eager_mode.context import eager_call, unwrap, wrap
 from staged.errors import ProgramNanError, ProgramRecursionError, StagedError, StagingError
-from staged.frontend.calls.arguments import flatten_arguments, named_arguments
+from staged.frontend.calls.arguments import Arguments, flatten_arguments
 from staged.frontend.calls.call import call
-from staged.frontend.calls.signatures import bound_arguments
 from staged.frontend.calls.staged_calls import call_staged
 from staged.frontend.devices.resident import open_regions
 from staged.frontend.syntax.sources import remember, remember_modules
@@ -145,10 +144,9 @@ class StagedFunction(Generic[P, R]):
     def _run_traced(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Trace, keep the program for later calls if a check can tell whether it holds for them, and run it."""
         started = perf_counter()
-        arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
-        traced = trace(self.__wrapped__, args, kwargs, self._static, self._generator or OF_THREAD, arguments)
+        arguments, traced = self._trace(args, kwargs)
         program = self._program(traced)
-        made = entry_for(self.__wrapped__, self._static, args, kwargs, traced, program)
+        made = entry_for(self.__wrapped__, arguments, traced, program)
         traced.reads.release()
         if isinstance(made, Entry) and made.is_dead:
             made = [Reason("an object that was made while staging was read as one from outside", None)]
@@ -210,13 +208,14 @@ class StagedFunction(Generic[P, R]):
     @trims_traceback
     def stage(self, *args: P.args, **kwargs: P.kwargs) -> Program:
         """The program for these arguments, without running it."""
-        traced = self._trace(args, kwargs)
+        arguments, traced = self._trace(args, kwargs)
         traced.reads.release()
-        return self._program(traced, named_arguments(bound_arguments(self.__wrapped__, args, kwargs)))
+        return self._program(traced, [(passed.path, passed.value) for passed, _ in arguments.placed])
 
-    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracedFunction:
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, TracedFunction]:
         arguments = flatten_arguments(self.__wrapped__, args, kwargs, self._static)
-        return trace(self.__wrapped__, args, kwargs, self._static, self._generator or OF_THREAD, arguments)
+        generator = self._generator or OF_THREAD
+        return arguments, trace(self.__wrapped__, args, kwargs, self._static, generator, arguments)
 
     def _program(self, traced: TracedFunction, given: Sequence[tuple[str, Any]] = ()) -> Program:
         from staged.call.program import Program

@@ -7,42 +7,27 @@ trace.
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import reprlib
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from threading import Lock
 from time import perf_counter
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import optree
-
+from staged.call.guards.arguments import write_arguments, write_captured
 from staged.call.guards.check import Check, DeadError, Writer
-from staged.call.guards.expected import TooLargeError, expected_argument, held, same
+from staged.call.guards.expected import TooLargeError, held
 from staged.call.guards.guard import Reason
-from staged.frontend.calls.arguments import as_argument, is_static_node, staged_type
-from staged.frontend.calls.signatures import bound_arguments
-from staged.frontend.devices.resident import (
-    BorrowedArray,
-    DeviceArray,
-    ResidentArray,
-    ambient_options,
-    ambient_region,
-    device_of,
-    note_staged_call,
-)
+from staged.frontend.calls.arguments import Arguments
+from staged.frontend.devices.resident import ambient_options, ambient_region, device_of, note_staged_call
 from staged.frontend.trace_function import TracedFunction
 from staged.frontend.values.generator import Generator
 from staged.ir.types import TensorType, shape_text
 from staged.ops.autocast import lowered_to
-from staged.ops.interchange import elements
 from staged.runtime.rows import in_rows, is_spread
 from staged.source import position_of_function
 
@@ -164,38 +149,6 @@ def _known(traced: TracedFunction) -> frozenset[int]:
     return frozenset((*range(count), *hidden))
 
 
-def _write_outer(writer: Writer, array: Any, older: dict[int, Any]) -> str:
-    """The expression for an array input, which is copied into rows where it is spread over memory."""
-    text = _write_held(writer, array, older)
-    return f"{writer.constant(in_rows)}({text})" if is_spread(array) else text
-
-
-def _write_held(writer: Writer, array: Any, older: dict[int, Any]) -> str:
-    """The expression for an array. Older arrays, also those that it is a view of, are not kept alive."""
-    if id(array) in older:
-        return writer.object(held(array))
-    base = getattr(array, "base", None)
-    if isinstance(base, np.ndarray) and any(each is base or each.base is base for each in older.values()):
-        offset = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-        try:
-            view: Callable[..., Any] = partial(_array, array.shape, array.dtype, offset=offset, strides=array.strides)
-            view(buffer=base)
-        except (TypeError, ValueError):  # memory that is not in one piece
-            return writer.constant(array)
-        return f"{writer.constant(partial(_view, weakref.ref(base), view))}()"
-    return writer.constant(array)
-
-
-def _array(*args: Any, **kwargs: Any) -> Any:
-    return np.ndarray(*args, **kwargs)
-
-
-def _view(base: weakref.ref[Any], view: Callable[..., Any]) -> Any:
-    found = base()
-    assert found is not None, "an array died between the check of a call and its run"
-    return view(buffer=found)
-
-
 class Programs:
     """The state of a staged function between calls, shared with methods made of it."""
 
@@ -310,12 +263,7 @@ def note(function: Callable[..., Any], text: str) -> None:
 
 
 def entry_for(
-    function: Callable[..., Any],
-    static: Sequence[str],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    traced: TracedFunction,
-    program: Program,
+    function: Callable[..., Any], arguments: Arguments, traced: TracedFunction, program: Program
 ) -> Entry | list[Reason]:
     """An entry for a trace; the reasons why there can be none."""
     if traced.reads.reasons:
@@ -324,6 +272,8 @@ def entry_for(
     if region is not None and region.strict:
         return [Reason("it is called inside a strict `with_backend`", None)]
     entry = Entry(traced, program)
+    named = [leaf for leaf in arguments.leaves if leaf.kind.name == "named"]
+    entry.given_types |= {leaf.name: reprlib.repr(leaf.given) for leaf in named}
     alive = weakref.ref(entry)
 
     def dead(_: object) -> None:
@@ -335,156 +285,16 @@ def entry_for(
     try:
         if isinstance(function, MethodType):
             writer.refuse(f"owner is not {writer.object(held(function.__self__))}")
-        given = _write_arguments(writer, function, static, args, kwargs)
-        entry.given_types |= {
-            name: reprlib.repr(value) for name, _, value in _places(function, args, kwargs) if name in static
-        }
+        given = write_arguments(writer, arguments.positional, arguments.keywords, arguments.parts())
         for guard in traced.reads.guards.values():
             writer.guard(guard)
-        outer = [_write_outer(writer, array, traced.reads.arrays) for array in traced.hidden]
-        entry.check = writer.finish((*given, *outer))
+        for array in traced.hidden:
+            text = write_captured(writer, array, traced.reads.arrays)
+            given.append(f"{writer.constant(in_rows)}({text})" if is_spread(array) else text)
+        entry.check = writer.finish(given)
         entry.difference = writer.difference
     except DeadError:
         return [Reason("an object that was made while staging was read as one from outside", None)]
     except TooLargeError:
         return [Reason("an argument holds too many elements to compare", None)]
     return entry
-
-
-# ---- arguments ----------------------------------------------------------------------------------
-
-
-def _write_arguments(
-    writer: Writer, function: Callable[..., Any], static: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[str]:
-    """The part of a check that tests the arguments, and the expressions for the staged leaves in the trace's order."""
-    writer.label = "the number of arguments given by place"
-    writer.refuse(f"len(args) != {len(args)}")
-    writer.label = "the list of arguments given by name"
-    writer.refuse(f"tuple(kwargs) != {tuple(kwargs)!r}" if kwargs else "kwargs")
-    leaves: list[str] = []
-    for name, text, value in _places(function, args, kwargs):
-        writer.label = f"the argument `{name}`"
-        leaves += _write_tree(writer, writer.local(text), value, is_static=name in static)
-    return leaves
-
-
-def _places(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[tuple[str, str, Any]]:
-    """(parameter, expression, value) of each argument, in the order of `flatten_arguments`."""
-    bound = bound_arguments(function, args, kwargs)
-    taken = 0
-    for name, value in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            for item in value:
-                yield name, f"args[{taken}]", item
-                taken += 1
-        elif kind is inspect.Parameter.VAR_KEYWORD:
-            for key, item in value.items():
-                yield key, f"kwargs[{key!r}]", item
-        elif name in kwargs and kind is not inspect.Parameter.POSITIONAL_ONLY:
-            yield name, f"kwargs[{name!r}]", value
-        else:
-            yield name, f"args[{taken}]", value
-            taken += 1
-
-
-def _write_tree(writer: Writer, text: str, value: Any, is_static: bool) -> list[str]:
-    if is_static:
-        _write_static(writer, text, value)
-        return []
-    if is_static_node(value):
-        _write_static(writer, text, value)
-        return []
-    children = _children(value)
-    if children is None:
-        return _write_leaf(writer, text, value)
-    writer.refuse(f"type({text}) is not {writer.constant(type(value))}")
-    if not dataclasses.is_dataclass(value):
-        writer.refuse(f"len({text}) != {len(children)}")
-    if isinstance(value, dict):
-        _write_keys(writer, text, tuple(value))
-    leaves: list[str] = []
-    for reach, entry, child in children:
-        place = writer.local(f"{text}{reach}" if reach else f"{text}[{writer.constant(entry)}]")
-        leaves += _write_tree(writer, place, child, is_static=False)
-    return leaves
-
-
-def _write_keys(writer: Writer, text: str, keys: tuple[Any, ...]) -> None:
-    """The keys of a dict, in their order, which the function sees; 1 is not True."""
-    writer.refuse(f"tuple({text}) != {writer.constant(keys)}")
-    if not all(type(key) is str for key in keys):
-        writer.constants["all_same"] = _all_same
-        writer.refuse(f"not all_same({text}, {writer.constant(keys)})")
-
-
-def _all_same(found: Iterable[Any], keys: tuple[Any, ...]) -> bool:
-    return all(map(same, found, keys))
-
-
-def _children(value: Any) -> list[tuple[str, Any, Any]] | None:
-    """(how it is reached, else its key; child) of a node of a tree, in the tree's order; None for a leaf."""
-    if isinstance(value, np.ndarray) or value is None:
-        return None
-    try:
-        children, _, entries, _ = optree.tree_flatten_one_level(value, none_is_leaf=True, namespace="staged")
-    except ValueError:
-        return None
-    if dataclasses.is_dataclass(value):
-        return [(f".{entry}", entry, child) for entry, child in zip(entries, children, strict=True)]
-    return [
-        (f"[{entry!r}]" if type(entry) in (str, int) else "", entry, child)
-        for entry, child in zip(entries, children, strict=True)
-    ]
-
-
-def _write_leaf(writer: Writer, text: str, value: Any) -> list[str]:
-    taken = as_argument(value)
-    type_ = staged_type(taken)
-    if type_ is None:
-        _write_static(writer, text, value)
-        return []
-    if type_.weak:
-        _write_number(writer, text, value)
-        return [text]
-    cls = writer.constant(type(value))
-    if isinstance(value, np.generic):
-        writer.refuse(f"type({text}) is not {cls}")
-        return [text]
-    if isinstance(value, np.ndarray | DeviceArray):
-        taken = value
-        wrong = f"type({text}) is not {cls}"
-        if type(value) in _ON_DEVICE:
-            wrong = f"type({text}) not in {writer.constant(_ON_DEVICE)}"
-        writer.refuse(f"{wrong} or {text}.shape != {value.shape!r}")
-    else:
-        # An array of another library: what a program takes is NumPy's array of its memory at the time of the call.
-        writer.refuse(f"type({text}) is not {cls}")
-        is_borrowed = isinstance(taken, BorrowedArray)
-        text = writer.local(f"{writer.constant(as_argument if is_borrowed else elements)}({text})")
-        if is_borrowed:
-            writer.refuse(
-                f"type({text}) is not {writer.constant(BorrowedArray)} or {text}.device != "
-                f"{writer.constant(taken.device)}"
-            )
-        writer.refuse(f"{text}.shape != {taken.shape!r}")
-    dtype = writer.constant(taken.dtype)
-    writer.refuse(f"{text}.dtype is not {dtype} and {text}.dtype != {dtype}")
-    return [text]
-
-
-_ON_DEVICE = (DeviceArray, ResidentArray)
-"""The classes of arrays on a device: a program accepts a result instead of the array that the region names."""
-
-
-def _write_number(writer: Writer, text: str, value: Any) -> None:
-    writer.refuse(f"type({text}) is not {writer.constant(type(value))}")
-    if isinstance(value, int):
-        writer.refuse(f"not {-(2**63)} <= {text} < {2**63}")
-
-
-def _write_static(writer: Writer, text: str, value: Any) -> None:
-    writer.expect(text, expected_argument(value))

@@ -16,11 +16,12 @@ import numpy as np
 from staged.base.artifact import Artifact
 from staged.base.tracebacks import trims_traceback
 from staged.call.callbacks import callbacks_of
+from staged.call.guards.arguments import Argument
 from staged.call.memory import MemoryReport
 from staged.call.program_cache import find_artifact, store_artifact
 from staged.call.runnable import Loaded, Runnable
 from staged.errors import DTypeError, StagedError, UnsupportedError
-from staged.frontend.calls.arguments import Argument, as_argument, flatten_arguments
+from staged.frontend.calls.arguments import as_argument, flatten_arguments
 from staged.frontend.devices.resident import DeviceArray, note_staged_call
 from staged.frontend.trace.captured import own_arrays
 from staged.frontend.trace_function import TracedFunction

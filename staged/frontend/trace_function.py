@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from staged.base.depth import goes_deep
+from staged.call.guards.arguments import Argument
 from staged.call.guards.expected import is_value
 from staged.call.guards.reads import Reads
 from staged.errors import ShapeError, StagedError, StagingError, article
 from staged.frontend import constructs  # noqa: F401  (they register themselves)
-from staged.frontend.calls.arguments import Argument, Arguments, flatten_arguments
+from staged.frontend.calls.arguments import Arguments, flatten_arguments
 from staged.frontend.calls.call import call
 from staged.frontend.calls.call_arguments import flatten_call
 from staged.frontend.calls.open_calls import Functions
@@ -199,7 +200,7 @@ def _record(
     """Run the function on the handles and end the open block with its results."""
     args, kwargs = arguments.rebuild(handles)
     note_tree((args, kwargs))
-    for leaf in arguments.statics:
+    for leaf in [leaf.given for leaf in arguments.leaves if not isinstance(leaf, Argument)]:
         if is_value(leaf):  # what it holds is looked at as it is passed
             note_made(leaf)
             continue

@@ -34,7 +34,7 @@ def calls(run: Callable[[], object]) -> int:
 
 def traced_again(function: Any, *args: Any) -> int:
     for _ in range(2):
-        function._trace(args, {}).reads.release()
+        function._trace(args, {})[1].reads.release()
     return calls(lambda: function._trace(args, {}))
 
 
@@ -112,7 +112,7 @@ def test_what_a_composite_records_is_from_the_line_of_its_call_and_what_follows_
         z = y + 2.0
         return st.sum(z * z)
 
-    traced = st.function(function)._trace((np.ones(3, np.float32),), {})
+    traced = st.function(function)._trace((np.ones(3, np.float32),), {})[1]
     first = function.__code__.co_firstlineno
     found = {(op.name, op.where.line - first) for op in walk_ops(traced.function.block) if op.where is not None}
     (composite,) = (op for op in traced.function.block.ops if op.name == "composite")

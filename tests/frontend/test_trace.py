@@ -56,16 +56,17 @@ def test_arrays_and_numbers_are_staged_the_rest_is_static() -> None:
     agree(f, *args)
 
 
-def test_key_is_equal_for_calls_that_trace_alike() -> None:
-    def f(x, n, flag):
-        return x
+def test_parts_of_arguments_have_an_access_path_and_a_kind() -> None:
+    def f(a, *rest, k=1, **more):
+        return a
 
-    key = flatten_arguments(f, (X, 1, True), {}).key
-    assert flatten_arguments(f, (X * 2.0, 7, True), {}).key == key
-    assert flatten_arguments(f, (X, 1, False), {}).key != key
-    assert flatten_arguments(f, (X, 1.0, True), {}).key != key
-    assert flatten_arguments(f, (X[:2], 1, True), {}).key != key
-    hash(key)
+    args, kwargs = (State({"w": [X, 2]}, Config(3)), 1.5), {"k": (np.int32(1), True), "e": {}}
+    parts = flatten_arguments(f, args, kwargs, static=("rest",)).parts()
+    assert [f"{''.join(access)}: {part.kind.name}" for access, part in parts] == [
+        "args[0]: node", "args[0].x: node", "args[0].x['w']: node", "args[0].x['w'][0]: array", "args[0].x['w'][1]: number",
+        "args[0].steps: static", "args[1]: named", "kwargs['k']: node", "kwargs['k'][0]: scalar", "kwargs['k'][1]: static",
+        "kwargs['e']: node",
+    ]  # fmt: skip
 
 
 def test_static_argument() -> None:

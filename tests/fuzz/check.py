@@ -172,7 +172,7 @@ def compiled_alike(
     tolerance: float = 1e-9,
 ) -> st.Program:
     """Compile at every level and compare with the eager answer; gives the last program."""
-    traced = _at("staging", lambda: staged._trace(tuple(given), {}))  # once: only the flags differ between levels
+    traced = _at("staging", lambda: staged._trace(tuple(given), {})[1])  # once: only the flags differ between levels
     for options in levels:
         where = f"-O{options.optimise}"
         staged.options = options

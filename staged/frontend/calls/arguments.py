@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from staged.call.guards.arguments import Access, Argument, Kind, Part
 from staged.errors import StagedValueError, StagingError
 from staged.frontend.calls.signatures import bound_arguments, signature_of
-from staged.frontend.devices.resident import DeviceArray, borrowed
+from staged.frontend.devices.resident import BorrowedArray, DeviceArray, ResidentArray, borrowed
 from staged.frontend.trace.dtypes import unsupported_dtype
 from staged.frontend.values import trees
 from staged.frontend.values.join import number_type
@@ -23,27 +26,54 @@ from staged.ops.promote import check_class, is_number
 from staged.source import here
 
 _NEVER_ARRAYS = (bool, int, float, complex, str, bytes, type(None))
+_NODE, _STATIC, _NAMED, _NUMBER = Kind("node"), Kind("static"), Kind("named"), Kind("number")
+_SCALAR, _ARRAY, _FOREIGN = Kind("scalar"), Kind("array"), Kind("foreign", convert=elements)
+_ON_DEVICE = Kind("array", (DeviceArray, ResidentArray))
+"""A program accepts a result instead of the array that the region names."""
 
 
-@dataclass(frozen=True)
-class Argument:
-    """A staged leaf: its path for people, its type, and what the caller passed."""
+class Passed(NamedTuple):
+    """An argument of a call, or an element of `*args` or `**kwargs`."""
 
+    name: str
+    """The parameter, or the keyword of an element of `**kwargs`."""
     path: str
-    type: TensorType
+    access: str
+    """`args[1]` or `kwargs['x']`."""
     value: Any
+
+
+Placed = tuple[Passed, trees.Spec]
+"""An argument and its tree; without a tree it is one static leaf."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of one call. `key` is equal for calls that trace alike."""
+    """The arguments of one call, flattened."""
 
-    staged: tuple[Argument, ...]
-    key: tuple[Any, ...]
-    rebuild: Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
-    """From one handle per staged leaf to the args and kwargs of the function."""
-    statics: tuple[Any, ...]
-    """Static leaves, kept alive because the key holds ids."""
+    leaves: tuple[Part, ...]
+    positional: int
+    """The number of arguments passed by position."""
+    keywords: tuple[str, ...]
+    """The names of the others, as the caller ordered them."""
+    placed: list[Placed]
+
+    @cached_property
+    def staged(self) -> tuple[Argument, ...]:
+        """The staged leaves."""
+        return tuple([leaf for leaf in self.leaves if isinstance(leaf, Argument)])
+
+    def parts(self) -> Iterator[tuple[Access, Part]]:
+        """The access paths of all leaves, and of the nodes above these: parents first."""
+        leaves = iter(self.leaves)
+        for passed, spec in self.placed:
+            yield from _parts(passed.name, (passed.access,), passed.value, spec, leaves)
+
+    def rebuild(self, handles: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The args and kwargs of the function, with one handle per staged leaf."""
+        rest = iter(handles)
+        leaves = [next(rest) if isinstance(leaf, Argument) else leaf.given for leaf in self.leaves]
+        return call_with(self.placed, leaves)
 
 
 def flatten_arguments(
@@ -66,38 +96,47 @@ def flatten_arguments(
         reason = str(error).replace("missing a required argument: ", "missing argument ")
         error.args = (f"{getattr(function, '__name__', 'the function')}() {reason}",)
         raise  # in the frame of `inspect`, so that the error is the caller's
-    named = named_arguments(bound)
-    staged: list[Argument] = []
-    statics: list[Any] = []
-    plans: list[tuple[trees.Spec, list[int | None], list[Any]]] = []
-    key: list[Any] = []
-    for name, value in named:
-        leaves, spec = ([value], None) if name.split(".")[0] in static else trees.flatten(value, is_static_node)
-        paths = [name] if spec is None else trees.paths(spec, name)
-        places: list[int | None] = []
-        if spec is not None:
-            leaves = [as_argument(leaf, path) for path, leaf in zip(paths, leaves, strict=True)]
-        for path, leaf in zip(paths, leaves, strict=True):
-            type_ = None if spec is None else staged_type(leaf, path)
-            if type_ is None:
-                places.append(None)
-                statics.append(leaf)
-                key.append((path, static_key(leaf)))
-            else:
-                places.append(len(staged))
-                staged.append(Argument(path, type_, leaf))
-                key.append((path, type_))
-        plans.append((spec, places, leaves))
-        key.append(spec)
+    placed: list[Placed] = []
+    found: list[Part] = []
+    for passed in passed_arguments(bound, len(args), kwargs):
+        if passed.name in static:
+            spec = None
+            found.append(Part(passed.name, _NAMED, passed.value))
+        else:
+            leaves, spec = trees.flatten(passed.value, is_static_node)
+            paths = trees.paths(spec, passed.path)
+            found += [_leaf(passed.name, path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
+        placed.append((passed, spec))
+    return Arguments(tuple(found), len(args), tuple(kwargs), placed)
 
-    def rebuild(handles: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        values = []
-        for spec, places, leaves in plans:
-            filled = [leaf if place is None else handles[place] for place, leaf in zip(places, leaves, strict=True)]
-            values.append(filled[0] if spec is None else trees.unflatten(spec, filled))
-        return call_with(bound, values)
 
-    return Arguments(tuple(staged), tuple(key), rebuild, tuple(statics))
+def _parts(
+    name: str, access: Access, value: Any, spec: trees.Spec, leaves: Iterator[Part]
+) -> Iterator[tuple[Access, Part]]:
+    if spec is None or spec.is_leaf():
+        yield access, next(leaves)
+        return
+    yield access, Part(name, _NODE, value)
+    has_fields = isinstance(value, tuple) or dataclasses.is_dataclass(value)
+    for key, child, below in zip(spec.entries(), trees.children(value), spec.children(), strict=True):
+        step = f".{key}" if has_fields and type(key) is str else f"[{key!r}]" if type(key) in (str, int) else (key,)
+        yield from _parts(name, (*access, step), child, below, leaves)
+
+
+def _leaf(name: str, path: str, given: Any) -> Part:
+    value = as_argument(given, path)
+    type_ = staged_type(value, path)
+    if type_ is None:
+        return Part(name, _STATIC, given)
+    if type_.weak:
+        kind = _NUMBER
+    elif isinstance(given, np.generic):
+        kind = _SCALAR
+    elif isinstance(given, np.ndarray | DeviceArray):
+        kind = _ON_DEVICE if type(given) in _ON_DEVICE.classes else _ARRAY
+    else:
+        kind = _BORROWED if isinstance(value, BorrowedArray) else _FOREIGN
+    return Argument(name, kind, given, path, type_, value)
 
 
 def _unknown(function: Callable[..., Any], static: Collection[str]) -> list[str]:
@@ -108,40 +147,39 @@ def _unknown(function: Callable[..., Any], static: Collection[str]) -> list[str]
     return [name for name in static if name not in parameters]
 
 
-def named_arguments(bound: inspect.BoundArguments) -> list[tuple[str, Any]]:
-    """One (name, value) per parameter, and per element of `*args` and `**kwargs`."""
-    out: list[tuple[str, Any]] = []
+def passed_arguments(bound: inspect.BoundArguments, count: int, kwargs: Collection[str]) -> Iterator[Passed]:
+    """The arguments of a call with `count` by position, in the order of the parameters.
+
+    Defaults in `bound` are passed by keyword if possible.
+    """
+    place = 0
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            out += [(f"{name}.{index}", item) for index, item in enumerate(value)]
+            for index, item in enumerate(value):
+                yield Passed(name, f"{name}.{index}", f"args[{place + index}]", item)
         elif kind is inspect.Parameter.VAR_KEYWORD:
-            out += [(key, item) for key, item in value.items()]
+            for key, item in value.items():
+                yield Passed(key, key, f"kwargs[{key!r}]", item)
+        elif kind is inspect.Parameter.POSITIONAL_ONLY or (place < count and name not in kwargs):
+            yield Passed(name, name, f"args[{place}]", value)
+            place += 1
         else:
-            out.append((name, value))
-    return out
+            yield Passed(name, name, f"kwargs[{name!r}]", value)
 
 
-def call_with(bound: inspect.BoundArguments, values: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    rest = list(values)
+def call_with(placed: Iterable[Placed], leaves: Iterable[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The args and kwargs with these leaves."""
+    rest = iter(leaves)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            args += [rest.pop(0) for _ in value]
-        elif kind is inspect.Parameter.VAR_KEYWORD:
-            kwargs.update((key, rest.pop(0)) for key in value)
-        elif kind is inspect.Parameter.KEYWORD_ONLY or any(p not in bound.arguments for p in _before(bound, name)):
-            kwargs[name] = rest.pop(0)
+    for passed, spec in placed:
+        value = next(rest) if spec is None else trees.unflatten(spec, list(islice(rest, spec.num_leaves)))
+        if passed.access.startswith("args"):
+            args.append(value)
         else:
-            args.append(rest.pop(0))
+            kwargs[passed.name] = value
     return tuple(args), kwargs
-
-
-def _before(bound: inspect.BoundArguments, name: str) -> list[str]:
-    names = list(bound.signature.parameters)
-    return names[: names.index(name)]
 
 
 def is_static_node(node: Any) -> bool:
@@ -157,7 +195,7 @@ def _holds_array(node: Any) -> bool:
 
 
 def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:
-    """The type of a leaf that is staged; None for a static one."""
+    """The type of a leaf that `as_argument` returned, if it is staged; None for a static one."""
     if hasattr(type(leaf), "__staged_read__") or isinstance(leaf, type):
         return None
     if isinstance(leaf, Array):
@@ -169,9 +207,7 @@ def staged_type(leaf: Any, path: str = "a value") -> TensorType | None:
     if is_number(leaf):
         return number_type(leaf)
     if not isinstance(leaf, np.ndarray | np.generic | DeviceArray):
-        if not is_offered(leaf):
-            return None
-        leaf = elements(leaf, f"`{path}`")
+        return None
     check_class(leaf, f"`{path}`")
     dtype = dtype_of(leaf.dtype)
     if dtype is None or not leaf.dtype.isnative:
@@ -197,10 +233,4 @@ def as_argument(leaf: Any, path: str = "a value") -> Any:
     return elements(leaf, f"`{path}`") if is_offered(leaf) else leaf
 
 
-def static_key(leaf: Any) -> Any:
-    """The part of a key for a static leaf: its value if that identifies it, else its identity."""
-    if isinstance(leaf, bool | int | float | complex | str | bytes | type(None)):
-        return type(leaf).__name__, repr(leaf)
-    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and type(leaf).__hash__ is not None:
-        return leaf
-    return "id", id(leaf)
+_BORROWED = Kind("foreign", convert=as_argument)

@@ -6,12 +6,14 @@ value.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MethodType
 from typing import Any
 
-from staged.frontend.calls.arguments import call_with, is_static_node, named_arguments, static_key
+from staged.frontend.calls.arguments import Placed, call_with, is_static_node, passed_arguments
 from staged.frontend.calls.signatures import bound_arguments
 from staged.frontend.values import trees
 from staged.frontend.values.join import Leaf, MismatchError, Static, is_staged, join_leaf, leaf_type, same
@@ -47,26 +49,16 @@ def flatten_call(
     paths: list[str] = []
     leaves: list[Any] = []
     fixed: list[bool] = []
-    parts: list[tuple[trees.Spec, int]] = []
-    structure: list[Any] = []
-    for name, value in named_arguments(bound):
-        is_fixed = name.split(".")[0] in static
-        own, spec = ([value], None) if is_fixed else trees.flatten(value, is_static_node)
-        paths += [name] if spec is None else trees.paths(spec, name)
+    placed: list[Placed] = []
+    for passed in passed_arguments(bound, len(args), kwargs):
+        is_fixed = passed.name in static
+        own, spec = ([passed.value], None) if is_fixed else trees.flatten(passed.value, is_static_node)
+        paths += [passed.path] if spec is None else trees.paths(spec, passed.path)
         leaves += own
         fixed += [is_fixed] * len(own)
-        parts.append((spec, len(own)))
-        structure.append((name, spec))
-
-    def rebuild(values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        rest = list(values)
-        arguments = []
-        for spec, count in parts:
-            own, rest = rest[:count], rest[count:]
-            arguments.append(own[0] if spec is None else trees.unflatten(spec, own))
-        return call_with(bound, arguments)
-
-    return CallArguments(tuple(paths), tuple(leaves), tuple(fixed), tuple(structure), rebuild)
+        placed.append((passed, spec))
+    structure = tuple([(passed.path, spec) for passed, spec in placed])
+    return CallArguments(tuple(paths), tuple(leaves), tuple(fixed), structure, partial(call_with, placed))
 
 
 def meet(slots: Slots, call: CallArguments, lift: bool = False) -> Slots | None:
@@ -114,7 +106,16 @@ def same_static(a: Any, b: Any) -> bool:
         return same_function(
             a.__staged_inline__, b.__staged_inline__
         )  # bound staged methods are made anew at every read
-    return same(a, b) or (type(a) is type(b) and bool(static_key(a) == static_key(b)))
+    return same(a, b) or (type(a) is type(b) and bool(_static_key(a) == _static_key(b)))
+
+
+def _static_key(leaf: Any) -> Any:
+    """The value of a static leaf if that identifies it, else its identity."""
+    if isinstance(leaf, bool | int | float | complex | str | bytes | type(None)):
+        return type(leaf).__name__, repr(leaf)
+    if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and type(leaf).__hash__ is not None:
+        return leaf
+    return "id", id(leaf)
 
 
 def same_function(a: Any, b: Any) -> bool:

@@ -33,6 +33,7 @@ def _register_dataclass(node: Any) -> bool:
             made = object.__new__(cls)
             for name, leaf in zip(names, leaves, strict=True):
                 object.__setattr__(made, name, leaf)
+            note_made(made)
             return made
 
         register: Any = optree.register_pytree_node
@@ -84,6 +85,11 @@ def flatten(tree: Tree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[l
         tree, is_leaf=_register_dataclass if is_leaf is None else stop, none_is_leaf=True, namespace=_NAMESPACE
     )
     return leaves, spec
+
+
+def children(node: Tree) -> Sequence[Any]:
+    """The children of a node that `flatten` has met."""
+    return optree.tree_flatten_one_level(node, none_is_leaf=True, namespace=_NAMESPACE)[0]
 
 
 def unflatten(spec: Spec, leaves: Sequence[Any]) -> Tree:

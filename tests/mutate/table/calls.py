@@ -66,8 +66,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an array of another library is taken without a look at its shape",
-        "call.dispatch:_write_leaf",
-        'writer.refuse(f"{text}.shape != {taken.shape!r}")',
+        "call.guards.arguments:_write_input",
+        'writer.refuse(f"{text}.shape != {array.shape!r}")',
         "",
         (INTERCHANGE, "-k", "not_traced_again"),
     ),

@@ -157,8 +157,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a result is traced again in place of an array that the region names",
-        "call.dispatch:_write_leaf",
-        "type(value) in _ON_DEVICE",
+        "frontend.calls.arguments:_leaf",
+        "type(given) in _ON_DEVICE.classes",
         "False",
         case("no_other_trace"),
     ),

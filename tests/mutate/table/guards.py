@@ -149,9 +149,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "one array twice is one argument",
-        "call.dispatch:_places",
-        'name, f"args[{taken}]", value',
-        'name, "args[0]", value',
+        "frontend.calls.arguments:passed_arguments",
+        'Passed(name, name, f"args[{place}]", value)',
+        'Passed(name, name, "args[0]", value)',
         (CALLS, "-k", "one_array_twice"),
     ),
     Mutant(

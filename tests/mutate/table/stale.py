@@ -247,15 +247,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the order of the keys of an argument does not count",
-        "call.dispatch:_write_keys",
-        'writer.refuse(f"tuple({text}) != {writer.constant(keys)}")',
+        "call.guards.arguments:_write_node",
+        'writer.refuse(f"tuple({text}) != {keys}")',
         "",
         ARGUMENTS,
     ),
     Mutant(
         "keys of an argument that are equal are the same",
-        "call.dispatch:_write_keys",
-        'writer.refuse(f"not all_same({text}, {writer.constant(keys)})")',
+        "call.guards.arguments:_write_node",
+        'writer.refuse(f"not all_same({text}, {keys})")',
         "pass",
         ARGUMENTS,
     ),
@@ -305,7 +305,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a view holds its array",
-        "call.dispatch:_write_held",
+        "call.guards.arguments:write_captured",
         Text('f"{writer.constant(partial(_view, weakref.ref(base), view))}()"'),
         "writer.constant(array)",
         lifetimes("alive"),

@@ -1,0 +1,157 @@
+"""The part of a check that compares the arguments of a call, and returns the inputs of the program.
+
+`flatten_arguments` returns the access path, the kind and the type of each leaf.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from staged.call.guards.check import Writer
+from staged.call.guards.expected import expected_argument, held, same
+from staged.ir.types import TensorType
+
+Access = tuple[str | tuple[Any], ...]
+"""The access path of a part, in steps: `("args[1]", "['x']", ".weight")`. Keys other than strings and integers are in a
+tuple.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """The kind of a part: a check compares the same properties of all parts of a kind."""
+
+    name: Literal["node", "static", "named", "number", "scalar", "array", "foreign"]
+    """`named` is a static argument that `static=` names, `foreign` an array of another library."""
+    classes: tuple[type, ...] = ()
+    """The classes that fit; empty for the class of the part."""
+    convert: Callable[[Any], Any] | None = None
+    """Returns the input of the program for a foreign array."""
+
+
+# Not frozen: a trace makes hundreds.
+@dataclass(slots=True, eq=False)
+class Part:
+    """A node or a leaf of an argument."""
+
+    name: str
+    """The parameter, or the keyword."""
+    kind: Kind
+    given: Any
+    """The value that the caller passed."""
+
+
+@dataclass(slots=True, eq=False)
+class Argument(Part):
+    """A staged leaf."""
+
+    path: str
+    """Its name for users: `model.0.weight`."""
+    type: TensorType
+    value: Any
+    """`given`, or NumPy's array of its memory."""
+
+
+def write_arguments(
+    writer: Writer, positional: int, keywords: tuple[str, ...], parts: Iterable[tuple[Access, Part]]
+) -> list[str]:
+    """Compare the arguments; return the expressions for the staged leaves, in the order of the trace."""
+    writer.label = "the number of arguments given by place"
+    writer.refuse(f"len(args) != {positional}")
+    writer.label = "the list of arguments given by name"
+    writer.refuse(f"tuple(kwargs) != {keywords!r}" if keywords else "kwargs")
+    locals: dict[Access, str] = {(): ""}
+    inputs = []
+    for access, part in parts:
+        writer.label = f"the argument `{part.name}`"
+        step = access[-1]
+        key = step if isinstance(step, str) else f"[{writer.constant(*step)}]"
+        text = locals[access] = writer.local(locals[access[:-1]] + key)
+        if isinstance(part, Argument):
+            inputs.append(_write_input(writer, text, part))
+        elif part.kind.name == "node":
+            _write_node(writer, text, part.given)
+        else:
+            writer.expect(text, expected_argument(part.given))
+    return inputs
+
+
+def _write_node(writer: Writer, text: str, value: Any) -> None:
+    writer.refuse(f"type({text}) is not {writer.constant(type(value))}")
+    if not dataclasses.is_dataclass(value):
+        writer.refuse(f"len({text}) != {len(value) if hasattr(value, '__len__') else 0}")
+    if isinstance(value, dict):
+        # The keys in their order, which the function sees; 1 is not True.
+        keys = writer.constant(tuple(value))
+        writer.refuse(f"tuple({text}) != {keys}")
+        if not all(type(key) is str for key in value):
+            writer.constants["all_same"] = _all_same
+            writer.refuse(f"not all_same({text}, {keys})")
+
+
+def _all_same(found: Iterable[Any], keys: tuple[Any, ...]) -> bool:
+    return all(map(same, found, keys))
+
+
+def _write_input(writer: Writer, text: str, leaf: Argument) -> str:
+    """Compare a staged leaf; return the expression for the input of the program."""
+    classes, array = leaf.kind.classes, leaf.given
+    wrong = f"type({text}) " + (
+        f"not in {writer.constant(classes)}" if classes else f"is not {writer.constant(type(leaf.given))}"
+    )
+    match leaf.kind.name:
+        case "number" | "scalar":
+            writer.refuse(wrong)
+            if isinstance(leaf.given, int):
+                writer.refuse(f"not {-(2**63)} <= {text} < {2**63}")
+            return text
+        case "array":
+            writer.refuse(f"{wrong} or {text}.shape != {array.shape!r}")
+        case "foreign":
+            writer.refuse(wrong)
+            array = leaf.value
+            text = writer.local(f"{writer.constant(leaf.kind.convert)}({text})")
+            if not isinstance(array, np.ndarray):
+                writer.refuse(
+                    f"type({text}) is not {writer.constant(type(array))} or {text}.device != "
+                    f"{writer.constant(array.device)}"
+                )
+            writer.refuse(f"{text}.shape != {array.shape!r}")
+        case other:
+            raise AssertionError(other)
+    dtype = writer.constant(array.dtype)
+    writer.refuse(f"{text}.dtype is not {dtype} and {text}.dtype != {dtype}")
+    return text
+
+
+def write_captured(writer: Writer, array: Any, older: dict[int, Any]) -> str:
+    """The expression for a captured array. Older arrays, also those that it is a view of, are not kept alive."""
+    if id(array) in older:
+        return writer.object(held(array))
+    base = getattr(array, "base", None)
+    if isinstance(base, np.ndarray) and any(each is base or each.base is base for each in older.values()):
+        offset = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        try:
+            view: Callable[..., Any] = partial(_array, array.shape, array.dtype, offset=offset, strides=array.strides)
+            view(buffer=base)
+        except (TypeError, ValueError):  # memory that is not in one piece
+            return writer.constant(array)
+        return f"{writer.constant(partial(_view, weakref.ref(base), view))}()"
+    return writer.constant(array)
+
+
+def _array(*args: Any, **kwargs: Any) -> Any:
+    return np.ndarray(*args, **kwargs)
+
+
+def _view(base: weakref.ref[Any], view: Callable[..., Any]) -> Any:
+    found = base()
+    assert found is not None, "an array died between the check of a call and its run"
+    return view(buffer=found)
