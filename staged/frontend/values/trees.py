@@ -88,7 +88,7 @@ def flatten(tree: Tree, is_leaf: Callable[[Any], bool] | None = None) -> tuple[l
 
 
 def children(node: Tree) -> Sequence[Any]:
-    """The children of a node that `flatten` has met."""
+    """The children of a node, after `flatten` of its tree."""
     return optree.tree_flatten_one_level(node, none_is_leaf=True, namespace=_NAMESPACE)[0]
 
 
