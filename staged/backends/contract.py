@@ -65,6 +65,8 @@ class BackEnd(Protocol):
     """The kinds of devices whose ops it takes; 'cpu' is the host."""
     takes_cuda_arrays: bool = False
     """True if its programs take inputs that are in CUDA's memory, where `st.loader` copies batches ahead of them."""
+    takes_cuda_forms: bool = False
+    """True if its programs call the forms for CUDA of `st.custom_op`; then `custom_source` returns source code."""
     variants: tuple[str, ...] = ()
     """Names of machines: an exported folder has the program for each of these too,
     and chooses among them when it runs."""
@@ -88,10 +90,7 @@ class BackEnd(Protocol):
         return None
 
     def custom_source(self, function: CFunction) -> str:
-        """Return the source code of a user's kernel (`st.custom_op`), which compiles alone.
-
-        Empty if this back end does not run kernels of users.
-        """
+        """Return the source code of a user's kernel (`st.custom_op`), which compiles alone."""
         return ""
 
     def export(self, artifact: Artifact, variants: Mapping[str, Artifact], beside: Mapping[str, str]) -> dict[str, str]:

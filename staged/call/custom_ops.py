@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.backends.contract import BackEnd
 from staged.backends.registry import choose
 from staged.errors import ArgumentError, DTypeError, ProgramError, ShapeError
 from staged.frontend.devices.device_options import RegionOptions, device_options
@@ -27,8 +28,6 @@ from staged.runtime.cuda.custom import check_function, check_kernel
 from staged.runtime.foreign import ForeignFunction
 from staged.source import here
 
-_CUDA = "cublas_cudnn"
-"""The back end that runs forms for CUDA."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _INCLUDE = re.compile(r"^\s*#\s*include\b", re.MULTILINE)
 _DTYPES = frozenset("f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 bool".split())
@@ -158,16 +157,17 @@ class custom_op:
             )
         return array
 
-    def _is_launched(self, trace: TraceContext | None) -> bool:
-        """Return whether the form for CUDA is the one to call here."""
+    def _back_end(self, trace: TraceContext | None) -> BackEnd | None:
+        """The back end that runs the form for CUDA here, if there is one."""
         if trace is None or self.function.cuda is None or trace.builder.device == CPU:
-            return False
+            return None
         using = device_options(trace.of(RegionOptions).said).using
-        return not using or using == _CUDA
+        back_end = choose({trace.builder.device.kind}, using)
+        return back_end if back_end.takes_cuda_forms else None
 
-    def _launched(self, arrays: Sequence[Any]) -> Sequence[Any]:
+    def _launched(self, back_end: BackEnd, arrays: Sequence[Any]) -> Sequence[Any]:
         """Record the form for CUDA. A number is computed on the device as an array of one element."""
-        self._check_cuda()
+        self._check_cuda(back_end)
         grid = block = None
         if self._launch is not None:
             made = self._launch(*(array.type.shape for array in arrays))
@@ -181,8 +181,9 @@ class custom_op:
 
     def _bound(self, *arrays: Any) -> Any:
         trace = current_trace()
-        if self._is_launched(trace):
-            made = self._launched(arrays)
+        back_end = self._back_end(trace)
+        if back_end is not None:
+            made = self._launched(back_end, arrays)
             return made[0] if len(made) == 1 else tuple(made)
         if not (self.function.source or self.function.library):
             raise ArgumentError(
@@ -245,7 +246,7 @@ class custom_op:
     def _foreign(self) -> ForeignFunction:
         return ForeignFunction(self.name, self.function.parameters, self.function.source, self.function.library)
 
-    def _check_cuda(self) -> None:
+    def _check_cuda(self, back_end: BackEnd) -> None:
         """Compile or load the form for CUDA by itself, once."""
         if self._is_checked:
             return
@@ -253,8 +254,7 @@ class custom_op:
         assert form is not None
         name = form.name(self.name)
         if form.source:
-            source = choose({"gpu"}, _CUDA).custom_source(function)
-            check_kernel(self.name, name, function.parameters, source)
+            check_kernel(self.name, name, function.parameters, back_end.custom_source(function))
         else:
             check_function(self.name, name, form.library)
         self._is_checked = True

@@ -10,10 +10,10 @@ import logging
 import operator
 import pathlib
 import re
+import types
 from collections import deque, namedtuple
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from threading import local
-from types import CodeType, GetSetDescriptorType, MemberDescriptorType
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from staged.call.guards.expected import is_library
 from staged.ir.types import DType
 from staged.ops.array import Array
 
-IMMUTABLE = (
+_WITHOUT_REFERENCES = (
     datetime.date,
     datetime.time,
     datetime.timedelta,
@@ -33,10 +33,22 @@ IMMUTABLE = (
     logging.Logger,
     optree.PyTreeSpec,
     type(namedtuple("_", "field").field),  # type: ignore[attr-defined]
+    np.ufunc,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ModuleType,
 )
-"""Classes of objects whose contents cannot change."""
-GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
+_GETTERS = (operator.attrgetter, operator.itemgetter, operator.methodcaller)
 """Classes of callables that state as text which attributes they read."""
+_REFERENCES: tuple[tuple[Any, Callable[[Any], Iterable[Any]]], ...] = (
+    (slice, operator.attrgetter("start", "stop", "step")),
+    (_WITHOUT_REFERENCES, lambda _: ()),
+    (functools.partial, operator.attrgetter("func", "args", "keywords")),
+    (types.MethodType, operator.attrgetter("__func__", "__self__")),
+    (types.BuiltinFunctionType, lambda each: (each.__self__,)),
+    (_GETTERS, lambda each: each.__reduce__()[1:]),
+)
+"""Classes of Python's own objects, and the references of their instances."""
 OF_PYTHON = frozenset(
     "__module__ __qualname__ __doc__ __dict__ __weakref__ __annotations__ __dataclass_fields__ __dataclass_params__ "
     "__abstractmethods__ _abc_impl __orig_bases__ __parameters__ __type_params__ __firstlineno__ "
@@ -45,7 +57,7 @@ OF_PYTHON = frozenset(
 """Class attributes that Python itself sets."""
 _VALUES = frozenset((enum.Enum, np.generic, np.dtype, DType, Array))
 CONTAINERS = (list, tuple, set, frozenset, deque, dict)
-_DESCRIPTORS = (GetSetDescriptorType, MemberDescriptorType)
+_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
 PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, range, type(Ellipsis)))
 
 
@@ -56,6 +68,11 @@ def is_plain(value: Any) -> bool:
     if _VALUES.isdisjoint(type(value).__mro__):
         return False
     return not isinstance(value, enum.Enum) or is_library(type(value).__module__)
+
+
+def references(value: Any) -> Iterable[Any] | None:
+    """The objects that one of Python's own objects refers to; None for other classes."""
+    return next((refer(value) for classes, refer in _REFERENCES if isinstance(value, classes)), None)
 
 
 def dict_of(owner: Any) -> dict[str, Any] | None:
@@ -77,7 +94,7 @@ def slots_of(cls: type) -> tuple[str, ...]:
     )
 
 
-def names_in(code: CodeType) -> Iterator[str]:
+def names_in(code: types.CodeType) -> Iterator[str]:
     """Global names and attributes in a code object and those inside it."""
     yield from code.co_names
     for inner in _codes_in(code):
@@ -85,7 +102,7 @@ def names_in(code: CodeType) -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=1024)
-def globals_in(code: CodeType) -> tuple[str, ...]:
+def globals_in(code: types.CodeType) -> tuple[str, ...]:
     """Global and builtin names that a code object, or one nested in it, reads."""
     found = {each.argval: None for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     for inner in _codes_in(code):
@@ -93,5 +110,5 @@ def globals_in(code: CodeType) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _codes_in(code: CodeType) -> Iterator[CodeType]:
-    return (constant for constant in code.co_consts if isinstance(constant, CodeType))
+def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    return (constant for constant in code.co_consts if isinstance(constant, types.CodeType))

@@ -15,19 +15,8 @@ from __future__ import annotations
 import abc
 import builtins
 import decimal
-import functools
 from collections.abc import Callable, Iterator
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    MethodType,
-    ModuleType,
-    UnionType,
-    WrapperDescriptorType,
-)
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType, UnionType
 from typing import Any
 
 import numpy as np
@@ -48,14 +37,13 @@ from staged.call.guards.expected import (
 from staged.call.guards.guard import MISSING, Guard, GuardKind, Reason
 from staged.call.guards.held_by import (
     CONTAINERS,
-    GETTERS,
-    IMMUTABLE,
     OF_PYTHON,
     PLAIN,
     dict_of,
     globals_in,
     is_plain,
     names_in,
+    references,
     slots_of,
 )
 from staged.errors import article
@@ -306,12 +294,10 @@ class Reads:
                 waiting += each
             elif isinstance(each, CONTAINERS):
                 waiting += self._contents(each)
-            elif isinstance(each, slice):
-                waiting += [each.start, each.stop, each.step]
             elif isinstance(each, decimal.Decimal):
                 self.ambient("the context of decimal numbers", _decimal_context)
-            elif isinstance(each, IMMUTABLE):
-                continue
+            elif (known := references(each)) is not None:
+                waiting += known
             elif isinstance(each, np.ndarray):
                 if arrays:
                     self.contents(each)
@@ -319,23 +305,11 @@ class Reads:
                     waiting += self._parts(each)  # a mask
             elif hasattr(cls, "__staged_by_reference__") or hasattr(cls, "__staged_of_trace__"):
                 continue
-            elif isinstance(each, functools.partial):
-                waiting += [each.func, each.args, each.keywords]
-            elif isinstance(each, MethodType):
-                waiting += [each.__func__, each.__self__]
-            elif isinstance(each, BuiltinFunctionType):
-                waiting.append(each.__self__)
-            elif isinstance(each, GETTERS):
-                waiting += each.__reduce__()[1:]
-            elif isinstance(each, np.ufunc | MethodDescriptorType | WrapperDescriptorType):
-                continue
             elif isinstance(each, FunctionType):
                 if functions:
                     self._mentioned(each)
             elif isinstance(each, type):
                 self.methods(each)
-            elif isinstance(each, ModuleType):
-                continue
             elif dict_of(each) is not None or hasattr(cls, "__slots__"):
                 waiting += self._parts(each)
             else:

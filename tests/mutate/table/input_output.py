@@ -101,8 +101,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a program of OpenCL gets kernels of CUDA",
-        "call.custom_ops:custom_op._is_launched",
-        "not using or using == _CUDA",
+        "call.custom_ops:custom_op._back_end",
+        "back_end.takes_cuda_forms",
         "True",
         (CUDA_OPS, "-k", "opencl"),
     ),

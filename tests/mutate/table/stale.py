@@ -124,9 +124,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "slices hold only numbers",
-        "call.guards.reads:Reads.all_of",
-        "waiting += [each.start, each.stop, each.step]",
-        "pass",
+        "call.guards.held_by:_REFERENCES",
+        'operator.attrgetter("start", "stop", "step")',
+        "lambda _: ()",
         stale("slice"),
     ),
     Mutant(
