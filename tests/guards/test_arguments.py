@@ -123,13 +123,21 @@ def outcome(function: Any, value: Any, by_name: bool = False) -> Any:
     return found.dtype, found.shape, repr(found.tolist())
 
 
+def twice(function: Any, value: Any) -> Any:
+    """`outcome` of two calls, the second of which traces nothing."""
+    found = outcome(function, value)
+    assert outcome(function, value) == found
+    assert not function.why_traced(), value
+    return found
+
+
 @pytest.mark.parametrize("static", [(), ("v",)], ids=["staged", "static"])
 @pytest.mark.parametrize("orders", [8, pytest.param(150, marks=pytest.mark.slow)])
 def test_arguments_in_random_order(static: tuple[str, ...], orders: int, monkeypatch: pytest.MonkeyPatch) -> None:
     interpret(monkeypatch)
     module = load_snippet(MODULE, "arguments")
     given = values(module)
-    alone = [outcome(st.function(static=static)(module.f), value) for value in given]
+    alone = [twice(st.function(static=static)(module.f), value) for value in given]
     with st.eager():
         eager = [outcome(st.function(static=static)(module.f), value) for value in given]
     for value, found, expected in zip(given, alone, eager, strict=True):

@@ -11,7 +11,7 @@ import threading
 import tracemalloc
 import warnings
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -40,6 +40,16 @@ def test_a_second_call_does_not_trace() -> None:
     assert double(X).tolist() == [2.0, 4.0, 6.0]
     assert double(X + 1).tolist() == [4.0, 6.0, 8.0]
     assert calls(double) == [1]
+
+
+def test_a_named_tuple_with_its_own_new_is_an_argument_that_does_not_trace_again() -> None:
+    class Pair(NamedTuple("Pair", [("a", Any), ("b", Any)])):
+        def __new__(cls, a: Any, b: Any) -> Pair:
+            return tuple.__new__(cls, (a, b))
+
+    add = st.function(lambda pair: pair.a + pair[1])
+    assert [add(Pair(X, X)).tolist() for _ in range(2)] == [[2.0, 4.0, 6.0]] * 2
+    assert calls(add) == [1]
 
 
 def test_programs_by_shape_dtype_and_static_values() -> None:
