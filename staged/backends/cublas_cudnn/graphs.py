@@ -274,7 +274,7 @@ class Graphs:
             source = inputs[number]
             if number in begins:
                 target = outputs[begins[number]]
-                if str(source) != str(target):
+                if source != target:
                     self.copy(structure, iteration, target, source, operand.tensor, op.where)
                 inputs[number] = target
             elif is_tensor(operand) and str(source) in moved:

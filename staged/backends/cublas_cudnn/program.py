@@ -200,7 +200,7 @@ class CudaProgram(ProgramEmitter):
     ) -> None:
         """A call of a library, after the first values of results that start from some have been put in place."""
         for result, operand in kernel.begins_as:
-            if str(inputs[operand]) != str(outputs[result]):
+            if inputs[operand] != outputs[result]:
                 structure.copy(outputs[result], inputs[operand], op.results[result].tensor)
         begun = [operand for _, operand in kernel.begins_as]
         inputs = [text for number, text in enumerate(inputs) if number not in begun]

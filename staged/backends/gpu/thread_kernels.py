@@ -95,7 +95,7 @@ def begin_launch(structure: BodyEmitter, op: Op, inputs: Sequence[Expr], outputs
     kernel: ThreadKernel = op.attrs["kernel"]
     given = list(inputs)
     for number, output in zip(kernel.written, outputs, strict=True):
-        if str(output) != str(given[number]):
+        if output != given[number]:
             structure.copy(output, inputs[number], op.operands[number].tensor)
         given[number] = output
     shapes = [

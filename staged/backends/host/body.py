@@ -37,6 +37,7 @@ from staged.code.expr import (
     scaled,
 )
 from staged.code.kernel_text import KernelText
+from staged.code.nest.value import is_zero
 from staged.code.tree import Assign, CodeBuilder, Declare, If, Jump, Statement
 from staged.code.types import INDEX, CType, Space, pointer, scalar, word
 from staged.code.writer import Names, Writer, c_string
@@ -330,10 +331,10 @@ class BodyEmitter:
             self.fill_with_zeros(self.pointer(op.result), op.result.tensor)
             return True
         write = element_write(op)
-        if write is None or str(self.pointer(op.result)) != str(self.pointer(op.operands[write.array])):
+        if write is None or self.pointer(op.result) != self.pointer(op.operands[write.array]):
             return False
         terms = [scaled(self.scalar(op.operands[start]), stride) for start, stride in write.starts]
-        place = infix_sum([term for term in terms if term is not None and str(term) != "0"])
+        place = infix_sum([term for term in terms if term is not None and not is_zero(term)])
         value = self.scalar(op.operands[write.value])
         self.assign(Index(self.pointer(op.result), place), value)
         if self.check_nan:
@@ -376,7 +377,7 @@ class BodyEmitter:
             self.update(self.variable_scalar(variable), self.scalar(value))
             return
         target = self.variable_pointer(variable)
-        if str(target) == str(self.pointer(value)):
+        if target == self.pointer(value):
             return
         self.where(op.where)
         fill = value.producer
@@ -404,7 +405,7 @@ class BodyEmitter:
     def update(self, target: Expr, source: Expr) -> None:
         """Assign a value, as `target += value` where it is one."""
         match source:
-            case Infix(op, left, right) if op in "+-*/" and str(left) == str(target):
+            case Infix(op, left, right) if op in "+-*/" and left == target:
                 self.assign(target, right, op)
             case _:
                 self.assign(target, source)
@@ -451,7 +452,7 @@ class BodyEmitter:
         place = self.plan.kept.get(result)
         target = slot if place is None else self.places[place]
         origin = self.pointer(value)
-        if str(target) != str(origin):
+        if target != origin:
             self.copy(target, origin, value.tensor)
 
     def pushed(self, stack: Stack, source: Expr, item_bytes: Expr, type: TensorType) -> Expr:

@@ -61,7 +61,7 @@ class Calls:
                 places.append(self.body.pointer(value))
                 if result in callee.in_place:
                     argument = self.body.pointer(op.operands[callee.in_place[result]])
-                    if str(argument) != str(places[-1]):
+                    if argument != places[-1]:
                         self.body.copy(places[-1], argument, value.tensor)
             else:
                 self.declare_scalar_result(value)
@@ -97,7 +97,7 @@ class Calls:
                 continue
             if not is_tensor(value):
                 self.body.assign(Prefix("*", target), self.body.scalar(value))
-            elif str(self.body.pointer(value)) != str(target):
+            elif self.body.pointer(value) != target:
                 self.body.copy(target, self.body.pointer(value), value.tensor)
         for index, temporary, type in late:
             self.body.copy(self.body.results[index], self.body.field(temporary), type)

@@ -18,6 +18,7 @@ from staged.code.expr import (
     scaled,
     size_of,
 )
+from staged.code.nest.value import is_zero
 from staged.code.types import INDEX, constants, scalar
 from staged.ir.buffers import Buffer, Stack, sequence_storage
 from staged.ir.nodes import Op, Value
@@ -52,12 +53,12 @@ class Residuals:
         assert count is not None
         offset = scaled(self.body.loop_trip[outer_loop], count) or Literal("0")
         base = self.body.bases[outer_result]
-        return offset if str(base) == "0" else Infix("+", base, offset)
+        return offset if is_zero(base) else Infix("+", base, offset)
 
     def slot(self, op: Op, result: Value, type: TensorType) -> Expr:
         """The slot of this iteration's array in the sequence that is the loop's `result`."""
         base, trip = self.body.bases[result], self.body.loop_trip[op]
-        position = trip if str(base) == "0" else Infix("+", base, trip)
+        position = trip if is_zero(base) else Infix("+", base, trip)
         return Infix(
             "+", self.body.field(self.body.plan.sequences[result]), scaled(position, type.size) or Literal("0")
         )
@@ -80,7 +81,7 @@ class Residuals:
         if is_tensor(value):
             self.body.keep(self.slot(op, result, value.tensor), result, value)
         else:
-            position = trip if str(base) == "0" else Infix("+", base, trip)
+            position = trip if is_zero(base) else Infix("+", base, trip)
             self.body.assign(Index(self.body.field(storage), position), self.body.scalar(value))
 
     def empty(self, op: Op) -> None:
@@ -91,7 +92,7 @@ class Residuals:
         sequence, index = op.operands
         storage = self.body.plan.sequences[sequence]
         base, trip = self.body.bases[sequence], self.body.scalar(index)
-        position = trip if str(base) == "0" else Infix("+", base, trip)
+        position = trip if is_zero(base) else Infix("+", base, trip)
         value = op.result
         if isinstance(value.type, SequenceType):
             if isinstance(storage, Stack):
@@ -105,7 +106,7 @@ class Residuals:
             self.body.plan.sequences[value] = storage
             # Bases count single elements, whatever the sequences in between hold.
             start = scaled(trip, count) or Literal("0")
-            self.body.bases[value] = self.body.settled(start if str(base) == "0" else Infix("+", base, start), "first")
+            self.body.bases[value] = self.body.settled(start if is_zero(base) else Infix("+", base, start), "first")
             return
         self.body.where(op.where)
         element = value.tensor

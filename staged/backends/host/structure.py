@@ -302,7 +302,7 @@ class ControlFlow:
         if is_absent(source):
             return
         to, origin = self.body.pointer(target), self.body.pointer(source)
-        if str(to) != str(origin):
+        if to != origin:
             self.body.copy(to, origin, target.tensor)
 
     def finish_body(self, op: Op, frame: LoopFrame, count_trips: bool) -> None:
@@ -422,7 +422,7 @@ class ControlFlow:
             for index, (target, source) in enumerate(pairs)
             if not is_tensor(target) and target in self.body.scalars
         ]
-        scalars = [entry for entry in scalars if str(entry[0]) != str(entry[1])]
+        scalars = [entry for entry in scalars if entry[0] != entry[1]]
         written = {str(entry[0]) for entry in scalars}
         settled = []
         for name, expression, target, source in scalars:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from staged.backends.host.body import BodyEmitter, placed
 from staged.code.expr import Cast, Expr, Index, Infix, Junction, Literal, infix_sum, literal, scaled
+from staged.code.nest.value import is_zero
 from staged.code.operators import ARITHMETIC
 from staged.code.scalars import scalar_expression
 from staged.code.types import INDEX, constants
@@ -108,7 +109,7 @@ class Values:
         for start, stride, extent, size in zip(
             op.operands[1:], strides, source.tensor.shape, op.attrs["sizes"], strict=True
         ):
-            if size == extent or str(self.body.scalar(start)) == "0":
+            if size == extent or is_zero(self.body.scalar(start)):
                 continue
             term = scaled(self.body.scalar(start), stride)
             if term is not None and not (isinstance(term, Literal) and term.text == "0"):

@@ -83,7 +83,7 @@ def number_axes(low: Lowering, axes: Sequence[Axis], item: Variable, used: Conta
             low.axes[axis] = ZERO
             continue
         stride = combinations(low, axes[number + 1 :])
-        index = item if str(stride) == "1" else Infix("/", item, stride)
+        index = item if stride == Literal("1") else Infix("/", item, stride)
         if number > 0:
             index = Infix("%", index, combinations(low, (axis,)))
         low.axes[axis] = low.constant(axis.name, low.index_type, index)
