@@ -277,6 +277,7 @@ class Analysis:
             self.visit(indices, dims[axis : axis + rank])
             self.visit(table, (*dims[:axis], self.phantom(extent), *dims[axis + rank :]))
         else:
+            assert op.declared is prims.TAKE_ALONG, f"{op.name} gathers no elements"
             self.visit(indices, dims)
             self.visit(table, (*dims[:axis], self.phantom(extent), *dims[axis + 1 :]))
 

@@ -93,8 +93,10 @@ def conv2d_spec(op: Op, name: str, dtype: DType, epilogue: Epilogue | None) -> C
         x, weight = first, second
     elif kind == "conv2d_backward_input":
         x, weight = tuple(op.attrs["input_shape"]), second
-    else:
+    elif kind == "conv2d_backward_weight":
         x, weight = first, tuple(op.attrs["weight_shape"])
+    else:
+        raise AssertionError(f"no convolution is of kind {kind}")
     n, c, h, w = x
     oc, _, kh, kw = weight
     return Conv2dSpec(

@@ -31,5 +31,5 @@ def _atomic_call(op: str, dtype: DType) -> str:
     if dtype is not i64:
         return f"{function}(array + place, value)"
     # CUDA adds unsigned ones alone, and knows `long long` where int64_t may be `long`.
-    wide = "unsigned long long" if op == "add" else "long long"
+    wide = {"add": "unsigned long long", "min": "long long", "max": "long long"}[op]
     return f"(int64_t){function}(({wide} *)(void *)(array + place), ({wide})value)"

@@ -92,8 +92,11 @@ def find_snippet(name: str) -> Snippet | None:
     if name in _ATOMICS:
         op, dtype = _ATOMICS[name]
         bits, prefix = ("uint", "atomic") if dtype.itemsize == 4 else ("ulong", "atom")
-        beats = "<" if op == "min" else ">"
-        new = "was.value + value" if op == "add" else f"was.value {beats} value ? was.value : value"
+        new = {
+            "add": "was.value + value",
+            "min": "was.value < value ? was.value : value",
+            "max": "was.value > value ? was.value : value",
+        }[op]
         t = dtype.c_name
         texts = [_ATOMIC.format(t=t, bits=bits, prefix=prefix, new=new, space=s) for s in OPENCL.array_spaces[:2]]
         functions = [

@@ -59,7 +59,7 @@ class Guard:
                 return "the shape or dtype of an array"
             case "elements":
                 return "the elements of an array"
-            case _:
+            case "attribute" | "flags" | "method" | "no attribute" | "no slot" | "of class" | "own":
                 return f"the attribute `{self.key}` of {name}"
 
 

@@ -219,7 +219,7 @@ def divmod_(a: Any, b: Any) -> Any:
 
 
 def _fold(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    is_better = operator.gt if name == "maximum" else operator.lt
+    is_better = {"maximum": operator.gt, "minimum": operator.lt}[name]
 
     def handler(*values: Any, key: Any = None, **options: Any) -> Any:
         values = tuple(map(read, values))
@@ -234,7 +234,7 @@ def _fold(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
                         hint=f"use `st.{plain.__name__}(x)`",
                     )
                 if key is None:
-                    return METHODS["max" if name == "maximum" else "min"](only)
+                    return METHODS[plain.__name__](only)
             items = tuple(only)
         if key is None:
             if not any(isinstance(item, Array) for item in items):

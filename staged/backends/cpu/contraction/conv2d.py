@@ -205,6 +205,7 @@ def plan_conv2d(spec: Conv2dSpec, machine: Machine) -> WindowPlan:
     if spec.kind == "forward":
         window, inner, outer, strides = forward_window(spec), c, oc, (c * taps, taps)
     else:
+        assert spec.kind == "backward_input", f"no windows of kind {spec.kind}"
         window, inner, outer, strides = backward_window(spec), oc, c, (taps, c * taps)
 
     def estimate(rows: int) -> tuple[float, TileChoice]:

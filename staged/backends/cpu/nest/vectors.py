@@ -14,7 +14,7 @@ from typing import Any
 
 from staged.code.expr import Call, Cast, Expr, Infix, Items, Literal, Name, Prefix, literal
 from staged.code.nest.value import Value, is_zero
-from staged.code.operators import ARITHMETIC, BITWISE, COMPARISONS
+from staged.code.operators import ARITHMETIC, BITWISE, COMPARISONS, EXTREMES
 from staged.code.support.halves import vector_function
 from staged.code.support.lanes import HALVES, lanes_snippet
 from staged.code.support.library import snippets
@@ -205,9 +205,9 @@ class VectorSpeller:
             a, b = b, a
         if dtype.is_float and not b.is_vector and isinstance(b.expr, Literal):
             # A known number: the one comparison is false for NaN, which therefore stays.
-            loses = ("<" if name == "maximum" else ">") + ("" if swapped else "=")
+            loses = {">": "<", "<": ">"}[EXTREMES[name]] + ("" if swapped else "=")
             return self.select(self.types.vector(self.compare(loses, dtype, a.expr, b.expr), bool_), b, a)
-        beats = (">" if name == "maximum" else "<") + ("=" if swapped and dtype.is_float else "")
+        beats = EXTREMES[name] + ("=" if swapped and dtype.is_float else "")
         wins = Infix(beats, a.expr, self.other(b))
         if dtype.is_float:
             wins = Infix("|", wins, Infix("!=", a.expr, a.expr))

@@ -41,7 +41,7 @@ class _Call:
         an array that is there from the start."""
         if name in self.given:
             return name
-        field, part = filled_part(self.site, self.dtype, self.channels, 1.0 if name == "weight" else 0.0)
+        field, part = filled_part(self.site, self.dtype, self.channels, {"weight": 1.0, "bias": 0.0}[name])
         self.parts.append(part)
         return f"gpu->{field}"
 

@@ -69,7 +69,10 @@ def may_fail(s: Statement) -> bool:
     if s.op is prims.FIT:
         return True
     right = s.operands[1]
-    return not isinstance(right, Constant) or (right.value < 0 if s.op is prims.POW else right.value == 0)
+    if s.op is prims.POW:
+        return not isinstance(right, Constant) or right.value < 0
+    assert s.op in (prims.FLOOR_DIVIDE, prims.REMAINDER), f"{s.op.name} is checked"
+    return not isinstance(right, Constant) or right.value == 0
 
 
 def number_axes(low: Lowering, axes: Sequence[Axis], item: Variable, used: Container[Axis] | None = None) -> None:
