@@ -132,13 +132,18 @@ def planted(request):
     del DECLARED[made.name], PRIMITIVES[made.name]
 
 
-@pytest.mark.parametrize("device", ["portable", "native", "gpu", "opencl"])
-def test_a_new_reduction_is_right_on_every_back_end(planted, device, emulated_device, monkeypatch):
-    """Vectors, threads, teams of threads, columns, cascades and single elements: any other op would be another number."""
+@pytest.fixture(params=["portable", "native", "gpu", "opencl"])
+def staged_for(request, emulated_device, monkeypatch):
+    """The function that stages a function: for three threads of a CPU, or for a device."""
     monkeypatch.setenv("STAGED_NUM_THREADS", "3")
-    if device == "opencl":
+    if request.param == "opencl":
         opencl_device.require()
         monkeypatch.setenv("STAGED_BACKEND", "opencl")
+    return on_gpu if request.param in ("gpu", "opencl") else lambda run: st.function(run, target=request.param)
+
+
+def test_a_new_reduction_is_right_on_every_back_end(planted, staged_for, request):
+    """Vectors, threads, teams of threads, columns, cascades and single elements: any other op would be another number."""
 
     def run(*arrays):
         both = [bind(planted, [as_array(each)], axes=axes) for each in arrays for axes in ((1,), (0,), (0, 1), ())]
@@ -149,8 +154,8 @@ def test_a_new_reduction_is_right_on_every_back_end(planted, device, emulated_de
         rng.integers(-100, 100, shape).astype(dtype)
         for shape, dtype in (((3, 5000), "i8"), ((600, 33), "i1"), ((3, 100_000), "u4"), ((400, 5001), "i4"))
     ]
-    staged = on_gpu(run) if device in ("gpu", "opencl") else st.function(run, target=device)
-    if device == "native":
+    staged = staged_for(run)
+    if "native" in request.node.name:
         source = staged.stage(*arrays).source
         assert "_v[u] ^ " in source or "_v[u] & " in source, "a program without vectors"
         assert "st_parallel(" in source, "a program of one thread"
@@ -158,6 +163,34 @@ def test_a_new_reduction_is_right_on_every_back_end(planted, device, emulated_de
     for got, wanted in zip(found, run(*arrays), strict=True):
         np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
     np.testing.assert_array_equal(np.asarray(found[0]), getattr(np, planted.combine.name).reduce(arrays[0], axis=1))
+
+
+def test_long_rows_and_columns_of_every_reduction(staged_for):
+    rng = np.random.default_rng(0)
+    shapes = [((3, 5000), 1), ((2, 100_000), 1), ((5000, 33), 0), ((100_000,), 0)]
+    drawn = {
+        "f": lambda shape: rng.uniform(0.999, 1.001, shape).astype(np.float32),
+        "i": lambda shape: rng.integers(-99, 99, shape).astype(np.int32) * 2 + 1,
+        "b": lambda shape: rng.uniform(size=shape) < 1e-4,
+    }
+    ops = [each for each in PRIMITIVES.values() if each.kind == "reduction"]
+    assert {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"} <= {op.name for op in ops}
+
+    def run(arrays):
+        return {
+            f"{op.name} {kind} {x.shape}": bind(op, [as_array(x)], **({"axis": axis} if op.is_position else {"axes": (axis,)}))
+            for op in ops
+            for kind, each in arrays.items()
+            if any(dtype.kind == kind for sample in op.samples for dtype in sample.dtypes)
+            for x, (_, axis) in zip(each, shapes, strict=True)
+        }
+
+    arrays = {kind: [draw(shape) for shape, _ in shapes] for kind, draw in drawn.items()}
+    found, wanted = staged_for(run)(arrays), run(arrays)
+    assert list(found) == list(wanted)
+    for name, value in wanted.items():
+        tolerance = 1e-4 if " f " in name else 0
+        np.testing.assert_allclose(np.asarray(found[name]), np.asarray(value), rtol=tolerance, err_msg=name)
 
 
 def test_a_reduction_is_declared_with_its_initial_value():

@@ -421,15 +421,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "of 0.0 and -0.0 a vector has the other one than a scalar",
         "backends.cpu.nest.vectors:VectorSpeller.extreme",
-        '("<" if name == "maximum" else ">") + ("" if swapped else "=")',
-        '"<" if name == "maximum" else ">"',
+        '{">": "<", "<": ">"}[EXTREMES[name]] + ("" if swapped else "=")',
+        '{">": "<", "<": ">"}[EXTREMES[name]]',
         ("tests/ops/test_exact.py", "-k", "extremes_of_zeros"),
     ),
     Mutant(
         "of a vector and a number the wrong zero wins",
         "backends.cpu.nest.vectors:VectorSpeller.extreme",
-        '(">" if name == "maximum" else "<") + ("=" if swapped and dtype.is_float else "")',
-        '">" if name == "maximum" else "<"',
+        'EXTREMES[name] + ("=" if swapped and dtype.is_float else "")',
+        "EXTREMES[name]",
         ("tests/ops/test_exact.py", "-k", "extremes_of_zeros"),
     ),
 )
