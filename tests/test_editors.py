@@ -78,7 +78,7 @@ def lines_of(command: list[str], folder: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "call/program.py").write_text(PROGRAM)
+    (tmp_path / "program.py").write_text(PROGRAM)
     return tmp_path
 
 
@@ -86,7 +86,7 @@ def test_pyright_finds_exactly_the_mistakes(folder: Path) -> None:
     if importlib.util.find_spec("basedpyright") is None:
         unavailable("not installed: basedpyright")
     (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "standard", "extraPaths": [str(ROOT)]}))
-    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "call/program.py"]
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "program.py"]
     found = json.loads(lines_of(command, folder))["generalDiagnostics"]
     errors = {each["range"]["start"]["line"] + 1: each["message"] for each in found if each["severity"] == "error"}
     assert list(errors) == MISTAKES, errors
@@ -96,7 +96,7 @@ def test_mypy_finds_exactly_the_mistakes(folder: Path) -> None:
     if importlib.util.find_spec("mypy") is None:
         unavailable("not installed: mypy")
     (folder / "mypy.ini").write_text(f"[mypy]\nmypy_path = {ROOT}\nfollow_imports = silent\n")
-    printed = lines_of([sys.executable, "-m", "mypy", "--cache-dir", str(ROOT / ".mypy_cache"), "call/program.py"], folder)
+    printed = lines_of([sys.executable, "-m", "mypy", "--cache-dir", str(ROOT / ".mypy_cache"), "program.py"], folder)
     errors = [int(line.split(":")[1]) for line in printed.splitlines() if ": error:" in line]
     assert errors == MISTAKES, printed
 

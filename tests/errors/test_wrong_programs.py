@@ -18,7 +18,7 @@ HEADER = '"""A wrong program."""\n\nimport staged as st\n'
 
 
 def load(wrong: Wrong, folder: Path) -> tuple[ModuleType, Path]:
-    file = folder / "call/program.py"
+    file = folder / "program.py"
     file.write_text(HEADER + textwrap.dedent(wrong.body).lstrip("\n"))
     spec = importlib.util.spec_from_file_location("program", file)
     assert spec is not None
@@ -44,7 +44,7 @@ def check(wrong: Wrong, error: StagedError, file: Path) -> None:
     assert error.where is not None, "the error names no line"
     assert (error.where.file, error.where.line) == (str(file), number), f"it names {error.where}"
     shown = str(error)
-    assert f"call/program.py, line {number}, in " in shown
+    assert f"program.py, line {number}, in " in shown
     assert line.strip() in shown
     assert "^" in shown
     if wrong.hint:

@@ -49,7 +49,7 @@ def conditional_expressions(tests: int) -> str:
 
 
 def of_text(body: str, folder: Path) -> Callable[..., Any]:
-    file = folder / "call/program.py"
+    file = folder / "program.py"
     file.write_text(HEADER + body)
     spec = importlib.util.spec_from_file_location("program", file)
     assert spec is not None

@@ -176,7 +176,7 @@ print(print_function(trace(f, (np.ones(3, np.float32), 3)).function))
 
 
 def test_same_text_in_every_process(tmp_path: Path) -> None:
-    file = tmp_path / "call/program.py"
+    file = tmp_path / "program.py"
     file.write_text(PROGRAM)
     texts = set()
     for seed in ("0", "1", "77"):
