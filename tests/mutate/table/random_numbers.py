@@ -202,7 +202,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "library.draws.distributions:truncated_normal",
         "is_mirrored = below > 0",
         "is_mirrored = below > 1e9",
-        ("tests/ops/test_distributions.py",),
+        ("tests/ops/test_distributions.py::test_draws_are_distributed_as_they_should_be",),
     ),
     Mutant(
         "what is chosen without replacement stays",
