@@ -37,7 +37,7 @@ from staged.frontend.values.generator import OF_THREAD, Generator
 from staged.ir.declaration import prims
 from staged.ir.numbers import converted
 from staged.ir.types import DType, TensorType, dtype_of, i64, located_size_error, shape_text
-from staged.ops.array import HASH_HINT, METHODS, Array, StagedArray
+from staged.ops.array import HASH_HINT, Array, StagedArray, functions
 from staged.ops.context import (
     EAGER_NAMES,
     Context,
@@ -104,7 +104,7 @@ class EagerArray(Array):
     def item(self) -> Any:
         """The only element: in plain Python a number, where programs run or are differentiated a scalar array."""
         if not current_context().is_plain:
-            return METHODS["item"](self)
+            return functions.item(self)
         if self._data.size != 1:
             raise StagedValueError(f"item() needs one element, got {self._type}", where=here())
         return self._data.item()
@@ -150,10 +150,10 @@ class EagerArray(Array):
     def __iter__(self) -> Iterator[Array]:
         if not self._type.shape:
             raise StagedValueError(f"cannot iterate over a single number ({self._type})", where=here())
-        return (METHODS["get_item"](self, index) for index in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
     def __contains__(self, item: Any) -> bool:
-        return bool(np.any(np.asarray(METHODS["equal"](self, item))))
+        return bool(np.any(np.asarray(self == item)))
 
     def __copy__(self) -> EagerArray:
         return self  # a value

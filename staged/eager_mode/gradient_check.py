@@ -16,8 +16,10 @@ from staged.frontend.transforms import grad, jvp
 from staged.frontend.values import trees
 from staged.frontend.values.generator import numbers_again
 from staged.ir.types import f64
-from staged.ops.array import METHODS
+from staged.ops.choice import astype
+from staged.ops.elementwise import add, multiply
 from staged.ops.promote import as_array
+from staged.ops.reduction import sum_
 
 MODES = ("fwd", "rev")
 _WORDS = {"fwd": "forward mode", "rev": "reverse mode"}
@@ -104,8 +106,8 @@ class _Check:
                 if number not in self.weights:
                     shape = [extent for extent in array.shape if isinstance(extent, int)]
                     self.weights[number] = self.generator.standard_normal(shape)
-                weighted = METHODS["multiply"](METHODS["astype"](array, f64), self.weights[number])
-                total = METHODS["add"](total, METHODS["sum"](weighted))
+                weighted = multiply(astype(array, f64), self.weights[number])
+                total = add(total, sum_(weighted))
         return total
 
     def direction(self) -> Arrays:
@@ -128,7 +130,7 @@ class _Check:
             return jvp(at, tuple(values[index] for index in self.chosen), tuple(direction))[1]
         total = as_array(0.0, f64)
         for gradient, step in zip(grad(f, argnums=self.chosen)(*values), direction, strict=True):
-            total = METHODS["add"](total, METHODS["sum"](METHODS["multiply"](gradient, step)))
+            total = add(total, sum_(multiply(gradient, step)))
         return total
 
     def derivative(self, mode: str, f: Callable[..., Any], direction: Arrays) -> float:

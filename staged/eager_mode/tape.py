@@ -19,7 +19,7 @@ from staged.autodiff.rules import closed_over, no_forward
 from staged.errors import GradientError
 from staged.frontend.constructs.try_ import unheard
 from staged.ir.declaration import prims
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array
 from staged.ops.context import Whole
 from staged.ops.custom import CALLS, no_derivative_of
 from staged.ops.primitive import Primitive
@@ -111,7 +111,7 @@ class Tape:
 
         def add(array: Array, cotangent: Array) -> None:
             known = found.get(id(array))
-            total = cotangent if known is None else METHODS["add"](known, cotangent)
+            total = cotangent if known is None else known + cotangent
             if id(known) in inactive and id(cotangent) in inactive:
                 inactive[id(total)] = total
             found[id(array)] = total

@@ -19,4 +19,5 @@ from staged.ops import (  # noqa: F401  (declare primitives)
     sorting,
     source,
     subscript,
+    torch_words,
 )

@@ -1,12 +1,13 @@
 """`Array`: the overloaded handle that tracing, transforms, eager mode and composites share.
 
-Its operators and methods call the functions of `staged.ops` (found in `METHODS`, filled by the modules that declare
-them, so that this file needs to import none of them).
+Its operators and methods call the functions of `staged.ops` as `functions.add`. The modules that declare them fill
+this namespace, so that this file does not import these modules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -18,12 +19,17 @@ from staged.ir.types import CPU, Device, DType, Shape, TensorType, shape_text
 from staged.source import here
 
 if TYPE_CHECKING:
+    import staged.ops.functions
     from staged.ops.array_methods import ArrayMethods
+
+    functions = staged.ops.functions
 else:
+    functions = SimpleNamespace()
+    """`functions.add` is the function `add`, for files that its module imports; type checkers read `functions.pyi`."""
     ArrayMethods = object
 
-METHODS: dict[str, Callable[..., Array]] = {}
-"""The functions behind operators and methods: `add`, `matmul`, `sum`, `reshape`, `get_item`, ..."""
+METHODS: dict[str, Callable[..., Any]] = vars(functions)
+"""The functions behind operators and methods, by name: `add`, `matmul`, `sum`, `reshape`, `get_item`, ..."""
 
 PUBLIC: list[str] = []
 """The names in `METHODS` that `st` has, in order of declaration; those of `st.random` as `random.uniform`."""
@@ -93,39 +99,39 @@ class Array(ArrayMethods):
     @property
     def real(self) -> Array:
         """The real part."""
-        return METHODS["real"](self)
+        return functions.real(self)
 
     @property
     def imag(self) -> Array:
         """The imaginary part."""
-        return METHODS["imag"](self)
+        return functions.imag(self)
 
     @property
     def T(self) -> Array:
         """The array with its axes reversed: the transpose of a matrix."""
-        return METHODS["transpose"](self)
+        return functions.transpose(self)
 
     @property
     def mT(self) -> Array:
         """The transpose of each matrix: the last two axes swapped."""
-        return METHODS["matrix_transpose"](self)
+        return functions.matrix_transpose(self)
 
     # ---- operators ----
 
     def __add__(self, other: Any) -> Array:
-        return METHODS["add"](self, other)
+        return functions.add(self, other)
 
     def __radd__(self, other: Any) -> Array:
-        return METHODS["add"](other, self)
+        return functions.add(other, self)
 
     def __sub__(self, other: Any) -> Array:
-        return METHODS["subtract"](self, other)
+        return functions.subtract(self, other)
 
     def __rsub__(self, other: Any) -> Array:
-        return METHODS["subtract"](other, self)
+        return functions.subtract(other, self)
 
     def __mul__(self, other: Any) -> Array:
-        return METHODS["multiply"](self, other)
+        return functions.multiply(self, other)
 
     def __rmul__(self, other: Any) -> Array:
         if isinstance(other, list | tuple | str) and not self.shape and self.dtype.is_integer:
@@ -134,100 +140,100 @@ class Array(ArrayMethods):
                 where=here(),
                 hint=f"{static_hint(self)}; for a product write `st.asarray(x) * n`",
             )
-        return METHODS["multiply"](other, self)
+        return functions.multiply(other, self)
 
     def __truediv__(self, other: Any) -> Array:
-        return METHODS["divide"](self, other)
+        return functions.divide(self, other)
 
     def __rtruediv__(self, other: Any) -> Array:
-        return METHODS["divide"](other, self)
+        return functions.divide(other, self)
 
     def __floordiv__(self, other: Any) -> Array:
-        return METHODS["floor_divide"](self, other)
+        return functions.floor_divide(self, other)
 
     def __rfloordiv__(self, other: Any) -> Array:
-        return METHODS["floor_divide"](other, self)
+        return functions.floor_divide(other, self)
 
     def __mod__(self, other: Any) -> Array:
-        return METHODS["remainder"](self, other)
+        return functions.remainder(self, other)
 
     def __rmod__(self, other: Any) -> Array:
-        return METHODS["remainder"](other, self)
+        return functions.remainder(other, self)
 
     def __pow__(self, other: Any) -> Array:
-        return METHODS["pow"](self, other)
+        return functions.pow(self, other)
 
     def __rpow__(self, other: Any) -> Array:
-        return METHODS["pow"](other, self)
+        return functions.pow(other, self)
 
     def __matmul__(self, other: Any) -> Array:
-        return METHODS["matmul"](self, other)
+        return functions.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Array:
-        return METHODS["matmul"](other, self)
+        return functions.matmul(other, self)
 
     def __and__(self, other: Any) -> Array:
-        return METHODS["bitwise_and"](self, other)
+        return functions.bitwise_and(self, other)
 
     def __rand__(self, other: Any) -> Array:
-        return METHODS["bitwise_and"](other, self)
+        return functions.bitwise_and(other, self)
 
     def __or__(self, other: Any) -> Array:
-        return METHODS["bitwise_or"](self, other)
+        return functions.bitwise_or(self, other)
 
     def __ror__(self, other: Any) -> Array:
-        return METHODS["bitwise_or"](other, self)
+        return functions.bitwise_or(other, self)
 
     def __xor__(self, other: Any) -> Array:
-        return METHODS["bitwise_xor"](self, other)
+        return functions.bitwise_xor(self, other)
 
     def __rxor__(self, other: Any) -> Array:
-        return METHODS["bitwise_xor"](other, self)
+        return functions.bitwise_xor(other, self)
 
     def __lshift__(self, other: Any) -> Array:
-        return METHODS["bitwise_left_shift"](self, other)
+        return functions.bitwise_left_shift(self, other)
 
     def __rlshift__(self, other: Any) -> Array:
-        return METHODS["bitwise_left_shift"](other, self)
+        return functions.bitwise_left_shift(other, self)
 
     def __rshift__(self, other: Any) -> Array:
-        return METHODS["bitwise_right_shift"](self, other)
+        return functions.bitwise_right_shift(self, other)
 
     def __rrshift__(self, other: Any) -> Array:
-        return METHODS["bitwise_right_shift"](other, self)
+        return functions.bitwise_right_shift(other, self)
 
     def __eq__(self, other: Any) -> Any:
-        return METHODS["equal"](self, other)
+        return functions.equal(self, other)
 
     def __ne__(self, other: Any) -> Any:
-        return METHODS["not_equal"](self, other)
+        return functions.not_equal(self, other)
 
     def __lt__(self, other: Any) -> Array:
-        return METHODS["less"](self, other)
+        return functions.less(self, other)
 
     def __le__(self, other: Any) -> Array:
-        return METHODS["less_equal"](self, other)
+        return functions.less_equal(self, other)
 
     def __gt__(self, other: Any) -> Array:
-        return METHODS["greater"](self, other)
+        return functions.greater(self, other)
 
     def __ge__(self, other: Any) -> Array:
-        return METHODS["greater_equal"](self, other)
+        return functions.greater_equal(self, other)
 
     def __neg__(self) -> Array:
-        return METHODS["negative"](self)
+        return functions.negative(self)
 
     def __pos__(self) -> Array:
         return self
 
     def __abs__(self) -> Array:
-        return METHODS["abs"](self)
+        return functions.abs(self)
 
     def __invert__(self) -> Array:
-        return METHODS["bitwise_invert"](self)
+        return functions.bitwise_invert(self)
 
     def __getitem__(self, key: Any) -> Array:
-        return METHODS["get_item"](self, key)
+        return functions.get_item(self, key)
 
     def __len__(self) -> int:
         if not self.shape or not isinstance(self.shape[0], int):
@@ -286,10 +292,10 @@ class Array(ArrayMethods):
         return 1, 0
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        return METHODS["numpy_ufunc"](ufunc, method, inputs, kwargs)
+        return functions.numpy_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return METHODS["numpy_function"](func, args, kwargs)
+        return functions.numpy_function(func, args, kwargs)
 
 
 def described(value: Any) -> str:

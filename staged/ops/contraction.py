@@ -10,7 +10,7 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError
 from staged.ir.types import DType, TensorType, bool_, f32, f64, i8, i16, i32, i64, shape_text, u16
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array, functions
 from staged.ops.context import bind
 from staged.ops.dtypes import result_dtype
 from staged.ops.joining import concat
@@ -239,7 +239,7 @@ def outer(a: Any, b: Any) -> Array:
 def vecdot(a: Any, b: Any, axis: int = -1) -> Array:
     """The sum of conj(a) * b along `axis`. Array API `vecdot`: of integers in their own dtype, as `matmul`."""
     left, right = settled(a, b)
-    product = METHODS["conj"](as_array(left)) * right
+    product = functions.conj(as_array(left)) * right
     return sum_(product, axis, dtype=product.dtype)
 
 
@@ -338,7 +338,7 @@ def _beside_each_other(a: Array, b: Array) -> tuple[Array, Array]:
 def vdot(a: Any, b: Any) -> Array:
     """The sum of conj(a) * b over the elements of arrays of any shapes, in row-major order. NumPy and torch `vdot`."""
     left, right = settled(a, b)
-    return dot(METHODS["conj"](reshape(left, (-1,))), reshape(right, (-1,)))
+    return dot(functions.conj(reshape(left, (-1,))), reshape(right, (-1,)))
 
 
 @public("addr", method=True)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from staged.ir.types import DType, bf16, dtype_of, f16, f32
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.array import Array, StagedArray, functions
 from staged.ops.autocast import IN_F32, IN_F32_MODULES, IN_LOW_PRECISION, lowered_to
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,7 +72,7 @@ def _lowering(function: Callable[..., Any]) -> Callable[..., Any]:
             known = dtype if dtype is None or type(dtype) is DType else dtype_of(dtype)
             if known is None or not known.is_float or known.size > 4 or isinstance(x, DType | type):
                 return x
-            return METHODS["astype"](x, low)
+            return functions.astype(x, low)
 
         return function(*map(narrow, args), **{name: narrow(value) for name, value in kwargs.items()})
 
@@ -117,7 +117,7 @@ def _widened(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
             asked.append(half)
             return f32
         floats.add(half.name)
-        return METHODS["astype"](x, f32)
+        return functions.astype(x, f32)
 
     wanted = kwargs.get("dtype")
     result = function(*map(wide, args), **{name: wide(value) for name, value in kwargs.items()})
@@ -131,7 +131,7 @@ def _widened(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
 def _narrowed(result: Any, dtype: DType) -> Any:
     """f32 results in a half dtype."""
     if isinstance(result, Array):
-        return METHODS["astype"](result, dtype) if result.dtype is f32 else result
+        return functions.astype(result, dtype) if result.dtype is f32 else result
     if isinstance(result, tuple):
         narrow = [_narrowed(each, dtype) for each in result]
         return type(result)(*narrow) if hasattr(result, "_fields") else tuple(narrow)

@@ -29,7 +29,7 @@ from staged.ir.types import (
     shape_text,
     u64,
 )
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array, functions
 from staged.ops.choice import select, where
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -103,7 +103,7 @@ _check_op: Primitive = primitive(
 def as_index(x: Any) -> Array:
     """Integers as i64. A u64 beyond these is the largest of them: a negative one would count from the end."""
     array = as_array(x)
-    return cast(METHODS["minimum"](array, limits(i64)[1]) if array.dtype is u64 else array, i64)
+    return cast(functions.minimum(array, limits(i64)[1]) if array.dtype is u64 else array, i64)
 
 
 def checked_index(index: Any, extent: Extent) -> Array:
@@ -610,8 +610,7 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0) -> Array:
     positions = integers(indices, "scatter_add")
     along = axis_of(axis, array.ndim, "scatter_add")
     if not positions.ndim:
-        result: Array = METHODS["add_item"](array, (*[slice(None)] * along, positions), updates)
-        return result
+        return functions.add_item(array, (*[slice(None)] * along, positions), updates)
     shape = array.shape[:along] + positions.shape + array.shape[along + 1 :]
     added = broadcast(as_written(array, updates, "add"), shape)
     check_of_no_elements(array, positions, along)

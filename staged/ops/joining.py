@@ -9,7 +9,7 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError, StagedValueError
 from staged.ir.types import STORED_DTYPES, Extent, TensorType, f32, f64
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array, functions
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
@@ -228,8 +228,7 @@ def _repeated(x: Array, counts: np.ndarray[Any, Any], axis: int | None) -> Array
     ):
         raise shape_error(f"repeat takes a count for each of {extent} elements, got {counts.tolist()}", x)
     places = np.repeat(np.arange(extent), counts if counts.size == extent else int(counts[0]))
-    result: Array = METHODS["take"](x, METHODS["asarray"](places), where)
-    return result
+    return functions.take(x, functions.asarray(places), where)
 
 
 def _repetitions(name: str, count: Any, x: Array) -> int:
@@ -271,7 +270,7 @@ def roll(x: Any, shift: Any, axis: int | tuple[int, ...] | None = None) -> Array
     where = axis_of(axis, array.ndim, "roll")
     extent = fixed_size("roll", array, where)
     if isinstance(read(shift), Array) and extent:
-        return METHODS["take"](array, (METHODS["arange"](extent) - as_array(shift)) % extent, where)
+        return functions.take(array, (functions.arange(extent) - as_array(shift)) % extent, where)
     first = -int(shift) % extent if extent else 0  # of one of NumPy's without a sign the negative is none
     if not first:
         return array

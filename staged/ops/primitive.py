@@ -21,7 +21,7 @@ from typing import Any
 from staged.ir.declaration import Declaration, declare
 from staged.ir.nodes import PURE, Attrs, Effect
 from staged.ir.types import DType, Extent, TensorType, Type, f32, f64
-from staged.ops.array import METHODS
+from staged.ops.array import functions
 
 InferRule = Callable[..., TensorType | tuple[Type, ...]]
 """`infer(*operand_types, **attrs)`: the type of the result, or a tuple of types for several results."""
@@ -71,7 +71,7 @@ def diagonal(slopes: Sequence[Slope | None]) -> dict[str, Any]:
 
     def vjp(ct: Any, y: Any, *operands: Any, **attrs: Any) -> list[Any]:
         if ct.dtype.is_complex:
-            conj, turned = METHODS["conj"], METHODS["conj"](ct)
+            conj, turned = functions.conj, functions.conj(ct)
             return [None if slope is None else conj(slope(turned, y, *operands, **attrs)) for slope in slopes]
         return [None if slope is None else slope(ct, y, *operands, **attrs) for slope in slopes]
 

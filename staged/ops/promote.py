@@ -43,7 +43,7 @@ from staged.ir.types import (
     i64,
     shape_text,
 )
-from staged.ops.array import METHODS, Array, StagedArray, static_hint
+from staged.ops.array import Array, StagedArray, functions, static_hint
 from staged.ops.context import bind, current_context, refuse_complex
 from staged.ops.dimension import extent_op
 from staged.ops.dtypes import float_dtype, result_dtype
@@ -259,7 +259,7 @@ def _from_list(items: Sequence[Any]) -> Array | NumberList:
         dtype = result_dtype([type_of(leaf) for leaf in leaves])[0] if leaves else f64
         return NumberList(nested, TensorType(dtype, shape, weak=True))
     if any(isinstance(leaf, Array) or _is_of_another_library(leaf) for leaf in leaves):
-        return METHODS["stack"](nested)
+        return functions.stack(nested)
     for leaf in leaves:
         check_class(leaf)
     try:
@@ -283,7 +283,7 @@ def filled(numbers: NumberList, dtype: DType) -> Array:
     """The array of a list of numbers, of `dtype`; a DTypeError for an integer that does not fit it."""
     leaves = list(numbers.numbers())
     if any(isinstance(leaf, Array) for leaf in leaves):
-        return METHODS["stack"]([as_array(item, dtype) for item in numbers.items])
+        return functions.stack([as_array(item, dtype) for item in numbers.items])
     for leaf in leaves:
         check_fits(leaf, dtype)
     own = numbers.type.dtype

@@ -9,7 +9,7 @@ import numpy as np
 
 from staged.ops.array import METHOD_NAMES, METHODS, NUMPY_NAMES, PUBLIC
 from staged.ops.halves import in_f32
-from staged.ops.torch_words import takes_torch_keywords
+from staged.ops.torch_keywords import takes_torch_keywords
 
 F = TypeVar("F", bound=Callable[..., Any])
 

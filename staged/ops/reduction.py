@@ -15,7 +15,7 @@ from staged.errors import DTypeError, ShapeError
 from staged.ir.declaration import Declaration, prims
 from staged.ir.messages import NO_ELEMENTS
 from staged.ir.types import NUMBER_DTYPES, DType, Shape, TensorType, bool_, f32, i64, u8, u64
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array, functions
 from staged.ops.choice import select
 from staged.ops.context import bind
 from staged.ops.elementwise import BOOLS, NUMBERS, divide, maximum, not_equal, sqrt, square
@@ -431,7 +431,7 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
     centred = array - mean(array, axes, keepdims=True) if axes else array - array
     squares = square(centred)
     if array.dtype.is_complex:  # distances, which are real
-        squares = square(METHODS["real"](centred)) + square(METHODS["imag"](centred))
+        squares = square(functions.real(centred)) + square(functions.imag(centred))
     total = reduced(_sum_op, squares, axes, keepdims)
     return divide(total, freedom_of(array, axes, total.dtype, correction))
 

@@ -26,7 +26,7 @@ from staged.ir.types import (
     shape_text,
     u8,
 )
-from staged.ops.array import METHODS, Array, described, static_hint
+from staged.ops.array import Array, described, functions, static_hint
 from staged.ops.choice import where
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
@@ -295,7 +295,7 @@ def linspace(start: Any, stop: Any, num: int, *, dtype: Any = None, device: Any 
             linspace(*part, num, dtype=wanted.part, endpoint=endpoint)  # type: ignore[misc, arg-type]
             for part in ([end.real for end in ends], [end.imag for end in ends])
         )
-        return cast(METHODS["complex"](re, im), wanted)
+        return cast(functions.complex(re, im), wanted)
     num, start, stop = int(num), _end("linspace", start), _end("linspace", stop)
     gaps = num - 1 if endpoint else num
     counter = iota((num,), 0, f64)

@@ -10,7 +10,7 @@ from typing import Any
 
 from staged.ir.numbers import limits
 from staged.ir.types import DType, TensorType, i64
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array, functions
 from staged.ops.choice import where
 from staged.ops.dtypes import result_dtype
 from staged.ops.number_list import NumberList
@@ -86,4 +86,4 @@ def reached(bound: Any, array: Array, is_upper: bool) -> Any:
         return min(number, last) if is_upper else max(number, last)
     if last > limits(i64)[1]:
         return number
-    return METHODS["minimum" if is_upper else "maximum"](number, last)
+    return (functions.minimum if is_upper else functions.maximum)(number, last)

@@ -7,7 +7,8 @@ import pytest
 
 import staged as st
 from staged.ops.array import METHOD_NAMES, METHODS
-from staged.ops.torch_words import DIM_MEANS, KEYWORDS, METHOD_WORDS
+from staged.ops.torch_keywords import DIM_MEANS, KEYWORDS
+from staged.ops.torch_words import METHOD_WORDS
 from tests.errors.said import refuses
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)

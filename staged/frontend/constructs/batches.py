@@ -13,10 +13,14 @@ from staged.frontend.trace.context import current_trace
 from staged.frontend.trace.notes import Notes
 from staged.ir.names import LibraryName
 from staged.ir.types import i64
-from staged.ops.array import METHODS, Array, StagedArray, static_hint
+from staged.library.draws.random import permutation
+from staged.ops.array import Array, StagedArray, static_hint
+from staged.ops.choice import astype
 from staged.ops.context import bind, current_context
+from staged.ops.index import take
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array
+from staged.ops.subscript import get_item
 from staged.source import here
 
 
@@ -82,14 +86,14 @@ class Batches(StagedIterable):
     def begin(self) -> None:
         if self.shuffle:
             if self.seed is None:
-                self.order = METHODS["random.permutation"](self.rows, generator=self.generator)
+                self.order = permutation(self.rows, generator=self.generator)
             else:
                 self.order = self._own_order()
 
     def _own_order(self) -> Any:
         """Rows in the order of a seed of their own; the generator's counter makes each epoch's order new."""
         _, stream, counter = current_context().next_random(self.generator)
-        key = [METHODS["astype"](as_array(part), i64) for part in (self.seed, stream, counter)]
+        key = [astype(as_array(part), i64) for part in (self.seed, stream, counter)]
         return bind(PRIMITIVES["permutation"], key, n=self.rows)
 
     def element(self, index: Any) -> Any:
@@ -121,7 +125,7 @@ class Batches(StagedIterable):
     def _rows(self, start: Any, count: int) -> Any:
         if self.shuffle:
             chosen = _window(self.order, start, count)
-            parts = [METHODS["take"](array, chosen, axis=0) for array in self.arrays]
+            parts = [take(array, chosen, axis=0) for array in self.arrays]
         else:
             parts = [_window(array, start, count) for array in self.arrays]
         return parts[0] if len(parts) == 1 else tuple(parts)
@@ -141,7 +145,7 @@ def _window(array: Any, start: Any, count: int) -> Any:
         zero = as_array(0)
         starts = [start, *[zero] * (len(array.shape) - 1)]
         return bind(PRIMITIVES["dynamic_slice"], [array, *starts], sizes=(count, *array.shape[1:]))
-    return METHODS["get_item"](array, slice(int(start), int(start) + count))
+    return get_item(array, slice(int(start), int(start) + count))
 
 
 def batches(

@@ -24,7 +24,10 @@ from staged.frontend.values.operands import COMPARISONS, binary_call, note_opera
 from staged.frontend.values.truth import truth
 from staged.frontend.values.variable import Variable
 from staged.ir.types import bool_
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.array import Array, StagedArray
+from staged.ops.choice import where
+from staged.ops.elementwise import equal, logical_and, logical_not, logical_or
+from staged.ops.reduction import any_
 from staged.source import here
 
 
@@ -115,13 +118,13 @@ def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[
         # `staged and True` is the left side, `staged and False` is False.
         decided = (not other) if name == "logical_and" else other
         if not isinstance(value, bool):
-            return METHODS["where"](condition, *((value, left) if name == "logical_and" else (left, value)))
+            return where(condition, *((value, left) if name == "logical_and" else (left, value)))
         return value if decided else left
     if other.type.dtype is bool_ and getattr(value, "dtype", None) is bool_ and _is_bool(left):
-        return METHODS[name](condition, other)
+        return (logical_and if name == "logical_and" else logical_or)(condition, other)
     if name == "logical_and":
-        return METHODS["where"](condition, value, left)
-    return METHODS["where"](condition, left, value)
+        return where(condition, value, left)
+    return where(condition, left, value)
 
 
 def _is_bool(value: Any) -> bool:
@@ -132,7 +135,7 @@ def _is_bool(value: Any) -> bool:
 def not_(value: Any) -> Any:
     """`not value`."""
     condition = truth(value)
-    return METHODS["logical_not"](condition) if is_staged(condition) else not condition
+    return logical_not(condition) if is_staged(condition) else not condition
 
 
 @operator
@@ -145,7 +148,7 @@ def is_(left: Any, right: Any) -> Any:
         return left is right
     array, other = (left, right) if _is_value(left) else (right, left)
     if isinstance(other, bool):
-        return METHODS["equal"](array, other) if array.dtype is bool_ and not array.shape else False
+        return equal(array, other) if array.dtype is bool_ and not array.shape else False
     if not _is_value(other) and not isinstance(other, int | float | complex | np.generic):
         return False
     raise StagedValueError(
@@ -189,7 +192,7 @@ def _equal(a: Any, b: Any) -> Any:
     """`a == b`; an array equals no text, no list and no object."""
     if not isinstance(a, Array) and not isinstance(b, Array):
         return a == b
-    return METHODS["equal"](a, b) if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) else False
+    return equal(a, b) if isinstance(a, _NUMBERS) and isinstance(b, _NUMBERS) else False
 
 
 _SEARCHED = (list, tuple, set, frozenset, dict, range, deque, KeysView, ValuesView)
@@ -205,13 +208,13 @@ def contains(item: Any, container: Any) -> Any:
         note_operand(container)
         note_operand(item)
     if isinstance(container, StagedArray):
-        return METHODS["any"](METHODS["equal"](container, item))
+        return any_(equal(container, item))
     if not isinstance(container, _SEARCHED):
         return item in container
     if not isinstance(item, Array) and not any(isinstance(element, Array) for element in container):
         return item in container
     found: Any = False
     for element in container:
-        equal = element is item or _equal(item, element)
-        found = METHODS["logical_or"](found, equal) if is_staged(found) else (found or equal)
+        matches = element is item or _equal(item, element)
+        found = logical_or(found, matches) if is_staged(found) else (found or matches)
     return found

@@ -30,10 +30,13 @@ from staged.frontend.trace.context import current_trace, note_made
 from staged.frontend.values.truth import truth
 from staged.frontend.values.variable import Variable
 from staged.ir.types import Dim, TensorType, bool_, f64, i64
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops import elementwise, reduction
+from staged.ops.array import Array, StagedArray
+from staged.ops.choice import where
 from staged.ops.context import bind
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array, cast, read
+from staged.ops.source import asarray, full
 from staged.source import here
 
 REFUSED.update({
@@ -91,7 +94,7 @@ def array_(value: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
     """Our array for a list of staged numbers, for which NumPy has no protocol; NumPy's for others."""
     if not _holds_staged(value):
         return np.array(value, dtype, *args, **options)
-    return METHODS["asarray"](value, dtype)
+    return asarray(value, dtype)
 
 
 @builtin(np.asarray)
@@ -99,14 +102,14 @@ def asarray_(value: Any, dtype: Any = None, *args: Any, **options: Any) -> Any:
     """As `array_`; an array of NumPy stays the array that it is."""
     if not _holds_staged(value):
         return np.asarray(value, dtype, *args, **options)
-    return METHODS["asarray"](value, dtype)
+    return asarray(value, dtype)
 
 
 @builtin(np.full)
 def full_(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
     if not isinstance(fill_value, Array):
         return np.full(shape, fill_value, dtype, **options)
-    return METHODS["full"](shape, fill_value, dtype)
+    return full(shape, fill_value, dtype)
 
 
 @builtin(len)
@@ -123,7 +126,7 @@ def len_(value: Any) -> Any:
 
 @builtin(abs)
 def abs_(value: Any) -> Any:
-    return METHODS["abs"](read(value)) if isinstance(value, Array) else abs(value)
+    return elementwise.abs_(read(value)) if isinstance(value, Array) else abs(value)
 
 
 @builtin(bool)
@@ -186,17 +189,17 @@ def round_(value: Any, digits: Any = None) -> Any:
     if value.dtype.is_integer:
         return value if digits is None or digits >= 0 else _round_integer(value, 10**-digits)
     if digits is None:
-        rounded = METHODS["round"](value)
+        rounded = elementwise.round_(value)
         return rounded if value.shape else int_(rounded)
     scale = 10.0**digits
-    return METHODS["round"](value * scale) / scale
+    return elementwise.round_(value * scale) / scale
 
 
 def _round_integer(value: Array, unit: int) -> Any:
     """The nearest multiple of `unit`, halves to even."""
     quotient, rest = value // unit, value % unit
     up = (2 * rest > unit) | ((2 * rest == unit) & (quotient % 2 == 1))
-    return METHODS["where"](up, quotient + 1, quotient) * unit
+    return where(up, quotient + 1, quotient) * unit
 
 
 @builtin(pow)
@@ -218,8 +221,9 @@ def divmod_(a: Any, b: Any) -> Any:
     return divmod(a, b)
 
 
-def _fold(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    is_better = {"maximum": operator.gt, "minimum": operator.lt}[name]
+def _fold(
+    reduce: Callable[..., Array], pair: Callable[..., Array], plain: Callable[..., Any], is_better: Callable[..., Any]
+) -> Callable[..., Any]:
 
     def handler(*values: Any, key: Any = None, **options: Any) -> Any:
         values = tuple(map(read, values))
@@ -234,12 +238,12 @@ def _fold(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
                         hint=f"use `st.{plain.__name__}(x)`",
                     )
                 if key is None:
-                    return METHODS[plain.__name__](only)
+                    return reduce(only)
             items = tuple(only)
         if key is None:
             if not any(isinstance(item, Array) for item in items):
                 return plain(items, **options) if len(values) == 1 else plain(*items, **options)
-            return functools.reduce(METHODS[name], items)
+            return functools.reduce(pair, items)
         keys = [call(key, item) for item in items]
         if not any(isinstance(item, Array) for item in keys):
             chosen = plain(range(len(items)), key=keys.__getitem__, **options) if items else None
@@ -247,33 +251,33 @@ def _fold(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         best, best_key = items[0], keys[0]
         for item, item_key in zip(items[1:], keys[1:], strict=True):
             better = is_better(item_key, best_key)  # at a tie the first one stays, as in Python
-            best, best_key = METHODS["where"](better, item, best), METHODS["where"](better, item_key, best_key)
+            best, best_key = where(better, item, best), where(better, item_key, best_key)
         return best
 
     return handler
 
 
-BUILTINS[max] = _fold("maximum", max)
-BUILTINS[min] = _fold("minimum", min)
+BUILTINS[max] = _fold(reduction.max_, elementwise.maximum, max, operator.gt)
+BUILTINS[min] = _fold(reduction.min_, elementwise.minimum, min, operator.lt)
 
 
 @builtin(sum)
 def sum_(values: Any, start: Any = 0) -> Any:
     values = read(values)
     if isinstance(values, Array):
-        total = METHODS["sum"](values, axis=0)
+        total = reduction.sum_(values, axis=0)
         return total if isinstance(start, int) and start == 0 else start + total
     return sum(values, start)
 
 
 @builtin(any)
 def any_(values: Any) -> Any:
-    return _reduce_truth(values, "any", "logical_or", any)
+    return _reduce_truth(values, reduction.any_, elementwise.logical_or, any)
 
 
 @builtin(all)
 def all_(values: Any) -> Any:
-    return _reduce_truth(values, "all", "logical_and", all)
+    return _reduce_truth(values, reduction.all_, elementwise.logical_and, all)
 
 
 @builtin(sorted)
@@ -295,14 +299,16 @@ def sorted_(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
         ) from error
 
 
-def _reduce_truth(values: Any, reduction: str, connect: str, plain: Callable[[Any], bool]) -> Any:
+def _reduce_truth(
+    values: Any, reduce: Callable[..., Array], connect: Callable[..., Array], plain: Callable[[Any], bool]
+) -> Any:
     values = read(values)
     if isinstance(values, Array):
-        return METHODS[reduction](values)
+        return reduce(values)
     items = list(values)
     if not any(isinstance(item, Array) for item in items):
         return plain(items)
-    return functools.reduce(METHODS[connect], [truth(item) for item in items])
+    return functools.reduce(connect, [truth(item) for item in items])
 
 
 @builtin(isinstance)

@@ -18,9 +18,11 @@ from staged.frontend.trace.context import current_trace
 from staged.frontend.trace.locals import Locals
 from staged.ir.numbers import wrapped
 from staged.ir.types import TensorType, i64
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.array import Array, StagedArray
 from staged.ops.context import context_or_none
+from staged.ops.elementwise import equal, maximum, minimum, not_equal
 from staged.ops.promote import as_array, cast, constant, read
+from staged.ops.subscript import get_item
 from staged.source import here
 
 
@@ -118,7 +120,7 @@ class Range(StagedIterable):
         # ceil(distance / step) for either sign of the step
         count = distance if _is(self.step, 1) else -(-distance // self.step)
         if isinstance(count, Array):
-            return METHODS["maximum"](count, 0)
+            return maximum(count, 0)
         return max(int(count), 0)
 
     def bounds(self) -> tuple[Any, Any, Any]:
@@ -185,7 +187,7 @@ def _check_step(step: Any) -> None:
     message = "range() arg 3 must not be zero"
     trace = current_trace()
     if isinstance(step, StagedArray) and trace is not None:
-        check(trace, METHODS["not_equal"](step, 0), "value", message)
+        check(trace, not_equal(step, 0), "value", message)
     elif int(step) == 0:
         raise ProgramValueError(message, where=here(), hint="give a step above 0, or below 0 to count down")
 
@@ -226,7 +228,7 @@ class ArrayRows(StagedIterable):
         return self.array.shape[0]
 
     def element(self, index: Any) -> Any:
-        return METHODS["get_item"](self.array, index)
+        return get_item(self.array, index)
 
     def reverse(self) -> StagedIterable:
         return Reversed(self)
@@ -289,7 +291,7 @@ class Zip(StagedIterable):
         shortest = lengths[0]
         for other in lengths[1:]:
             staged = isinstance(shortest, Array) or isinstance(other, Array)
-            shortest = METHODS["minimum"](shortest, other) if staged else min(shortest, other)
+            shortest = minimum(shortest, other) if staged else min(shortest, other)
         return shortest
 
     def element(self, index: Any) -> Any:
@@ -334,7 +336,7 @@ def _check_equal(number: int, length: Any, first: Any) -> None:
     message = f"zip() argument {number} is shorter or longer than argument 1"
     trace = current_trace()
     if trace is not None and (isinstance(length, StagedArray) or isinstance(first, StagedArray)):
-        check(trace, METHODS["equal"](length, first), "value", message)
+        check(trace, equal(length, first), "value", message)
     elif int(length) != int(first):
         raise ShapeError(f"{message}: {length} elements, not {first}", where=here())
 

@@ -20,7 +20,8 @@ from staged.frontend.trace.locals import Locals
 from staged.frontend.trace.signals import Body, Signal
 from staged.frontend.values.operands import binary_call
 from staged.ir.types import bool_
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array
+from staged.ops.elementwise import equal
 
 
 @statement(ast.Match)
@@ -115,7 +116,7 @@ def is_constant(value: Any, constant: bool | None, is_left: bool) -> Any:
         return value is constant
     if value.dtype is not bool_:
         return False
-    return True if is_left else METHODS["equal"](value, constant)
+    return True if is_left else equal(value, constant)
 
 
 @operator

@@ -19,14 +19,29 @@ from staged.frontend.trace.context import current_trace
 from staged.frontend.trace.handlers import Handlers, Raisers
 from staged.ir.types import TensorType, f32, i64
 from staged.ops.array import METHODS, Array
+from staged.ops.choice import stop_gradient, where
 from staged.ops.context import bind
+from staged.ops.elementwise import (
+    abs_,
+    atan2,
+    ceil,
+    clip,
+    equal,
+    floor,
+    isfinite,
+    isinf,
+    log,
+    log1p,
+    logical_and,
+    logical_or,
+    maximum,
+    pow_,
+    sqrt,
+    trunc,
+)
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import read
 from staged.source import here
-
-
-def _where(condition: Any, a: Any, b: Any) -> Any:
-    return METHODS["where"](condition, a, b)
 
 
 def _op(name: str) -> Callable[..., Any]:
@@ -34,8 +49,8 @@ def _op(name: str) -> Callable[..., Any]:
 
 
 def _log(x: Any, *base: Any) -> Any:
-    result = METHODS["log"](x)
-    return result / METHODS["log"](base[0]) if base else result
+    result = log(x)
+    return result / log(base[0]) if base else result
 
 
 _LARGE = 1e9
@@ -45,56 +60,56 @@ _LARGE = 1e9
 def _asinh(x: Any) -> Any:
     # On |x|, where nothing cancels; the slope at 0 comes from the side that is chosen there. Squares of large ones
     # overflow.
-    size = _where(x < 0, -x, x)
+    size = where(x < 0, -x, x)
     is_large = size > _LARGE
-    near, far = _where(is_large, 1.0, size), _where(is_large, size, 1.0)
-    y = METHODS["log1p"](near + near * near / (1.0 + METHODS["sqrt"](near * near + 1.0)))
-    y = _where(is_large, METHODS["log"](far) + math.log(2.0), y)
-    return _where(x < 0, -y, _where(METHODS["equal"](x, 0), x * 1.0, y))
+    near, far = where(is_large, 1.0, size), where(is_large, size, 1.0)
+    y = log1p(near + near * near / (1.0 + sqrt(near * near + 1.0)))
+    y = where(is_large, log(far) + math.log(2.0), y)
+    return where(x < 0, -y, where(equal(x, 0), x * 1.0, y))
 
 
 def _acosh(x: Any) -> Any:
     is_large = x > _LARGE
-    above, far = _where(is_large, 1.0, x - 1.0), _where(is_large, x, 1.0)
-    near = METHODS["log1p"](above + METHODS["sqrt"](above * (above + 2.0)))
-    return _where(is_large, METHODS["log"](far) + math.log(2.0), near)
+    above, far = where(is_large, 1.0, x - 1.0), where(is_large, x, 1.0)
+    near = log1p(above + sqrt(above * (above + 2.0)))
+    return where(is_large, log(far) + math.log(2.0), near)
 
 
 def _atanh(x: Any) -> Any:
-    return 0.5 * (METHODS["log1p"](x) - METHODS["log1p"](-x))
+    return 0.5 * (log1p(x) - log1p(-x))
 
 
 def _fmod(x: Any, y: Any) -> Any:
-    rest = METHODS["abs"](x) % METHODS["abs"](y)
-    return _where(_is_negative(x), -rest, rest)
+    rest = abs_(x) % abs_(y)
+    return where(_is_negative(x), -rest, rest)
 
 
 def _is_negative(x: Any) -> Any:
     """Return whether the sign is a minus, of -0.0 too."""
-    return METHODS["atan2"](x * 1.0, -1.0) < 0
+    return atan2(x * 1.0, -1.0) < 0
 
 
 def _copysign(x: Any, y: Any) -> Any:
-    size = METHODS["abs"](x * 1.0)
-    return _where(_is_negative(y), -size, size)
+    size = abs_(x * 1.0)
+    return where(_is_negative(y), -size, size)
 
 
 def _hypot(*values: Any) -> Any:
-    sizes = [METHODS["abs"](value * 1.0) for value in values]
-    most = functools.reduce(METHODS["maximum"], sizes)
+    sizes = [abs_(value * 1.0) for value in values]
+    most = functools.reduce(maximum, sizes)
     large, small, by = (1e15, 1e-15, (-70, 100)) if most.dtype == f32 else (1e150, 1e-140, (-600, 600))
     # Squares of very large and small numbers leave the range: then all are scaled by a power of 2, which rounds
     # nothing.
-    scale = _where(most > large, 2.0 ** by[0], _where(most < small, 2.0 ** by[1], 1.0))
-    back = _where(most > large, 2.0 ** -by[0], _where(most < small, 2.0 ** -by[1], 1.0))
+    scale = where(most > large, 2.0 ** by[0], where(most < small, 2.0 ** by[1], 1.0))
+    back = where(most > large, 2.0 ** -by[0], where(most < small, 2.0 ** -by[1], 1.0))
     total: Any = 0.0
     for value in values:
         scaled = value * scale
         total = total + scaled * scaled
-    at_zero = METHODS["equal"](total, 0.0)
-    length = _where(at_zero, 0.0, METHODS["sqrt"](_where(at_zero, 1.0, total))) * back  # its slope at 0 is 0, not NaN
-    is_infinite = functools.reduce(METHODS["logical_or"], map(METHODS["isinf"], sizes))
-    return _where(is_infinite, math.inf, length)  # even where another one is NaN
+    at_zero = equal(total, 0.0)
+    length = where(at_zero, 0.0, sqrt(where(at_zero, 1.0, total))) * back  # its slope at 0 is 0, not NaN
+    is_infinite = functools.reduce(logical_or, map(isinf, sizes))
+    return where(is_infinite, math.inf, length)  # even where another one is NaN
 
 
 def _dist(p: Iterable[Any], q: Iterable[Any]) -> Any:
@@ -102,17 +117,17 @@ def _dist(p: Iterable[Any], q: Iterable[Any]) -> Any:
 
 
 def _modf(x: Any) -> Any:
-    finite = _where(METHODS["isinf"](x), 0.0, x)
-    size = _where(_is_negative(x), -finite, finite)
-    rest = size - METHODS["trunc"](size)
-    return _where(_is_negative(x), -rest, rest), METHODS["trunc"](x)
+    finite = where(isinf(x), 0.0, x)
+    size = where(_is_negative(x), -finite, finite)
+    rest = size - trunc(size)
+    return where(_is_negative(x), -rest, rest), trunc(x)
 
 
 def _isclose(a: Any, b: Any, *, rel_tol: Any = 1e-09, abs_tol: Any = 0.0) -> Any:
-    larger = METHODS["maximum"](METHODS["abs"](a), METHODS["abs"](b))
-    near = METHODS["abs"](a - b) <= METHODS["maximum"](rel_tol * larger, abs_tol)
-    finite = METHODS["logical_and"](METHODS["isfinite"](a * 1.0), METHODS["isfinite"](b * 1.0))
-    return METHODS["logical_or"](METHODS["equal"](a, b), METHODS["logical_and"](finite, near))
+    larger = maximum(abs_(a), abs_(b))
+    near = abs_(a - b) <= maximum(rel_tol * larger, abs_tol)
+    finite = logical_and(isfinite(a * 1.0), isfinite(b * 1.0))
+    return logical_or(equal(a, b), logical_and(finite, near))
 
 
 def _prod(values: Iterable[Any], *, start: Any = 1) -> Any:
@@ -125,17 +140,17 @@ def _fsum(values: Iterable[Any]) -> Any:
     for value in values:
         added = total + value
         is_larger = abs(total) >= abs(value)
-        lost = lost + _where(is_larger, (total - added) + value, (value - added) + total)
+        lost = lost + where(is_larger, (total - added) + value, (value - added) + total)
         total = added
-    return _where(METHODS["isfinite"](total), total + lost, total)
+    return where(isfinite(total), total + lost, total)
 
 
 def _ldexp(x: Any, i: Any) -> Any:
     # In steps that are numbers of the dtype: 2.0**i alone may be none where the result is one.
     step = 100 if isinstance(x, Array) and x.dtype == f32 else 1000
     for _ in range(3):
-        power = METHODS["clip"](i, -step, step) if isinstance(i, Array) else max(-step, min(step, i))
-        x, i = x * (METHODS["pow"](2.0, power) if isinstance(i, Array) else 2.0**power), i - power
+        power = clip(i, -step, step) if isinstance(i, Array) else max(-step, min(step, i))
+        x, i = x * (pow_(2.0, power) if isinstance(i, Array) else 2.0**power), i - power
     return x
 
 
@@ -145,8 +160,8 @@ def integer_of(x: Any) -> Any:
     return x if x.type == weak_integer else bind(PRIMITIVES["cast"], [x], dtype=i64, weak=True)
 
 
-def _to_integer(rounding: str) -> Callable[[Any], Any]:
-    return lambda x: integer_of(x if x.dtype.is_integer else METHODS[rounding](x))
+def _to_integer(rounding: Callable[..., Array]) -> Callable[[Any], Any]:
+    return lambda x: integer_of(x if x.dtype.is_integer else rounding(x))
 
 
 _OTHERWISE = ("remainder", "gcd", "lcm", "nextafter")
@@ -155,16 +170,16 @@ _OTHERWISE = ("remainder", "gcd", "lcm", "nextafter")
 STAGED: dict[str, Callable[..., Any]] = {
     **{name: _op(name) for name in dir(math) if name in METHODS and name not in _OTHERWISE},
     "log": _log,
-    "exp2": lambda x: METHODS["pow"](2.0, x),
-    "fabs": lambda x: METHODS["abs"](x * 1.0),
+    "exp2": lambda x: pow_(2.0, x),
+    "fabs": lambda x: abs_(x * 1.0),
     "asinh": _asinh,
     "acosh": _acosh,
     "atanh": _atanh,
     "degrees": lambda x: x * (180.0 / math.pi),
     "radians": lambda x: x * (math.pi / 180.0),
-    "floor": _to_integer("floor"),
-    "ceil": _to_integer("ceil"),
-    "trunc": _to_integer("trunc"),
+    "floor": _to_integer(floor),
+    "ceil": _to_integer(ceil),
+    "trunc": _to_integer(trunc),
     "fmod": _fmod,
     "copysign": _copysign,
     "ldexp": _ldexp,
@@ -246,7 +261,7 @@ def _in_python(value: Any) -> Any:
     """The numbers of eager mode as Python's, and no derivative of them."""
     if isinstance(value, list | tuple):
         return [_in_python(item) for item in value]
-    return np.asarray(METHODS["stop_gradient"](value)).item() if isinstance(value, Array) else value
+    return np.asarray(stop_gradient(value)).item() if isinstance(value, Array) else value
 
 
 def _handler(name: str) -> Callable[..., Any]:

@@ -21,10 +21,15 @@ from staged.frontend.constructs.strings import fstring
 from staged.frontend.trace.context import current_trace
 from staged.frontend.values import trees
 from staged.ir.types import DType, TensorType, i64
-from staged.ops.array import METHODS, Array, StagedArray, static_hint
+from staged.ops.array import Array, StagedArray, static_hint
+from staged.ops.choice import where
 from staged.ops.context import bind
+from staged.ops.elementwise import logical_and
 from staged.ops.index import dynamic_slice_op, dynamic_update_op
 from staged.ops.promote import as_array, cast, constant, read
+from staged.ops.shape import reshape
+from staged.ops.source import zeros
+from staged.ops.subscript import set_item
 from staged.source import here
 
 
@@ -88,7 +93,7 @@ class Stack:
         last = self.length - 1
         value = self._read(last)
         rows, spec = trees.flatten(self.rows)
-        self._write(last, trees.unflatten(spec, [METHODS["zeros"](row.shape[1:], row.dtype) for row in rows]))
+        self._write(last, trees.unflatten(spec, [zeros(row.shape[1:], row.dtype) for row in rows]))
         set_attribute(self, "length", last)
         return value
 
@@ -131,11 +136,11 @@ class Stack:
         if isinstance(index, Array) and (index.shape or not index.dtype.is_integer):
             raise StagedValueError(f"an index is an integer, got {index.type}", where=here())
         from_front = (
-            METHODS["where"](index < 0, index + self.length, index)
+            where(index < 0, index + self.length, index)
             if _is_staged(index, self.length)
             else (index + self.length if index < 0 else index)
         )
-        in_range = METHODS["logical_and"](from_front >= 0, from_front < self.length)
+        in_range = logical_and(from_front >= 0, from_front < self.length)
         words = fstring(
             "index ", (index, "", ""), " is out of range for a stack of ", (self.length, "", ""), " elements"
         )
@@ -148,7 +153,7 @@ class Stack:
         for row in rows:
             array = as_array(row)
             element = bind(dynamic_slice_op, [array, *_starts(place, array)], sizes=(1, *array.shape[1:]))
-            out.append(METHODS["reshape"](element, array.shape[1:]))
+            out.append(reshape(element, array.shape[1:]))
         return trees.unflatten(spec, out)
 
     def _check_element(self, row: TensorType, new: TensorType) -> None:
@@ -179,7 +184,7 @@ class Stack:
             array = as_array(row)
             self._check_element(TensorType(array.dtype, tuple(array.shape[1:])), as_array(new).type)
             # `set_item` at a static place brings the dtype and the shape to those of a row, or refuses.
-            element = METHODS["set_item"](METHODS["zeros"]((1, *array.shape[1:]), array.dtype), 0, new)
+            element = set_item(zeros((1, *array.shape[1:]), array.dtype), 0, new)
             out.append(bind(dynamic_update_op, [array, element, *_starts(place, array)]))
         set_attribute(self, "rows", trees.unflatten(spec, out))
 
@@ -203,7 +208,7 @@ def _room(leaf: Any, count: int) -> Array:
     dtype: DType = like.dtype
     if like.type.weak:
         dtype = dtype.natural
-    return METHODS["zeros"]((count, *like.shape), dtype)
+    return zeros((count, *like.shape), dtype)
 
 
 def _starts(place: Any, array: Array) -> list[Array]:

@@ -21,8 +21,10 @@ from staged.frontend.trace.locals import Locals
 from staged.frontend.values.mutation import record_attribute, record_contents
 from staged.frontend.values.number_tables import element_of
 from staged.frontend.values.operands import BINARY, note_operand, note_view
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops import subscript
+from staged.ops.array import Array, StagedArray
 from staged.ops.promote import read
+from staged.ops.subscript import set_item
 from staged.source import here
 
 _HELD_HERE = 2
@@ -121,7 +123,7 @@ def _note_hooks(trace: TraceContext, owner: Any, name: str) -> None:
 def get_item(owner: Any, key: Any) -> Any:
     """`owner[key]`; a NumPy array indexed by something staged becomes an array of the program."""
     if isinstance(owner, np.ndarray) and current_trace() is not None and _has_staged(key):
-        return METHODS["get_item"](owner, key)
+        return subscript.get_item(owner, key)
     _check_key(owner, key)
     if isinstance(owner, Array):
         note_bounds(key)
@@ -199,17 +201,17 @@ def store(root: Any, name: str, keys: tuple[Any, ...], value: Any) -> Any:
     if isinstance(root, Array):
         note_bounds(key)
     if isinstance(root, Array) and not hasattr(root, "__staged_read__"):
-        return METHODS["set_item"](root, key, value)
+        return set_item(root, key, value)
     if isinstance(root, np.ndarray):
         if isinstance(value, Array) or _has_staged(key):
-            return METHODS["set_item"](root, key, value)
+            return set_item(root, key, value)
         note_operand(root)
         note_operand(value)
         copied = root.copy()  # a value too, as long as it is known while staging
         copied[key] = value
         return copied
     if hasattr(type(root), "__staged_read__"):
-        root.value = METHODS["set_item"](root.value, key, value)
+        root.value = set_item(root.value, key, value)
         return root
     record_contents(root)
     method = getattr(type(root), "__setitem__", None)

@@ -35,7 +35,7 @@ from staged.ir.thread_kernel import (
 )
 from staged.ir.thread_kernel import Argument as ArgumentNode
 from staged.ir.types import DType, TensorType, bool_, dtype_of, f64, i64
-from staged.ops.array import METHODS
+from staged.ops.array import METHODS, functions
 from staged.ops.promote import cast
 
 _BINARY: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
@@ -63,11 +63,11 @@ _NUMBERS = "a kernel works with numbers, and with elements of arrays"
 
 
 def _lower(x: Any, y: Any) -> Any:
-    return METHODS["minimum"](x, y)
+    return functions.minimum(x, y)
 
 
 def _higher(x: Any, y: Any) -> Any:
-    return METHODS["maximum"](x, y)
+    return functions.maximum(x, y)
 
 
 class Expressions:
@@ -290,7 +290,7 @@ class Expressions:
         if base.type.dtype is not None and name == "dtype":
             return base.type.dtype
         if name == "astype":
-            return _Method(METHODS["astype"], base)
+            return _Method(functions.astype, base)
         self.source.refuse(node, f"`{_text(node)}` in a kernel", _NUMBERS)
 
     def place(self, node: ast.AST, name: str, axis: int) -> Expression:
@@ -500,13 +500,13 @@ class _Method:
 
 
 _PYTHON: dict[Any, Callable[[Expressions, ast.Call, list[Any]], Any]] = {
-    abs: lambda e, node, given: apply(METHODS["abs"], given, e.facts, e.source.where(node)),
+    abs: lambda e, node, given: apply(functions.abs, given, e.facts, e.source.where(node)),
     min: lambda e, node, given: e.reduced(node, given, _lower),
     max: lambda e, node, given: e.reduced(node, given, _higher),
     int: lambda e, node, given: e.convert(node, given[0], i64, True),
     float: lambda e, node, given: e.convert(node, given[0], f64, True),
     bool: lambda e, node, given: e.convert(node, given[0], bool_, True),
-    pow: lambda e, node, given: apply(METHODS["pow"], given, e.facts, e.source.where(node)),
+    pow: lambda e, node, given: apply(functions.pow, given, e.facts, e.source.where(node)),
 }
 
 

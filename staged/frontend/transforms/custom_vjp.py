@@ -19,9 +19,11 @@ from staged.frontend.values.variable import Variable
 from staged.ir.nodes import Block, End, Op, Value, free_values
 from staged.ir.structure import CUSTOM_VJP
 from staged.ir.types import TensorType
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array
+from staged.ops.choice import astype
 from staged.ops.context import current_context
 from staged.ops.promote import as_array, cast
+from staged.ops.source import zeros
 from staged.source import Position, here
 
 _HINTS: dict[RefusedEffect, str] = {
@@ -273,7 +275,7 @@ def _is_float(value: Value) -> bool:
 
 
 def _zeros(array: Array) -> Array:
-    made: Array = METHODS["astype"](METHODS["zeros"](array.shape), array.dtype)
+    made: Array = astype(zeros(array.shape), array.dtype)
     return cast(made, array.dtype, array.type.weak)
 
 

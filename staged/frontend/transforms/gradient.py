@@ -16,7 +16,8 @@ from staged.frontend.values import trees
 from staged.frontend.values.variable import Variable
 from staged.ir.nodes import Op
 from staged.ir.structure import VJP
-from staged.ops.array import METHODS, Array
+from staged.ops import choice
+from staged.ops.array import Array
 from staged.ops.context import current_context
 from staged.ops.promote import as_array
 from staged.source import here
@@ -66,7 +67,7 @@ def value_and_grad(
 
 def stop_gradient(x: Any) -> Any:
     """`x` itself, through which no gradient passes."""
-    return METHODS["stop_gradient"](x)
+    return choice.stop_gradient(x)
 
 
 class _Target:

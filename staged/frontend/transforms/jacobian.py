@@ -14,7 +14,11 @@ from staged.frontend.transforms.leaves import Outputs, Primals, name_of, plain, 
 from staged.frontend.transforms.vjp import vjp
 from staged.frontend.transforms.vmap import batched
 from staged.frontend.values import trees
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array
+from staged.ops.choice import astype
+from staged.ops.shape import reshape
+from staged.ops.source import eye, ones
+from staged.ops.subscript import get_item
 from staged.source import Position, here
 
 
@@ -73,7 +77,7 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
 
         if len(arrays) == 1 and not arrays[0].shape:
             # The gradient of a scalar needs no basis.
-            one = METHODS["astype"](METHODS["ones"](()), arrays[0].dtype)
+            one = astype(ones(()), arrays[0].dtype)
             parts = [[call_.tree(row(one))]]
         else:
             rows = batched(row, call_.name, "a `jacrev`", tuple(call_.basis(arrays)), {}, 0, 0, call_.where)
@@ -139,8 +143,8 @@ class _Call:
         sizes = [self.size(array) for array in arrays]
         total, found = sum(sizes), []
         for number, array in enumerate(arrays):
-            rows = METHODS["eye"](total, sizes[number], -sum(sizes[:number]), dtype=array.dtype)
-            found.append(METHODS["reshape"](rows, (total, *array.shape)))
+            rows = eye(total, sizes[number], -sum(sizes[:number]), dtype=array.dtype)
+            found.append(reshape(rows, (total, *array.shape)))
         return found
 
     def size(self, array: Array) -> int:
@@ -156,9 +160,9 @@ class _Call:
         rest = found.shape[1:] if leading else found.shape[:-1]
         for array in arrays:
             here_ = slice(start, start + self.size(array))
-            part = METHODS["get_item"](found, (here_, *whole) if leading else (*whole, here_))
+            part = get_item(found, (here_, *whole) if leading else (*whole, here_))
             shape = (*array.shape, *rest) if leading else (*rest, *array.shape)
-            parts.append(METHODS["reshape"](part, shape))
+            parts.append(reshape(part, shape))
             start += self.size(array)
         return parts
 

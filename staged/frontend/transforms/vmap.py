@@ -19,9 +19,13 @@ from staged.frontend.values.variable import Variable
 from staged.ir.nodes import Op
 from staged.ir.structure import VMAP
 from staged.ir.types import Extent, TensorType
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array
 from staged.ops.context import current_context, use_context
+from staged.ops.joining import stack
 from staged.ops.promote import as_array, axis_of, cast
+from staged.ops.shape import moveaxis
+from staged.ops.source import zeros
+from staged.ops.subscript import get_item
 from staged.source import Position, here
 
 
@@ -99,7 +103,7 @@ class _Mapped:
                 )
             if not -array.ndim <= axis < array.ndim:
                 raise ShapeError(f"`vmap` of `{name}` maps axis {axis} of {path}, {array.type}", where=where)
-            array = METHODS["moveaxis"](array, axis, 0)
+            array = moveaxis(array, axis, 0)
             self.places.append(place)
             self.arrays.append(array)
             sizes.append((path, array.shape[0]))
@@ -155,8 +159,7 @@ def _spread(name: str, what: str, axes: Any, tree: Any, where: Position | None) 
 
 
 def _placed(array: Array, axis: int) -> Array:
-    made: Array = METHODS["moveaxis"](array, 0, axis_of(axis, array.ndim, "vmap"))
-    return made
+    return moveaxis(array, 0, axis_of(axis, array.ndim, "vmap"))
 
 
 # ---- recorded -----------------------------------------------------------------------------------
@@ -206,7 +209,7 @@ def _record(
     results = trace.emit_op(op)
     return outputs.rebuild(
         [
-            METHODS["get_item"](result, 0) if axis is None else _placed(result, axis)
+            get_item(result, 0) if axis is None else _placed(result, axis)
             for result, axis in zip(results, axes, strict=True)
         ]
     )
@@ -229,7 +232,7 @@ def _run_eagerly(f: Callable[..., Any], name: str, given: _Mapped, out_axes: Any
         elements = range(given.size) if given.size else [None]
         for number in elements:
             arrays = [
-                METHODS["zeros"](array.shape[1:], array.dtype) if number is None else METHODS["get_item"](array, number)
+                zeros(array.shape[1:], array.dtype) if number is None else get_item(array, number)
                 for array in given.arrays
             ]
             args, kwargs = given.arguments(arrays)
@@ -247,9 +250,9 @@ def _run_eagerly(f: Callable[..., Any], name: str, given: _Mapped, out_axes: Any
             _check_alike(column, where)
             stacked.append(column[0])
         elif given.size:
-            stacked.append(_placed(METHODS["stack"](column), axis))
+            stacked.append(_placed(stack(column), axis))
         else:
-            stacked.append(_placed(METHODS["zeros"]((0, *column[0].shape), column[0].dtype), axis))
+            stacked.append(_placed(zeros((0, *column[0].shape), column[0].dtype), axis))
     return first.rebuild(stacked)
 
 

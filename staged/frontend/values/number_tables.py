@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.array import Array, StagedArray
 from staged.ops.dtypes import result_dtype
 from staged.ops.promote import as_array, cast, is_number, read, type_of
+from staged.ops.subscript import get_item
 
 _MAX_ROW = 64
 """Rows of more numbers than this are refused: a row is read number by number."""
@@ -34,8 +35,8 @@ def element_of(items: Sequence[Any], key: StagedArray) -> Any:
         return None
     if all(map(_is_weak, elements)):
         dtype, _ = result_dtype([type_of(element) for element in elements])
-        return cast(METHODS["get_item"](as_array(elements, dtype), key), dtype, weak=True)
-    return METHODS["get_item"](as_array(elements), key)
+        return cast(get_item(as_array(elements, dtype), key), dtype, weak=True)
+    return get_item(as_array(elements), key)
 
 
 def _is_scalar(value: Any) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 from staged.errors import StagedValueError
 from staged.frontend.values.operands import note_operand
 from staged.ir.types import bool_
-from staged.ops.array import METHODS, StagedArray
+from staged.ops.array import StagedArray
+from staged.ops.elementwise import not_equal
 from staged.ops.promote import read
 from staged.source import here
 
@@ -28,4 +29,4 @@ def truth(value: Any) -> Any:
         )
     if value.dtype is bool_:
         return value
-    return METHODS["not_equal"](value, 0)
+    return not_equal(value, 0)

@@ -20,7 +20,8 @@ from staged.ir.names import as_name
 from staged.ir.nodes import Effect, Op, VariableRef
 from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.types import TensorType, dims_of, shape_text
-from staged.ops.array import METHODS, Array, StagedArray
+from staged.ops.array import Array, StagedArray
+from staged.ops.choice import astype
 from staged.ops.context import current_context
 from staged.ops.promote import adopted, as_array
 from staged.source import here
@@ -58,7 +59,7 @@ class Variable(Array):
         self._remote: Remote | None = None
         if trace is None:
             if isinstance(value, Array):
-                self._held = METHODS["astype"](array, dtype) if array.dtype != dtype else array  # it may be on a tape
+                self._held = astype(array, dtype) if array.dtype != dtype else array  # it may be on a tape
             else:
                 self._held = np.array(
                     value if isinstance(value, np.ndarray) else np.asarray(array), dtype=dtype.numpy, order="C"

@@ -22,12 +22,26 @@ import numpy as np
 from staged.errors import DTypeError, ShapeError
 from staged.ir.types import COMPLEX_OF, DType, TensorType, bool_, f32, f64
 from staged.library.special.elementary import hypot
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array
 from staged.ops.choice import select, stop_gradient, zeros_of
 from staged.ops.composite import composite
 from staged.ops.context import COMPLEX_FORMS, bind
 from staged.ops.contraction import matrix_product
-from staged.ops.elementwise import atan2, isinf, isnan, logical_and, logical_or, maximum, not_equal, sqrt
+from staged.ops.elementwise import (
+    abs_,
+    atan2,
+    cos,
+    isfinite,
+    isinf,
+    isnan,
+    logical_and,
+    logical_or,
+    maximum,
+    not_equal,
+    sin,
+    sqrt,
+)
+from staged.ops.joining import stack
 from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive, same_attrs
 from staged.ops.promote import as_array, cast, dtype_error, promoted, together
 from staged.ops.public import public
@@ -185,7 +199,7 @@ def polar(abs: Any, angle: Any) -> Array:
     size, turn = together(abs, angle, name="polar", floats=True)
     if size.dtype.is_complex:
         raise dtype_error(f"polar takes real numbers, got {size.type}", size)
-    return join(size * METHODS["cos"](turn), size * METHODS["sin"](turn))
+    return join(size * cos(turn), size * sin(turn))
 
 
 @public("view_as_real", method=True, numpy=None)
@@ -194,7 +208,7 @@ def view_as_real(x: Any) -> Array:
     array = as_array(x)
     if not array.dtype.is_complex:
         raise dtype_error(f"view_as_real is of complex numbers, got {array.type}", array)
-    return METHODS["stack"](list(parts(array)), array.ndim)
+    return stack(list(parts(array)), array.ndim)
 
 
 @public("view_as_complex", method=True, numpy=None)
@@ -289,7 +303,7 @@ def _divide(z: Array, w: Array) -> Array:
 @composite("complex_divide", slopes=[lambda t, y, z, w: t / w, lambda t, y, z, w: -(t * (y / w))], takes_complex=True)
 def _quotient(z: Array, w: Array) -> Array:
     (a, b), (c, d) = parts(z), parts(w)
-    upright = METHODS["abs"](c) >= METHODS["abs"](d)
+    upright = abs_(c) >= abs_(d)
     longer, shorter = select(upright, c, d), select(upright, d, c)
     ratio = shorter / select(longer == 0, longer + 1.0, longer)
     scale = 1.0 / (longer + shorter * ratio)
@@ -307,14 +321,14 @@ def _abs(z: Array) -> Array:
 def _sign(z: Array) -> Array:
     """z / abs(z), 0 at 0, and the direction of a single infinite part."""
     a, b = parts(z)
-    absolute = METHODS["abs"]
+    absolute = abs_
     # The length of the longer part is a constant to derivatives: the direction does not depend on it.
     longer = stop_gradient(maximum(absolute(a), absolute(b)))
     at_zero = longer == 0
     scale = select(at_zero, longer + 1.0, longer)
 
     def scaled(part: Array, other: Array) -> Array:
-        alone = logical_and(isinf(part), METHODS["isfinite"](other))
+        alone = logical_and(isinf(part), isfinite(other))
         found = select(alone, select(part > 0, zeros_of(part) + 1.0, zeros_of(part) - 1.0), part / scale)
         return select(at_zero, zeros_of(part), found)
 
@@ -350,7 +364,7 @@ def _isinf(z: Array) -> Array:
 @complex_form("isfinite")
 def _isfinite(z: Array) -> Array:
     a, b = parts(z)
-    return logical_and(METHODS["isfinite"](a), METHODS["isfinite"](b))
+    return logical_and(isfinite(a), isfinite(b))
 
 
 @complex_form("cast")

@@ -21,7 +21,7 @@ from staged.ir.numbers import initial_value
 from staged.ir.types import NUMBER_DTYPES, DType, TensorType, bool_, f32, f64, i64, u64
 from staged.library.statistics.cumulative import recur
 from staged.library.statistics.products import balanced, times_power
-from staged.ops.array import METHODS, Array
+from staged.ops.array import Array
 from staged.ops.choice import select, where, zeros_of
 from staged.ops.context import bind
 from staged.ops.elementwise import floor_divide, isnan, logical_and, logical_or, maximum
@@ -50,6 +50,7 @@ from staged.ops.record import in_range
 from staged.ops.shape import pad_axis, reshape, slice_axis
 from staged.ops.sorting import ordered
 from staged.ops.source import full, zeros
+from staged.ops.subscript import set_item
 from staged.ops.wide_numbers import holding
 
 Data = np.ndarray[Any, Any]
@@ -338,8 +339,7 @@ def scatter_reduce(x: Any, axis: int, indices: Any, src: Any, reduce: str, *, in
     found = _reduced("scatter_reduce", "_along", part, places, updates, along, reduce, include_self)
     if part is array:
         return found
-    whole: Array = METHODS["set_item"](array, tuple(slice(0, extent) for extent in part.shape), found)
-    return whole
+    return set_item(array, tuple(slice(0, extent) for extent in part.shape), found)
 
 
 def _updates(given: Any, x: Array) -> Array:

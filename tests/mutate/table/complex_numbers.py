@@ -13,7 +13,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the vjp of a holomorphic function is not conjugated, as in JAX",
         "ops.primitive:diagonal.vjp",
-        'METHODS["conj"], METHODS["conj"](ct)',
+        'functions.conj, functions.conj(ct)',
         "lambda x: x, ct",
         (_TEST, "-k", "torchs_convention"),
     ),

@@ -265,8 +265,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the part of -3.0 behind the point is 0.0",
         "frontend.constructs.math_:_modf",
-        "_where(_is_negative(x), -rest, rest)",
-        "_where(x < -1e300, -rest, rest)",
+        "where(_is_negative(x), -rest, rest)",
+        "where(x < -1e300, -rest, rest)",
         (_ENDS,),
     ),
     Mutant(

@@ -232,14 +232,14 @@ MUTANTS = (
     ),
     Mutant(
         "the last of two names of an argument counts",
-        "ops.torch_words:takes_torch_keywords.called",
+        "ops.torch_keywords:takes_torch_keywords.called",
         "if doubled: ...",
         "if doubled and len(kwargs) > 9: ...",
         ("tests/ops/test_torch_words.py::test_what_means_two_things_or_nothing_is_refused",),
     ),
     Mutant(
         "the variance over `dim` is NumPy's",
-        "ops.torch_words:_spread",
+        "ops.torch_keywords:_spread",
         '"correction" not in options',
         '"corrections" in options',
         ("tests/ops/test_torch_words.py::test_what_means_two_things_or_nothing_is_refused",),

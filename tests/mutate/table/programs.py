@@ -113,7 +113,7 @@ MUTANTS = (
         "the only element of what is differentiated is a constant",
         "eager_mode.context:EagerArray.item",
         "if not current_context().is_plain:\n"
-        '    return METHODS["item"](self)',
+        '    return functions.item(self)',
         "",
         ("tests/eager/test_numpy.py::test_what_is_not_followed_leaves_inside_of_a_derivative",),
     ),
@@ -212,7 +212,7 @@ MUTANTS = (
         "what a Variable takes wraps around",
         "frontend.values.variable:Variable._write",
         "adopted(array, self._type.dtype)",
-        'METHODS["astype"](array, self._type.dtype)',
+        'astype(array, self._type.dtype)',
         ("tests/frontend/test_narrow_numbers.py::test_a_variable_takes_a_number_that_fits",),
     ),
     Mutant(
@@ -232,7 +232,7 @@ MUTANTS = (
     Mutant(
         "a bound of `clip` beyond the dtype keeps its low bits",
         "ops.wide_numbers:reached",
-        'METHODS["minimum" if is_upper else "maximum"](number, last)',
+        '(functions.minimum if is_upper else functions.maximum)(number, last)',
         "cast(number, dtype)",
         ("tests/frontend/test_narrow_numbers.py", "-k", "clipped"),
     ),

@@ -136,8 +136,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "batches are shuffled by the default generator",
         "frontend.constructs.batches:Batches.begin",
-        'METHODS["random.permutation"](self.rows, generator=self.generator)',
-        'METHODS["random.permutation"](self.rows)',
+        'permutation(self.rows, generator=self.generator)',
+        'permutation(self.rows)',
         (GENERATORS, "-k", "batches_are_shuffled"),
     ),
     Mutant(

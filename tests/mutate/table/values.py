@@ -74,7 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a NumPy scalar that is an option has a dtype",
-        "ops.torch_words:takes_torch_keywords.called",
+        "ops.torch_keywords:takes_torch_keywords.called",
         "type(kwargs[word]) in NUMPY_SCALARS and word in options",
         "False",
         ("tests/ops/test_scalars.py", "-k", "options_that_are"),
@@ -96,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an index beyond i64 counts from the end",
         "ops.index:as_index",
-        'METHODS["minimum"](array, limits(i64)[1]) if array.dtype is u64 else array',
+        'functions.minimum(array, limits(i64)[1]) if array.dtype is u64 else array',
         "array",
         (_INTEGERS, "-k", "index_of_u64"),
     ),
@@ -168,8 +168,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an element of a list at a staged index is f64 beside f32",
         "frontend.values.number_tables:element_of",
-        'cast(METHODS["get_item"](as_array(elements, dtype), key), dtype, weak=True)',
-        'cast(METHODS["get_item"](as_array(elements, dtype), key), dtype)',
+        'cast(get_item(as_array(elements, dtype), key), dtype, weak=True)',
+        'cast(get_item(as_array(elements, dtype), key), dtype)',
         (_TABLES,),
     ),
     Mutant(
