@@ -15,6 +15,7 @@ from staged.autodiff.cotangents import Cotangents, LoopCotangents, d_name
 from staged.autodiff.forward import FORWARDS, Forward, dot_name
 from staged.autodiff.residuals import ExtraResults, Prologue
 from staged.autodiff.reverse import REVERSES, Reverse, made_in
+from staged.ir.declaration import prims
 from staged.ir.nodes import End, Label, Op, Value, free_values
 from staged.ir.structure import FOR, SEQUENCE_GET, WHILE
 from staged.ir.trips import COUNT, Integers, static_trip_count
@@ -139,7 +140,7 @@ def _last_iteration(reverse: Reverse, op: Op, env: Cotangents, integers: Integer
         if static is not None:
             return integers.constant(static - 1)
         trips = integers.trips(op)
-    return integers.binary("subtract", trips, integers.constant(1))
+    return integers.binary(prims.SUBTRACT, trips, integers.constant(1))
 
 
 @EXTENDED.rule(FOR, WHILE)
@@ -159,7 +160,7 @@ def extended_loop(copier: PrimalCopier, op: Op, extra: ExtraResults) -> None:
             copier.contents(block)
             if block is loop.body and block.end.kind == "yield":
                 given = [copier.value(operand) for operand in block.end.operands]
-                more = [integers.binary("add", opened.params[-1], integers.constant(1)) for _ in count]
+                more = [integers.binary(prims.ADD, opened.params[-1], integers.constant(1)) for _ in count]
                 left = [copier.value(inside) for inside, _ in extra.values]
                 builder.end("yield", [*given[:carried], *more, *given[carried:], *left], None, block.end.where)
             else:

@@ -9,13 +9,14 @@ from typing import Any
 
 from staged.errors import GradientError
 from staged.ir.builder import Builder
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
 from staged.ir.structure import COMPOSITE
 from staged.ops.array import Array
 from staged.ops.composite import COMPOSITES, Composite
 from staged.ops.context import bind
 from staged.ops.custom import CALLS, no_derivative_of
-from staged.ops.primitive import PRIMITIVES, Primitive
+from staged.ops.primitive import Primitive
 from staged.ops.record import RecordContext
 from staged.ops.thread_kernel import LAUNCH, no_derivative
 from staged.source import Position
@@ -40,7 +41,7 @@ class RuleContext(RecordContext):
         wanted = like.tensor
         if given.type != wanted:
             assert given.shape == wanted.shape, f"{rule} gives {given.type} for {wanted}"
-            given = bind(PRIMITIVES["cast"], [given], dtype=wanted.dtype, weak=wanted.weak)
+            given = bind(prims.CAST, [given], dtype=wanted.dtype, weak=wanted.weak)
         return self.value_of(given)
 
 
@@ -49,7 +50,7 @@ def declared_of(op: Op) -> tuple[str, Primitive | Composite | None, dict[str, An
     rules.
     """
     if op.declared is not COMPOSITE:
-        return op.name, PRIMITIVES.get(op.name), dict(op.attrs)
+        return op.name, op.declared if isinstance(op.declared, Primitive) else None, dict(op.attrs)
     attrs = {key: value for key, value in op.attrs.items() if key != "name"}
     return op.attrs["name"], COMPOSITES.get(op.attrs["name"]), attrs
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from staged.batching.lanes import each_lane
 from staged.batching.values import emit, i64_scalar, repeat, spread_to, unchecked
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op
 from staged.ir.types import Extent, i64
 from staged.ops.array import Array
@@ -37,7 +38,7 @@ def _moved(x: Array, source: int, target: int) -> Array:
     """x with one axis moved."""
     order = [axis for axis in range(x.ndim) if axis != source]
     order.insert(target, source)
-    return emit("permute", [x], {"axes": tuple(order)})[0] if order != sorted(order) else x
+    return emit(prims.PERMUTE, [x], {"axes": tuple(order)})[0] if order != sorted(order) else x
 
 
 def _positions(indices: Array, extent: int) -> Array:
@@ -50,17 +51,17 @@ def _pick(x: Array, x_batched: bool, positions: Array, axis: int) -> Array:
     """`take` along `axis` of each element, at checked positions (size, ...)."""
     size = positions.shape[0]
     if not x_batched:
-        return _moved(unchecked("take", [x, positions], axis=axis), axis, 0)
+        return _moved(unchecked(prims.TAKE, [x, positions], axis=axis), axis, 0)
     extent = x.shape[axis + 1]
     assert isinstance(size, int) and isinstance(extent, int)
     rows = _moved(x, axis + 1, 1)
     rest = rows.shape[2:]
-    (flat,) = emit("reshape", [rows], {"shape": (size * extent, *rest)})
-    found = unchecked("take", [flat, _positions(positions, extent)], axis=0)
+    (flat,) = emit(prims.RESHAPE, [rows], {"shape": (size * extent, *rest)})
+    found = unchecked(prims.TAKE, [flat, _positions(positions, extent)], axis=0)
     # (size, *indices, *rest) -> (size, *rest[:axis], *indices, *rest[axis:])
     count = positions.ndim - 1
     order = (0, *range(1 + count, 1 + count + axis), *range(1, 1 + count), *range(1 + count + axis, found.ndim))
-    return emit("permute", [found], {"axes": order})[0]
+    return emit(prims.PERMUTE, [found], {"axes": order})[0]
 
 
 def _is_static(*extents: Extent) -> bool:
@@ -68,7 +69,7 @@ def _is_static(*extents: Extent) -> bool:
 
 
 def _checked(indices: Array, extent: Extent, meaning: str = "index") -> Array:
-    (found,) = emit("take", [iota((extent,)), cast(indices, i64)], {"axis": 0, "meaning": meaning})
+    (found,) = emit(prims.TAKE, [iota((extent,)), cast(indices, i64)], {"axis": 0, "meaning": meaning})
     return found
 
 
@@ -77,9 +78,9 @@ def gather(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exten
     x, indices = operands
     axis = op.attrs["axis"]
     if not flags[1]:
-        return emit("take", operands, {**op.attrs, "axis": axis + 1})
+        return emit(prims.TAKE, operands, {**op.attrs, "axis": axis + 1})
     if not flags[0]:
-        return [_moved(emit("take", operands, dict(op.attrs))[0], axis, 0)]
+        return [_moved(emit(prims.TAKE, operands, dict(op.attrs))[0], axis, 0)]
     if not _is_static(size, x.shape[axis + 1]):
         return each_lane(op, operands, flags, size)
     return [_pick(x, True, _checked(indices, x.shape[axis + 1], op.attrs.get("meaning", "index")), axis)]
@@ -92,18 +93,20 @@ def scatter(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     x = x if flags[0] else repeat(x, size)
     updates = updates if flags[2] else repeat(updates, size)
     if not flags[1]:
-        return emit(op.name, [x, indices, updates], {**op.attrs, "axis": axis + 1})
+        return emit(op.declared, [x, indices, updates], {**op.attrs, "axis": axis + 1})
     extent = x.shape[axis + 1]
     if not isinstance(size, int) or not isinstance(extent, int):
         return each_lane(op, operands, flags, size)
     rows = _moved(x, axis + 1, 1)
-    (flat,) = emit("reshape", [rows], {"shape": (size * extent, *rows.shape[2:])})
+    (flat,) = emit(prims.RESHAPE, [rows], {"shape": (size * extent, *rows.shape[2:])})
     # (size, *rest[:axis], *indices, *rest[axis:]) -> (size, *indices, *rest)
     count = indices.ndim - 1
     order = (0, *range(1 + axis, 1 + axis + count), *range(1, 1 + axis), *range(1 + axis + count, updates.ndim))
-    (moved,) = emit("permute", [updates], {"axes": order})
-    added = unchecked(op.name, [flat, _positions(_checked(indices, extent), extent), moved], **{**op.attrs, "axis": 0})
-    (back,) = emit("reshape", [added], {"shape": rows.shape})
+    (moved,) = emit(prims.PERMUTE, [updates], {"axes": order})
+    added = unchecked(
+        op.declared, [flat, _positions(_checked(indices, extent), extent), moved], **{**op.attrs, "axis": 0}
+    )
+    (back,) = emit(prims.RESHAPE, [added], {"shape": rows.shape})
     return [_moved(back, 1, axis + 1)]
 
 
@@ -113,7 +116,7 @@ def read_window(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: 
     sizes = op.attrs["sizes"]
     own = [axis for axis, flag in enumerate(flags[1:]) if flag]
     if not own:
-        return emit("dynamic_slice", [x, i64_scalar(0), *starts], {"sizes": (size, *sizes)})
+        return emit(prims.DYNAMIC_SLICE, [x, i64_scalar(0), *starts], {"sizes": (size, *sizes)})
     if not _is_static(size, *(x.shape[axis + flags[0]] for axis in own), *(sizes[axis] for axis in own)):
         return each_lane(op, operands, flags, size)
     shape = x.shape[1:] if flags[0] else x.shape
@@ -122,7 +125,7 @@ def read_window(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: 
     batched = flags[0]
     if kept != shape:
         lead, front = ([i64_scalar(0)], (size,)) if batched else ([], ())
-        (x,) = emit("dynamic_slice", [x, *lead, *common], {"sizes": (*front, *kept)})
+        (x,) = emit(prims.DYNAMIC_SLICE, [x, *lead, *common], {"sizes": (*front, *kept)})
     for axis in own:
         window = (size, sizes[axis])
         x = _pick(x, batched, spread_to(starts[axis], window) + iota(window, 1), axis)
@@ -137,4 +140,4 @@ def write_window(op: Op, operands: Sequence[Array], flags: Sequence[bool], size:
         return each_lane(op, operands, flags, size)
     x = x if flags[0] else repeat(x, size)
     update = update if flags[1] else repeat(update, size)
-    return emit("dynamic_update", [x, update, i64_scalar(0), *starts], {})
+    return emit(prims.DYNAMIC_UPDATE, [x, update, i64_scalar(0), *starts], {})

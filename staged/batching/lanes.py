@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staged.batching.values import count_of, emit, i64_scalar
+from staged.ir.declaration import prims
 from staged.ir.nodes import Label, Op
 from staged.ir.structure import FOR
 from staged.ir.types import Extent, TensorType, i64
@@ -31,8 +32,8 @@ def each_lane(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Ex
         made = bind_all(op.declared, given, **op.attrs)
         written = []
         for whole, result in zip(carried, made, strict=True):
-            (row,) = emit("reshape", [cast(result, result.dtype, False)], {"shape": (1, *result.shape)})
-            written += emit("dynamic_update", [whole, row, lane, *(i64_scalar(0) for _ in result.shape)], {})
+            (row,) = emit(prims.RESHAPE, [cast(result, result.dtype, False)], {"shape": (1, *result.shape)})
+            written += emit(prims.DYNAMIC_UPDATE, [whole, row, lane, *(i64_scalar(0) for _ in result.shape)], {})
         builder.end("yield", [context.value_of(x) for x in written])
     loop = builder.op(
         FOR,
@@ -48,5 +49,5 @@ def each_lane(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Ex
 def element(x: Array, lane: Array) -> Array:
     """The element of `x` that belongs to a lane."""
     shape = x.shape[1:]
-    (row,) = emit("dynamic_slice", [x, lane, *(i64_scalar(0) for _ in shape)], {"sizes": (1, *shape)})
-    return emit("reshape", [row], {"shape": shape})[0]
+    (row,) = emit(prims.DYNAMIC_SLICE, [x, lane, *(i64_scalar(0) for _ in shape)], {"sizes": (1, *shape)})
+    return emit(prims.RESHAPE, [row], {"shape": shape})[0]

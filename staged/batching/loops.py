@@ -8,6 +8,7 @@ from staged.batching.batch import CONTROL_FLOW, Batch
 from staged.batching.masks import Mask
 from staged.batching.spread import SPREADS, Spread, is_container
 from staged.batching.values import i64_scalar, spread_to_all, unchecked
+from staged.ir.declaration import prims
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.structure import FOR, WHILE
 from staged.ir.trips import constant_of
@@ -214,7 +215,7 @@ def _by_trips(batch: Batch, op: Op) -> Counting:
     """From 0 to the largest number of iterations."""
     first, last, step = (batch.context.handle(batch.value(bound)) for bound in Loop(op).bounds)
     span = last - first + step - (1 if _is_up(batch, op) else -1)
-    trips = unchecked("floor_divide", [span, spread_to_all(step, span)])
+    trips = unchecked(prims.FLOOR_DIVIDE, [span, spread_to_all(step, span)])
     bounds = [i64_scalar(0), _outermost(batch, trips, True), i64_scalar(1)]
     return _values(batch, bounds), lambda k: (less(k, trips), first + k * step)
 

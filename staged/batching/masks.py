@@ -8,6 +8,7 @@ computed for it is something that had to be computed anyway, and is thrown away 
 from __future__ import annotations
 
 from staged.batching.values import emit, i64_scalar, spread_to
+from staged.ir.declaration import prims
 from staged.ir.nodes import Value
 from staged.ir.types import Extent, i32
 from staged.ops.array import Array
@@ -35,11 +36,11 @@ class Mask:
             return value
         x = self.context.handle(value)
         shape = x.shape[1:]
-        (row,) = emit("dynamic_slice", [x, self.first, *(i64_scalar(0) for _ in shape)], {"sizes": (1, *shape)})
-        (one,) = emit("reshape", [row], {"shape": shape})
+        (row,) = emit(prims.DYNAMIC_SLICE, [x, self.first, *(i64_scalar(0) for _ in shape)], {"sizes": (1, *shape)})
+        (one,) = emit(prims.RESHAPE, [row], {"shape": shape})
         if x.dtype.is_float:
-            (one,) = emit("stop_gradient", [one], {})
-        (all_,) = emit("broadcast_to", [one], {"shape": x.shape, "axes": tuple(range(1, x.ndim))})
+            (one,) = emit(prims.STOP_GRADIENT, [one], {})
+        (all_,) = emit(prims.BROADCAST_TO, [one], {"shape": x.shape, "axes": tuple(range(1, x.ndim))})
         made = self.context.value_of(select(self.over(x), x, all_))
         made.hint = value.hint
         return made
@@ -48,7 +49,7 @@ class Mask:
         """The first element that the code runs for; None where there are no elements at all."""
         if self.size == 0:
             return None
-        (first,) = emit("argmax", [cast(self.mask, i32)], {"axis": 0})
+        (first,) = emit(prims.ARGMAX, [cast(self.mask, i32)], {"axis": 0})
         self.context.value_of(first).hint = "first"
         return first
 

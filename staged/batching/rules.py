@@ -11,6 +11,7 @@ from staged.batching.indexing import check, gather, read_window, scatter, write_
 from staged.batching.lanes import each_lane
 from staged.batching.values import emit, repeat
 from staged.errors import ShapeError
+from staged.ir.declaration import prims
 from staged.ir.nodes import Op
 from staged.ir.types import Extent
 from staged.ops.array import Array
@@ -32,7 +33,7 @@ def shifted(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     shift = op.declared.shift
     if shift is None:
         return each_lane(op, operands, flags, size)
-    return emit(op.name, _all_full(operands, flags, size), shift(dict(op.attrs), size))
+    return emit(op.declared, _all_full(operands, flags, size), shift(dict(op.attrs), size))
 
 
 # ---- contractions and pooling -------------------------------------------------------------------
@@ -45,10 +46,10 @@ def _matmul(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     if plain and flags == [True, False] and not op.attrs["transpose_a"]:
         m, k = a.shape[1:]
         if isinstance(size, int) and isinstance(m, int):
-            (flat,) = emit("reshape", [a], {"shape": (size * m, k)})
-            (product,) = emit(op.name, [flat, b], dict(op.attrs))
-            return emit("reshape", [product], {"shape": (size, m, product.shape[1])})
-    return emit(op.name, _all_full(operands, flags, size), dict(op.attrs))
+            (flat,) = emit(prims.RESHAPE, [a], {"shape": (size * m, k)})
+            (product,) = emit(op.declared, [flat, b], dict(op.attrs))
+            return emit(prims.RESHAPE, [product], {"shape": (size, m, product.shape[1])})
+    return emit(op.declared, _all_full(operands, flags, size), dict(op.attrs))
 
 
 def _merged(*shapes: str) -> Rule:
@@ -60,12 +61,12 @@ def _merged(*shapes: str) -> Rule:
         n = operands[0].shape[1] if flags[0] else None
         if not all(flags[:count]) or any(flags[count:]) or not isinstance(size, int) or not isinstance(n, int):
             return each_lane(op, operands, flags, size)
-        flat = [emit("reshape", [x], {"shape": (size * n, *x.shape[2:])})[0] for x in operands[:count]]
+        flat = [emit(prims.RESHAPE, [x], {"shape": (size * n, *x.shape[2:])})[0] for x in operands[:count]]
         attrs = dict(op.attrs)
         for key in shapes:
             attrs[key] = (size * n, *attrs[key][1:])
-        made = emit(op.name, [*flat, *operands[count:]], attrs)
-        return [emit("reshape", [y], {"shape": (size, n, *y.shape[1:])})[0] for y in made]
+        made = emit(op.declared, [*flat, *operands[count:]], attrs)
+        return [emit(prims.RESHAPE, [y], {"shape": (size, n, *y.shape[1:])})[0] for y in made]
 
     return rule
 

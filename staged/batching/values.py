@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from staged.ir.declaration import Declaration, prims
 from staged.ir.function_pool import FunctionPool
 from staged.ir.nodes import FrameRecord
 from staged.ir.types import Extent, FrameType, SequenceType, TensorType, Type, i64
 from staged.ops.array import Array
 from staged.ops.context import bind, bind_all, current_context
-from staged.ops.primitive import PRIMITIVES
+from staged.ops.primitive import Primitive
 from staged.ops.promote import constant
 from staged.ops.record import RecordContext
 
@@ -38,17 +39,17 @@ def _batched_record(name: str, size: Extent, pool: FunctionPool) -> str:
 def repeat(x: Array, size: Extent) -> Array:
     """x repeated along a new leading axis."""
     axes = tuple(range(1, x.ndim + 1))
-    return bind(PRIMITIVES["broadcast_to"], [x], shape=(size, *x.shape), axes=axes)
+    return bind(prims.BROADCAST_TO, [x], shape=(size, *x.shape), axes=axes)
 
 
 def spread_to(x: Array, shape: Sequence[Extent]) -> Array:
     """x, of shape (size,), repeated along further axes: one value per element to `shape`, which begins with size."""
-    return bind(PRIMITIVES["broadcast_to"], [x], shape=tuple(shape), axes=(0,))
+    return bind(prims.BROADCAST_TO, [x], shape=tuple(shape), axes=(0,))
 
 
 def spread_to_all(x: Array, like: Array) -> Array:
     """A scalar in the shape of `like`."""
-    return bind(PRIMITIVES["broadcast_to"], [x], shape=like.shape, axes=())
+    return bind(prims.BROADCAST_TO, [x], shape=like.shape, axes=())
 
 
 def i64_scalar(number: int) -> Array:
@@ -56,22 +57,23 @@ def i64_scalar(number: int) -> Array:
     return constant(number, TensorType(i64))
 
 
-def unchecked(name: str, operands: Sequence[Array], **attrs: Any) -> Array:
+def unchecked(primitive: Declaration, operands: Sequence[Array], **attrs: Any) -> Array:
     """An op whose indices are in range already: it checks nothing."""
     context = current_context()
-    assert isinstance(context, RecordContext)
+    assert isinstance(context, RecordContext) and isinstance(primitive, Primitive)
     with context.unchecked():
-        return bind(PRIMITIVES[name], operands, **attrs)
+        return bind(primitive, operands, **attrs)
 
 
-def emit(name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> list[Array]:
-    """A primitive by name; a handle per result."""
-    return list(bind_all(PRIMITIVES[name], operands, **attrs))
+def emit(primitive: Declaration, operands: Sequence[Array], attrs: dict[str, Any]) -> list[Array]:
+    """The results of a primitive."""
+    assert isinstance(primitive, Primitive)
+    return list(bind_all(primitive, operands, **attrs))
 
 
 def count_of(size: Extent) -> Array:
     """An extent as an i64 scalar of the program."""
     if isinstance(size, int):
         return i64_scalar(size)
-    ones = bind(PRIMITIVES["broadcast_to"], [i64_scalar(1)], shape=(size,), axes=())
-    return bind(PRIMITIVES["sum"], [ones], axes=(0,))
+    ones = bind(prims.BROADCAST_TO, [i64_scalar(1)], shape=(size,), axes=())
+    return bind(prims.SUM, [ones], axes=(0,))

@@ -24,7 +24,7 @@ attribute, and tracing makes an op from the declaration that it holds already. A
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 Kind = Literal[
     "elementwise",  # same shapes in and out
@@ -168,9 +168,12 @@ def reduction_by(combine: Declaration) -> Declaration | None:
 
 
 class _Primitives:
-    """`prims.MATMUL` is the declaration of the primitive `matmul`; an AttributeError where none has the name."""
+    """`prims.MATMUL` is the declaration of the primitive `matmul`; an AttributeError if none has the name.
 
-    def __getattr__(self, name: str) -> Declaration:
+    Type checkers read it as Any, since `Primitive` is a class of `ops/`.
+    """
+
+    def __getattr__(self, name: str) -> Any:
         found = DECLARED.get(name.lower()) if name == name.upper() else None
         if found is None or found.kind == "structured":
             raise AttributeError(f"no primitive is declared as {name.lower()!r}, for `prims.{name}`")

@@ -6,7 +6,7 @@ Ranges count as Python's do: `start, start + step, ...` as long as that is befor
 from __future__ import annotations
 
 from staged.ir.builder import Builder
-from staged.ir.declaration import prims
+from staged.ir.declaration import Declaration, prims
 from staged.ir.nodes import FAIL, PURE, Op, Value
 from staged.ir.structure import FOR
 from staged.ir.types import TensorType, i64
@@ -61,11 +61,11 @@ class Integers:
         attrs = {"dtype": i64, "weak": True}
         return self.builder.op(prims.CAST, [value], [COUNT], attrs=attrs, where=self.where).result
 
-    def binary(self, name: str, left: Value, right: Value) -> Value:
+    def binary(self, primitive: Declaration, left: Value, right: Value) -> Value:
         """One of add, subtract, multiply, maximum, floor_divide."""
-        effects = FAIL if name == "floor_divide" and not constant_of(right) else PURE
+        effects = FAIL if primitive is prims.FLOOR_DIVIDE and not constant_of(right) else PURE
         operands = [self.weak(left), self.weak(right)]
-        return self.builder.op(name, operands, [COUNT], effects=effects, where=self.where).result
+        return self.builder.op(primitive, operands, [COUNT], effects=effects, where=self.where).result
 
     def trips(self, op: Op) -> Value:
         """The number of iterations of the `for`: max(0, ceil((stop - start) / step))."""
@@ -76,21 +76,21 @@ class Integers:
         stride = constant_of(step)
         zero = self.constant(0)
         if stride == 1:
-            distance = stop if constant_of(start) == 0 else self.binary("subtract", stop, start)
+            distance = stop if constant_of(start) == 0 else self.binary(prims.SUBTRACT, stop, start)
         elif stride == -1:
-            distance = self.binary("subtract", start, stop)
+            distance = self.binary(prims.SUBTRACT, start, stop)
         else:
             # Floor division of the negated distance rounds up.
-            turned = self.binary("floor_divide", self.binary("subtract", start, stop), step)
-            distance = self.binary("subtract", zero, turned)
-        return self.binary("maximum", distance, zero)
+            turned = self.binary(prims.FLOOR_DIVIDE, self.binary(prims.SUBTRACT, start, stop), step)
+            distance = self.binary(prims.SUBTRACT, zero, turned)
+        return self.binary(prims.MAXIMUM, distance, zero)
 
     def index(self, op: Op, count: Value) -> Value:
         """The value of the `for`'s index in iteration number `count`, in the index's own type."""
         start, _, step = Loop(op).bounds
-        value = count if constant_of(step) == 1 else self.binary("multiply", count, step)
+        value = count if constant_of(step) == 1 else self.binary(prims.MULTIPLY, count, step)
         if constant_of(start) != 0:
-            value = self.binary("add", value, start)
+            value = self.binary(prims.ADD, value, start)
         wanted = Loop(op).index.tensor
         if value.type != wanted:
             attrs = {"dtype": wanted.dtype, "weak": wanted.weak}

@@ -13,9 +13,10 @@ from contextvars import ContextVar
 from typing import Any, NoReturn, Protocol
 
 from staged.errors import DTypeError, StagingError
+from staged.ir.declaration import prims
 from staged.ir.types import TensorType, bf16, f16, f32
 from staged.ops.array import WORDS, Array
-from staged.ops.primitive import PRIMITIVES, JvpRule, Primitive, VjpRule
+from staged.ops.primitive import JvpRule, Primitive, VjpRule
 from staged.source import here
 
 
@@ -181,7 +182,7 @@ def bind_all(primitive: Primitive, operands: Sequence[Array], **attrs: Any) -> t
                 dtype = found
                 break
         if dtype is f16 or dtype is bf16:
-            cast = PRIMITIVES["cast"]
+            cast = prims.CAST
             wide = [bind(cast, [x], dtype=f32, weak=False) if x.type.dtype.is_half else x for x in operands]
             if "dtype" in attrs:
                 attrs["dtype"] = f32

@@ -27,6 +27,7 @@ from staged.errors import (
     StaticOverflowError,
     article,
 )
+from staged.ir.declaration import prims
 from staged.ir.nodes import Value
 from staged.ir.numbers import converted, does_not_fit, limits
 from staged.ir.types import (
@@ -49,7 +50,6 @@ from staged.ops.dimension import extent_op
 from staged.ops.dtypes import float_dtype, result_dtype
 from staged.ops.interchange import elements, is_offered
 from staged.ops.number_list import NumberList, leaves_of, shape_of, tuples_of
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.record import operand_line
 from staged.source import here
 
@@ -342,10 +342,8 @@ def cast(x: Array, dtype: DType, weak: bool = False) -> Array:
         return x
     if dtype.is_complex and not own.dtype.is_complex:
         real = cast(x, dtype.part, weak)
-        return bind(
-            PRIMITIVES["from_parts"], [real, broadcast(constant(0.0, TensorType(dtype.part, (), weak)), x.shape)]
-        )
-    return bind(PRIMITIVES["cast"], [x], dtype=dtype, weak=weak)
+        return bind(prims.FROM_PARTS, [real, broadcast(constant(0.0, TensorType(dtype.part, (), weak)), x.shape)])
+    return bind(prims.CAST, [x], dtype=dtype, weak=weak)
 
 
 def adopted(x: Array, dtype: DType, weak: bool = False) -> Array:
@@ -357,7 +355,7 @@ def adopted(x: Array, dtype: DType, weak: bool = False) -> Array:
     """
     own = x.type
     if own.weak and not weak and own.dtype is i64 and dtype.is_integer and dtype is not i64:
-        return bind(PRIMITIVES["fit"], [x], dtype=dtype)
+        return bind(prims.FIT, [x], dtype=dtype)
     return cast(x, dtype, weak)
 
 
@@ -410,15 +408,15 @@ def broadcast(x: Array, shape: Shape) -> Array:
         # A number that fills an array takes a place in memory, so it gets the default float; integers stay i64.
         x = cast(x, type.dtype.natural)
     if not own:
-        return bind(PRIMITIVES["broadcast_to"], [x], shape=shape, axes=())
+        return bind(prims.BROADCAST_TO, [x], shape=shape, axes=())
     lead = len(shape) - len(own)
     kept = [axis for axis in range(len(own)) if own[axis] == shape[lead + axis]]
     narrow = tuple([own[axis] for axis in kept])
     if narrow != own:
-        x = bind(PRIMITIVES["reshape"], [x], shape=narrow)
+        x = bind(prims.RESHAPE, [x], shape=narrow)
     if narrow == shape:
         return x
-    return bind(PRIMITIVES["broadcast_to"], [x], shape=shape, axes=tuple(lead + axis for axis in kept))
+    return bind(prims.BROADCAST_TO, [x], shape=shape, axes=tuple(lead + axis for axis in kept))
 
 
 # ---- both -----------------------------------------------------------------------------------------

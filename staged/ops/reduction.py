@@ -19,7 +19,7 @@ from staged.ops.array import Array, functions
 from staged.ops.choice import select
 from staged.ops.context import bind
 from staged.ops.elementwise import BOOLS, NUMBERS, divide, maximum, not_equal, sqrt, square
-from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, next_axes, next_axis, primitive
+from staged.ops.primitive import BadSample, Primitive, Sample, next_axes, next_axis, primitive
 from staged.ops.promote import (
     as_array,
     axes_of,
@@ -114,7 +114,7 @@ def expand_back(y: Array, shape: Shape, axes: Sequence[int]) -> Array:
     """A reduced array repeated along the axes it lost."""
     if not axes:
         return y
-    return bind(PRIMITIVES["broadcast_to"], [y], shape=shape, axes=kept_axes(axes, len(shape)))
+    return bind(prims.BROADCAST_TO, [y], shape=shape, axes=kept_axes(axes, len(shape)))
 
 
 def _sum(x: np.ndarray[Any, Any], axes: tuple[int, ...]) -> np.ndarray[Any, Any]:
@@ -265,7 +265,7 @@ def keep_dims(y: Array, shape: Shape, axes: Sequence[int], keepdims: bool) -> Ar
     if not keepdims or not axes:
         return y
     wide = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
-    return bind(PRIMITIVES["reshape"], [y], shape=wide)
+    return bind(prims.RESHAPE, [y], shape=wide)
 
 
 def _check_elements(name: str, x: Array, axes: Sequence[int]) -> None:
@@ -273,7 +273,7 @@ def _check_elements(name: str, x: Array, axes: Sequence[int]) -> None:
     for axis in axes:
         extent = x.shape[axis]
         if not isinstance(extent, int):
-            bind(PRIMITIVES["index_check"], [cast(as_array(0), i64)], extent=extent, of=name)
+            bind(prims.INDEX_CHECK, [cast(as_array(0), i64)], extent=extent, of=name)
 
 
 def reduced(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
@@ -349,10 +349,10 @@ def _locate(op: Primitive, x: Any, axis: int | None, keepdims: bool) -> Array:
         array = cast(array, u8)
     if axis is None:
         whole = array.shape
-        flat = bind(PRIMITIVES["reshape"], [array], shape=(_count(array, range(array.ndim), op.name),))
+        flat = bind(prims.RESHAPE, [array], shape=(_count(array, range(array.ndim), op.name),))
         return keep_dims(bind(op, [flat], axis=0), whole, range(len(whole)), keepdims)
     if not array.ndim and axis in (0, -1):
-        return bind(op, [bind(PRIMITIVES["reshape"], [array], shape=(1,))], axis=0)
+        return bind(op, [bind(prims.RESHAPE, [array], shape=(1,))], axis=0)
     where_ = axis_of(axis, array.ndim, op.name)
     _check_elements(op.name, array, (where_,))
     return keep_dims(bind(op, [array], axis=where_), array.shape, (where_,), keepdims)

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from staged.errors import ShapeError
+from staged.ir.declaration import prims
 from staged.ir.types import ALL_DTYPES, Dim, TensorType, f32, f64, i64
 from staged.ops.array import Array
 from staged.ops.choice import zeros_of
 from staged.ops.context import bind, bind_all
-from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive, same_attrs
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive, same_attrs
 from staged.ops.promote import as_array, axis_of, check_argument, check_known, fixed_size, shape_error
 from staged.ops.public import internal, public
 from staged.ops.record import in_range
@@ -52,12 +53,12 @@ def _vjp(cts: Sequence[Any], results: Sequence[Array], x: Array, descending: boo
     if cts[0] is None:
         return [None]
     with in_range():
-        return [bind(PRIMITIVES["scatter_add_along"], [zeros_of(x), results[1], cts[0]], axis=x.ndim - 1)]
+        return [bind(prims.SCATTER_ADD_ALONG, [zeros_of(x), results[1], cts[0]], axis=x.ndim - 1)]
 
 
 def _jvp(tangents: Sequence[Any], results: Sequence[Array], operands: Sequence[Array], **_: Any) -> tuple[Any, None]:
     with in_range():
-        return bind(PRIMITIVES["take_along"], [tangents[0], results[1]], axis=operands[0].ndim - 1), None
+        return bind(prims.TAKE_ALONG, [tangents[0], results[1]], axis=operands[0].ndim - 1), None
 
 
 _ROWS = np.array(

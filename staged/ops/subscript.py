@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import ProgramIndexError, StagedValueError, StaticIndexError
+from staged.ir.declaration import prims
 from staged.ir.types import Dim, Extent, Shape, TensorType, bool_, i64, shape_text
 from staged.ops.array import Array, StagedArray
 from staged.ops.choice import select, where
@@ -28,7 +29,6 @@ from staged.ops.index import (
     scattered,
     take,
 )
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import (
     as_array,
     broadcast,
@@ -250,7 +250,7 @@ def _rectangle(x: Array, plan: _Plan) -> Array:
             stop.append(extent)
     start = [0 if axis in plan.staged else first for axis, first in enumerate(plan.start)]
     if (start, stop, plan.step) != ([0] * x.ndim, list(x.shape), [1] * x.ndim):
-        x = bind(PRIMITIVES["slice"], [x], start=tuple(start), stop=tuple(stop), step=tuple(plan.step))
+        x = bind(prims.SLICE, [x], start=tuple(start), stop=tuple(stop), step=tuple(plan.step))
     if plan.staged:
         starts = [
             _start(x, plan, axis) if axis in plan.staged else constant(0, TensorType(i64)) for axis in range(x.ndim)

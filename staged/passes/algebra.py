@@ -33,7 +33,7 @@ class Emitter(Protocol):
     ranges: Ranges
     transforms: int
 
-    def emit(self, name: str, operands: Sequence[Value], **attrs: Any) -> Value: ...
+    def emit(self, primitive: Declaration, operands: Sequence[Value], **attrs: Any) -> Value: ...
 
     def full(self, type: TensorType, number: Number) -> Value: ...
 
@@ -151,14 +151,14 @@ def reduction_of_one(op: Op, emit: Emitter) -> Value | None:
     (x,) = op.operands
     if any(x.tensor.shape[axis] != 1 for axis in op.attrs["axes"]) or x.tensor.dtype != op.result.tensor.dtype:
         return None
-    return _from_zero(op, emit.emit("reshape", [x], shape=op.result.tensor.shape), emit)
+    return _from_zero(op, emit.emit(prims.RESHAPE, [x], shape=op.result.tensor.shape), emit)
 
 
 def _from_zero(op: Op, x: Value, emit: Emitter) -> Value:
     """The result of a sum that came to `x`: a sum of floats begins at 0.0, so that it is never -0.0."""
     if op.declared is not prims.SUM or not x.tensor.dtype.is_float:
         return x
-    return emit.emit("add", [x, emit.full(x.tensor, 0.0)])
+    return emit.emit(prims.ADD, [x, emit.full(x.tensor, 0.0)])
 
 
 @rule(prims.MATMUL, prims.CONV2D, prims.CONV2D_BACKWARD_INPUT, prims.CONV2D_BACKWARD_WEIGHT)
@@ -220,9 +220,9 @@ def add_negative(op: Op, emit: Emitter) -> Value | None:
     """
     a, b = op.operands
     if turned := b.made_by(prims.NEGATIVE):
-        return emit.emit("subtract", [a, turned.operands[0]])
+        return emit.emit(prims.SUBTRACT, [a, turned.operands[0]])
     if turned := a.made_by(prims.NEGATIVE):
-        return emit.emit("subtract", [b, turned.operands[0]])
+        return emit.emit(prims.SUBTRACT, [b, turned.operands[0]])
     return None
 
 
@@ -237,9 +237,9 @@ def subtract_zero(op: Op, emit: Emitter) -> Value | None:
     if right == 0 and (not a.tensor.dtype.is_float or math.copysign(1.0, right) > 0):
         return a
     if adds_nothing(left, op):
-        return emit.emit("negative", [b])
+        return emit.emit(prims.NEGATIVE, [b])
     turned = b.made_by(prims.NEGATIVE)
-    return emit.emit("add", [a, turned.operands[0]]) if turned else None
+    return emit.emit(prims.ADD, [a, turned.operands[0]]) if turned else None
 
 
 @rule(prims.MULTIPLY)
@@ -254,7 +254,7 @@ def multiply_by_one(op: Op, emit: Emitter) -> Value | None:
         if number == 1:
             return x
         if number == -1:
-            return emit.emit("negative", [x])
+            return emit.emit(prims.NEGATIVE, [x])
         if number == 0 and op.result.tensor.dtype.is_integer:
             return other
     return None
@@ -269,11 +269,11 @@ def multiply_negatives(op: Op, emit: Emitter) -> Value | None:
     a, b = op.operands
     left, right = a.made_by(prims.NEGATIVE), b.made_by(prims.NEGATIVE)
     if left and right:
-        return emit.emit("multiply", [left.operands[0], right.operands[0]])
+        return emit.emit(prims.MULTIPLY, [left.operands[0], right.operands[0]])
     for turned, other in ((left, b), (right, a)):
         number = number_of(other)
         if turned and number is not None:
-            return emit.emit("multiply", [turned.operands[0], emit.full(other.tensor, -number)])
+            return emit.emit(prims.MULTIPLY, [turned.operands[0], emit.full(other.tensor, -number)])
     return None
 
 
@@ -292,7 +292,7 @@ def divide_by_number(op: Op, emit: Emitter) -> Value | None:
         return a
     mantissa, exponent = math.frexp(number)
     if abs(mantissa) == 0.5 and abs(exponent) < 100:
-        return emit.emit("multiply", [a, emit.full(b.tensor, 1 / number)])
+        return emit.emit(prims.MULTIPLY, [a, emit.full(b.tensor, 1 / number)])
     return None
 
 
@@ -306,7 +306,7 @@ def negative_of_negative(op: Op, emit: Emitter) -> Value | None:
     if turned := x.made_by(prims.NEGATIVE):
         return turned.operands[0]
     difference = None if x.tensor.dtype.is_float else x.made_by(prims.SUBTRACT)
-    return emit.emit("subtract", difference.operands[::-1]) if difference else None
+    return emit.emit(prims.SUBTRACT, difference.operands[::-1]) if difference else None
 
 
 @rule(prims.MAXIMUM, prims.MINIMUM)
@@ -360,7 +360,7 @@ def select_known(op: Op, emit: Emitter) -> Value | None:
     if number is not None:
         return a if number else b
     inverted = condition.made_by(prims.LOGICAL_NOT)
-    return emit.emit("select", [inverted.operands[0], b, a]) if inverted else None
+    return emit.emit(prims.SELECT, [inverted.operands[0], b, a]) if inverted else None
 
 
 @rule(prims.LOGICAL_AND, prims.LOGICAL_OR)
@@ -425,7 +425,7 @@ def cast_of_cast(op: Op, emit: Emitter) -> Value | None:
     (source,) = inner.operands
     first, wide = source.tensor.dtype, x.tensor.dtype
     wraps = first.is_integer and wide.is_float and wanted.dtype.is_integer and not fits(limits(first), wanted.dtype)
-    return emit.emit("cast", [source], **op.attrs) if _holds(wide, first) and not wraps else None
+    return emit.emit(prims.CAST, [source], **op.attrs) if _holds(wide, first) and not wraps else None
 
 
 @rule(prims.FIT)
@@ -436,7 +436,7 @@ def number_known_to_fit(op: Op, emit: Emitter) -> Value | None:
     """
     (x,) = op.operands
     wanted = op.result.tensor.dtype
-    return emit.emit("cast", [x], dtype=wanted) if not op.effects or fits(emit.ranges.of(x), wanted) else None
+    return emit.emit(prims.CAST, [x], dtype=wanted) if not op.effects or fits(emit.ranges.of(x), wanted) else None
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
@@ -464,7 +464,7 @@ def extreme_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     if found is None:
         return None
     x, _, shape, axes = found
-    return emit.emit("broadcast_to", [x], shape=shape, axes=axes)
+    return emit.emit(prims.BROADCAST_TO, [x], shape=shape, axes=axes)
 
 
 @rule(prims.ARGMAX, prims.ARGMIN)
@@ -503,5 +503,5 @@ def sum_of_broadcast(op: Op, emit: Emitter) -> Value | None:
     if found is None or op.result.type != found[0].tensor.with_shape(op.result.tensor.shape):
         return None
     x, times, shape, axes = found
-    scaled = _from_zero(op, emit.emit("multiply", [x, emit.full(x.tensor, times)]), emit)
-    return emit.emit("broadcast_to", [scaled], shape=shape, axes=axes)
+    scaled = _from_zero(op, emit.emit(prims.MULTIPLY, [x, emit.full(x.tensor, times)]), emit)
+    return emit.emit(prims.BROADCAST_TO, [scaled], shape=shape, axes=axes)

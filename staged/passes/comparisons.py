@@ -73,9 +73,9 @@ def compare_as_stored(op: Op, emit: Emitter) -> Value | None:
         (x,) = cast.operands
         if x.tensor.dtype.is_bool or not fits(emit.ranges.of(scalar), x.tensor.dtype):
             continue
-        number = emit.emit("cast", [scalar], dtype=x.tensor.dtype)
-        number = emit.emit("broadcast_to", [number], shape=x.tensor.shape, axes=())
-        return emit.emit(op.name, [number, x] if this else [x, number])
+        number = emit.emit(prims.CAST, [scalar], dtype=x.tensor.dtype)
+        number = emit.emit(prims.BROADCAST_TO, [number], shape=x.tensor.shape, axes=())
+        return emit.emit(op.declared, [number, x] if this else [x, number])
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from staged.ir.builder import Builder
-from staged.ir.declaration import prims
+from staged.ir.declaration import Declaration, prims
 from staged.ir.functions import components, function_table, recursive_functions, with_call_effects
 from staged.ir.nodes import Block, Effect, Function, Op, Value, VariableRef, walk_blocks, walk_ops
 from staged.ir.rewrite import Copier
@@ -256,13 +256,13 @@ class _Deferrer(Copier):
         row, zero = self.read(rows, note), self.number(0)
         for variable, operand in zip((left, right), product.operands, strict=True):
             vector = self.emit(
-                "reshape", [self.value(operand)], TensorType(variable.type.dtype, (1, variable.type.shape[1]))
+                prims.RESHAPE, [self.value(operand)], TensorType(variable.type.dtype, (1, variable.type.shape[1]))
             )
             before = self.read(variable)
-            self.write(variable, self.emit("dynamic_update", [before, vector, row, zero], variable.type))
-        more = self.emit("add", [row, self.number(1)], rows.type)
+            self.write(variable, self.emit(prims.DYNAMIC_UPDATE, [before, vector, row, zero], variable.type))
+        more = self.emit(prims.ADD, [row, self.number(1)], rows.type)
         more.hint = "rows"
-        full = self.emit("equal", [more, self.number(ROWS)], TensorType(bool_))
+        full = self.emit(prims.EQUAL, [more, self.number(ROWS)], TensorType(bool_))
         total, count = self.choose(full, lambda: [self.summed(queue, total), self.number(0)], lambda: [total, more])
         count.hint = "rows"
         self.write(rows, count)
@@ -272,7 +272,7 @@ class _Deferrer(Copier):
         """Add the products that are left when the outermost call has returned."""
         rows = queue.variables[2]
         count = self.read(rows, f"what is left of the products that were put off for {queue.name}")
-        some = self.emit("greater", [count, self.number(0)], TensorType(bool_))
+        some = self.emit(prims.GREATER, [count, self.number(0)], TensorType(bool_))
 
         def then() -> list[Value]:
             made = self.summed(queue, total)
@@ -287,8 +287,8 @@ class _Deferrer(Copier):
         """The sum with all rows added; rows that come after start from zero."""
         left, right, _ = queue.variables
         attrs = {"transpose_a": True, "transpose_b": False}
-        product = self.emit("matmul", [self.read(left), self.read(right)], queue.type, attrs)
-        made = self.emit("add", [total, product], queue.type)
+        product = self.emit(prims.MATMUL, [self.read(left), self.read(right)], queue.type, attrs)
+        made = self.emit(prims.ADD, [total, product], queue.type)
         made.hint = total.hint
         self.write(left, self.zeros(left.type))
         return made
@@ -306,9 +306,11 @@ class _Deferrer(Copier):
         types = [value.type for value in blocks[0].end.operands]
         return self.builder.op(IF, [condition], types, blocks=blocks, where=self.where).results
 
-    def emit(self, name: str, operands: list[Value], type: TensorType, attrs: dict[str, Any] | None = None) -> Value:
-        attrs = {"shape": type.shape} if name == "reshape" else attrs or {}
-        return self.builder.op(name, operands, [type], attrs=attrs, where=self.where).result
+    def emit(
+        self, primitive: Declaration, operands: list[Value], type: TensorType, attrs: dict[str, Any] | None = None
+    ) -> Value:
+        attrs = {"shape": type.shape} if primitive is prims.RESHAPE else attrs or {}
+        return self.builder.op(primitive, operands, [type], attrs=attrs, where=self.where).result
 
     def number(self, value: int) -> Value:
         return self.builder.op(prims.CONSTANT, [], [TensorType(i64)], attrs={"value": value}, where=self.where).result
@@ -319,7 +321,7 @@ class _Deferrer(Copier):
         zero = self.builder.op(
             prims.CONSTANT, [], [TensorType(type.dtype)], attrs={"value": 0.0}, where=self.where
         ).result
-        return self.emit("broadcast_to", [zero], type, {"shape": type.shape, "axes": ()})
+        return self.emit(prims.BROADCAST_TO, [zero], type, {"shape": type.shape, "axes": ()})
 
     def read(self, variable: VariableRef, note: str = "") -> Value:
         """The Variable's value; with a note for people who read the program."""

@@ -25,12 +25,12 @@ def broadcast_of_broadcast(op: Op, emit: Emitter) -> Value | None:
         return x
     if inner := x.made_by(prims.BROADCAST_TO):
         composed = tuple(axes[axis] for axis in inner.attrs["axes"])
-        return emit.emit("broadcast_to", [inner.operands[0]], shape=shape, axes=composed)
+        return emit.emit(prims.BROADCAST_TO, [inner.operands[0]], shape=shape, axes=composed)
     if inner := x.made_by(prims.RESHAPE):
         source = inner.operands[0]
         kept = [axis for axis, extent in enumerate(x.tensor.shape) if extent != 1]
         if tuple(x.tensor.shape[axis] for axis in kept) == source.tensor.shape:
-            return emit.emit("broadcast_to", [source], shape=shape, axes=tuple(axes[axis] for axis in kept))
+            return emit.emit(prims.BROADCAST_TO, [source], shape=shape, axes=tuple(axes[axis] for axis in kept))
     return None
 
 
@@ -44,7 +44,7 @@ def reshape_of_reshape(op: Op, emit: Emitter) -> Value | None:
     if x.tensor.shape == op.attrs["shape"]:
         return x
     if inner := x.made_by(prims.RESHAPE):
-        return emit.emit("reshape", [inner.operands[0]], shape=op.attrs["shape"])
+        return emit.emit(prims.RESHAPE, [inner.operands[0]], shape=op.attrs["shape"])
     return _of_number(op, emit)
 
 
@@ -60,13 +60,13 @@ def permute_of_permute(op: Op, emit: Emitter) -> Value | None:
         return x
     if inner := x.made_by(prims.PERMUTE):
         composed = tuple(inner.attrs["axes"][axis] for axis in axes)
-        return emit.emit("permute", [inner.operands[0]], axes=composed)
+        return emit.emit(prims.PERMUTE, [inner.operands[0]], axes=composed)
     found = _of_number(op, emit)
     if found is not None:
         return found
     moved = [axis for axis in axes if x.tensor.shape[axis] != 1]
     if moved == sorted(moved):
-        return emit.emit("reshape", [x], shape=op.result.tensor.shape)
+        return emit.emit(prims.RESHAPE, [x], shape=op.result.tensor.shape)
     return None
 
 
@@ -105,7 +105,7 @@ def pad_of_one_element(op: Op, emit: Emitter) -> Value | None:
     if not op.result.tensor.is_static or op.result.tensor.size < 2:
         return None
     start = [emit.full(TensorType(i64), low) for low in op.attrs["low"]]
-    return emit.emit("dynamic_update", [emit.full(op.result.tensor, op.attrs["value"]), piece, *start])
+    return emit.emit(prims.DYNAMIC_UPDATE, [emit.full(op.result.tensor, op.attrs["value"]), piece, *start])
 
 
 @rule(prims.CONCAT)
@@ -129,7 +129,7 @@ def concat_of_concats(op: Op, emit: Emitter) -> Value | None:
     pieces: list[Value] = []
     for x, made in zip(op.operands, inner, strict=True):
         pieces += made.operands if made is not None and made.attrs["axis"] == op.attrs["axis"] else (x,)
-    return emit.emit("concat", pieces, axis=op.attrs["axis"])
+    return emit.emit(prims.CONCAT, pieces, axis=op.attrs["axis"])
 
 
 def _of_number(op: Op, emit: Emitter) -> Value | None:
@@ -154,10 +154,10 @@ def fold_transpose_into_matmul(op: Op, emit: Emitter) -> Value | None:
             rank = len(axes)
             if axes == (*range(rank - 2), rank - 1, rank - 2):
                 (source,) = transpose.operands
-                operands[number] = source if cast is None else emit.emit("cast", [source], **cast.attrs)
+                operands[number] = source if cast is None else emit.emit(prims.CAST, [source], **cast.attrs)
                 attrs[flag] = not attrs.get(flag, False)
                 changed = True
-    return emit.emit("matmul", operands, **attrs) if changed else None
+    return emit.emit(prims.MATMUL, operands, **attrs) if changed else None
 
 
 def part_of_complex(op: Op) -> Value | None:
@@ -191,7 +191,7 @@ def start_of_whole_axis(op: Op, emit: Emitter) -> Value | None:
     ]
     if all(new is old for new, old in zip(starts, given, strict=True)):
         return None
-    return emit.emit(op.name, [*op.operands[: -len(starts)], *starts], **op.attrs)
+    return emit.emit(op.declared, [*op.operands[: -len(starts)], *starts], **op.attrs)
 
 
 @rule(prims.INDEX_CHECK)

@@ -342,7 +342,7 @@ class _Inside(Copier):
                 self.values[loop.index] = index
             given = self.contents_of(body, yields, lambda end: self.finish(yields, end))
             if given is not None and loop.is_for:
-                given.append(integers.binary("add", count, integers.constant(1)))
+                given.append(integers.binary(prims.ADD, count, integers.constant(1)))
             self.end_with(body, given)
         attrs = {**op.attrs, "label": Label(loop.label.name)}
         bound = trip_bound(op)

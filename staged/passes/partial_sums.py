@@ -32,11 +32,11 @@ def add_side_by_side(op: Op, emit: Emitter) -> Value | None:
     whole = op.result.tensor.shape[axis]
     if not isinstance(whole, int):
         return None
-    joined = emit.emit("concat", [piece for _, _, piece in pieces], axis=axis)
+    joined = emit.emit(prims.CONCAT, [piece for _, _, piece in pieces], axis=axis)
     low, high = ([0] * op.result.tensor.ndim for _ in range(2))
     low[axis], high[axis] = pieces[0][0], whole - pieces[1][1]
     fills = [pad.attrs["value"] for x in op.operands if (pad := x.made_by(prims.PAD))]
-    return emit.emit("pad", [joined], low=tuple(low), high=tuple(high), value=fills[0])
+    return emit.emit(prims.PAD, [joined], low=tuple(low), high=tuple(high), value=fills[0])
 
 
 def _place_along_axis(x: Value, total: Op) -> tuple[int, int, int, Value] | None:
@@ -63,8 +63,8 @@ def add_into_place(op: Op, emit: Emitter) -> Value | None:
         update = term.made_by(prims.DYNAMIC_UPDATE)
         if update is not None and adds_nothing(number_of(update.operands[0]), op):
             _, piece, *start = update.operands
-            before = emit.emit("dynamic_slice", [total, *start], sizes=piece.tensor.shape)
-            return emit.emit("dynamic_update", [total, emit.emit(op.name, [before, piece]), *start])
+            before = emit.emit(prims.DYNAMIC_SLICE, [total, *start], sizes=piece.tensor.shape)
+            return emit.emit(prims.DYNAMIC_UPDATE, [total, emit.emit(op.declared, [before, piece]), *start])
     return None
 
 
@@ -82,8 +82,8 @@ def add_into_slice(op: Op, emit: Emitter) -> Value | None:
         (piece,) = pad.operands
         if term.tensor.is_static and piece.tensor.size * 8 <= term.tensor.size:
             start = [emit.full(TensorType(i64), low) for low in pad.attrs["low"]]
-            before = emit.emit("dynamic_slice", [total, *start], sizes=piece.tensor.shape)
-            return emit.emit("dynamic_update", [total, emit.emit(op.name, [before, piece]), *start])
+            before = emit.emit(prims.DYNAMIC_SLICE, [total, *start], sizes=piece.tensor.shape)
+            return emit.emit(prims.DYNAMIC_UPDATE, [total, emit.emit(op.declared, [before, piece]), *start])
     return None
 
 
@@ -111,4 +111,4 @@ def accumulate_is_add(op: Op, emit: Emitter) -> Value | None:
 
     Exact: addition is one of the sums that `accumulate` may mean.
     """
-    return emit.emit("add", op.operands)
+    return emit.emit(prims.ADD, op.operands)

@@ -20,7 +20,7 @@ from staged.ir.structure import FOR, IF, VARIABLE_READ
 from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
 from staged.ir.views import Loop
-from staged.ops.primitive import PRIMITIVES
+from staged.ops.primitive import Primitive
 from staged.passes import comparisons, movement, partial_sums  # noqa: F401  (they enter their rules)
 from staged.passes.algebra import RULES, empty_result, fold_constants
 from staged.passes.movement import part_of_complex
@@ -88,9 +88,9 @@ class Simplifier(Copier):
         results = self.intern(op.declared, operands, types, op.attrs, op.effects)
         self.define(op.results, results)
 
-    def emit(self, name: str, operands: Sequence[Value], **attrs: Any) -> Value:
+    def emit(self, primitive: Declaration, operands: Sequence[Value], **attrs: Any) -> Value:
         """The result of an op that a rule emits, simplified itself."""
-        primitive = PRIMITIVES[name]
+        assert isinstance(primitive, Primitive)
         types = primitive.result_types([operand.type for operand in operands], attrs)
         (result,) = self.intern(
             primitive, operands, types, attrs, primitive.effects_on([v.type for v in operands], attrs)

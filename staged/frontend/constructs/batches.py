@@ -11,6 +11,7 @@ from staged.errors import ShapeError, StagedValueError, StagingError
 from staged.frontend.constructs.iterables import Reversed, StagedIterable
 from staged.frontend.trace.context import current_trace
 from staged.frontend.trace.notes import Notes
+from staged.ir.declaration import prims
 from staged.ir.names import LibraryName
 from staged.ir.types import i64
 from staged.library.draws.random import permutation
@@ -18,7 +19,6 @@ from staged.ops.array import Array, StagedArray, static_hint
 from staged.ops.choice import astype
 from staged.ops.context import bind, current_context
 from staged.ops.index import take
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array
 from staged.ops.subscript import get_item
 from staged.source import here
@@ -94,7 +94,7 @@ class Batches(StagedIterable):
         """Rows in the order of a seed of their own; the generator's counter makes each epoch's order new."""
         _, stream, counter = current_context().next_random(self.generator)
         key = [astype(as_array(part), i64) for part in (self.seed, stream, counter)]
-        return bind(PRIMITIVES["permutation"], key, n=self.rows)
+        return bind(prims.PERMUTATION, key, n=self.rows)
 
     def element(self, index: Any) -> Any:
         row = index * self.size
@@ -144,7 +144,7 @@ def _window(array: Any, start: Any, count: int) -> Any:
         start = as_array(start)
         zero = as_array(0)
         starts = [start, *[zero] * (len(array.shape) - 1)]
-        return bind(PRIMITIVES["dynamic_slice"], [array, *starts], sizes=(count, *array.shape[1:]))
+        return bind(prims.DYNAMIC_SLICE, [array, *starts], sizes=(count, *array.shape[1:]))
     return get_item(array, slice(int(start), int(start) + count))
 
 

@@ -29,12 +29,12 @@ from staged.frontend.constructs.strings import Part, StagedString, format_parts,
 from staged.frontend.trace.context import current_trace, note_made
 from staged.frontend.values.truth import truth
 from staged.frontend.values.variable import Variable
+from staged.ir.declaration import prims
 from staged.ir.types import Dim, TensorType, bool_, f64, i64
 from staged.ops import elementwise, reduction
 from staged.ops.array import Array, StagedArray
 from staged.ops.choice import where
 from staged.ops.context import bind
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array, cast, read
 from staged.ops.source import asarray, full
 from staged.source import here
@@ -159,7 +159,7 @@ def _convert(value: Array, type_: TensorType, name: str) -> Any:
         raise StagedValueError(
             f"`{name}` takes a scalar, got {value.type}", where=here(), hint="use `st.astype(x, ...)` for arrays"
         )
-    return value if value.type == type_ else bind(PRIMITIVES["cast"], [value], dtype=type_.dtype, weak=True)
+    return value if value.type == type_ else bind(prims.CAST, [value], dtype=type_.dtype, weak=True)
 
 
 @builtin(str)

@@ -17,6 +17,7 @@ from staged.frontend.calls.call import BUILTINS
 from staged.frontend.constructs.try_ import is_waited_for
 from staged.frontend.trace.context import current_trace
 from staged.frontend.trace.handlers import Handlers, Raisers
+from staged.ir.declaration import prims
 from staged.ir.types import TensorType, f32, i64
 from staged.ops.array import METHODS, Array
 from staged.ops.choice import stop_gradient, where
@@ -39,7 +40,6 @@ from staged.ops.elementwise import (
     sqrt,
     trunc,
 )
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import read
 from staged.source import here
 
@@ -157,7 +157,7 @@ def _ldexp(x: Any, i: Any) -> Any:
 def integer_of(x: Any) -> Any:
     """A staged Python integer: truncates, as Python does."""
     weak_integer = TensorType(i64, (), True)
-    return x if x.type == weak_integer else bind(PRIMITIVES["cast"], [x], dtype=i64, weak=True)
+    return x if x.type == weak_integer else bind(prims.CAST, [x], dtype=i64, weak=True)
 
 
 def _to_integer(rounding: Callable[..., Array]) -> Callable[[Any], Any]:

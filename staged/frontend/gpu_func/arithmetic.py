@@ -21,7 +21,6 @@ from staged.ir.thread_kernel import Argument, Compute, Const, Expression, Local,
 from staged.ir.types import TensorType
 from staged.ops.array import StagedArray
 from staged.ops.context import use_context
-from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import as_array, number_type
 from staged.ops.record import RecordContext
 from staged.source import Position
@@ -128,7 +127,7 @@ def compute(
             hint="give its result a name first",
         )
     if op == "cast" and isinstance(operands[0], Const):
-        number = PRIMITIVES["cast"].reference(np.asarray(operands[0].value), **attrs).item()
+        number = prims.CAST.reference(np.asarray(operands[0].value), **attrs).item()
         return Const(number, type)
     exact = checked = False
     if type.dtype.is_integer:

@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from staged.ir.declaration import prims
 from staged.ir.types import f16, f32
 from staged.library.elementwise.complex_numbers import Form, complex_form, join, parts
-from staged.library.special.elementary import asinh, hypot, signbit
+from staged.library.special.elementary import acosh_op, asinh, asinh_op, atanh_op, hypot, signbit
 from staged.ops.array import Array
 from staged.ops.choice import ones_of, select, zeros_of
-from staged.ops.composite import COMPOSITES, composite
+from staged.ops.composite import Composite, composite
 from staged.ops.context import COMPLEX_FORMS
 from staged.ops.elementwise import (
     abs_,
@@ -39,24 +40,24 @@ from staged.ops.elementwise import (
     sqrt,
     square,
 )
-from staged.ops.primitive import PRIMITIVES, Slope
+from staged.ops.primitive import Primitive, Slope
 from staged.ops.promote import cast
 
 _LOG_2 = math.log(2.0)
 _LOG_10 = math.log(10.0)
 
 
-def _holomorphic(name: str, *slopes: Slope) -> Callable[[Form], Form]:
-    """Enter the form of the op `name`: a composite with these complex slopes."""
+def _holomorphic(op: Primitive | Composite, *slopes: Slope) -> Callable[[Form], Form]:
+    """Enter the form of an op: a composite with these complex slopes."""
 
     def enter(body: Form) -> Form:
-        whole = composite(f"complex_{name}", slopes=slopes, takes_complex=True)(body)
+        whole = composite(f"complex_{op.name}", slopes=slopes, takes_complex=True)(body)
 
         def form(*operands: Array) -> Array:
             (result,) = whole(*operands)
             return result
 
-        COMPLEX_FORMS[PRIMITIVES[name] if name in PRIMITIVES else COMPOSITES[name]] = form
+        COMPLEX_FORMS[op] = form
         return form
 
     return enter
@@ -77,14 +78,14 @@ def _turn(a: Array, b: Array) -> Array:
     return select(isinf(a) & ~isfinite(b), zeros_of(b), b)
 
 
-@_holomorphic("exp", lambda t, y, z: t * y)
+@_holomorphic(prims.EXP, lambda t, y, z: t * y)
 def _exp(z: Array) -> Array:
     a, b = parts(z)
     size, turn = exp(a), _turn(a, b)
     return join(size * cos(turn), select(b == 0, b, size * sin(turn)))
 
 
-@_holomorphic("expm1", lambda t, y, z: t * exp(z))
+@_holomorphic(prims.EXPM1, lambda t, y, z: t * exp(z))
 def _expm1(z: Array) -> Array:
     a, b = parts(z)
     turn = _turn(a, b)
@@ -128,29 +129,29 @@ def _log_length(a: Array, b: Array, above: Array | None = None) -> Array:
     return select(near, log1p(found) * 0.5, log(hypot(a, b)))
 
 
-@_holomorphic("log", lambda t, y, z: t / z)
+@_holomorphic(prims.LOG, lambda t, y, z: t / z)
 def _log(z: Array) -> Array:
     a, b = parts(z)
     return join(_log_length(a, b), atan2(b, a))
 
 
-@_holomorphic("log1p", lambda t, y, z: t / (z + 1.0))
+@_holomorphic(prims.LOG1P, lambda t, y, z: t / (z + 1.0))
 def _log1p(z: Array) -> Array:
     a, b = parts(z)
     return join(_log_length(a + 1.0, b, a), atan2(b, a + 1.0))
 
 
-@complex_form("log2")
+@complex_form(prims.LOG2)
 def _log2(z: Array) -> Array:
     return log(z) * (1.0 / _LOG_2)
 
 
-@complex_form("log10")
+@complex_form(prims.LOG10)
 def _log10(z: Array) -> Array:
     return log(z) * (1.0 / _LOG_10)
 
 
-@_holomorphic("sqrt", lambda t, y, z: t * 0.5 / y)
+@_holomorphic(prims.SQRT, lambda t, y, z: t * 0.5 / y)
 def _sqrt(z: Array) -> Array:
     """The root with a real part of at least 0."""
     a, b = parts(z)
@@ -167,12 +168,12 @@ def _sqrt(z: Array) -> Array:
     return join(select(left, other, root) * back, _signed(select(left, root, other) * back, b))
 
 
-@complex_form("rsqrt")
+@complex_form(prims.RSQRT)
 def _rsqrt(z: Array) -> Array:
     return 1.0 / sqrt(z)
 
 
-@complex_form("pow")
+@complex_form(prims.POW)
 def _pow(z: Array, w: Array) -> Array:
     """exp(w log z); 0 to the power of a positive real part is 0, and anything to the power 0 is 1."""
     at_zero, none = z == 0, w == 0
@@ -203,26 +204,26 @@ def _cosh_parts(a: Array, b: Array) -> tuple[Array, Array]:
     return re, select(flat, select(signbit(a) == signbit(b), zeros_of(a), -zeros_of(a)), sinh(a) * sin(b))
 
 
-@_holomorphic("sin", lambda t, y, z: t * cos(z))
+@_holomorphic(prims.SIN, lambda t, y, z: t * cos(z))
 def _sin(z: Array) -> Array:
     a, b = parts(z)
     re, im = _sinh_parts(b, a)
     return join(im, re)
 
 
-@_holomorphic("cos", lambda t, y, z: t * -sin(z))
+@_holomorphic(prims.COS, lambda t, y, z: t * -sin(z))
 def _cos(z: Array) -> Array:
     a, b = parts(z)
     re, im = _cosh_parts(b, a)
     return join(re, -im)
 
 
-@_holomorphic("sinh", lambda t, y, z: t * cosh(z))
+@_holomorphic(prims.SINH, lambda t, y, z: t * cosh(z))
 def _sinh(z: Array) -> Array:
     return join(*_sinh_parts(*parts(z)))
 
 
-@_holomorphic("cosh", lambda t, y, z: t * sinh(z))
+@_holomorphic(prims.COSH, lambda t, y, z: t * sinh(z))
 def _cosh(z: Array) -> Array:
     return join(*_cosh_parts(*parts(z)))
 
@@ -247,12 +248,12 @@ def _tanh_slope(t: Array, y: Array, z: Array) -> Array:
     return t * (4.0 * small / square(small + 1.0))
 
 
-@_holomorphic("tanh", _tanh_slope)
+@_holomorphic(prims.TANH, _tanh_slope)
 def _tanh(z: Array) -> Array:
     return join(*_tanh_parts(*parts(z)))
 
 
-@_holomorphic("tan", lambda t, y, z: _tanh_slope(t, y, z * 1j))
+@_holomorphic(prims.TAN, lambda t, y, z: _tanh_slope(t, y, z * 1j))
 def _tan(z: Array) -> Array:
     a, b = parts(z)
     re, im = _tanh_parts(b, a)
@@ -282,24 +283,24 @@ def _acos_parts(a: Array, b: Array) -> tuple[Array, Array]:
     return atan2(x, a), -asinh(y)
 
 
-@_holomorphic("asin", lambda t, y, z: t / (sqrt(1.0 - z) * sqrt(1.0 + z)))
+@_holomorphic(prims.ASIN, lambda t, y, z: t / (sqrt(1.0 - z) * sqrt(1.0 + z)))
 def _asin(z: Array) -> Array:
     return join(*_asin_parts(*parts(z)))
 
 
-@_holomorphic("asinh", lambda t, y, z: t / (sqrt(1.0 - 1j * z) * sqrt(1.0 + 1j * z)))
+@_holomorphic(asinh_op, lambda t, y, z: t / (sqrt(1.0 - 1j * z) * sqrt(1.0 + 1j * z)))
 def _asinh(z: Array) -> Array:
     a, b = parts(z)
     re, im = _asin_parts(b, a)
     return join(im, re)
 
 
-@_holomorphic("acos", lambda t, y, z: -(t / (sqrt(1.0 - z) * sqrt(1.0 + z))))
+@_holomorphic(prims.ACOS, lambda t, y, z: -(t / (sqrt(1.0 - z) * sqrt(1.0 + z))))
 def _acos(z: Array) -> Array:
     return join(*_acos_parts(*parts(z)))
 
 
-@_holomorphic("acosh", lambda t, y, z: t / (sqrt(z - 1.0) * sqrt(z + 1.0)))
+@_holomorphic(acosh_op, lambda t, y, z: t / (sqrt(z - 1.0) * sqrt(z + 1.0)))
 def _acosh(z: Array) -> Array:
     a, b = parts(z)
     re, im = _acos_parts(a, b)
@@ -322,12 +323,12 @@ def _atanh_parts(a: Array, b: Array) -> tuple[Array, Array]:
     return _signed(re, a), 0.5 * atan2(select(height > limit, _signed(ones_of(b), b), 2.0 * b), below)
 
 
-@_holomorphic("atanh", lambda t, y, z: t / ((1.0 - z) * (1.0 + z)))
+@_holomorphic(atanh_op, lambda t, y, z: t / ((1.0 - z) * (1.0 + z)))
 def _atanh(z: Array) -> Array:
     return join(*_atanh_parts(*parts(z)))
 
 
-@_holomorphic("atan", lambda t, y, z: t / (z * z + 1.0))
+@_holomorphic(prims.ATAN, lambda t, y, z: t / (z * z + 1.0))
 def _atan(z: Array) -> Array:
     a, b = parts(z)
     re, im = _atanh_parts(b, a)

@@ -4,7 +4,7 @@ Three primitives know complex numbers: `from_parts`, `real_part` and `imag_part`
 (`by_parts` in their declaration) do so with complex ones, too. Every other op that has a meaning for complex numbers
 has a *form*: a function of handles that `bind` calls instead of the op, and which is written in ops on the parts:
 
-    @complex_form("multiply")
+    @complex_form(prims.MULTIPLY)
     def _multiply(z, w): ...
 
 So derivatives need no rule for complex numbers: those of the parts are right. The gradient of a real loss L by z is
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
+from staged.ir.declaration import prims
 from staged.ir.types import COMPLEX_OF, DType, TensorType, bool_, f32, f64
 from staged.library.special.elementary import hypot
 from staged.ops.array import Array
@@ -42,7 +43,7 @@ from staged.ops.elementwise import (
     sqrt,
 )
 from staged.ops.joining import stack
-from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, primitive, same_attrs
+from staged.ops.primitive import BadSample, Primitive, Sample, primitive, same_attrs
 from staged.ops.promote import as_array, cast, dtype_error, promoted, together
 from staged.ops.public import public
 from staged.ops.shape import slice_axis, squeeze
@@ -230,11 +231,11 @@ def is_complex(x: Any) -> bool:
 # ---- forms ----------------------------------------------------------------------------------------
 
 
-def complex_form(name: str) -> Callable[[Form], Form]:
-    """Enter what the primitive `name` is on complex operands: `f(*operands, **attrs)`."""
+def complex_form(op: Primitive) -> Callable[[Form], Form]:
+    """Enter what a primitive is on complex operands: `f(*operands, **attrs)`."""
 
     def enter(form: Form) -> Form:
-        COMPLEX_FORMS[PRIMITIVES[name]] = form
+        COMPLEX_FORMS[op] = form
         return form
 
     return enter
@@ -254,25 +255,25 @@ def _sum_of(a: Array | None, b: Array | None, minus: bool) -> Array:
     return a - b if minus else a + b
 
 
-@complex_form("negative")
+@complex_form(prims.NEGATIVE)
 def _negative(z: Array) -> Array:
     re, im = parts(z)
     return join(-re, -im)
 
 
-@complex_form("add")
+@complex_form(prims.ADD)
 def _add(z: Array, w: Array) -> Array:
     (a, b), (c, d) = _apart(z), _apart(w)
     return join(_sum_of(a, c, False), _sum_of(b, d, False))
 
 
-@complex_form("subtract")
+@complex_form(prims.SUBTRACT)
 def _subtract(z: Array, w: Array) -> Array:
     (a, b), (c, d) = _apart(z), _apart(w)
     return join(_sum_of(a, c, True), _sum_of(b, d, True))
 
 
-@complex_form("multiply")
+@complex_form(prims.MULTIPLY)
 def _multiply(z: Array, w: Array) -> Array:
     """By the definition, as in NumPy: an infinity may give NaN, which C's Annex G repairs."""
     (a, b), (c, d) = _apart(z), _apart(w)
@@ -282,14 +283,14 @@ def _multiply(z: Array, w: Array) -> Array:
     return join(a * c - b * d, a * d + b * c)
 
 
-@complex_form("square")
+@complex_form(prims.SQUARE)
 def _square(z: Array) -> Array:
     a, b = parts(z)
     product = a * b
     return join((a - b) * (a + b), product + product)
 
 
-@complex_form("divide")
+@complex_form(prims.DIVIDE)
 def _divide(z: Array, w: Array) -> Array:
     """By Smith's algorithm, as in NumPy: no square of a part leaves the range."""
     (a, b), (c, d) = _apart(z), _apart(w)
@@ -312,12 +313,12 @@ def _quotient(z: Array, w: Array) -> Array:
     return join((first + second * ratio) * scale, select(upright, im, -im))
 
 
-@complex_form("abs")
+@complex_form(prims.ABS)
 def _abs(z: Array) -> Array:
     return hypot(*parts(z))
 
 
-@complex_form("sign")
+@complex_form(prims.SIGN)
 def _sign(z: Array) -> Array:
     """z / abs(z), 0 at 0, and the direction of a single infinite part."""
     a, b = parts(z)
@@ -337,37 +338,37 @@ def _sign(z: Array) -> Array:
     return join(re / size, im / size)
 
 
-@complex_form("equal")
+@complex_form(prims.EQUAL)
 def _equal(z: Array, w: Array) -> Array:
     (a, b), (c, d) = parts(z), parts(w)
     return logical_and(a == c, b == d)
 
 
-@complex_form("not_equal")
+@complex_form(prims.NOT_EQUAL)
 def _not_equal(z: Array, w: Array) -> Array:
     (a, b), (c, d) = parts(z), parts(w)
     return logical_or(not_equal(a, c), not_equal(b, d))
 
 
-@complex_form("isnan")
+@complex_form(prims.ISNAN)
 def _isnan(z: Array) -> Array:
     a, b = parts(z)
     return logical_or(isnan(a), isnan(b))
 
 
-@complex_form("isinf")
+@complex_form(prims.ISINF)
 def _isinf(z: Array) -> Array:
     a, b = parts(z)
     return logical_or(isinf(a), isinf(b))
 
 
-@complex_form("isfinite")
+@complex_form(prims.ISFINITE)
 def _isfinite(z: Array) -> Array:
     a, b = parts(z)
     return logical_and(isfinite(a), isfinite(b))
 
 
-@complex_form("cast")
+@complex_form(prims.CAST)
 def _cast(z: Array, dtype: DType, weak: bool = False) -> Array:
     a, b = parts(z)
     if dtype.is_complex:
@@ -381,18 +382,18 @@ def _cast(z: Array, dtype: DType, weak: bool = False) -> Array:
     )
 
 
-@complex_form("pad")
+@complex_form(prims.PAD)
 def _pad(z: Array, low: Any, high: Any, value: Any) -> Array:
     a, b = parts(z)
     filler = complex(value)
     re, im = (
-        bind(PRIMITIVES["pad"], [part], low=low, high=high, value=number)
+        bind(prims.PAD, [part], low=low, high=high, value=number)
         for part, number in ((a, filler.real), (b, filler.imag))
     )
     return join(re, im)
 
 
-@complex_form("matmul")
+@complex_form(prims.MATMUL)
 def _matmul(z: Array, w: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
     """Four products of the parts, which are what a product of complex matrices computes."""
 

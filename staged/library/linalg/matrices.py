@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from staged.errors import ProgramValueError
+from staged.ir.declaration import prims
 from staged.ir.nodes import FAIL, Op
 from staged.ir.structure import ASSERT
 from staged.ir.types import Extent, Shape, TensorType, i64
@@ -18,7 +19,7 @@ from staged.ops.context import bind, current_context
 from staged.ops.contraction import matrix_product
 from staged.ops.elementwise import square as square_of
 from staged.ops.index import dynamic_slice_op, dynamic_update_op
-from staged.ops.primitive import PRIMITIVES, same_attrs
+from staged.ops.primitive import same_attrs
 from staged.ops.promote import as_float, broadcast, broadcast_shapes, constant, shape_error
 from staged.ops.record import RecordContext, in_range
 from staged.ops.reduction import all_
@@ -179,8 +180,8 @@ def rows_at(x: Array, order: Array) -> Array:
     """The rows (..., m, n) in the order (..., m): the first is the one that `order` names first."""
     with in_range():
         if order.ndim == 1:
-            return bind(PRIMITIVES["take"], [x, order], axis=0)
-        return bind(PRIMITIVES["take_along"], [x, _per_element(order, x)], axis=x.ndim - 2)
+            return bind(prims.TAKE, [x, order], axis=0)
+        return bind(prims.TAKE_ALONG, [x, _per_element(order, x)], axis=x.ndim - 2)
 
 
 def rows_to(x: Array, order: Array) -> Array:
@@ -188,8 +189,8 @@ def rows_to(x: Array, order: Array) -> Array:
     empty = zeros(x.shape, x.dtype)
     with in_range():
         if order.ndim == 1:
-            return bind(PRIMITIVES["scatter_add"], [empty, order, x], axis=0)
-        return bind(PRIMITIVES["scatter_add_along"], [empty, _per_element(order, x), x], axis=x.ndim - 2)
+            return bind(prims.SCATTER_ADD, [empty, order, x], axis=0)
+        return bind(prims.SCATTER_ADD_ALONG, [empty, _per_element(order, x), x], axis=x.ndim - 2)
 
 
 def _per_element(order: Array, x: Array) -> Array:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from staged.ir.declaration import prims
 from staged.ir.types import TensorType, i64
 from staged.library.losses.losses import check_reduction, reduced
 from staged.library.sequences.loop import row, scan, with_row
@@ -22,7 +23,7 @@ from staged.ops.context import bind
 from staged.ops.elementwise import exp, log, logical_and, maximum, not_equal
 from staged.ops.index import at_labels
 from staged.ops.joining import concat, stack
-from staged.ops.primitive import PRIMITIVES, Sample
+from staged.ops.primitive import Sample
 from staged.ops.promote import as_array, as_float, broadcast, cast, constant, dtype_error, shape_error, whole
 from staged.ops.public import public
 from staged.ops.reduction import max_, sum_
@@ -112,7 +113,7 @@ def _ctc_backward(*operands: Array, blank: int, given: str) -> Array:
     empty = zeros((count, *states.shape), log_probs.dtype)
     _, d_emissions = scan(count, [d_alpha, empty], step, ("d_paths", "d_emissions"), backwards=True)
     places = broadcast(states, d_emissions.shape)
-    return bind(PRIMITIVES["scatter_add_along"], [zeros(log_probs.shape, log_probs.dtype), places, d_emissions], axis=2)
+    return bind(prims.SCATTER_ADD_ALONG, [zeros(log_probs.shape, log_probs.dtype), places, d_emissions], axis=2)
 
 
 _SAMPLE = Sample(

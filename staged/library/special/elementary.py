@@ -168,7 +168,7 @@ def _asinh_slope(t: Array, y: Array, x: Array) -> Array:
 
 
 @composite("asinh", slopes=[_asinh_slope], samples=[Sample(((4, 5),))])
-def _asinh(x: Array) -> Array:
+def asinh_op(x: Array) -> Array:
     size = abs_(x)
     large = _large(size)
     near = where(large, 1.0, size)
@@ -180,7 +180,7 @@ def _asinh(x: Array) -> Array:
 @public("asinh", method=True, numpy=("arcsinh",), torch=("arcsinh",))
 def asinh(x: Any) -> Array:
     """Inverse hyperbolic sine. Array API `asinh`."""
-    return _asinh(as_float(x))[0]
+    return asinh_op(as_float(x))[0]
 
 
 @composite(
@@ -188,7 +188,7 @@ def asinh(x: Any) -> Array:
     slopes=[lambda t, y, x: t * (rsqrt(x - 1.0) * rsqrt(x + 1.0))],
     samples=[Sample(((4, 5),), low=1.2, high=4.0)],
 )
-def _acosh(x: Array) -> Array:
+def acosh_op(x: Array) -> Array:
     large = _large(x)
     above = where(large, 1.0, x) - 1.0
     return where(large, log(x) + _LOG_2, log1p(above + sqrt(above) * sqrt(above + 2.0)))
@@ -197,7 +197,7 @@ def _acosh(x: Array) -> Array:
 @public("acosh", method=True, numpy=("arccosh",), torch=("arccosh",))
 def acosh(x: Any) -> Array:
     """Inverse hyperbolic cosine; NaN below 1. Array API `acosh`."""
-    return _acosh(as_float(x))[0]
+    return acosh_op(as_float(x))[0]
 
 
 @composite(
@@ -205,14 +205,14 @@ def acosh(x: Any) -> Array:
     slopes=[lambda t, y, x: t / ((1.0 - x) * (x + 1.0))],
     samples=[Sample(((4, 5),), low=-0.9, high=0.9)],
 )
-def _atanh(x: Array) -> Array:
+def atanh_op(x: Array) -> Array:
     return 0.5 * (log1p(x) - log1p(-x))
 
 
 @public("atanh", method=True, numpy=("arctanh",), torch=("arctanh",))
 def atanh(x: Any) -> Array:
     """Inverse hyperbolic tangent; NaN outside of [-1, 1]. Array API `atanh`."""
-    return _atanh(as_float(x))[0]
+    return atanh_op(as_float(x))[0]
 
 
 # ---- parts and signs ------------------------------------------------------------------------------

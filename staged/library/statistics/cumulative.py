@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
+from staged.ir.declaration import prims
 from staged.ir.types import NUMBER_DTYPES, TensorType, bool_, f32, f64, i64
 from staged.library.elementwise.complex_numbers import complex_form
 from staged.ops.array import Array
@@ -200,7 +201,7 @@ _cumprod_op: Primitive = _scan(
 )
 
 
-@complex_form("cumprod")
+@complex_form(prims.CUMPROD)
 def _cumprod_of_complex(z: Array, axis: int) -> Array:
     """Products over runs of 1, 2, 4, ... elements: as many steps as the extent has bits, and no loop."""
     extent, run = fixed_size("cumprod of complex numbers", z, axis), 1

@@ -32,7 +32,7 @@ from staged.ops.elementwise import (
     pow_,
     round_,
 )
-from staged.ops.primitive import PRIMITIVES, Primitive
+from staged.ops.primitive import Primitive
 from staged.ops.promote import as_array, broadcast, cast, fixed_size, shape_error
 from staged.ops.public import public
 from staged.ops.reduction import declare_reduction, expand_back, kept_axes, reduced, wide
@@ -47,12 +47,12 @@ def balanced(x: Array, axis: int) -> tuple[Array, Array]:
     """
     x = cast(x, f64)
     size = select(logical_and(isfinite(x), x != 0), abs_(x), zeros_of(x) + 1)
-    sums = floor(bind(PRIMITIVES["cumsum"], [log2(size)], axis=axis))
+    sums = floor(bind(prims.CUMSUM, [log2(size)], axis=axis))
     before = (*(0 if place != axis else 1 for place in range(x.ndim)),)
     none = (0,) * x.ndim
     stop = tuple(fixed_size("prod", x, axis) - 1 if place == axis else extent for place, extent in enumerate(x.shape))
-    kept = bind(PRIMITIVES["slice"], [sums], start=none, stop=stop, step=(1,) * x.ndim)
-    powers = stop_gradient(sums - bind(PRIMITIVES["pad"], [kept], low=before, high=none, value=0))
+    kept = bind(prims.SLICE, [sums], start=none, stop=stop, step=(1,) * x.ndim)
+    powers = stop_gradient(sums - bind(prims.PAD, [kept], low=before, high=none, value=0))
     return times_power(x, -powers), powers
 
 
@@ -62,9 +62,9 @@ def _before(x: Array, reverse: bool) -> Array:
     kept = _part(x, 1, count) if reverse else _part(x, 0, count - 1)
     none, one = (0,) * x.ndim, (*(0,) * (x.ndim - 1), 1)
     ends = {"low": none, "high": one} if reverse else {"low": one, "high": none}
-    factors = bind(PRIMITIVES["pad"], [kept], **ends, value=0)
-    starts = bind(PRIMITIVES["pad"], [zeros_of(kept)], **ends, value=1)
-    return bind(PRIMITIVES["linear_recurrence"], [factors, starts], axis=x.ndim - 1, reverse=reverse)
+    factors = bind(prims.PAD, [kept], **ends, value=0)
+    starts = bind(prims.PAD, [zeros_of(kept)], **ends, value=1)
+    return bind(prims.LINEAR_RECURRENCE, [factors, starts], axis=x.ndim - 1, reverse=reverse)
 
 
 def times_power(x: Array, powers: Array) -> Array:
@@ -82,7 +82,7 @@ def _rows(x: Array, axes: tuple[int, ...]) -> tuple[Array, Callable[[Array], Arr
     """The factors of each product as a row, and the way back to the layout of `x`."""
     kept = kept_axes(axes, x.ndim)
     order = (*kept, *axes)
-    moved = bind(PRIMITIVES["permute"], [x], axes=order)
+    moved = bind(prims.PERMUTE, [x], axes=order)
     count = 1
     for axis in axes:
         extent = x.shape[axis]
@@ -92,11 +92,11 @@ def _rows(x: Array, axes: tuple[int, ...]) -> tuple[Array, Callable[[Array], Arr
                 hint="compute the product of a `reshape` of fixed size",
             )
         count *= extent
-    rows = bind(PRIMITIVES["reshape"], [moved], shape=(*(x.shape[axis] for axis in kept), count))
+    rows = bind(prims.RESHAPE, [moved], shape=(*(x.shape[axis] for axis in kept), count))
 
     def back(rows: Array) -> Array:
-        shaped = bind(PRIMITIVES["reshape"], [rows], shape=moved.shape)
-        return bind(PRIMITIVES["permute"], [shaped], axes=tuple(int(axis) for axis in np.argsort(order)))
+        shaped = bind(prims.RESHAPE, [rows], shape=moved.shape)
+        return bind(prims.PERMUTE, [shaped], axes=tuple(int(axis) for axis in np.argsort(order)))
 
     return rows, back
 
@@ -107,7 +107,7 @@ def _levels(rows: Array) -> list[tuple[Array, Array]]:
     assert isinstance(count, int)
     width = 1 << max(count - 1, 0).bit_length()
     none = (0,) * (rows.ndim - 1)
-    products = bind(PRIMITIVES["pad"], [rows], low=(*none, 0), high=(*none, width - count), value=1)
+    products = bind(prims.PAD, [rows], low=(*none, 0), high=(*none, width - count), value=1)
     levels = []
     while width > 1:
         width //= 2
@@ -120,7 +120,7 @@ def _part(x: Array, start: int, stop: int) -> Array:
     """x[..., start:stop]"""
     outer = x.shape[:-1]
     zeros, ones = (0,) * len(outer), (1,) * len(outer)
-    return bind(PRIMITIVES["slice"], [x], start=(*zeros, start), stop=(*outer, stop), step=(*ones, 1))
+    return bind(prims.SLICE, [x], start=(*zeros, start), stop=(*outer, stop), step=(*ones, 1))
 
 
 def product_tree(x: Array, axes: tuple[int, ...]) -> Array:
@@ -130,16 +130,16 @@ def product_tree(x: Array, axes: tuple[int, ...]) -> Array:
         return broadcast(cast(as_array(1.0), x.dtype), outer)
     levels = _levels(_rows(x, axes)[0])
     if not levels:
-        return bind(PRIMITIVES["reshape"], [x], shape=outer)
+        return bind(prims.RESHAPE, [x], shape=outer)
     left, right = levels[-1]
-    return bind(PRIMITIVES["reshape"], [left * right], shape=outer)
+    return bind(prims.RESHAPE, [left * right], shape=outer)
 
 
 def times_others(ct: Array, x: Array, axes: tuple[int, ...]) -> Array:
     """For each element of `x` the product of the others over `axes`, times the `ct` of their product."""
     rows, back = _rows(x, axes)
     count = fixed_size("prod", rows, -1)
-    ct = bind(PRIMITIVES["reshape"], [ct], shape=(*ct.shape, 1))
+    ct = bind(prims.RESHAPE, [ct], shape=(*ct.shape, 1))
     if count <= 2:
         return back(_down(ct, rows))
     if count <= 8 and x.dtype is not f64:  # f64 has the products of eight numbers of f32
@@ -147,15 +147,15 @@ def times_others(ct: Array, x: Array, axes: tuple[int, ...]) -> Array:
     size, axes = abs_(rows), (rows.ndim - 1,)
     # The loop runs once if a product may overflow, and not otherwise: balanced factors take more time.
     one, range_ = zeros_of(size) + 1, np.finfo(x.dtype.numpy)
-    largest = bind(PRIMITIVES["prod"], [maximum(size, one)], axes=axes)
-    smallest = bind(PRIMITIVES["prod"], [select(size == 0, one, minimum(size, one))], axes=axes)
+    largest = bind(prims.PROD, [maximum(size, one)], axes=axes)
+    smallest = bind(prims.PROD, [select(size == 0, one, minimum(size, one))], axes=axes)
     leaves = logical_or(largest > float(range_.max) / 4, smallest < float(range_.tiny) * 4)
-    leaves = bind(PRIMITIVES["any"], [leaves], axes=tuple(range(leaves.ndim)))
+    leaves = bind(prims.ANY, [leaves], axes=tuple(range(leaves.ndim)))
 
     def carefully(t: Array, others: Array) -> list[Array]:
         factors, powers = balanced(rows, axes[0])
-        total = bind(PRIMITIVES["sum"], [powers], axes=axes)
-        powers = bind(PRIMITIVES["reshape"], [total], shape=(*total.shape, 1)) - powers
+        total = bind(prims.SUM, [powers], axes=axes)
+        powers = bind(prims.RESHAPE, [total], shape=(*total.shape, 1)) - powers
         others = _before(factors, False) * _before(factors, True)
         return [cast(times_power(cast(ct, f64) * others, powers), x.dtype)]
 
@@ -166,7 +166,7 @@ def times_others(ct: Array, x: Array, axes: tuple[int, ...]) -> Array:
 def _down(ct: Array, rows: Array) -> Array:
     """`ct` (..., 1) of the products of rows, times the product of the other factors for each."""
     for left, right in reversed(_levels(rows)):
-        ct = bind(PRIMITIVES["concat"], [ct * right, ct * left], axis=ct.ndim - 1)
+        ct = bind(prims.CONCAT, [ct * right, ct * left], axis=ct.ndim - 1)
     return _part(ct, 0, fixed_size("prod", rows, -1))
 
 
@@ -181,7 +181,7 @@ def _prod_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Arra
 
 def _prod_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axes: tuple[int, ...]) -> Array:
     (others,) = _prod_vjp(broadcast(cast(as_array(1.0), y.dtype), y.shape), y, operands[0], axes)
-    return bind(PRIMITIVES["sum"], [others * tangents[0]], axes=axes)
+    return bind(prims.SUM, [others * tangents[0]], axes=axes)
 
 
 _prod_op: Primitive = declare_reduction(
@@ -198,7 +198,7 @@ _prod_op: Primitive = declare_reduction(
 )
 
 
-@complex_form("prod")
+@complex_form(prims.PROD)
 def _prod_of_complex(z: Array, axes: tuple[int, ...]) -> Array:
     return product_tree(z, axes)
 

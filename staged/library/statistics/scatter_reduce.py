@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
-from staged.ir.declaration import declaration_of, reduction_by
+from staged.ir.declaration import declaration_of, prims, reduction_by
 from staged.ir.nodes import FAIL
 from staged.ir.numbers import initial_value
 from staged.ir.types import NUMBER_DTYPES, DType, TensorType, bool_, f32, f64, i64, u64
@@ -33,7 +33,7 @@ from staged.ops.index import (
     integers,
     wrapped,
 )
-from staged.ops.primitive import PRIMITIVES, BadSample, Primitive, Sample, next_axis, primitive
+from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
 from staged.ops.promote import (
     as_array,
     axis_of,
@@ -91,6 +91,12 @@ def _elements(x: Data, indices: Data, updates: Data, axis: int, by: str) -> Data
     return result
 
 
+def _adding(along: str) -> Primitive:
+    """The op that adds to rows, or to elements along an axis."""
+    op: Primitive = prims.SCATTER_ADD_ALONG if along else prims.SCATTER_ADD
+    return op
+
+
 class _Places:
     """The places that updates are meant for: reads and sums there, for rows or for elements."""
 
@@ -99,18 +105,18 @@ class _Places:
 
     def read(self, x: Array) -> Array:
         with in_range():  # the op itself has checked them
-            return bind(PRIMITIVES[f"take{self.along}"], [x, self.indices], axis=self.axis)
+            return bind(prims.TAKE_ALONG if self.along else prims.TAKE, [x, self.indices], axis=self.axis)
 
     def add(self, x: Array, updates: Array) -> Array:
         with in_range():
-            return bind(PRIMITIVES[f"scatter_add{self.along}"], [x, self.indices, updates], axis=self.axis)
+            return bind(_adding(self.along), [x, self.indices, updates], axis=self.axis)
 
     def total(self, x: Array, updates: Array) -> Array:
         return self.add(zeros_of(x), updates)
 
     def product(self, x: Array, updates: Array) -> Array:
         with in_range():
-            op = PRIMITIVES[f"scatter_reduce{self.along}"]
+            op = _elements_op if self.along else _rows_op
             return bind(op, [x, self.indices, updates], axis=self.axis, by="multiply")
 
     def others(self, updates: Array, extent: Any) -> list[Array]:
@@ -128,14 +134,14 @@ class _Places:
             return [cast(reshape(updates, shape), f64)]
         places, order = ordered(index, axis)
         with in_range():
-            factors = bind(PRIMITIVES["take_along"], [updates, order], axis=axis)
+            factors = bind(prims.TAKE_ALONG, [updates, order], axis=axis)
             # Balanced factors of f64. Products of f32 are computed in f64, which has their range.
             factors, powers = balanced(factors, axis) if updates.dtype is f64 else (cast(factors, f64), None)
             before = self._running(factors, places, axis, count, False)
             left = before * self._running(factors, places, axis, count, True)
             _, back = ordered(order, axis)
             found = [left] if powers is None else [left, factors, powers]
-            return [reshape(bind(PRIMITIVES["take_along"], [each, back], axis=axis), shape) for each in found]
+            return [reshape(bind(prims.TAKE_ALONG, [each, back], axis=axis), shape) for each in found]
 
     def products(self, x: Array, updates: Array) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
         """Functions that multiply f64 by the products of all updates of each place, and of the others for each."""
@@ -287,13 +293,13 @@ def _reduced(
     check_argument(reduce in _WORDS, f"{name}: reduce is {', '.join(map(repr, _WORDS))}, got {reduce!r}")
     by = _combining(reduce)
     attrs = {"axis": axis} if by == "add" else {"axis": axis, "by": by}
-    op = PRIMITIVES[f"scatter_add{along}" if by == "add" else f"scatter_reduce{along}"]
+    op = _adding(along) if by == "add" else _elements_op if along else _rows_op
     counts: Array | None = None
     if reduce == "mean" or not include_self:
         number, one = (x, updates) if along else (zeros(x.shape[axis : axis + 1], i64), zeros(indices.shape, i64))
         ones = full(one.shape, 1, i64)
         counts = bind(
-            PRIMITIVES[f"scatter_add{along}"],
+            _adding(along),
             [zeros(number.shape, i64), indices, ones],
             axis=axis if along else 0,
         )
