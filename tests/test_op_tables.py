@@ -10,6 +10,7 @@ from staged.autodiff.activity import ACTIVE
 from staged.autodiff.copiers import EXTENDED
 from staged.autodiff.forward import FORWARDS
 from staged.autodiff.reverse import REVERSES
+from staged.backends.host.structure import EMITS
 from staged.batching.batch import BATCHED, CONTROL_FLOW
 from staged.batching.spread import SPREADS
 from staged.ir import structure as s
@@ -40,11 +41,18 @@ EXITS = {"exits are flags by then": {s.SCOPE}}
 OF_OPERANDS = {"depends on every operand": {s.FRAME_LOAD, s.FRAME_NULL, s.SEQUENCE_GET, s.SEQUENCE_EMPTY}}
 DECLARED = {"differentiated by its own rules, or opened": {s.COMPOSITE}}
 
+FULFILLED = {
+    "transforms are fulfilled, and blocks of one op are opened": {s.VJP, s.JVP, s.VMAP, s.CHECKPOINT, s.CUSTOM_VJP, s.COMPOSITE},
+    "calls in place are functions by then, or gone": {s.CALL_BEGIN, s.CALL_END},
+}
+OPAQUE = {"called as functions of the program": {s.KERNEL, s.CONTRACTION, s.LIBRARY}}
+
 CASES: dict[str, tuple[list[OpTable], list[dict[str, set]]]] = {
     "reverse mode": ([REVERSES], [BEFORE, AFTER, OUTSIDE, DECLARED]),
     "forward mode": ([FORWARDS], [BEFORE, AFTER, OUTSIDE, EXITS]),
     "activity": ([ACTIVE], [BEFORE, AFTER, OUTSIDE, EXITS, OF_OPERANDS, {"linear": {s.SEQUENCE_ADD, s.SEQUENCE_SUM}}]),
     "mapping": ([BATCHED, CONTROL_FLOW], [BEFORE, AFTER, REFUSED, EXITS]),
+    "emission": ([EMITS], [FULFILLED, OPAQUE]),
 }
 
 
@@ -60,7 +68,7 @@ def test_every_structured_op_has_a_rule_or_a_reason(case: str) -> None:
 
 
 def _name_of(table: OpTable) -> str:
-    names = {"REVERSES": REVERSES, "FORWARDS": FORWARDS, "ACTIVE": ACTIVE, "CONTROL_FLOW": CONTROL_FLOW}
+    names = {"REVERSES": REVERSES, "FORWARDS": FORWARDS, "ACTIVE": ACTIVE, "CONTROL_FLOW": CONTROL_FLOW, "EMITS": EMITS}
     return next(name for name, each in names.items() if each is table)
 
 

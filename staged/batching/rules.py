@@ -13,6 +13,7 @@ from staged.batching.values import emit, repeat
 from staged.errors import ShapeError
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op
+from staged.ir.op_table import OpTable
 from staged.ir.types import Extent
 from staged.ops.array import Array
 from staged.ops.custom import CUSTOM_LAUNCH, CFunction
@@ -91,27 +92,29 @@ def _custom(op: Op, operands: Sequence[Array], flags: Sequence[bool], size: Exte
     return results
 
 
-_RULES: dict[str, Rule] = {
-    "custom_op": _custom,
-    "custom_launch": _custom,
-    "index_check": check,
-    "dynamic_slice": read_window,
-    "dynamic_update": write_window,
-    "take": gather,
-    "scatter": scatter,
-    "scatter_add": scatter,
-    "scatter_reduce": scatter,
-    "matmul": _matmul,
-    "conv2d": _merged(),
-    "conv2d_backward_input": _merged("input_shape"),
-    "max_pool2d": _merged(),
-    "avg_pool2d": _merged(),
-    "max_pool2d_backward": _merged("input_shape"),
-    "avg_pool2d_backward": _merged("input_shape"),
-}
+BATCHES: OpTable[Rule] = OpTable(
+    {
+        prims.CUSTOM_OP: _custom,
+        CUSTOM_LAUNCH: _custom,
+        prims.INDEX_CHECK: check,
+        prims.DYNAMIC_SLICE: read_window,
+        prims.DYNAMIC_UPDATE: write_window,
+        prims.TAKE: gather,
+        prims.SCATTER: scatter,
+        prims.SCATTER_ADD: scatter,
+        prims.SCATTER_REDUCE: scatter,
+        prims.MATMUL: _matmul,
+        prims.CONV2D: _merged(),
+        prims.CONV2D_BACKWARD_INPUT: _merged("input_shape"),
+        prims.MAX_POOL2D: _merged(),
+        prims.AVG_POOL2D: _merged(),
+        prims.MAX_POOL2D_BACKWARD: _merged("input_shape"),
+        prims.AVG_POOL2D_BACKWARD: _merged("input_shape"),
+    }
+)
 """Ops for which it is not enough to shift attributes."""
 
 
 def rule_of(op: Op) -> Rule:
     """The rule of a primitive: one registered here, else its declared shift, else one element after another."""
-    return _RULES.get(op.name, shifted)
+    return BATCHES.get(op.declared, shifted)

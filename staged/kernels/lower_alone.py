@@ -30,6 +30,7 @@ from staged.ir.loops import (
     StorePair,
 )
 from staged.ir.nodes import Block, Op
+from staged.ir.op_table import OpTable
 from staged.ir.types import bool_, i32, i64, row_major
 from staged.kernels.kinds import dim_of, extents
 from staged.kernels.parts import Parts, axis_name, loops, without
@@ -39,7 +40,7 @@ from staged.kernels.sorting import sorting
 
 def has_own_kernel(op: Op) -> bool:
     """Return whether an op is a kernel by itself, with a loop tree of its own."""
-    return op.name in _LOWER
+    return op.declared in LOWERS
 
 
 def lower_alone(name: str, body: Block) -> Nest:
@@ -52,7 +53,7 @@ def lower_alone(name: str, body: Block) -> Nest:
             where=op.where,
             hint="write the elements into an array of a fixed size first: `x = st.zeros(...); x[:n] = part`",
         )
-    return _LOWER[op.name](name, Parts(body, op))
+    return LOWERS[op.declared](name, Parts(body, op))
 
 
 def _concat(name: str, p: Parts) -> Nest:
@@ -337,25 +338,27 @@ def _permutation(name: str, p: Parts) -> Nest:
     return p.nest(name, [call], False)
 
 
-_LOWER: dict[str, Callable[[str, Parts], Nest]] = {
-    "concat": _concat,
-    "dynamic_update": _dynamic_update,
-    "scatter": _scatter,
-    "scatter_add": _scatter,
-    "scatter_add_along": _scatter_along,
-    "scatter_reduce": _scatter,
-    "scatter_reduce_along": _scatter_along,
-    "max_pool2d": _max_pool2d,
-    "max_pool2d_backward": _max_pool2d_backward,
-    "avg_pool2d": _avg_pool2d,
-    "avg_pool2d_backward": _avg_pool2d_backward,
-    "permutation": _permutation,
-    "sort": sorting,
-    "cumsum": running_total(prims.ADD, 0.0),
-    "cumprod": running_total(prims.MULTIPLY, 1.0),
-    "logcumsumexp": running_total(prims.LOGADDEXP, -inf),
-    "linear_recurrence": recurrence,
-    "cumargmax": running_place(prims.LESS, prims.MAX),
-    "cumargmin": running_place(prims.GREATER, prims.MIN),
-}
+LOWERS: OpTable[Callable[[str, Parts], Nest]] = OpTable(
+    {
+        prims.CONCAT: _concat,
+        prims.DYNAMIC_UPDATE: _dynamic_update,
+        prims.SCATTER: _scatter,
+        prims.SCATTER_ADD: _scatter,
+        prims.SCATTER_ADD_ALONG: _scatter_along,
+        prims.SCATTER_REDUCE: _scatter,
+        prims.SCATTER_REDUCE_ALONG: _scatter_along,
+        prims.MAX_POOL2D: _max_pool2d,
+        prims.MAX_POOL2D_BACKWARD: _max_pool2d_backward,
+        prims.AVG_POOL2D: _avg_pool2d,
+        prims.AVG_POOL2D_BACKWARD: _avg_pool2d_backward,
+        prims.PERMUTATION: _permutation,
+        prims.SORT: sorting,
+        prims.CUMSUM: running_total(prims.ADD, 0.0),
+        prims.CUMPROD: running_total(prims.MULTIPLY, 1.0),
+        prims.LOGCUMSUMEXP: running_total(prims.LOGADDEXP, -inf),
+        prims.LINEAR_RECURRENCE: recurrence,
+        prims.CUMARGMAX: running_place(prims.LESS, prims.MAX),
+        prims.CUMARGMIN: running_place(prims.GREATER, prims.MIN),
+    }
+)
 """Ops that are a kernel by themselves: how each becomes a nest."""

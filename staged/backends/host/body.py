@@ -357,6 +357,10 @@ class BodyEmitter:
 
     # ---- Variables ----
 
+    def emit_copy(self, op: Op) -> None:
+        """A value crosses between host and device: back ends of devices write it."""
+        raise AssertionError(f"the {self.backend} back end has one memory")
+
     def emit_variable_read(self, op: Op) -> None:
         variable: VariableRef = op.attrs["variable"]
         value = op.result

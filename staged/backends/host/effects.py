@@ -99,8 +99,6 @@ class Effects:
         self.body.where(op.where)
         self.body.need(*emit_progress(self.body.code, op, self.body))
 
-    emit_progress_start = emit_progress_update = emit_progress_end = emit_progress
-
     def emit_clock(self, op: Op) -> None:
         """`time.perf_counter()` and the like: read here, once, whatever the expression around it."""
         self.body.need("clocks")

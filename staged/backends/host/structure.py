@@ -1,14 +1,14 @@
 """The structure of a program in C: the user's loops and conditions, recognisable, with the user's names.
 
-Each kind of op has a method `emit_<op>`, here or in one of the emitters beside. Tensor work is in kernels, which are
-functions of their own.
+`EMITS` has a row for each kind of op: a method `emit_<op>`, here or in one of the emitters beside. Tensor work is in
+kernels, which are separate functions.
 
 Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test_functions.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from staged.backends.host.body import BodyEmitter, literal_int
@@ -35,15 +35,17 @@ from staged.code.tree import Assign, Comment, Do, For, ForAny, If, Jump, While
 from staged.code.tree import Label as Target
 from staged.code.types import INDEX
 from staged.errors import UnsupportedError, located
+from staged.ir import structure as s
 from staged.ir.buffers import Buffer, SharedLoop
 from staged.ir.declaration import prims
 from staged.ir.names import name_of
 from staged.ir.nodes import Block, End, Function, Label, Op, Value
 from staged.ir.numbers import fits
+from staged.ir.op_table import OpTable
 from staged.ir.storage import is_absent, is_tensor, root_of, view_of
-from staged.ir.structure import ABSENT
 from staged.ir.types import SequenceType, TensorType, i64
 from staged.ir.views import Loop
+from staged.ops.custom import CUSTOM_OP
 
 
 @dataclass
@@ -72,8 +74,7 @@ class ControlFlow:
         self.frames = Frames(body)
         self.calls = Calls(body, signatures)
         self.values = Values(body)
-        self.parts = self, body, self.values, self.sequences, self.handles, self.frames, self.calls, Effects(body)
-        """The emitters of ops, each with methods `emit_<op>`."""
+        self.effects = Effects(body)
         self.loops: dict[Label, LoopFrame] = {}
         self.part_names: PartNames | None = None
 
@@ -96,10 +97,10 @@ class ControlFlow:
         if op.declared.is_opaque:
             self.body.emit_kernel_call(op)
             return
-        method = next(filter(None, (getattr(part, f"emit_{op.name}", None) for part in self.parts)), None)
-        if method is not None:
+        emit = EMITS.get(op.declared)
+        if emit is not None:
             around = dict(self.body.sizes)
-            method(op)
+            emit(self, op)
             if op.blocks:
                 self.body.sizes = around  # dimensions of its blocks have no size after it
         elif op.results and view_of(op.results[0]) is not None:
@@ -110,9 +111,9 @@ class ControlFlow:
             with located(op.where):
                 self.values.emit_scalar(op)
         else:
-            row = f"write `emit_{op.name}` in staged/backends/host/body.py"
+            row = "add a row to `EMITS` of staged/backends/host/structure.py"
             if op.declared.kind != "structured":
-                row = "for a kernel of its own add a row to `_LOWER` of staged/kernels/lower_alone.py"
+                row = "for a separate kernel add a row to `LOWERS` of staged/kernels/lower_alone.py"
             raise UnsupportedError(
                 f"the {self.body.backend} back end has no way to write `{op.name}` outside of a kernel, and fusion "
                 "makes none of it",
@@ -440,7 +441,7 @@ class ControlFlow:
 
 def _is_empty(block: Block, owner: Op, body: BodyEmitter) -> bool:
     """Return whether a branch has nothing to write: no ops, and yields what is already in place."""
-    if any(op.declared is not ABSENT for op in block.ops) or block.end.kind != "yield":
+    if any(op.declared is not s.ABSENT for op in block.ops) or block.end.kind != "yield":
         return False
     for result, operand in zip(owner.results, block.end.operands, strict=True):
         if is_absent(operand):
@@ -448,3 +449,41 @@ def _is_empty(block: Block, owner: Op, body: BodyEmitter) -> bool:
         if not is_tensor(result) or body.plan.place[result] is not body.plan.place.get(root_of(operand)):
             return False
     return True
+
+
+EMITS: OpTable[Callable[[ControlFlow, Op], None]] = OpTable(
+    {
+        s.IF: ControlFlow.emit_if,
+        s.FOR: ControlFlow.emit_for,
+        s.WHILE: ControlFlow.emit_while,
+        s.SCOPE: ControlFlow.emit_scope,
+        s.CALL: lambda flow, op: flow.calls.emit_call(op),
+        s.FRAME_SAVE: lambda flow, op: flow.frames.emit_frame_save(op),
+        s.FRAME_LOAD: lambda flow, op: flow.frames.emit_frame_load(op),
+        s.FRAME_NULL: lambda flow, op: flow.frames.emit_frame_null(op),
+        s.SEQUENCE_EMPTY: lambda flow, op: flow.sequences.emit_sequence_empty(op),
+        s.SEQUENCE_GET: lambda flow, op: flow.sequences.emit_sequence_get(op),
+        s.SEQUENCE_ZEROS: lambda flow, op: flow.handles.emit_sequence_zeros(op),
+        s.SEQUENCE_ADD: lambda flow, op: flow.handles.emit_sequence_add(op),
+        s.SEQUENCE_SUM: lambda flow, op: flow.handles.emit_sequence_sum(op),
+        s.ABSENT: lambda flow, op: flow.sequences.emit_absent(op),
+        s.VARIABLE_READ: lambda flow, op: flow.body.emit_variable_read(op),
+        s.VARIABLE_WRITE: lambda flow, op: flow.body.emit_variable_write(op),
+        s.COPY: lambda flow, op: flow.body.emit_copy(op),
+        s.PRINT: lambda flow, op: flow.effects.emit_print(op),
+        s.ASSERT: lambda flow, op: flow.effects.emit_assert(op),
+        s.RAISE: lambda flow, op: flow.effects.emit_raise(op),
+        s.CLOCK: lambda flow, op: flow.effects.emit_clock(op),
+        s.FILE_OPEN: lambda flow, op: flow.effects.emit_file_open(op),
+        s.FILE_CLOSE: lambda flow, op: flow.effects.emit_file_close(op),
+        s.SAVE: lambda flow, op: flow.effects.emit_save(op),
+        s.CALLBACK: lambda flow, op: flow.effects.emit_callback(op),
+        s.PROGRESS_START: lambda flow, op: flow.effects.emit_progress(op),
+        s.PROGRESS_UPDATE: lambda flow, op: flow.effects.emit_progress(op),
+        s.PROGRESS_END: lambda flow, op: flow.effects.emit_progress(op),
+        prims.CONSTANT: lambda flow, op: flow.values.emit_constant(op),
+        prims.DIM: lambda flow, op: flow.values.emit_dim(op),
+        CUSTOM_OP: lambda flow, op: flow.effects.emit_custom_op(op),
+    }
+)
+"""The statements of an op that is not in a kernel."""

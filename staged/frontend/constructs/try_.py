@@ -106,7 +106,7 @@ class in_try:
         every = list(itertools.chain.from_iterable([op, *_inside(op)] for op in ops))
         all_raisers = [
             *raisers,
-            *((_raises(op), _OPERATORS[op.name], op.where) for op in every if op.name in _OPERATORS),
+            *((_raises(op), _OPERATORS[op.declared], op.where) for op in every if op.declared in _OPERATORS),
         ]
         for errors, what, where in all_raisers:
             error = next((error for error in errors if issubclass(error, kinds)), None)
@@ -127,7 +127,7 @@ class in_try:
                 )
 
 
-_OPERATORS = {"divide": "`/`", "floor_divide": "`//`", "remainder": "`%`", "pow": "`**`"}
+_OPERATORS = {prims.DIVIDE: "`/`", prims.FLOOR_DIVIDE: "`//`", prims.REMAINDER: "`%`", prims.POW: "`**`"}
 """Python's operators that raise for some floats, where the op goes on with an infinity or NaN."""
 
 

@@ -14,8 +14,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a number that may not fit is not checked",
         "passes.algebra:number_known_to_fit",
-        'emit.emit("cast", [x], dtype=wanted) if not op.effects or fits(emit.ranges.of(x), wanted) else None',
-        'emit.emit("cast", [x], dtype=wanted)',
+        'emit.emit(prims.CAST, [x], dtype=wanted) if not op.effects or fits(emit.ranges.of(x), wanted) else None',
+        'emit.emit(prims.CAST, [x], dtype=wanted)',
         rule("number_known_to_fit"),
     ),
     Mutant(
@@ -56,8 +56,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "x - -y is taken for x - y",
         "passes.algebra:subtract_zero",
-        'emit.emit("add", [a, turned.operands[0]])',
-        'emit.emit("subtract", [a, turned.operands[0]])',
+        'emit.emit(prims.ADD, [a, turned.operands[0]])',
+        'emit.emit(prims.SUBTRACT, [a, turned.operands[0]])',
         rule("subtract_zero"),
     ),
     Mutant(
@@ -77,7 +77,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "x * -1 is x",
         "passes.algebra:multiply_by_one",
-        'emit.emit("negative", [x])',
+        'emit.emit(prims.NEGATIVE, [x])',
         "x",
         rule("multiply_by_one"),
     ),
@@ -228,7 +228,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the sum of one -0.0 is -0.0",
         "passes.algebra:_from_zero",
-        'emit.emit("add", [x, emit.full(x.tensor, 0.0)])',
+        'emit.emit(prims.ADD, [x, emit.full(x.tensor, 0.0)])',
         "x",
         rule("reduction_of_one or sum_of_broadcast"),
     ),
