@@ -184,7 +184,7 @@ def sources() -> list[tuple[Path, ast.AST]]:
     found = []
     for path in sorted((ROOT / "staged").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute | ast.Call | ast.Compare | ast.Match):
+            if isinstance(node, ast.Attribute | ast.Call | ast.Compare | ast.Match | ast.Subscript):
                 found.append((path.relative_to(ROOT), node))
     return found
 
@@ -199,6 +199,40 @@ def test_every_declaration_that_the_source_names_is_declared() -> None:
         and node.attr.lower() not in DECLARED
     ]
     assert not unknown, unknown
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('METHODS["where"](a, b)', True),
+        ('bind(PRIMITIVES["take"], [x])', True),
+        ('emit.emit("reshape", [x])', True),
+        ('(row,) = emit("reshape", [x], {})', True),
+        ('getattr(part, f"emit_{op.name}", None)', True),
+        ("METHODS[name](a, b)", False),
+        ('emit("call")', False),
+        ("emit(prims.RESHAPE, [x], {})", False),
+    ],
+)
+def test_a_lookup_of_an_op_by_a_string_is_found(text: str, found: bool) -> None:
+    assert any(map(is_lookup_by_string, ast.walk(ast.parse(text)))) == found
+
+
+def is_lookup_by_string(node: ast.AST) -> bool:
+    """Whether a node of the source looks up a function, a primitive or an emitter by a string."""
+    match node:
+        case ast.Subscript(value=ast.Name(table), slice=ast.Constant(str())):
+            return table in ("METHODS", "PRIMITIVES", "COMPOSITES", "DECLARED")
+        case ast.Call(func=ast.Name("getattr"), args=[_, ast.JoinedStr([ast.Constant(str(text)), *_]), *_]):
+            return text.startswith("emit_")
+        case ast.Call(func=ast.Name(called) | ast.Attribute(attr=called), args=[ast.Constant(str(name)), *rest]):
+            return called in ("emit", "bind", "unchecked", "binary", "op", "Op") and bool(rest) and name in DECLARED
+    return False
+
+
+def test_the_source_looks_up_no_op_by_a_string() -> None:
+    found = [f"{path}:{node.lineno}" for path, node in sources() if is_lookup_by_string(node)]
+    assert not found, f"write `prims.NAME`, `functions.NAME` (ops/array.py) or an import: {found}"
 
 
 def test_tables_by_name_have_names_of_ops() -> None:
