@@ -1,1 +1,1 @@
-"""What every layer may import, besides `errors.py` and `source.py`."""
+"""Modules that every layer may import, besides `errors.py` and `source.py`."""

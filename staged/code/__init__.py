@@ -1,1 +1,1 @@
-"""What every back end prints: trees of code, C expressions, loop nests, and the support functions of C."""
+"""Source code that every back end prints: trees of code, C expressions, loop nests, and support functions of C."""

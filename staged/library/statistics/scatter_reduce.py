@@ -63,7 +63,7 @@ def _nothing(by: str, dtype: DType) -> Any:
     """The number that changes none that it is combined with."""
     reduction = reduction_by(declaration_of(by))
     assert reduction is not None, f"{by} combines elements"
-    return initial_value(reduction, dtype)
+    return initial_value(reduction, dtype.part)  # the op itself rejects complex numbers
 
 
 # ---- the primitives -------------------------------------------------------------------------------
