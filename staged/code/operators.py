@@ -8,6 +8,7 @@ from __future__ import annotations
 COMPARISONS = {
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
 }  # fmt: skip
+"""C's operators of these ops."""
 OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*"}
 LOGICAL = {"logical_and": "&&", "logical_or": "||", "logical_xor": "!="}
