@@ -57,7 +57,7 @@ def _branch(batch: Batch, block: Block, op: Op) -> Block:
     with batch.builder.block() as opened:
         batch.ops(block)
         ends = block.end
-        assert ends.kind in ("yield", "raise"), "exits are normalised in the blocks of transforms"
+        assert ends.kind == "yield" or ends.kind == "raise", "exits are normalised in the blocks of transforms"
         given = [
             batch.as_batched(value, result in batch.batched)
             for value, result in zip(ends.operands, op.results, strict=ends.kind == "yield")

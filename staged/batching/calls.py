@@ -37,7 +37,7 @@ def _batched_function(batch: Batch, op: Op, mapped: tuple[bool, ...]) -> str:
     function = pool.body(original, op.where)
     name = pool.memo[key] = pool.fresh(f"{original}_vmap")
     block = function.block
-    assert block.end.kind in ("return", "raise"), "exits are normalised in functions that transforms reach"
+    assert block.end.is_of_function, "exits are normalised in functions that transforms reach"
     start = {param for param, is_mapped in zip(block.params, mapped, strict=True) if is_mapped}
     # All that it returns is batched; sequences and frames have to be so from where they are made.
     start |= {value for value in block.end.operands if is_container(value)}

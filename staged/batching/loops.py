@@ -89,7 +89,7 @@ def _alike(batch: Batch, op: Op) -> None:
     with batch.opened(body.params) as opened:
         batch.define(body.params, opened.params)
         batch.ops(body)
-        assert body.end.kind in ("yield", "raise"), "exits are normalised in the blocks of transforms"
+        assert body.end.kind == "yield" or body.end.kind == "raise", "exits are normalised in the blocks of transforms"
         given = []
         if body.end.kind == "yield":
             kept = zip(body.end.operands, (*params, *op.results[len(params) :]), strict=True)

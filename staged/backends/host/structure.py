@@ -39,7 +39,7 @@ from staged.ir import structure as s
 from staged.ir.buffers import Buffer, SharedLoop
 from staged.ir.declaration import prims
 from staged.ir.names import name_of
-from staged.ir.nodes import Block, End, Function, Label, Op, Value
+from staged.ir.nodes import Block, End, EndKind, Function, Label, Op, Value
 from staged.ir.numbers import fits
 from staged.ir.op_table import OpTable
 from staged.ir.storage import is_absent, is_tensor, root_of, view_of
@@ -388,7 +388,7 @@ class ControlFlow:
         else:
             self.body.leave_with_error()
 
-    def jump(self, kind: str, frame: LoopFrame) -> None:
+    def jump(self, kind: EndKind, frame: LoopFrame) -> None:
         if kind == "break":
             if not frame.is_scope and frame.depth == self.body.c_loops:
                 self.body.code.add(Jump("break"))

@@ -6,7 +6,7 @@ import ast
 import operator as py
 from collections import deque
 from collections.abc import Callable, KeysView, ValuesView
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -91,7 +91,13 @@ def or_(scope: Locals, left: Any, right: Callable[[], Any]) -> Any:
     return _connect(scope, condition, left, right, "logical_or")
 
 
-def _connect(scope: Locals, condition: StagedArray, left: Any, right: Callable[[], Any], name: str) -> Any:
+def _connect(
+    scope: Locals,
+    condition: StagedArray,
+    left: Any,
+    right: Callable[[], Any],
+    name: Literal["logical_and", "logical_or"],
+) -> Any:
     """One op where the right side may as well be computed always; else a branch, since it must not run."""
     trace = current_trace()
     assert trace is not None
