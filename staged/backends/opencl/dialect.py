@@ -92,11 +92,8 @@ def find_snippet(name: str) -> Snippet | None:
     if name in _ATOMICS:
         op, dtype = _ATOMICS[name]
         bits, prefix = ("uint", "atomic") if dtype.itemsize == 4 else ("ulong", "atom")
-        new = {
-            "add": "was.value + value",
-            "min": "was.value < value ? was.value : value",
-            "max": "was.value > value ? was.value : value",
-        }[op]
+        selected = "was.value {} value ? was.value : value"
+        new = {"add": "was.value + value", "min": selected.format("<"), "max": selected.format(">")}[op]
         t = dtype.c_name
         texts = [_ATOMIC.format(t=t, bits=bits, prefix=prefix, new=new, space=s) for s in OPENCL.array_spaces[:2]]
         functions = [
