@@ -81,7 +81,7 @@ ELSEWHERE |= {"counting": "index", "scatter_reduce": "index", "embedding": "inde
 ELSEWHERE["complex_numbers"] = "elementwise"
 ELSEWHERE["positions"] = "attention"
 ELSEWHERE |= {"padding": "shape", "patches": "shape", "channels": "activations", "margins": "losses"}
-ELSEWHERE |= {"volumes": "pooling", "adaptive_pooling": "pooling", "volume_convolution": "convolution", "interpolation": "images"}
+ELSEWHERE |= {"adaptive_pooling": "pooling", "interpolation": "images"}
 DTYPE_SETS = {
     word: {dtype.name for dtype in dtypes}
     for word, dtypes in zip(

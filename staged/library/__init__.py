@@ -100,22 +100,36 @@ from staged.library.losses.margins import (
     triplet_margin_loss,
     triplet_margin_with_distance_loss,
 )
-from staged.library.pooling.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
+from staged.library.pooling.adaptive_pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    fractional_max_pool2d,
+    fractional_max_pool3d,
+)
+from staged.library.pooling.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from staged.library.pooling.interpolation import affine_grid, grid_sample, interpolate
 from staged.library.pooling.padding import pad
 from staged.library.pooling.patches import channel_shuffle, fold, pixel_shuffle, pixel_unshuffle, unflatten, unfold
-from staged.library.pooling.volume_convolution import conv3d, conv_transpose1d, conv_transpose3d
-from staged.library.pooling.volumes import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool3d,
+from staged.library.pooling.pooling import (
+    avg_pool1d,
+    avg_pool2d,
     avg_pool3d,
-    fractional_max_pool2d,
-    fractional_max_pool3d,
     lp_pool1d,
     lp_pool2d,
     lp_pool3d,
+    max_pool1d,
+    max_pool2d,
     max_pool3d,
     max_unpool1d,
     max_unpool2d,
@@ -233,7 +247,6 @@ from staged.ops.contraction import (
     vdot,
     vecdot,
 )
-from staged.ops.convolution import conv1d, conv2d, conv_transpose2d
 from staged.ops.elementwise import (
     abs_ as abs,
 )
@@ -333,7 +346,6 @@ from staged.ops.joining import (
     unstack,
     vstack,
 )
-from staged.ops.pooling import avg_pool1d, avg_pool2d, max_pool1d, max_pool2d
 from staged.ops.reduction import (
     all_ as all,
 )

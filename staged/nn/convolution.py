@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import staged as st
-from staged.nn.module import Module
-from staged.nn.parameters import check_dtype, check_option, check_sizes, pair, uniform
+from staged.nn.parameters import check_dtype, check_option, check_sizes, uniform
+from staged.nn.ranks import Ranked
+
+Sizes = TypeVar("Sizes", bound=tuple[int, ...])
 
 
-class _Convolution(Module):
-    """Base of the convolutions: checks of constructor arguments and inputs, and printing."""
+class _Convolution(Ranked, Generic[Sizes]):
+    """Base of the convolutions: checks of constructor arguments and inputs, parameters, and printing."""
 
-    axes: int
     padding: Any
     padding_mode = "zeros"
 
@@ -28,7 +29,7 @@ class _Convolution(Module):
         groups: int,
         padding_mode: str = "zeros",
     ) -> None:
-        """Raises: ArgumentError for sizes that there are not, ShapeError where channels do not divide into groups."""
+        """Raise ArgumentError for sizes below 1, and ShapeError if channels do not divide into groups."""
         layer = type(self).__name__
         check_sizes(layer, in_channels=in_channels, out_channels=out_channels, kernel_size=kernel_size)
         check_sizes(layer, stride=stride, dilation=dilation)
@@ -62,16 +63,6 @@ class _Convolution(Module):
             widths += both
         return st.pad(x, pad=widths, mode=self.padding_mode), (0,) * self.axes
 
-    def per_axis(self, size: Any) -> tuple[int, ...]:
-        """One size for each axis of the kernel."""
-        if isinstance(size, int):
-            return (size,) * self.axes
-        if len(size) != self.axes:
-            raise st.ShapeError(
-                f"{type(self).__name__} has {self.axes} axes to slide along, got sizes {size}", where=st.here()
-            )
-        return tuple(size)
-
     def extra_repr(self) -> str:
         """The sizes, and each option that differs from its default, as `repr` shows them."""
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
@@ -85,23 +76,28 @@ class _Convolution(Module):
         parts += [f"padding_mode={self.padding_mode}"] if self.padding_mode != "zeros" else []
         return ", ".join(parts)
 
+    def parameters_of(self, rows: int, columns: int, bias: bool, dtype: Any) -> None:
+        """Draw the weight (rows, columns / groups, *kernel_size), whose axis 1 gives the fan-in, and the bias."""
+        shape = rows, columns // self.groups, *self.kernel_size
+        fan_in = math.prod(shape[1:])
+        self.weight = uniform(shape, fan_in, dtype)
+        self.bias = uniform((self.out_channels,), fan_in, dtype) if bias else None
 
-class Conv2d(_Convolution):
-    """2-D cross-correlation over (batch, channels, height, width), as torch computes it.
+    def operands(self, x: Any) -> tuple[Any, Any]:
+        """The weight, and the bias or None, for an input of their dtype."""
+        check_dtype(type(self).__name__, x, self.weight)
+        return self.weight.value, None if self.bias is None else self.bias.value
 
-    Shapes: x (N, in_channels, H, W); weight (out_channels, in_channels / groups, kH, kW); bias (out_channels,).
-    """
 
-    axes = 2
-
+class _Conv(_Convolution[Sizes]):
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] | str = 0,
-        dilation: int | tuple[int, int] = 1,
+        kernel_size: int | Sizes,
+        stride: int | Sizes = 1,
+        padding: int | Sizes | str = 0,
+        dilation: int | Sizes = 1,
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
@@ -109,189 +105,96 @@ class Conv2d(_Convolution):
         dtype: Any = st.f32,
     ) -> None:
         self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        fan_in = in_channels // groups * math.prod(self.kernel_size)
-        self.weight = uniform((out_channels, in_channels // groups, *self.kernel_size), fan_in, dtype)
-        self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
+        self.parameters_of(out_channels, in_channels, bias, dtype)
 
     def forward(self, x: Any) -> Any:
         """Convolve `x` with the weight and add the bias of each output channel."""
-        check_dtype("Conv2d", x, self.weight)
-        bias = None if self.bias is None else self.bias.value
+        weight, bias = self.operands(x)
         x, padding = self.padded(x)
-        return st.conv2d(x, self.weight.value, bias, self.stride, padding, self.dilation, self.groups)
+        return self.function(x, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
-class Conv1d(_Convolution):
+class Conv1d(_Conv[tuple[int]]):
     """1-D cross-correlation over (batch, channels, length).
 
     Shapes: x (N, in_channels, L); weight (out_channels, in_channels / groups, K); bias (out_channels,).
     """
 
     axes = 1
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int],
-        stride: int | tuple[int] = 1,
-        padding: int | tuple[int] | str = 0,
-        dilation: int | tuple[int] = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        *,
-        dtype: Any = st.f32,
-    ) -> None:
-        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        fan_in = in_channels // groups * math.prod(self.kernel_size)
-        self.weight = uniform((out_channels, in_channels // groups, *self.kernel_size), fan_in, dtype)
-        self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
-
-    def forward(self, x: Any) -> Any:
-        """Convolve `x` with the weight and add the bias of each output channel."""
-        check_dtype("Conv1d", x, self.weight)
-        bias = None if self.bias is None else self.bias.value
-        x, padding = self.padded(x)
-        padding = padding if isinstance(padding, str) else padding[0]
-        return st.conv1d(x, self.weight.value, bias, self.stride[0], padding, self.dilation[0], self.groups)
+    function = staticmethod(st.conv1d)
 
 
-class ConvTranspose2d(_Convolution):
-    """The transpose of `Conv2d`, which spreads each element of (N, C, H, W) by the kernel.
+class Conv2d(_Conv[tuple[int, int]]):
+    """2-D cross-correlation over (batch, channels, height, width), as torch computes it.
 
-    Shapes: x (N, in_channels, H, W); weight (in_channels, out_channels / groups, kH, kW); bias (out_channels,).
+    Shapes: x (N, in_channels, H, W); weight (out_channels, in_channels / groups, kH, kW); bias (out_channels,).
     """
 
     axes = 2
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: int | tuple[int, int] = 0,
-        output_padding: int | tuple[int, int] = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: int | tuple[int, int] = 1,
-        *,
-        dtype: Any = st.f32,
-    ) -> None:
-        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
-        check_sizes("ConvTranspose2d", 0, output_padding=output_padding)
-        self.output_padding = pair(output_padding)
-        # torch counts the fan-in of the transposed weight: its axis 1.
-        fan_in = out_channels // groups * math.prod(self.kernel_size)
-        self.weight = uniform((in_channels, out_channels // groups, *self.kernel_size), fan_in, dtype)
-        self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
-
-    def forward(self, x: Any) -> Any:
-        """Spread `x` by the weight and add the bias of each output channel."""
-        check_dtype("ConvTranspose2d", x, self.weight)
-        return st.conv_transpose2d(
-            x,
-            self.weight.value,
-            None if self.bias is None else self.bias.value,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.groups,
-            self.dilation,
-        )
+    function = staticmethod(st.conv2d)
 
 
-class Conv3d(_Convolution):
+class Conv3d(_Conv[tuple[int, int, int]]):
     """3-D cross-correlation over (batch, channels, depth, height, width).
 
     Shapes: x (N, in_channels, D, H, W); weight (out_channels, in_channels / groups, kD, kH, kW); bias (out_channels,).
     """
 
     axes = 3
+    function = staticmethod(st.conv3d)
 
+
+class _Transposed(_Convolution[Sizes]):
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | tuple[int, int, int],
-        stride: int | tuple[int, int, int] = 1,
-        padding: int | tuple[int, int, int] | str = 0,
-        dilation: int | tuple[int, int, int] = 1,
+        kernel_size: int | Sizes,
+        stride: int | Sizes = 1,
+        padding: int | Sizes = 0,
+        output_padding: int | Sizes = 0,
         groups: int = 1,
         bias: bool = True,
-        padding_mode: str = "zeros",
+        dilation: int | Sizes = 1,
         *,
         dtype: Any = st.f32,
     ) -> None:
-        self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
-        fan_in = in_channels // groups * math.prod(self.kernel_size)
-        self.weight = uniform((out_channels, in_channels // groups, *self.kernel_size), fan_in, dtype)
-        self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
-
-    def forward(self, x: Any) -> Any:
-        """Convolve `x` with the weight and add the bias of each output channel."""
-        check_dtype("Conv3d", x, self.weight)
-        bias = None if self.bias is None else self.bias.value
-        x, padding = self.padded(x)
-        return st.conv3d(x, self.weight.value, bias, self.stride, padding, self.dilation, self.groups)
-
-
-class _Transposed(_Convolution):
-    """Base of transposed convolutions of lines and volumes."""
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, ...],
-        stride: int | tuple[int, ...] = 1,
-        padding: int | tuple[int, ...] = 0,
-        output_padding: int | tuple[int, ...] = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: int | tuple[int, ...] = 1,
-        *,
-        dtype: Any = st.f32,
-    ) -> None:
-        layer = type(self).__name__
-        check_sizes(layer, 0, padding=padding, output_padding=output_padding)
+        check_sizes(type(self).__name__, 0, padding=padding, output_padding=output_padding)
         self.check(in_channels, out_channels, kernel_size, stride, padding, dilation, groups)
         self.output_padding = self.per_axis(output_padding)
-        # torch counts the fan-in of the transposed weight: its axis 1.
-        fan_in = out_channels // groups * math.prod(self.kernel_size)
-        self.weight = uniform((in_channels, out_channels // groups, *self.kernel_size), fan_in, dtype)
-        self.bias = uniform((out_channels,), fan_in, dtype) if bias else None
+        self.parameters_of(in_channels, out_channels, bias, dtype)
 
-    def arguments(self, x: Any) -> tuple[Any, ...]:
-        """The arguments of the function, of an input of the weights' dtype."""
-        check_dtype(type(self).__name__, x, self.weight)
-        bias = None if self.bias is None else self.bias.value
+    def forward(self, x: Any) -> Any:
+        """Spread `x` by the weight and add the bias of each output channel."""
         sizes = self.stride, self.padding, self.output_padding, self.groups, self.dilation
-        return x, self.weight.value, bias, *sizes
+        return self.function(x, *self.operands(x), *sizes)
 
 
-class ConvTranspose1d(_Transposed):
+class ConvTranspose1d(_Transposed[tuple[int]]):
     """The transpose of `Conv1d`, which spreads each element of (N, C, L) by the kernel.
 
     Shapes: x (N, in_channels, L); weight (in_channels, out_channels / groups, K); bias (out_channels,).
     """
 
     axes = 1
-
-    def forward(self, x: Any) -> Any:
-        """Spread `x` by the weight and add the bias of each output channel."""
-        return st.conv_transpose1d(*self.arguments(x))
+    function = staticmethod(st.conv_transpose1d)
 
 
-class ConvTranspose3d(_Transposed):
+class ConvTranspose2d(_Transposed[tuple[int, int]]):
+    """The transpose of `Conv2d`, which spreads each element of (N, C, H, W) by the kernel.
+
+    Shapes: x (N, in_channels, H, W); weight (in_channels, out_channels / groups, kH, kW); bias (out_channels,).
+    """
+
+    axes = 2
+    function = staticmethod(st.conv_transpose2d)
+
+
+class ConvTranspose3d(_Transposed[tuple[int, int, int]]):
     """The transpose of `Conv3d`, which spreads each element of (N, C, D, H, W) by the kernel.
 
     Shapes: x (N, in_channels, D, H, W); weight (in_channels, out_channels / groups, kD, kH, kW); bias (out_channels,).
     """
 
     axes = 3
-
-    def forward(self, x: Any) -> Any:
-        """Spread `x` by the weight and add the bias of each output channel."""
-        return st.conv_transpose3d(*self.arguments(x))
+    function = staticmethod(st.conv_transpose3d)

@@ -1,4 +1,4 @@
-"""Helpers of all layers: parameters and their initial values, pairs of sizes, checks of arguments and inputs."""
+"""Helpers of all layers: parameters and their initial values, checks of arguments and inputs."""
 
 from __future__ import annotations
 
@@ -43,11 +43,6 @@ class Parameter(st.Variable):
                 hint="train some of them by naming them, in the gradient and in the optimiser: "
                 "`head = list(model.head.parameters())`, `st.value_and_grad(f, wrt=head)`, `optim.SGD(head)`",
             )
-
-
-def pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    """(v, v) from v, or the pair itself."""
-    return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
 def check_dtype(layer: str, x: Any, weight: Any) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import staged as st
-from staged.nn.module import Module
 from staged.nn.parameters import check_sizes
+from staged.nn.ranks import Ranked
 
 
-class _Pool(Module):
+class _Pool(Ranked):
     """Base of pooling layers: window, stride (the window by default) and padding."""
 
     def __init__(
@@ -43,39 +43,33 @@ class _MaxPool(_Pool):
         self.dilation = dilation
         self.return_indices = return_indices
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The keywords of the function."""
-        return {"dilation": self.dilation, "ceil_mode": self.ceil_mode, "return_indices": self.return_indices}
-
     def extra_repr(self) -> str:
         """The constructor's arguments, as `repr` shows them."""
         window = f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
         return f"{window}, dilation={self.dilation}, ceil_mode={self.ceil_mode}"
 
-
-class MaxPool2d(_MaxPool):
-    """The maximum of each window of (N, C, H, W); the first of equal maxima receives the gradient."""
-
     def forward(self, x: Any) -> Any:
-        """(N, C, H, W) to (N, C, windows along H, windows along W)."""
-        return st.max_pool2d(x, self.kernel_size, self.stride, self.padding, **self.options)
+        """(N, C, ...) to (N, C, windows along each axis); with `return_indices` the indices too."""
+        options = {"dilation": self.dilation, "ceil_mode": self.ceil_mode, "return_indices": self.return_indices}
+        return self.function(x, self.kernel_size, self.stride, self.padding, **options)
 
 
 class MaxPool1d(_MaxPool):
     """The maximum of each window of (N, C, L); the first of equal maxima receives the gradient."""
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, L) to (N, C, windows along L)."""
-        return st.max_pool1d(x, self.kernel_size, self.stride, self.padding, **self.options)
+    function = staticmethod(st.max_pool1d)
+
+
+class MaxPool2d(_MaxPool):
+    """The maximum of each window of (N, C, H, W); the first of equal maxima receives the gradient."""
+
+    function = staticmethod(st.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
     """The maximum of each window of (N, C, D, H, W); the first of equal maxima receives the gradient."""
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, D, H, W) to (N, C, windows along each axis)."""
-        return st.max_pool3d(x, self.kernel_size, self.stride, self.padding, **self.options)
+    function = staticmethod(st.max_pool3d)
 
 
 class _AvgPool(_Pool):
@@ -89,6 +83,18 @@ class _AvgPool(_Pool):
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode)
         self.count_include_pad = count_include_pad
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, as `repr` shows them."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of the function after the input."""
+        return self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
+
+    def forward(self, x: Any) -> Any:
+        """(N, C, ...) to (N, C, windows along each axis)."""
+        return self.function(x, *self.arguments())
 
 
 class _AvgPoolOfPlanes(_AvgPool):
@@ -104,50 +110,35 @@ class _AvgPoolOfPlanes(_AvgPool):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self.divisor_override = divisor_override
 
-    def arguments(self, x: Any) -> tuple[Any, ...]:
-        """The arguments of the function."""
-        window = self.kernel_size, self.stride, self.padding
-        return x, *window, self.ceil_mode, self.count_include_pad, self.divisor_override
-
-
-class AvgPool2d(_AvgPoolOfPlanes):
-    """The mean of each window of (N, C, H, W); with `divisor_override` its sum, divided by that."""
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-    def forward(self, x: Any) -> Any:
-        """(N, C, H, W) to (N, C, windows along H, windows along W)."""
-        return st.avg_pool2d(*self.arguments(x))
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of the function after the input."""
+        return *super().arguments(), self.divisor_override
 
 
 class AvgPool1d(_AvgPool):
     """The mean of each window of (N, C, L)."""
+
+    function = staticmethod(st.avg_pool1d)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, as `repr` shows them."""
         sizes = {"kernel_size": self.kernel_size, "stride": self.stride, "padding": self.padding}
         return ", ".join(f"{name}={(size,) if isinstance(size, int) else size}" for name, size in sizes.items())
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, L) to (N, C, windows along L)."""
-        return st.avg_pool1d(x, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+class AvgPool2d(_AvgPoolOfPlanes):
+    """The mean of each window of (N, C, H, W); with `divisor_override` its sum, divided by that."""
+
+    function = staticmethod(st.avg_pool2d)
 
 
 class AvgPool3d(_AvgPoolOfPlanes):
     """The mean of each window of (N, C, D, H, W); with `divisor_override` its sum, divided by that."""
 
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
-    def forward(self, x: Any) -> Any:
-        """(N, C, D, H, W) to (N, C, windows along each axis)."""
-        return st.avg_pool3d(*self.arguments(x))
+    function = staticmethod(st.avg_pool3d)
 
 
-class _Adaptive(Module):
+class _Adaptive(Ranked):
     def __init__(self, output_size: int | tuple[int | None, ...]) -> None:
         self.output_size = output_size
 
@@ -155,29 +146,27 @@ class _Adaptive(Module):
         """The constructor's arguments, as `repr` shows them."""
         return f"output_size={self.output_size}"
 
-
-class AdaptiveAvgPool2d(_Adaptive):
-    """Average pooling of (N, C, H, W) to `output_size`, with windows spread evenly over the image."""
-
     def forward(self, x: Any) -> Any:
-        """(N, C, H, W) to (N, C, *output_size)."""
-        return st.adaptive_avg_pool2d(x, self.output_size)
+        """(N, C, ...) to (N, C, *output_size)."""
+        return self.function(x, self.output_size)
 
 
 class AdaptiveAvgPool1d(_Adaptive):
     """Average pooling of (N, C, L) to `output_size` elements, with windows spread evenly over the line."""
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, L) to (N, C, output_size)."""
-        return st.adaptive_avg_pool1d(x, self.output_size)
+    function = staticmethod(st.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_Adaptive):
+    """Average pooling of (N, C, H, W) to `output_size`, with windows spread evenly over the image."""
+
+    function = staticmethod(st.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_Adaptive):
     """Average pooling of (N, C, D, H, W) to `output_size`, with windows spread evenly over the volume."""
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, D, H, W) to (N, C, *output_size)."""
-        return st.adaptive_avg_pool3d(x, self.output_size)
+    function = staticmethod(st.adaptive_avg_pool3d)
 
 
 class _AdaptiveMax(_Adaptive):
@@ -185,32 +174,30 @@ class _AdaptiveMax(_Adaptive):
         super().__init__(output_size)
         self.return_indices = return_indices
 
+    def forward(self, x: Any) -> Any:
+        """(N, C, ...) to (N, C, *output_size); with `return_indices` the indices too."""
+        return self.function(x, self.output_size, self.return_indices)
+
 
 class AdaptiveMaxPool1d(_AdaptiveMax):
     """Maximum pooling of (N, C, L) to `output_size` elements, with windows spread evenly over the line."""
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, L) to (N, C, output_size); with `return_indices` the places too."""
-        return st.adaptive_max_pool1d(x, self.output_size, self.return_indices)
+    function = staticmethod(st.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMax):
     """Maximum pooling of (N, C, H, W) to `output_size`, with windows spread evenly over the image."""
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, H, W) to (N, C, *output_size); with `return_indices` the places too."""
-        return st.adaptive_max_pool2d(x, self.output_size, self.return_indices)
+    function = staticmethod(st.adaptive_max_pool2d)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMax):
     """Maximum pooling of (N, C, D, H, W) to `output_size`, with windows spread evenly over the volume."""
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, D, H, W) to (N, C, *output_size); with `return_indices` the places too."""
-        return st.adaptive_max_pool3d(x, self.output_size, self.return_indices)
+    function = staticmethod(st.adaptive_max_pool3d)
 
 
-class _LPPool(Module):
+class _LPPool(Ranked):
     """Base of pools of norms: the power, the window and its stride."""
 
     def __init__(
@@ -228,35 +215,31 @@ class _LPPool(Module):
         sizes = f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
         return f"{sizes}, ceil_mode={self.ceil_mode}"
 
+    def forward(self, x: Any) -> Any:
+        """(N, C, ...) to (N, C, windows along each axis)."""
+        return self.function(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
 
 class LPPool1d(_LPPool):
     """The `norm_type`-th root of the sum of so high powers of each window of (N, C, L)."""
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, L) to (N, C, windows along each axis)."""
-        return st.lp_pool1d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    function = staticmethod(st.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
     """The `norm_type`-th root of the sum of so high powers of each window of (N, C, H, W)."""
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, H, W) to (N, C, windows along each axis)."""
-        return st.lp_pool2d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    function = staticmethod(st.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
     """The `norm_type`-th root of the sum of so high powers of each window of (N, C, D, H, W)."""
 
-    def forward(self, x: Any) -> Any:
-        """(N, C, D, H, W) to (N, C, windows along each axis)."""
-        return st.lp_pool3d(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+    function = staticmethod(st.lp_pool3d)
 
 
-class _FractionalMaxPool(Module):
+class _FractionalMaxPool(Ranked):
     """Base of pools with windows at pseudo-random distances."""
-
-    axes: int
 
     def __init__(
         self,
@@ -269,46 +252,35 @@ class _FractionalMaxPool(Module):
         layer = type(self).__name__
         check_sizes(layer, kernel_size=kernel_size)
         if (output_size is None) == (output_ratio is None):
-            raise st.ArgumentError(f"{layer} takes output_size or output_ratio, and one of them", where=st.here())
-        self.kernel_size = self._each(kernel_size)
-        self.output_size = None if output_size is None else self._each(output_size)
-        self.output_ratio = None if output_ratio is None else self._each(output_ratio)
+            raise st.ArgumentError(f"{layer} needs either output_size or output_ratio", where=st.here())
+        self.kernel_size = self.per_axis(kernel_size)
+        self.output_size = None if output_size is None else self.per_axis(output_size)
+        self.output_ratio = None if output_ratio is None else self.per_axis(output_ratio)
         self.return_indices = return_indices
         self.register_buffer("_random_samples", _random_samples)
 
-    def _each(self, size: Any) -> Any:
-        return tuple(size) if isinstance(size, tuple | list) else (size,) * self.axes
-
-    def _arguments(self) -> tuple[Any, ...]:
-        held = self._random_samples
-        samples = None if held is None else held.value
-        return self.kernel_size, self.output_size, self.output_ratio, self.return_indices, samples
+    def forward(self, x: Any) -> Any:
+        """(N, C, ...) to (N, C, *output_size); with `return_indices` the indices too."""
+        samples = None if self._random_samples is None else self._random_samples.value
+        return self.function(x, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, samples)
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
     """The maximum of windows of (N, C, H, W) at pseudo-random distances. Source: Graham, 2014."""
 
     axes = 2
-
-    def forward(self, x: Any) -> Any:
-        """(N, C, H, W) to (N, C, *output_size); with `return_indices` the places too."""
-        return st.fractional_max_pool2d(x, *self._arguments())
+    function = staticmethod(st.fractional_max_pool2d)
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
     """The maximum of windows of (N, C, D, H, W) at pseudo-random distances. Source: Graham, 2014."""
 
     axes = 3
-
-    def forward(self, x: Any) -> Any:
-        """(N, C, D, H, W) to (N, C, *output_size); with `return_indices` the places too."""
-        return st.fractional_max_pool3d(x, *self._arguments())
+    function = staticmethod(st.fractional_max_pool3d)
 
 
-class _MaxUnpool(Module):
+class _MaxUnpool(Ranked):
     """Base of inverses of maximum pools: window, stride (the window by default) and padding."""
-
-    axes: int
 
     def __init__(
         self,
@@ -319,43 +291,35 @@ class _MaxUnpool(Module):
         layer = type(self).__name__
         check_sizes(layer, kernel_size=kernel_size, stride=1 if stride is None else stride)
         check_sizes(layer, 0, padding=padding)
-        self.kernel_size = self._each(kernel_size)
-        self.stride = self.kernel_size if stride is None else self._each(stride)
-        self.padding = self._each(padding)
-
-    def _each(self, size: Any) -> tuple[int, ...]:
-        return tuple(size) if isinstance(size, tuple | list) else (size,) * self.axes
+        self.kernel_size = self.per_axis(kernel_size)
+        self.stride = self.kernel_size if stride is None else self.per_axis(stride)
+        self.padding = self.per_axis(padding)
 
     def extra_repr(self) -> str:
         """The constructor's arguments, as `repr` shows them."""
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
+        """Both (N, C, windows along each axis), to (N, C, ...), or to `output_size`."""
+        return self.function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class MaxUnpool1d(_MaxUnpool):
     """The maxima of `MaxPool1d` put back where they were, zeros elsewhere."""
 
     axes = 1
-
-    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
-        """Both (N, C, windows), to (N, C, L), or to `output_size`."""
-        return st.max_unpool1d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+    function = staticmethod(st.max_unpool1d)
 
 
 class MaxUnpool2d(_MaxUnpool):
     """The maxima of `MaxPool2d` put back where they were, zeros elsewhere."""
 
     axes = 2
-
-    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
-        """Both (N, C, rows, columns), to (N, C, H, W), or to `output_size`."""
-        return st.max_unpool2d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+    function = staticmethod(st.max_unpool2d)
 
 
 class MaxUnpool3d(_MaxUnpool):
     """The maxima of `MaxPool3d` put back where they were, zeros elsewhere."""
 
     axes = 3
-
-    def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
-        """Both (N, C, depths, rows, columns), to (N, C, D, H, W), or to `output_size`."""
-        return st.max_unpool3d(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+    function = staticmethod(st.max_unpool3d)

@@ -6,7 +6,6 @@ w (O, C / groups, kH, kW), y (N, O, OH, OW), with OH = (H + 2 pad - dilation * (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,14 @@ from staged.ops.array import Array
 from staged.ops.context import bind
 from staged.ops.contraction import bilinear_jvp
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import promoted, shape_error, whole
-from staged.ops.public import public
-from staged.ops.shape import expand_dims, pad, reshape, squeeze
 
 Pair = tuple[int, int]
-
-
-def pair(value: Any, name: str) -> Pair:
-    """(v, v) from v, or the pair itself; a ShapeError for anything else."""
-    given = tuple(map(whole, value)) if isinstance(value, tuple | list) else (whole(value),) * 2
-    if len(given) == 2 and all(isinstance(one, int) and not isinstance(one, bool) for one in given):
-        return given[0], given[1]
-    raise shape_error(f"{name} is an int or a pair of ints, got {value!r}")
+Sizes = tuple[int, ...]
+_LAYOUTS = {
+    1: "layouts: input (N, C, L), weight (O, C / groups, K)",
+    2: "layouts: input (N, C, H, W), weight (O, C / groups, kH, kW)",
+    3: "layouts: input (N, C, D, H, W), weight (O, C / groups, kD, kH, kW)",
+}
 
 
 def window_count(extent: Extent, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
@@ -39,45 +33,47 @@ def window_count(extent: Extent, kernel: int, stride: int, padding: int, dilatio
     return (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
 
-def _output(x: Shape, w: Shape, stride: Pair, padding: Pair, dilation: Pair) -> Shape:
+def _output(x: Shape, w: Shape, stride: Sizes, padding: Sizes, dilation: Sizes) -> Shape:
     spatial = []
-    for axis in (0, 1):
+    for axis in range(len(stride)):
         kernel = w[2 + axis]
         if not isinstance(kernel, int):
             raise ShapeError("convolution needs the height and width of its kernel fixed while staging")
         spatial.append(window_count(x[2 + axis], kernel, stride[axis], padding[axis], dilation[axis]))
-    return x[0], w[0], spatial[0], spatial[1]
+    return x[0], w[0], *spatial
 
 
-def _check(x: TensorType, w: TensorType, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> None:
+def _check(x: TensorType, w: TensorType, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> None:
+    rank = len(stride)
+    name = f"conv{rank}d"
     for what, operand in (("input", x), ("weight", w)):
-        if operand.ndim != 4:
-            raise ShapeError(
-                f"conv2d needs a 4-dimensional {what}, got {operand}",
-                hint="layouts: input (N, C, H, W), weight (O, C / groups, kH, kW)",
-            )
+        if operand.ndim != rank + 2:
+            raise ShapeError(f"{name} needs a {rank + 2}-dimensional {what}, got {operand}", hint=_LAYOUTS[rank])
     if x.dtype is not w.dtype:
-        raise DTypeError(f"conv2d needs input and weight of one dtype, got {x} and {w}", hint="cast one of them")
+        raise DTypeError(f"{name} needs input and weight of one dtype, got {x} and {w}", hint="cast one of them")
     if not x.dtype.is_float:
-        raise DTypeError(f"conv2d takes floats, got {x}", hint="cast it: `st.astype(x, st.f32)`")
-    if min(*stride, *dilation, groups) < 1 or min(padding) < 0:
-        raise ShapeError(f"conv2d: stride {stride}, padding {padding}, dilation {dilation}, groups {groups} do not go")
+        raise DTypeError(f"{name} needs floats, got {x}", hint="cast it: `st.astype(x, st.f32)`")
+    if not isinstance(groups, int) or min(*stride, *dilation, groups) < 1 or min(padding) < 0:
+        raise ShapeError(f"{name}: stride {stride}, padding {padding}, dilation {dilation}, groups {groups} do not go")
     channels, outputs, per_group = x.shape[1], w.shape[0], w.shape[1]
     if not isinstance(per_group, int) or not isinstance(outputs, int) or channels != per_group * groups:
         raise ShapeError(
-            f"conv2d needs {channels} input channels to be {per_group} per group in {groups} groups, got {x} and {w}",
-            hint="the weight is (O, C / groups, kH, kW)",
+            f"{name} needs {channels} input channels to be {per_group} per group in {groups} groups, got {x} and {w}",
+            hint=_LAYOUTS[rank],
         )
     if outputs % groups:
-        raise ShapeError(f"conv2d: {outputs} output channels do not divide into {groups} groups")
+        raise ShapeError(f"{name}: {outputs} output channels do not divide into {groups} groups")
 
 
-def _infer_conv(x: TensorType, w: TensorType, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> TensorType:
+def infer_convolution(
+    x: TensorType, w: TensorType, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int
+) -> TensorType:
+    """The type of a convolution along the last axes, as many as `stride` has sizes."""
     _check(x, w, stride, padding, dilation, groups)
     shape = _output(x.shape, w.shape, stride, padding, dilation)
     if any(isinstance(extent, int) and extent < 1 for extent in shape[2:]):
         raise ShapeError(
-            f"conv2d: the kernel of {w} is larger than the padded input {x}",
+            f"conv{len(stride)}d: the kernel of {w} is larger than the padded input {x}",
             hint="use a smaller kernel or more padding",
         )
     return TensorType(x.dtype, shape)
@@ -87,7 +83,7 @@ def _infer_input(
     ct: TensorType, w: TensorType, input_shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> TensorType:
     result = TensorType(ct.dtype, input_shape)
-    made = _infer_conv(result, w, stride, padding, dilation, groups)
+    made = infer_convolution(result, w, stride, padding, dilation, groups)
     if made != ct:
         raise ShapeError(f"conv2d_backward_input: the cotangent is {made}, got {ct}")
     return result
@@ -97,7 +93,7 @@ def _infer_weight(
     x: TensorType, ct: TensorType, weight_shape: Shape, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> TensorType:
     result = TensorType(x.dtype, weight_shape)
-    made = _infer_conv(x, result, stride, padding, dilation, groups)
+    made = infer_convolution(x, result, stride, padding, dilation, groups)
     if made != ct:
         raise ShapeError(f"conv2d_backward_weight: the cotangent is {made}, got {ct}")
     return result
@@ -178,11 +174,13 @@ _CASES: list[tuple[Shape, Shape, dict[str, Any]]] = [
 ]
 
 
-def _conv(x: Array, w: Array, a: dict[str, Any]) -> Array:
+def convolve_images(x: Array, w: Array, a: dict[str, Any]) -> Array:
+    """`conv2d` of images and a weight of one dtype; `a` has the attributes."""
     return bind(_conv_op, [x, w], **{key: a[key] for key in _PLAIN})
 
 
-def _to_input(ct: Array, w: Array, shape: Shape, a: dict[str, Any]) -> Array:
+def spread_images(ct: Array, w: Array, shape: Shape, a: dict[str, Any]) -> Array:
+    """`conv2d_backward_input` to images of `shape`; `a` has the attributes."""
     return bind(_input_op, [ct, w], input_shape=shape, **{key: a[key] for key in _PLAIN})
 
 
@@ -193,11 +191,11 @@ def _to_weight(x: Array, ct: Array, shape: Shape, a: dict[str, Any]) -> Array:
 _conv_op: Primitive = primitive(
     name="conv2d",
     kind="contraction",
-    infer=_infer_conv,
+    infer=infer_convolution,
     reference=_convolve,
-    vjp=lambda ct, y, x, w, **a: [_to_input(ct, w, x.shape, a), _to_weight(x, ct, w.shape, a)],
+    vjp=lambda ct, y, x, w, **a: [spread_images(ct, w, x.shape, a), _to_weight(x, ct, w.shape, a)],
     jvp=lambda tangents, y, operands, **a: bilinear_jvp(
-        tangents, lambda t: _conv(t, operands[1], a), lambda t: _conv(operands[0], t, a)
+        tangents, lambda t: convolve_images(t, operands[1], a), lambda t: convolve_images(operands[0], t, a)
     ),
     samples=[Sample((x, w), attrs) for x, w, attrs in _CASES],
     bad=[
@@ -217,11 +215,11 @@ _input_op: Primitive = primitive(
     kind="contraction",
     infer=_infer_input,
     reference=_convolve_input,
-    vjp=lambda g, y, ct, w, input_shape, **a: [_conv(g, w, a), _to_weight(g, ct, w.shape, a)],
+    vjp=lambda g, y, ct, w, input_shape, **a: [convolve_images(g, w, a), _to_weight(g, ct, w.shape, a)],
     jvp=lambda tangents, y, operands, input_shape, **a: bilinear_jvp(
         tangents,
-        lambda t: _to_input(t, operands[1], input_shape, a),
-        lambda t: _to_input(operands[0], t, input_shape, a),
+        lambda t: spread_images(t, operands[1], input_shape, a),
+        lambda t: spread_images(operands[0], t, input_shape, a),
     ),
     samples=[
         Sample((_output(x, w, a["stride"], a["padding"], a["dilation"]), w), {"input_shape": x, **a})
@@ -242,7 +240,7 @@ _weight_op: Primitive = primitive(
     kind="contraction",
     infer=_infer_weight,
     reference=_convolve_weight,
-    vjp=lambda g, y, x, ct, weight_shape, **a: [_to_input(ct, g, x.shape, a), _conv(x, g, a)],
+    vjp=lambda g, y, x, ct, weight_shape, **a: [spread_images(ct, g, x.shape, a), convolve_images(x, g, a)],
     jvp=lambda tangents, y, operands, weight_shape, **a: bilinear_jvp(
         tangents,
         lambda t: _to_weight(t, operands[1], weight_shape, a),
@@ -262,177 +260,3 @@ _weight_op: Primitive = primitive(
     ],
     doc="The cotangent of conv2d's weight: inputs times cotangents, summed over batch and places.",
 )
-
-
-# ---- public ---------------------------------------------------------------------------------------
-
-
-@public("conv2d")
-def conv2d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Array:
-    """Two-dimensional cross-correlation. torch `nn.functional.conv2d`.
-
-    Shapes: x (N, C, H, W) or (C, H, W); weight (O, C / groups, kH, kW); bias (O,); result (N, O, OH, OW).
-    `padding` is an int, a pair, "valid" (none) or "same" (the size stays; stride 1). Raises ShapeError where channels
-    do not fit or the kernel is larger than the padded input, DTypeError for integers.
-    """
-    image, w = promoted(x, weight)
-    batched = image.ndim == 4
-    if image.ndim == 3:
-        image = reshape(image, (1, *image.shape))
-    strides, dilations = pair(stride, "stride"), pair(dilation, "dilation")
-    if isinstance(padding, str):
-        image, paddings = _named_padding(image, w, padding, strides, dilations)
-    else:
-        paddings = pair(padding, "padding")
-    y = bind(_conv_op, [image, w], stride=strides, padding=paddings, dilation=dilations, groups=groups)
-    y = _with_bias(y, bias)
-    return y if batched else reshape(y, y.shape[1:])
-
-
-def _with_bias(y: Array, bias: Any) -> Array:
-    if bias is None:
-        return y
-    y, added = promoted(y, bias)
-    if added.shape != y.shape[1:2]:
-        raise shape_error(
-            f"a convolution's bias has one number per output channel, {y.shape[1]}, got {added.type}", y, added
-        )
-    return y + reshape(added, (1, -1, 1, 1))
-
-
-def _named_padding(x: Array, w: Array, padding: str, stride: Pair, dilation: Pair) -> tuple[Array, Pair]:
-    if padding == "valid":
-        return x, (0, 0)
-    if padding != "same" or stride != (1, 1) or w.ndim != 4 or x.ndim != 4:
-        raise shape_error(
-            f"conv2d: padding {padding!r} with stride {stride} does not go",
-            x,
-            w,
-            hint='padding is an int, a pair, "valid", or "same" with stride 1',
-        )
-    total = []
-    for axis in (0, 1):
-        kernel = w.shape[2 + axis]
-        assert isinstance(kernel, int)
-        total.append(dilation[axis] * (kernel - 1))
-    if total[0] % 2 == total[1] % 2 == 0:
-        return x, (total[0] // 2, total[1] // 2)
-    # One more after than before, as torch has it.
-    return pad(x, [(0, 0), (0, 0), *((t // 2, t - t // 2) for t in total)]), (0, 0)
-
-
-@public("conv1d")
-def conv1d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Array:
-    """One-dimensional cross-correlation: `conv2d` on images of one row. torch `nn.functional.conv1d`.
-
-    Shapes: x (N, C, L) or (C, L); weight (O, C / groups, K); bias (O,); result (N, O, OL).
-    """
-    line, w = promoted(x, weight)
-    check_line("conv1d", line, w)
-    edge = padding if isinstance(padding, str) else (0, single(padding, "padding"))
-    y = conv2d(
-        expand_dims(line, -2),
-        expand_dims(w, -2),
-        bias,
-        (1, single(stride, "stride")),
-        edge,
-        (1, single(dilation, "dilation")),
-        groups,
-    )
-    return squeeze(y, -2)
-
-
-@public("conv_transpose2d")
-def conv_transpose2d(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Array:
-    """The transpose of `conv2d`, which spreads each element by the kernel. torch `nn.functional.conv_transpose2d`.
-
-    Shapes: x (N, C, H, W) or (C, H, W); weight (C, O / groups, kH, kW); bias (O,); result (N, O, OH, OW) with
-    OH = (H - 1) * stride - 2 padding + dilation * (kH - 1) + output_padding + 1. Raises ShapeError where sizes do not
-    fit, or `output_padding` is below neither the stride nor the dilation.
-    """
-    image, w = promoted(x, weight)
-    if image.ndim not in (3, 4) or w.ndim != 4 or image.shape[-3] != w.shape[0]:
-        raise shape_error(
-            f"conv_transpose2d does not fit {image.type} and a weight {w.type}",
-            image,
-            w,
-            hint="layouts: input (N, C, H, W), weight (C, O / groups, kH, kW)",
-        )
-    batched = image.ndim == 4
-    if not batched:
-        image = reshape(image, (1, *image.shape))
-    strides, paddings, dilations = pair(stride, "stride"), pair(padding, "padding"), pair(dilation, "dilation")
-    extra = pair(output_padding, "output_padding")
-    sizes = []
-    for axis in (0, 1):
-        check_output_padding("conv_transpose2d", image, axis, extra, strides, dilations)
-        extent, kernel = image.shape[2 + axis], w.shape[2 + axis]
-        if not isinstance(extent, int) or not isinstance(kernel, int):
-            raise shape_error("conv_transpose2d needs height and width fixed while staging", image, w)
-        reach = dilations[axis] * (kernel - 1)
-        sizes.append((extent - 1) * strides[axis] - 2 * paddings[axis] + reach + extra[axis] + 1)
-    # Zeros after the image add nothing: each makes the result longer by a stride.
-    image = pad(image, [(0, 0), (0, 0), *((0, extra[axis] // max(strides[axis], 1)) for axis in (0, 1))])
-    per_group = w.shape[1]
-    assert isinstance(per_group, int)
-    shape = (image.shape[0], per_group * groups, *sizes)
-    attrs = {"stride": strides, "padding": paddings, "dilation": dilations, "groups": groups}
-    y = _with_bias(_to_input(image, w, shape, attrs), bias)
-    return y if batched else reshape(y, y.shape[1:])
-
-
-def check_output_padding(
-    name: str, x: Array, axis: int, extra: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> None:
-    """Raise where the output is padded by more than torch's functions take."""
-    if not 0 <= extra[axis] < max(strides[axis], dilations[axis]):
-        raise shape_error(
-            f"{name}: output_padding {extra} is below neither the stride {strides} nor the dilation {dilations}",
-            x,
-            hint="output_padding picks one of the sizes that the stride of the convolution makes alike",
-        )
-
-
-def check_line(name: str, x: Array, w: Array) -> None:
-    """Raise where a line and a weight have other axes than one."""
-    if x.ndim not in (2, 3) or w.ndim != 3:
-        raise shape_error(
-            f"{name} needs an input (N, C, L) or (C, L) and a weight (O, C / groups, K), got {x.type} and {w.type}",
-            x,
-            w,
-        )
-
-
-def single(value: Any, name: str) -> int:
-    """The int, from an int or a tuple of one."""
-    if isinstance(value, tuple | list) and len(value) == 1:
-        value = value[0]
-    value = whole(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise shape_error(f"{name} is an int, got {value!r}")
-    return value

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from staged.errors import DTypeError, ShapeError
-from staged.ir.types import Shape, TensorType, bool_, f32, f64, i32, i64
+from staged.ir.types import Shape, TensorType, bool_, f32, f64, i32
 from staged.ops.array import Array
-from staged.ops.context import bind, bind_all
-from staged.ops.convolution import Pair, pair, single, window_count
-from staged.ops.elementwise import maximum, minimum
+from staged.ops.context import bind
+from staged.ops.convolution import Pair, window_count
 from staged.ops.index import take_along_axis
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
-from staged.ops.promote import as_array, cast, check_argument, check_known, fixed_size, promoted, shape_error
-from staged.ops.public import public
-from staged.ops.shape import expand_dims, flatten, pad, reshape, squeeze
-from staged.ops.source import iota
+from staged.ops.shape import flatten, reshape
 
 Data = np.ndarray[Any, Any]
 
@@ -94,7 +88,7 @@ def _sizes_of(kernel: Pair, stride: Pair, padding: Pair = (0, 0), dilation: Pair
     return {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
 
 
-_max_op: Primitive = primitive(
+max_pool_op: Primitive = primitive(
     name="max_pool2d",
     kind="pooling",
     infer=_infer_max,
@@ -214,13 +208,13 @@ _MEAN_CASES: list[tuple[Shape, dict[str, Any]]] = [
     ((1, 2, 5, 5), {"kernel": (3, 2), "stride": (1, 2), "padding": (1, 1)}),
 ]
 
-_mean_op: Primitive = primitive(
+avg_pool_op: Primitive = primitive(
     name="avg_pool2d",
     kind="pooling",
     infer=_infer_mean,
     reference=_mean_reference,
     vjp=lambda ct, y, x, **a: [bind(_mean_backward_op, [ct], input_shape=x.shape, **a)],
-    jvp=lambda tangents, y, operands, **a: bind(_mean_op, [tangents[0]], **a),
+    jvp=lambda tangents, y, operands, **a: bind(avg_pool_op, [tangents[0]], **a),
     samples=[Sample((shape,), attrs) for shape, attrs in _MEAN_CASES],
     bad=[
         BadSample((TensorType(i32, (1, 1, 4, 4)),), DTypeError, "floats", _POOL_2),
@@ -233,7 +227,7 @@ _mean_backward_op: Primitive = primitive(
     kind="pooling",
     infer=_infer_mean_backward,
     reference=_mean_backward_reference,
-    vjp=lambda g, y, ct, input_shape, **a: [bind(_mean_op, [g], **a)],
+    vjp=lambda g, y, ct, input_shape, **a: [bind(avg_pool_op, [g], **a)],
     jvp=lambda tangents, y, operands, **a: bind(_mean_backward_op, [tangents[0]], **a),
     samples=[
         Sample((_infer_mean(TensorType(f64, shape), **attrs).shape,), {"input_shape": shape, **attrs})
@@ -244,185 +238,3 @@ _mean_backward_op: Primitive = primitive(
     ],
     doc="The cotangent of avg_pool2d's input: each window's is shared evenly among its elements.",
 )
-
-
-# ---- public ---------------------------------------------------------------------------------------
-
-
-def _attrs(kernel_size: Any, stride: Any, padding: Any) -> dict[str, Pair]:
-    kernel = pair(kernel_size, "kernel_size")
-    return {
-        "kernel": kernel,
-        "stride": kernel if stride is None else pair(stride, "stride"),
-        "padding": pair(padding, "padding"),
-    }
-
-
-def _more(extent: Any, kernel: int, stride: int, padding: int) -> int:
-    """The elements that the last window lacks after an axis, if windows need only begin on the image (`ceil_mode`)."""
-    if not isinstance(extent, int):
-        raise shape_error("pooling needs height and width fixed while staging")
-    windows = -(-(extent + 2 * padding - kernel) // stride) + 1
-    if (windows - 1) * stride >= extent + padding:
-        windows -= 1  # it would begin in the padding after the image
-    return max(0, (windows - 1) * stride + kernel - extent - 2 * padding)
-
-
-def images(name: str, x: Array) -> Array:
-    if x.ndim not in (3, 4):
-        raise shape_error(f"{name} needs an input of (N, C, H, W) or (C, H, W), got {x.type}", x)
-    return reshape(x, (1, *x.shape)) if x.ndim == 3 else x
-
-
-def _longer(image: Array, attrs: dict[str, Pair], value: Any, dilation: Pair = (1, 1)) -> Array:
-    """The images, padded after each axis as `ceil_mode` needs, with `value`."""
-    kernel, stride, padding = attrs["kernel"], attrs["stride"], attrs["padding"]
-    if min(*kernel, *stride, *dilation) < 1:
-        return image  # refused by the type rule, with words
-    kernel = _reach(kernel, dilation)
-    more = [_more(image.shape[2 + axis], kernel[axis], stride[axis], padding[axis]) for axis in (0, 1)]
-    return pad(image, [(0, 0), (0, 0), (0, more[0]), (0, more[1])], value=value) if any(more) else image
-
-
-def _check_elements(image: Array, windows: Array, attrs: dict[str, Pair]) -> None:
-    """Raise where a window has no element of the image: wide steps can lead over all of it."""
-    for axis in (0, 1):
-        stride, padding, dilation = (attrs[key][axis] for key in ("stride", "padding", "dilation"))
-        extent = fixed_size("max_pool2d", image, 2 + axis)
-        for begin in range(-padding, 0, stride)[: fixed_size("max_pool2d", windows, 2 + axis)]:
-            # From padding before the image to the first place on it; windows that begin on it have an element there.
-            if begin + -(begin // dilation) * dilation >= extent:
-                raise shape_error(
-                    f"max_pool2d: with kernel {attrs['kernel']}, padding {attrs['padding']}, dilation "
-                    f"{attrs['dilation']} a window of {image.type} has padding alone",
-                    image,
-                )
-
-
-@public("max_pool2d")
-def max_pool2d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The maximum of each window; `stride` is the kernel size unless given. torch `nn.functional.max_pool2d`.
-
-    Shapes: x (N, C, H, W) or (C, H, W). Elements of a window are `dilation` apart. Ties give their gradient to the
-    first. Padding is never chosen. With `ceil_mode` the last window may reach over the edge. `return_indices` gives
-    (maxima, places), of positions in the H * W plane. Raises ShapeError where a window has padding alone.
-    """
-    array = as_array(x)
-    attrs = {**_attrs(kernel_size, stride, padding), "dilation": pair(dilation, "dilation")}
-    image = given = images("max_pool2d", array)
-    # The type rule refuses the rest of a bool or complex image's call: no number is the lowest there.
-    if ceil_mode and (array.dtype.is_float or array.dtype.is_integer):
-        lowest = -math.inf if array.dtype.is_float else int(np.iinfo(array.dtype.numpy).min)
-        image = _longer(image, attrs, lowest, attrs["dilation"])
-    values, places = bind_all(_max_op, [image], **attrs)
-    if attrs["dilation"] != (1, 1):
-        _check_elements(given, values, attrs)
-    if array.ndim == 3:
-        values, places = reshape(values, values.shape[1:]), reshape(places, places.shape[1:])
-    if not return_indices:
-        return values
-    places, wide, width = cast(places, i64), image.shape[3], array.shape[-1]
-    return values, places if wide == width else places // wide * width + places % wide
-
-
-@public("avg_pool2d")
-def avg_pool2d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Array:
-    """The mean of each window; `stride` defaults to the kernel size. torch `nn.functional.avg_pool2d`.
-
-    Shapes: x (N, C, H, W) or (C, H, W). Padding counts as zeros, or not at all without `count_include_pad`; the part of
-    a `ceil_mode` window past the edge never counts. With `divisor_override` the sum divided by that. Integers become
-    f32.
-    """
-    (array,) = promoted(x, floats=True)
-    attrs = _attrs(kernel_size, stride, padding)
-    check_divisor("avg_pool2d", divisor_override)
-    image = images("avg_pool2d", array)
-    whole = _longer(image, attrs, 0.0) if ceil_mode else image
-    values = bind(_mean_op, [whole], **attrs)
-    if divisor_override is not None:
-        values = values * (math.prod(attrs["kernel"]) / divisor_override)
-    elif whole is not image or (any(attrs["padding"]) and not count_include_pad):
-        kernel = attrs["kernel"]
-        # The mean is over all elements of a window; these are those that count.
-        rows, columns = (_counted(values, image, axis, attrs, count_include_pad) for axis in (0, 1))
-        values = values * (float(kernel[0] * kernel[1]) / (reshape(rows, (-1, 1)) * columns))
-    return reshape(values, values.shape[1:]) if array.ndim == 3 else values
-
-
-def check_divisor(name: str, divisor: Any) -> None:
-    """Refuse a divisor that is no number known while staging, or 0."""
-    check_known(name, "divisor_override", divisor)
-    check_argument(divisor is None or divisor != 0, f"{name}: divisor_override is not 0")
-
-
-def _counted(y: Array, x: Array, axis: int, attrs: dict[str, Pair], with_padding: bool) -> Array:
-    """The number of elements of each window along an axis that are inside the image, or inside it and its padding."""
-    kernel, stride, padding = (attrs[key][axis] for key in ("kernel", "stride", "padding"))
-    count, extent = y.shape[2 + axis], x.shape[2 + axis]
-    assert isinstance(count, int) and isinstance(extent, int)
-    edge = padding if with_padding else 0
-    begin = iota((count,)) * stride - padding
-    return cast(minimum(begin + kernel, extent + edge) - maximum(begin, -edge), x.dtype)
-
-
-def on_lines(name: str, x: Any, pool: Callable[[Array], Any]) -> Any:
-    """A two-dimensional function on (N, C, L) or (C, L), as images of one row; of one result or several."""
-    array = as_array(x)
-    if array.ndim not in (2, 3):
-        raise shape_error(f"{name} needs an input of (N, C, L) or (C, L), got {array.type}", array)
-    y = pool(expand_dims(array, -2))
-    return tuple(squeeze(each, -2) for each in y) if isinstance(y, tuple) else squeeze(y, -2)
-
-
-@public("max_pool1d")
-def max_pool1d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
-    """The maximum of each window of (N, C, L) or (C, L). torch `nn.functional.max_pool1d`; see `max_pool2d`."""
-    kernel = single(kernel_size, "kernel_size")
-    step = kernel if stride is None else single(stride, "stride")
-    edge, apart = single(padding, "padding"), single(dilation, "dilation")
-    values, places = on_lines(
-        "max_pool1d", x, lambda y: max_pool2d(y, (1, kernel), (1, step), (0, edge), (1, apart), ceil_mode, True)
-    )
-    return (values, places) if return_indices else values
-
-
-@public("avg_pool1d")
-def avg_pool1d(
-    x: Any,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Any:
-    """The mean of each window of (N, C, L) or (C, L). torch `nn.functional.avg_pool1d`; see `avg_pool2d`."""
-    kernel = single(kernel_size, "kernel_size")
-    step = kernel if stride is None else single(stride, "stride")
-    edge = single(padding, "padding")
-    return on_lines(
-        "avg_pool1d", x, lambda y: avg_pool2d(y, (1, kernel), (1, step), (0, edge), ceil_mode, count_include_pad)
-    )

@@ -91,6 +91,9 @@ def test_an_image_without_a_batch_keeps_its_axes() -> None:
     ("call", "match"),
     [
         (lambda x, w: st.conv_transpose2d(x, w, output_padding=1), "below neither the stride"),
+        (lambda x, w: st.conv_transpose2d(x, w, padding=9), "leaves nothing"),
+        (lambda x, w: st.conv3d(x[None], w[None]), r"got f32 \(1, 2, 3, 5, 5\) and f32 \(1, 3, 3, 3, 3\)"),
+        (lambda x, w: st.conv2d(x, w, groups=1.0), "do not go"),
         (lambda x, w: st.conv_transpose2d(x, w[:2]), "does not fit"),
         (lambda x, w: st.conv2d(x, w, groups=2), "channels"),
         (lambda x, w: st.conv2d(x, w, dilation=0), "do not go"),
@@ -98,8 +101,8 @@ def test_an_image_without_a_batch_keeps_its_axes() -> None:
         (lambda x, w: st.conv2d(x, w, 2.0), "one number per output channel"),
         (lambda x, w: st.conv_transpose2d(x, w, np.ones((3, 1), np.float32)), "one number per output channel"),
         (lambda x, w: st.conv2d(x, w, padding="same", stride=2), "does not go"),
-        (lambda x, w: st.conv1d(x, w), "needs an input"),
-        (lambda x, w: st.conv1d(x[0], w[0], stride=(1, 2)), "stride is an int"),
+        (lambda x, w: st.conv1d(x, w), "conv1d needs a 3-dimensional input"),
+        (lambda x, w: st.conv1d(x[0], w[0], stride=(1, 2)), "`stride` must be an int"),
     ],
 )
 def test_bad_calls_are_refused_with_the_line(call, match) -> None:

@@ -90,7 +90,9 @@ def test_an_image_without_a_batch_keeps_its_axes() -> None:
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda x: st.adaptive_avg_pool2d(x, 0), "at least 1 x 1"),
+        (lambda x: st.adaptive_avg_pool2d(x, 0), "`output_size` must be at least 1, got"),
+        (lambda x: st.adaptive_max_pool2d(x, (2, 2, 2)), "`output_size` must be an int or a pair of ints"),
+        (lambda x: st.adaptive_avg_pool3d(x, 0), "adaptive_avg_pool3d: `output_size` must be at least 1"),
         (lambda x: st.adaptive_avg_pool2d(x[0, 0], 2), r"input of \(N, C, H, W\)"),
         (lambda x: st.max_pool2d(x, 9), "larger"),
         (lambda x: st.max_pool2d(x > 0, 2, ceil_mode=True), "takes numbers"),
@@ -101,7 +103,7 @@ def test_an_image_without_a_batch_keeps_its_axes() -> None:
         (lambda x: st.max_pool2d(x[:, :, :1], (3, 1), 3, (1, 0), 2, ceil_mode=True), "padding alone"),
         (lambda x: st.avg_pool2d(x, 2, padding=2), "half the kernel"),
         (lambda x: st.max_pool1d(x, 2), r"input of \(N, C, L\)"),
-        (lambda x: st.avg_pool1d(x[0], (2, 2)), "kernel_size is an int"),
+        (lambda x: st.avg_pool1d(x[0], (2, 2)), "`kernel_size` must be an int"),
     ],
 )
 def test_bad_calls_are_refused_with_the_line(call, match) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from staged.library.elementwise.complex_numbers import conj
+from staged.library.pooling.convolution import conv1d
 from staged.ops.array import Array
-from staged.ops.convolution import conv1d
 from staged.ops.index import take
 from staged.ops.promote import check_argument, fixed_size, promoted, shape_error
 from staged.ops.public import public

@@ -7,14 +7,13 @@ around each place and weigh them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
 from staged.errors import ArgumentError
 from staged.ir.types import f32, f64, i64
-from staged.library.pooling.adaptive_pooling import adaptive_avg_pool2d
-from staged.library.pooling.volumes import adaptive_avg_pool1d, adaptive_avg_pool3d
+from staged.library.pooling.adaptive_pooling import adaptive_means
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
 from staged.ops.elementwise import abs_, clip, floor, isnan, round_
@@ -76,12 +75,7 @@ def interpolate(
     given = [fixed_size("interpolate", array, 2 + axis) for axis in range(rank)]
     wanted, scales = _resized(array, given, size, scale_factor, recompute_scale_factor)
     if mode == "area":
-        pools: dict[int, Callable[..., Array]] = {
-            1: adaptive_avg_pool1d,
-            2: adaptive_avg_pool2d,
-            3: adaptive_avg_pool3d,
-        }
-        return pools[rank](array, tuple(wanted))
+        return adaptive_means("interpolate", array, rank, wanted)
     for axis in range(rank):
         if mode == "nearest" and given[axis] and wanted[axis] % given[axis] == 0 and _is_whole(scales[axis]):
             array = _repeated(array, 2 + axis, wanted[axis] // given[axis])

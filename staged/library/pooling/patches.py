@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+from staged.library.pooling.ranks import sizes
 from staged.ops.array import Array
-from staged.ops.convolution import Pair, pair, window_count
+from staged.ops.convolution import Sizes, window_count
 from staged.ops.joining import stack
 from staged.ops.promote import as_array, axis_of, fixed_size, shape_error, whole
 from staged.ops.public import public
 from staged.ops.shape import embed, pad, permute_dims, reshape, slice_axis
 
 
-def _windows(name: str, size: Pair, kernel: Pair, dilation: Pair, padding: Pair, stride: Pair) -> Pair:
+def _windows(name: str, size: Sizes, kernel: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes) -> Sizes:
     """The number of windows along both axes."""
     if min(*kernel, *stride, *dilation) < 1 or min(padding) < 0:
         raise shape_error(f"{name}: kernel {kernel}, stride {stride}, padding {padding}, dilation {dilation} do not go")
     counts = [window_count(size[a], kernel[a], stride[a], padding[a], dilation[a]) for a in (0, 1)]
     if min(counts) < 1:
         raise shape_error(f"{name}: a kernel {kernel} is larger than the padded image {size}")
-    return counts[0], counts[1]
+    return tuple(counts)
 
 
 def _images(name: str, x: Array, rank: int, layout: str) -> tuple[Array, bool]:
@@ -38,8 +39,8 @@ def unfold(x: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride
     Shapes: x (N, C, H, W) or (C, H, W) to (N, C * kH * kW, windows), the windows row by row.
     """
     image, batched = _images("unfold", as_array(x), 4, "(N, C, H, W)")
-    kernel, step, edge = pair(kernel_size, "kernel_size"), pair(stride, "stride"), pair(padding, "padding")
-    apart = pair(dilation, "dilation")
+    kernel, step, edge = sizes(kernel_size, "kernel_size", 2), sizes(stride, "stride", 2), sizes(padding, "padding", 2)
+    apart = sizes(dilation, "dilation", 2)
     size = fixed_size("unfold", image, 2), fixed_size("unfold", image, 3)
     rows, columns = _windows("unfold", size, kernel, apart, edge, step)
     wide = pad(image, [(0, 0), (0, 0), (edge[0],) * 2, (edge[1],) * 2])
@@ -60,8 +61,8 @@ def fold(x: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding:
     Shapes: x (N, C * kH * kW, windows) or without N, to (N, C, *output_size).
     """
     array, batched = _images("fold", as_array(x), 3, "(N, C * kH * kW, windows)")
-    kernel, step, edge = pair(kernel_size, "kernel_size"), pair(stride, "stride"), pair(padding, "padding")
-    apart, size = pair(dilation, "dilation"), pair(output_size, "output_size")
+    kernel, step, edge = sizes(kernel_size, "kernel_size", 2), sizes(stride, "stride", 2), sizes(padding, "padding", 2)
+    apart, size = sizes(dilation, "dilation", 2), sizes(output_size, "output_size", 2)
     rows, columns = _windows("fold", size, kernel, apart, edge, step)
     taps = kernel[0] * kernel[1]
     width, count = fixed_size("fold", array, 1), fixed_size("fold", array, 2)

@@ -220,16 +220,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a bias of one number is added to all channels",
-        "ops.convolution:_with_bias",
+        "library.pooling.convolution:_with_bias",
         "added.shape != y.shape[1:2]",
         "added.shape not in (y.shape[1:2], (1,))",
         ("tests/ops/test_convolution.py", "-k", "bad_calls"),
     ),
     Mutant(
         "a layer adds its bias to images without a batch as to a batch",
-        "nn.convolution:Conv2d.forward",
-        "return st.conv2d(x, self.weight.value, bias, self.stride, padding, self.dilation, self.groups)",
-        "y = st.conv2d(x, self.weight.value, None, self.stride, self.padding, self.dilation, self.groups)\n"
+        "nn.convolution:_Conv.forward",
+        "return self.function(x, weight, bias, self.stride, padding, self.dilation, self.groups)",
+        "y = self.function(x, weight, None, self.stride, self.padding, self.dilation, self.groups)\n"
         "return y if bias is None else y + st.reshape(bias, (1, -1, 1, 1))",
         ("tests/ops/test_convolution.py", "-k", "without_a_batch"),
     ),

@@ -51,8 +51,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a pool over the edge of a bool image ends in NumPy's words",
-        "ops.pooling:max_pool2d",
-        "ceil_mode and (array.dtype.is_float or array.dtype.is_integer)",
+        "library.pooling.pooling:maxima",
+        "ceil_mode and (image.dtype.is_float or image.dtype.is_integer)",
         "ceil_mode",
         ("tests/ops/test_pooling.py::test_bad_calls_are_refused_with_the_line",),
     ),
