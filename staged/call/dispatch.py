@@ -272,7 +272,7 @@ def entry_for(
     if region is not None and region.strict:
         return [Reason("it is called inside a strict `with_backend`", None)]
     entry = Entry(traced, program)
-    named = [leaf for leaf in arguments.leaves if leaf.kind.name == "named"]
+    named = [leaf for leaf in arguments.leaves if leaf.kind.word == "named"]
     entry.given_types |= {leaf.name: reprlib.repr(leaf.given) for leaf in named}
     alive = weakref.ref(entry)
 

@@ -62,7 +62,7 @@ def test_parts_of_arguments_have_an_access_path_and_a_kind() -> None:
 
     args, kwargs = (State({"w": [X, 2]}, Config(3)), 1.5), {"k": (np.int32(1), True), "e": {}}
     parts = flatten_arguments(f, args, kwargs, static=("rest",)).parts()
-    assert [f"{''.join(access)}: {part.kind.name}" for access, part in parts] == [
+    assert [f"{''.join(access)}: {part.kind.word}" for access, part in parts] == [
         "args[0]: node", "args[0].x: node", "args[0].x['w']: node", "args[0].x['w'][0]: array", "args[0].x['w'][1]: number",
         "args[0].steps: static", "args[1]: named", "kwargs['k']: node", "kwargs['k'][0]: scalar", "kwargs['k'][1]: static",
         "kwargs['e']: node",

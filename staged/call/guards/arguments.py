@@ -28,7 +28,7 @@ tuple.
 class Kind:
     """The kind of a part: a check compares the same properties of all parts of a kind."""
 
-    name: Literal["node", "static", "named", "number", "scalar", "array", "foreign"]
+    word: Literal["node", "static", "named", "number", "scalar", "array", "foreign"]
     """`named` is a static argument that `static=` names, `foreign` an array of another library."""
     classes: tuple[type, ...] = ()
     """The classes that fit; empty for the class of the part."""
@@ -76,7 +76,7 @@ def write_arguments(
         text = locals[access] = writer.local(locals[access[:-1]] + key)
         if isinstance(part, Argument):
             inputs.append(_write_input(writer, text, part))
-        elif part.kind.name == "node":
+        elif part.kind.word == "node":
             _write_node(writer, text, part.given)
         else:
             writer.expect(text, expected_argument(part.given))
@@ -106,7 +106,7 @@ def _write_input(writer: Writer, text: str, leaf: Argument) -> str:
     wrong = f"type({text}) " + (
         f"not in {writer.constant(classes)}" if classes else f"is not {writer.constant(type(leaf.given))}"
     )
-    match leaf.kind.name:
+    match leaf.kind.word:
         case "number" | "scalar":
             writer.refuse(wrong)
             if isinstance(leaf.given, int):
