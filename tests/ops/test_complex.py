@@ -204,6 +204,12 @@ def test_second_derivatives_and_forward_mode_agree_with_differences():
     np.testing.assert_allclose(tangent, difference, rtol=1e-6, atol=1e-6)
 
 
+def test_the_slope_by_an_exponent_of_zero_is_the_logarithm():
+    z = np.array([2.0, 3.0j, -1.0 + 1.0j])
+    slopes = st.function(lambda w: st.jvp(lambda w: z**w, (w,), (np.ones(3, complex),))[1])
+    np.testing.assert_allclose(np.asarray(slopes(np.zeros(3, complex))), np.log(z), rtol=1e-14)
+
+
 def test_control_flow_variables_and_numbers_carry_complex_values():
     weight = st.Variable(Z[0].astype(np.complex64))
 

@@ -176,12 +176,15 @@ def _rsqrt(z: Array) -> Array:
 @complex_form(prims.POW)
 def _pow(z: Array, w: Array) -> Array:
     """exp(w log z); 0 to the power of a positive real part is 0, and anything to the power 0 is 1."""
-    at_zero, none = z == 0, w == 0
+    at_zero = z == 0
     found = exp(w * log(select(at_zero, zeros_of(z) + 1.0, z)))
     real = parts(w)[0]
     undefined = select(real > 0, zeros_of(real), zeros_of(real) + math.nan)
     found = select(at_zero, join(undefined, undefined), found)
-    return select(none, zeros_of(z) + 1.0, found)
+    # Of other numbers the power 0 is exp(0), which keeps its slope.
+    re, im = parts(z)
+    is_number = isfinite(re) & isfinite(im) & ~at_zero
+    return select((w == 0) & ~is_number, zeros_of(z) + 1.0, found)
 
 
 # ---- trigonometric and hyperbolic -----------------------------------------------------------------
