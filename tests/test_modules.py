@@ -1,4 +1,4 @@
-"""Each module of `kernels`, `backends` and `passes` has a test file of its name, or says where it is tested."""
+"""Each module of `kernels`, `code`, `backends` and `passes` has a test file of its name, or says where it is tested."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("kernels", "backends", "passes")
+FOLDERS = ("kernels", "code", "backends", "passes")
 
 
 def named_tests(text: str) -> list[str]:

@@ -113,10 +113,7 @@ def test_nothing_of_the_transform_is_left() -> None:
 
 def test_a_wrong_rule_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker of this file can fail."""
-    import dataclasses
-
-    wrong = dataclasses.replace(PRIMITIVES["exp"], vjp=lambda ct, y, x: [ct * x])
-    monkeypatch.setitem(PRIMITIVES, "exp", wrong)
+    monkeypatch.setitem(vars(PRIMITIVES["exp"]), "vjp", lambda ct, y, x: [ct * x])
     with pytest.raises(AssertionError, match="Not equal"):
         check_gradients(lambda p, x: (e.exp(x),), 0.5)
 

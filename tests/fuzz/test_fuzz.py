@@ -65,15 +65,12 @@ def f(a0, n):
 
 
 def test_a_wrong_derivative_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     from staged.ops.primitive import PRIMITIVES
 
     case = Case(PLANTED, ((3,),), 1)
     check(case, (PLAIN,))
     monkeypatch.setenv("STAGED_CACHE_DIR", str(tmp_path))  # else the right program is found there
-    sine = PRIMITIVES["sin"]
-    monkeypatch.setitem(PRIMITIVES, "sin", replace(sine, vjp=lambda ct, *rest: [ct]))
+    monkeypatch.setitem(vars(PRIMITIVES["sin"]), "vjp", lambda ct, *rest: [ct])
     with pytest.raises(AssertionError):
         check(case, (PLAIN,))
 

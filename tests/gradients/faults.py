@@ -66,7 +66,7 @@ def _changed_vjp(name: str, change: Callable[[Sequence[Any]], Sequence[Any]]) ->
         def wrong(*given: Any, **attrs: Any) -> Sequence[Any]:
             return change(vjp(*given, **attrs))
 
-        patch.setitem(PRIMITIVES, name, dataclasses.replace(right, vjp=wrong))
+        patch.setitem(vars(right), "vjp", wrong)
 
     return plant
 

@@ -7,8 +7,8 @@ import pytest
 from harness import check, kernels, tensor
 
 from staged.ir.machine import PORTABLE, X86_64_V4
+from staged.library.pooling import convolution as V
 from staged.ops import contraction as D
-from staged.ops import convolution as V
 from staged.ops import elementwise as E
 from staged.ops import reduction as R
 from staged.ops import shape as S

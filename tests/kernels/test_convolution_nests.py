@@ -16,7 +16,7 @@ from staged.ir.rewrites import Fuse, Reorder, rewritten
 from staged.ir.storage_rewrites import Keep, Pack
 from staged.ir.types import f64
 from staged.kernels import products
-from staged.ops import convolution as V
+from staged.library.pooling import convolution as V
 from staged.ops import elementwise as E
 from staged.ops import shape as S
 from staged.ops.primitive import PRIMITIVES

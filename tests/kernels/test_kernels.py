@@ -7,9 +7,9 @@ import pytest
 from harness import check, kernels, tensor
 
 from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4
+from staged.library.pooling import pooling as P
 from staged.ops import elementwise as E
 from staged.ops import index as I
-from staged.ops import pooling as P
 from staged.ops import reduction as R
 from staged.ops import shape as S
 from staged.ops import source as C

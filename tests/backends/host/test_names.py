@@ -191,7 +191,7 @@ def test_no_name_breaks_the_folder_for_every_processor(function: Any, arguments:
 
 
 def test_every_word_to_compilers_and_every_target_is_known() -> None:
-    paths = Path(st.__file__).parent.glob("backends/**/*.py")
+    paths = (path for folder in ("backends", "code") for path in (Path(st.__file__).parent / folder).rglob("*.py"))
     texts = "\n".join(path.read_text() for path in paths if "opencl" not in path.parts)  # which exports no folders
     attributes = " ".join(re.findall(r"__attribute__\(\((.*?)\)\)", re.sub(r"\{[^{}]*\}", "", texts)))
     words = set(re.findall(r"\b[a-z_]+\b", attributes))
