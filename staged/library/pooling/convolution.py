@@ -13,6 +13,7 @@ from staged.errors import StagedError
 from staged.ir.types import TensorType
 from staged.library.pooling.ranks import AXES, sizes
 from staged.ops.array import Array
+from staged.ops.context import refuse_complex
 from staged.ops.convolution import Sizes, convolve_images, infer_convolution, spread_images
 from staged.ops.joining import stack
 from staged.ops.promote import describe, fixed_size, promoted, shape_error, whole
@@ -60,6 +61,8 @@ def _named_padding(rank: int, x: Array, w: Array, padding: str, stride: Sizes, d
 
 def _check(x: Array, w: Array, x_type: TensorType, attrs: dict[str, Any]) -> Any:
     """The type of a convolution of lines or volumes of `x_type`; an error shows the operands `x` and `w`."""
+    if x.dtype.is_complex and w.dtype.is_complex:
+        refuse_complex(f"conv{len(attrs['stride'])}d", [x, w])
     try:
         return infer_convolution(x_type, w.type, **attrs)
     except StagedError as error:

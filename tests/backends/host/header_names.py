@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import cuda_emulator
 from staged.code import header_words
 from staged.code.support.library import snippets
 from staged.code.writer import has_header_shape
@@ -23,7 +24,7 @@ C_HEADERS = sorted(
     | {f"#include <{name}.h>" for name in ("math", "stdbool", "stddef", "stdint", "string")}
 )
 """All that any program in C includes."""
-EMULATED = Path(toolkit.__file__).parents[1] / "cuda_emulator" / "include"
+EMULATED = cuda_emulator.INCLUDE
 
 
 @dataclass(frozen=True)
