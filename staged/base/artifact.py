@@ -45,6 +45,12 @@ class ErrorKind(IntEnum):
     TYPE_ERROR = 12
 
 
+FailureKind = Literal[
+    "assertion", "index", "zero_division", "value", "nan", "memory", "file", "overflow", "recursion", "runtime", "type"
+]
+"""The errors with which an op can stop a program: `index` is `INDEX_ERROR`."""
+
+
 HOST_STRUCT = """\
 typedef struct st_host {
     // Where printed text goes, in whole lines where possible; NULL: standard output.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from staged.ir.declaration import Declaration, Kind, declare
 from staged.ir.nodes import Block, Op
 from staged.ir.types import FrameType, SequenceType, TensorType, Type, bool_, i64
 
-KINDS: dict[str, Callable[[Type], bool]] = {
+PartKind = Literal["tensor", "index", "condition", "sequence", "frame"]
+KINDS: dict[PartKind, Callable[[Type], bool]] = {
     "tensor": lambda type: isinstance(type, TensorType),
     "index": lambda type: isinstance(type, TensorType) and not type.shape and type.dtype is i64,
     "condition": lambda type: isinstance(type, TensorType) and not type.shape and type.dtype is bool_,
@@ -29,7 +30,7 @@ class Part:
     """One operand, parameter or result of a declaration, or, where it is `many`, any number of them."""
 
     name: str
-    kind: str = ""
+    kind: PartKind | None = None
     many: bool = False
 
 
@@ -46,7 +47,7 @@ class Parts:
         for word in filter(None, text.split(", ")):
             name, _, kind = word.partition(": ")
             assert not kind or kind in KINDS, f"`{word}`: nothing is a {kind}"
-            parts.append(Part(name.lstrip("*"), kind, name.startswith("*")))
+            parts.append(Part(name.lstrip("*"), kind if kind else None, name.startswith("*")))
         assert all(not part.many for part in parts[:-1]), f"`{text}`: only the last may be any number"
         return Parts(text, tuple(parts))
 

@@ -195,30 +195,30 @@ class Analysis:
         Exact: elements are copied. Of a frame in a frame both must be of one number, to the sign of zero: an element is
         read or it is not, and there is one number for all the rest.
         """
-        name, attrs = op.name, op.attrs
-        if name in ("constant", "iota"):
+        declared, attrs = op.declared, op.attrs
+        if declared in (prims.CONSTANT, prims.IOTA):
             return
         source = op.operands[0]
         shape = shape_of(source)
-        if name == "stop_gradient":
+        if declared is prims.STOP_GRADIENT:
             self.visit(source, dims)
-        elif name == "broadcast_to":
+        elif declared is prims.BROADCAST_TO:
             self.visit(source, tuple(() if n == 1 else dims[a] for n, a in zip(shape, attrs["axes"], strict=True)))
-        elif name == "permute":
+        elif declared is prims.PERMUTE:
             moved: list[Run] = [()] * len(shape)
             for position, axis in enumerate(attrs["axes"]):
                 moved[axis] = dims[position]
             self.visit(source, tuple(moved))
-        elif name == "reshape":
+        elif declared is prims.RESHAPE:
             whole = tuple(axis for run in dims for axis in run)
             if any(axis in self.phantoms for axis in self.leaves(dims)):
                 if [n for n in shape if n != 1] != [n for n in shape_of(value) if n != 1]:
                     raise AxisConflict
             self.visit(source, self.space.regroup(whole, shape))
-        else:
+        elif declared in (prims.SLICE, prims.DYNAMIC_SLICE, prims.PAD):
             moves = self.shifted(op, value)
             inner = tuple(self.phantom(n) if moved else d for n, moved, d in zip(shape, moves, dims, strict=True))
-            if name == "pad":
+            if declared is prims.PAD:
                 fill = as_held(attrs["value"], value.tensor.dtype)
                 around = [self.padded[axis] for axis in self.leaves(dims) if axis in self.padded]
                 if not all(same_number(fill, other) for other in around):
@@ -227,6 +227,8 @@ class Analysis:
             self.visit(source, inner)
             for operand in op.operands[1:]:
                 self.visit(operand, ())
+        else:
+            raise AssertionError(f"`{op.name}` moves elements, but no rule says how")
 
     def phantom(self, extent: Extent) -> Run:
         axis = self.new_axis(extent)

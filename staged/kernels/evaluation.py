@@ -237,29 +237,29 @@ class Evaluation:
         Exact: elements are copied. `guards` are the bounds within which the operand may be read, `fill` stands outside
         of all of them: a frame in a frame of another number has no such form.
         """
-        name, attrs = op.name, op.attrs
-        if name == "constant":
+        declared, attrs = op.declared, op.attrs
+        if declared is prims.CONSTANT:
             number = attrs["value"]
             if isinstance(number, tuple):
                 raise AxisConflict
             return self.guarded(Constant(number, value.tensor.dtype), guards)
-        if name == "iota":
+        if declared is prims.IOTA:
             return self.guarded(self.position(at[attrs["axis"]], value.tensor.dtype, "index"), guards)
         source = op.operands[0]
         shape = extents(source)
-        if name == "stop_gradient":
+        if declared is prims.STOP_GRADIENT:
             return self.eval(source, at, guards, fill)
-        if name == "broadcast_to":
+        if declared is prims.BROADCAST_TO:
             inner = tuple(Affine() if n == 1 else at[a] for n, a in zip(shape, attrs["axes"], strict=True))
             return self.eval(source, inner, guards, fill)
-        if name == "permute":
+        if declared is prims.PERMUTE:
             moved = [Affine()] * len(shape)
             for position, axis in enumerate(attrs["axes"]):
                 moved[axis] = at[position]
             return self.eval(source, tuple(moved), guards, fill)
-        if name == "reshape":
+        if declared is prims.RESHAPE:
             return self.eval(source, reshaped(at, extents(value), shape), guards, fill)
-        if name == "pad":
+        if declared is prims.PAD:
             inner = tuple(index + -low for index, low in zip(at, attrs["low"], strict=True))
             bounds = tuple(
                 Bound(index, n)
@@ -270,11 +270,11 @@ class Evaluation:
             if guards and not (fill is not None and same_number(fill.value, around.value)):
                 raise AxisConflict  # a frame in a frame of another number: fusion makes an array of the inner one first
             return self.eval(source, inner, (*guards, *bounds), around)
-        if name == "slice":
+        if declared is prims.SLICE:
             steps = attrs.get("step", (1,) * len(shape))
             inner = tuple(index * step + start for index, step, start in zip(at, steps, attrs["start"], strict=True))
             return self.eval(source, inner, guards, fill)
-        assert name == "dynamic_slice", name
+        assert declared is prims.DYNAMIC_SLICE, op.name
         starts = [self.eval(start, ()) for start in op.operands[1:]]
         inner = tuple(
             index + (Affine.of(start) if isinstance(start, Local) else Affine((), int(start.value)))

@@ -265,7 +265,7 @@ def tiles_of(root: Op, nest: Nest) -> str:
     tiles = f"{nest.inputs[0].dtype}; tiles of {sizes[0]} x {sizes[1]} sums in registers"
     if root.declared is not prims.MATMUL:
         conv = convolution_of(root)
-        first, last = ("x", "y") if root.declared is prims.CONV2D else ("d_y", "d_x")
+        first, last = {prims.CONV2D: ("x", "y"), prims.CONV2D_BACKWARD_INPUT: ("d_y", "d_x")}[root.declared]
         shapes = {"x": conv.x_shape, "y": conv.y_shape, "d_y": conv.y_shape, "d_x": conv.x_shape}
         return f"{first} {shapes[first]}, weight {conv.weight_shape}, {last} {shapes[last]}, {tiles}"
     batch, m, n = matrix_shape(root)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Literal
 
-from staged.ir.nodes import FAIL, Block, Op, Value, free_values, walk_ops
+from staged.ir.nodes import FAIL, Block, EffectKind, Op, Value, free_values, walk_ops
 from staged.ir.types import Dim, TensorType, dims_of
 from staged.kernels.kinds import extents, is_elementwise, is_inlined, is_scalar
 from staged.kernels.lower_alone import has_own_kernel
@@ -207,7 +207,7 @@ class Steps:
     def effectful(self, *key: object) -> list[Node]:
         return [self.node_of[op] for op in self.effects.get(key, ())]
 
-    def remember(self, target: object, node: Node, kind: str | None = None, replace: bool = False) -> None:
+    def remember(self, target: object, node: Node, kind: EffectKind | None = None, replace: bool = False) -> None:
         key = (target,) if kind is None else (target, kind)
         known = [] if replace else self.effects.get(key, [])
         self.effects[key] = [*known, node.ops[0]]

@@ -16,6 +16,7 @@ from staged.backends.host.messages import (
     emit_save,
 )
 from staged.backends.host.progress import emit_progress
+from staged.base.artifact import FailureKind
 from staged.code.expr import Call, Expr, Infix, Items, Literal, Name, Prefix, Variable, call, literal
 from staged.code.operators import COMPARISONS, OPPOSITES
 from staged.code.support.clock import CLOCK_NAMES
@@ -131,7 +132,7 @@ class Effects:
         with self.body.code.block():
             self.fail(op, op.attrs["kind"], op.operands, "")
 
-    def fail(self, op: Op, kind: str, values: tuple[Value, ...], what: str) -> None:
+    def fail(self, op: Op, kind: FailureKind, values: tuple[Value, ...], what: str) -> None:
         """Say what went wrong: `what`, then the user's message (whose operand numbers count from the first of
         `values`).
         """

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from staged.base.artifact import ErrorKind, FailureKind
 from staged.code.expr import (
     Expr,
     Infix,
@@ -33,20 +34,6 @@ from staged.ops.formatting import FormatSpec, parse_spec
 
 TEXT = Prefix("&", Name("text"))
 """The `st_text` that a message is put into."""
-
-KINDS = {
-    "assertion": "ST_ASSERTION_ERROR",
-    "index": "ST_INDEX_ERROR",
-    "zero_division": "ST_ZERO_DIVISION_ERROR",
-    "value": "ST_VALUE_ERROR",
-    "nan": "ST_NAN_ERROR",
-    "memory": "ST_MEMORY_ERROR",
-    "file": "ST_FILE_ERROR",
-    "overflow": "ST_OVERFLOW_ERROR",
-    "recursion": "ST_RECURSION_ERROR",
-    "runtime": "ST_RUNTIME_ERROR",
-    "type": "ST_TYPE_ERROR",
-}
 
 
 class Values(Protocol):
@@ -286,16 +273,17 @@ def emit_print(code: CodeBuilder, op: Op, text: Values) -> tuple[str, ...]:
 
 
 def emit_failure(
-    code: CodeBuilder, kind: str, parts: Sequence[Any], values: Sequence[Value], site: int, text: Values
+    code: CodeBuilder, kind: FailureKind, parts: Sequence[Any], values: Sequence[Value], site: int, text: Values
 ) -> tuple[str, ...]:
     """Write what stops the program with an error of `kind`; returns the support snippets that it needs."""
     made = statements(parts, values, text)
+    error = f"ST_{ErrorKind[f'{kind.upper()}_ERROR'].name}"
     if not values:
         words = "".join(part for part in parts if isinstance(part, str))
-        code.do("st_fail", "host", KINDS[kind], site, Literal('"%s"'), Literal(c_string(words)))
+        code.do("st_fail", "host", error, site, Literal('"%s"'), Literal(c_string(words)))
         return ("fail",)
     declare_text(code)
     code.do("st_text_begin", TEXT, "NULL")
     code.body += made.body
-    code.do("st_fail", "host", KINDS[kind], site, Literal('"%s"'), call("st_text_message", TEXT))
+    code.do("st_fail", "host", error, site, Literal('"%s"'), call("st_text_message", TEXT))
     return (*made.needs, "fail")

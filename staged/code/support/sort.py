@@ -14,9 +14,13 @@ Tested by `tests/ops/test_sorting.py`.
 from __future__ import annotations
 
 import textwrap
+from typing import Literal
 
 from staged.code.support.library import Snippet, SupportFunction, made_of
 from staged.ir.types import ALL_DTYPES, DType, f32, f64, i32, i64
+
+SortKind = Literal["record", "key"]
+"""A sort moves records (key, index) or keys alone."""
 
 # ---- keys -------------------------------------------------------------------------------------------
 
@@ -238,7 +242,7 @@ _ZEROS = """\
 _INCLUDES = ("#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>")
 
 
-def _part(dtype: DType, what: str, w: int) -> str:
+def _part(dtype: DType, what: SortKind, w: int) -> str:
     """The statements that sort the elements of a row by keys of so many bits."""
     t, u = dtype.c_name, f"uint{8 * key_dtype(dtype).size}_t"
     if dtype.is_float:
@@ -255,7 +259,7 @@ def _part(dtype: DType, what: str, w: int) -> str:
     return (_ROW + (_PLACES if what == "record" else _VALUES + zeros)).format(**words)
 
 
-def _sort(dtype: DType, what: str) -> Snippet:
+def _sort(dtype: DType, what: SortKind) -> Snippet:
     w, name = 8 * key_dtype(dtype).size, f"sort_{dtype}" if what == "record" else f"sort_values_{dtype}"
     given = f"{dtype.c_name} *values, " + ("int64_t *order, " if what == "record" else "")
     head = _HEAD.format(comment=_COMMENTS[what], dtype=name.removeprefix("sort_"), given=given, t=dtype.c_name)
@@ -273,7 +277,7 @@ def _sort(dtype: DType, what: str) -> Snippet:
     return Snippet(name, f"{head}{body}}}\n", tuple(needs), _INCLUDES)
 
 
-def _digits(what: str, w: int) -> Snippet:
+def _digits(what: SortKind, w: int) -> Snippet:
     is_record = what == "record"
     words = {"r": f"st_record_{w}" if is_record else f"uint{w}_t", "key": ".key" if is_record else ""}
     text = (_RECORD.format(w=w) + "\n" if is_record else "") + _DIGITS.format(w=w, what=what, **words)
@@ -283,9 +287,11 @@ def _digits(what: str, w: int) -> Snippet:
 SORTS = {f"{name}_{dtype}": dtype for dtype in ALL_DTYPES for name in ("sort", "sort_values")}
 """The dtype of the elements, by the name of the snippet that sorts them."""
 
+_KINDS: tuple[SortKind, ...] = ("record", "key")
+
 SNIPPETS = (
     *(_key(dtype) for dtype in ALL_DTYPES),
     *(_value(dtype) for dtype in (f32, f64)),
-    *(_digits(what, w) for what in ("record", "key") for w in (32, 64)),
-    *(_sort(dtype, what) for what in ("record", "key") for dtype in ALL_DTYPES),
+    *(_digits(what, w) for what in _KINDS for w in (32, 64)),
+    *(_sort(dtype, what) for what in _KINDS for dtype in ALL_DTYPES),
 )

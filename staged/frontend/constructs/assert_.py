@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from staged.base.artifact import FailureKind
 from staged.errors import (
     ProgramAssertionError,
     ProgramError,
@@ -33,7 +34,7 @@ from staged.ops.array import Array
 from staged.ops.context import context_or_none
 from staged.source import here
 
-KINDS: dict[type[BaseException], tuple[str, type[ProgramError]]] = {
+KINDS: dict[type[BaseException], tuple[FailureKind, type[ProgramError]]] = {
     AssertionError: ("assertion", ProgramAssertionError),
     IndexError: ("index", ProgramIndexError),
     ZeroDivisionError: ("zero_division", ProgramZeroDivisionError),
@@ -94,7 +95,7 @@ def assert_(condition: Any, message: Callable[[], Any] | None) -> None:
     _emit_check(trace, [value, *operands], attr, "assertion")
 
 
-def check(trace: TraceContext, condition: Array, kind: str, message: str) -> None:
+def check(trace: TraceContext, condition: Array, kind: FailureKind, message: str) -> None:
     """The program stops with an error of `kind` (see `KINDS`) unless `condition` holds."""
     _emit_check(trace, [trace.value_of(condition)], (message,), kind)
 
@@ -113,7 +114,7 @@ def require(condition: Any, error: type[BaseException], message: Any) -> None:
     _emit_check(trace, [value, *operands], attr, kind)
 
 
-def _emit_check(trace: TraceContext, operands: list[Value], parts: tuple[Any, ...], kind: str) -> None:
+def _emit_check(trace: TraceContext, operands: list[Value], parts: tuple[Any, ...], kind: FailureKind) -> None:
     attrs = {"parts": parts, "kind": kind}
     trace.emit_op(Op(ASSERT, operands, [], attrs=attrs, effects=FAIL, device=trace.builder.device, where=here()))
 

@@ -7,6 +7,7 @@ logged (see `mutation`). What the converted code calls is in `stores`.
 from __future__ import annotations
 
 import ast
+from typing import Literal
 
 from staged.frontend.syntax.converter import Converter, expression, place, statement, text
 from staged.frontend.syntax.names import subscript_root
@@ -70,7 +71,11 @@ def _attribute(home: str, name: str) -> ast.expr:
 
 
 def _store(
-    converter: Converter, target: ast.Subscript, kind: str, arguments: list[ast.expr], where: ast.AST
+    converter: Converter,
+    target: ast.Subscript,
+    kind: Literal["store", "augment"],
+    arguments: list[ast.expr],
+    where: ast.AST,
 ) -> list[ast.stmt]:
     """`root[k1][k2] = v`: a call that gives the new root, assigned back where the root is a name or attribute."""
     keys: list[ast.expr] = []

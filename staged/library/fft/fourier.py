@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -59,6 +59,7 @@ _NORMS = ("backward", "ortho", "forward")
 
 # ---- tables -----------------------------------------------------------------------------------------
 
+TableKind = Literal["matrix", "twiddles", "chirp", "kernel", "real", "real inverse"]
 _tables: WeakValueDictionary[Any, np.ndarray[Any, Any]] = WeakValueDictionary()
 """By what they are: the tables that programs hold. One that only a trace holds becomes a constant of an export."""
 
@@ -71,7 +72,7 @@ def _roots(exponents: np.ndarray[Any, Any], n: int) -> np.ndarray[Any, Any]:
     return np.asarray((np.cos(angle) - 1j * np.sin(angle)) * np.array([1, -1j, -1, 1j])[quarter])
 
 
-def _table(kind: str, key: tuple[Any, ...], make: Any, dtype: DType) -> Array:
+def _table(kind: TableKind, key: tuple[Any, ...], make: Any, dtype: DType) -> Array:
     """A complex table, of two real arrays of `dtype`."""
     found = []
     for part in ("real", "imag"):

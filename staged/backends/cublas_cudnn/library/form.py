@@ -22,6 +22,8 @@ from staged.ir.types import DType, f32
 
 Activation = Literal["", "gelu"]
 """The activations that libraries compute as a program does. Their relu is not one of them: for NaN it returns 0."""
+BIAS_AXES = {"matmul": -1, "conv2d": 1, "conv2d_backward_input": 1, "conv2d_backward_weight": 1}
+"""The axis of a contraction's result along which a bias differs, by the name of the contraction."""
 MOVES = (prims.BROADCAST_TO, prims.RESHAPE, prims.STOP_GRADIENT)
 """Ops that give the elements of their operand, in other places or more often."""
 GELU_SCALE, GELU_CUBE = math.sqrt(2.0 / math.pi), 0.044715
@@ -54,8 +56,8 @@ class Form:
         return self.bias is None and not self.activation
 
 
-def form_of(kind: str, body: Block) -> Form | None:
-    """The form of an epilogue `body` (parameters: the product, inputs) after a contraction of this kind; None if it has
+def form_of(contraction: str, body: Block) -> Form | None:
+    """The form of an epilogue `body` (parameters: the product, inputs) after a contraction of this name; None if it has
     none.
     """
     if len(body.end.operands) != 1:
@@ -63,11 +65,13 @@ def form_of(kind: str, body: Block) -> Form | None:
     product = body.params[0]
     if body.end.operands[0].tensor != product.tensor:
         return None
-    form = _Matcher(kind, body).form(body.end.operands[0])
-    return form if form is not None and is_taken(kind, form, product.tensor.dtype, product.tensor.shape) else None
+    form = _Matcher(contraction, body).form(body.end.operands[0])
+    return (
+        form if form is not None and is_taken(contraction, form, product.tensor.dtype, product.tensor.shape) else None
+    )
 
 
-def is_taken(kind: str, form: Form, dtype: DType, shape: tuple[Any, ...]) -> bool:
+def is_taken(contraction: str, form: Form, dtype: DType, shape: tuple[Any, ...]) -> bool:
     """Return whether a library has this form for this product: cublasLt and cuDNN add biases in f32."""
     if not dtype.is_float or 0 in shape:
         return form == Form()
@@ -75,18 +79,18 @@ def is_taken(kind: str, form: Form, dtype: DType, shape: tuple[Any, ...]) -> boo
         return True
     if dtype is not f32 or form.addend is not None:
         return False
-    if kind == "matmul":
+    if contraction == "matmul":
         return len(shape) == 2
-    return kind == "conv2d" and not form.activation
+    return contraction == "conv2d" and not form.activation
 
 
 class _Matcher:
-    def __init__(self, kind: str, body: Block) -> None:
+    def __init__(self, contraction: str, body: Block) -> None:
         self.body = body
         self.product = body.params[0]
         self.numbers = {param: number for number, param in enumerate(body.params)}
         shape = self.product.tensor.shape
-        self.bias_axis = len(shape) - 1 if kind == "matmul" else 1
+        self.bias_axis = range(len(shape))[BIAS_AXES[contraction]]
 
     def form(self, value: Value) -> Form | None:
         """The form of what `value` computes from the product."""
