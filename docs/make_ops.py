@@ -78,7 +78,7 @@ LINEAR_ALGEBRA = ("triangular", "lu", "qr", "spectral", "least_squares", "expone
 ELSEWHERE |= dict.fromkeys(LINEAR_ALGEBRA, "linalg")
 ELSEWHERE |= {"cumulative": "reduction", "products": "reduction", "signals": "contraction"}
 ELSEWHERE |= {"counting": "index", "scatter_reduce": "index", "embedding": "index", "quantiles": "sorting", "distinct": "sorting"}
-ELSEWHERE["complex_numbers"] = "elementwise"
+ELSEWHERE |= {"complex_numbers": "elementwise", "comparisons": "elementwise"}
 ELSEWHERE["positions"] = "attention"
 ELSEWHERE |= {"padding": "shape", "patches": "shape", "channels": "activations", "margins": "losses"}
 ELSEWHERE |= {"adaptive_pooling": "pooling", "interpolation": "images"}
@@ -288,9 +288,18 @@ def functions() -> dict[str, Callable[..., Any]]:
     return dict(sorted(found.items(), key=lambda item: (order.get(item[1], len(order)), item[0])))
 
 
+def home_of(function: Callable[..., Any]) -> str:
+    """The module that declares a function, as `exp: Unary = unary(...)` or with `def`."""
+    modules = {name: vars(module) for name, module in sys.modules.items() if name.startswith("staged.ops.")}
+    for module, names in modules.items():
+        if any(names[name] is function for name in names.get("__annotations__", ())):
+            return module
+    return str(function.__module__)
+
+
 def module_of(function: Callable[..., Any]) -> str:
     """The last word of the function's module, or the section that this module's functions stand in."""
-    module = str(function.__module__).rpartition(".")[2]
+    module = home_of(function).rpartition(".")[2]
     return ELSEWHERE.get(module, module)
 
 
@@ -421,7 +430,7 @@ def names() -> str:
     exported = sorted(name for name in PUBLIC if "." not in name)
     taken: dict[str, list[tuple[str, str]]] = {}
     for name in exported:
-        module = METHODS[name].__module__
+        module = home_of(METHODS[name])
         held = vars(sys.modules[module])
         taken.setdefault(module, []).append((next(own for own in held if held[own] is METHODS[name]), name))
     parts = []

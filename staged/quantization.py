@@ -8,7 +8,8 @@ import numpy as np
 
 from staged.ir.types import DType, i8, i32, i64
 from staged.ops.choice import inference_only, where
-from staged.ops.elementwise import abs_, clip, round_
+from staged.ops.comparisons import clip
+from staged.ops.elementwise import abs_, round_
 from staged.ops.promote import cast
 from staged.ops.reduction import max_
 

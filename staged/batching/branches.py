@@ -8,8 +8,8 @@ from staged.batching.masks import Mask, ZeroMask
 from staged.batching.spread import SPREADS, Spread, is_container
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.structure import COMPOSITE, FRAME_NULL, IF, SEQUENCE_EMPTY
+from staged.ops.comparisons import logical_not
 from staged.ops.composite import COMPOSITES
-from staged.ops.elementwise import logical_not
 from staged.ops.reduction import any_
 
 

@@ -13,7 +13,7 @@ from staged.ir.nodes import Op
 from staged.ir.types import Extent, i64
 from staged.ops.array import Array
 from staged.ops.choice import where
-from staged.ops.elementwise import logical_and
+from staged.ops.comparisons import logical_and
 from staged.ops.promote import cast
 from staged.ops.source import iota
 

@@ -15,7 +15,7 @@ from staged.ir.trips import constant_of
 from staged.ir.types import TensorType, i64
 from staged.ir.views import Loop
 from staged.ops.array import Array
-from staged.ops.elementwise import greater, greater_equal, less, less_equal
+from staged.ops.comparisons import greater, greater_equal, less, less_equal
 from staged.ops.reduction import any_, max_, min_
 
 

@@ -6,6 +6,7 @@ by name, `array.METHODS` the public functions by name. Functions that are writte
 
 from staged.ops import (  # noqa: F401  (declare primitives)
     choice,
+    comparisons,
     contraction,
     convolution,
     dimension,

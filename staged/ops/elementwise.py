@@ -1,9 +1,4 @@
-"""Elementwise ops: one result element from the operands' elements at the same place.
-
-The primitives take operands of one type (shape, dtype, weakness); the public functions promote and broadcast first.
-Since the derivative is diagonal, one rule per operand, linear in `t`, serves as vjp (t: cotangent) and jvp (t:
-tangent).
-"""
+"""Elementwise functions of numbers: floats, arithmetic, powers."""
 
 from __future__ import annotations
 
@@ -13,212 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from staged.errors import DTypeError, ProgramValueError, ProgramZeroDivisionError, ShapeError
+from staged.errors import ProgramValueError, ProgramZeroDivisionError
 from staged.ir.nodes import FAIL, PURE, Attrs, Effect
-from staged.ir.types import (
-    ALL_DTYPES,
-    INTEGER_DTYPES,
-    NUMBER_DTYPES,
-    DType,
-    TensorType,
-    Type,
-    bool_,
-    f32,
-    f64,
-    i32,
-    i64,
-)
+from staged.ir.types import TensorType, Type, bool_
 from staged.ops.array import Array
-from staged.ops.choice import ones_of, select, stop_gradient, where, zeros_of
-from staged.ops.context import bind
+from staged.ops.choice import ones_of, select, stop_gradient, zeros_of
+from staged.ops.declare_elementwise import FLOATS, INEXACT, NUMBERS, Binary, Unary, binary, maths, unary
 from staged.ops.number_list import NumberList
-from staged.ops.primitive import BadSample, Sample, Slope, diagonal, primitive
-from staged.ops.promote import (
-    as_array,
-    broadcast,
-    cast,
-    check_known,
-    dtype_error,
-    handle,
-    is_number,
-    promoted,
-    together,
-    type_of,
-)
+from staged.ops.promote import as_array, broadcast, cast, check_known, dtype_error, handle, is_number, promoted
 from staged.ops.public import public
 from staged.ops.slopes import rest_of_square
-from staged.ops.wide_numbers import comparable, reached
-
-Unary = Callable[[Any], Array]
-Binary = Callable[[Any, Any], Array]
-
-FLOATS = ("f",)
-INEXACT = ("f", "c")
-INTEGERS = ("i", "u")
-NUMBERS = ("f", "i", "u")
-BOOLS = ("b",)
-ANY = ("f", "i", "u", "b")
-
-_WORDS = {FLOATS: "floats", INTEGERS: "integers", NUMBERS: "numbers", BOOLS: "bools", ANY: "any dtype"}
-_WORDS[INEXACT] = _WORDS[FLOATS]
-_SAMPLE_DTYPES = {
-    **dict.fromkeys((FLOATS, INEXACT), (f32, f64)),
-    INTEGERS: INTEGER_DTYPES,
-    NUMBERS: NUMBER_DTYPES,
-    BOOLS: (bool_,),
-    ANY: ALL_DTYPES,
-}
-_DTYPE_HINT = {
-    **dict.fromkeys((FLOATS, INEXACT), "cast it: `st.astype(x, st.f32)`"),
-    INTEGERS: "cast it: `st.astype(x, st.i64)`",
-    NUMBERS: "cast it: `st.astype(x, st.i64)` or `st.astype(x, st.f32)`",
-    BOOLS: "compare first: `x != 0`",
-    ANY: None,
-}
-
-
-# ---- declaring ------------------------------------------------------------------------------------
-
-
-def elementwise(name: str, kinds: tuple[str, ...], result: DType | None = None) -> Callable[..., TensorType]:
-    """The type rule: operands of one type, of the `kinds` the op takes; the result has that type, or dtype `result`."""
-
-    def infer(*types: TensorType) -> TensorType:
-        first = types[0]
-        for other in types[1:]:
-            if other.shape != first.shape:
-                raise ShapeError(
-                    f"{name} needs operands of one shape, got {first} and {other}",
-                    hint="extents must be equal, or 1; `st.broadcast_to(x, shape)` repeats an array",
-                )
-            if other.dtype is not first.dtype or other.weak != first.weak:
-                raise DTypeError(
-                    f"{name} needs operands of one dtype, got {first} and {other}", hint="cast one of them"
-                )
-        if first.dtype.kind not in kinds:
-            raise DTypeError(f"{name} takes {_WORDS[kinds]}, got {first}", hint=_DTYPE_HINT[kinds])
-        return first if result is None else TensorType(result, first.shape, first.weak)
-
-    return infer
-
-
-_NO_FLOAT_RESULT = "its result is not a float"
-
-
-def _refused(name: str, kinds: tuple[str, ...], count: int) -> list[BadSample]:
-    bad = []
-    for dtype, kind in ((f32, "f"), (i64, "i"), (bool_, "b")):
-        if kind not in kinds:
-            bad.append(BadSample((TensorType(dtype, (3,)),) * count, DTypeError, f"{name} takes {_WORDS[kinds]}"))
-            break
-    if count > 1:
-        good = next(dtype for dtype in (f32, i64, bool_) if dtype.kind in kinds)
-        other = next(dtype for dtype in (f64, i32, i64) if dtype is not good)
-        shapes = (TensorType(good, (2, 3)), TensorType(good, (3, 2)))
-        bad.append(BadSample((*shapes[:1], *shapes[1:] * (count - 1)), ShapeError, "operands of one shape"))
-        bad.append(BadSample((TensorType(good, (3,)), TensorType(other, (3,))), DTypeError, "operands of one dtype"))
-    return bad
-
-
-def _unary(
-    name: str,
-    reference: Callable[..., Any],
-    kinds: tuple[str, ...],
-    slope: Slope | None = None,
-    *,
-    doc: str,
-    result: DType | None = None,
-    flat: bool = False,
-    whole: bool = False,
-    low: float = -2.0,
-    high: float = 2.0,
-    harmless: bool = False,
-    enter: bool = True,
-    numpy: Sequence[str] = (),
-    torch: Sequence[str] = (),
-    **traits: Any,
-) -> Unary:
-    """Declare a unary op; the public function. `flat`: the derivative is zero wherever it exists.
-
-    A flat op is harmless, and so is a test, whose result is a bool. `whole`: integers and bools stay as they are.
-    """
-    differentiable = slope is not None or flat
-    op = primitive(
-        name=name,
-        kind="elementwise",
-        harmless=harmless or flat or result is bool_,
-        **traits,
-        infer=elementwise(name, kinds, result),
-        reference=lambda x: np.asarray(reference(x), dtype=result.numpy if result else x.dtype),
-        samples=[Sample((shape,), low=low, high=high, dtypes=_SAMPLE_DTYPES[kinds]) for shape in ((2, 3), (), (0, 4))],
-        bad=_refused(name, kinds, 1),
-        doc=doc,
-        why_not_differentiable="" if differentiable else _NO_FLOAT_RESULT,
-        **(diagonal([slope]) if differentiable else {}),
-    )
-
-    def function(x: Any) -> Array:
-        (array,) = promoted(x, floats=kinds == FLOATS and not whole)
-        return array if whole and not array.dtype.is_inexact else bind(op, [array])
-
-    function.__doc__ = doc
-    return public(name, method=True, numpy=numpy, torch=torch)(function) if enter else function
-
-
-def _maths(name: str, reference: Callable[..., Any], slope: Slope, **fields: Any) -> Unary:
-    """Declare a function of the mathematical library: of floats, and expensive."""
-    return _unary(name, reference, FLOATS, slope, expensive=True, **fields)
-
-
-def _binary(
-    name: str,
-    reference: Callable[..., Any],
-    kinds: tuple[str, ...],
-    slopes: Sequence[Slope | None] | None = None,
-    *,
-    doc: str,
-    result: DType | None = None,
-    effects: Any = PURE,
-    low: float = -2.0,
-    high: float = 2.0,
-    why: str = _NO_FLOAT_RESULT,
-    enter: bool = True,
-    mixes: bool = False,
-    method: bool = True,
-    by_value: bool = False,
-    numpy: Sequence[str] = (),
-    torch: Sequence[str] = (),
-    **traits: Any,
-) -> Binary:
-    """Declare a binary op; the public function, which promotes and broadcasts.
-
-    With `mixes` a real operand beside a complex one stays real. With `by_value` Python integers beside narrower ones
-    are taken as they are, and need not fit these.
-    """
-    op = primitive(
-        name=name,
-        kind="elementwise",
-        **traits,
-        infer=elementwise(name, kinds, result),
-        reference=lambda a, b: np.asarray(reference(a, b), dtype=result.numpy if result else a.dtype),
-        effects=effects,
-        samples=[
-            Sample((shape, shape), low=low, high=high, dtypes=_SAMPLE_DTYPES[kinds]) for shape in ((2, 3), (), (0, 4))
-        ],
-        bad=_refused(name, kinds, 2),
-        doc=doc,
-        why_not_differentiable="" if slopes is not None else why,
-        **(diagonal(slopes) if slopes is not None else {}),
-    )
-
-    def function(a: Any, b: Any) -> Array:
-        if by_value:
-            a, b = comparable(a, b)
-        return bind(op, together(a, b, name=name, floats=kinds == FLOATS, mixes=mixes))
-
-    function.__doc__ = doc
-    return public(name, method=method, numpy=numpy, torch=torch)(function) if enter else function
-
 
 # ---- floats ---------------------------------------------------------------------------------------
 
@@ -237,20 +36,20 @@ def _erfc(x: np.ndarray[Any, Any]) -> Any:
     return np.frompyfunc(math.erfc, 1, 1)(x)
 
 
-exp: Unary = _maths("exp", np.exp, lambda t, y, x: t * y, doc="e to the power x. Array API `exp`.")
-expm1: Unary = _maths(
+exp: Unary = maths("exp", np.exp, lambda t, y, x: t * y, doc="e to the power x. Array API `exp`.")
+expm1: Unary = maths(
     "expm1", np.expm1, lambda t, y, x: t * exp(x), doc="exp(x) - 1, accurate near 0. Array API `expm1`."
 )
-log: Unary = _maths(
+log: Unary = maths(
     "log", np.log, lambda t, y, x: t / x, low=0.2, high=3.0, doc="Natural logarithm; -inf at 0, NaN below."
 )
-log1p: Unary = _maths(
+log1p: Unary = maths(
     "log1p", np.log1p, lambda t, y, x: t / (x + 1.0), low=-0.6, high=3.0, doc="log(1 + x), accurate near 0."
 )
-log2: Unary = _maths(
+log2: Unary = maths(
     "log2", np.log2, lambda t, y, x: t / (x * _LOG_2), low=0.2, high=3.0, doc="Logarithm to base 2. Array API `log2`."
 )
-log10: Unary = _maths(
+log10: Unary = maths(
     "log10",
     np.log10,
     lambda t, y, x: t / (x * _LOG_10),
@@ -258,8 +57,8 @@ log10: Unary = _maths(
     high=3.0,
     doc="Logarithm to base 10. Array API `log10`.",
 )
-sqrt: Unary = _maths("sqrt", np.sqrt, lambda t, y, x: t * 0.5 / y, low=0.2, high=3.0, doc="Square root; NaN below 0.")
-rsqrt: Unary = _maths(
+sqrt: Unary = maths("sqrt", np.sqrt, lambda t, y, x: t * 0.5 / y, low=0.2, high=3.0, doc="Square root; NaN below 0.")
+rsqrt: Unary = maths(
     "rsqrt",
     lambda x: 1 / np.sqrt(x),
     lambda t, y, x: t * -0.5 * (y / x),
@@ -267,12 +66,12 @@ rsqrt: Unary = _maths(
     high=3.0,
     doc="1 / sqrt(x). torch `rsqrt`.",
 )
-sin: Unary = _maths("sin", np.sin, lambda t, y, x: t * cos(x), doc="Sine of an angle in radians.", harmless=True)
-cos: Unary = _maths("cos", np.cos, lambda t, y, x: t * -sin(x), doc="Cosine of an angle in radians.", harmless=True)
-tan: Unary = _maths(
+sin: Unary = maths("sin", np.sin, lambda t, y, x: t * cos(x), doc="Sine of an angle in radians.", harmless=True)
+cos: Unary = maths("cos", np.cos, lambda t, y, x: t * -sin(x), doc="Cosine of an angle in radians.", harmless=True)
+tan: Unary = maths(
     "tan", np.tan, lambda t, y, x: t * (y * y + 1.0), low=-1.2, high=1.2, doc="Tangent of an angle in radians."
 )
-asin: Unary = _maths(
+asin: Unary = maths(
     "asin",
     np.arcsin,
     lambda t, y, x: t * rsqrt(rest_of_square(x)),
@@ -281,7 +80,7 @@ asin: Unary = _maths(
     doc="Inverse sine, in radians; NaN outside [-1, 1].",
     numpy=("arcsin",),
 )
-acos: Unary = _maths(
+acos: Unary = maths(
     "acos",
     np.arccos,
     lambda t, y, x: t * -rsqrt(rest_of_square(x)),
@@ -290,7 +89,7 @@ acos: Unary = _maths(
     doc="Inverse cosine, in radians; NaN outside [-1, 1].",
     numpy=("arccos",),
 )
-atan: Unary = _maths(
+atan: Unary = maths(
     "atan",
     np.arctan,
     lambda t, y, x: t / (x * x + 1.0),
@@ -298,23 +97,23 @@ atan: Unary = _maths(
     harmless=True,
     numpy=("arctan",),
 )
-sinh: Unary = _maths("sinh", np.sinh, lambda t, y, x: t * cosh(x), doc="Hyperbolic sine.")
-cosh: Unary = _maths("cosh", np.cosh, lambda t, y, x: t * sinh(x), doc="Hyperbolic cosine.")
-tanh: Unary = _maths("tanh", np.tanh, lambda t, y, x: t * (1.0 - y * y), doc="Hyperbolic tangent.", harmless=True)
-erf: Unary = _maths(
+sinh: Unary = maths("sinh", np.sinh, lambda t, y, x: t * cosh(x), doc="Hyperbolic sine.")
+cosh: Unary = maths("cosh", np.cosh, lambda t, y, x: t * sinh(x), doc="Hyperbolic cosine.")
+tanh: Unary = maths("tanh", np.tanh, lambda t, y, x: t * (1.0 - y * y), doc="Hyperbolic tangent.", harmless=True)
+erf: Unary = maths(
     "erf",
     _erf,
     lambda t, y, x: t * (_TWO_OVER_SQRT_PI * exp(-(x * x))),
     doc="The error function, 2 / sqrt(pi) times the integral of exp(-u^2) from 0 to x.",
     harmless=True,
 )
-erfc: Unary = _maths(
+erfc: Unary = maths(
     "erfc",
     _erfc,
     lambda t, y, x: t * (-_TWO_OVER_SQRT_PI * exp(-(x * x))),
     doc="1 - erf(x), accurate where erf(x) is near 1.",
 )
-cbrt: Unary = _maths(
+cbrt: Unary = maths(
     "cbrt",
     np.cbrt,
     lambda t, y, x: t / (square(y) * 3.0),
@@ -324,16 +123,16 @@ cbrt: Unary = _maths(
     harmless=True,
 )
 _KEPT = " Integers and bools stay as they are."
-floor: Unary = _unary(
+floor: Unary = unary(
     "floor", np.floor, FLOATS, flat=True, whole=True, doc="The largest integer not above x, as a float." + _KEPT
 )
-ceil: Unary = _unary(
+ceil: Unary = unary(
     "ceil", np.ceil, FLOATS, flat=True, whole=True, doc="The smallest integer not below x, as a float." + _KEPT
 )
-trunc: Unary = _unary(
+trunc: Unary = unary(
     "trunc", np.trunc, FLOATS, flat=True, whole=True, doc="x without its fraction: rounded towards 0." + _KEPT
 )
-_nearest: Unary = _unary(
+_nearest: Unary = unary(
     "round",
     np.rint,
     FLOATS,
@@ -371,13 +170,13 @@ def positive(x: Any) -> Array:
     return promoted(x)[0]
 
 
-isnan: Unary = _unary("isnan", np.isnan, FLOATS, result=bool_, doc="Whether x is not a number.")
-isinf: Unary = _unary("isinf", np.isinf, FLOATS, result=bool_, doc="Whether x is an infinity.")
-isfinite: Unary = _unary("isfinite", np.isfinite, FLOATS, result=bool_, doc="Whether x is neither an infinity nor NaN.")
+isnan: Unary = unary("isnan", np.isnan, FLOATS, result=bool_, doc="Whether x is not a number.")
+isinf: Unary = unary("isinf", np.isinf, FLOATS, result=bool_, doc="Whether x is an infinity.")
+isfinite: Unary = unary("isfinite", np.isfinite, FLOATS, result=bool_, doc="Whether x is neither an infinity nor NaN.")
 
 # ---- numbers --------------------------------------------------------------------------------------
 
-negative: Unary = _unary(
+negative: Unary = unary(
     "negative",
     np.negative,
     NUMBERS,
@@ -386,8 +185,8 @@ negative: Unary = _unary(
     harmless=True,
     torch=("neg",),
 )
-square: Unary = _unary("square", np.square, NUMBERS, lambda t, y, x: t * (x * 2.0), doc="x * x.", harmless=True)
-abs_: Unary = _unary(
+square: Unary = unary("square", np.square, NUMBERS, lambda t, y, x: t * (x * 2.0), doc="x * x.", harmless=True)
+abs_: Unary = unary(
     "abs",
     np.abs,
     NUMBERS,
@@ -398,7 +197,7 @@ abs_: Unary = _unary(
     numpy=("absolute", "fabs"),
     torch=("absolute",),
 )
-sign: Unary = _unary(
+sign: Unary = unary(
     "sign", np.sign, NUMBERS, flat=True, low=0.3, doc="-1, 0 or 1; NaN for NaN. Its derivative is 0.", vector="floats"
 )
 
@@ -408,10 +207,10 @@ def _half(t: Any, mine: Any, other: Any) -> Any:
     return select(mine, t, select(other, broadcast(cast(as_array(0.0), t.dtype, t.type.weak), t.shape), t * 0.5))
 
 
-add: Binary = _binary(
+add: Binary = binary(
     "add", np.add, NUMBERS, [lambda t, y, a, b: t, lambda t, y, a, b: t], doc="a + b.", harmless=True, mixes=True
 )
-accumulate: Binary = _binary(
+accumulate: Binary = binary(
     "accumulate",
     np.add,
     INEXACT,
@@ -423,7 +222,7 @@ accumulate: Binary = _binary(
     enter=False,
     by_parts=True,
 )
-subtract: Binary = _binary(
+subtract: Binary = binary(
     "subtract",
     np.subtract,
     NUMBERS,
@@ -433,7 +232,7 @@ subtract: Binary = _binary(
     harmless=True,
     torch=("sub",),
 )
-multiply: Binary = _binary(
+multiply: Binary = binary(
     "multiply",
     np.multiply,
     NUMBERS,
@@ -443,7 +242,7 @@ multiply: Binary = _binary(
     harmless=True,
     torch=("mul",),
 )
-divide: Binary = _binary(
+divide: Binary = binary(
     "divide",
     np.divide,
     FLOATS,
@@ -455,7 +254,7 @@ divide: Binary = _binary(
     numpy=("true_divide",),
     torch=("div", "true_divide"),
 )
-maximum: Binary = _binary(
+maximum: Binary = binary(
     "maximum",
     np.maximum,
     NUMBERS,
@@ -463,7 +262,7 @@ maximum: Binary = _binary(
     doc="The larger of a and b; NaN where either is NaN. At a tie each gets half the gradient, as in torch.",
     harmless=True,
 )
-minimum: Binary = _binary(
+minimum: Binary = binary(
     "minimum",
     np.minimum,
     NUMBERS,
@@ -484,7 +283,7 @@ def _per_square(t: Any, side: Any, a: Any, b: Any) -> Any:
     return select(is_origin, zeros_of(t), t * (side / scale / select(is_origin, ones_of(square_), square_) / scale))
 
 
-atan2: Binary = _binary(
+atan2: Binary = binary(
     "atan2",
     np.arctan2,
     FLOATS,
@@ -504,7 +303,7 @@ def _share(t: Any, y: Any, x: Any, other: Any) -> Any:
     return t * (mine / (mine + others))  # the sum is not 1: y is rounded
 
 
-logaddexp: Binary = _binary(
+logaddexp: Binary = binary(
     "logaddexp",
     np.logaddexp,
     FLOATS,
@@ -530,7 +329,7 @@ def _integer_division(divide_: Callable[..., Any]) -> Callable[..., Any]:
 
 _DIVISION: dict[str, Any] = {"effects": _fails_on_integers, "low": 1.0, "high": 5.0, "vector": "never"}
 _DIVISION |= {"expensive": True}
-floor_divide: Binary = _binary(
+floor_divide: Binary = binary(
     "floor_divide",
     _integer_division(np.floor_divide),
     NUMBERS,
@@ -538,7 +337,7 @@ floor_divide: Binary = _binary(
     doc="a / b rounded down (Python's `//`). Dividing an integer by zero stops the program with the line.",
     **_DIVISION,
 )
-remainder: Binary = _binary(
+remainder: Binary = binary(
     "remainder",
     _integer_division(np.remainder),
     NUMBERS,
@@ -561,7 +360,7 @@ def _slope_of_base(t: Any, y: Any, a: Any, b: Any) -> Any:
     Only there the base is replaced: elsewhere the slope at b = 0 keeps its own slope by b, which is 1 / a.
     """
     smallest = float(np.finfo(a.dtype.numpy).smallest_normal)
-    lost = (b == 0) & logical_not(abs_(a) >= smallest)
+    lost = (b == 0) & ~(abs_(a) >= smallest)
     return t * (b * _general_power(select(lost, ones_of(a), a), b - 1.0))
 
 
@@ -570,7 +369,7 @@ def _slope_of_exponent(t: Any, y: Any, a: Any, b: Any) -> Any:
     return t * (y * log(select((a == 0) & (b >= 0), ones_of(a), a)))
 
 
-_general_power: Binary = _binary(
+_general_power: Binary = binary(
     "pow",
     _power,
     NUMBERS,
@@ -618,133 +417,3 @@ def pow_(a: Any, b: Any) -> Array:
     if power == -2:
         return square(divide(1.0, base))  # its slope at 0 is an infinity, as that of a power
     return _general_power(base, power)
-
-
-# ---- comparisons ----------------------------------------------------------------------------------
-
-
-def _compare(name: str, reference: Callable[..., Any], doc: str, word: str) -> Binary:
-    doc = f"{doc} element by element; a bool array."
-    return _binary(name, reference, ANY, doc=doc, result=bool_, harmless=True, by_value=True, torch=(word,))
-
-
-equal: Binary = _compare("equal", np.equal, "a == b", "eq")
-not_equal: Binary = _compare("not_equal", np.not_equal, "a != b", "ne")
-less: Binary = _compare("less", np.less, "a < b", "lt")
-less_equal: Binary = _compare("less_equal", np.less_equal, "a <= b", "le")
-greater: Binary = _compare("greater", np.greater, "a > b", "gt")
-greater_equal: Binary = _compare("greater_equal", np.greater_equal, "a >= b", "ge")
-
-# ---- bools and bits -------------------------------------------------------------------------------
-
-
-def _truth(x: Any) -> Any:
-    """`x` as bools: numbers are true where they are not 0, as in Python."""
-    x = handle(x)
-    if not is_number(x):
-        x = as_array(x)
-    if isinstance(x, Array) and not x.dtype.is_bool:
-        return not_equal(x, 0)
-    return bool(x) if is_number(x) else x
-
-
-def _logical(name: str, reference: Callable[..., Any], doc: str) -> Binary:
-    strict = _binary(name, reference, BOOLS, doc=doc, enter=False, harmless=True)
-
-    def function(a: Any, b: Any) -> Array:
-        return strict(_truth(a), _truth(b))
-
-    function.__doc__ = doc
-    return public(name, method=True)(function)
-
-
-logical_and: Binary = _logical("logical_and", np.logical_and, "Whether both are true, element by element.")
-logical_or: Binary = _logical("logical_or", np.logical_or, "Whether one or both are true, element by element.")
-logical_xor: Binary = _logical("logical_xor", np.logical_xor, "Whether exactly one is true, element by element.")
-_strict_not: Unary = _unary("logical_not", np.logical_not, BOOLS, doc="Whether x is false.", enter=False, harmless=True)
-
-
-@public("logical_not", method=True)
-def logical_not(x: Any) -> Array:
-    """Return whether x is false, element by element; numbers are true where they are not 0."""
-    return _strict_not(_truth(x))
-
-
-def _bitwise(
-    name: str,
-    reference: Callable[..., Any],
-    doc: str,
-    on_bools: Binary | None,
-    numpy: Sequence[str] = (),
-    **traits: Any,
-) -> Binary:
-    strict = _binary(name, reference, INTEGERS, doc=doc, enter=False, low=0, high=7, **traits)
-
-    def function(a: Any, b: Any) -> Array:
-        left, right = handle(a), handle(b)
-        if on_bools is not None and type_of(left).dtype.is_bool and type_of(right).dtype.is_bool:
-            return on_bools(left, right)
-        return strict(left, right)
-
-    function.__doc__ = doc
-    return public(name, numpy=numpy)(function)
-
-
-bitwise_and: Binary = _bitwise(
-    "bitwise_and", np.bitwise_and, "a & b, bit by bit; the logical and of bools.", logical_and, harmless=True
-)
-bitwise_or: Binary = _bitwise(
-    "bitwise_or", np.bitwise_or, "a | b, bit by bit; the logical or of bools.", logical_or, harmless=True
-)
-bitwise_xor: Binary = _bitwise(
-    "bitwise_xor", np.bitwise_xor, "a ^ b, bit by bit; the logical xor of bools.", logical_xor, harmless=True
-)
-bitwise_left_shift: Binary = _bitwise(
-    "bitwise_left_shift",
-    np.left_shift,
-    "a << b; bits shifted out are lost. 0 <= b < the number of bits.",
-    None,
-    vector="never",
-    numpy=("left_shift",),
-)
-bitwise_right_shift: Binary = _bitwise(
-    "bitwise_right_shift",
-    np.right_shift,
-    "a >> b, keeping the sign. 0 <= b < the number of bits.",
-    None,
-    vector="never",
-    numpy=("right_shift",),
-)
-_strict_invert: Unary = _unary(
-    "bitwise_invert", np.invert, INTEGERS, doc="~x, bit by bit.", low=0, high=7, enter=False, harmless=True
-)
-
-
-@public("bitwise_invert", numpy=("invert",))
-def bitwise_invert(x: Any) -> Array:
-    """~x, bit by bit; the logical not of bools."""
-    array = handle(x)
-    return logical_not(array) if type_of(array).dtype.is_bool else _strict_invert(array)
-
-
-# ---- limits ---------------------------------------------------------------------------------------
-
-
-@public("clip", method=True, torch=("clamp",))
-def clip(x: Any, min: Any = None, max: Any = None) -> Array:
-    """`x` kept within [min, max]; None leaves a side open. Array API `clip`.
-
-    Where `min` is above `max`, every element is `max`, and NaN at a bound that is NaN, as in NumPy and torch. Python
-    integers beyond all numbers of x's dtype bound nothing. At a bound the gradient is passed on, beyond it is 0, as in
-    torch.
-    """
-    kept = as_array(x)
-    # Not minimum(maximum(x)), which would split the gradient at a bound. NaN compares false and so stays NaN.
-    for bound, is_beyond in ((min, less), (max, greater)):
-        if bound is not None:
-            limit = reached(bound, kept, is_beyond is greater)
-            outside = is_beyond(kept, limit)
-            if math.isnan(limit) if is_number(limit) else type_of(limit).dtype.is_float:
-                outside = logical_or(outside, isnan(limit))
-            kept = where(outside, limit, kept)
-    return kept

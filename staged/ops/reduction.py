@@ -17,8 +17,10 @@ from staged.ir.messages import NO_ELEMENTS
 from staged.ir.types import NUMBER_DTYPES, DType, Shape, TensorType, bool_, f32, i64, u8, u64
 from staged.ops.array import Array, functions
 from staged.ops.choice import select
+from staged.ops.comparisons import not_equal
 from staged.ops.context import bind
-from staged.ops.elementwise import BOOLS, NUMBERS, divide, maximum, not_equal, sqrt, square
+from staged.ops.declare_elementwise import BOOLS, NUMBERS, NUMERIC, SAMPLE_DTYPES, check_kind
+from staged.ops.elementwise import divide, maximum, sqrt, square
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axes, next_axis, primitive
 from staged.ops.promote import (
     as_array,
@@ -34,9 +36,6 @@ from staged.ops.promote import (
 )
 from staged.ops.public import public
 
-_NUMBER_DTYPES = NUMBER_DTYPES
-
-
 # ---- declaring ------------------------------------------------------------------------------------
 
 
@@ -48,11 +47,7 @@ def _check_axes(name: str, x: TensorType, axes: tuple[int, ...]) -> None:
 def _infer(name: str, kinds: tuple[str, ...], needs_element: bool) -> Callable[..., TensorType]:
     def infer(x: TensorType, axes: tuple[int, ...]) -> TensorType:
         _check_axes(name, x, axes)
-        if x.dtype.kind not in kinds:
-            raise DTypeError(
-                f"{name} takes {'bools' if kinds == BOOLS else 'numbers'}, got {x}",
-                hint="compare first: `x != 0`" if kinds == BOOLS else "cast it: `st.astype(x, st.i64)`",
-            )
+        check_kind(name, x, kinds)
         if needs_element and any(x.shape[axis] == 0 for axis in axes):
             raise ShapeError(f"{NO_ELEMENTS.format(name)}, got {x}", hint=f"check the size before `{name}`")
         return TensorType(x.dtype, tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes))
@@ -71,7 +66,7 @@ def declare_reduction(
 ) -> Primitive:
     """Declare a reduction that combines all elements along `axes` with the op `combine`, in any order."""
     needs_element = isinstance(identity, str)
-    dtypes = (bool_,) if kinds == BOOLS else _NUMBER_DTYPES
+    dtypes = SAMPLE_DTYPES[kinds]
     samples = [
         Sample(((2, 3),), {"axes": (1,)}, dtypes=dtypes),
         Sample(((2, 3),), {"axes": (0,)}, dtypes=dtypes),
@@ -82,13 +77,13 @@ def declare_reduction(
         # Rows long enough for vectors, teams of threads and cascades.
         Sample(((2, 5000),), {"axes": (1,)}, low=0.999, high=1.001, dtypes=dtypes, differentiate=()),
     ]
-    wrong = TensorType(f32 if kinds == BOOLS else bool_, (3,))
+    wrong = TensorType(next(dtype for dtype in (bool_, f32) if dtype.kind not in kinds), (3,))
     bad = [
         BadSample((wrong,), DTypeError, f"{name} takes", {"axes": (0,)}),
-        BadSample((TensorType(f32, (3,)),), ShapeError, "does not fit", {"axes": (1,)}),
+        BadSample((TensorType(dtypes[0], (3,)),), ShapeError, "does not fit", {"axes": (1,)}),
     ]
     if needs_element:
-        bad.append(BadSample((TensorType(f32, (0, 3)),), ShapeError, "no elements", {"axes": (0,)}))
+        bad.append(BadSample((TensorType(dtypes[0], (0, 3)),), ShapeError, "no elements", {"axes": (0,)}))
     else:
         samples.append(Sample(((0, 3),), {"axes": (0,)}, dtypes=dtypes))
     return primitive(
@@ -124,7 +119,7 @@ def _sum(x: np.ndarray[Any, Any], axes: tuple[int, ...]) -> np.ndarray[Any, Any]
 _sum_op: Primitive = declare_reduction(
     "sum",
     _sum,
-    (*NUMBERS, "c"),
+    NUMERIC,
     vjp=lambda ct, y, x, axes: [expand_back(ct, x.shape, axes)],
     jvp=lambda tangents, y, operands, axes: bind(_sum_op, [tangents[0]], axes=axes),
     doc="The sum over `axes`; 0 of no elements. The order of additions is the back end's.",
@@ -220,8 +215,7 @@ def _position(name: str, reference: Callable[..., Any], extreme: Primitive) -> P
 
     def infer(x: TensorType, axis: int) -> TensorType:
         _check_axes(name, x, (axis,))
-        if x.dtype.is_bool:
-            raise DTypeError(f"{name} takes numbers, got {x}", hint="cast it: `st.astype(x, st.i64)`")
+        check_kind(name, x, NUMBERS)
         if x.shape[axis] == 0:
             raise ShapeError(f"{NO_ELEMENTS.format(name)}, got {x}", hint=f"check the size before `{name}`")
         return TensorType(i64, x.shape[:axis] + x.shape[axis + 1 :])
@@ -233,8 +227,8 @@ def _position(name: str, reference: Callable[..., Any], extreme: Primitive) -> P
         reference=lambda x, axis: np.asarray(reference(x, axis=axis), dtype=np.int64),
         shift=next_axis,
         samples=[
-            Sample(((2, 3),), {"axis": 1}, dtypes=_NUMBER_DTYPES),
-            Sample(((3, 2, 2),), {"axis": 0}, dtypes=_NUMBER_DTYPES),
+            Sample(((2, 3),), {"axis": 1}, dtypes=NUMBER_DTYPES),
+            Sample(((3, 2, 2),), {"axis": 0}, dtypes=NUMBER_DTYPES),
             Sample((np.array([[1.0, 3.0, 3.0], [np.nan, 5.0, np.nan]], np.float32),), {"axis": 1}),
         ],
         bad=[

@@ -28,9 +28,10 @@ from staged.ir.types import (
 )
 from staged.ops.array import Array, described, functions, static_hint
 from staged.ops.choice import where
+from staged.ops.comparisons import equal
 from staged.ops.context import bind
 from staged.ops.dimension import as_extent
-from staged.ops.elementwise import equal, pow_
+from staged.ops.elementwise import pow_
 from staged.ops.number_list import NumberList
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (

@@ -31,7 +31,8 @@ from staged.ir.types import (
 )
 from staged.ops.array import METHOD_NAMES, METHODS, WORDS, Array
 from staged.ops.choice import astype, where
-from staged.ops.elementwise import clip, multiply
+from staged.ops.comparisons import clip
+from staged.ops.elementwise import multiply
 from staged.ops.joining import repeat, split, unstack
 from staged.ops.reduction import max_, min_
 from staged.ops.shape import broadcast_to, reshape, transpose

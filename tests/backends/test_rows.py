@@ -10,7 +10,7 @@ import pytest
 import staged as st
 from staged.ir.declaration import DECLARED
 from staged.ops.context import bind_all
-from staged.ops.elementwise import elementwise
+from staged.ops.declare_elementwise import elementwise
 from staged.ops.primitive import PRIMITIVES, Primitive, Sample, primitive
 from tests.ops.cases import operands_of
 

@@ -26,7 +26,7 @@ from staged.frontend.values.variable import Variable
 from staged.ir.types import bool_
 from staged.ops.array import Array, StagedArray
 from staged.ops.choice import where
-from staged.ops.elementwise import equal, logical_and, logical_not, logical_or
+from staged.ops.comparisons import equal, logical_and, logical_not, logical_or
 from staged.ops.reduction import any_
 from staged.source import here
 

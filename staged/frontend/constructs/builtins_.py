@@ -31,7 +31,7 @@ from staged.frontend.values.truth import truth
 from staged.frontend.values.variable import Variable
 from staged.ir.declaration import prims
 from staged.ir.types import Dim, TensorType, bool_, f64, i64
-from staged.ops import elementwise, reduction
+from staged.ops import comparisons, elementwise, reduction
 from staged.ops.array import Array, StagedArray
 from staged.ops.choice import where
 from staged.ops.context import bind
@@ -272,12 +272,12 @@ def sum_(values: Any, start: Any = 0) -> Any:
 
 @builtin(any)
 def any_(values: Any) -> Any:
-    return _reduce_truth(values, reduction.any_, elementwise.logical_or, any)
+    return _reduce_truth(values, reduction.any_, comparisons.logical_or, any)
 
 
 @builtin(all)
 def all_(values: Any) -> Any:
-    return _reduce_truth(values, reduction.all_, elementwise.logical_and, all)
+    return _reduce_truth(values, reduction.all_, comparisons.logical_and, all)
 
 
 @builtin(sorted)

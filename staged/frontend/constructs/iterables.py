@@ -19,8 +19,9 @@ from staged.frontend.trace.locals import Locals
 from staged.ir.numbers import wrapped
 from staged.ir.types import TensorType, i64
 from staged.ops.array import Array, StagedArray
+from staged.ops.comparisons import equal, not_equal
 from staged.ops.context import context_or_none
-from staged.ops.elementwise import equal, maximum, minimum, not_equal
+from staged.ops.elementwise import maximum, minimum
 from staged.ops.promote import as_array, cast, constant, read
 from staged.ops.subscript import get_item
 from staged.source import here

@@ -21,7 +21,7 @@ from staged.frontend.trace.signals import Body, Signal
 from staged.frontend.values.operands import binary_call
 from staged.ir.types import bool_
 from staged.ops.array import Array
-from staged.ops.elementwise import equal
+from staged.ops.comparisons import equal
 
 
 @statement(ast.Match)

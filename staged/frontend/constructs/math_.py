@@ -21,25 +21,9 @@ from staged.ir.declaration import prims
 from staged.ir.types import TensorType, f32, i64
 from staged.ops.array import METHODS, Array
 from staged.ops.choice import stop_gradient, where
+from staged.ops.comparisons import clip, equal, logical_and, logical_or
 from staged.ops.context import bind
-from staged.ops.elementwise import (
-    abs_,
-    atan2,
-    ceil,
-    clip,
-    equal,
-    floor,
-    isfinite,
-    isinf,
-    log,
-    log1p,
-    logical_and,
-    logical_or,
-    maximum,
-    pow_,
-    sqrt,
-    trunc,
-)
+from staged.ops.elementwise import abs_, atan2, ceil, floor, isfinite, isinf, log, log1p, maximum, pow_, sqrt, trunc
 from staged.ops.promote import read
 from staged.source import here
 

@@ -6,14 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from staged.errors import (
-    CarriedValueError,
-    DTypeError,
-    ShapeError,
-    StagedError,
-    StagedValueError,
-    StagingError,
-)
+from staged.errors import CarriedValueError, DTypeError, ShapeError, StagedError, StagedValueError, StagingError
 from staged.frontend.constructs.assert_ import require
 from staged.frontend.constructs.iterables import StagedIterable
 from staged.frontend.constructs.stores import set_attribute
@@ -23,8 +16,8 @@ from staged.frontend.values import trees
 from staged.ir.types import DType, TensorType, i64
 from staged.ops.array import Array, StagedArray, static_hint
 from staged.ops.choice import where
+from staged.ops.comparisons import logical_and
 from staged.ops.context import bind
-from staged.ops.elementwise import logical_and
 from staged.ops.index import dynamic_slice_op, dynamic_update_op
 from staged.ops.promote import as_array, cast, constant, read
 from staged.ops.shape import reshape

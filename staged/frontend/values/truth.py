@@ -8,7 +8,7 @@ from staged.errors import StagedValueError
 from staged.frontend.values.operands import note_operand
 from staged.ir.types import bool_
 from staged.ops.array import StagedArray
-from staged.ops.elementwise import not_equal
+from staged.ops.comparisons import not_equal
 from staged.ops.promote import read
 from staged.source import here
 

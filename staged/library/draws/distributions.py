@@ -22,21 +22,8 @@ from staged.library.sequences.loop import scan
 from staged.library.special.error_functions import ndtr, ndtri
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
-from staged.ops.elementwise import (
-    abs_,
-    clip,
-    cos,
-    exp,
-    isfinite,
-    log,
-    log1p,
-    logical_and,
-    maximum,
-    sign,
-    sin,
-    sqrt,
-    square,
-)
+from staged.ops.comparisons import clip, logical_and
+from staged.ops.elementwise import abs_, cos, exp, isfinite, log, log1p, maximum, sign, sin, sqrt, square
 from staged.ops.index import take
 from staged.ops.promote import (
     as_array,

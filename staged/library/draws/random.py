@@ -35,8 +35,9 @@ from staged.library.sequences.loop import scan
 from staged.library.special.elementary import nextafter
 from staged.ops.array import Array
 from staged.ops.choice import where
+from staged.ops.comparisons import bitwise_right_shift, logical_and
 from staged.ops.context import bind, current_context
-from staged.ops.elementwise import bitwise_right_shift, logical_and, maximum
+from staged.ops.elementwise import maximum
 from staged.ops.index import take
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive
 from staged.ops.promote import (

@@ -15,19 +15,7 @@ from staged.library.draws.random import bernoulli, check_parameters
 from staged.ops.array import Array
 from staged.ops.choice import select, where
 from staged.ops.composite import composite
-from staged.ops.elementwise import (
-    abs_,
-    erf,
-    exp,
-    expm1,
-    isfinite,
-    log,
-    log1p,
-    maximum,
-    sign,
-    square,
-    tanh,
-)
+from staged.ops.elementwise import abs_, erf, exp, expm1, isfinite, log, log1p, maximum, sign, square, tanh
 from staged.ops.primitive import Sample, next_axes, next_axis
 from staged.ops.promote import (
     as_array,

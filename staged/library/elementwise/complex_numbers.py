@@ -25,23 +25,11 @@ from staged.ir.types import COMPLEX_OF, DType, TensorType, bool_, f32, f64
 from staged.library.special.elementary import hypot
 from staged.ops.array import Array
 from staged.ops.choice import select, stop_gradient, zeros_of
+from staged.ops.comparisons import logical_and, logical_or, not_equal
 from staged.ops.composite import composite
 from staged.ops.context import COMPLEX_FORMS, bind
 from staged.ops.contraction import matrix_product
-from staged.ops.elementwise import (
-    abs_,
-    atan2,
-    cos,
-    isfinite,
-    isinf,
-    isnan,
-    logical_and,
-    logical_or,
-    maximum,
-    not_equal,
-    sin,
-    sqrt,
-)
+from staged.ops.elementwise import abs_, atan2, cos, isfinite, isinf, isnan, maximum, sin, sqrt
 from staged.ops.joining import stack
 from staged.ops.primitive import BadSample, Primitive, Sample, primitive, same_attrs
 from staged.ops.promote import as_array, cast, dtype_error, promoted, together

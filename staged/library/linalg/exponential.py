@@ -18,8 +18,9 @@ from staged.library.sequences.loop import repeat_while
 from staged.library.special.elementary import exp2
 from staged.ops.array import Array
 from staged.ops.choice import where
+from staged.ops.comparisons import clip
 from staged.ops.composite import composite
-from staged.ops.elementwise import abs_, clip, log2, maximum, round_
+from staged.ops.elementwise import abs_, log2, maximum, round_
 from staged.ops.joining import concat
 from staged.ops.primitive import Sample
 from staged.ops.promote import constant

@@ -17,7 +17,7 @@ from staged.ir.types import Dim, DType, i64
 from staged.library.linalg.matrices import stop_unless
 from staged.library.statistics.counting import searchsorted
 from staged.ops.array import Array, StagedArray
-from staged.ops.elementwise import logical_and
+from staged.ops.comparisons import logical_and
 from staged.ops.index import integers, scatter_add, take
 from staged.ops.promote import as_array, cast, check_argument, fixed_size, promoted, shape_error
 from staged.ops.shape import expand_dims, reshape

@@ -18,9 +18,10 @@ from staged.library.losses.losses import check_reduction, reduced
 from staged.library.sequences.loop import row, scan, with_row
 from staged.ops.array import Array
 from staged.ops.choice import where
+from staged.ops.comparisons import logical_and, not_equal
 from staged.ops.composite import composite
 from staged.ops.context import bind
-from staged.ops.elementwise import exp, log, logical_and, maximum, not_equal
+from staged.ops.elementwise import exp, log, maximum
 from staged.ops.index import at_labels
 from staged.ops.joining import concat, stack
 from staged.ops.primitive import Sample

@@ -16,7 +16,8 @@ from staged.ir.types import f32, f64, i64
 from staged.library.pooling.adaptive_pooling import adaptive_means
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
-from staged.ops.elementwise import abs_, clip, floor, isnan, round_
+from staged.ops.comparisons import clip
+from staged.ops.elementwise import abs_, floor, isnan, round_
 from staged.ops.index import take
 from staged.ops.promote import (
     as_array,

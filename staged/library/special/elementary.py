@@ -16,21 +16,17 @@ from staged.ir.types import f32
 from staged.library.special.polynomials import horner
 from staged.ops.array import Array
 from staged.ops.choice import stop_gradient, where
+from staged.ops.comparisons import clip, equal, less, logical_and, logical_or
 from staged.ops.composite import composite
 from staged.ops.elementwise import (
     abs_,
     add,
-    clip,
-    equal,
     isfinite,
     isinf,
     isnan,
-    less,
     log,
     log1p,
     logaddexp,
-    logical_and,
-    logical_or,
     maximum,
     pow_,
     remainder,

@@ -15,8 +15,9 @@ import numpy as np
 from staged.library.special.polynomials import horner, in_f64
 from staged.ops.array import Array
 from staged.ops.choice import where
+from staged.ops.comparisons import logical_or
 from staged.ops.composite import composite
-from staged.ops.elementwise import abs_, cos, floor, log, log1p, logical_or, maximum, minimum, round_, sin, square
+from staged.ops.elementwise import abs_, cos, floor, log, log1p, maximum, minimum, round_, sin, square
 from staged.ops.primitive import Sample
 from staged.ops.promote import as_float, check_argument, check_known, together
 from staged.ops.public import public

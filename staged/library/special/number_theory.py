@@ -10,8 +10,9 @@ from staged.ir.types import i32, i64
 from staged.library.sequences.loop import repeat_while
 from staged.ops.array import Array
 from staged.ops.choice import where
+from staged.ops.comparisons import not_equal
 from staged.ops.composite import composite
-from staged.ops.elementwise import abs_, not_equal, remainder
+from staged.ops.elementwise import abs_, remainder
 from staged.ops.primitive import Sample
 from staged.ops.promote import dtype_error, together
 from staged.ops.public import public

@@ -9,7 +9,8 @@ from staged.ir.types import bool_, f32, f64, i32, i64
 from staged.library.statistics.cumulative import cumsum
 from staged.ops.array import Array
 from staged.ops.choice import where
-from staged.ops.elementwise import clip, isfinite, isinf, isnan, logical_and, logical_or, maximum, minimum, not_equal
+from staged.ops.comparisons import clip, logical_and, logical_or, not_equal
+from staged.ops.elementwise import isfinite, isinf, isnan, maximum, minimum
 from staged.ops.index import scatter_add, take, take_along_axis
 from staged.ops.joining import concat
 from staged.ops.promote import (

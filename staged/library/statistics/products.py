@@ -17,21 +17,10 @@ from staged.library.elementwise.complex_numbers import complex_form
 from staged.library.sequences.loop import scan
 from staged.ops.array import Array
 from staged.ops.choice import select, stop_gradient, zeros_of
+from staged.ops.comparisons import clip, logical_and, logical_or
 from staged.ops.context import bind
-from staged.ops.elementwise import (
-    NUMBERS,
-    abs_,
-    clip,
-    floor,
-    isfinite,
-    log2,
-    logical_and,
-    logical_or,
-    maximum,
-    minimum,
-    pow_,
-    round_,
-)
+from staged.ops.declare_elementwise import NUMBERS
+from staged.ops.elementwise import abs_, floor, isfinite, log2, maximum, minimum, pow_, round_
 from staged.ops.primitive import Primitive
 from staged.ops.promote import as_array, broadcast, cast, fixed_size, shape_error
 from staged.ops.public import public

@@ -15,7 +15,8 @@ import numpy as np
 from staged.ir.types import f64, i64
 from staged.ops.array import Array
 from staged.ops.choice import where
-from staged.ops.elementwise import ceil, clip, floor, isinf, isnan, remainder, round_
+from staged.ops.comparisons import clip
+from staged.ops.elementwise import ceil, floor, isinf, isnan, remainder, round_
 from staged.ops.index import take_along_axis
 from staged.ops.joining import stack
 from staged.ops.promote import as_float, axes_of, cast, check_argument, check_known, fixed_size, shape_error

@@ -23,16 +23,10 @@ from staged.library.statistics.cumulative import recur
 from staged.library.statistics.products import balanced, times_power
 from staged.ops.array import Array
 from staged.ops.choice import select, where, zeros_of
+from staged.ops.comparisons import logical_and, logical_or
 from staged.ops.context import bind
-from staged.ops.elementwise import floor_divide, isnan, logical_and, logical_or, maximum
-from staged.ops.index import (
-    check_of_no_elements,
-    infer_sum,
-    infer_take,
-    infer_take_along,
-    integers,
-    wrapped,
-)
+from staged.ops.elementwise import floor_divide, isnan, maximum
+from staged.ops.index import check_of_no_elements, infer_sum, infer_take, infer_take_along, integers, wrapped
 from staged.ops.primitive import BadSample, Primitive, Sample, next_axis, primitive
 from staged.ops.promote import (
     as_array,

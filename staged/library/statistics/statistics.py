@@ -9,8 +9,9 @@ from staged.library.linalg.diagonals import diagonal
 from staged.library.statistics.products import prod as prod_
 from staged.ops.array import Array
 from staged.ops.choice import where
+from staged.ops.comparisons import clip, not_equal
 from staged.ops.contraction import matmul
-from staged.ops.elementwise import clip, divide, isnan, maximum, not_equal, sqrt, square
+from staged.ops.elementwise import divide, isnan, maximum, sqrt, square
 from staged.ops.joining import concat
 from staged.ops.promote import (
     as_array,

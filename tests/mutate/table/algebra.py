@@ -413,7 +413,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "clip takes its lower bound last",
-        "ops.elementwise:clip",
+        "ops.comparisons:clip",
         "((min, less), (max, greater))",
         "((max, greater), (min, less))",
         ("tests/ops/test_exact.py", "-k", "bounds_that_cross"),

@@ -242,7 +242,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a bound that is NaN bounds nothing",
-        "ops.elementwise:clip",
+        "ops.comparisons:clip",
         "math.isnan(limit) if is_number(limit) else type_of(limit).dtype.is_float",
         "is_number(limit) and math.isnan(limit)",
         (_SPECIAL, "-k", "bound_that_is_nan"),

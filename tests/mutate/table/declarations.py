@@ -32,10 +32,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a quotient runs where its branch was not taken",
         "ops.elementwise:divide",
-        '_binary("divide", np.divide, FLOATS, [lambda t, y, a, b: t / b, lambda t, y, a, b: -(t * (y / b))], '
+        'binary("divide", np.divide, FLOATS, [lambda t, y, a, b: t / b, lambda t, y, a, b: -(t * (y / b))], '
         'mixes=True, low=0.5, doc="a / b, a float: integers become f32 (Python numbers f64) first. IEEE: 1 / 0 is '
         'inf, 0 / 0 is NaN.", expensive=True, numpy=("true_divide",), torch=("div", "true_divide"))',
-        '_binary("divide", np.divide, FLOATS, [lambda t, y, a, b: t / b, lambda t, y, a, b: -(t * (y / b))], '
+        'binary("divide", np.divide, FLOATS, [lambda t, y, a, b: t / b, lambda t, y, a, b: -(t * (y / b))], '
         'mixes=True, low=0.5, doc="a / b, a float: integers become f32 (Python numbers f64) first. IEEE: 1 / 0 is '
         'inf, 0 / 0 is NaN.", harmless=True, expensive=True, numpy=("true_divide",), torch=("div", "true_divide"))',
         ("tests/batching",),

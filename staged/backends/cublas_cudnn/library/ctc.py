@@ -30,7 +30,8 @@ from staged.ir.users import Users
 from staged.library.losses.ctc import NEVER
 from staged.ops.array import Array
 from staged.ops.choice import where
-from staged.ops.elementwise import equal, exp, isnan, logical_and, maximum, minimum
+from staged.ops.comparisons import equal, logical_and
+from staged.ops.elementwise import exp, isnan, maximum, minimum
 from staged.ops.index import at_labels, take
 from staged.ops.library_calls import FindWay, Way, library_call
 from staged.ops.promote import cast
