@@ -134,27 +134,31 @@ def _grown(size: Array, scaled: Array) -> Array:
     return where(size == math.inf, math.inf, scaled * half * half)
 
 
+@composite("i0", slopes=[lambda t, y, x: t * _i1(x)[0]], samples=[Sample(((4, 5),))])
 @in_f64
-def _zero(x: Array) -> Array:
+def _i0(x: Array) -> Array:
     size, is_far, near, far = _parts(x, _ZERO_NEAR, _ZERO_FAR)
     return where(is_far, _grown(size, far), near)
 
 
+@composite("i0e", slopes=[lambda t, y, x: t * _i0e_slope(x)], samples=[Sample(((4, 5),), low=0.3)])
 @in_f64
-def _zero_scaled(x: Array) -> Array:
+def _i0e(x: Array) -> Array:
     size, is_far, near, far = _parts(x, _ZERO_NEAR, _ZERO_FAR)
     return where(is_far, far, exp(-size) * near)
 
 
+@composite("i1", slopes=[lambda t, y, x: _i1_slope(t, x)], samples=[Sample(((4, 5),))])
 @in_f64
-def _one(x: Array) -> Array:
+def _i1(x: Array) -> Array:
     size, is_far, near, far = _parts(x, _ONE_NEAR, _ONE_FAR)
     grown = _grown(size, far)
     return where(is_far, where(x < 0, -grown, grown), 0.5 * x * near)
 
 
+@composite("i1e", slopes=[lambda t, y, x: t * _i1e_slope(x)], samples=[Sample(((4, 5),), low=0.3)])
 @in_f64
-def _one_scaled(x: Array) -> Array:
+def _i1e(x: Array) -> Array:
     size, is_far, near, far = _parts(x, _ONE_NEAR, _ONE_FAR)
     return where(is_far, where(x < 0, -far, far), 0.5 * x * exp(-size) * near)
 
@@ -169,10 +173,6 @@ def _one_over_x(x: Array, one: Array, is_scaled: bool) -> Array:
     inside, outside = where(is_near, x, 0.0), where(is_near, 1.0, x)
     near = horner(square(inside), _OVER_X)
     return where(is_near, near * exp(-abs_(inside)) if is_scaled else near, where(is_near, 1.0, one) / outside)
-
-
-def _i0_slope(t: Array, y: Array, x: Array) -> Array:
-    return t * _i1(x)[0]
 
 
 def _series(order: int) -> tuple[float, ...]:
@@ -206,37 +206,13 @@ def _i1e_slope(x: Array) -> Array:
     return _gap(x) - _one_over_x(x, _i1e(x)[0], True)
 
 
-def _i1_slope(t: Array, y: Array, x: Array) -> Array:
+def _i1_slope(t: Array, x: Array) -> Array:
     zero = _i0(x)[0]
     # Where both are infinite, the larger one is the slope.
     is_over = zero == math.inf
     # The place is replaced, not the function's value: the reverse of that would take 0 times its infinite slope.
     near = where(is_over, 1.0, x)
     return t * (zero - where(is_over, 0.0, _one_over_x(near, _i1(near)[0], False)))
-
-
-@composite("i0", slopes=[_i0_slope], samples=[Sample(((4, 5),))])
-def _i0(x: Array) -> Array:
-    return _zero(x)
-
-
-@composite("i0e", slopes=[lambda t, y, x: t * _i0e_slope(x)], samples=[Sample(((4, 5),), low=0.3)])
-def _i0e(x: Array) -> Array:
-    return _zero_scaled(x)
-
-
-@composite("i1", slopes=[_i1_slope], samples=[Sample(((4, 5),))])
-def _i1(x: Array) -> Array:
-    return _one(x)
-
-
-@composite(
-    "i1e",
-    slopes=[lambda t, y, x: t * _i1e_slope(x)],
-    samples=[Sample(((4, 5),), low=0.3)],
-)
-def _i1e(x: Array) -> Array:
-    return _one_scaled(x)
 
 
 @public("i0", method=True)

@@ -155,18 +155,14 @@ def _inverse_over_x(w: Array) -> Array:
     return where(is_near, near, where(is_far, s * horner(u, _INVERSE_FAR), middle))
 
 
-@in_f64
-def _inverse(x: Array) -> Array:
-    return x * _inverse_over_x(-log((1.0 - x) * (1.0 + x)))
-
-
 @composite(
     "erfinv",
     slopes=[lambda t, y, x: t * (0.5 * math.sqrt(math.pi) * exp(square(y)))],
     samples=[Sample(((4, 5),), low=-0.95, high=0.95)],
 )
+@in_f64
 def _erfinv(x: Array) -> Array:
-    return _inverse(x)
+    return x * _inverse_over_x(-log((1.0 - x) * (1.0 + x)))
 
 
 @public("erfinv", method=True)
@@ -175,18 +171,14 @@ def erfinv(x: Any) -> Array:
     return _erfinv(as_float(x))[0]
 
 
-@in_f64
-def _quantile(p: Array) -> Array:
-    return math.sqrt(2.0) * (2.0 * p - 1.0) * _inverse_over_x(-log(4.0 * p * (1.0 - p)))
-
-
 @composite(
     "ndtri",
     slopes=[lambda t, y, p: t * (math.sqrt(2.0 * math.pi) * exp(0.5 * square(y)))],
     samples=[Sample(((4, 5),), low=0.02, high=0.98)],
 )
+@in_f64
 def _ndtri(p: Array) -> Array:
-    return _quantile(p)
+    return math.sqrt(2.0) * (2.0 * p - 1.0) * _inverse_over_x(-log(4.0 * p * (1.0 - p)))
 
 
 @public("special.ndtri")
@@ -213,8 +205,9 @@ def _exp_of_square(x: Array, scale: float) -> Array:
     return exp(square(coarse) * scale) * exp((x - coarse) * (x + coarse) * scale)
 
 
+@composite("erfcx", slopes=[lambda t, y, x: t * _erfcx_slope_of(x)], samples=[Sample(((4, 5),))])
 @in_f64
-def _erfcx_body(x: Array) -> Array:
+def _erfcx(x: Array) -> Array:
     size = abs_(x)
     above = _scaled(size)
     return where(x < 0, 2.0 * _exp_of_square(minimum(size, 40.0), 1.0) - above, above)
@@ -232,15 +225,6 @@ def _erfcx_slope_of(x: Array) -> Array:
     return where(is_far, far, near)
 
 
-def _erfcx_slope(t: Array, y: Array, x: Array) -> Array:
-    return t * _erfcx_slope_of(x)
-
-
-@composite("erfcx", slopes=[_erfcx_slope], samples=[Sample(((4, 5),))])
-def _erfcx(x: Array) -> Array:
-    return _erfcx_body(x)
-
-
 @public("special.erfcx")
 def erfcx(x: Any) -> Array:
     """exp(x^2) erfc(x), without overflow above 0. torch and SciPy `special.erfcx`."""
@@ -250,20 +234,16 @@ def erfcx(x: Any) -> Array:
 # ---- the normal distribution -------------------------------------------------------------------------
 
 
-@in_f64
-def _probability_below(x: Array) -> Array:
-    size = abs_(x)
-    tail = 0.5 * _exp_of_square(minimum(size, 40.0), -0.5) * _scaled(size * math.sqrt(0.5))
-    return where(x < 0, tail, 1.0 - tail)
-
-
 @composite(
     "ndtr",
     slopes=[lambda t, y, x: t * (exp(-0.5 * square(x)) * (1.0 / math.sqrt(2.0 * math.pi)))],
     samples=[Sample(((4, 5),))],
 )
+@in_f64
 def _ndtr(x: Array) -> Array:
-    return _probability_below(x)
+    size = abs_(x)
+    tail = 0.5 * _exp_of_square(minimum(size, 40.0), -0.5) * _scaled(size * math.sqrt(0.5))
+    return where(x < 0, tail, 1.0 - tail)
 
 
 @public("special.ndtr")
@@ -275,14 +255,6 @@ def ndtr(x: Any) -> Array:
     return _ndtr(as_float(x))[0]
 
 
-@in_f64
-def _log_probability_below(x: Array) -> Array:
-    size = abs_(x)
-    scaled = 0.5 * _scaled(size * math.sqrt(0.5))
-    above = log1p(-(_exp_of_square(minimum(size, 40.0), -0.5) * scaled))
-    return where(x < 0, log(scaled) - 0.5 * square(size), above)
-
-
 def _log_ndtr_slope(t: Array, y: Array, x: Array) -> Array:
     is_below = x < 0
     below = math.sqrt(2.0 / math.pi) / _erfcx(where(is_below, x, 0.0) * -math.sqrt(0.5))[0]
@@ -291,8 +263,12 @@ def _log_ndtr_slope(t: Array, y: Array, x: Array) -> Array:
 
 
 @composite("log_ndtr", slopes=[_log_ndtr_slope], samples=[Sample(((4, 5),))])
+@in_f64
 def _log_ndtr(x: Array) -> Array:
-    return _log_probability_below(x)
+    size = abs_(x)
+    scaled = 0.5 * _scaled(size * math.sqrt(0.5))
+    above = log1p(-(_exp_of_square(minimum(size, 40.0), -0.5) * scaled))
+    return where(x < 0, log(scaled) - 0.5 * square(size), above)
 
 
 @public("special.log_ndtr")

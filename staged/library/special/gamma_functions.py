@@ -117,11 +117,7 @@ def _log_gamma(x: Array) -> Array:
     return where(is_reflected, where(is_pole, math.inf, below), above)
 
 
-def _lgamma_slope(t: Array, y: Array, x: Array) -> Array:
-    return t * digamma(x)
-
-
-@composite("lgamma", slopes=[_lgamma_slope], samples=[Sample(((4, 5),), low=-3.7, high=4.0)])
+@composite("lgamma", slopes=[lambda t, y, x: t * digamma(x)], samples=[Sample(((4, 5),), low=-3.7, high=4.0)])
 def _lgamma(x: Array) -> Array:
     return _log_gamma(x)
 
@@ -147,8 +143,17 @@ def mvlgamma(x: Any, p: int) -> Array:
     return total
 
 
+def _betaln_slope(t: Array, y: Array, a: Array, b: Array) -> Array:
+    return t * (digamma(a) - digamma(a + b))
+
+
+@composite(
+    "betaln",
+    slopes=[_betaln_slope, lambda t, y, a, b: _betaln_slope(t, y, b, a)],
+    samples=[Sample(((4, 5), (4, 5)), low=0.3, high=12.0)],
+)
 @in_f64
-def _log_beta(a: Array, b: Array) -> Array:
+def _betaln(a: Array, b: Array) -> Array:
     less, more = minimum(a, b), maximum(a, b)
     is_far, are_far = more >= 8.5, less >= 8.5
     m, n = where(is_far, more, 8.5), where(are_far, less, 8.5)
@@ -163,23 +168,6 @@ def _log_beta(a: Array, b: Array) -> Array:
     return where(more == math.inf, -math.inf, where(are_far, both, near))
 
 
-def _betaln_slope(t: Array, y: Array, a: Array, b: Array) -> Array:
-    return t * (digamma(a) - digamma(a + b))
-
-
-def _betaln_slope_of_second(t: Array, y: Array, a: Array, b: Array) -> Array:
-    return _betaln_slope(t, y, b, a)
-
-
-@composite(
-    "betaln",
-    slopes=[_betaln_slope, _betaln_slope_of_second],
-    samples=[Sample(((4, 5), (4, 5)), low=0.3, high=12.0)],
-)
-def _betaln(a: Array, b: Array) -> Array:
-    return _log_beta(a, b)
-
-
 @public("special.betaln", numpy=None)
 def betaln(a: Any, b: Any) -> Array:
     """log |B(a, b)| of positive numbers, B(a, b) = gamma(a) gamma(b) / gamma(a + b). SciPy `special.betaln`."""
@@ -189,8 +177,9 @@ def betaln(a: Any, b: Any) -> Array:
 # ---- its derivatives ---------------------------------------------------------------------------------
 
 
+@composite("digamma", slopes=[lambda t, y, x: t * polygamma(1, x)], samples=[Sample(((4, 5),), low=-3.7, high=4.0)])
 @in_f64
-def _psi(x: Array) -> Array:
+def _digamma(x: Array) -> Array:
     is_reflected = x < 0
     z = where(is_reflected, 1.0 - x, x)
     is_far = z >= 8.0
@@ -213,15 +202,6 @@ def _psi(x: Array) -> Array:
     is_pole = angle == 0
     below = above - math.pi * cos(angle) / where(is_pole, 1.0, sin(angle))
     return where(is_reflected, where(is_pole, math.nan, below), above)
-
-
-def _digamma_slope(t: Array, y: Array, x: Array) -> Array:
-    return t * polygamma(1, x)
-
-
-@composite("digamma", slopes=[_digamma_slope], samples=[Sample(((4, 5),), low=-3.7, high=4.0)])
-def _digamma(x: Array) -> Array:
-    return _psi(x)
 
 
 @public("digamma", method=True)
@@ -251,8 +231,13 @@ def _cotangent_slope(n: int) -> list[float]:
     return polynomial
 
 
+@composite(
+    "polygamma",
+    slopes=[lambda t, y, x, n: t * polygamma(n + 1, x)],
+    samples=[Sample(((4, 5),), {"n": n}, low=-1.7, high=4.0) for n in (1, 2)],
+)
 @in_f64
-def _polygamma_body(x: Array, n: int) -> Array:
+def _polygamma(x: Array, n: int) -> Array:
     is_reflected = x < 0
     z = where(is_reflected, 1.0 - x, x)
     # The sum of (z + k)^-s over all k >= 0, by Euler and Maclaurin from the N-th on.
@@ -273,19 +258,6 @@ def _polygamma_body(x: Array, n: int) -> Array:
     reflection = horner(cotangent, _cotangent_slope(n)) * math.pi ** (n + 1)
     # above is (-1)^(n + 1) times the polygamma function of z
     return where(is_reflected, -above - reflection, above if n % 2 else -above)
-
-
-def _polygamma_slope(t: Array, y: Array, x: Array, n: int) -> Array:
-    return t * polygamma(n + 1, x)
-
-
-@composite(
-    "polygamma",
-    slopes=[_polygamma_slope],
-    samples=[Sample(((4, 5),), {"n": n}, low=-1.7, high=4.0) for n in (1, 2)],
-)
-def _polygamma(x: Array, *, n: int) -> Array:
-    return _polygamma_body(x, n=n)
 
 
 @public("polygamma")

@@ -388,7 +388,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the recurrence of digamma lacks its last step",
-        "library.special.gamma_functions:_psi",
+        "library.special.gamma_functions:_digamma",
         "range(1, 7)",
         "range(1, 6)",
         ("tests/ops/test_special_functions.py",),
