@@ -185,7 +185,7 @@ class _Fetcher:
             assert self.count is not None and self.op is not None
             integers = Integers(self.prologue.builder, self.op.where)
             self.residuals.alias[value] = integers.index(self.op, self.count)
-        elif self.is_invariant(value) and not _is_cheap_made(value):
+        elif self.is_invariant(value) and not (value.producer is not None and _is_cheap(value.producer)):
             self.residuals.alias[value] = self.hoist(value)
         elif self.cost(value, _is_array(value)) <= _MOST_RECOMPUTED:
             self.remake(value)
@@ -238,7 +238,7 @@ class _Fetcher:
             if self.is_invariant(value):
                 return 0
             return 1 if for_array and is_number else _TOO_MUCH
-        if self.is_branch and _moves_only(producer) and producer.operands[0] not in self.made:
+        if self.is_branch and producer.declared.kind == "broadcast" and producer.operands[0] not in self.made:
             return 1  # what is repeated is smaller than the repeats
         total = 1
         for operand in producer.operands:
@@ -381,10 +381,6 @@ def _is_no_larger(value: Value, other: Value) -> bool:
     return left.is_static and right.is_static and left.nbytes <= right.nbytes
 
 
-def _is_cheap_made(value: Value) -> bool:
-    return value.producer is not None and _is_cheap(value.producer)
-
-
 def _is_cheap(op: Op) -> bool:
     if op.blocks or len(op.results) != 1:
         return False
@@ -393,7 +389,3 @@ def _is_cheap(op: Op) -> bool:
     if op.effects:
         return False
     return op.declared.kind in _CHEAP_KINDS and not op.declared.expensive
-
-
-def _moves_only(op: Op) -> bool:
-    return op.declared.kind == "broadcast"

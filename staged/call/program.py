@@ -255,16 +255,8 @@ class Program:
             return short
         direct, places = short, self.runnable.places
         if any(map(is_spread, hidden)):
-
-            def with_copies(*args: Any) -> Any:
-                return direct(*args, *(in_rows(array) for array in hidden), *places(variables))
-
-            return with_copies
-
-        def with_outer(*args: Any) -> Any:
-            return direct(*args, *hidden, *places(variables))
-
-        return with_outer
+            return lambda *args: direct(*args, *(in_rows(array) for array in hidden), *places(variables))
+        return lambda *args: direct(*args, *hidden, *places(variables))
 
     @cached_property
     def _count(self) -> int:

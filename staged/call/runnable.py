@@ -57,7 +57,7 @@ class Runnable:
         self.is_single = traced.result.spec.is_leaf() and isinstance(traced.result.leaves[0], TensorType)
         """True if the function's result is one array, or one number."""
         if self.is_single:
-            self.rebuild = _only_number if self.weak else _only
+            self.rebuild = (lambda outputs: outputs[0].item()) if self.weak else (lambda outputs: outputs[0])
         self._direct: dict[frozenset[int], Callable[..., Any]] = {}
 
     def serves(self, traced: TracedFunction) -> bool:
@@ -188,11 +188,3 @@ def _rebuild(result: Template, weak: tuple[bool, ...], copied: frozenset[int], o
 
 def _leaf(leaf: Leaf, is_copied: bool) -> Leaf:
     return Static(leaf.value.copy()) if is_copied and isinstance(leaf, Static) else leaf
-
-
-def _only(outputs: Sequence[Any]) -> Any:
-    return outputs[0]
-
-
-def _only_number(outputs: Sequence[Any]) -> Any:
-    return outputs[0].item()

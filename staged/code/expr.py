@@ -240,10 +240,6 @@ def print_expr(expr: Expr, outer: int = 0, words: Words = PLAIN) -> str:
     return f"({text})" if level < outer else text
 
 
-def _print_literal(expr: Literal, words: Words) -> tuple[str, int]:
-    return expr.text, _BINARY["-"] if expr.text.startswith("-") else _POSTFIX
-
-
 def _print_infix(expr: Infix, words: Words) -> tuple[str, int]:
     op, level = expr.op, _BINARY[expr.op]
     return f"{_operand(op, expr.left, level, words)} {op} {_operand(op, expr.right, level + 1, words)}", level
@@ -294,7 +290,7 @@ _COMPARED = _BINARY["<"]
 _PRINTED: dict[type[Expr], Callable[[Any, Words], tuple[str, int]]] = {
     Name: lambda expr, words: (expr.text, _POSTFIX),
     Variable: lambda expr, words: (words.variable(expr), _POSTFIX),
-    Literal: _print_literal,
+    Literal: lambda expr, words: (expr.text, _BINARY["-"] if expr.text.startswith("-") else _POSTFIX),
     Infix: _print_infix,
     Prefix: _print_prefix,
     Call: _print_call,

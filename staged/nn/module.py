@@ -116,7 +116,7 @@ class Module:
         for place, module in self._places():
             module._refuse_hidden()
             label = module.__staged_layer__[0] or place.removesuffix(".")
-            layer = f"{prefix}.{label}" if label else prefix, module._has_variables()
+            layer = f"{prefix}.{label}" if label else prefix, next(iter(module._variables()), None) is not None
             object.__setattr__(module, "__staged_layer__", layer)
         for path, variable in self._variables():
             if id(variable) not in done:
@@ -158,9 +158,6 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = _handed(args, kwargs)
         return self.forward(*args, **kwargs)
-
-    def _has_variables(self) -> bool:
-        return next(iter(self._variables()), None) is not None
 
     # ---- the tree ----
 

@@ -77,16 +77,8 @@ class CFunction:
         return tuple(TensorType(dtype, tuple(shape)) for (dtype, _), shape in zip(self.results, shapes, strict=True))
 
 
-def _infer(*operands: Type, function: CFunction) -> tuple[Type, ...]:
-    return function.types(operands)
-
-
 def _reference(*operands: Any, function: CFunction, **launch: Any) -> Any:
     return function.run(*operands)
-
-
-def _effects(operands: Sequence[Type], attrs: Attrs) -> tuple[Effect, ...]:
-    return (*IO, *FAIL) if attrs["function"].has_effects else FAIL
 
 
 def _launched_types(
@@ -105,9 +97,9 @@ CUSTOM_OP = declare(
         name="custom_op",
         kind="launch",
         takes_halves=True,
-        infer=_infer,
+        infer=lambda *operands, function: function.types(operands),
         reference=_reference,
-        effects=_effects,
+        effects=lambda operands, attrs: (*IO, *FAIL) if attrs["function"].has_effects else FAIL,
         why_not_differentiable="it is a C function, and nobody has said how",
     )
 )

@@ -230,7 +230,7 @@ def explained(
     details.append(f"command: {shlex.join(failure.command)}")
     return CompilerError(
         f"the {compiler} refused the program `{artifact.name}`"
-        + (f": {match['message']}" if match else f" ({_first_line(words)})"),
+        + (f": {match['message']}" if match else f" ({(words.splitlines() or ['it said nothing'])[0]})"),
         where=where,
         details=details,
         hint=(f"check {settings} if you set them; otherwise this" if settings else "this")
@@ -246,10 +246,6 @@ def short_of(name: str, error: ShortageError | OSError) -> CompilerError:
         hint="make room (the compiler works in STAGED_CACHE_DIR and in TMPDIR), close files or programs, and call it "
         "again",
     )
-
-
-def _first_line(words: str) -> str:
-    return (words.splitlines() or ["it said nothing"])[0]
 
 
 def _python_behind(lines: list[str], number: int, sites: tuple[Site, ...]) -> Position | None:

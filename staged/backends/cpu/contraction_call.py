@@ -149,7 +149,7 @@ def _wrap(
     if product.scratch_bytes:
         parameters.append(("unsigned char *", "scratch"))
     parameters += [("int64_t ", "begin"), ("int64_t ", "end")]
-    with w.block(f"static void {name}({_head(parameters)})"):
+    with w.block(f"static void {name}({', '.join(map(''.join, parameters))})"):
         if op.attrs.get("dims") and "count" not in types:
             w.line("(void)count;")
         if "scratch" in types:
@@ -173,10 +173,6 @@ def _wrap(
         support=product.support,
         link=product.link,
     )
-
-
-def _head(parameters: Sequence[tuple[str, str]]) -> str:
-    return ", ".join(f"{type}{parameter}" for type, parameter in parameters)
 
 
 def _parameter(dtype: DType, shape: Sequence[object], name: str, is_input: bool) -> tuple[str, str]:

@@ -92,12 +92,8 @@ def _write_node(writer: Writer, text: str, value: Any) -> None:
         keys = writer.constant(tuple(value))
         writer.refuse(f"tuple({text}) != {keys}")
         if not all(type(key) is str for key in value):
-            writer.constants["all_same"] = _all_same
+            writer.constants["all_same"] = lambda found, keys: all(map(same, found, keys))
             writer.refuse(f"not all_same({text}, {keys})")
-
-
-def _all_same(found: Iterable[Any], keys: tuple[Any, ...]) -> bool:
-    return all(map(same, found, keys))
 
 
 def _write_input(writer: Writer, text: str, leaf: Argument) -> str:

@@ -79,11 +79,7 @@ def branch(scope: Locals, test: Any, then: Body, orelse: Body | None, named: Nam
         return orelse() if orelse is not None else None
     trace = current_trace()
     assert trace is not None
-    return staged_if(trace, scope, condition, then, orelse or _nothing, named)
-
-
-def _nothing() -> None:
-    return None
+    return staged_if(trace, scope, condition, then, orelse or (lambda: None), named)
 
 
 @operator

@@ -59,10 +59,6 @@ def _acosh(x: Any) -> Any:
     return where(is_large, log(far) + math.log(2.0), near)
 
 
-def _atanh(x: Any) -> Any:
-    return 0.5 * (log1p(x) - log1p(-x))
-
-
 def _fmod(x: Any, y: Any) -> Any:
     rest = abs_(x) % abs_(y)
     return where(_is_negative(x), -rest, rest)
@@ -96,10 +92,6 @@ def _hypot(*values: Any) -> Any:
     return where(is_infinite, math.inf, length)  # even where another one is NaN
 
 
-def _dist(p: Iterable[Any], q: Iterable[Any]) -> Any:
-    return _hypot(*(a - b for a, b in zip(p, q, strict=True)))
-
-
 def _modf(x: Any) -> Any:
     finite = where(isinf(x), 0.0, x)
     size = where(_is_negative(x), -finite, finite)
@@ -112,10 +104,6 @@ def _isclose(a: Any, b: Any, *, rel_tol: Any = 1e-09, abs_tol: Any = 0.0) -> Any
     near = abs_(a - b) <= maximum(rel_tol * larger, abs_tol)
     finite = logical_and(isfinite(a * 1.0), isfinite(b * 1.0))
     return logical_or(equal(a, b), logical_and(finite, near))
-
-
-def _prod(values: Iterable[Any], *, start: Any = 1) -> Any:
-    return functools.reduce(lambda a, b: a * b, values, start)
 
 
 def _fsum(values: Iterable[Any]) -> Any:
@@ -158,7 +146,7 @@ STAGED: dict[str, Callable[..., Any]] = {
     "fabs": lambda x: abs_(x * 1.0),
     "asinh": _asinh,
     "acosh": _acosh,
-    "atanh": _atanh,
+    "atanh": lambda x: 0.5 * (log1p(x) - log1p(-x)),
     "degrees": lambda x: x * (180.0 / math.pi),
     "radians": lambda x: x * (math.pi / 180.0),
     "floor": _to_integer(floor),
@@ -169,8 +157,8 @@ STAGED: dict[str, Callable[..., Any]] = {
     "ldexp": _ldexp,
     "modf": _modf,
     "hypot": _hypot,
-    "dist": _dist,
-    "prod": _prod,
+    "dist": lambda p, q: _hypot(*(a - b for a, b in zip(p, q, strict=True))),
+    "prod": lambda values, *, start=1: functools.reduce(lambda a, b: a * b, values, start),
     "fsum": _fsum,
     "isclose": _isclose,
 }

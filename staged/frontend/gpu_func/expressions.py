@@ -62,14 +62,6 @@ _ATOMIC_DTYPES = {"add": "i32 i64 u32 f32 f64".split(), "min": "i32 i64 u32".spl
 _NUMBERS = "a kernel works with numbers, and with elements of arrays"
 
 
-def _lower(x: Any, y: Any) -> Any:
-    return functions.minimum(x, y)
-
-
-def _higher(x: Any, y: Any) -> Any:
-    return functions.maximum(x, y)
-
-
 class Expressions:
     """Translates expressions at a point of the kernel, where `assigned` is bound and `facts` hold."""
 
@@ -501,8 +493,8 @@ class _Method:
 
 _PYTHON: dict[Any, Callable[[Expressions, ast.Call, list[Any]], Any]] = {
     abs: lambda e, node, given: apply(functions.abs, given, e.facts, e.source.where(node)),
-    min: lambda e, node, given: e.reduced(node, given, _lower),
-    max: lambda e, node, given: e.reduced(node, given, _higher),
+    min: lambda e, node, given: e.reduced(node, given, functions.minimum),
+    max: lambda e, node, given: e.reduced(node, given, functions.maximum),
     int: lambda e, node, given: e.convert(node, given[0], i64, True),
     float: lambda e, node, given: e.convert(node, given[0], f64, True),
     bool: lambda e, node, given: e.convert(node, given[0], bool_, True),

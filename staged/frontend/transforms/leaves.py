@@ -84,7 +84,7 @@ class Primals:
                 hint="write a tuple, also for one of them: `(x,)`",
             )
         leaves, self.spec = trees.flatten(tuple(primals))
-        self.paths = [f"argument {path}" for path in _paths(self.spec)]
+        self.paths = [f"argument {path.removeprefix('.')}" for path in trees.paths(self.spec, "")]
         self.arrays: list[Array] = []
         for path, leaf in zip(self.paths, leaves, strict=True):
             if not is_array(leaf):
@@ -108,10 +108,6 @@ class Primals:
         """The arguments with these arrays in place of their own."""
         made: tuple[Any, ...] = trees.unflatten(self.spec, list(arrays))
         return made
-
-
-def _paths(spec: Any) -> list[str]:
-    return [path.removeprefix(".") for path in trees.paths(spec, "")]
 
 
 def split_aux(name: str, made: Any, has_aux: bool, where: Position | None) -> tuple[Any, Any]:

@@ -33,7 +33,7 @@ def element_of(items: Sequence[Any], key: StagedArray) -> Any:
         return None if any(column is None for column in columns) else columns
     if not all(map(_is_scalar, elements)):
         return None
-    if all(map(_is_weak, elements)):
+    if all(is_number(element) or (isinstance(element, Array) and element.type.weak) for element in elements):
         dtype, _ = result_dtype([type_of(element) for element in elements])
         return cast(get_item(as_array(elements, dtype), key), dtype, weak=True)
     return get_item(as_array(elements), key)
@@ -41,7 +41,3 @@ def element_of(items: Sequence[Any], key: StagedArray) -> Any:
 
 def _is_scalar(value: Any) -> bool:
     return is_number(value) or (isinstance(value, Array | np.generic) and value.ndim == 0)
-
-
-def _is_weak(value: Any) -> bool:
-    return is_number(value) or (isinstance(value, Array) and value.type.weak)

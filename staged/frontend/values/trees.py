@@ -142,7 +142,7 @@ def mutable_nodes(tree: object) -> list[object]:
 
 def _add_mutable_nodes(node: Any, found: list[object]) -> None:
     is_fielded = is_dataclass(node)
-    if isinstance(node, _MUTABLE) or (is_fielded and not _is_frozen(node)):
+    if isinstance(node, _MUTABLE) or (is_fielded and not type(node).__dataclass_params__.frozen):
         found.append(node)
     parts: Iterable[object] = ()
     if isinstance(node, _SEQUENCES):
@@ -197,7 +197,3 @@ def in_order(tree: Any) -> Iterator[Any]:
 def is_dataclass(node: object) -> bool:
     """Return whether an object is of a dataclass."""
     return hasattr(type(node), "__dataclass_fields__")
-
-
-def _is_frozen(node: object) -> bool:
-    return bool(type(node).__dataclass_params__.frozen)  # type: ignore[attr-defined]

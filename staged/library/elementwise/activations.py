@@ -313,10 +313,6 @@ def _of_rows(op: Any, name: str, x: Any, axis: int, dtype: Any) -> Array:
     return result
 
 
-def _log_softmax_vjp(ct: Array, y: Array, x: Array, axis: int) -> list[Array]:
-    return [ct - exp(y) * sum_(ct, axis, keepdims=True)]
-
-
 def _log_softmax_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axis: int) -> Array:
     t: Array = tangents[0]
     return t - sum_(exp(y) * t, axis, keepdims=True)
@@ -324,7 +320,7 @@ def _log_softmax_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array
 
 @composite(
     "log_softmax",
-    vjp=_log_softmax_vjp,
+    vjp=lambda ct, y, x, axis: [ct - exp(y) * sum_(ct, axis, keepdims=True)],
     jvp=_log_softmax_jvp,
     shift=next_axis,
     samples=[Sample(((4, 5),), {"axis": 0})],
@@ -359,18 +355,10 @@ def _shares(y: Array, x: Array, axes: tuple[int, ...]) -> Array:
     return terms / where(total == 0.0, 1.0, total)
 
 
-def _logsumexp_vjp(ct: Array, y: Array, x: Array, axes: tuple[int, ...]) -> list[Array]:
-    return [spread(ct, x.shape, axes) * _shares(y, x, axes)]
-
-
-def _logsumexp_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array], axes: tuple[int, ...]) -> Array:
-    return sum_(tangents[0] * _shares(y, operands[0], axes), axes)
-
-
 @composite(
     "logsumexp",
-    vjp=_logsumexp_vjp,
-    jvp=_logsumexp_jvp,
+    vjp=lambda ct, y, x, axes: [spread(ct, x.shape, axes) * _shares(y, x, axes)],
+    jvp=lambda tangents, y, operands, axes: sum_(tangents[0] * _shares(y, operands[0], axes), axes),
     shift=next_axes,
     samples=[Sample(((4, 5),), {"axes": (0,)})],
 )

@@ -198,7 +198,7 @@ def _aligned(part: Labelled, labels: Terms) -> Array:
 def _next_pair(terms: tuple[Terms, ...], result: Terms, extents: tuple[tuple[Label, int], ...]) -> tuple[int, int]:
     """The two operands to multiply first: of the cheapest order, counted in products of numbers."""
     sizes = dict(extents)
-    order = _pairs(len(terms))
+    order = [(first, second) for second in range(len(terms)) for first in range(second)]
 
     def cost(labels: Iterable[Label]) -> int:
         return math.prod(sizes[label] for label in labels)
@@ -225,10 +225,6 @@ def _next_pair(terms: tuple[Terms, ...], result: Terms, extents: tuple[tuple[Lab
         return min(found)
 
     return best(frozenset(range(len(terms))))[1]
-
-
-def _pairs(count: int) -> list[tuple[int, int]]:
-    return [(first, second) for second in range(count) for first in range(second)]
 
 
 def _parts(group: frozenset[int]) -> list[frozenset[int]]:

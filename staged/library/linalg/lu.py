@@ -313,17 +313,13 @@ def _det(a: Array, factors: Array, order: Array, signs: Array) -> Array:
     return prod(diagonal(factors, 0, -2, -1), -1) * signs
 
 
-def _logdet_vjp(ct: Array, y: Array, a: Array, factors: Array, order: Array) -> list[Array | None]:
-    return [ct[..., None, None] * _inverse_of_adjoint(a, factors, order), None, None]
-
-
 def _logdet_jvp(tangents: Sequence[Any], y: Array, operands: Sequence[Array]) -> Array | None:
     return None if tangents[0] is None else sum_(conj(_inverse_of_adjoint(*operands)) * tangents[0], (-2, -1))
 
 
 @composite(
     "logabsdet",
-    vjp=_logdet_vjp,
+    vjp=lambda ct, y, a, factors, order: [ct[..., None, None] * _inverse_of_adjoint(a, factors, order), None, None],
     jvp=_logdet_jvp,
     **BATCHES,
     samples=[Sample(_OF_FACTORS.operands[:3], differentiate=())],

@@ -134,6 +134,14 @@ def _grown(size: Array, scaled: Array) -> Array:
     return where(size == math.inf, math.inf, scaled * half * half)
 
 
+@composite("i1", slopes=[lambda t, y, x: _i1_slope(t, x)], samples=[Sample(((4, 5),))])
+@in_f64
+def _i1(x: Array) -> Array:
+    size, is_far, near, far = _parts(x, _ONE_NEAR, _ONE_FAR)
+    grown = _grown(size, far)
+    return where(is_far, where(x < 0, -grown, grown), 0.5 * x * near)
+
+
 @composite("i0", slopes=[lambda t, y, x: t * _i1(x)[0]], samples=[Sample(((4, 5),))])
 @in_f64
 def _i0(x: Array) -> Array:
@@ -146,14 +154,6 @@ def _i0(x: Array) -> Array:
 def _i0e(x: Array) -> Array:
     size, is_far, near, far = _parts(x, _ZERO_NEAR, _ZERO_FAR)
     return where(is_far, far, exp(-size) * near)
-
-
-@composite("i1", slopes=[lambda t, y, x: _i1_slope(t, x)], samples=[Sample(((4, 5),))])
-@in_f64
-def _i1(x: Array) -> Array:
-    size, is_far, near, far = _parts(x, _ONE_NEAR, _ONE_FAR)
-    grown = _grown(size, far)
-    return where(is_far, where(x < 0, -grown, grown), 0.5 * x * near)
 
 
 @composite("i1e", slopes=[lambda t, y, x: t * _i1e_slope(x)], samples=[Sample(((4, 5),), low=0.3)])

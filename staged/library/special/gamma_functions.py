@@ -117,7 +117,11 @@ def _log_gamma(x: Array) -> Array:
     return where(is_reflected, where(is_pole, math.inf, below), above)
 
 
-@composite("lgamma", slopes=[lambda t, y, x: t * digamma(x)], samples=[Sample(((4, 5),), low=-3.7, high=4.0)])
+def _lgamma_slope(t: Array, y: Array, x: Array) -> Array:
+    return t * digamma(x)
+
+
+@composite("lgamma", slopes=[_lgamma_slope], samples=[Sample(((4, 5),), low=-3.7, high=4.0)])
 def _lgamma(x: Array) -> Array:
     return _log_gamma(x)
 
@@ -177,7 +181,11 @@ def betaln(a: Any, b: Any) -> Array:
 # ---- its derivatives ---------------------------------------------------------------------------------
 
 
-@composite("digamma", slopes=[lambda t, y, x: t * polygamma(1, x)], samples=[Sample(((4, 5),), low=-3.7, high=4.0)])
+def _digamma_slope(t: Array, y: Array, x: Array) -> Array:
+    return t * polygamma(1, x)
+
+
+@composite("digamma", slopes=[_digamma_slope], samples=[Sample(((4, 5),), low=-3.7, high=4.0)])
 @in_f64
 def _digamma(x: Array) -> Array:
     is_reflected = x < 0
@@ -231,9 +239,13 @@ def _cotangent_slope(n: int) -> list[float]:
     return polynomial
 
 
+def _polygamma_slope(t: Array, y: Array, x: Array, n: int) -> Array:
+    return t * polygamma(n + 1, x)
+
+
 @composite(
     "polygamma",
-    slopes=[lambda t, y, x, n: t * polygamma(n + 1, x)],
+    slopes=[_polygamma_slope],
     samples=[Sample(((4, 5),), {"n": n}, low=-1.7, high=4.0) for n in (1, 2)],
 )
 @in_f64

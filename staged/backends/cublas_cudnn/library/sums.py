@@ -130,13 +130,9 @@ class WeightGradients:
         return bool(readers) and not joins and bool(self.users.get(total.result))
 
 
-def _behind_reshapes(value: Value) -> Value:
-    return value.behind(prims.RESHAPE, prims.STOP_GRADIENT)
-
-
 def _is_of_kernel(value: Value) -> bool:
     """Return whether a kernel makes it, which adds it up on the way; none makes a piece of an array."""
-    op = _behind_reshapes(value).producer
+    op = value.behind(prims.RESHAPE, prims.STOP_GRADIENT).producer
     if op is None or op.declared.is_view:
         return False
     if op.declared is COMPOSITE:
