@@ -12,13 +12,11 @@ from staged.nn.parameters import Parameter, check_dtype, check_inplace, check_pr
 class PixelShuffle(Module):
     """Channels traded for resolution: (.., C * r^2, H, W) to (.., C, H * r, W * r). Source: Shi et al., 2016."""
 
+    _shown = ("upscale_factor",)
+
     def __init__(self, upscale_factor: int) -> None:
         check_sizes("PixelShuffle", upscale_factor=upscale_factor)
         self.upscale_factor = upscale_factor
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"upscale_factor={self.upscale_factor}"
 
     def forward(self, x: Any) -> Any:
         """(.., C * r^2, H, W) to (.., C, H * r, W * r)."""
@@ -28,13 +26,11 @@ class PixelShuffle(Module):
 class PixelUnshuffle(Module):
     """The inverse of `PixelShuffle`: (.., C, H * r, W * r) to (.., C * r^2, H, W)."""
 
+    _shown = ("downscale_factor",)
+
     def __init__(self, downscale_factor: int) -> None:
         check_sizes("PixelUnshuffle", downscale_factor=downscale_factor)
         self.downscale_factor = downscale_factor
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"downscale_factor={self.downscale_factor}"
 
     def forward(self, x: Any) -> Any:
         """(.., C, H * r, W * r) to (.., C * r^2, H, W)."""
@@ -44,13 +40,11 @@ class PixelUnshuffle(Module):
 class ChannelShuffle(Module):
     """The channels of (N, C, ..) dealt out anew over groups. Source: Zhang et al., ShuffleNet, 2018."""
 
+    _shown = ("groups",)
+
     def __init__(self, groups: int) -> None:
         check_sizes("ChannelShuffle", groups=groups)
         self.groups = groups
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"groups={self.groups}"
 
     def forward(self, x: Any) -> Any:
         """(N, C, ..) to the same shape."""
@@ -60,6 +54,8 @@ class ChannelShuffle(Module):
 class Unflatten(Module):
     """One axis divided into several."""
 
+    _shown = ("dim", "unflattened_size")
+
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]) -> None:
         if not isinstance(dim, int):
             raise st.ArgumentError(
@@ -68,10 +64,6 @@ class Unflatten(Module):
         self.dim = dim
         self.unflattened_size = tuple(unflattened_size)
 
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
-
     def forward(self, x: Any) -> Any:
         """Return `x` with the axis divided."""
         return st.unflatten(x, self.dim, self.unflattened_size)
@@ -79,6 +71,8 @@ class Unflatten(Module):
 
 class Unfold(Module):
     """Each window of images as a column: (N, C, H, W) to (N, C * kH * kW, windows)."""
+
+    _shown = ("kernel_size", "dilation", "padding", "stride")
 
     def __init__(
         self,
@@ -91,11 +85,6 @@ class Unfold(Module):
         check_sizes("Unfold", 0, padding=padding)
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        sizes = f"kernel_size={self.kernel_size}, dilation={self.dilation}"
-        return f"{sizes}, padding={self.padding}, stride={self.stride}"
-
     def forward(self, x: Any) -> Any:
         """(N, C, H, W) to (N, C * kH * kW, windows)."""
         return st.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
@@ -103,6 +92,8 @@ class Unfold(Module):
 
 class Fold(Module):
     """The transpose of `Unfold`: columns added up where their windows are."""
+
+    _shown = ("output_size", "kernel_size", "dilation", "padding", "stride")
 
     def __init__(
         self,
@@ -116,11 +107,6 @@ class Fold(Module):
         check_sizes("Fold", 0, padding=padding)
         self.output_size, self.kernel_size, self.dilation = output_size, kernel_size, dilation
         self.padding, self.stride = padding, stride
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        sizes = f"output_size={self.output_size}, kernel_size={self.kernel_size}, dilation={self.dilation}"
-        return f"{sizes}, padding={self.padding}, stride={self.stride}"
 
     def forward(self, x: Any) -> Any:
         """(N, C * kH * kW, windows) to (N, C, *output_size)."""
@@ -191,14 +177,12 @@ class LocalResponseNorm(Module):
 class PReLU(Module):
     """x where x > 0, a weight times x elsewhere: one weight, or one for each channel. Source: He et al., 2015."""
 
+    _shown = ("num_parameters",)
+
     def __init__(self, num_parameters: int = 1, init: float = 0.25, *, dtype: Any = st.f32) -> None:
         check_sizes("PReLU", num_parameters=num_parameters)
         self.num_parameters, self.init = num_parameters, init
         self.weight = Parameter(st.full((num_parameters,), init, dtype=dtype))
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"num_parameters={self.num_parameters}"
 
     def forward(self, x: Any) -> Any:
         """Apply to each element; the channels are axis 1."""
@@ -209,15 +193,13 @@ class PReLU(Module):
 class RReLU(Module):
     """x where x > 0, elsewhere x times a slope drawn from U(lower, upper) in training. Source: Xu et al., 2015."""
 
+    _shown = ("lower", "upper")
+
     def __init__(
         self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False, *, generator: Any = None
     ) -> None:
         check_inplace("RReLU", inplace)
         self.lower, self.upper, self.generator = lower, upper, generator
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"lower={self.lower}, upper={self.upper}"
 
     def forward(self, x: Any) -> Any:
         """Apply to each element; in evaluation the slope is (lower + upper) / 2."""

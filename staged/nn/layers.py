@@ -42,13 +42,11 @@ class Linear(Module):
 class Flatten(Module):
     """Join the axes from `start_dim` to `end_dim` into one."""
 
+    _shown = ("start_dim", "end_dim")
+
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim = start_dim
         self.end_dim = end_dim
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
 
     def forward(self, x: Any) -> Any:
         """Return `x` with the axes joined."""

@@ -79,6 +79,8 @@ class Module:
     """The names of the Variables that are not parameters."""
     _unsaved: tuple[str, ...] = ()
     """The names among `_buffers` that a `state_dict` leaves out."""
+    _shown: tuple[str, ...] = ()
+    """The constructor's arguments that `extra_repr` shows."""
     __staged_layer__: tuple[str, bool] = "", True
     """The name in generated code, which is the path in the outermost module (`block0.linear1`), and whether it holds
     Variables.
@@ -116,7 +118,7 @@ class Module:
         for place, module in self._places():
             module._refuse_hidden()
             label = module.__staged_layer__[0] or place.removesuffix(".")
-            layer = f"{prefix}.{label}" if label else prefix, next(iter(module._variables()), None) is not None
+            layer = f"{prefix}.{label}" if label else prefix, module._has_variables()
             object.__setattr__(module, "__staged_layer__", layer)
         for path, variable in self._variables():
             if id(variable) not in done:
@@ -158,6 +160,9 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = _handed(args, kwargs)
         return self.forward(*args, **kwargs)
+
+    def _has_variables(self) -> bool:
+        return next(iter(self._variables()), None) is not None
 
     # ---- the tree ----
 
@@ -325,7 +330,8 @@ class Module:
 
     def extra_repr(self) -> str:
         """The text in parentheses when the module is printed; subclasses override it."""
-        return ""
+        values = ((name, getattr(self, name)) for name in self._shown)
+        return ", ".join(f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}" for name, value in values)
 
     def _rows(self) -> list[tuple[str, str]]:
         """(label, text) of each line printed below the module's name."""

@@ -5,18 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import staged as st
+from staged.nn.activation import AlongAxis, InPlace
 from staged.nn.module import Module
 from staged.nn.parameters import check_inplace
 
 
-class _Plain(Module):
-    """Base of layers without arguments but torch's `inplace`, which is refused."""
-
-    def __init__(self, inplace: bool = False) -> None:
-        check_inplace(type(self).__name__, inplace)
-
-
-class ReLU6(_Plain):
+class ReLU6(InPlace):
     """min(max(x, 0), 6), element by element."""
 
     def forward(self, x: Any) -> Any:
@@ -24,7 +18,7 @@ class ReLU6(_Plain):
         return st.relu6(x)
 
 
-class Hardsigmoid(_Plain):
+class Hardsigmoid(InPlace):
     """min(max(x / 6 + 1/2, 0), 1), element by element."""
 
     def forward(self, x: Any) -> Any:
@@ -32,7 +26,7 @@ class Hardsigmoid(_Plain):
         return st.hardsigmoid(x)
 
 
-class Hardswish(_Plain):
+class Hardswish(InPlace):
     """x * hardsigmoid(x), element by element. Source: Howard et al., Searching for MobileNetV3, 2019."""
 
     def forward(self, x: Any) -> Any:
@@ -40,7 +34,7 @@ class Hardswish(_Plain):
         return st.hardswish(x)
 
 
-class Mish(_Plain):
+class Mish(InPlace):
     """x * tanh(softplus(x)), element by element. Source: Misra, 2020."""
 
     def forward(self, x: Any) -> Any:
@@ -48,7 +42,7 @@ class Mish(_Plain):
         return st.mish(x)
 
 
-class SELU(_Plain):
+class SELU(InPlace):
     """ELU with the scales that keep mean 0 and variance 1. Source: Klambauer et al., 2017."""
 
     def forward(self, x: Any) -> Any:
@@ -83,15 +77,13 @@ class LogSigmoid(Module):
 class Hardtanh(Module):
     """min(max(x, min_val), max_val), element by element."""
 
+    _shown = ("min_val", "max_val")
+
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         check_inplace("Hardtanh", inplace)
         if not min_val < max_val:
             raise st.ArgumentError(f"Hardtanh: min_val is below max_val, got {min_val}, {max_val}", where=st.here())
         self.min_val, self.max_val = min_val, max_val
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"min_val={self.min_val}, max_val={self.max_val}"
 
     def forward(self, x: Any) -> Any:
         """Apply to each element; the result has the shape and dtype of `x`."""
@@ -128,13 +120,11 @@ class Softshrink(_Shrink):
 class CELU(Module):
     """max(x, 0) + min(alpha * (exp(x / alpha) - 1), 0), element by element. Source: Barron, 2017."""
 
+    _shown = ("alpha",)
+
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         check_inplace("CELU", inplace)
         self.alpha = alpha
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"alpha={self.alpha}"
 
     def forward(self, x: Any) -> Any:
         """Apply to each element; the result has the shape and dtype of `x`."""
@@ -144,31 +134,18 @@ class CELU(Module):
 class Threshold(Module):
     """x where x > threshold, `value` elsewhere."""
 
+    _shown = ("threshold", "value")
+
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         check_inplace("Threshold", inplace)
         self.threshold, self.value = threshold, value
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"threshold={self.threshold}, value={self.value}"
 
     def forward(self, x: Any) -> Any:
         """Apply to each element; the result has the shape and dtype of `x`."""
         return st.threshold(x, self.threshold, self.value)
 
 
-class _AlongAxis(Module):
-    """Base of layers along an axis."""
-
-    def __init__(self, dim: int = -1) -> None:
-        self.dim = dim
-
-    def extra_repr(self) -> str:
-        """The constructor's argument, as `repr` shows it."""
-        return f"dim={self.dim}"
-
-
-class Softmin(_AlongAxis):
+class Softmin(AlongAxis):
     """exp(-x) / sum(exp(-x)) along `dim`."""
 
     def forward(self, x: Any) -> Any:
@@ -176,7 +153,7 @@ class Softmin(_AlongAxis):
         return st.softmin(x, axis=self.dim)
 
 
-class GLU(_AlongAxis):
+class GLU(AlongAxis):
     """The first half along `dim` times the sigmoid of the second. Source: Dauphin et al., 2017."""
 
     def forward(self, x: Any) -> Any:

@@ -29,6 +29,8 @@ class _Pool(Ranked):
 
 
 class _MaxPool(_Pool):
+    _shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+
     def __init__(
         self,
         kernel_size: int | tuple[int, ...],
@@ -42,11 +44,6 @@ class _MaxPool(_Pool):
         check_sizes(type(self).__name__, dilation=dilation)
         self.dilation = dilation
         self.return_indices = return_indices
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        window = f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-        return f"{window}, dilation={self.dilation}, ceil_mode={self.ceil_mode}"
 
     def forward(self, x: Any) -> Any:
         """(N, C, ...) to (N, C, windows along each axis); with `return_indices` the indices too."""
@@ -73,6 +70,8 @@ class MaxPool3d(_MaxPool):
 
 
 class _AvgPool(_Pool):
+    _shown = ("kernel_size", "stride", "padding")
+
     def __init__(
         self,
         kernel_size: int | tuple[int, ...],
@@ -83,10 +82,6 @@ class _AvgPool(_Pool):
     ) -> None:
         super().__init__(kernel_size, stride, padding, ceil_mode)
         self.count_include_pad = count_include_pad
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
     def arguments(self) -> tuple[Any, ...]:
         """The arguments of the function after the input."""
@@ -139,12 +134,10 @@ class AvgPool3d(_AvgPoolOfPlanes):
 
 
 class _Adaptive(Ranked):
+    _shown = ("output_size",)
+
     def __init__(self, output_size: int | tuple[int | None, ...]) -> None:
         self.output_size = output_size
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"output_size={self.output_size}"
 
     def forward(self, x: Any) -> Any:
         """(N, C, ...) to (N, C, *output_size)."""
@@ -200,6 +193,8 @@ class AdaptiveMaxPool3d(_AdaptiveMax):
 class _LPPool(Ranked):
     """Base of pools of norms: the power, the window and its stride."""
 
+    _shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
+
     def __init__(
         self,
         norm_type: float,
@@ -209,11 +204,6 @@ class _LPPool(Ranked):
     ) -> None:
         check_sizes(type(self).__name__, kernel_size=kernel_size, stride=1 if stride is None else stride)
         self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        sizes = f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
-        return f"{sizes}, ceil_mode={self.ceil_mode}"
 
     def forward(self, x: Any) -> Any:
         """(N, C, ...) to (N, C, windows along each axis)."""
@@ -282,6 +272,8 @@ class FractionalMaxPool3d(_FractionalMaxPool):
 class _MaxUnpool(Ranked):
     """Base of inverses of maximum pools: window, stride (the window by default) and padding."""
 
+    _shown = ("kernel_size", "stride", "padding")
+
     def __init__(
         self,
         kernel_size: int | tuple[int, ...],
@@ -294,10 +286,6 @@ class _MaxUnpool(Ranked):
         self.kernel_size = self.per_axis(kernel_size)
         self.stride = self.kernel_size if stride is None else self.per_axis(stride)
         self.padding = self.per_axis(padding)
-
-    def extra_repr(self) -> str:
-        """The constructor's arguments, as `repr` shows them."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
     def forward(self, x: Any, indices: Any, output_size: Any = None) -> Any:
         """Both (N, C, windows along each axis), to (N, C, ...), or to `output_size`."""
