@@ -5,11 +5,11 @@ Tested by `tests/runtime/test_support.py` and `tests/kernels/test_declarations.p
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet, SupportFunction, made_of
+from staged.code.support.library import Snippet, SupportFunction, headers, made_of
 from staged.ir.numbers import does_not_fit
 from staged.ir.types import FLOAT_DTYPES, INTEGER_DTYPES, DType, f32
 
-_MATH = ("#include <math.h>",)
+_MATH = headers("math")
 
 
 def _inline(comment: str, result: str, name: str, parameters: str, *body: str) -> SupportFunction:
@@ -80,7 +80,7 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
 
     def snippet(name: str, comment: str, parameters: str, *body: str) -> None:
         function = _inline(comment, t, f"st_{name}_{dtype}", parameters, *body)
-        found.append(made_of(f"{name}_{dtype}", function, includes=("#include <stdint.h>",)))
+        found.append(made_of(f"{name}_{dtype}", function, includes=headers("stdint")))
 
     snippet("maximum", "The larger of two numbers.", _two(dtype), "return a > b ? a : b;")
     snippet("minimum", "The smaller of two numbers.", _two(dtype), "return a < b ? a : b;")
@@ -192,7 +192,7 @@ def _integer_snippets(dtype: DType) -> list[Snippet]:
                 f"return x >= {high} ? {stem}_MAX : ({t})x;",
             ]
         function = _inline(comment, t, f"st_{dtype}_from_{source}", f"{source.c_name} x", *body)
-        found.append(made_of(f"{dtype}_from_{source}", function, includes=(*_MATH, "#include <stdint.h>")))
+        found.append(made_of(f"{dtype}_from_{source}", function, includes=(*_MATH, *headers("stdint"))))
     return found
 
 
@@ -245,7 +245,7 @@ __attribute__((unused)) static inline int64_t st_check_elements(st_host *host, i
 
 SNIPPETS = (
     Snippet("math", "", (), _MATH),
-    Snippet("advance", _ADVANCE, (), ("#include <stdint.h>",)),
+    Snippet("advance", _ADVANCE, (), headers("stdint")),
     *(snippet for dtype in FLOAT_DTYPES for snippet in _float_snippets(dtype)),
     *(snippet for dtype in INTEGER_DTYPES for snippet in _integer_snippets(dtype)),
     Snippet("check_index", _CHECK_INDEX, ("fail",)),

@@ -5,7 +5,7 @@ Tested by `tests/test_callbacks.py`.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 
 _CALLBACK = """\
 // ---- calls into Python -----------------------------------------------------------------------
@@ -33,10 +33,5 @@ __attribute__((unused)) static int st_callback(st_host *host, int site, int64_t 
 """
 
 SNIPPETS = (
-    Snippet(
-        "callback",
-        _CALLBACK,
-        needs=("host", "fail", "write"),
-        includes=("#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>"),
-    ),
+    Snippet("callback", _CALLBACK, needs=("host", "fail", "write"), includes=headers("stdbool", "stddef", "stdint")),
 )

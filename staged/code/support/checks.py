@@ -5,7 +5,7 @@ Tested by `tests/programs/test_promises.py` and `tests/backends/cublas_cudnn/tes
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 
 
 def _check(dtype: str, c_type: str, wrong: str = "!(x[i] - x[i] == 0)", nan: str = "x[i] != x[i]") -> Snippet:
@@ -23,12 +23,7 @@ static bool st_check_finite_{dtype}(st_host *host, int site, const char *name, c
     return true;
 }}
 """
-    return Snippet(
-        f"check_finite_{dtype}",
-        text,
-        needs=("fail",),
-        includes=("#include <stdbool.h>", "#include <stdint.h>"),
-    )
+    return Snippet(f"check_finite_{dtype}", text, needs=("fail",), includes=headers("stdbool", "stdint"))
 
 
 def _check_bits(dtype: str, exponent: str) -> Snippet:

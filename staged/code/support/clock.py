@@ -5,7 +5,7 @@ Tested by `tests/frontend/test_clocks.py`.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 
 _CLOCK = """\
 // Seconds of a clock that never goes back; only differences mean something.
@@ -39,5 +39,5 @@ CLOCK_NAMES = {
 _TOP = ("#define _POSIX_C_SOURCE 200809L", "#include <time.h>")
 SNIPPETS = (
     Snippet("clock", _CLOCK, includes=_TOP),
-    Snippet("clocks", _CLOCKS, includes=(*_TOP, "#include <stdint.h>")),
+    Snippet("clocks", _CLOCKS, includes=(*_TOP, *headers("stdint"))),
 )

@@ -5,7 +5,7 @@ Tested by `tests/backends/host/test_contraction_dots.py`.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 from staged.code.support.vectors import vector_snippet
 
 _STEP = """\
@@ -105,11 +105,11 @@ static inline __attribute__((always_inline)) void st_interleave_i8(const int8_t 
 """
 
 SNIPPETS = (
-    Snippet("interleave_i8", _INTERLEAVE, includes=("#include <stdint.h>", "#include <string.h>")),
+    Snippet("interleave_i8", _INTERLEAVE, includes=headers("stdint", "string")),
     Snippet(
         "dot_i8",
         _STEP,
         needs=tuple(vector_snippet(dtype) for dtype in ("i8", "i16", "u16", "i32", "u32")),
-        includes=("#include <stdint.h>", "#include <string.h>"),
+        includes=headers("stdint", "string"),
     ),
 )

@@ -5,7 +5,7 @@ Tested by `tests/frontend/test_files.py`.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 
 _FILES = """\
 // ---- files -----------------------------------------------------------------------------------
@@ -99,13 +99,6 @@ SNIPPETS = (
         "files",
         _FILES,
         needs=("host", "fail", "text"),
-        includes=(
-            "#include <errno.h>",
-            "#include <stdbool.h>",
-            "#include <stddef.h>",
-            "#include <stdint.h>",
-            "#include <stdio.h>",
-            "#include <string.h>",
-        ),
+        includes=headers("errno", "stdbool", "stddef", "stdint", "stdio", "string"),
     ),
 )

@@ -9,7 +9,7 @@ Tested by `tests/backends/support/test_fma.py`.
 from __future__ import annotations
 
 from staged.code.support.lanes import lanes_snippet
-from staged.code.support.library import Snippet, SupportFunction, made_of
+from staged.code.support.library import Snippet, SupportFunction, headers, made_of
 from staged.code.support.variety import VARIETIES, Variety
 from staged.code.support.vectors import vector_snippet
 
@@ -33,7 +33,7 @@ def _number(v: Variety) -> Snippet:
 """
     comment = "// x * y + z, rounded once if the processor has such an instruction.\n"
     name = v.fma_function
-    return made_of(name, SupportFunction(T, name, definition, comment=comment), includes=("#include <math.h>",))
+    return made_of(name, SupportFunction(T, name, definition, comment=comment), includes=headers("math"))
 
 
 def _vectors(v: Variety) -> Snippet:

@@ -9,7 +9,7 @@ Tested by `tests/formatting/test_c_formatter.py`.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 from staged.ir.types import COMPLEX_DTYPES, HALF_DTYPES, INTEGER_DTYPES, f32, u64
 
 _TEXT = """\
@@ -576,27 +576,22 @@ _ELEMENTS = {
     "bool_as_integer": ("bool", "st_format_integer(out, x ? 1 : 0, spec)"),
 }
 
-_STRINGS = ("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>")
+_STRINGS = headers("stdbool", "stdint", "string")
 SNIPPETS = (
     Snippet("text", _TEXT, needs=("write",), includes=_STRINGS),
     Snippet("format", _SPEC, needs=("text",), includes=_STRINGS),
     Snippet("format_number", _NUMBER, needs=("format",), includes=_STRINGS),
-    Snippet(
-        "format_float",
-        _FLOAT,
-        needs=("format_number",),
-        includes=("#include <math.h>", "#include <stdio.h>", "#include <stdlib.h>"),
-    ),
+    Snippet("format_float", _FLOAT, needs=("format_number",), includes=headers("math", "stdio", "stdlib")),
     *(
         Snippet(
             f"format_{half}",
             _HALF.replace("@", half.name),
             needs=("format_float", f"f32_from_{half}", f"{half}_from_f64"),
-            includes=("#include <math.h>", "#include <stdio.h>", "#include <stdlib.h>"),
+            includes=headers("math", "stdio", "stdlib"),
         )
         for half in HALF_DTYPES
     ),
-    Snippet("format_complex", _COMPLEX, needs=("format_float",), includes=("#include <math.h>",)),
+    Snippet("format_complex", _COMPLEX, needs=("format_float",), includes=headers("math")),
     Snippet("format_integer", _INTEGER, needs=("format_number", "format_float"), includes=_STRINGS),
     Snippet("format_bool", _BOOL, needs=("format",), includes=_STRINGS),
     Snippet("format_array", _CHARACTERS + _ARRAY, needs=("format",), includes=_STRINGS),

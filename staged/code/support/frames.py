@@ -5,7 +5,7 @@ In what C11 and C++17 have in common, as programs with a device need it.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 
 _FRAMES = """\
 // ---- frames of calls -----------------------------------------------------------------------------
@@ -253,20 +253,10 @@ __attribute__((unused)) static void st_sequence_join(st_sequence to, st_sequence
 """
 
 SNIPPETS = (
-    Snippet(
-        "frames",
-        _FRAMES,
-        needs=("host", "fail"),
-        includes=("#include <assert.h>", "#include <stdint.h>", "#include <stdlib.h>"),
-    ),
-    Snippet(
-        "sequence",
-        _SEQUENCE,
-        needs=("host", "fail", "frames"),
-        includes=("#include <stddef.h>", "#include <stdint.h>", "#include <string.h>"),
-    ),
+    Snippet("frames", _FRAMES, needs=("host", "fail"), includes=headers("assert", "stdint", "stdlib")),
+    Snippet("sequence", _SEQUENCE, needs=("host", "fail", "frames"), includes=headers("stddef", "stdint", "string")),
     Snippet("sequence_join", _JOIN, needs=("sequence",)),
-    Snippet("sequence_take", _TAKE, needs=("sequence", "stack"), includes=("#include <string.h>",)),
+    Snippet("sequence_take", _TAKE, needs=("sequence", "stack"), includes=headers("string")),
     Snippet("sequence_add_f32", _add("float", "f32"), needs=("sequence",)),
     Snippet("sequence_add_f64", _add("double", "f64"), needs=("sequence",)),
 )

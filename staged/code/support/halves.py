@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from staged.code.support.lanes import lanes_snippet
-from staged.code.support.library import Snippet, SupportFunction, made_of
+from staged.code.support.library import Snippet, SupportFunction, headers, made_of
 from staged.ir.types import HALF_DTYPES
 
 _FROM_F16 = """\
@@ -77,7 +77,7 @@ def _snippet(name: str, comment: str, result: str, text: str, *calls: str) -> Sn
     called = tuple(each for each in ("st_bits_f32", "st_real_f32", *calls) if f"{each}(" in text)
     function = SupportFunction(result, f"st_{name}", text, called, comment=f"// {comment}\n")
     needs = ("bits_f32", *(call.removeprefix("st_") for call in calls))
-    return made_of(name, function, needs=needs, includes=("#include <math.h>", "#include <stdint.h>"))
+    return made_of(name, function, needs=needs, includes=headers("math", "stdint"))
 
 
 _VECTORS = {

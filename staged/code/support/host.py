@@ -6,7 +6,7 @@ Tested by `tests/runtime/test_support.py` and `tests/runtime/test_native.py`.
 from __future__ import annotations
 
 from staged.base.artifact import HOST_STRUCT, ErrorKind
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 
 _KINDS = "\n".join(f"    ST_{kind.name} = {kind.value}," for kind in ErrorKind)
 
@@ -125,19 +125,9 @@ __attribute__((unused)) static void st_write(st_host *host, const char *text, in
 """
 
 SNIPPETS = (
-    Snippet("host", HOST_DECLARATIONS, includes=("#include <stdint.h>",)),
-    Snippet(
-        "fail",
-        _FAIL,
-        needs=("host",),
-        includes=("#include <stdarg.h>", "#include <stdbool.h>", "#include <stdio.h>"),
-    ),
-    Snippet("note", _NOTE, needs=("host",), includes=("#include <stdarg.h>", "#include <stdio.h>")),
-    Snippet("stop", _STOP, needs=("host", "fail"), includes=("#include <stdbool.h>", "#include <stddef.h>")),
-    Snippet(
-        "write",
-        _WRITE,
-        needs=("host",),
-        includes=("#include <stdbool.h>", "#include <stdio.h>", "#include <string.h>"),
-    ),
+    Snippet("host", HOST_DECLARATIONS, includes=headers("stdint")),
+    Snippet("fail", _FAIL, needs=("host",), includes=headers("stdarg", "stdbool", "stdio")),
+    Snippet("note", _NOTE, needs=("host",), includes=headers("stdarg", "stdio")),
+    Snippet("stop", _STOP, needs=("host", "fail"), includes=headers("stdbool", "stddef")),
+    Snippet("write", _WRITE, needs=("host",), includes=headers("stdbool", "stdio", "string")),
 )

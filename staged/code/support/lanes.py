@@ -6,7 +6,7 @@ Tested by `tests/backends/support/test_math.py` and `tests/backends/host/test_in
 from __future__ import annotations
 
 from staged.code.operators import ARITHMETIC, EXTREMES
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 from staged.code.support.vectors import ANY_INCLUDES, WIDTHS, any_text, select_text, vector_snippet
 from staged.ir.declaration import Declaration, reductions
 from staged.ir.types import NUMBER_DTYPES
@@ -92,7 +92,7 @@ def _reduce(op: Declaration, combine: str, dtype: str) -> str:
     return "\n".join([*lines, "#endif", "}", ""])
 
 
-_INCLUDES = ("#include <stdint.h>", "#include <string.h>")
+_INCLUDES = headers("stdint", "string")
 
 
 def _reduce_snippets() -> list[Snippet]:
@@ -122,7 +122,7 @@ SHUFFLE = """\
 SNIPPETS = (
     Snippet("shuffle", SHUFFLE),
     *(
-        Snippet(lanes_snippet(dtype, lanes), _typedefs(dtype, lanes), includes=("#include <stdint.h>",))
+        Snippet(lanes_snippet(dtype, lanes), _typedefs(dtype, lanes), includes=headers("stdint"))
         for dtype in _ITEMS
         for lanes in _LANES
     ),

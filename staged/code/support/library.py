@@ -66,6 +66,11 @@ def made_of(
     return Snippet(name, "\n".join(function.text for function in functions), needs, includes, functions)
 
 
+def headers(*names: str) -> tuple[str, ...]:
+    """The lines that include these headers of C."""
+    return tuple(f"#include <{name}.h>" for name in names)
+
+
 @cache
 def snippets() -> dict[str, Snippet]:
     """Every snippet by name: modules in alphabetical order, within a module as written there."""

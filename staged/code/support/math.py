@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from staged.code.support.library import Snippet, made_of
+from staged.code.support.library import Snippet, headers, made_of
 from staged.code.support.variety import FORMATS, VARIETIES, Variety, bits_snippet
 
 # (exp(r) - 1 - r) / r**2 for |r| <= ln(2)/2
@@ -577,7 +577,7 @@ class Function:
         others = {f"st_any_{v.M}": f"any_{v.M}", v.fma_function: v.fma_function}
         others |= {name: name for name in function.calls if name in _SNIPPET_NAMES}
         needs = (*v.base_snippets, *(others[name] for name in function.calls if name in others))
-        includes = ("#include <math.h>",) if self.uses_libm else ()
+        includes = headers("math") if self.uses_libm else ()
         return made_of(function.name, function, needs=needs, includes=includes)
 
 

@@ -7,7 +7,7 @@ Tested by `tests/backends/support/test_stack.py`.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 
 _OWN_STACK = """\
 // ---- the program's own stack -------------------------------------------------------------------
@@ -118,14 +118,7 @@ SNIPPETS = (
         needs=("host", "fail", "stop"),
         includes=(
             "#define _DEFAULT_SOURCE",
-            "#include <assert.h>",
-            "#include <pthread.h>",
-            "#include <signal.h>",
-            "#include <stdbool.h>",
-            "#include <stddef.h>",
-            "#include <stdint.h>",
-            "#include <string.h>",
-            "#include <sys/mman.h>",
+            *headers("assert", "pthread", "signal", "stdbool", "stddef", "stdint", "string", "sys/mman"),
         ),
     ),
 )

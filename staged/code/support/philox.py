@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from staged.code.support.library import Snippet, SupportFunction, made_of
+from staged.code.support.library import Snippet, SupportFunction, headers, made_of
 from staged.code.support.variety import FORMATS
 
 _PHILOX = SupportFunction(
@@ -328,7 +328,7 @@ static inline __attribute__((always_inline)) void st_normal_{v}({v} *result, int
 """
 
 
-_INTEGERS = ("#include <stdbool.h>", "#include <stdint.h>")
+_INTEGERS = headers("stdbool", "stdint")
 _WORD_VECTORS = ("vector_u32", "vector_u64")
 
 SNIPPETS = (

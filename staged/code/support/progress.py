@@ -5,7 +5,7 @@ Tested by `tests/progress/test_c_progress.py`.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 
 _PROGRESS = """\
 // ---- progress bars ---------------------------------------------------------------------------
@@ -152,6 +152,6 @@ SNIPPETS = (
         "progress",
         _PROGRESS,
         needs=("write", "text", "format_float", "format_integer", "clock"),
-        includes=("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>"),
+        includes=headers("stdbool", "stdint", "string"),
     ),
 )

@@ -5,7 +5,7 @@ Tested by `tests/test_checkpoints.py`.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 from staged.ir.structure import MOST_SAVED_AXES
 
 _SAVE = """\
@@ -126,14 +126,7 @@ SNIPPETS = (
         needs=("host", "fail"),
         includes=(
             "#define _POSIX_C_SOURCE 200809L",
-            "#include <errno.h>",
-            "#include <stdbool.h>",
-            "#include <stddef.h>",
-            "#include <stdint.h>",
-            "#include <stdio.h>",
-            "#include <string.h>",
-            "#include <sys/stat.h>",
-            "#include <unistd.h>",
+            *headers("errno", "stdbool", "stddef", "stdint", "stdio", "string", "sys/stat", "unistd"),
         ),
     ),
 )

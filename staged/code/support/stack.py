@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 
 _STACK = """\
 // ---- residual storage ------------------------------------------------------------------------
@@ -65,11 +65,4 @@ __attribute__((unused)) static void st_stack_release(st_stack *stack) {
 }
 """
 
-SNIPPETS = (
-    Snippet(
-        "stack",
-        _STACK,
-        needs=("host", "fail"),
-        includes=("#include <assert.h>", "#include <stdint.h>", "#include <stdlib.h>", "#include <string.h>"),
-    ),
-)
+SNIPPETS = (Snippet("stack", _STACK, needs=("host", "fail"), includes=headers("assert", "stdint", "stdlib", "string")),)

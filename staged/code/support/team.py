@@ -5,7 +5,7 @@ Tested by `tests/runtime/test_team.py`.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 
 _TEAM = """\
 // ---- threads ---------------------------------------------------------------------------------
@@ -209,14 +209,7 @@ SNIPPETS = (
         _TEAM,
         includes=(
             "#define _POSIX_C_SOURCE 200809L",
-            "#include <pthread.h>",
-            "#include <sched.h>",
-            "#include <signal.h>",
-            "#include <stdatomic.h>",
-            "#include <stdbool.h>",
-            "#include <stdint.h>",
-            "#include <stdlib.h>",
-            "#include <string.h>",
+            *headers("pthread", "sched", "signal", "stdatomic", "stdbool", "stdint", "stdlib", "string"),
         ),
     ),
     Snippet("share_loop", _SHARE_LOOP, needs=("team",)),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from staged.code.support.lanes import HALVES, lanes_snippet
-from staged.code.support.library import Snippet, SupportFunction, made_of
+from staged.code.support.library import Snippet, SupportFunction, headers, made_of
 from staged.code.support.vectors import vector_snippet
 
 
@@ -211,5 +211,5 @@ def bits_snippet(format: FloatFormat) -> Snippet:
         f"bits_{name}",
         SupportFunction(word, f"st_bits_{name}", bits_of),
         SupportFunction(real, f"st_real_{name}", real_of),
-        includes=("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>"),
+        includes=headers("stdbool", "stdint", "string"),
     )

@@ -5,7 +5,7 @@ Tested by `tests/backends/support/test_math.py`.
 
 from __future__ import annotations
 
-from staged.code.support.library import Snippet
+from staged.code.support.library import Snippet, headers
 from staged.ir.types import NUMBER_DTYPES, DType
 
 # Vectors of this many bytes have a snippet that sets the width of a program.
@@ -60,11 +60,11 @@ static inline __attribute__((always_inline)) bool st_any_{name}(const {name} *ma
 """
 
 
-ANY_INCLUDES = ("#include <stdbool.h>", "#include <stdint.h>", "#include <string.h>")
+ANY_INCLUDES = headers("stdbool", "stdint", "string")
 
 SNIPPETS = (
     *(Snippet(width_snippet(width), "", includes=(f"#define ST_VECTOR_BYTES {width}",)) for width in WIDTHS),
-    *(Snippet(vector_snippet(dtype.name), _types(dtype), includes=("#include <stdint.h>",)) for dtype in NUMBER_DTYPES),
+    *(Snippet(vector_snippet(dtype.name), _types(dtype), includes=headers("stdint")) for dtype in NUMBER_DTYPES),
     *(
         Snippet(
             f"select_{dtype.name}v",
