@@ -30,6 +30,7 @@ from staged.frontend.values import trees
 from staged.frontend.values.mutation import note_new, note_parts, record_attribute, record_contents
 from staged.frontend.values.operands import note_new_iterator
 from staged.ir.names import LibraryName, as_name
+from staged.ir.op_table import entered
 from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none
 from staged.source import begin_part, called_function, end_part, here
@@ -55,34 +56,19 @@ H = TypeVar("H", bound=Callable[..., Any])
 
 def builtin(function: Any) -> Callable[[H], H]:
     """Declare what a call of a builtin does while tracing."""
-
-    def register(handler: H) -> H:
-        BUILTINS[function] = handler
-        return handler
-
-    return register
+    return entered(BUILTINS, function)
 
 
 def method_of(cls: type, name: str) -> Callable[[H], H]:
     """Declare what a call of a method of Python's does while tracing: `handler(owner, *args, **kwargs)`, or
     NotImplemented.
     """
-
-    def register(handler: H) -> H:
-        METHODS_OF.setdefault(cls, {})[name] = handler
-        return handler
-
-    return register
+    return entered(METHODS_OF.setdefault(cls, {}), name)
 
 
 def calls_of(attribute: str) -> Callable[[H], H]:
     """Declare what a call of an object does whose class has `attribute`: `handler(object, args, kwargs)`."""
-
-    def register(handler: H) -> H:
-        OBJECTS[attribute] = handler
-        return handler
-
-    return register
+    return entered(OBJECTS, attribute)
 
 
 _HIGHER_ORDER: tuple[Any, ...] = (map, filter, functools.reduce, sorted, functools.partial)

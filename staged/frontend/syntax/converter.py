@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from staged.errors import StagingError
+from staged.ir.op_table import entered
 from staged.source import Position
 
 OPERATORS: dict[str, Callable[..., Any]] = {}
@@ -38,22 +39,12 @@ def operator(function: F) -> F:
 
 def statement(*types: type[ast.stmt]) -> Callable[[F], F]:
     """Declare the rule `(converter, node) -> statements` for some statements."""
-
-    def register(rule: F) -> F:
-        _STATEMENTS.update(dict.fromkeys(types, rule))
-        return rule
-
-    return register
+    return entered(_STATEMENTS, *types)
 
 
 def expression(*types: type[ast.expr]) -> Callable[[F], F]:
     """Declare the rule `(converter, node) -> expression` for some expressions."""
-
-    def register(rule: F) -> F:
-        _EXPRESSIONS.update(dict.fromkeys(types, rule))
-        return rule
-
-    return register
+    return entered(_EXPRESSIONS, *types)
 
 
 @dataclass

@@ -21,6 +21,7 @@ import numpy as np
 
 from staged.errors import DTypeError, ShapeError
 from staged.ir.declaration import prims
+from staged.ir.op_table import entered
 from staged.ir.types import COMPLEX_OF, DType, TensorType, bool_, f32, f64
 from staged.library.special.elementary import hypot
 from staged.ops.array import Array
@@ -221,12 +222,7 @@ def is_complex(x: Any) -> bool:
 
 def complex_form(op: Primitive) -> Callable[[Form], Form]:
     """Enter what a primitive is on complex operands: `f(*operands, **attrs)`."""
-
-    def enter(form: Form) -> Form:
-        COMPLEX_FORMS[op] = form
-        return form
-
-    return enter
+    return entered(COMPLEX_FORMS, op)
 
 
 def _apart(x: Array) -> tuple[Array, Array | None]:

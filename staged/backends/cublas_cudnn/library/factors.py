@@ -18,6 +18,7 @@ from functools import partial
 from math import nan, prod
 
 from staged.ir.nodes import Block, Op
+from staged.ir.op_table import entered
 from staged.ir.options import DeviceOptions
 from staged.ir.types import Shape, TensorType, bound, f32, f64, i32, i64
 from staged.ir.users import Users
@@ -81,12 +82,7 @@ _WRITERS: dict[str, Write] = {}
 
 def _computes(*composites: str) -> Callable[[Write], Write]:
     """Declare the function below it as that which computes composites by calls of a library."""
-
-    def declare(write: Write) -> Write:
-        _WRITERS.update(dict.fromkeys(composites, write))
-        return write
-
-    return declare
+    return entered(_WRITERS, *composites)
 
 
 def _fits(op: Op) -> bool:
