@@ -121,6 +121,12 @@ def emulated_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
+def device(emulated_device: Any) -> Any:
+    """The emulated device, by the name of files whose tests all run on it."""
+    return emulated_device
+
+
+@pytest.fixture
 def misuse() -> None:
     """For a test that misuses the emulated device on purpose."""
 

@@ -23,18 +23,13 @@ from staged.errors import DTypeError, ProgramError, ProgramMemoryError
 from staged.runtime import cuda
 from staged.runtime.cuda.arriving import capacity_for
 
+pytestmark = pytest.mark.usefixtures("device")
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(12, 5, 7)).astype(np.float32)
 Y = RNG.normal(size=(12, 7)).astype(np.float32)
 w = st.Variable(np.zeros((5, 7), np.float32), name="w")
 
 NOT_READY = 600  # cudaErrorNotReady
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 @pytest.fixture

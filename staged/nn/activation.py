@@ -10,7 +10,7 @@ from staged.nn.parameters import check_inplace, check_option
 
 
 class InPlace(Module):
-    """Base of layers without arguments but torch's `inplace`, which is refused."""
+    """Base of layers whose only argument, `inplace` of torch, is not supported."""
 
     def __init__(self, inplace: bool = False) -> None:
         check_inplace(type(self).__name__, inplace)

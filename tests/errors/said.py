@@ -5,7 +5,7 @@ the words whatever it says: only what the error says of itself can be compared w
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,3 +28,15 @@ def refuses(error: type[BaseException] | tuple[type[BaseException], ...], match:
         yield caught
     found = words_of(caught.value)
     assert re.search(match, found), f"{match!r} is not in what was said:\n{found}"
+
+
+def refusals(cases: Mapping[str, tuple[Any, ...]], usual: type[BaseException] = StagedError) -> Callable[[str], None]:
+    """A test of calls that raise an error with these words; a row is (call, error, words), or (call, words)."""
+
+    @pytest.mark.parametrize("name", cases)
+    def test(name: str) -> None:
+        call, *errors, words = cases[name]
+        with refuses(*errors or [usual], words):
+            call()
+
+    return test

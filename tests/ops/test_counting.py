@@ -11,7 +11,7 @@ import staged as st
 from staged.eager_mode.context import wrap
 from staged.testing import compare_trees
 from tests import opencl_device
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 
 RNG = np.random.default_rng(8)
 KEYS = np.sort(RNG.integers(-9, 9, 13)).astype(np.float64)
@@ -195,12 +195,7 @@ REFUSED = {
     "one_axis": (lambda: st.diag_embed(X, 0, 1, 1), st.ShapeError, "two axes"),
 }
 
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused_with_words(name: str) -> None:
-    call, error, words = REFUSED[name]
-    with refuses(error, words):
-        call()
+test_refused_with_words = refusals(REFUSED)
 
 
 INF = math.inf

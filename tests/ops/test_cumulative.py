@@ -11,7 +11,7 @@ import staged as st
 from staged.eager_mode.context import wrap
 from staged.testing import compare_trees
 from tests import opencl_device
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 
 RNG = np.random.default_rng(5)
 X = RNG.uniform(0.3, 1.7, (2, 3, 4)) * RNG.choice([-1.0, 1.0], (2, 3, 4))
@@ -178,12 +178,7 @@ REFUSED = {
     "derivative_along_a_size": (derivative_along_a_size, st.ShapeError, "a size fixed while staging"),
 }
 
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused_with_words(name: str) -> None:
-    call, error, words = REFUSED[name]
-    with refuses(error, words):
-        call()
+test_refused_with_words = refusals(REFUSED)
 
 
 @pytest.mark.parametrize("shape", [(3, 0), (0, 3), (2, 0, 4)], ids=str)

@@ -9,7 +9,7 @@ import staged as st
 from staged.eager_mode.context import wrap
 from staged.testing import compare_trees
 from tests import opencl_device
-from tests.errors.said import refuses
+from tests.errors.said import refusals, refuses
 from tests.ops.against_torch import agree
 
 RNG = np.random.default_rng(7)
@@ -564,12 +564,7 @@ REFUSED = {
     ),
 }
 
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused_with_words(name: str) -> None:
-    call, error, words = REFUSED[name]
-    with refuses(error, words):
-        call()
+test_refused_with_words = refusals(REFUSED)
 
 
 def test_a_size_that_the_program_finds_is_refused() -> None:

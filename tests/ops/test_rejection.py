@@ -12,7 +12,7 @@ from staged.eager_mode.context import wrap
 from staged.library.draws.rejection import _gamma_slope
 from staged.testing import compare_trees
 from tests import opencl_device
-from tests.errors.said import refuses
+from tests.errors.said import refusals, refuses
 
 stats = pytest.importorskip("scipy.stats", reason="needs SciPy")
 
@@ -266,12 +266,7 @@ REFUSED = {
     "matrix": (lambda: st.random.multivariate_normal(np.zeros(3), COV), st.ShapeError, "a matrix of"),
 }
 
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused_with_words(name):
-    call, error, words = REFUSED[name]
-    with refuses(error, words):
-        call()
+test_refused_with_words = refusals(REFUSED)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from staged.eager_mode.context import wrap
 from staged.ops.array import METHODS
 from staged.testing import compare_trees
 from tests import opencl_device
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 from tests.fuzz import plain
 from tests.rows import ROWS
 
@@ -307,12 +307,7 @@ REFUSED = {
     "cov_of_a_cube": (lambda: st.cov(np.ones((2, 2, 2))), "matrix or a vector"),
 }
 
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused_with_words(name: str) -> None:
-    call, words = REFUSED[name]
-    with refuses(st.ShapeError, words):
-        call()
+test_refused_with_words = refusals(REFUSED, st.ShapeError)
 
 
 def test_torchs_words_and_numpys_functions() -> None:

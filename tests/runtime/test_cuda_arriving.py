@@ -20,14 +20,9 @@ from staged.runtime.cuda.arriving import Arrivals, capacity_for
 from staged.runtime.cuda.interface import current_runtime
 from staged.runtime.cuda.resident import choose_device
 
+pytestmark = pytest.mark.usefixtures("device")
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 5, 7)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from staged import GPU, with_backend
 from staged.runtime.cuda.resident import TO_DEVICE, DeviceCopy
 from staged.runtime.guard import ffi
 
+pytestmark = pytest.mark.usefixtures("device")
 X = np.random.default_rng(2).normal(size=(8, 4)).astype(np.float32)
 
 Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -92,12 +93,6 @@ class OldTensor(Tensor):
 
     def __dlpack__(self, *, stream: Any = None) -> Any:  # type: ignore[override]
         return self.capsule(stream, versioned=False)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 @pytest.mark.parametrize("kind", [Tensor, OldTensor])

@@ -17,6 +17,7 @@ from cuda_emulator import Emulator
 from staged import GPU, nn, optim, with_backend
 from staged.testing import compare_trees
 
+pytestmark = pytest.mark.usefixtures("device")
 numbers = np.random.default_rng(7)
 X = numbers.normal(size=(32, 4)).astype(np.float32)
 TARGETS = (X @ np.array([1.0, -2.0, 0.5, 3.0], np.float32) + 0.1).astype(np.float32)
@@ -24,12 +25,6 @@ LABELS = (X[:, 0] > 0).astype(np.int64) + (X[:, 1] > 0)
 SERIES = np.sin(np.arange(40) * 0.3).astype(np.float32)
 
 Loop = Callable[[], Any]
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def linear_regression() -> Loop:

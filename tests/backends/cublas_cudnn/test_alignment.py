@@ -20,18 +20,13 @@ from staged.runtime.guard import ffi
 from tests.backends.cublas_cudnn.harness import settings
 from tests.fuzz.late import Lent
 
+pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(5)
 N = 8192
 DATA = RANDOM.normal(size=9000).astype(np.float32)
 A, W, B = (RANDOM.normal(size=shape).astype(np.float32) for shape in ((32, 64), (64, 48), (49,)))
 PACK = "st_device_f32x4"
 CHECK = "% 16 != 0"
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def run(function: Callable[..., Any], *arguments: Any, rtol: float = 2e-5) -> str:

@@ -20,14 +20,9 @@ from staged import GPU, with_backend
 from staged.runtime import cuda
 from staged.testing import compare_trees
 
+pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(8)
 WITHOUT = "no-algorithms no-engines"
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def normal(*shape: int) -> np.ndarray[Any, Any]:

@@ -17,14 +17,9 @@ from tests.backends.cublas_cudnn.harness import on_gpu
 from tests.frontend import test_dimensions as programs
 from tests.frontend.harness import Case, differentiated, each, gradient_of
 
+pytestmark = pytest.mark.usefixtures("device")
 MOST, X, W = programs.MOST, programs.X, programs.W
 CASES = [*programs.CASES, programs.TREES]
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def outcome(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, str]:

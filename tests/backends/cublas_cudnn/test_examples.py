@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import staged as st
-from cuda_emulator import Emulator
 from examples.char_lstm.model import CharLSTM
 from examples.char_rnn import train as char_training
 from examples.char_rnn.corpus import read
@@ -25,16 +24,11 @@ from examples.treelstm import batched
 from examples.treelstm.vectors import word_vectors
 from staged import GPU, data, with_backend
 
+pytestmark = pytest.mark.usefixtures("device")
 MNIST_BATCH, MNIST_STEPS, EPOCHS = 16, 10, 5
 CHARACTERS = 100_000
 # At 0.1 the RNN's first steps are chaotic: test_char_models.py shows that PyTorch's are too.
 CHAR_MODELS = {"rnn": (CharRNN, 0.03), "lstm": (CharLSTM, 0.1)}
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def mnist(folder: Path) -> tuple[Any, ...]:

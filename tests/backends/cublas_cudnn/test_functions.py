@@ -17,18 +17,13 @@ from tests.frontend.harness import gradient_of
 from tests.gradients.harness import PROGRAMS
 from tests.gradients.programs import recursion
 
+pytestmark = pytest.mark.usefixtures("device")
 X = np.linspace(0.1, 1.0, 40)
 LEFT, RIGHT, LEAVES, W = recursion.LEFT, recursion.RIGHT, recursion.LEAVES, recursion.W
 
 ON_THE_HOST = {"recursive_power", "mutual_recursion", "calls_from_a_loop"}
 """Programs of numbers alone: they stay on the host, whatever their region asks for."""
 CASES = sorted(name for name, entry in PROGRAMS.items() if entry.function.__module__ == recursion.__name__)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def check(function: Any, *arguments: Any, words: str = "", device: Emulator | None = None) -> Any:

@@ -14,13 +14,8 @@ from staged import GPU, with_backend
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
 
+pytestmark = pytest.mark.usefixtures("device")
 X = np.array([0.5, -1.5, 2.0])
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 @pytest.fixture

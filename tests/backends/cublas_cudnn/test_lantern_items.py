@@ -22,15 +22,10 @@ from staged import CPU, GPU, optim, with_backend
 from staged.frontend.values import trees
 from tests.backends.cublas_cudnn.harness import on_gpu
 
+pytestmark = pytest.mark.usefixtures("device")
 LANTERNS_LIMIT = 14_336
 MODES = ("eager forward", "lazy shuffled seed=3")
 RANDOM = np.random.default_rng(8)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:

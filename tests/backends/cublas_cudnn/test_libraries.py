@@ -17,13 +17,8 @@ from staged.frontend.values import trees
 from staged.runtime import cuda
 from tests.backends.cublas_cudnn.harness import on_gpu, settings
 
+pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(4)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:

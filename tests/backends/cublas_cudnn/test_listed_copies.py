@@ -13,14 +13,9 @@ from staged import CPU, GPU, with_backend
 from tests.backends.cublas_cudnn.harness import printed_and_copied_as_in_eager
 from tests.listed_copies import check_copies, listed_copies
 
+pytestmark = pytest.mark.usefixtures("device")
 X = np.random.default_rng(8).normal(size=(5, 7)).astype(np.float32)
 ROWS = np.array([3, 0, 4])
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def rows(x: Any, rows: Any) -> Any:

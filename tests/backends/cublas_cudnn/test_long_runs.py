@@ -14,17 +14,12 @@ import staged as st
 from cuda_emulator import Emulator
 from staged import CPU, GPU, nn, optim, with_backend
 
+pytestmark = pytest.mark.usefixtures("device")
 STEPS, CALLS = 10_000, 1_000
 ROWS, FEATURES, HIDDEN, CLASSES = 6, 5, 8, 3
 RANDOM = np.random.default_rng(2)
 X = RANDOM.normal(size=(ROWS, FEATURES)).astype("f4")
 LABELS = RANDOM.integers(0, CLASSES, ROWS)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 class Heap(ctypes.Structure):

@@ -17,15 +17,10 @@ from staged.errors import ProgramError
 from tests.backends.cublas_cudnn import programs
 from tests.backends.cublas_cudnn.harness import agrees_and_prints_as_in_eager, in_groups, together
 
+pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(37, 19)).astype(np.float32)
 B = RANDOM.normal(size=(19,)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 CASES: list[tuple[Any, tuple[Any, ...]]] = [

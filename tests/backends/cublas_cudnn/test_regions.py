@@ -12,14 +12,9 @@ from cuda_emulator import Emulator
 from staged import CPU, GPU, with_backend
 from tests.backends.cublas_cudnn.harness import printed_and_copied_as_in_eager
 
+pytestmark = pytest.mark.usefixtures("device")
 X = np.random.default_rng(3).normal(size=(5, 7)).astype(np.float32)
 ROW = X[0] + 1.0
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def captured(x: Any) -> Any:

@@ -17,14 +17,9 @@ from staged import GPU, with_backend
 from staged.errors import ProgramError, ProgramMemoryError
 from staged.runtime.guard import ffi
 
+pytestmark = pytest.mark.usefixtures("device")
 X = np.random.default_rng(5).normal(size=(5, 7)).astype(np.float32)
 BYTES = X.nbytes
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 @pytest.fixture

@@ -12,14 +12,9 @@ import staged as st
 from cuda_emulator import Emulator
 from staged import GPU, with_backend
 
+pytestmark = pytest.mark.usefixtures("device")
 X = np.linspace(-1.0, 1.0, 12).reshape(3, 4) + 0.3
 W = np.linspace(0.0, 1.0, 16).reshape(4, 4)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def squared_gradient(loss: Any, x: Any) -> Any:

@@ -15,13 +15,8 @@ from cuda_emulator import Emulator
 from examples.mnist.models import CNN, MLP
 from staged import CPU, GPU, data, optim, with_backend
 
+pytestmark = pytest.mark.usefixtures("device")
 STEPS, BATCH = 50, 16
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Emulator:
-    """Every test here runs on it."""
-    return emulated_device
 
 
 def mnist(folder: Path, dtype: Any) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
