@@ -110,7 +110,7 @@ class Embedding(Module):
         rows = st.take(self.weight.value, indices, axis=0)
         if self.padding_idx is None:
             return rows
-        given = st.astype(indices, st.i64)
+        given = st.asarray(indices)
         is_padding = (given == self.padding_idx) | (given == self.padding_idx - self.num_embeddings)
         return st.where(st.expand_dims(is_padding, -1), st.stop_gradient(rows), rows)
 

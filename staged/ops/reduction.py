@@ -434,9 +434,7 @@ def var(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = F
 def std(x: Any, axis: Any = None, *, correction: float = 0.0, keepdims: bool = False) -> Array:
     """The square root of `var`, with the same arguments; the derivative at 0 is 0. Array API `std`."""
     spread = var(x, axis, correction=correction, keepdims=keepdims)
-    # The root sees no 0: its slope there is inf, and inf * 0 would be NaN. As in torch, the derivative there is 0.
-    still = spread == 0
-    return select(still, _zeros_like(spread), sqrt(select(still, _ones_like(spread), spread)))
+    return select(spread == 0, _zeros_like(spread), sqrt(spread))
 
 
 @public("count_nonzero", method=True)

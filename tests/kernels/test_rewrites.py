@@ -103,6 +103,12 @@ def test_a_rewritten_product_gives_the_same_bits(name: str, turned: str) -> None
     same(product(6, 10, 8, turned=turned), ROWS[name], 2 if "twice" in name else 1)
 
 
+def test_a_panel_is_read_within_the_bounds_around_its_reads() -> None:
+    (op,) = kernels(fused(lambda x, y: S.permute_dims(x, (1, 0)) * 2 + y, tensor("f32", 5, 6), tensor("f32", 6, 5)))
+    row, column = (s.axis.name for s in walk(lower(op).body) if isinstance(s, Loop))
+    same(lower(op), (Pad(row, 4), Pack("x", row, (row, column))))
+
+
 def test_directives_read_as_one_line_each() -> None:
     directives = (
         *ROWS["two ranges"], *KEPT, Pack("b", "tiles", ("k", "s")), Pad("row", 4), *ROWS["columns twice"], Expand("k", ("r", "s")),

@@ -16,6 +16,7 @@ import importlib
 import os
 import pkgutil
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,7 +102,9 @@ class Copy:
         failures = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
         word = (failures or lines)[-1]
         # 1: a test failed. 2 and above with a failure: the fault breaks an import. Without one: pytest could not run them.
-        failed = done.returncode == 1 or bool(failures) or "Timeout" in done.stderr
+        # Below 0: a signal. The fault overwrites memory.
+        is_broken = done.returncode in (-signal.SIGABRT, -signal.SIGSEGV)
+        failed = done.returncode == 1 or bool(failures) or "Timeout" in done.stderr or is_broken
         return failed, word if failed or done.returncode == 0 else f"pytest ended with {done.returncode}: {word}"
 
 

@@ -105,6 +105,11 @@ def _next(x: Any, y: Any) -> Any:
     return np.nextafter(x, y)
 
 
+def _with_sign(x: Any, y: Any) -> Any:
+    _equal(x, x.dtype.type(0))  # at 0 the derivative is 0, also of copysign(x, x)
+    return np.copysign(x, np.where(np.isnan(y), 1.0, y))
+
+
 def _one_of(x: Any) -> Any:
     """1 in the dtype of `x`; as an i64 if that is bool."""
     return np.int64(1) if x.dtype.kind == "b" else x.dtype.type(1)
@@ -128,7 +133,7 @@ row("fmin", binary(), exact(np.fmin))
 row("logaddexp", binary(), smooth(np.logaddexp))
 row("logaddexp2", binary(), smooth(np.logaddexp2))
 row("hypot", binary(), smooth(np.hypot))
-row("copysign", binary(), smooth(lambda x, y: np.copysign(x, np.where(np.isnan(y), 1.0, y))))
+row("copysign", binary(), smooth(_with_sign))
 row("nextafter", binary(), exact(_next, floats=True))
 row("heaviside", noted(binary(), "values"), exact(_heaviside))
 row("gcd", binary(), exact(np.gcd))

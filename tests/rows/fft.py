@@ -48,6 +48,8 @@ def _numpys(name: str) -> Callable[..., Plain]:
     def reading(x: Any, *sizes: Any, **keywords: Any) -> Plain:
         (array,), _ = together(x, floats=True)
         found = getattr(np.fft, name)(widest_of(array), *sizes, **keywords)
+        if not array.size:
+            found = np.zeros_like(found)  # NumPy's `irfft` reads the first of no elements
         real = part_of(array.dtype)
         return Plain(found.astype(complex_of(real) if found.dtype.kind == "c" else real))
 

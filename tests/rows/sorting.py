@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.cells.draw import Draw, NotACell
-from tests.fuzz.plain.core import FUNCTIONS, Plain, bare, plain, together, wide, widest_of
+from tests.fuzz.plain.core import FUNCTIONS, Plain, Precision, bare, plain, together, wide, widest_of
 from tests.rows.draws import noted
 from tests.rows.indexing import places
 from tests.rows.table import row
@@ -130,9 +130,17 @@ def _spread(d: Draw) -> str:
     return f"st.{d.name}({x}{share}{d.axis(len(shape))}{d.keyword('keepdims', True, percent=30)}{rest})"
 
 
+def _equal_neighbours(x: Any, axis: Any) -> Any:
+    """Which elements equal the next larger one along an axis, or of the whole array."""
+    one = axis if isinstance(axis, int) else None
+    return np.diff(np.sort(x, one), axis=-1 if one is None else one) == 0
+
+
 def _shared(name: str) -> Callable[..., Any]:
     def reading(x: Any, q: Any = None, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Plain:
         array, dtype = wide(x)
+        if Precision.equalities is not None:  # equal elements change places next to a point
+            Precision.equalities.append(_equal_neighbours(array, axis))
         share = 0.5 if q is None else np.asarray(bare(q), np.float64) / (100.0 if "percent" in name else 1.0)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")

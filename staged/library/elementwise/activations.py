@@ -398,7 +398,6 @@ def dropout(x: Any, p: Option = 0.5, training: Option = True, *, generator: Any 
     else:
         check_parameters(lambda p: (p >= 0) & (p <= 1), "dropout: a probability is between 0 and 1", p)
         keep = bernoulli(1.0 - cast(p, f32) if isinstance(p, Array) else 1.0 - p, array.shape, generator=generator)
-        # Where all are dropped, an infinite scale would make the gradient NaN.
-        scale = cast(1.0 / where(p < 1.0, 1.0 - p, 1.0), array.dtype) if isinstance(p, Array) else 1.0 / (1.0 - p)
+        scale = cast(1.0 / (1.0 - p), array.dtype) if isinstance(p, Array) else 1.0 / (1.0 - p)
         dropped = select(keep, array * scale, zeros_like(array))
     return dropped if is_number(training) else where(training, dropped, array)

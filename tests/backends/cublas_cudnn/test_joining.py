@@ -11,7 +11,8 @@ from staged import GPU, with_backend
 from staged.backends.cublas_cudnn.description import CUDA_GPU
 from staged.backends.gpu.joining import _in_place, _Plan, _Step
 from staged.ir.loops import Nest
-from staged.ir.nodes import Op, Value
+from staged.ir.nodes import Effect, Op, Value, VariableRef
+from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.types import TensorType, f32
 
 SHAPES = [(40, 8), (8, 40), (40, 40), (3,), (1,), (130,)]
@@ -83,3 +84,13 @@ def test_a_kernel_waits_for_what_its_launch_makes() -> None:
     assert plan.can_be_there(flat.result, 2, needed) and needed == [flat]  # a view of what is there
     assert not plan.can_be_there(second.result, 1, []) and not plan.can_be_there(flat.result, 1, [])
     assert not plan.can_be_there(second.result, 0, [])
+
+
+def test_a_variable_is_not_read_before_a_write() -> None:
+    written, other = (VariableRef(name, TensorType(f32, (3,)), outer=False, device=GPU) for name in "ab")
+    write = Op(VARIABLE_WRITE, [Value(written.type)], [], attrs={"variable": written}, effects=(Effect("write", written),))
+    plan = _Plan(CUDA_GPU)
+    for variable, is_movable in ((written, False), (other, True)):
+        read = Op(VARIABLE_READ, [], [variable.type], attrs={"variable": variable}, effects=(Effect("read", variable),))
+        plan.steps, plan.made_at = [_Step([write]), _Step([read])], {read.result: 1}
+        assert plan.is_movable(read, 0) is is_movable

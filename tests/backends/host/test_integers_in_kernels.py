@@ -9,6 +9,7 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
+from staged.ir.types import dtype_of
 
 DTYPES = [np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64]
 SIZES = [(3, 4, 2), (1, 1, 1), (2, 0, 3), (1, 300, 1), (9, 33, 65)]
@@ -70,7 +71,10 @@ def test_totals_of_integers(dtype, where, emulated_device):
             return totals(arrays), alone(a, b, c)
 
     separate = [np.roll(arrays[4], by) for by in (5, 40, 70)]
-    found, apart = st.function(run)(arrays, *separate)
+    program = st.function(run).stage(arrays, *separate)
+    found, apart = program(arrays, *separate)
+    if where == "host" and np.dtype(dtype).itemsize < 4:
+        assert f"st_max_{dtype_of(dtype)}v" in program.source, "not in vectors"
     assert apart == (separate[0].max(), separate[1].min(), wrapped(separate[2].astype(object).sum(), dtype))
     for x, results in zip(arrays, found, strict=True):
         exact = x.astype(object).sum()

@@ -323,7 +323,8 @@ def counters(chance: random.Random) -> Piece:
             f"min({write.weak(1)}, {size - 1})",
             f"max({write.weak(1)}, 0)",
         )
-        added = d.pick("x0[0]", "1", "x0[-1]", "i", last, "x0[0] * i")
+        held = f"st.astype({last}, st.{d.dtype})" if last == "typed" else last  # `out` takes no other dtype
+        added = d.pick("x0[0]", "1", "x0[-1]", "i", held, "x0[0] * i")
         body.append(d.pick(f"out[{place}] += {added}", f"out[{place}] = {added}"))
     if d.likely(60):
         lines.append("seen = x0[0] * 0" if d.dtype[0] in "ui" else "seen = x0[0] * 0.0")

@@ -114,13 +114,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (_ARGUMENTS, "-k", "integers"),
     ),
     Mutant(
-        "a dropout of everything scales by inf",
-        "library.elementwise.activations:dropout",
-        "where(p < 1.0, 1.0 - p, 1.0)",
-        "1.0 - p",
-        (_SPECIAL, "-k", "end_of_their_range"),
-    ),
-    Mutant(
         "an ellipsis of no axes does not keep index arrays apart",
         "ops.subscript:_parts",
         "fill or [Ellipsis]",
@@ -209,13 +202,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "nn.layers:Embedding.forward",
         "(given == self.padding_idx) | (given == self.padding_idx - self.num_embeddings)",
         "given == self.padding_idx",
-        (_LAYERS, "-k", "padding"),
-    ),
-    Mutant(
-        "padding is looked for among u8 indices",
-        "nn.layers:Embedding.forward",
-        "st.astype(indices, st.i64)",
-        "st.asarray(indices)",
         (_LAYERS, "-k", "padding"),
     ),
     Mutant(

@@ -83,13 +83,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (_TORCH,),
     ),
     Mutant(
-        "the root of a variance of 0 is differentiated",
-        "ops.reduction:std",
-        "select(still, _ones_like(spread), spread)",
-        "spread",
-        (_TORCH,),
-    ),
-    Mutant(
         "a standard deviation of 0 has a second derivative",
         "ops.reduction:std",
         "_zeros_like(spread)",

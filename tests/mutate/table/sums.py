@@ -90,7 +90,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "kernels.candidates:convolutions",
         "max(1, chain_of(k) // taps)",
         "k",
-        ACCURACY,
+        ("tests/kernels/test_convolution_nests.py",),
     ),
     Mutant(
         "the sums of a convolution in a function take in all channels",
