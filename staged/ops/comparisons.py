@@ -36,7 +36,7 @@ greater_equal: Binary = _compare("greater_equal", np.greater_equal, "a >= b", "g
 
 
 def _truth(x: Any) -> Any:
-    """`x` as bools: numbers are true where they are not 0, as in Python."""
+    """`x` as bools: numbers are true if they are not 0, as in Python."""
     x = handle(x)
     if not is_number(x):
         x = as_array(x)
@@ -63,7 +63,7 @@ _strict_not: Unary = unary("logical_not", np.logical_not, BOOLS, doc="Whether x 
 
 @public("logical_not", method=True)
 def logical_not(x: Any) -> Array:
-    """Return whether x is false, element by element; numbers are true where they are not 0."""
+    """Return whether x is false, element by element; numbers are true if they are not 0."""
     return _strict_not(_truth(x))
 
 

@@ -42,7 +42,7 @@ def _infer_matmul(
     if a.dtype is not b.dtype:
         raise DTypeError(f"matmul needs operands of one dtype, got {a} @ {b}", hint="cast one of them")
     if a.dtype.is_bool:
-        raise DTypeError(f"matmul takes numbers, got {a} @ {b}", hint="cast them: `st.astype(x, st.f32)`")
+        raise DTypeError(f"matmul needs numbers, got {a} @ {b}", hint="cast them: `st.astype(x, st.f32)`")
     if dtype is not None and not (a.dtype.is_integer and is_wider(dtype, a.dtype) or a.dtype.is_half and dtype is f32):
         raise DTypeError(f"matmul sums products of {a.dtype} in a wider integer dtype, got {dtype}")
     m, k = a.shape[-2:] if not transpose_a else a.shape[:-3:-1]
@@ -119,7 +119,7 @@ _matmul_op: Primitive = primitive(
         BadSample((TensorType(f32, (64, 784)), TensorType(f32, (748, 128))), ShapeError, "equal inner sizes"),
         BadSample((TensorType(f32, (3,)), TensorType(f32, (3, 2))), ShapeError, "needs matrices"),
         BadSample((TensorType(f32, (2, 3)), TensorType(f64, (3, 2))), DTypeError, "one dtype"),
-        BadSample((TensorType(bool_, (2, 3)), TensorType(bool_, (3, 2))), DTypeError, "takes numbers"),
+        BadSample((TensorType(bool_, (2, 3)), TensorType(bool_, (3, 2))), DTypeError, "needs numbers"),
         BadSample((TensorType(f32, (2, 3, 4)), TensorType(f32, (3, 4, 5))), ShapeError, "batch sizes"),
         BadSample((TensorType(i8, (2, 3)), TensorType(i8, (3, 4))), DTypeError, "wider integer", {"dtype": u16}),
     ],

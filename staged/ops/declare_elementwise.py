@@ -54,11 +54,11 @@ _DTYPE_HINT = {
 def check_kind(name: str, type: TensorType, kinds: tuple[str, ...]) -> None:
     """Raises: DTypeError if the operand of the op `name` has a dtype of another kind."""
     if type.dtype.kind not in kinds:
-        raise DTypeError(f"{name} takes {_WORDS[kinds]}, got {type}", hint=_DTYPE_HINT[kinds])
+        raise DTypeError(f"{name} needs {_WORDS[kinds]}, got {type}", hint=_DTYPE_HINT[kinds])
 
 
 def elementwise(name: str, kinds: tuple[str, ...], result: DType | None = None) -> Callable[..., TensorType]:
-    """The type rule: operands of one type, of the `kinds` the op takes; the result has that type, or dtype `result`."""
+    """The type rule: operands of one type, of the `kinds` of the op; the result has that type, or dtype `result`."""
 
     def infer(*types: TensorType) -> TensorType:
         first = types[0]
@@ -83,7 +83,7 @@ _NO_FLOAT_RESULT = "its result is not a float"
 
 def _refused(name: str, kinds: tuple[str, ...], count: int) -> list[BadSample]:
     wrong = [dtype for dtype in (f32, i64, bool_) if dtype.kind not in kinds]
-    bad = [BadSample((TensorType(dtype, (3,)),) * count, DTypeError, f"{name} takes") for dtype in wrong[:1]]
+    bad = [BadSample((TensorType(dtype, (3,)),) * count, DTypeError, f"{name} needs") for dtype in wrong[:1]]
     if count > 1:
         good = next(dtype for dtype in (f32, i64, bool_) if dtype.kind in kinds)
         other = next(dtype for dtype in (f64, i32, i64) if dtype is not good)
@@ -165,7 +165,7 @@ def binary(
 ) -> Binary:
     """Declare a binary op; the public function, which promotes and broadcasts.
 
-    With `mixes` a real operand beside a complex one stays real. With `by_value` Python integers beside narrower ones
+    With `mixes` a real operand with a complex one stays real. With `by_value` Python integers next to narrower ones
     are taken as they are, and need not fit these.
     """
     op = primitive(

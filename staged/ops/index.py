@@ -339,7 +339,7 @@ def _infer_scatter_add(x: TensorType, indices: TensorType, updates: TensorType, 
 def infer_sum(name: str, x: TensorType, updates: TensorType, wanted: TensorType, aim: str = "") -> TensorType:
     """The type of x with updates of the shape of `wanted` taken into its numbers."""
     if x.dtype.is_bool:
-        raise DTypeError(f"{name} takes numbers, got {x}", hint="cast it: `st.astype(x, st.i64)`")
+        raise DTypeError(f"{name} needs numbers, got {x}", hint="cast it: `st.astype(x, st.i64)`")
     return _with_updates(name, aim or f"add {updates} to {x}", x, updates, wanted)
 
 

@@ -40,7 +40,7 @@ def _infer_max(
 ) -> tuple[TensorType, TensorType]:
     shape = _pooled("max_pool2d", x, kernel, stride, padding, dilation)
     if x.dtype.is_bool:
-        raise DTypeError(f"max_pool2d takes numbers, got {x}", hint="cast it: `st.astype(x, st.f32)`")
+        raise DTypeError(f"max_pool2d needs numbers, got {x}", hint="cast it: `st.astype(x, st.f32)`")
     return TensorType(x.dtype, shape), TensorType(i32, shape)
 
 
@@ -173,7 +173,7 @@ _max_backward_op: Primitive = primitive(
 
 def _infer_mean(x: TensorType, kernel: Pair, stride: Pair, padding: Pair) -> TensorType:
     if not x.dtype.is_float:
-        raise DTypeError(f"avg_pool2d takes floats, got {x}", hint="cast it: `st.astype(x, st.f32)`")
+        raise DTypeError(f"avg_pool2d needs floats, got {x}", hint="cast it: `st.astype(x, st.f32)`")
     return TensorType(x.dtype, _pooled("avg_pool2d", x, kernel, stride, padding))
 
 

@@ -79,7 +79,7 @@ def declare_reduction(
     ]
     wrong = TensorType(next(dtype for dtype in (bool_, f32) if dtype.kind not in kinds), (3,))
     bad = [
-        BadSample((wrong,), DTypeError, f"{name} takes", {"axes": (0,)}),
+        BadSample((wrong,), DTypeError, f"{name} needs", {"axes": (0,)}),
         BadSample((TensorType(dtypes[0], (3,)),), ShapeError, "does not fit", {"axes": (1,)}),
     ]
     if needs_element:
@@ -232,7 +232,7 @@ def _position(name: str, reference: Callable[..., Any], extreme: Primitive) -> P
             Sample((np.array([[1.0, 3.0, 3.0], [np.nan, 5.0, np.nan]], np.float32),), {"axis": 1}),
         ],
         bad=[
-            BadSample((TensorType(bool_, (3,)),), DTypeError, f"{name} takes numbers", {"axis": 0}),
+            BadSample((TensorType(bool_, (3,)),), DTypeError, f"{name} needs numbers", {"axis": 0}),
             BadSample((TensorType(f32, (3,)),), ShapeError, "does not fit", {"axis": 1}),
             BadSample((TensorType(f32, (0,)),), ShapeError, "no elements", {"axis": 0}),
         ],

@@ -32,7 +32,7 @@ def _refuse_parameters(name: str, grads: Any) -> None:
         )
     for leaf in map(st.asarray, _leaves(grads)):
         if not leaf.dtype.is_float:
-            raise st.DTypeError(f"{name} takes floats, got {leaf.dtype} {leaf.shape}", where=st.here())
+            raise st.DTypeError(f"{name} needs floats, got {leaf.dtype} {leaf.shape}", where=st.here())
 
 
 def _is_node(tree: Any) -> bool:

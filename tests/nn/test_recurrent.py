@@ -207,7 +207,7 @@ def test_dropout_falls_between_layers_in_training_alone():
         (lambda x: st.rnn(x, None, np.zeros((2, IN)), np.zeros((2, 2)), np.zeros(2)), "both biases or none"),
         (lambda x: st.lstm(x[0], None, np.zeros((8, IN)), np.zeros((8, 2))), r"input of \(T, N, I\)"),
         (lambda x: st.lstm(x[:0], None, np.zeros((8, IN)), np.zeros((8, 2))), "at least one step"),
-        (lambda x: st.gru(x, None, np.zeros((6, IN), np.int64), np.zeros((6, 2))), "takes floats"),
+        (lambda x: st.gru(x, None, np.zeros((6, IN), np.int64), np.zeros((6, 2))), "needs floats"),
     ],
 )
 def test_bad_calls_are_refused_with_the_line(call, match):

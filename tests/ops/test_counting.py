@@ -181,7 +181,7 @@ REFUSED = {
     "rows_that_do_not_fit": (lambda: st.searchsorted(X, X[:2]), st.ShapeError, "no sorted row"),
     "sorter": (lambda: st.searchsorted(KEYS, X, sorter=np.arange(3)), st.ShapeError, "does not sort"),
     "side": (lambda: st.searchsorted(KEYS, X, "middle"), st.StagedError, "side is"),
-    "floats": (lambda: st.bincount(W, length=2), st.DTypeError, "takes integers"),
+    "floats": (lambda: st.bincount(W, length=2), st.DTypeError, "needs integers"),
     "a_matrix": (lambda: st.bincount(LABELS.reshape(4, 5), length=2), st.ShapeError, "takes a vector"),
     "no_bins": (lambda: st.histogram(X, 0), st.StagedError, "at least one bin"),
     "staged_bins": (lambda: st.function(lambda n: st.histogram(X, n)[0])(3), st.StagedValueError, "`bins` is a number known"),

@@ -174,7 +174,7 @@ def derivative_along_a_size():
 REFUSED = {
     "no_such_axis": (lambda: st.cumsum(X, 3), st.ShapeError, "axis 3 does not exist"),
     "no_axis": (lambda: st.cumulative_sum(X), st.ShapeError, "needs an `axis`"),
-    "bools": (lambda: st.cummax(X > 0), st.DTypeError, "takes numbers"),
+    "bools": (lambda: st.cummax(X > 0), st.DTypeError, "needs numbers"),
     "derivative_along_a_size": (derivative_along_a_size, st.ShapeError, "a size fixed while staging"),
 }
 

@@ -194,7 +194,7 @@ def _scalars(name: str, values: Iterable[Any]) -> bool:
             found = True
             if value.shape and name not in ("prod", "fsum", "dist"):
                 raise StagedValueError(
-                    f"`math.{name}` takes numbers, got {value.type}",
+                    f"`math.{name}` needs numbers, got {value.type}",
                     where=here(),
                     hint="the functions of `staged` take arrays: `st.exp(x)`, `st.floor(x)`, ...",
                 )

@@ -44,7 +44,7 @@ Form = Callable[..., Array]
 
 def _infer_complex(re: TensorType, im: TensorType) -> TensorType:
     if not re.dtype.is_float:
-        raise DTypeError(f"from_parts takes floats, got {re}", hint="cast it: `st.astype(x, st.f32)`")
+        raise DTypeError(f"from_parts needs floats, got {re}", hint="cast it: `st.astype(x, st.f32)`")
     if re.dtype is not im.dtype or re.weak != im.weak:
         raise DTypeError(f"from_parts needs operands of one dtype, got {re} and {im}", hint="cast one of them")
     if re.shape != im.shape:
@@ -74,7 +74,7 @@ _join_op: Primitive = primitive(
     jvp=_complex_jvp,
     samples=[Sample((shape, shape), differentiate=()) for shape in ((2, 3), (), (0, 4))],
     bad=[
-        BadSample((TensorType(bool_, (3,)),) * 2, DTypeError, "takes floats"),
+        BadSample((TensorType(bool_, (3,)),) * 2, DTypeError, "needs floats"),
         BadSample((TensorType(f32, (3,)), TensorType(f64, (3,))), DTypeError, "one dtype"),
         BadSample((TensorType(f32, (3,)), TensorType(f32, (2,))), ShapeError, "one shape"),
     ],
@@ -206,7 +206,7 @@ def view_as_complex(x: Any) -> Array:
     """The complex numbers whose parts are along the last axis: (..., 2) -> (...). torch `view_as_complex`."""
     array = as_array(x)
     if not array.dtype.is_float or not array.ndim or array.shape[-1] != 2:
-        raise dtype_error(f"view_as_complex takes floats with a last axis of 2, got {array.type}", array)
+        raise dtype_error(f"view_as_complex needs floats with a last axis of 2, got {array.type}", array)
     re, im = (squeeze(slice_axis(array, array.ndim - 1, part, part + 1), -1) for part in (0, 1))
     return join(re, im)
 

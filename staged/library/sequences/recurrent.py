@@ -344,7 +344,7 @@ def _operands(
                 array,
             )
         if not array.dtype.is_float:
-            raise dtype_error(f"{name} takes floats, got {array.type} as {what}", array)
+            raise dtype_error(f"{name} needs floats, got {array.type} as {what}", array)
     return [sequence, *(cast(array, sequence.dtype) for array in (*first, *(part for _, part, _ in parts)))]
 
 

@@ -38,7 +38,7 @@ def _gcd(a: Array, b: Array) -> Array:
 def _integers(a: Any, b: Any, name: str) -> list[Array]:
     left, right = together(a, b, name=name)
     if not left.dtype.is_integer:
-        raise dtype_error(f"{name} takes integers, got {left.type}", left, hint="cast them: `st.astype(x, st.i64)`")
+        raise dtype_error(f"{name} needs integers, got {left.type}", left, hint="cast them: `st.astype(x, st.i64)`")
     return [left, right]
 
 

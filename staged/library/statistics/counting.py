@@ -146,7 +146,7 @@ def bincount(x: Any, weights: Any = None, *, length: int) -> Array:
     length = int(length)
     if not values.dtype.is_integer:
         raise dtype_error(
-            f"bincount takes integers, got {values.type}", values, hint="cast them: `st.astype(x, st.i64)`"
+            f"bincount needs integers, got {values.type}", values, hint="cast them: `st.astype(x, st.i64)`"
         )
     if values.ndim != 1:
         raise shape_error(f"bincount takes a vector, got {values.type}", values, hint="`x.reshape(-1)` is one")

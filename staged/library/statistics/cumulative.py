@@ -42,7 +42,7 @@ def _infer(name: str, floats: bool, result: Any = None) -> Callable[..., TensorT
             raise ShapeError(f"{name} along axis {axis} does not fit {' and '.join(map(str, xs))}")
         if x.dtype.is_bool or (floats and not x.dtype.is_float) or any(other.dtype is not x.dtype for other in xs):
             raise DTypeError(
-                f"{name} takes {'floats' if floats else 'numbers'}, got {' and '.join(map(str, xs))}",
+                f"{name} needs {'floats' if floats else 'numbers'}, got {' and '.join(map(str, xs))}",
                 hint=f"cast it: `st.astype(x, st.{'f32' if floats else 'i64'})`",
             )
         return TensorType(result or x.dtype, x.shape)
@@ -76,7 +76,7 @@ def _scan(
             for turn in turns
         ],
         bad=[
-            BadSample(wrong, DTypeError, f"{name} takes", {"axis": 0}),
+            BadSample(wrong, DTypeError, f"{name} needs", {"axis": 0}),
             BadSample((TensorType(f32, (3,)),) * operands, ShapeError, "does not fit", {"axis": 1}),
         ],
         **fields,
