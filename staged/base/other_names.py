@@ -56,6 +56,7 @@ EQUIVALENTS: dict[str, str] = {
     "detach": "use `st.stop_gradient(x)`",
     "scan": "write a loop, `for i in st.range(n):`, and collect in an array or `st.Stack`",
     "fori_loop": "write a loop: `for i in st.range(n):`",
+    "jacobian": "use `st.jacrev(f)(x)`, or `st.jacfwd(f)(x)` if the result is larger than `x`",
     "lax": "write `for`, `while` and `if`: they become the program's",
     "while_loop": "write a `while` loop",
     "cond": "write an `if`, or `st.where(condition, a, b)` for elements",
@@ -130,7 +131,7 @@ EQUIVALENTS: dict[str, str] = {
     # ---- special functions ----
     "gamma": "write `st.exp(st.lgamma(x))` for x above 0",
     **dict.fromkeys(
-        "gammainc gammaincc betainc jv yv kv iv j0 j1 y0 y1 k0 k1 yn kn exp1 expn expi zeta hyp2f1 airy".split(),
+        "gammainc gammaincc betainc jn jv yv kv iv j0 j1 y0 y1 k0 k1 yn kn exp1 expn expi zeta hyp2f1 airy".split(),
         _NOT_YET + "compute it with SciPy before the call, or call SciPy from the program by `st.callback`",
     ),
     # ---- of matrices ----

@@ -118,6 +118,7 @@ def test_list_that_grows_is_called_as_it_is_reached(program, message) -> None:
         ("gather", "use `st.take_along_axis`"),
         ("partition", "`st.sort(x)` has all in order"),
         ("inv", "use `st.linalg.inv`"),
+        ("jacobian", "use `st.jacrev(f)(x)`"),
         ("eig", "there is no `eig` here yet"),
         ("cond", "write an `if`"),
         ("arcsinh", "use `st.asinh`"),

@@ -12,7 +12,7 @@ BUILTINS = ("tests/frontend/test_builtins.py", "-k", "frame or method_orders")
 
 def stale(words: str) -> tuple[str, ...]:
     """The rows of the table of reads with these words."""
-    return ("tests/guards/test_never_stale.py", "-m", "not slow", "-k", words)
+    return ("tests/guards/test_never_stale.py", "-k", words)
 
 
 def lifetimes(words: str) -> tuple[str, ...]:

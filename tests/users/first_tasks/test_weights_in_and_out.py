@@ -49,6 +49,12 @@ def test_weights_pass_through_a_file(tmp_path):
     np.testing.assert_array_equal(other(X), model(X))
 
 
+def test_the_name_of_another_format_is_noted(tmp_path):
+    with pytest.warns(UserWarning, match=r"end it in `.safetensors`") as noted:
+        st.save(tmp_path / "model.pt", network(nn))
+    assert noted[0].filename == __file__
+
+
 @pytest.mark.live
 def test_weights_go_to_torch_and_back(library):
     torch = library("torch")
