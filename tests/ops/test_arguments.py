@@ -148,7 +148,6 @@ def _sizes(x, size):
     )
 
 
-@pytest.mark.filterwarnings("error:overflow")
 def test_numpys_integers_are_sizes_too():
     staged = st.function(lambda x, y: (_sizes(x, np.uint8), _sizes(y, np.int64), _sizes(x, int)))
     with st.eager():

@@ -308,6 +308,7 @@ def test_a_bound_that_is_nan_is_not_left_out() -> None:
     assert np.isnan(np.asarray(st.grad(lambda x: st.sum(st.clip(x, NAN, 1.0) * x))(x))).all()
 
 
+@pytest.mark.filterwarnings("error:divide by zero")
 def test_numbers_at_the_end_of_their_range_leave_gradients_finite() -> None:
     """An infinite delta has no lines, a dropout of everything nothing to scale: what is not chosen may not make NaN of 0."""
     x = np.array([-2.0, 0.0, 3.0], np.float32)

@@ -13,6 +13,7 @@ import numpy as np
 
 from staged.ir.numbers import limits, wrapped
 from staged.ir.types import DType, TensorType, bool_, f32, f64, i8, i16, i32, i64, u8, u16, u32
+from staged.ops import comparisons as c
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
 from staged.ops.choice import select
@@ -101,8 +102,8 @@ def beside_counter(p: Program, x: Any, start: int) -> Any:
 
     def compared(loop: Any, i: Any, total: Any) -> Any:
         wide = cast(x, i64) if x.dtype.is_integer else x
-        found = [c(wide, i) for c in (e.equal, e.not_equal, e.less, e.less_equal, e.greater, e.greater_equal)]
-        found += [c(i, wide) for c in (e.equal, e.less)]
+        found = [f(wide, i) for f in (c.equal, c.not_equal, c.less, c.less_equal, c.greater, c.greater_equal)]
+        found += [f(i, wide) for f in (c.equal, c.less)]
         return (sum((cast(each, i32) * 2**n for n, each in enumerate(found)), total * 3),)
 
     total = METHODS["broadcast_to"](p.constant(0, TensorType(i32)), x.shape)
@@ -378,7 +379,7 @@ CASES = [
         each(*INTEGERS),
         fires=False,
     ),
-    Case("not_of_not", lambda p, x: (e.logical_not(e.logical_not(x)),), each(bool_)),
+    Case("not_of_not", lambda p, x: (c.logical_not(c.logical_not(x)),), each(bool_)),
     Case("cast_of_cast", lambda p, x: every_cast(x), each(u8, i32, u32, f32, bool_)),
     Case("cast_of_cast", lambda p, x: every_cast(x), each(i64, f64), fires=False),
     Case("cast_of_cast", lambda p, x: (cast(cast(x, f64), f32), cast(cast(x, f64), i64)), each(i64), fires=False),

@@ -16,6 +16,7 @@ from staged.ir.nodes import Function, walk_ops
 from staged.ir.types import TensorType, bool_, f32, f64, i32, i64
 from staged.ir.verifier import verify
 from staged.library.elementwise.activations import gelu
+from staged.ops import comparisons as c
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
 from staged.ops.choice import select
@@ -131,7 +132,7 @@ BECOMES = {
         ["constant", "bitwise_and", "constant", "equal"],
     ),
     "x == x stays, for NaN": (lambda p, x: (METHODS["equal"](x, x),), (F,), ["equal"]),
-    "not not": (lambda p, x: (select(e.logical_not(~(x > 0.0)), x, -x),), (F,), None),
+    "not not": (lambda p, x: (select(c.logical_not(~(x > 0.0)), x, -x),), (F,), None),
     "pads side by side": (
         lambda p, x, y, z: (
             e.accumulate(pad(y, ((0, 0), (3, 3))), e.accumulate(pad(z, ((0, 0), (6, 0))), pad(x, ((0, 0), (0, 6))))),

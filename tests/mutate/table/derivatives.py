@@ -187,11 +187,4 @@ MUTANTS: tuple[Mutant, ...] = (
         "found",
         ("tests/ops/test_linalg.py::test_the_second_derivative_of_a_larger_singular_determinant_stops",),
     ),
-    Mutant(
-        "NumPy's integers are no offsets of diagonals",
-        "library.linalg.diagonals:diagonal",
-        "offset = int(offset)",
-        "",
-        ("tests/ops/test_arguments.py::test_numpys_integers_are_sizes_too",),
-    ),
 )
