@@ -75,7 +75,8 @@ class Placement:
         self.scopes: set[Label] = set()
         self.runs_on: dict[Op, Device] = {}
         self.changed = True
-        while self.changed:  # a value only ever moves from the host to a device, so this ends
+        # This ends: what loops carry moves once, from the host to a device, and other values follow their operands.
+        while self.changed:
             self.changed = False
             for function in every_function(program):
                 self.returned = self.results.get(function.name, ()) if function is not program else self.kept
@@ -154,6 +155,10 @@ class Placement:
                         self.want(operand, device)
             for result in op.results:
                 self.live_on(result, device)
+                if CPU not in (device, self.of(result)) and self.of(result) != device:
+                    # An operand has moved to another device since: a view, or an op on numbers, follows it.
+                    self.home[result] = device
+                    self.changed = True
         end = block.end
         if end.kind == "yield":
             self.join(results, end.operands)

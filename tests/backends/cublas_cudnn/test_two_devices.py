@@ -50,6 +50,16 @@ def nested(x: Any, w: Any) -> Any:
         return a @ b
 
 
+def a_number_of_the_first(x: Any, n: Any) -> Any:
+    total = st.zeros(5, dtype=st.f64)
+    for _ in st.range(n):
+        with with_backend(SECOND, x):
+            scaled = x * st.cos(total[0])  # the loop's end decides that `total` is on the first one
+            with with_backend(FIRST):
+                total += st.sin(st.sum(scaled, axis=0) + 1.0)
+    return total
+
+
 def back_and_forth(x: Any, n: Any) -> Any:
     with with_backend(FIRST, x):
         for i in st.range(n):
@@ -192,6 +202,7 @@ TABLE: list[tuple[Any, tuple[Any, ...], tuple[int, int, int]]] = [
     (one_after_the_other, (X, W), (2, 2, 1)),
     (nested, (X, W), (2, 1, 1)),
     (back_and_forth, (X, 3), (1, 1, 2 * 3)),
+    (a_number_of_the_first, (X, 3), (1, 1, 2 * 3)),
     (what_does_not_change, (X, W, 4), (2, 1, 1)),
     (both_write_while_the_other_reads, (X, 5), (1, 2, 5)),
     (pieces_and_numbers, (X, 4), (1, 1, 3)),

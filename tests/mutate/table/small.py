@@ -251,6 +251,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/backends/cublas_cudnn/test_two_devices.py", "-k", "both_devices or cross_by"),
     ),
     Mutant(
+        "a view stays where its operand was before the end of a loop was seen",
+        "passes.placement.devices:Placement.visit",
+        "self.home[result] = device",
+        "pass",
+        ("tests/backends/cublas_cudnn/test_two_devices.py", "-k", "a_number_of_the_first"),
+    ),
+    Mutant(
         "a source is written again before another device has copied it",
         "backends.cublas_cudnn.peers:COPY",
         Text("CUDA_CHECK(site, cudaStreamWaitEvent(from->stream, gpu->reached, 0));"),
