@@ -114,34 +114,25 @@ class _Conv(_Convolution[Sizes]):
         return self.function(x, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
-class Conv1d(_Conv[tuple[int]]):
+class Conv1d(_Conv[tuple[int]], axes=1, function=st.conv1d):
     """1-D cross-correlation over (batch, channels, length).
 
     Shapes: x (N, in_channels, L); weight (out_channels, in_channels / groups, K); bias (out_channels,).
     """
 
-    axes = 1
-    function = staticmethod(st.conv1d)
 
-
-class Conv2d(_Conv[tuple[int, int]]):
+class Conv2d(_Conv[tuple[int, int]], axes=2, function=st.conv2d):
     """2-D cross-correlation over (batch, channels, height, width), as torch computes it.
 
     Shapes: x (N, in_channels, H, W); weight (out_channels, in_channels / groups, kH, kW); bias (out_channels,).
     """
 
-    axes = 2
-    function = staticmethod(st.conv2d)
 
-
-class Conv3d(_Conv[tuple[int, int, int]]):
+class Conv3d(_Conv[tuple[int, int, int]], axes=3, function=st.conv3d):
     """3-D cross-correlation over (batch, channels, depth, height, width).
 
     Shapes: x (N, in_channels, D, H, W); weight (out_channels, in_channels / groups, kD, kH, kW); bias (out_channels,).
     """
-
-    axes = 3
-    function = staticmethod(st.conv3d)
 
 
 class _Transposed(_Convolution[Sizes]):
@@ -170,31 +161,22 @@ class _Transposed(_Convolution[Sizes]):
         return self.function(x, *self.operands(x), *sizes)
 
 
-class ConvTranspose1d(_Transposed[tuple[int]]):
+class ConvTranspose1d(_Transposed[tuple[int]], axes=1, function=st.conv_transpose1d):
     """The transpose of `Conv1d`, which spreads each element of (N, C, L) by the kernel.
 
     Shapes: x (N, in_channels, L); weight (in_channels, out_channels / groups, K); bias (out_channels,).
     """
 
-    axes = 1
-    function = staticmethod(st.conv_transpose1d)
 
-
-class ConvTranspose2d(_Transposed[tuple[int, int]]):
+class ConvTranspose2d(_Transposed[tuple[int, int]], axes=2, function=st.conv_transpose2d):
     """The transpose of `Conv2d`, which spreads each element of (N, C, H, W) by the kernel.
 
     Shapes: x (N, in_channels, H, W); weight (in_channels, out_channels / groups, kH, kW); bias (out_channels,).
     """
 
-    axes = 2
-    function = staticmethod(st.conv_transpose2d)
 
-
-class ConvTranspose3d(_Transposed[tuple[int, int, int]]):
+class ConvTranspose3d(_Transposed[tuple[int, int, int]], axes=3, function=st.conv_transpose3d):
     """The transpose of `Conv3d`, which spreads each element of (N, C, D, H, W) by the kernel.
 
     Shapes: x (N, in_channels, D, H, W); weight (in_channels, out_channels / groups, kD, kH, kW); bias (out_channels,).
     """
-
-    axes = 3
-    function = staticmethod(st.conv_transpose3d)

@@ -8,6 +8,7 @@ import staged as st
 from staged.call.api import plain_number
 from staged.nn.module import Module
 from staged.nn.parameters import Parameter, check_dtype, check_sizes
+from staged.nn.ranks import Family
 
 
 def _value(variable: Any) -> Any:
@@ -69,7 +70,7 @@ class RMSNorm(Module):
         return st.rms_norm(x, self.normalized_shape, _value(self.weight), eps=self.eps)
 
 
-class _ChannelNorm(Module):
+class _ChannelNorm(Family):
     """Base of norms with a weight and a bias per channel."""
 
     def __init__(self, channels: int, eps: float, affine: bool, dtype: Any) -> None:
@@ -216,22 +217,16 @@ class _BatchNorm(_StatisticsNorm):
         return y
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(_BatchNorm, ndims=(2, 3)):
     """Batch norm of (N, C) or (N, C, L)."""
 
-    ndims = (2, 3)
 
-
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(_BatchNorm, ndims=(4,)):
     """Batch norm of (N, C, H, W)."""
 
-    ndims = (4,)
 
-
-class BatchNorm3d(_BatchNorm):
+class BatchNorm3d(_BatchNorm, ndims=(5,)):
     """Batch norm of (N, C, D, H, W)."""
-
-    ndims = (5,)
 
 
 class _InstanceNorm(_StatisticsNorm):
@@ -277,19 +272,13 @@ class _InstanceNorm(_StatisticsNorm):
             running.value = running.value * (1.0 - factor) + seen * factor
 
 
-class InstanceNorm1d(_InstanceNorm):
+class InstanceNorm1d(_InstanceNorm, ndims=(3,)):
     """Instance norm of (N, C, L)."""
 
-    ndims = (3,)
 
-
-class InstanceNorm2d(_InstanceNorm):
+class InstanceNorm2d(_InstanceNorm, ndims=(4,)):
     """Instance norm of (N, C, H, W)."""
 
-    ndims = (4,)
 
-
-class InstanceNorm3d(_InstanceNorm):
+class InstanceNorm3d(_InstanceNorm, ndims=(5,)):
     """Instance norm of (N, C, D, H, W)."""
-
-    ndims = (5,)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import staged as st
-from staged.nn.module import Module
+from staged.nn.ranks import Ranked
 
 
-class _Padding(Module):
+class _Padding(Ranked):
     """Base of padding layers: widths around the last axes of (N, C, ..) or (C, ..)."""
 
-    axes: int
     mode = "constant"
 
     def __init__(self, padding: int | tuple[int, ...]) -> None:
@@ -46,107 +45,61 @@ class _Constant(_Padding):
         return f"padding={self.padding}, value={self.value}"
 
 
-class _Zero(_Padding):
-    pass
-
-
-class _Reflection(_Padding):
-    mode = "reflect"
-
-
-class _Replication(_Padding):
-    mode = "replicate"
-
-
-class _Circular(_Padding):
-    mode = "circular"
-
-
-class ConstantPad1d(_Constant):
+class ConstantPad1d(_Constant, axes=1):
     """A number around (N, C, L)."""
 
-    axes = 1
 
-
-class ConstantPad2d(_Constant):
+class ConstantPad2d(_Constant, axes=2):
     """A number around (N, C, H, W)."""
 
-    axes = 2
 
-
-class ConstantPad3d(_Constant):
+class ConstantPad3d(_Constant, axes=3):
     """A number around (N, C, D, H, W)."""
 
-    axes = 3
 
-
-class ZeroPad1d(_Zero):
+class ZeroPad1d(_Padding, axes=1):
     """Zeros around (N, C, L)."""
 
-    axes = 1
 
-
-class ZeroPad2d(_Zero):
+class ZeroPad2d(_Padding, axes=2):
     """Zeros around (N, C, H, W)."""
 
-    axes = 2
 
-
-class ZeroPad3d(_Zero):
+class ZeroPad3d(_Padding, axes=3):
     """Zeros around (N, C, D, H, W)."""
 
-    axes = 3
 
-
-class ReflectionPad1d(_Reflection):
+class ReflectionPad1d(_Padding, axes=1, mode="reflect"):
     """The elements beside the edges of (N, C, L), mirrored."""
 
-    axes = 1
 
-
-class ReflectionPad2d(_Reflection):
+class ReflectionPad2d(_Padding, axes=2, mode="reflect"):
     """The elements beside the edges of (N, C, H, W), mirrored."""
 
-    axes = 2
 
-
-class ReflectionPad3d(_Reflection):
+class ReflectionPad3d(_Padding, axes=3, mode="reflect"):
     """The elements beside the edges of (N, C, D, H, W), mirrored."""
 
-    axes = 3
 
-
-class ReplicationPad1d(_Replication):
+class ReplicationPad1d(_Padding, axes=1, mode="replicate"):
     """The elements at the edges of (N, C, L), repeated."""
 
-    axes = 1
 
-
-class ReplicationPad2d(_Replication):
+class ReplicationPad2d(_Padding, axes=2, mode="replicate"):
     """The elements at the edges of (N, C, H, W), repeated."""
 
-    axes = 2
 
-
-class ReplicationPad3d(_Replication):
+class ReplicationPad3d(_Padding, axes=3, mode="replicate"):
     """The elements at the edges of (N, C, D, H, W), repeated."""
 
-    axes = 3
 
-
-class CircularPad1d(_Circular):
+class CircularPad1d(_Padding, axes=1, mode="circular"):
     """The elements of (N, C, L) from the other side."""
 
-    axes = 1
 
-
-class CircularPad2d(_Circular):
+class CircularPad2d(_Padding, axes=2, mode="circular"):
     """The elements of (N, C, H, W) from the other side."""
 
-    axes = 2
 
-
-class CircularPad3d(_Circular):
+class CircularPad3d(_Padding, axes=3, mode="circular"):
     """The elements of (N, C, D, H, W) from the other side."""
-
-    axes = 3

@@ -51,22 +51,16 @@ class _MaxPool(_Pool):
         return self.function(x, self.kernel_size, self.stride, self.padding, **options)
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPool, function=st.max_pool1d):
     """The maximum of each window of (N, C, L); the first of equal maxima receives the gradient."""
 
-    function = staticmethod(st.max_pool1d)
 
-
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPool, function=st.max_pool2d):
     """The maximum of each window of (N, C, H, W); the first of equal maxima receives the gradient."""
 
-    function = staticmethod(st.max_pool2d)
 
-
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPool, function=st.max_pool3d):
     """The maximum of each window of (N, C, D, H, W); the first of equal maxima receives the gradient."""
-
-    function = staticmethod(st.max_pool3d)
 
 
 class _AvgPool(_Pool):
@@ -121,16 +115,12 @@ class AvgPool1d(_AvgPool):
         return ", ".join(f"{name}={(size,) if isinstance(size, int) else size}" for name, size in sizes.items())
 
 
-class AvgPool2d(_AvgPoolOfPlanes):
+class AvgPool2d(_AvgPoolOfPlanes, function=st.avg_pool2d):
     """The mean of each window of (N, C, H, W); with `divisor_override` its sum, divided by that."""
 
-    function = staticmethod(st.avg_pool2d)
 
-
-class AvgPool3d(_AvgPoolOfPlanes):
+class AvgPool3d(_AvgPoolOfPlanes, function=st.avg_pool3d):
     """The mean of each window of (N, C, D, H, W); with `divisor_override` its sum, divided by that."""
-
-    function = staticmethod(st.avg_pool3d)
 
 
 class _Adaptive(Ranked):
@@ -144,22 +134,16 @@ class _Adaptive(Ranked):
         return self.function(x, self.output_size)
 
 
-class AdaptiveAvgPool1d(_Adaptive):
+class AdaptiveAvgPool1d(_Adaptive, function=st.adaptive_avg_pool1d):
     """Average pooling of (N, C, L) to `output_size` elements, with windows spread evenly over the line."""
 
-    function = staticmethod(st.adaptive_avg_pool1d)
 
-
-class AdaptiveAvgPool2d(_Adaptive):
+class AdaptiveAvgPool2d(_Adaptive, function=st.adaptive_avg_pool2d):
     """Average pooling of (N, C, H, W) to `output_size`, with windows spread evenly over the image."""
 
-    function = staticmethod(st.adaptive_avg_pool2d)
 
-
-class AdaptiveAvgPool3d(_Adaptive):
+class AdaptiveAvgPool3d(_Adaptive, function=st.adaptive_avg_pool3d):
     """Average pooling of (N, C, D, H, W) to `output_size`, with windows spread evenly over the volume."""
-
-    function = staticmethod(st.adaptive_avg_pool3d)
 
 
 class _AdaptiveMax(_Adaptive):
@@ -172,22 +156,16 @@ class _AdaptiveMax(_Adaptive):
         return self.function(x, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool1d(_AdaptiveMax):
+class AdaptiveMaxPool1d(_AdaptiveMax, function=st.adaptive_max_pool1d):
     """Maximum pooling of (N, C, L) to `output_size` elements, with windows spread evenly over the line."""
 
-    function = staticmethod(st.adaptive_max_pool1d)
 
-
-class AdaptiveMaxPool2d(_AdaptiveMax):
+class AdaptiveMaxPool2d(_AdaptiveMax, function=st.adaptive_max_pool2d):
     """Maximum pooling of (N, C, H, W) to `output_size`, with windows spread evenly over the image."""
 
-    function = staticmethod(st.adaptive_max_pool2d)
 
-
-class AdaptiveMaxPool3d(_AdaptiveMax):
+class AdaptiveMaxPool3d(_AdaptiveMax, function=st.adaptive_max_pool3d):
     """Maximum pooling of (N, C, D, H, W) to `output_size`, with windows spread evenly over the volume."""
-
-    function = staticmethod(st.adaptive_max_pool3d)
 
 
 class _LPPool(Ranked):
@@ -210,22 +188,16 @@ class _LPPool(Ranked):
         return self.function(x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPool, function=st.lp_pool1d):
     """The `norm_type`-th root of the sum of so high powers of each window of (N, C, L)."""
 
-    function = staticmethod(st.lp_pool1d)
 
-
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPool, function=st.lp_pool2d):
     """The `norm_type`-th root of the sum of so high powers of each window of (N, C, H, W)."""
 
-    function = staticmethod(st.lp_pool2d)
 
-
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPool, function=st.lp_pool3d):
     """The `norm_type`-th root of the sum of so high powers of each window of (N, C, D, H, W)."""
-
-    function = staticmethod(st.lp_pool3d)
 
 
 class _FractionalMaxPool(Ranked):
@@ -255,18 +227,12 @@ class _FractionalMaxPool(Ranked):
         return self.function(x, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, samples)
 
 
-class FractionalMaxPool2d(_FractionalMaxPool):
+class FractionalMaxPool2d(_FractionalMaxPool, axes=2, function=st.fractional_max_pool2d):
     """The maximum of windows of (N, C, H, W) at pseudo-random distances. Source: Graham, 2014."""
 
-    axes = 2
-    function = staticmethod(st.fractional_max_pool2d)
 
-
-class FractionalMaxPool3d(_FractionalMaxPool):
+class FractionalMaxPool3d(_FractionalMaxPool, axes=3, function=st.fractional_max_pool3d):
     """The maximum of windows of (N, C, D, H, W) at pseudo-random distances. Source: Graham, 2014."""
-
-    axes = 3
-    function = staticmethod(st.fractional_max_pool3d)
 
 
 class _MaxUnpool(Ranked):
@@ -292,22 +258,13 @@ class _MaxUnpool(Ranked):
         return self.function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
-class MaxUnpool1d(_MaxUnpool):
+class MaxUnpool1d(_MaxUnpool, axes=1, function=st.max_unpool1d):
     """The maxima of `MaxPool1d` put back where they were, zeros elsewhere."""
 
-    axes = 1
-    function = staticmethod(st.max_unpool1d)
 
-
-class MaxUnpool2d(_MaxUnpool):
+class MaxUnpool2d(_MaxUnpool, axes=2, function=st.max_unpool2d):
     """The maxima of `MaxPool2d` put back where they were, zeros elsewhere."""
 
-    axes = 2
-    function = staticmethod(st.max_unpool2d)
 
-
-class MaxUnpool3d(_MaxUnpool):
+class MaxUnpool3d(_MaxUnpool, axes=3, function=st.max_unpool3d):
     """The maxima of `MaxPool3d` put back where they were, zeros elsewhere."""
-
-    axes = 3
-    function = staticmethod(st.max_unpool3d)

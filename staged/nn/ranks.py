@@ -9,7 +9,16 @@ import staged as st
 from staged.nn.module import Module
 
 
-class Ranked(Module):
+class Family(Module):
+    """Base of layers that differ in attributes, given as keywords: `class Conv1d(_Conv, axes=1)`."""
+
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        super().__init_subclass__()
+        for name, value in attributes.items():
+            setattr(cls, name, staticmethod(value) if callable(value) else value)
+
+
+class Ranked(Family):
     """Base of layers along `axes` axes after the channels, which call `function`."""
 
     axes: int
