@@ -47,7 +47,7 @@ class Parts:
         for word in filter(None, text.split(", ")):
             name, _, kind = word.partition(": ")
             assert not kind or kind in KINDS, f"`{word}`: nothing is a {kind}"
-            parts.append(Part(name.lstrip("*"), kind if kind else None, name.startswith("*")))
+            parts.append(Part(name.lstrip("*"), kind or None, name.startswith("*")))
         assert all(not part.many for part in parts[:-1]), f"`{text}`: only the last may be any number"
         return Parts(text, tuple(parts))
 

@@ -83,7 +83,8 @@ _NO_FLOAT_RESULT = "its result is not a float"
 
 def _refused(name: str, kinds: tuple[str, ...], count: int) -> list[BadSample]:
     wrong = [dtype for dtype in (f32, i64, bool_) if dtype.kind not in kinds]
-    bad = [BadSample((TensorType(dtype, (3,)),) * count, DTypeError, f"{name} needs") for dtype in wrong[:1]]
+    message = f"{name} needs {_WORDS[kinds]}"
+    bad = [BadSample((TensorType(dtype, (3,)),) * count, DTypeError, message) for dtype in wrong[:1]]
     if count > 1:
         good = next(dtype for dtype in (f32, i64, bool_) if dtype.kind in kinds)
         other = next(dtype for dtype in (f64, i32, i64) if dtype is not good)

@@ -41,7 +41,7 @@ from staged.ops.promote import as_array, cast, read
 from staged.saving import safetensors
 from staged.source import here
 
-OTHER_FORMATS = (".pt", ".pth", ".pkl", ".npy", ".npz", ".h5", ".onnx")
+_OTHER_FORMATS = (".pt", ".pth", ".pkl", ".npy", ".npz", ".h5", ".onnx")
 TREE = "staged.tree"
 """The key of the metadata under which a tree stands."""
 
@@ -65,9 +65,9 @@ def save(path: Any, tree: Any) -> None:
     """
     check_effect("print", "`st.save`")
     text = path_of(path)
-    if isinstance(text, str) and text.endswith(OTHER_FORMATS) and (where := here()) is not None:
-        name = "`st.save` writes a safetensors file, which the name does not say: end it in `.safetensors`"
-        warnings.warn_explicit(name, UserWarning, where.file, where.line)
+    if isinstance(text, str) and text.endswith(_OTHER_FORMATS) and (where := here()) is not None:
+        note = "`st.save` writes a safetensors file, which the name does not say: end it in `.safetensors`"
+        warnings.warn_explicit(note, UserWarning, where.file, where.line)
     parts = _Parts()
     node = parts.node(tree, ())
     metadata = "" if _is_plain(node) else json.dumps({TREE: json.dumps(node, separators=(",", ":"))})

@@ -16,7 +16,7 @@ from __future__ import annotations
 import textwrap
 from typing import Literal
 
-from staged.code.support.library import Snippet, SupportFunction, made_of
+from staged.code.support.library import Snippet, SupportFunction, headers, made_of
 from staged.ir.types import ALL_DTYPES, DType, f32, f64, i32, i64
 
 SortKind = Literal["record", "key"]
@@ -239,7 +239,7 @@ _ZEROS = """\
         }}
     }}
 """
-_INCLUDES = ("#include <stdbool.h>", "#include <stddef.h>", "#include <stdint.h>")
+_INCLUDES = headers("stdbool", "stddef", "stdint")
 
 
 def _part(dtype: DType, what: SortKind, w: int) -> str:
@@ -281,7 +281,7 @@ def _digits(what: SortKind, w: int) -> Snippet:
     is_record = what == "record"
     words = {"r": f"st_record_{w}" if is_record else f"uint{w}_t", "key": ".key" if is_record else ""}
     text = (_RECORD.format(w=w) + "\n" if is_record else "") + _DIGITS.format(w=w, what=what, **words)
-    return Snippet(f"sort_{what}s_{w}", text, (), (*_INCLUDES, "#include <string.h>"))
+    return Snippet(f"sort_{what}s_{w}", text, (), (*_INCLUDES, *headers("string")))
 
 
 SORTS = {f"{name}_{dtype}": dtype for dtype in ALL_DTYPES for name in ("sort", "sort_values")}
