@@ -155,7 +155,7 @@ class Placement:
                         self.want(operand, device)
             for result in op.results:
                 self.live_on(result, device)
-                if CPU not in (device, self.of(result)) and self.of(result) != device:
+                if device != CPU and self.of(result) not in (CPU, device):
                     # An operand has moved to another device since: a view, or an op on numbers, follows it.
                     self.home[result] = device
                     self.changed = True
