@@ -131,7 +131,7 @@ def _spread(d: Draw) -> str:
 
 
 def _equal_neighbours(x: Any, axis: Any) -> Any:
-    """Which elements equal the next larger one along an axis, or of the whole array."""
+    """Return whether each element equals the next larger one, along an axis or in the whole array."""
     one = axis if isinstance(axis, int) else None
     return np.diff(np.sort(x, one), axis=-1 if one is None else one) == 0
 
