@@ -212,5 +212,9 @@ class ProgramRuntimeError(ProgramError, RuntimeError):
     """A RuntimeError that the user's program raised, or a failure of a library of the GPU."""
 
 
+class ProgramNotImplementedError(ProgramRuntimeError, NotImplementedError):
+    """A NotImplementedError that the user's program raised."""
+
+
 class ProgramTypeError(ProgramError, TypeError):
     """A TypeError that the user's program raised."""

@@ -43,11 +43,13 @@ class ErrorKind(IntEnum):
     RECURSION_ERROR = 10
     RUNTIME_ERROR = 11
     TYPE_ERROR = 12
+    NOT_IMPLEMENTED_ERROR = 13
 
 
 FailureKind = Literal[
-    "assertion", "index", "zero_division", "value", "nan", "memory", "file", "overflow", "recursion", "runtime", "type"
-]
+    "assertion", "index", "zero_division", "value", "nan", "memory", "file", "overflow", "recursion", "runtime", "type",
+    "not_implemented",
+]  # fmt: skip
 """The errors with which an op can stop a program: `index` is `INDEX_ERROR`."""
 
 

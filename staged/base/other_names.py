@@ -156,6 +156,7 @@ EQUIVALENTS: dict[str, str] = {
     ),
     "minimize_scalar": "use `st.optimize.minimize` of an array of one element",
     "curve_fit": "use `st.optimize.minimize(lambda p: st.sum((f(x, p) - y) ** 2), start)`",
+    "odeint": "it is `st.integrate.odeint(func, y0, t)`",
     "solve_ivp": "use `st.integrate.odeint(lambda y, t: f(t, y), y, times)`; for events and dense output give more "
     "times",
     "quad": "write `st.trapezoid(f(x), x)` on a grid",

@@ -25,6 +25,7 @@ from staged.errors import (
     ProgramIndexError,
     ProgramMemoryError,
     ProgramNanError,
+    ProgramNotImplementedError,
     ProgramOverflowError,
     ProgramRecursionError,
     ProgramRuntimeError,
@@ -75,6 +76,7 @@ ERRORS: dict[int, type[ProgramError]] = {
     ErrorKind.RECURSION_ERROR: ProgramRecursionError,
     ErrorKind.RUNTIME_ERROR: ProgramRuntimeError,
     ErrorKind.TYPE_ERROR: ProgramTypeError,
+    ErrorKind.NOT_IMPLEMENTED_ERROR: ProgramNotImplementedError,
 }
 
 _HINTS: dict[int, str] = {

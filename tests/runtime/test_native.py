@@ -396,6 +396,7 @@ def test_every_kind_of_error_has_its_exception():
         "RECURSION_ERROR": RecursionError,
         "RUNTIME_ERROR": ProgramError,
         "TYPE_ERROR": TypeError,
+        "NOT_IMPLEMENTED_ERROR": NotImplementedError,
     }
     for kind, expected in pairs.items():
         with pytest.raises(expected, match="n is -1: 100%") as caught:

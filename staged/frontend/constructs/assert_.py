@@ -13,6 +13,7 @@ from staged.errors import (
     ProgramIndexError,
     ProgramMemoryError,
     ProgramNanError,
+    ProgramNotImplementedError,
     ProgramOverflowError,
     ProgramRecursionError,
     ProgramRuntimeError,
@@ -45,6 +46,7 @@ KINDS: dict[type[BaseException], tuple[FailureKind, type[ProgramError]]] = {
     RecursionError: ("recursion", ProgramRecursionError),
     RuntimeError: ("runtime", ProgramRuntimeError),
     TypeError: ("type", ProgramTypeError),
+    NotImplementedError: ("not_implemented", ProgramNotImplementedError),
 }
 """The exceptions that a program can raise: their names in the IR, and what Python gets."""
 
