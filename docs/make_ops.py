@@ -72,7 +72,8 @@ SECTIONS = {
     "ctc": "Alignment of sequences",
     "random": "Random numbers",
 }
-ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "shape", "subscript": "index"}
+ELSEWHERE = {"choice": "elementwise", "gradient": "elementwise", "joining": "shape"}
+ELSEWHERE |= {"dynamic_slice": "index", "subscript": "index"}
 ELSEWHERE |= {"elementary": "elementwise", "statistics": "reduction", "diagonals": "shape", "einsum": "contraction"}
 LINEAR_ALGEBRA = ("triangular", "lu", "qr", "spectral", "least_squares", "exponential", "compositions")
 ELSEWHERE |= dict.fromkeys(LINEAR_ALGEBRA, "linalg")

@@ -266,6 +266,7 @@ from staged.ops.contraction import (
     vdot,
     vecdot,
 )
+from staged.ops.dynamic_slice import dynamic_slice, dynamic_update_slice
 from staged.ops.elementwise import (
     abs_ as abs,
 )
@@ -317,17 +318,7 @@ from staged.ops.elementwise import (
 from staged.ops.elementwise import (
     round_ as round,
 )
-from staged.ops.index import (
-    dynamic_slice,
-    dynamic_update_slice,
-    index_add,
-    index_copy,
-    index_fill,
-    index_select,
-    scatter_add,
-    take,
-    take_along_axis,
-)
+from staged.ops.index import index_add, index_copy, index_fill, index_select, scatter_add, take, take_along_axis
 from staged.ops.joining import (
     atleast_1d,
     atleast_2d,

@@ -1,7 +1,7 @@
 """Subscripts: `x[key]`, `x[key] = v` and `x[key] += v` for ints, slices, masks, index arrays, `...` and None.
 
-A key becomes a plan, axis by axis, which the primitives of `index.py` execute. Writing has value semantics: it makes a
-new array, which the memory plan turns into an update in place if the old one is unused afterwards.
+A key becomes a plan, axis by axis, of the primitives in `index.py` and `dynamic_slice.py`. Writing makes a new array;
+the memory plan turns it into an update in place if the old one is unused afterwards.
 """
 
 from __future__ import annotations
@@ -19,16 +19,8 @@ from staged.ops.array import Array, StagedArray
 from staged.ops.choice import select, where
 from staged.ops.context import bind, current_context
 from staged.ops.dimension import dim_of
-from staged.ops.index import (
-    as_index,
-    checked_index,
-    checked_window,
-    dynamic_slice_op,
-    dynamic_update_op,
-    scatter_add,
-    scattered,
-    take,
-)
+from staged.ops.dynamic_slice import as_index, checked_index, checked_window, dynamic_slice_op, dynamic_update_op
+from staged.ops.index import scatter_add, scattered, take
 from staged.ops.promote import (
     as_array,
     broadcast,

@@ -18,7 +18,7 @@ from staged.ops.array import Array, StagedArray, static_hint
 from staged.ops.choice import where
 from staged.ops.comparisons import logical_and
 from staged.ops.context import bind
-from staged.ops.index import dynamic_slice_op, dynamic_update_op
+from staged.ops.dynamic_slice import dynamic_slice_op, dynamic_update_op
 from staged.ops.promote import as_array, cast, constant, read
 from staged.ops.shape import reshape
 from staged.ops.source import zeros

@@ -17,8 +17,8 @@ from staged.ops.array import Array
 from staged.ops.choice import where
 from staged.ops.context import bind, current_context
 from staged.ops.contraction import matrix_product
+from staged.ops.dynamic_slice import dynamic_slice_op, dynamic_update_op
 from staged.ops.elementwise import square as square_of
-from staged.ops.index import dynamic_slice_op, dynamic_update_op
 from staged.ops.primitive import same_attrs
 from staged.ops.promote import as_float, broadcast, broadcast_shapes, constant, shape_error
 from staged.ops.record import RecordContext, in_range

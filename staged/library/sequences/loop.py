@@ -18,7 +18,7 @@ from staged.ir.types import Shape, TensorType, i64
 from staged.library.elementwise.complex_numbers import join, parts
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import bind, current_context
-from staged.ops.index import dynamic_slice_op, dynamic_update_op
+from staged.ops.dynamic_slice import dynamic_slice_op, dynamic_update_op
 from staged.ops.promote import constant
 from staged.ops.record import RecordContext
 from staged.ops.shape import reshape

@@ -107,7 +107,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an element that is written over keeps its cotangent",
-        "ops.index:dynamic_update_op",
+        "ops.dynamic_slice:dynamic_update_op",
         "bind(dynamic_update_op, [ct, zeros_like(update), *starts])",
         "ct",
         ("tests/autodiff/test_borders_of_state.py", "-k", "compiled"),

@@ -95,7 +95,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an index beyond i64 counts from the end",
-        "ops.index:as_index",
+        "ops.dynamic_slice:as_index",
         'functions.minimum(array, limits(i64)[1]) if array.dtype is u64 else array',
         "array",
         (_INTEGERS, "-k", "index_of_u64"),
