@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,36 +9,25 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
-from staged.ops.context import bind_all
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order
-from tests.backends.native.test_all_ops import KINDS, cases_of, walks
-from tests.ops.cases import smooth_operands
+from tests.backends.native import test_all_ops as native
+from tests.backends.native.test_all_ops import KINDS, walks
 
+pytestmark = pytest.mark.usefixtures("device")
 LIBRARY = "contraction"
 """Kinds whose ops libraries do: see `test_libraries.py`."""
 
 
-@pytest.fixture(autouse=True)
-def device(emulated_device: Any) -> Iterator[Any]:
-    yield emulated_device
-
-
 def samples_of(kind: str) -> tuple[Any, list[tuple[Any, ...]]]:
     """One program with every sample of a kind (and what it is given)."""
-    cases = list(cases_of(kind))
+    on_host, groups = native.samples_of(kind)
 
     @st.function
     def program(groups: Any) -> Any:
-        made = []
         with with_backend(GPU, groups):
-            for (primitive, sample, operands), group in zip(cases, groups, strict=True):
-                smooth = smooth_operands(primitive, sample, operands)
-                given = [value * 1.0 + 0.0 if index in smooth else value for index, value in enumerate(group)]
-                for result in bind_all(primitive, given, **sample.attrs):
-                    made += [result, st.abs(result) + result if result.dtype.is_float else result]
-        return made
+            return on_host(groups)
 
-    return program, [tuple(case[2]) for case in cases]
+    return program, groups
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != LIBRARY])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,9 @@ from staged import GPU, with_backend
 from staged.backends.cublas_cudnn.library import attention
 from tests.backends.cublas_cudnn.harness import on_gpu
 
+pytestmark = pytest.mark.usefixtures("device")
 BF16 = ml_dtypes.bfloat16
 TOLERANCE: dict[Any, float] = {np.float16: 4e-3, BF16: 3e-2}
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Iterator[Emulator]:
-    yield emulated_device
 
 
 def operands(dtype: Any, *shapes: tuple[int, ...]) -> list[Any]:

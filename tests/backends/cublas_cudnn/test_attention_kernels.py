@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,10 @@ from tests.backends.cublas_cudnn import programs
 from tests.backends.cublas_cudnn.harness import on_gpu, run_with_race_detector
 from tests.ops.test_attention import CASES, Q, W
 
+pytestmark = pytest.mark.usefixtures("device")
 ATTENTION = importlib.import_module("staged.library.sequences.attention")
 RNG = np.random.default_rng(7)
 ORDERS = ("eager reverse", "lazy shuffled seed=5")
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Iterator[Emulator]:
-    yield emulated_device
 
 
 def kernels(text: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,8 @@ from staged import GPU, nn, optim, with_backend
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
 
+pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(7)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Iterator[Emulator]:
-    yield emulated_device
 
 
 def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from staged import GPU, nn, optim, with_backend
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu, trains_as_on_the_host
 
+pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(5)
 STEPS, BATCH, CLASSES, LABELS = 9, 7, 6, 4
 SCORES = RANDOM.normal(0.0, 2.0, (STEPS, BATCH, CLASSES)).astype(np.float32)
@@ -24,11 +24,6 @@ TARGETS[2, 2:] = -7  # what stands behind a text is padding
 TARGETS[5] = 3  # equal labels, without that room
 # In this order: plain, equal labels, padded, an empty text, more labels than steps, equal ones, no steps and no text.
 INPUTS, LENGTHS = np.array([9, 9, 6, 8, 2, 6, 0]), np.array([4, 3, 2, 0, 4, 4, 0])
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Iterator[Emulator]:
-    yield emulated_device
 
 
 def losses_of(x: Any, *texts: Any, **options: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,9 @@ import staged as st
 from cuda_emulator import Emulator
 from tests.backends.cublas_cudnn.harness import on_gpu
 
+pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(3)
 BOTH = pytest.mark.parametrize("dtype", [np.float32, np.float64])
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Iterator[Emulator]:
-    yield emulated_device
 
 
 def positive(*shape: int, dtype: Any = np.float64) -> np.ndarray[Any, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,8 @@ import staged as st
 from staged import CPU, GPU, with_backend
 from staged.errors import StagedError
 
+pytestmark = pytest.mark.usefixtures("device")
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Any) -> Iterator[Any]:
-    yield emulated_device
 
 
 def rows(x: Any, k: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,8 @@ from staged.backends.gpu import scatter
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import on_gpu
 
+pytestmark = pytest.mark.usefixtures("device")
 RNG = np.random.default_rng(7)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Any) -> Iterator[Any]:
-    yield emulated_device
 
 
 def check(compute: Callable[..., Any], device: Any, *args: Any, tolerance: float = 2e-5) -> str:

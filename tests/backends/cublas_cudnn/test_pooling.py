@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,8 @@ import staged as st
 from cuda_emulator import Emulator
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
 
+pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(11)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Iterator[Emulator]:
-    yield emulated_device
 
 
 def normal(*shape: int, dtype: str = "f4") -> np.ndarray[Any, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,7 @@ import pytest
 import staged as st
 from staged import CPU, GPU, with_backend
 
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Any) -> Iterator[Any]:
-    yield emulated_device
+pytestmark = pytest.mark.usefixtures("device")
 
 
 def draws(backend: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,9 @@ from staged import GPU, nn, optim, with_backend
 from staged.frontend.values import trees
 from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu, trains_as_on_the_host
 
+pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(11)
 STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 4, 6
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Iterator[Emulator]:
-    yield emulated_device
 
 
 def routines(text: str) -> list[str]:
