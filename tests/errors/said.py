@@ -7,11 +7,13 @@ the words whatever it says: only what the error says of itself can be compared w
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from staged import StagedError
+from staged import function as staged_function
 
 
 def words_of(error: BaseException) -> str:
@@ -30,13 +32,21 @@ def refuses(error: type[BaseException] | tuple[type[BaseException], ...], match:
     assert re.search(match, found), f"{match!r} is not in what was said:\n{found}"
 
 
-def refusals(cases: Mapping[str, tuple[Any, ...]], usual: type[BaseException] = StagedError) -> Callable[[str], None]:
-    """A test of calls that raise an error with these words; a row is (call, error, words), or (call, words)."""
+def refusals(
+    *rows: Any, usual: type[BaseException] | tuple[type[BaseException], ...] = StagedError, given: tuple[Any, ...] = ()
+) -> Callable[[str], None]:
+    """A test of calls that raise an error with these words, and with the line of the call.
+
+    A row is (call, error, words), or (call, words) of the usual error. Instead of rows there may be a mapping from
+    names to rows. If arguments are given, each call is a staged function of them.
+    """
+    cases = rows[0] if isinstance(rows[0], Mapping) else {f"{number}: {row[-1]}": row for number, row in enumerate(rows)}
 
     @pytest.mark.parametrize("name", cases)
     def test(name: str) -> None:
         call, *errors, words = cases[name]
-        with refuses(*errors or [usual], words):
-            call()
+        with refuses(*errors or [usual], words) as caught:
+            staged_function(call)(*given) if given else call()
+        assert f"{Path(call.__code__.co_filename).name}, line" in str(caught.value)
 
     return test

@@ -10,7 +10,7 @@ import pytest
 import staged as st
 from staged import GPU, nn, with_backend
 from tests import opencl_device
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 from tests.torch_reference import reference
 
 RNG = np.random.default_rng(0)
@@ -227,28 +227,22 @@ class Unused(nn.Module):
 NOT_FINITE = "with calibration_data, the input of `model` has NaN or infinite elements"
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: st.quantize(nn.Linear(2, 2), dtype=st.i16), st.DTypeError, "to i8"),
-        (lambda: st.quantize(lambda x: x), st.ArgumentError, "takes an nn.Module"),
-        (lambda: st.quantize(nn.ReLU()), st.ArgumentError, "ReLU has no layer of `Linear`"),
-        (lambda: st.quantize(Unused(), [floats(1, 4)]), st.ArgumentError, "reaches `idle`"),
-        (lambda: st.quantize(Unused(), []), st.ArgumentError, "reaches `used`"),
-        (lambda: st.quantize(nn.Linear(2, 2), [floats(1, 2) * np.nan]), st.ArgumentError, NOT_FINITE),
-        (lambda: st.quantize(nn.Linear(2, 2), [floats(1, 2), floats(1, 2) * np.nan]), st.ArgumentError, NOT_FINITE),
-        (lambda: st.quantize(nn.Linear(2, 2), [floats(1, 2) * np.nan, floats(1, 2)]), st.ArgumentError, NOT_FINITE),
-        (lambda: st.quantize(nn.Linear(2, 2), [floats(1, 2) * np.inf]), st.ArgumentError, NOT_FINITE),
-        (lambda: st.quantize(nn.Linear(2, 2))(np.ones((1, 2))), st.DTypeError, "has f32 parameters"),
-        (lambda: st.quantize(nn.Linear(2, 2))(floats(1, 3)), st.ShapeError, "2 input features"),
-        (lambda: st.quantize(nn.Conv2d(2, 2, 3))(floats(1, 3, 5, 5)), st.ShapeError, "2 input channels"),
-        (lambda: st.quantize(nn.Conv2d(2, 2, 3))(floats(1, 2, 2, 5)), st.ShapeError, "larger than"),
-        (lambda: st.function(lambda: st.quantize(nn.Linear(2, 2)))(), st.StagedError, "plain Python"),
-    ],
+test_refusals = refusals(
+    (lambda: st.quantize(nn.Linear(2, 2), dtype=st.i16), st.DTypeError, "to i8"),
+    (lambda: st.quantize(lambda x: x), st.ArgumentError, "takes an nn.Module"),
+    (lambda: st.quantize(nn.ReLU()), st.ArgumentError, "ReLU has no layer of `Linear`"),
+    (lambda: st.quantize(Unused(), [floats(1, 4)]), st.ArgumentError, "reaches `idle`"),
+    (lambda: st.quantize(Unused(), []), st.ArgumentError, "reaches `used`"),
+    (lambda: st.quantize(nn.Linear(2, 2), [floats(1, 2) * np.nan]), st.ArgumentError, NOT_FINITE),
+    (lambda: st.quantize(nn.Linear(2, 2), [floats(1, 2), floats(1, 2) * np.nan]), st.ArgumentError, NOT_FINITE),
+    (lambda: st.quantize(nn.Linear(2, 2), [floats(1, 2) * np.nan, floats(1, 2)]), st.ArgumentError, NOT_FINITE),
+    (lambda: st.quantize(nn.Linear(2, 2), [floats(1, 2) * np.inf]), st.ArgumentError, NOT_FINITE),
+    (lambda: st.quantize(nn.Linear(2, 2))(np.ones((1, 2))), st.DTypeError, "has f32 parameters"),
+    (lambda: st.quantize(nn.Linear(2, 2))(floats(1, 3)), st.ShapeError, "2 input features"),
+    (lambda: st.quantize(nn.Conv2d(2, 2, 3))(floats(1, 3, 5, 5)), st.ShapeError, "2 input channels"),
+    (lambda: st.quantize(nn.Conv2d(2, 2, 3))(floats(1, 2, 2, 5)), st.ShapeError, "larger than"),
+    (lambda: st.function(lambda: st.quantize(nn.Linear(2, 2)))(), st.StagedError, "plain Python"),
 )
-def test_refusals(call: Any, error: type[Exception], message: str) -> None:
-    with refuses(error, message):
-        call()
 
 
 def test_a_weight_that_is_not_finite_is_named() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import staged as st
 from staged import nn
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 from tests.torch_reference import reference
 
 RNG = np.random.default_rng(4)
@@ -196,25 +196,15 @@ def test_dropout_falls_between_layers_in_training_alone():
     np.testing.assert_array_equal(np.asarray(layer(X)[0]), np.asarray(layer(X)[0]))
 
 
-@pytest.mark.parametrize(
-    ("call", "match"),
-    [
-        (lambda x: nn.LSTM(3, 2, dtype=st.f64)(x), r"LSTM takes \(T, N, 3\)"),
-        (lambda x: nn.GRU(IN, 2, dtype=st.f64)(x, st.zeros((2, N, 2), dtype=st.f64)), r"takes states \(1, 3, 2\)"),
-        (lambda x: nn.RNNCell(IN, 2, dtype=st.f64)(x[:1, :1]), rf"RNNCell takes \(N, {IN}\) or"),
-        (lambda x: nn.LSTMCell(3, 2, dtype=st.f64)(x[0]), r"LSTMCell takes \(N, 3\) or"),
-        (lambda x: st.rnn(x, None, np.zeros((2, IN)), np.zeros((2, 3))), "w_ih is"),
-        (lambda x: st.rnn(x, None, np.zeros((2, IN)), np.zeros((2, 2)), np.zeros(2)), "both biases or none"),
-        (lambda x: st.lstm(x[0], None, np.zeros((8, IN)), np.zeros((8, 2))), r"input of \(T, N, I\)"),
-        (lambda x: st.lstm(x[:0], None, np.zeros((8, IN)), np.zeros((8, 2))), "at least one step"),
-        (lambda x: st.gru(x, None, np.zeros((6, IN), np.int64), np.zeros((6, 2))), "needs floats"),
-    ],
+test_bad_calls_are_refused_with_the_line = refusals(
+    (lambda x: nn.LSTM(3, 2, dtype=st.f64)(x), r"LSTM takes \(T, N, 3\)"),
+    (lambda x: nn.GRU(IN, 2, dtype=st.f64)(x, st.zeros((2, N, 2), dtype=st.f64)), r"takes states \(1, 3, 2\)"),
+    (lambda x: nn.RNNCell(IN, 2, dtype=st.f64)(x[:1, :1]), rf"RNNCell takes \(N, {IN}\) or"),
+    (lambda x: nn.LSTMCell(3, 2, dtype=st.f64)(x[0]), r"LSTMCell takes \(N, 3\) or"),
+    (lambda x: st.rnn(x, None, np.zeros((2, IN)), np.zeros((2, 3))), "w_ih is"),
+    (lambda x: st.rnn(x, None, np.zeros((2, IN)), np.zeros((2, 2)), np.zeros(2)), "both biases or none"),
+    (lambda x: st.lstm(x[0], None, np.zeros((8, IN)), np.zeros((8, 2))), r"input of \(T, N, I\)"),
+    (lambda x: st.lstm(x[:0], None, np.zeros((8, IN)), np.zeros((8, 2))), "at least one step"),
+    (lambda x: st.gru(x, None, np.zeros((6, IN), np.int64), np.zeros((6, 2))), "needs floats"),
+    given=(X,),
 )
-def test_bad_calls_are_refused_with_the_line(call, match):
-    @st.function
-    def program(x):
-        return call(x)
-
-    with refuses(st.StagedError, match) as caught:
-        program(X)
-    assert "test_recurrent.py, line" in str(caught.value)

@@ -5,7 +5,7 @@ import pytest
 
 import staged as st
 from staged import nn
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 
 X = np.ones((2, 3), np.float32)
 LABELS = np.array([0, 2])
@@ -103,12 +103,7 @@ BY_POSITION = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_values_that_there_are_not_are_refused_with_the_line(what):
-    make, match = REFUSED[what]
-    with refuses(ValueError, match) as refused:
-        make()
-    assert isinstance(refused.value, st.StagedError) and "test_refused.py" in str(refused.value)
+test_values_that_there_are_not_are_refused_with_the_line = refusals(REFUSED, usual=ValueError)
 
 
 @pytest.mark.parametrize("what", BY_POSITION)

@@ -7,7 +7,7 @@ import pytest
 
 import staged as st
 from staged import nn
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 from tests.torch_reference import reference
 
 RNG = np.random.default_rng(6)
@@ -228,17 +228,12 @@ def test_a_square_mask_is_torchs():
     np.testing.assert_array_equal(nn.Transformer.generate_square_subsequent_mask(4), expected)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: nn.MultiheadAttention(E, 3), "do not divide into 3 heads"),
-        (lambda: nn.MultiheadAttention(E, 2, dropout=2.0), "a probability"),
-        (lambda: nn.MultiheadAttention(E, 2, dtype=st.f64)(Q, K3, K3), "takes a key"),
-        (lambda: nn.TransformerEncoderLayer(E, 2, activation="tanh"), "activation is one of"),
-        (lambda: nn.TransformerEncoder(nn.Identity(), 0), "num_layers"),
-        (lambda: nn.MultiheadAttention(E, 2)(Q, Q, Q), "f32 parameters"),
-    ],
+test_what_does_not_fit_is_refused = refusals(
+    (lambda: nn.MultiheadAttention(E, 3), "do not divide into 3 heads"),
+    (lambda: nn.MultiheadAttention(E, 2, dropout=2.0), "a probability"),
+    (lambda: nn.MultiheadAttention(E, 2, dtype=st.f64)(Q, K3, K3), "takes a key"),
+    (lambda: nn.TransformerEncoderLayer(E, 2, activation="tanh"), "activation is one of"),
+    (lambda: nn.TransformerEncoder(nn.Identity(), 0), "num_layers"),
+    (lambda: nn.MultiheadAttention(E, 2)(Q, Q, Q), "f32 parameters"),
+    usual=(st.ArgumentError, st.ShapeError, st.DTypeError),
 )
-def test_what_does_not_fit_is_refused(make, words):
-    with refuses((st.ArgumentError, st.ShapeError, st.DTypeError), words):
-        make()

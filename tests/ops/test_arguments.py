@@ -8,7 +8,7 @@ import optree
 import pytest
 
 import staged as st
-from tests.errors.said import refuses
+from tests.errors.said import refusals, refuses
 
 X = np.ones((2, 3, 4), np.float32)
 MEAN, VAR = np.zeros(3, np.float32), np.ones(3, np.float32)
@@ -59,12 +59,7 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_number_that_there_is_not_is_refused_with_the_line(what):
-    call, match = REFUSED[what]
-    with refuses(ValueError, match) as refused:
-        call()
-    assert "test_arguments.py" in str(refused.value)
+test_a_number_that_there_is_not_is_refused_with_the_line = refusals(REFUSED, usual=ValueError)
 
 
 def test_integers_that_a_dtype_lacks_are_not_drawn():

@@ -10,7 +10,7 @@ import pytest
 import staged as st
 from staged.testing import compare_trees
 from tests import opencl_device
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 from tests.torch_reference import reference
 
 # The package has the function's module under no name of its own.
@@ -244,30 +244,24 @@ def test_the_text_has_blocks_and_their_names() -> None:
         assert name in text, name
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        (lambda: st.scaled_dot_product_attention(Q, FEW_K, FEW_V), st.ShapeError, "enable_gqa=True"),
-        (lambda: st.scaled_dot_product_attention(Q, K, V[:, :, :9]), st.ShapeError, "as many values as keys"),
-        (lambda: st.scaled_dot_product_attention(Q, K[..., :2], V), st.ShapeError, "one width"),
-        (
-            lambda: st.scaled_dot_product_attention(Q, K[:, :3], V[:, :3], enable_gqa=True),
-            st.ShapeError,
-            "leading axes",
-        ),
-        (lambda: st.scaled_dot_product_attention(Q[0, 0, 0], K, V), st.ShapeError, "query is"),
-        (
-            lambda: st.scaled_dot_product_attention(Q, K, V, np.ones((30, 50), np.int32)),
-            st.DTypeError,
-            "attn_mask is bool",
-        ),
-        (lambda: st.scaled_dot_product_attention(Q, K, V, HOLES[:, :9]), st.ShapeError, "does not broadcast"),
-        (lambda: st.scaled_dot_product_attention(Q, K, V, dropout_p=1.5), st.ArgumentError, "a probability"),
-    ],
+test_what_does_not_fit_is_refused = refusals(
+    (lambda: st.scaled_dot_product_attention(Q, FEW_K, FEW_V), st.ShapeError, "enable_gqa=True"),
+    (lambda: st.scaled_dot_product_attention(Q, K, V[:, :, :9]), st.ShapeError, "as many values as keys"),
+    (lambda: st.scaled_dot_product_attention(Q, K[..., :2], V), st.ShapeError, "one width"),
+    (
+        lambda: st.scaled_dot_product_attention(Q, K[:, :3], V[:, :3], enable_gqa=True),
+        st.ShapeError,
+        "leading axes",
+    ),
+    (lambda: st.scaled_dot_product_attention(Q[0, 0, 0], K, V), st.ShapeError, "query is"),
+    (
+        lambda: st.scaled_dot_product_attention(Q, K, V, np.ones((30, 50), np.int32)),
+        st.DTypeError,
+        "attn_mask is bool",
+    ),
+    (lambda: st.scaled_dot_product_attention(Q, K, V, HOLES[:, :9]), st.ShapeError, "does not broadcast"),
+    (lambda: st.scaled_dot_product_attention(Q, K, V, dropout_p=1.5), st.ArgumentError, "a probability"),
 )
-def test_what_does_not_fit_is_refused(call, error, words) -> None:
-    with refuses(error, words):
-        call()
 
 
 def test_a_size_that_is_found_late_is_refused_with_the_line() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 from tests.ops.against_torch import agree_compiled
 
 RNG = np.random.default_rng(7)
@@ -87,31 +87,19 @@ def test_an_image_without_a_batch_keeps_its_axes() -> None:
         np.testing.assert_array_equal(layer(x), np.asarray(layer(x[None]))[0])
 
 
-@pytest.mark.parametrize(
-    ("call", "match"),
-    [
-        (lambda x, w: st.conv_transpose2d(x, w, output_padding=1), "below neither the stride"),
-        (lambda x, w: st.conv_transpose2d(x, w, padding=9), "leaves nothing"),
-        (lambda x, w: st.conv3d(x[None], w[None]), r"got f32 \(1, 2, 3, 5, 5\) and f32 \(1, 3, 3, 3, 3\)"),
-        (lambda x, w: st.conv2d(x, w, groups=1.0), "do not go"),
-        (lambda x, w: st.conv_transpose2d(x, w[:2]), "does not fit"),
-        (lambda x, w: st.conv2d(x, w, groups=2), "channels"),
-        (lambda x, w: st.conv2d(x, w, dilation=0), "do not go"),
-        (lambda x, w: st.conv2d(x, w, np.ones(1, np.float32)), r"one number per output channel, 3, got f32 \(1,\)"),
-        (lambda x, w: st.conv2d(x, w, 2.0), "one number per output channel"),
-        (lambda x, w: st.conv_transpose2d(x, w, np.ones((3, 1), np.float32)), "one number per output channel"),
-        (lambda x, w: st.conv2d(x, w, padding="same", stride=2), "does not go"),
-        (lambda x, w: st.conv1d(x, w), "conv1d needs a 3-dimensional input"),
-        (lambda x, w: st.conv1d(x[0], w[0], stride=(1, 2)), "`stride` must be an int"),
-    ],
+test_bad_calls_are_refused_with_the_line = refusals(
+    (lambda x, w: st.conv_transpose2d(x, w, output_padding=1), "below neither the stride"),
+    (lambda x, w: st.conv_transpose2d(x, w, padding=9), "leaves nothing"),
+    (lambda x, w: st.conv3d(x[None], w[None]), r"got f32 \(1, 2, 3, 5, 5\) and f32 \(1, 3, 3, 3, 3\)"),
+    (lambda x, w: st.conv2d(x, w, groups=1.0), "do not go"),
+    (lambda x, w: st.conv_transpose2d(x, w[:2]), "does not fit"),
+    (lambda x, w: st.conv2d(x, w, groups=2), "channels"),
+    (lambda x, w: st.conv2d(x, w, dilation=0), "do not go"),
+    (lambda x, w: st.conv2d(x, w, np.ones(1, np.float32)), r"one number per output channel, 3, got f32 \(1,\)"),
+    (lambda x, w: st.conv2d(x, w, 2.0), "one number per output channel"),
+    (lambda x, w: st.conv_transpose2d(x, w, np.ones((3, 1), np.float32)), "one number per output channel"),
+    (lambda x, w: st.conv2d(x, w, padding="same", stride=2), "does not go"),
+    (lambda x, w: st.conv1d(x, w), "conv1d needs a 3-dimensional input"),
+    (lambda x, w: st.conv1d(x[0], w[0], stride=(1, 2)), "`stride` must be an int"),
+    given=(np.zeros((2, 3, 5, 5), np.float32), np.zeros((3, 3, 3, 3), np.float32)),
 )
-def test_bad_calls_are_refused_with_the_line(call, match) -> None:
-    x, w = np.zeros((2, 3, 5, 5), np.float32), np.zeros((3, 3, 3, 3), np.float32)
-
-    @st.function
-    def program(x, w):
-        return call(x, w)
-
-    with refuses(st.StagedError, match) as caught:
-        program(x, w)
-    assert "test_convolution.py, line" in str(caught.value)

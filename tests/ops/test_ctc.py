@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from tests.errors.said import refuses
+from tests.errors.said import refusals, refuses
 from tests.ops.against_torch import agree_compiled
 
 RNG = np.random.default_rng(11)
@@ -128,23 +128,13 @@ def test_lengths_and_labels_out_of_range_stop_the_program(inputs, lengths, label
         assert "# here" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("call", "match"),
-    [
-        (lambda x: st.ctc_loss(x, TARGETS.reshape(-1), INPUTS, LENGTHS), r"targets \(N, S\)"),
-        (lambda x: st.ctc_loss(x, TARGETS[:3], INPUTS, LENGTHS), r"targets \(N, S\)"),
-        (lambda x: st.ctc_loss(x, TARGETS, INPUTS[:2], LENGTHS), "one of input_lengths"),
-        (lambda x: st.ctc_loss(x, TARGETS, INPUTS, LENGTHS * 1.0), "integer target_lengths"),
-        (lambda x: st.ctc_loss(x, TARGETS * 1.0, INPUTS, LENGTHS), "integer targets"),
-        (lambda x: st.ctc_loss(x, TARGETS, INPUTS, LENGTHS, blank=6), "the blank is one of 6"),
-        (lambda x: st.ctc_loss(x, TARGETS, INPUTS, LENGTHS, reduction="max"), "reduction is"),
-    ],
+test_bad_calls_are_refused_with_the_line = refusals(
+    (lambda x: st.ctc_loss(x, TARGETS.reshape(-1), INPUTS, LENGTHS), r"targets \(N, S\)"),
+    (lambda x: st.ctc_loss(x, TARGETS[:3], INPUTS, LENGTHS), r"targets \(N, S\)"),
+    (lambda x: st.ctc_loss(x, TARGETS, INPUTS[:2], LENGTHS), "one of input_lengths"),
+    (lambda x: st.ctc_loss(x, TARGETS, INPUTS, LENGTHS * 1.0), "integer target_lengths"),
+    (lambda x: st.ctc_loss(x, TARGETS * 1.0, INPUTS, LENGTHS), "integer targets"),
+    (lambda x: st.ctc_loss(x, TARGETS, INPUTS, LENGTHS, blank=6), "the blank is one of 6"),
+    (lambda x: st.ctc_loss(x, TARGETS, INPUTS, LENGTHS, reduction="max"), "reduction is"),
+    given=(SCORES,),
 )
-def test_bad_calls_are_refused_with_the_line(call, match) -> None:
-    @st.function
-    def program(x):
-        return call(x)
-
-    with refuses(st.StagedError, match) as caught:
-        program(SCORES)
-    assert "test_ctc.py, line" in str(caught.value)

@@ -8,7 +8,7 @@ import pytest
 import staged as st
 from staged.eager_mode.context import wrap
 from staged.ops.array import METHODS
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 
 X = np.linspace(-2.0, 3.0, 24).reshape(2, 3, 4)
 Y = np.linspace(0.5, 2.5, 12).reshape(3, 4)
@@ -133,36 +133,30 @@ def test_agrees_with_numpy(name) -> None:
     np.testing.assert_allclose(got, expected, rtol=2.0**-21 if expected.dtype == np.float32 else 1e-13, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("call", "match"),
-    [
-        (lambda: st.sum(X, axis=3), "axis 3 does not exist"),
-        (lambda: st.sum(X, axis=(0, 0)), "named twice"),
-        (lambda: st.max(np.zeros((0, 2)), axis=0), "no elements"),
-        (lambda: st.reshape(X, (5, -1)), "cannot reshape"),
-        (lambda: st.reshape(X, (-1, -1)), "only one"),
-        (lambda: st.squeeze(X, 0), "not 1"),
-        (lambda: st.permute_dims(X, (0, 1)), "does not fit"),
-        (lambda: st.concat([X, Y], axis=0), "equal shapes elsewhere"),
-        (lambda: st.concat([1.0, 2.0]), "st.stack"),
-        (lambda: st.stack([X, Y]), "one shape"),
-        (lambda: st.matmul(Y, Y), "equal inner sizes"),
-        (lambda: wrap(Y) @ 2.0, "needs arrays"),
-        (lambda: st.zeros((-1,)), "not negative"),
-        (lambda: st.arange(0, 1, 0), "step cannot be 0"),
-        (lambda: st.arange(wrap(3)), "known while staging"),
-        (lambda: st.pad(Y, -1), "not negative"),
-        (lambda: st.conv2d(X, Y), "conv2d needs"),
-        (lambda: st.max_pool2d(X, 5), "larger than"),
-        (lambda: st.pow(V, wrap(-1)), "negative integer power"),
-        (lambda: wrap(V) // np.array([1, 0, 1, 1]), "integer division or modulo by zero"),
-        (lambda: wrap(V) % 0, "modulo by zero"),
-        (lambda: st.one_hot(X, 3), "integers"),
-    ],
+test_bad_calls_are_refused_with_words = refusals(
+    (lambda: st.sum(X, axis=3), "axis 3 does not exist"),
+    (lambda: st.sum(X, axis=(0, 0)), "named twice"),
+    (lambda: st.max(np.zeros((0, 2)), axis=0), "no elements"),
+    (lambda: st.reshape(X, (5, -1)), "cannot reshape"),
+    (lambda: st.reshape(X, (-1, -1)), "only one"),
+    (lambda: st.squeeze(X, 0), "not 1"),
+    (lambda: st.permute_dims(X, (0, 1)), "does not fit"),
+    (lambda: st.concat([X, Y], axis=0), "equal shapes elsewhere"),
+    (lambda: st.concat([1.0, 2.0]), "st.stack"),
+    (lambda: st.stack([X, Y]), "one shape"),
+    (lambda: st.matmul(Y, Y), "equal inner sizes"),
+    (lambda: wrap(Y) @ 2.0, "needs arrays"),
+    (lambda: st.zeros((-1,)), "not negative"),
+    (lambda: st.arange(0, 1, 0), "step cannot be 0"),
+    (lambda: st.arange(wrap(3)), "known while staging"),
+    (lambda: st.pad(Y, -1), "not negative"),
+    (lambda: st.conv2d(X, Y), "conv2d needs"),
+    (lambda: st.max_pool2d(X, 5), "larger than"),
+    (lambda: st.pow(V, wrap(-1)), "negative integer power"),
+    (lambda: wrap(V) // np.array([1, 0, 1, 1]), "integer division or modulo by zero"),
+    (lambda: wrap(V) % 0, "modulo by zero"),
+    (lambda: st.one_hot(X, 3), "integers"),
 )
-def test_bad_calls_are_refused_with_words(call, match) -> None:
-    with refuses(st.StagedError, match):
-        call()
 
 
 def test_every_public_function_says_what_it_does() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from tests.errors.said import refuses
+from tests.errors.said import refusals
 
 X = np.array([0.5, -0.25, 0.75])
 L = [0.1, 0.2, 0.3]
@@ -131,23 +131,17 @@ def test_lists_of_numpy_arrays_keep_their_dtype() -> None:
     assert st.asarray([np.int32(3), 4]).dtype is st.i32
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "match"),
-    [
-        (lambda: st.asarray([1, 300], dtype=st.u8), st.DTypeError, "300 does not fit u8"),
-        (lambda: st.asarray(300, dtype=st.u8), st.DTypeError, "300 does not fit u8"),
-        (lambda: st.add(np.ones(1, np.uint8), [-1]), st.DTypeError, "-1 does not fit u8"),
-        (lambda: st.asarray([300.5], dtype=st.u8), st.DTypeError, "300.5 does not fit u8"),
-        (lambda: st.asarray([1.0, float("nan")], dtype=st.i32), st.DTypeError, "nan does not fit i32"),
-        (lambda: st.asarray([2**70]), st.DTypeError, "does not fit i64"),
-        (lambda: st.asarray([[1, 2], [3]]), st.ShapeError, "rows differ in length"),
-        (lambda: st.asarray([[1, 2], 3.0]), st.ShapeError, "rows differ in length"),
-        (lambda: st.full((2,), [1.0, 2.0]), st.ShapeError, "full needs a scalar"),
-    ],
+test_lists_that_do_not_fit_are_refused = refusals(
+    (lambda: st.asarray([1, 300], dtype=st.u8), st.DTypeError, "300 does not fit u8"),
+    (lambda: st.asarray(300, dtype=st.u8), st.DTypeError, "300 does not fit u8"),
+    (lambda: st.add(np.ones(1, np.uint8), [-1]), st.DTypeError, "-1 does not fit u8"),
+    (lambda: st.asarray([300.5], dtype=st.u8), st.DTypeError, "300.5 does not fit u8"),
+    (lambda: st.asarray([1.0, float("nan")], dtype=st.i32), st.DTypeError, "nan does not fit i32"),
+    (lambda: st.asarray([2**70]), st.DTypeError, "does not fit i64"),
+    (lambda: st.asarray([[1, 2], [3]]), st.ShapeError, "rows differ in length"),
+    (lambda: st.asarray([[1, 2], 3.0]), st.ShapeError, "rows differ in length"),
+    (lambda: st.full((2,), [1.0, 2.0]), st.ShapeError, "full needs a scalar"),
 )
-def test_lists_that_do_not_fit_are_refused(call, error, match) -> None:
-    with refuses(error, match):
-        call()
 
 
 def test_floats_become_integers_as_an_array_of_them_would() -> None:

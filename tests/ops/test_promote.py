@@ -15,7 +15,7 @@ from staged.ops.context import use_context
 from staged.ops.dtypes import _result_dtype, promote_dtypes, result_dtype
 from staged.ops.promote import as_array
 from staged.ops.record import RecordContext
-from tests.errors.said import refuses
+from tests.errors.said import refusals, refuses
 
 WEAK_F, WEAK_I, WEAK_B = (TensorType(dtype, (), True) for dtype in (f64, i64, bool_))
 F32, F64, I32, I64, U8 = (TensorType(dtype, (2,)) for dtype in (f32, f64, i32, i64, u8))
@@ -191,22 +191,17 @@ def test_what_is_no_array_is_refused(value, error, match) -> None:
         as_array(value)
 
 
-@pytest.mark.parametrize(
-    ("f", "match"),
-    [
-        (lambda: wrap(np.zeros(2, np.uint8)) + 300, "300 does not fit u8"),
-        (lambda: wrap(np.zeros(2, np.uint8)) + -1, "-1 does not fit u8"),
-        (lambda: wrap(np.zeros(2, bool)) + np.zeros(2, bool), "add needs numbers"),
-        (lambda: -wrap(np.zeros(2, bool)), "negative needs numbers"),
-        (lambda: wrap(np.zeros(2, np.float32)) & 1, "bitwise_and needs integers"),
-        (lambda: ~wrap(np.zeros(2, np.float32)), "bitwise_invert needs integers"),
-        (lambda: st.astype(np.zeros(2), "longdouble"), "is not a dtype"),
-        (lambda: st.where(np.zeros(2), 1, 2), "bool condition"),
-    ],
+test_dtypes_that_do_not_go_are_refused_with_words = refusals(
+    (lambda: wrap(np.zeros(2, np.uint8)) + 300, "300 does not fit u8"),
+    (lambda: wrap(np.zeros(2, np.uint8)) + -1, "-1 does not fit u8"),
+    (lambda: wrap(np.zeros(2, bool)) + np.zeros(2, bool), "add needs numbers"),
+    (lambda: -wrap(np.zeros(2, bool)), "negative needs numbers"),
+    (lambda: wrap(np.zeros(2, np.float32)) & 1, "bitwise_and needs integers"),
+    (lambda: ~wrap(np.zeros(2, np.float32)), "bitwise_invert needs integers"),
+    (lambda: st.astype(np.zeros(2), "longdouble"), "is not a dtype"),
+    (lambda: st.where(np.zeros(2), 1, 2), "bool condition"),
+    usual=st.DTypeError,
 )
-def test_dtypes_that_do_not_go_are_refused_with_words(f, match) -> None:
-    with refuses(st.DTypeError, match):
-        f()
 
 
 def test_the_table_of_pairs_says_what_the_rule_says() -> None:

@@ -307,7 +307,7 @@ REFUSED = {
     "cov_of_a_cube": (lambda: st.cov(np.ones((2, 2, 2))), "matrix or a vector"),
 }
 
-test_refused_with_words = refusals(REFUSED, st.ShapeError)
+test_refused_with_words = refusals(REFUSED, usual=st.ShapeError)
 
 
 def test_torchs_words_and_numpys_functions() -> None:
