@@ -273,11 +273,6 @@ def violations_of_users(root: Path) -> list[str]:
     return found
 
 
-def test_every_import_points_up_the_table() -> None:
-    found = violations(ROOT)
-    assert not found, "\n".join(["", *found])
-
-
 def folders_upwards(root: Path) -> list[str]:
     """Imports in `frontend` that lead to another folder that is on no lower floor."""
     floors = {f"staged.frontend.{folder}".rstrip("."): floor for floor, folders in enumerate(FRONT_END) for folder in folders}
@@ -296,8 +291,18 @@ def folders_upwards(root: Path) -> list[str]:
     return found
 
 
-def test_folders_of_the_front_end_point_one_way() -> None:
-    found = folders_upwards(ROOT)
+RULES = {
+    "every import points up the table": violations,
+    "folders of the front end point one way": folders_upwards,
+    "no circle of files": circles,
+    "imports inside functions have a reason": late_imports,
+    "examples use public names alone": violations_of_users,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_imports_follow_the_rule(rule: str) -> None:
+    found = RULES[rule](ROOT)
     assert not found, "\n".join(["", *found])
 
 
@@ -312,16 +317,6 @@ def test_planted_import_of_a_higher_folder_is_found(tmp_path: Path) -> None:
     ]
 
 
-def test_no_circle_of_files() -> None:
-    found = circles(ROOT)
-    assert not found, "\n".join(["", *found])
-
-
-def test_imports_inside_functions_have_a_reason() -> None:
-    found = late_imports(ROOT)
-    assert not found, "\n".join(["", *found])
-
-
 def test_the_emulated_device_is_a_separate_package() -> None:
     """It does not import `staged`, which does not have C++ and imports the package in one file."""
     outside = (ROOT / "cuda_emulator" / "cuda_emulator").rglob("*.py")
@@ -330,11 +325,6 @@ def test_the_emulated_device_is_a_separate_package() -> None:
     users = {path for path in (ROOT / "staged").rglob("*.py") if re.search("(?:import|from) cuda_emulator", path.read_text())}
     assert users == {ROOT / "staged" / "runtime" / "cuda" / "emulated.py"}
     assert not [path for path in (ROOT / "staged").rglob("*") if path.suffix in (".cpp", ".cu")]
-
-
-def test_examples_use_public_names_alone() -> None:
-    found = violations_of_users(ROOT)
-    assert not found, "\n".join(["", *found])
 
 
 PLANTED = [
