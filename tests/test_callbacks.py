@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import staged as st
 from staged import GPU, nn, with_backend
 from staged.testing import captured_prints
+from tests.threads import run_at_once
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -139,11 +139,7 @@ def test_a_function_may_call_staged_functions_and_threads_do_not_meet() -> None:
     wanted = X + 50
     np.testing.assert_array_equal(f(X, 50), wanted)
     results: list[Any] = []
-    threads = [threading.Thread(target=lambda: results.append(f(X, 50))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once([lambda: results.append(f(X, 50))] * 4)
     assert len(results) == 4
     for result in results:
         np.testing.assert_array_equal(result, wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ import pytest
 import staged as st
 from staged import nn, optim
 from staged.frontend.values.generator import numbers_again
+from tests.threads import run_at_once
 
 X = np.arange(1.0, 5.0, dtype=np.float32)
 
@@ -167,11 +168,7 @@ def in_threads(work, count=2):
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(partial(run, index) for index in range(count))
     assert not failed, failed
     return found
 

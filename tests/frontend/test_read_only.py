@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import staged as st
 from staged import CPU, GPU, with_backend
 from staged.errors import StagingError
 from staged.frontend.devices.resident import ambient_device
+from tests.threads import run_at_once
 
 
 def test_a_named_array_is_read_only_until_the_region_ends() -> None:
@@ -105,11 +107,7 @@ def test_the_function_form_in_several_threads_at_once() -> None:
         seen.append(ambient_device())
 
     there = with_backend(GPU)(work)
-    threads = [threading.Thread(target=there, args=(n,)) for n in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(partial(there, n) for n in range(2))
     assert seen == [GPU, GPU]
     assert ambient_device() == CPU
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import staged as st
 from staged import CPU, GPU, with_backend
 from staged.errors import StagingError
 from tests.frontend.harness import ir
+from tests.threads import run_at_once
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 weights = st.Variable(np.zeros(4, np.float32), name="weights")
@@ -327,11 +328,7 @@ def test_without_inputs_each_call_of_the_function_is_a_region() -> None:
     def work(name: str) -> None:
         staged[name] = double.stage(X).ir
 
-    runs = [threading.Thread(target=with_backend(GPU)(work), args=(name,)) for name in "ab"]
-    for run in runs:
-        run.start()
-    for run in runs:
-        run.join()
+    run_at_once(partial(with_backend(GPU)(work), name) for name in "ab")
     assert set(staged) == {"a", "b"} and all(" on gpu" in text for text in staged.values())
     assert " on gpu" not in double.stage(X).ir
 

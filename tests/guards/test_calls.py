@@ -7,10 +7,10 @@ import gc
 import importlib
 import linecache
 import sys
-import threading
 import tracemalloc
 import warnings
 import weakref
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ import pytest
 import staged as st
 from staged import nn, optim
 from tests.guards.interpreted import interpret
+from tests.threads import run_at_once
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -276,11 +277,7 @@ def test_threads_with_different_shapes() -> None:
         except BaseException as error:
             wrong.append(error)
 
-    threads = [threading.Thread(target=work, args=(size,)) for size in range(3, 11)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(partial(work, size) for size in range(3, 11))
     assert not wrong
 
 

@@ -9,6 +9,7 @@ import tracemalloc
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from staged import nn, optim
 from staged.call.dispatch import MOST_PROGRAMS
 from staged.testing import load_snippet
 from tests.guards.interpreted import interpret
+from tests.threads import run_at_once
 
 X = np.array([1.0, 2.0, 3.0])
 
@@ -212,11 +214,7 @@ def test_eight_threads_with_shapes_of_their_own(calls: int, monkeypatch: pytest.
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        threads = [threading.Thread(target=work, args=(size,)) for size in range(3, 11)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_at_once(partial(work, size) for size in range(3, 11))
     finally:
         sys.setswitchinterval(interval)
     assert not wrong

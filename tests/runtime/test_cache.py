@@ -10,7 +10,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from staged.runtime.c import load
 from staged.runtime.cache import Cache, default_cache, digest
 from staged.runtime.compiler import compile_shared
 from tests.runtime.programs import program, result
+from tests.threads import run_at_once
 
 ANSWER = program("answer", (result("x", "i32"),), "*args->x = 42;")
 EVIL = program("answer", (result("x", "i32"),), "*args->x = 666;")
@@ -213,11 +213,7 @@ def test_threads_that_find_a_damaged_entry_together_all_get_the_program(root):
     answers: list[int] = []
     for _ in range(3):
         library.write_bytes(b"broken")
-        threads = [threading.Thread(target=lambda: answers.append(int(load(ANSWER)()[0]))) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_at_once([lambda: answers.append(int(load(ANSWER)()[0]))] * 4)
     assert answers == [42] * 12
 
 

@@ -6,8 +6,8 @@ import contextlib
 import gc
 import operator
 import pickle
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from cuda_emulator import Emulator
 from staged import CPU, GPU, with_backend
 from staged.errors import ProgramAssertionError, ProgramIndexError, ProgramNanError, StagedError, StagingError
 from staged.runtime.cuda import departures
+from tests.threads import run_at_once
 
 RNG = np.random.default_rng(11)
 H = RNG.normal(size=(8, 8)).astype(np.float32) / 4
@@ -411,11 +412,7 @@ def test_threads_with_regions_of_their_own(any_order: Emulator) -> None:
                 h = layer(h, W)
             found[number] = h
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(partial(work, number) for number in range(4))
     for number, h in found.items():
         np.testing.assert_allclose(h, layers(H + np.float32(number), 5), rtol=1e-3, atol=1e-5)
 
@@ -429,9 +426,7 @@ def test_a_thread_uses_what_another_one_computes(any_order: Emulator) -> None:
             with with_backend(GPU):
                 found.append(double(y))
 
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
+        run_at_once([work])
     np.testing.assert_allclose(found[0], 2 * np.tanh(H @ W), rtol=1e-4)
 
 

@@ -36,6 +36,7 @@ from staged.runtime.native import ERRORS
 from staged.runtime.options import CompileOptions
 from tests.interrupts import interrupt_when, stays_inside
 from tests.runtime.programs import STRICT, given, program, result, variable
+from tests.threads import run_at_once
 
 CLEAN = CompileOptions(extra=STRICT)
 
@@ -654,11 +655,7 @@ def test_threads_call_one_program_at_once_without_the_gil():
     meets = load(MEETS)
     arrived = np.zeros((), np.int64)
     met = []
-    threads = [threading.Thread(target=lambda: met.append(bool(meets(arrived.ctypes.data, 4)[0]))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once([lambda: met.append(bool(meets(arrived.ctypes.data, 4)[0]))] * 4)
     assert met == [True] * 4
 
 
@@ -681,14 +678,7 @@ def test_concurrent_calls_do_not_share_an_arena():
         CLEAN,
     )
     wrong: list[int] = []
-    threads = [
-        threading.Thread(target=lambda value=value: wrong.extend(int(fill(value)[0]) for _ in range(10)))
-        for value in range(6)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once(lambda value=value: wrong.extend(int(fill(value)[0]) for _ in range(10)) for value in range(6))
     assert wrong == [0] * 60
 
 
@@ -706,11 +696,7 @@ def test_calls_that_write_the_same_variable_take_turns():
         )
     )
     total = np.zeros((), np.int64)
-    threads = [threading.Thread(target=lambda: [slow_add(total) for _ in range(20)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_at_once([lambda: [slow_add(total) for _ in range(20)]] * 4)
     assert total == 4 * 20 * 20000
 
 
