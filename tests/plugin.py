@@ -127,6 +127,14 @@ def device(emulated_device: Any) -> Any:
 
 
 @pytest.fixture
+def two(emulated_device: Any) -> Iterator[Any]:
+    """Two emulated devices."""
+    emulated_device.configure("devices=2")
+    yield emulated_device
+    emulated_device.configure()
+
+
+@pytest.fixture
 def misuse() -> None:
     """For a test that misuses the emulated device on purpose."""
 

@@ -99,6 +99,13 @@ def printed_and_copied_as_in_eager(
         compare_trees(found, expected, rtol=tolerance, atol=tolerance)
 
 
+def nothing_is_left(device: Emulator, before: Any) -> None:
+    """The device has no more descriptors, handles and memory than it had before, by its counts."""
+    gc.collect()
+    left = device.counts() - before
+    assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
+
+
 def trains_as_on_the_host(
     train: Callable[[Any], tuple[Any, str]], device: Emulator, rtol: float, atol: float
 ) -> tuple[str, int]:
@@ -115,9 +122,7 @@ def trains_as_on_the_host(
         compare_trees(found, expected, rtol=rtol, atol=atol)
     assert found[0][-1] < found[0][0]
     made = device.counts() - before
-    gc.collect()
-    left = device.counts() - before
-    assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
+    nothing_is_left(device, before)
     return text, made.descriptors_created
 
 

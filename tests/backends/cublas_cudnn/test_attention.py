@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import subprocess
 from pathlib import Path
@@ -16,7 +15,7 @@ import staged as st
 from cuda_emulator import Emulator
 from staged import GPU, with_backend
 from staged.backends.cublas_cudnn.library import attention
-from tests.backends.cublas_cudnn.harness import on_gpu
+from tests.backends.cublas_cudnn.harness import nothing_is_left, on_gpu
 
 pytestmark = pytest.mark.usefixtures("device")
 BF16 = ml_dtypes.bfloat16
@@ -229,9 +228,7 @@ def test_nothing_of_it_stays_alive(device: Emulator) -> None:
         before = device.counts()
         on_gpu(with_gradients(enable_gqa=True, is_causal=True))(*arguments)
         made = (device.counts() - before).descriptors_created
-        gc.collect()
-        left = device.counts() - before
-        assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
+        nothing_is_left(device, before)
         return made
 
     assert run(*operands(BF16, (2, 4, 9, 8), (2, 2, 11, 8), (2, 2, 11, 16))) > 100

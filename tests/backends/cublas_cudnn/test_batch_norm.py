@@ -13,7 +13,7 @@ import staged as st
 from cuda_emulator import Emulator
 from staged import GPU, nn, optim, with_backend
 from staged.testing import compare_trees
-from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
+from tests.backends.cublas_cudnn.harness import agrees_in_any_order, nothing_is_left, on_gpu
 
 pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(7)
@@ -244,6 +244,4 @@ def test_sixty_batch_norms_share_descriptors_and_give_them_back(device: Emulator
     program = staged.stage(*arguments)
     assert program._artifact.link == ("-lcudnn", "-lcudart") and "cublas_v2.h" not in text
     del staged, program
-    gc.collect()
-    left = device.counts() - before
-    assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
+    nothing_is_left(device, before)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,6 @@ FIRST, SECOND = GPU(0), GPU(1)
 WORDS = ("devices=2", "lazy shuffled seed=4 devices=2", "lazy reverse seed=9 devices=2")
 X = np.linspace(0.1, 1.0, 40)
 LEFT, RIGHT, LEAVES, W = recursion.LEFT, recursion.RIGHT, recursion.LEAVES, recursion.W
-
-
-@pytest.fixture
-def two(emulated_device: Emulator) -> Iterator[Emulator]:
-    """Two emulated devices."""
-    emulated_device.configure("devices=2")
-    yield emulated_device
-    emulated_device.configure()
 
 
 @st.function

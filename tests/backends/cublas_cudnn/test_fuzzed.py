@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,6 @@ from tests.backends.cublas_cudnn.harness import agrees_in_any_order, on_gpu
 
 pytestmark = pytest.mark.usefixtures("device")
 X = np.array([0.5, -1.5, 2.0])
-
-
-@pytest.fixture
-def two(device: Emulator) -> Iterator[Emulator]:
-    """Two emulated devices."""
-    device.configure("devices=2")
-    yield device
-    device.configure()
 
 
 def an_element_of_the_host(x: Any) -> Any:

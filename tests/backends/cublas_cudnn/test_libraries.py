@@ -15,7 +15,7 @@ from cuda_emulator import Emulator
 from staged import GPU, with_backend
 from staged.frontend.values import trees
 from staged.runtime import cuda
-from tests.backends.cublas_cudnn.harness import on_gpu, settings
+from tests.backends.cublas_cudnn.harness import nothing_is_left, on_gpu, settings
 
 pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(4)
@@ -199,9 +199,7 @@ def test_what_describes_a_product_is_made_once_and_shared(device: Emulator) -> N
     # Two products (a flag differs), one layout, and what the heuristics are asked with.
     assert first.live_descriptors == first.descriptors_created == 4
     del staged
-    gc.collect()
-    left = device.counts() - before
-    assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
+    nothing_is_left(device, before)
 
 
 def test_an_update_of_a_variable_is_made_in_its_place() -> None:
@@ -382,9 +380,7 @@ def test_sixty_convolutions_share_descriptors_and_give_them_back(device: Emulato
     text = staged.stage(*arguments).source
     assert text.count("= cudnnConvolution") == 0 and len([n for n in routines(text) if "Get" not in n]) <= 60
     del staged
-    gc.collect()
-    left = device.counts() - before
-    assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
+    nothing_is_left(device, before)
 
 
 def test_a_convolution_of_no_images() -> None:

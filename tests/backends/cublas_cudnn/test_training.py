@@ -14,6 +14,7 @@ import staged as st
 from cuda_emulator import Emulator
 from examples.mnist.models import CNN, MLP
 from staged import CPU, GPU, data, optim, with_backend
+from tests.backends.cublas_cudnn.harness import nothing_is_left
 
 pytestmark = pytest.mark.usefixtures("device")
 STEPS, BATCH = 50, 16
@@ -78,6 +79,4 @@ def test_a_step_moves_its_batch_and_its_loss_and_makes_nothing(device: Emulator)
     assert seen.bytes_to_device == 3 * (x.nbytes + labels.nbytes)
     assert seen.bytes_to_host < 3 * 256, "the loss, and whether a label was out of range"
     del step
-    gc.collect()
-    left = device.counts() - empty
-    assert (left.live_descriptors, left.live_handles, left.live_allocations) == (0, 0, 0)
+    nothing_is_left(device, empty)

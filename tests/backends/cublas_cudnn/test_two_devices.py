@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,6 @@ FIRST, SECOND = GPU(0), GPU(1)
 TURNS = int(np.ceil(np.log(np.sum(X * X)) / np.log(4.0)))
 """Of `decisions`: 0.25 ** TURNS * sum(x * x) < 1."""
 LAZY = "lazy shuffled seed=4 devices=2"
-
-
-@pytest.fixture
-def two(emulated_device: Emulator) -> Iterator[Emulator]:
-    """Two emulated devices."""
-    emulated_device.configure("devices=2")
-    yield emulated_device
-    emulated_device.configure()
 
 
 def one_after_the_other(x: Any, w: Any) -> Any:
