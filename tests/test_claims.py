@@ -27,7 +27,6 @@ LONG = {
     "staged/code/support/format.py": "one formatter in C",
     "staged/code/support/math.py": "functions of C by name",
     "staged/ir/loops.py": "statements of the loop-nest IR by kind",
-    "staged/ops/index.py": "declarations of ops",
     "staged/ops/shape.py": "declarations of ops",
 }
 

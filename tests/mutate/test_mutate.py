@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,7 +42,8 @@ def misfit(mutant: Mutant) -> str:
         if not (PROJECT / file).exists():
             return f"there is no {file}"
         for name in names:
-            if f" {name.partition('[')[0]}(" not in (PROJECT / file).read_text(encoding="utf-8"):
+            test = name.partition("[")[0]
+            if not re.search(rf" {test}\(|^{test} = ", (PROJECT / file).read_text(encoding="utf-8"), re.MULTILINE):
                 return f"there is no test {word}"
     return ""
 
