@@ -19,9 +19,8 @@ Y = RNG.integers(0, 3, 6).astype(np.int32)
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-def classifier() -> Case:
-    """Trained in Python, then captured."""
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+def step_of(model: nn.Module) -> Callable[..., Any]:
+    """A step of training with Adam."""
     opt = optim.Adam(model.parameters(), lr=0.05)
 
     @st.function
@@ -30,6 +29,13 @@ def classifier() -> Case:
         opt.step(grads)
         return loss
 
+    return step
+
+
+def classifier() -> Case:
+    """Trained in Python, then captured."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    step = step_of(model)
     for _ in range(5):
         step(X, Y)
 
@@ -50,16 +56,7 @@ def passed_model() -> Case:
 
 def training_step() -> Case:
     """Variables of the model and of the optimiser, which the program writes."""
-    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))
-    opt = optim.Adam(model.parameters(), lr=0.05)
-
-    @st.function
-    def step(x: Any, y: Any) -> Any:
-        loss, grads = st.value_and_grad(lambda: st.cross_entropy(model(x), y), wrt=model)()
-        opt.step(grads)
-        return loss
-
-    return step, (X, Y)
+    return step_of(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3))), (X, Y)
 
 
 def two_models() -> Case:

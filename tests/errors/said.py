@@ -47,6 +47,7 @@ def refusals(
         call, *errors, words = cases[name]
         with refuses(*errors or [usual], words) as caught:
             staged_function(call)(*given) if given else call()
-        assert f"{Path(call.__code__.co_filename).name}, line" in str(caught.value)
+        place = f"{Path(call.__code__.co_filename).name}, line"
+        assert place in str(caught.value), f"{place} is not in what was said:\n{caught.value}"
 
     return test

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import staged as st
-from tests.errors.said import refuses, words_of
+from tests.errors.said import refusals, refuses, words_of
 
 
 def test_words_of_the_cited_line_are_not_the_errors() -> None:
@@ -16,6 +16,14 @@ def test_words_of_the_cited_line_are_not_the_errors() -> None:
     with refuses(st.StagedError, "not negative") as caught:
         call()
     assert words not in words_of(caught.value) and words in str(caught.value)
+
+
+def test_an_error_that_does_not_cite_the_call_is_found() -> None:
+    def call() -> None:
+        raise KeyError("words")
+
+    with pytest.raises(AssertionError, match=r"test_said.py, line is not in what was said:\n'words'"):
+        refusals((call, "words"), usual=KeyError)("0: words")
 
 
 def test_details_and_hints_are_the_errors() -> None:

@@ -16,38 +16,34 @@ from tests.errors.said import refuses
 X = np.arange(10, dtype=np.float32)
 
 
-class Interface:
-    """Like PIL's images: a property of the class."""
-
+class Holder:
     def __init__(self, array: Any) -> None:
         self.array = array
+
+
+class Interface(Holder):
+    """Like PIL's images: a property of the class."""
 
     @property
     def __array_interface__(self) -> Any:
         return self.array.__array_interface__
 
 
-class OwnInterface:
+class OwnInterface(Holder):
     """An attribute of the object, as for memory of C that someone has wrapped."""
 
     def __init__(self, array: Any) -> None:
-        self.array = array
+        super().__init__(array)
         self.__array_interface__ = array.__array_interface__
 
 
-class Struct:
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
+class Struct(Holder):
     @property
     def __array_struct__(self) -> Any:
         return self.array.__array_struct__
 
 
-class DLPack:
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
+class DLPack(Holder):
     def __dlpack__(self, **words: Any) -> Any:
         return self.array.__dlpack__(**words)
 
@@ -55,10 +51,7 @@ class DLPack:
         return self.array.__dlpack_device__()
 
 
-class Protocol:
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
+class Protocol(Holder):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return self.array if dtype is None else self.array.astype(dtype)
 
