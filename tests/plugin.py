@@ -127,11 +127,10 @@ def device(emulated_device: Any) -> Any:
 
 
 @pytest.fixture
-def two(emulated_device: Any) -> Iterator[Any]:
+def two(emulated_device: Any) -> Any:
     """Two emulated devices."""
     emulated_device.configure("devices=2")
-    yield emulated_device
-    emulated_device.configure()
+    return emulated_device
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import operator
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -34,11 +34,10 @@ def device(emulated_device: Emulator) -> Emulator:
 
 
 @pytest.fixture(params=ORDERS)
-def any_order(request: pytest.FixtureRequest, device: Emulator) -> Iterator[Emulator]:
+def any_order(request: pytest.FixtureRequest, device: Emulator) -> Emulator:
     """The device, with its work in one of several orders."""
     device.configure(request.param)
-    yield device
-    device.configure()
+    return device
 
 
 @st.function

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,10 @@ from cuda_emulator import Emulator
 from staged.testing import compare_trees
 from tests.backends.cublas_cudnn.harness import on_gpu
 
+pytestmark = pytest.mark.usefixtures("device")
 RANDOM = np.random.default_rng(11)
 BOTH = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 Matrix = np.ndarray[Any, Any]
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Iterator[Emulator]:
-    yield emulated_device
-    emulated_device.configure("")
 
 
 def matrix(*shape: int, dtype: Any = np.float64) -> Matrix:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from cuda_emulator import Emulator
 from staged import CPU, GPU, optim, with_backend
 from staged.errors import ProgramIndexError
 
+pytestmark = pytest.mark.usefixtures("device")
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(40, 6)).astype(np.float32)
 Y = RNG.normal(size=(40, 5)).astype(np.float32)
@@ -22,13 +23,6 @@ W = RNG.normal(size=(6, 5)).astype(np.float32)
 SQUARE = (RNG.normal(size=(6, 6)) * 0.3).astype(np.float32)
 ON_GPU, ON_CPU = partial(with_backend, GPU), partial(with_backend, CPU)
 MODES = ["", "lazy shuffled seed=7", "lazy reverse seed=8"]
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Iterator[Emulator]:
-    """Every test here runs on it."""
-    yield emulated_device
-    emulated_device.configure("")
 
 
 # ---- programs: each is made anew on a back end, so that Variables begin alike ----------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,17 +18,11 @@ from staged.runtime.cuda.emulated import compile_emulated
 from staged.runtime.cuda.program import CudaProgram
 from staged.runtime.options import CompileOptions
 
+pytestmark = pytest.mark.usefixtures("device")
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(96, 6)).astype(np.float32)
 Y = RNG.normal(size=(96, 5)).astype(np.float32)
 W = RNG.normal(size=(6, 5)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def device(emulated_device: Emulator) -> Iterator[Emulator]:
-    """Every test here runs on it."""
-    yield emulated_device
-    emulated_device.configure("")
 
 
 def training(backend: Any) -> Callable[..., Any]:
