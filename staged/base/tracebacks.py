@@ -13,7 +13,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from staged.errors import StagedError
-from staged.source import BODY, PACKAGE, is_library_file
+from staged.source import BODY, PACKAGE, here, is_library_file
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,6 +49,8 @@ def trimmed(error: BaseException) -> BaseException:
         return error
     if isinstance(error, StagedError) and error.__cause__ is None:
         error.__suppress_context__ = True  # what the front end tried before it knew what is wrong
+    if isinstance(error, StagedError) and error.where is not None and is_library_file(error.where.file):
+        error.where = here()  # the call of a function that this library has written in itself, such as `odeint`
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

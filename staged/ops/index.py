@@ -38,9 +38,6 @@ from staged.ops.shape import reshape
 from staged.ops.source import full, iota, zeros_like
 from staged.ops.written import as_written
 
-_DTYPES = STORED_DTYPES
-
-
 # ---- gather and scatter ---------------------------------------------------------------------------
 
 
@@ -88,7 +85,7 @@ _take_op: Primitive = primitive(
         None if tangents[0] is None else bind(_take_op, [tangents[0], operands[1]], axis=axis)
     ),
     samples=[
-        Sample(((4, 3), np.array([0, 2, 2, -1])), {"axis": 0}, dtypes=_DTYPES),
+        Sample(((4, 3), np.array([0, 2, 2, -1])), {"axis": 0}, dtypes=STORED_DTYPES),
         Sample(((2, 3), np.array([[1, 0], [2, 2]], np.int32)), {"axis": 1}),
         Sample(((3,), np.array([1])), {"axis": 0}),
         Sample(((3,), np.zeros((0,), np.int64)), {"axis": 0}),
@@ -131,7 +128,7 @@ _take_along_op: Primitive = primitive(
     ),
     shift=next_axis,
     samples=[
-        Sample(((2, 3), np.array([[1], [-1]])), {"axis": 1}, dtypes=_DTYPES),
+        Sample(((2, 3), np.array([[1], [-1]])), {"axis": 1}, dtypes=STORED_DTYPES),
         Sample(((3, 2), np.array([[0, 1], [2, 2], [0, 0], [1, -3]], np.int32)), {"axis": 0}),
         Sample(((2, 3), np.array([[1], [2]])), {"axis": 1, "meaning": "label"}),
     ],
@@ -184,8 +181,6 @@ def _scatter_jvp(op_of: Any) -> Any:
     return jvp
 
 
-_NUMBERS = NUMBER_DTYPES
-
 _scatter_add_op: Primitive = primitive(
     name="scatter_add",
     by_parts=True,
@@ -197,7 +192,7 @@ _scatter_add_op: Primitive = primitive(
     vjp=lambda ct, y, x, indices, updates, axis: [ct, None, bind(_take_op, [ct, indices], axis=axis)],
     jvp=_scatter_jvp(lambda: _scatter_add_op),
     samples=[
-        Sample(((4, 3), np.array([0, 2, 2, -1]), (4, 3)), {"axis": 0}, dtypes=_NUMBERS),
+        Sample(((4, 3), np.array([0, 2, 2, -1]), (4, 3)), {"axis": 0}, dtypes=NUMBER_DTYPES),
         Sample(((2, 3), np.array([[1, 0], [2, 2]], np.int32), (2, 2, 2)), {"axis": 1}),
         Sample(((3,), np.array([1]), (1,)), {"axis": 0}),
     ],
@@ -279,7 +274,7 @@ _scatter_op: Primitive = primitive(
         )
     ),
     samples=[
-        Sample(((4, 3), np.array([0, 2, 2, -1]), (4, 3)), {"axis": 0}, dtypes=_DTYPES),
+        Sample(((4, 3), np.array([0, 2, 2, -1]), (4, 3)), {"axis": 0}, dtypes=STORED_DTYPES),
         Sample(((2, 3), np.array([[1, 0], [2, 2]], np.int32), (2, 2, 2)), {"axis": 1}),
         Sample(((3,), np.array([1, 1, 1]), (3,)), {"axis": 0}),
         Sample(((3, 2), np.zeros((0,), np.int64), (0, 2)), {"axis": 0}),
@@ -332,7 +327,7 @@ _scatter_add_along_op: Primitive = primitive(
     jvp=_scatter_jvp(lambda: _scatter_add_along_op),
     shift=next_axis,
     samples=[
-        Sample(((2, 3), np.array([[1], [-1]]), (2, 1)), {"axis": 1}, dtypes=_NUMBERS),
+        Sample(((2, 3), np.array([[1], [-1]]), (2, 1)), {"axis": 1}, dtypes=NUMBER_DTYPES),
         Sample(((3, 2), np.array([[0, 1], [2, 2], [0, 0], [1, -3]], np.int32), (4, 2)), {"axis": 0}),
     ],
     bad=[
