@@ -211,6 +211,7 @@ __all__ = [
     "load",
     "loader",
     "nan",
+    "newaxis",
     "nn",
     "optim",
     "pi",

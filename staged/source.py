@@ -16,6 +16,7 @@ import site
 import sys
 import sysconfig
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -392,6 +393,11 @@ def roots_positions(function: F) -> F:
     _roots[id(function.__code__)] = function.__code__
     _files[function.__code__.co_filename] = _MAY_BE_ROOT
     return function
+
+
+def warn(note: str, where: Position | None) -> None:
+    """Warn about the line of the user at `where`."""
+    warnings.warn_explicit(note, UserWarning, where.file if where else "<staged>", where.line if where else 1)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ trace.
 from __future__ import annotations
 
 import reprlib
-import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -29,7 +28,7 @@ from staged.frontend.values.generator import Generator
 from staged.ir.types import TensorType, shape_text
 from staged.ops.autocast import lowered_to
 from staged.runtime.rows import in_rows, is_spread
-from staged.source import position_of_function
+from staged.source import position_of_function, warn
 
 if TYPE_CHECKING:
     from staged.call.program import Program
@@ -255,11 +254,7 @@ def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def note(function: Callable[..., Any], text: str) -> None:
     """Tell the user something about a staged function, once."""
-    where = position_of_function(function)
-    name = getattr(function, "__name__", "a function")
-    warnings.warn_explicit(
-        f"`{name}` {text}", UserWarning, where.file if where else "<staged>", where.line if where else 1
-    )
+    warn(f"`{getattr(function, '__name__', 'a function')}` {text}", position_of_function(function))
 
 
 def entry_for(

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from staged.errors import SMALLER, TOO_LARGE, DTypeError, ProgramMemoryError, ShapeError, StagingError
-from staged.source import Position, here
+from staged.errors import SMALLER, TOO_LARGE, ProgramMemoryError, ShapeError, StagingError
+from staged.source import Position, here, warn
 
 DTypeKind = Literal["f", "i", "u", "c", "b"]
 
@@ -117,11 +117,9 @@ class DType:
             return dtype_of(other) is self
         if other is float or other is complex:
             given, default = (f64, f32) if other is float else (c128, c64)
-            raise DTypeError(
-                f"a dtype cannot be compared with `{other.__name__}`: it is {given} in NumPy, {default} as `dtype=`",
-                where=here(),
-                hint=f"write `x.dtype == st.{given}`",
-            )
+            if self is default:
+                warn(f"`{self} == {other.__name__}` is False, as in NumPy: write `x.dtype == st.{default}`", here())
+            return self is given
         if is_of_torch(other, "dtype"):
             return dtype_of(str(other).removeprefix("torch.")) is self
         return (other is int or other is bool) and dtype_of(other) is self

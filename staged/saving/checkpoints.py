@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,7 +38,7 @@ from staged.ops.context import context_or_none
 from staged.ops.joining import stack
 from staged.ops.promote import as_array, cast, read
 from staged.saving import safetensors
-from staged.source import here
+from staged.source import here, warn
 
 _OTHER_FORMATS = (".pt", ".pth", ".pkl", ".npy", ".npz", ".h5", ".onnx")
 TREE = "staged.tree"
@@ -65,9 +64,8 @@ def save(path: Any, tree: Any) -> None:
     """
     check_effect("print", "`st.save`")
     text = path_of(path)
-    if isinstance(text, str) and text.endswith(_OTHER_FORMATS) and (where := here()) is not None:
-        note = "`st.save` writes a safetensors file, which the name does not say: end it in `.safetensors`"
-        warnings.warn_explicit(note, UserWarning, where.file, where.line)
+    if isinstance(text, str) and text.endswith(_OTHER_FORMATS):
+        warn("`st.save` writes a safetensors file, which the name does not say: end it in `.safetensors`", here())
     parts = _Parts()
     node = parts.node(tree, ())
     metadata = "" if _is_plain(node) else json.dumps({TREE: json.dumps(node, separators=(",", ":"))})

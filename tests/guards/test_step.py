@@ -222,4 +222,4 @@ def test_a_derivative_that_plain_python_takes_again_and_again_is_told_once(recwa
         optimizer.step(grads)
     (told,) = [each for each in recwarn if "ran 20 times in NumPy" in str(each.message)]
     assert told.filename == __file__
-    assert "ms each: `@st.function` around the step makes it one program" in str(told.message)
+    assert "ms each: `@st.function` around the step compiles it to one program" in str(told.message)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 
 from staged.errors import ArgumentError, StagingError
 from staged.frontend.trace.context import TraceContext
 from staged.frontend.trace.notes import Notes
 from staged.frontend.trace.signals import Body
-from staged.source import Position
+from staged.source import Position, warn
 
 LONG = 100
 """The copies of an iteration after which a loop that records ops in each of them causes a warning."""
@@ -48,7 +47,7 @@ def _warn(trace: TraceContext, where: Position | None, hint: str) -> None:
     notes = trace.of(Notes).texts
     if note not in notes:
         notes.append(note)
-        warnings.warn_explicit(note, UserWarning, where.file if where else "<staged>", line)
+        warn(note, where)
 
 
 def _limit() -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from types import FrameType
 
 from staged.ir.types import CPU, Device
 from staged.ops.context import eager_names
-from staged.source import Position, here, is_between, is_library_file, position_of_frame
+from staged.source import Position, here, is_between, is_library_file, position_of_frame, warn
 
 _warned: set[tuple[str, int]] = set()
 """The file and line of each `with_backend` with a warning."""
@@ -64,12 +63,10 @@ class RegionWork:
             cause = f"it called no staged function on {device}"
             if self.has_numpy_work:
                 cause = f"{self.function or 'its lines'} ran in NumPy"
-            warnings.warn_explicit(
+            warn(
                 f"no work ran on {device} in this region: {cause}. Put `@st.function` on the function with the loop, "
                 "or on the function of one step.",
-                UserWarning,
-                where.file,
-                where.line,
+                where,
             )
         return True
 

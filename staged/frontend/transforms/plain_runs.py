@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from staged.ops.context import context_or_none
-from staged.source import Position
+from staged.source import Position, warn
 
 MANY_RUNS = 20
 """The number of runs at which the note appears."""
@@ -31,11 +30,8 @@ def counted(where: Position | None, what: str) -> Iterator[None]:
     yield
     seconds.append(time.perf_counter() - begin)
     if len(seconds) == MANY_RUNS:
-        warnings.warn_explicit(
+        warn(
             f"{what} ran {MANY_RUNS} times in NumPy, op by op, {1e3 * min(seconds):.1f} ms each: `@st.function` around "
-            "the step "
-            "makes it one program, which is traced once and then runs compiled",
-            UserWarning,
-            where.file,
-            where.line,
+            "the step compiles it to one program, which is traced once",
+            where,
         )
