@@ -229,6 +229,8 @@ def _derivatives(piece: Piece, found: Any) -> None:
     assert piece.agree is not None
     left, right = piece.agree(found, other)
     allowed = tolerance_of(piece.arrays.values())
+    if is_of_halves(piece) and not (np.isfinite(left).all() and np.isfinite(right).all()):
+        return  # what is a number of f32 on one way may be beyond the numbers of a half on the other
     margin = allowed.derivative * (1.0 + float(np.nanmax(np.abs(right), initial=0.0)) + _size(found, allowed))
     with np.errstate(all="ignore"):
         apart = ~((np.abs(left - right) <= margin) | (left == right) | (np.isnan(left) & np.isnan(right)))
@@ -271,10 +273,11 @@ def _differences(piece: Piece, slope: float, rounding: Tolerance, size: float) -
     arrays = {name: wide(array) if plain.kind_of(array.dtype) in "fc" else array for name, array in piece.arrays.items()}
     function = plain.load(piece.module(piece.value))["piece"]
 
-    def at(step: float, **others: Any) -> float:
+    def at(step: float, factor: float = 1.0, **others: Any) -> float:
         tangents = zip(piece.by, TANGENTS, strict=False)
         moved = {**arrays, **others, **{name: arrays[name] + step * arrays[tangent] for name, tangent in tangents}}
-        return float(plain.results(function, moved.values()))
+        scaled = [factor * array if plain.kind_of(array.dtype) in "fc" else array for array in moved.values()]
+        return float(plain.results(function, scaled))
 
     decided: list[list[Any]] = []
 
@@ -297,6 +300,11 @@ def _differences(piece: Piece, slope: float, rounding: Tolerance, size: float) -
     if not (abs(coarse - fine) <= margin and abs(right - left) <= 1e-2 * (1.0 + abs(fine))):
         return  # a kink
     allowed = 10 * margin + rounding.differences * (1.0 + abs(fine) + size)
+    if is_of_halves(piece):
+        # Saturated gates turn the rounding of a half into another slope: so do arguments that differ by as much.
+        with plain.wide(rounding != OF["float64"]), np.errstate(all="ignore"):
+            for factor in (1.0 - rounding.epsilon, 1.0 + rounding.epsilon):
+                allowed += abs((at(5e-6, factor) - at(-5e-6, factor)) / 1e-5 / factor - fine)
     if not min(left, right) - allowed <= slope <= max(left, right) + allowed:  # at a kink each slope between them is one
         if "w" in arrays:  # kinks of several elements may come to nothing, but not under weights of one sign
             with plain.wide(rounding != OF["float64"]), np.errstate(all="ignore"):
