@@ -22,7 +22,7 @@ MODULES["staged.cuda"] = cuda
 MODULES["staged.random"] = st.random
 
 # Values, which carry no docstring of their own: dtypes and devices.
-VALUES = {"CPU", "GPU", "bool_", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
+VALUES = {"CPU", "GPU", "bool_", "newaxis", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"}
 
 
 def public_names(module: Any) -> list[str]:
