@@ -56,8 +56,11 @@ def check_kernels(artifact: Artifact, capabilities: Sequence[nvrtc.Capability] =
     for capability in capabilities:
         kernels = nvrtc.compile_kernels(artifact, capability)
         assert not kernels.messages, f"NVRTC said of `{artifact.name}` for {kernels.architecture}:\n{kernels.messages}"
-        most = {use.name: FEW + bytes_of_arrays(artifact.source, use.name) for use in kernels.uses}
-        spilling = [f"{use.name} ({use.spilled} bytes)" for use in kernels.uses if use.spilled > most[use.name]]
+        spilling = [
+            f"{use.name} ({use.spilled} bytes)"
+            for use in kernels.uses
+            if use.spilled > FEW + bytes_of_arrays(artifact.source, use.name)
+        ]
         assert not spilling, (
             f"registers of `{artifact.name}` are spilled on {kernels.architecture}: {', '.join(spilling)}"
         )

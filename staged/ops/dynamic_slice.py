@@ -216,10 +216,14 @@ def dynamic_slice(x: Any, start: Any, size: Any, axis: int = 0) -> Array:
         )
     if isinstance(extent, int) and isinstance(size, int) and not 0 <= size <= extent:
         raise shape_error(f"dynamic_slice: {size} elements do not fit into axis {along} of {array.type}", array)
-    begin = _window_start(start, extent, size)
-    starts = [begin if a == along else constant(0, TensorType(i64)) for a in range(array.ndim)]
     sizes = tuple(size if a == along else e for a, e in enumerate(array.shape))
-    return bind(dynamic_slice_op, [array, *starts], sizes=sizes)
+    return bind(dynamic_slice_op, [array, *_starts(array, along, start, size)], sizes=sizes)
+
+
+def _starts(array: Array, along: int, start: Any, size: Extent) -> list[Array]:
+    """The starts of a window of `size` elements along one axis, and of all elements along the others."""
+    begin = _window_start(start, array.shape[along], size)
+    return [begin if a == along else constant(0, TensorType(i64)) for a in range(array.ndim)]
 
 
 def _window_start(start: Any, extent: Extent, size: Extent) -> Array:
@@ -243,6 +247,4 @@ def dynamic_update_slice(x: Any, update: Any, start: Any, axis: int = 0) -> Arra
     size = new.shape[along] if new.ndim == array.ndim else None
     if size is None:
         raise shape_error("dynamic_update_slice needs an update with the axes of the array", array, new)
-    begin = _window_start(start, array.shape[along], size)
-    starts = [begin if a == along else constant(0, TensorType(i64)) for a in range(array.ndim)]
-    return bind(dynamic_update_op, [array, new, *starts])
+    return bind(dynamic_update_op, [array, new, *_starts(array, along, start, size)])

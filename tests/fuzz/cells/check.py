@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import staged as st
@@ -203,7 +204,12 @@ def _read(piece: Piece, found: Any) -> None:
 
 def is_of_halves(piece: Piece) -> bool:
     """Whether its arguments are f16 or bf16."""
-    return any(array.dtype in plain.HALVES for array in piece.arrays.values())
+    return any(map(is_half, piece.arrays.values()))
+
+
+def is_half(array: Any) -> bool:
+    """Whether an array is f16 or bf16."""
+    return array.dtype in plain.HALVES
 
 
 def read_by_numpy(piece: Piece) -> Any:
@@ -229,8 +235,9 @@ def _derivatives(piece: Piece, found: Any) -> None:
     assert piece.agree is not None
     left, right = piece.agree(found, other)
     allowed = tolerance_of(piece.arrays.values())
-    if is_of_halves(piece) and not (np.isfinite(left).all() and np.isfinite(right).all()):
-        return  # what is a number of f32 on one way may be beyond the numbers of a half on the other
+    largest = max(float(np.max(np.abs(side), where=np.isfinite(side), initial=0.0)) for side in (left, right))
+    if any(largest > float(ml_dtypes.finfo(array.dtype).max) for array in piece.arrays.values() if is_half(array)):
+        return  # a number of f32 on one way is beyond the numbers of the half on the other
     margin = allowed.derivative * (1.0 + float(np.nanmax(np.abs(right), initial=0.0)) + _size(found, allowed))
     with np.errstate(all="ignore"):
         apart = ~((np.abs(left - right) <= margin) | (left == right) | (np.isnan(left) & np.isnan(right)))
@@ -273,11 +280,10 @@ def _differences(piece: Piece, slope: float, rounding: Tolerance, size: float) -
     arrays = {name: wide(array) if plain.kind_of(array.dtype) in "fc" else array for name, array in piece.arrays.items()}
     function = plain.load(piece.module(piece.value))["piece"]
 
-    def at(step: float, factor: float = 1.0, **others: Any) -> float:
-        tangents = zip(piece.by, TANGENTS, strict=False)
-        moved = {**arrays, **others, **{name: arrays[name] + step * arrays[tangent] for name, tangent in tangents}}
-        scaled = [factor * array if plain.kind_of(array.dtype) in "fc" else array for array in moved.values()]
-        return float(plain.results(function, scaled))
+    def at(step: float, **others: Any) -> float:
+        given = {**arrays, **others}
+        moved = {name: given[name] + step * given[tangent] for name, tangent in zip(piece.by, TANGENTS, strict=False)}
+        return float(plain.results(function, {**given, **moved}.values()))
 
     decided: list[list[Any]] = []
 
@@ -300,11 +306,13 @@ def _differences(piece: Piece, slope: float, rounding: Tolerance, size: float) -
     if not (abs(coarse - fine) <= margin and abs(right - left) <= 1e-2 * (1.0 + abs(fine))):
         return  # a kink
     allowed = 10 * margin + rounding.differences * (1.0 + abs(fine) + size)
-    if is_of_halves(piece):
+    if is_of_halves(piece) and not min(left, right) - allowed <= slope <= max(left, right) + allowed:
         # Saturated gates turn the rounding of a half into another slope: so do arguments that differ by as much.
+        floats = {name for name, array in arrays.items() if plain.kind_of(array.dtype) in "fc"} - {*TANGENTS, "w"}
         with plain.wide(rounding != OF["float64"]), np.errstate(all="ignore"):
             for factor in (1.0 - rounding.epsilon, 1.0 + rounding.epsilon):
-                allowed += abs((at(5e-6, factor) - at(-5e-6, factor)) / 1e-5 / factor - fine)
+                nearby = {name: factor * arrays[name] for name in floats}
+                allowed += abs((at(5e-6, **nearby) - at(-5e-6, **nearby)) / 1e-5 - fine)
     if not min(left, right) - allowed <= slope <= max(left, right) + allowed:  # at a kink each slope between them is one
         if "w" in arrays:  # kinks of several elements may come to nothing, but not under weights of one sign
             with plain.wide(rounding != OF["float64"]), np.errstate(all="ignore"):
