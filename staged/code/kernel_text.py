@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from staged.code.support.library import Snippet
-from staged.code.writer import Writer
+from staged.code.support.team import Shared
 from staged.ir.nodes import Op
 from staged.ir.views import work_of
 from staged.source import Position
@@ -19,7 +19,7 @@ Site = Callable[[Position | None], int]
 class KernelText:
     """One C function for one fused kernel or library node.
 
-    It is called as `name(inputs..., outputs..., [scratch,] [host,] begin, end)`: inputs in the order of the op's
+    It is called as `name(inputs..., outputs..., [host,] [scratch,] begin, end)`: inputs in the order of the op's
     operands (pointers, or values for scalars), outputs in the order of its results (always pointers). `[begin, end)` is
     a range of its `items` independent work items, so that a thread team can share them out.
     """
@@ -55,39 +55,16 @@ class KernelText:
         """The distribution of its items over parallel units, in words; empty if the schedule says all."""
         return ""
 
+    @property
+    def shared(self) -> Shared:
+        """Its name and types, for a team."""
+        has_scratch = self.scratch_bytes > 0
+        types = [type.replace("restrict", "").strip() for type, _ in self.parameters]
+        return Shared(self.name, tuple(types[: -2 - has_scratch]), has_scratch)
+
     def items_of(self, arguments: Sequence[object]) -> str:
         """The number of work items of a call, as C."""
         return self.items_text.format(*arguments) if self.items_text else str(self.items)
-
-
-def wrapper_text(kernel: KernelText) -> str:
-    """The struct and the function by which a team shares a kernel's items."""
-    w = Writer()
-    with w.block("typedef struct", f" {kernel.name}_args;"):
-        for type, name in kernel.parameters[:-2]:
-            type = type.replace("restrict", "").rstrip()
-            field_type = "unsigned char *" if name == "scratch" else type if type.endswith("*") else f"{type} "
-            w.line(f"{field_type}{name};")
-    w.line()
-    # The user may have called the kernel like one of these.
-    context, begin, end, thread, a = (
-        f"{name}_" if name == kernel.name else name for name in ("context", "begin", "end", "thread", "a")
-    )
-    signature = f"void *{context}, int64_t {begin}, int64_t {end}, int {thread}"
-    with w.block(f"static void {kernel.name}_part({signature})"):
-        w.line(f"const {kernel.name}_args *const {a} = {context};")
-        if not kernel.scratch_bytes:
-            w.line(f"(void){thread};")
-        values = []
-        for type, name in kernel.parameters[:-2]:
-            type = type.replace("restrict", "").rstrip()
-            if name == "scratch":
-                own = f"{a}->scratch + {thread} * SCRATCH_BYTES"
-                values.append(own if type == "unsigned char *" else f"({type})({own})")
-            else:
-                values.append(f"{a}->{name}")
-        w.statement(f"{kernel.name}({', '.join([*values, begin, end])});")
-    return str(w)
 
 
 def section_of(op: Op) -> str:

@@ -468,7 +468,7 @@ def test_threads_share_what_there_is() -> None:
     ids = rng.integers(0, 4000, 4000)
     staged = st.function(f)
     if this_machine().cores > 1:
-        assert re.search(r"st_parallel\(host->team, n( \* \d+)?,", staged.stage(x, w, ids, 3).source)
+        assert re.search(r"ST_SHARE\(host->team, n( \* \d+)?,", staged.stage(x, w, ids, 3).source)
     for n in (0, 1, 37, 1000, 4000):
         out, product = staged(x, w, ids, n)
         a = np.tanh(x[:n] @ w) + np.exp(x[ids[:n], :1])

@@ -727,9 +727,8 @@ def test_a_program_with_threads_works_after_a_fork():
             (given("x", "f32", (1000,)), result("y", "f32", (1000,))),
             "st_parallel(host->team, 1000, 10, add_one, (void *)(uintptr_t)args);",
             before="""
-static void add_one(void *context, int64_t begin, int64_t end, int thread) {
+static void add_one(void *context, int64_t begin, int64_t end) {
     const forked_args *args = context;
-    (void)thread;
     for (int64_t i = begin; i < end; ++i) { args->y[i] = args->x[i] + 1.0f; }
 }
 """,
@@ -781,9 +780,9 @@ def test_a_dropped_program_is_unloaded_with_its_threads():
         (),
         "st_parallel(host->team, 10, 1, nothing, arena);",
         before="""
-static void nothing(void *context, int64_t begin, int64_t end, int thread) {
+static void nothing(void *context, int64_t begin, int64_t end) {
     (void)context;
-    (void)(begin + end + thread);
+    (void)(begin + end);
 }
 """,
         needs=("team",),

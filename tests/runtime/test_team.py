@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from staged.code.support.library import render
+from staged.code.support.team import Shared, argument_macros
 from staged.runtime.compiler import BASE_FLAGS, LIBRARIES, find_compiler
 from tests.runtime.programs import STRICT
 
@@ -16,12 +17,12 @@ TOP = "#include <stdio.h>\n#include <time.h>\n\n"
 WORK = r"""
 typedef struct { st_team *team; unsigned char *hits; int64_t *per_thread; int nested; } job;
 
-static void inner(void *context, int64_t begin, int64_t end, int thread) {
+static void inner(void *context, int64_t begin, int64_t end) {
     job *j = context;
-    j->per_thread[thread * 8] += end - begin;  // no two running calls may have one number: else a race
+    j->per_thread[st_thread_index * 8] += end - begin;  // no two running calls may have one number: else a race
 }
 
-static void mark(void *context, int64_t begin, int64_t end, int thread) {
+static void mark(void *context, int64_t begin, int64_t end) {
     job *j = context;
     for (int64_t i = begin; i < end; ++i) {
         ++j->hits[i];
@@ -29,7 +30,7 @@ static void mark(void *context, int64_t begin, int64_t end, int thread) {
     if (j->nested) {
         st_parallel(j->team, end - begin, 1, inner, j);
     } else {
-        j->per_thread[thread * 8] += end - begin;
+        j->per_thread[st_thread_index * 8] += end - begin;
     }
 }
 
@@ -97,9 +98,9 @@ int main(void) {
 )
 
 COST = r"""
-static void nothing(void *context, int64_t begin, int64_t end, int thread) {
+static void nothing(void *context, int64_t begin, int64_t end) {
     (void)context;
-    (void)(begin + end + thread);
+    (void)(begin + end);
 }
 
 static double seconds(void) {
@@ -129,8 +130,67 @@ int main(void) {
 """
 
 
+KERNELS = [
+    Shared("fill", ("double *",)),
+    Shared("add", ("const double *", "const double *", "double", "double *")),
+    Shared("turn", ("const double *", "double *"), has_scratch=True),
+]
+
+CALLS = r"""
+enum { SCRATCH_BYTES = 256 };
+
+static void fill(double *x, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+        x[i] = (double)i;
+    }
+}
+FILL
+
+static void add(const double *restrict x, const double *restrict y, double c, double *restrict z, int64_t begin,
+        int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+        z[i] = x[i] - 2.0 * y[i] + c;
+    }
+}
+ADD
+
+static void turn(const double *x, double *y, unsigned char *scratch, int64_t begin, int64_t end) {
+    double *const row = (double *)(void *)scratch;
+    for (int64_t i = begin; i < end; ++i) {
+        for (int64_t j = 0; j < 32; ++j) {
+            row[j] = x[i * 32 + 31 - j];
+        }
+        memcpy(y + i * 32, row, sizeof(double) * 32);
+    }
+}
+TURN
+
+int main(void) {
+    enum { ROWS = 100 };
+    static double x[ROWS * 32], y[ROWS * 32], z[ROWS * 32];
+    static _Alignas(64) unsigned char scratch[4 * SCRATCH_BYTES];
+    st_team *team = st_team_create(4);
+    for (int turns = 0; turns < 50; ++turns) {
+        ST_SHARE(team, ROWS * 32, 64, fill, x);
+        ST_SHARE(team, ROWS, 1, turn, x, y, scratch);
+        ST_SHARE(turns % 2 ? team : NULL, ROWS * 32, 100, add, x, y, 0.5, z);
+        for (int64_t i = 0; i < ROWS * 32; ++i) {
+            if (z[i] < x[i] - 2.0 * x[i / 32 * 32 + 31 - i % 32] + 0.5 || z[i] > x[i] - 2.0 * y[i] + 0.5) {
+                printf("%d: %f %f %f\n", (int)i, x[i], y[i], z[i]);
+                return 1;
+            }
+        }
+    }
+    st_team_destroy(team);
+    puts("ok");
+    return 0;
+}
+"""
+
+
 def build(folder: Path, main: str, *flags: str) -> Path:
-    top, support = render(["team"])
+    top, support = render(["share"])
+    support += argument_macros(KERNELS)
     source = folder / "team.c"
     source.write_text("\n".join(top) + "\n\n" + support + TOP + main)
     binary = folder / "team"
@@ -162,13 +222,23 @@ def test_sanitizers_are_silent(tmp_path, sanitizer):
     assert (run.stdout, run.returncode) == ("ok\n", 0), run.stderr
 
 
+@pytest.mark.parametrize("flags", [(), ("-fsanitize=thread", "-g"), ("-fsanitize=address,undefined", "-g")])
+def test_kernels_with_parameters_of_many_types_are_shared(tmp_path, flags):
+    main = CALLS
+    for kernel in KERNELS:
+        main = main.replace(f"\n{kernel.kernel.upper()}\n", f"\n{kernel.line}\n")
+    assert "}\nST_SHARED(add, 4, const double *, const double *, double, double *)\n" in main
+    assert "}\nST_SHARED_SCRATCH(turn, 2, const double *, double *)\n" in main
+    run = subprocess.run([build(tmp_path, main, *flags)], capture_output=True, text=True, timeout=300)
+    assert (run.stdout, run.stderr, run.returncode) == ("ok\n", "", 0)
+
+
 def test_the_thread_sanitizer_sees_a_planted_race(tmp_path):
     race = r"""
 static int64_t shared;
 
-static void count(void *context, int64_t begin, int64_t end, int thread) {
+static void count(void *context, int64_t begin, int64_t end) {
     (void)context;
-    (void)thread;
     shared += end - begin;
     const struct timespec nap = {0, 1000000};  // so that the helpers get a chunk too
     (void)nanosleep(&nap, NULL);

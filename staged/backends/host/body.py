@@ -38,6 +38,7 @@ from staged.code.expr import (
 )
 from staged.code.kernel_text import KernelText
 from staged.code.nest.value import is_zero
+from staged.code.support.team import Shared
 from staged.code.tree import Assign, CodeBuilder, Declare, If, Jump, Statement
 from staged.code.types import INDEX, CType, Space, pointer, scalar, word
 from staged.code.writer import Names, Writer, c_string
@@ -82,6 +83,10 @@ class PartText(Protocol):
     @property
     def body(self) -> tuple[Statement, ...]:
         """Its statements."""
+
+    @property
+    def shared(self) -> Shared:
+        """Its name and types, for a team."""
 
     def write(self, w: Writer) -> None:
         """Write it."""

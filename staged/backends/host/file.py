@@ -22,7 +22,7 @@ from staged.code.printer import print_body
 from staged.code.support.host import HOST_DECLARATIONS
 from staged.code.support.iso_c import iso_c_form
 from staged.code.support.library import render
-from staged.code.support.team import team_definitions
+from staged.code.support.team import Shared, argument_macros, team_definitions
 from staged.code.support.vectors import width_snippet
 from staged.code.tree import (
     Assign,
@@ -74,7 +74,7 @@ class Program(Protocol):
     plan: Plan
     parameters: list[Parameter]
     functions: dict[str, CFunction]
-    wrappers: dict[str, str]
+    shared: dict[str, Shared]
     frame_names: dict[str, str]
     frame_fields: dict[str, tuple[str, ...]]
     stacks: list[Stack]
@@ -115,6 +115,10 @@ class ProgramFile:
     ) -> str:
         structure.need("host", "fail", "stop")
         includes, support = self.render_support(structure, kernels)
+        structures = [*(made.structure for made in self.program.functions.values()), structure]
+        parts = [part for each in structures for part in each.text.parts]
+        shared = [*self.program.shared.values(), *(part.shared for part in parts)]
+        support += argument_macros(shared) if shared else ""
         w = Writer()
         self.write_head(w, kernels)
         constants = Writer()
@@ -122,8 +126,6 @@ class ProgramFile:
         lines = {line for line in includes if line.startswith("#define")}
         lines |= {"#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>"}
         texts = [*constants.lines, *(kernel.text for kernel in kernels)]
-        structures = [*(made.structure for made in self.program.functions.values()), structure]
-        parts = [part for each in structures for part in each.text.parts]
         bodies = [*(each.code.body for each in structures), *(part.body for part in parts)]
         called = {name for body in bodies for name in functions_called(body)}
         used = {name for body in bodies for name in names_used(body)}
@@ -146,16 +148,13 @@ class ProgramFile:
         if constants.lines:
             w.section("constants")
             w.lines += constants.lines
-        for title, members in _sections(
-            kernels, [*(made.structure for made in self.program.functions.values()), structure]
-        ):
+        for title, members in _sections(kernels, structures):
             w.section(title)
             for kernel in members:
                 w.line()
                 w.text(kernel.text)
-                if kernel.name in self.program.wrappers:
-                    w.line()
-                    w.text(self.program.wrappers[kernel.name])
+                if kernel.name in self.program.shared:
+                    w.text(self.program.shared[kernel.name].line)
         if parts:
             w.section("loops that threads share")
         for part in parts:
@@ -163,7 +162,7 @@ class ProgramFile:
             part.write(w)
         self.write_functions(w)
         w.section("entry points")
-        if self.program.wrappers or parts:
+        if shared:
             w.text(team_definitions(self.program.name, max(1, self.program.machine.cores)))
             w.line()
         self.write_entry(w, structure, inner)
@@ -285,6 +284,9 @@ class ProgramFile:
         w.comment(f"{target}; row-major; the sizes below were fixed while staging")
         if kernels:
             w.comment(f"{self.overview} `{self.program.name}`, near the end, calls them in the order of the program.")
+        if self.program.shared:
+            w.comment("ST_SHARED: threads may share the items of the kernel above.")
+            w.comment("ST_SHARE: a call of such a kernel for a number of items, so many at a time, with its arguments.")
         w.line()
 
     def write_buffers(self, w: Writer, structure: BodyEmitter) -> None:

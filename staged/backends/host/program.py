@@ -38,8 +38,9 @@ from staged.backends.host.shared_loops import parameter_types, sharing_of
 from staged.backends.host.standalone.words import words_of_folder
 from staged.backends.host.structure import ControlFlow
 from staged.base.artifact import Artifact, Parameter, Site
-from staged.code.expr import Cast, Expr, Field, Group, Infix, Items, Literal, Member, Name, Prefix, member
-from staged.code.kernel_text import KernelText, phases_text, wrapper_text
+from staged.code.expr import Cast, Expr, Infix, Literal, Member, Name, Prefix, member
+from staged.code.kernel_text import KernelText, phases_text
+from staged.code.support.team import Shared
 from staged.code.writer import Names, c_identifier
 from staged.errors import located
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
@@ -95,7 +96,8 @@ class ProgramEmitter:
         self.parameters: list[Parameter] = []
         self.fields = Names()
         self.constant_inputs = ConstantInputs()
-        self.wrappers: dict[str, str] = {}
+        self.shared: dict[str, Shared] = {}
+        """The kernels that a team calls, by name."""
         self.scratch_bytes = 0
         self.functions: dict[str, CFunction] = {}
         self.frame_names = {record.name: self.names.fresh(record.name) for record in function.frames}
@@ -187,7 +189,7 @@ class ProgramEmitter:
         used = list(dict.fromkeys(kernels[op].name for each in structures for op in each.text.called))
         texts = {kernel.name: kernel for kernel in kernels.values()}
         ordered = [texts[name] for name in used]
-        parallel = bool(self.wrappers) or any(each.text.parts for each in structures)
+        parallel = bool(self.shared) or any(each.text.parts for each in structures)
         file = file_of(self)
         source = file.assemble(structure, ordered, inner)
         artifact = Artifact(
@@ -471,41 +473,20 @@ class ProgramEmitter:
 
     def call_kernel(self, structure: BodyEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
         kernel: KernelText = self.kernels[op]
-        arguments = [*inputs, *outputs]
+        items = Literal(kernel.items_of([*inputs, *outputs]))
         structure.need(*kernel.snippets)
+        arguments = [*inputs, *outputs, *([Name("host")] if kernel.can_fail else [])]
         if kernel.chunk and self.machine.cores > 1 and kernel.items > kernel.chunk:
-            structure.need("team")
-            fields = self.wrapper(kernel)
-            values = [Field(name, value) for name, value in zip(fields, arguments, strict=False)]
-            if kernel.scratch_bytes:
-                values.append(Field("scratch", SCRATCH))
-            if kernel.can_fail:
-                values.append(Field("host", Name("host")))
-            given = Prefix("&", Items(tuple(values), f"{kernel.name}_args"))
-            items = Literal(kernel.items_of(arguments))
-            team = member("host", "team")
-            call = "st_parallel", team, items, kernel.chunk, f"{kernel.name}_part", given
-            structure.code.do(*call, note=phases_text(op))
+            structure.need("share")
+            self.shared[kernel.name] = kernel.shared
+            scratch = [SCRATCH] if kernel.scratch_bytes else []
+            share = member("host", "team"), items, kernel.chunk, Name(kernel.name)
+            structure.code.do("ST_SHARE", *share, *arguments, *scratch, note=phases_text(op))
         else:
-            extras: list[Expr] = []
-            types = [type for type, _ in kernel.parameters]
-            position = len(arguments)
-            if kernel.scratch_bytes:
-                c_type = types[position].strip()
-                own = structure.scratch
-                extras.append(own if c_type == "unsigned char *" else Cast(c_type, Group(own)))
-            if kernel.can_fail:
-                extras.append(Name("host"))
-            items = Literal(kernel.items_of(arguments))
-            structure.code.do(kernel.name, *arguments, *extras, 0, items, note=phases_text(op))
+            scratch = [structure.scratch] if kernel.scratch_bytes else []
+            structure.code.do(kernel.name, *arguments, *scratch, 0, items, note=phases_text(op))
         if kernel.can_fail:
             structure.fail_check()
-
-    def wrapper(self, kernel: KernelText) -> list[str]:
-        """Have the function by which a team shares a kernel's items; returns the field names of what it takes."""
-        if kernel.name not in self.wrappers:
-            self.wrappers[kernel.name] = wrapper_text(kernel)
-        return [name for _, name in kernel.parameters][:-2]
 
 
 BASE = Name("base")

@@ -1,14 +1,8 @@
 """Loops of a program whose iterations threads share: the loop becomes a function of a range of iterations.
 
-    typedef struct {
-        const Buffers *m;
-        int64_t rows;
-    } each_head_args;
-
-    static void each_head(void *context, int64_t begin, int64_t end, int thread) {
-        const each_head_args *const given = context;
-        const int64_t rows = given->rows;
-        Buffers own = *given->m;  // with arrays of this thread alone
+    static void each_head(const Buffers *given, int64_t rows, int64_t begin, int64_t end) {
+        const int thread = st_thread_index;
+        Buffers own = *given;  // with arrays of this thread alone
         own.scores += thread * 46080;
         const Buffers *const m = &own;
         for (int64_t head = begin; head < end; ++head) {
@@ -25,9 +19,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from staged.backends.host.body import BodyEmitter
-from staged.code.expr import Expr, Field, Infix, Items, Literal, Member, Name, Prefix, Variable
+from staged.code.expr import Infix, Literal, Member, Name, Prefix, Variable
 from staged.code.kernel_text import KernelText
 from staged.code.printer import print_body
+from staged.code.support.team import Shared
 from staged.code.tree import (
     Assign,
     Declare,
@@ -37,10 +32,9 @@ from staged.code.tree import (
     ForAny,
     ForBits,
     Statement,
-    Unused,
     walk,
 )
-from staged.code.types import INDEX, SHORT_INDEX, CType, Space, pointer, word
+from staged.code.types import INDEX, SHORT_INDEX, CType, word
 from staged.code.unused import drop_unused_locals, names_used
 from staged.code.uses import mentioned
 from staged.code.writer import Writer
@@ -111,7 +105,6 @@ class PartNames:
     """Names shared by all parts of a function: parameters and initial values."""
 
     def __init__(self, body: BodyEmitter) -> None:
-        self.context = Variable(body.name("context"), pointer(word("void"), Space.GLOBAL))
         # No name of the user's is one of these.
         self.begin, self.end = Variable("begin", INDEX), Variable("end", INDEX)
         self.thread = Variable("thread", SHORT_INDEX)
@@ -124,53 +117,50 @@ class PartText:
 
     comments: tuple[str, ...]
     name: str
-    fields: tuple[tuple[str, CType], ...]
+    parameters: tuple[Variable, ...]
     names: PartNames
     body: tuple[Statement, ...]
 
+    @property
+    def shared(self) -> Shared:
+        """Its name and types, for a team."""
+        return Shared(self.name, tuple(each.type.before_name.strip() for each in self.parameters))
+
     def write(self, w: Writer) -> None:
-        """Write the struct of what it takes, and the function."""
+        """Write the function, and the line by which a team calls it."""
         for comment in self.comments:
             w.comment(comment)
-        with w.block("typedef struct", f" {self.name}_args;"):
-            for name, type in self.fields:
-                w.line(f"{type.before_name}{name};")
-        w.line()
-        names = self.names
-        taken = f"void *{names.context}, int64_t {names.begin}, int64_t {names.end}, int {names.thread}"
-        with w.block(f"static void {self.name}({taken})"):
+        taken = [f"{each.type.before_name}{each}" for each in (*self.parameters, self.names.begin, self.names.end)]
+        with w.function(f"static void {self.name}", taken):
             w.lines += print_body(self.body)
+        w.text(self.shared.line)
 
 
-def finish_part(body: BodyEmitter, op: Op, names: PartNames, shared: SharedLoop, loop: For) -> tuple[str, Expr]:
+def finish_part(
+    body: BodyEmitter, op: Op, names: PartNames, shared: SharedLoop, loop: For
+) -> tuple[str, tuple[Name, ...]]:
     """Write the function of a loop; returns its name, and what it is called with."""
     function = body.file_name(f"each_{loop.index}")
     (kept,) = drop_unused_locals([loop])
     known = {**{variable.text: variable.type for variable in _from_outside([kept])}, **body.parameters}
     here = {names.begin.text, names.end.text, names.thread.text}
     taken = {name: known[name] for name in sorted(names_used([kept]) - _declared([kept]) - here) if name in known}
-    given = Variable(names.given, pointer(word(f"{function}_args"), Space.GLOBAL, is_const=True))
-    statements: list[Statement] = [Declare(given, names.context)] if taken else [Unused((names.context,))]
-    for name, type in taken.items():
-        source: Expr = Member(given, name)
-        if name == "m" and shared.own:
-            statements.append(
-                Declare(names.own, Prefix("*", source), is_const=False, note="with arrays of this thread alone")
-            )
-            for buffer in sorted(shared.own, key=lambda buffer: body.fields[buffer]):
-                step = Literal(str(shared.stride // buffer.type.dtype.size))
-                place = Member(names.own, body.fields[buffer], arrow=False)
-                statements.append(Assign(place, Infix("*", names.thread, step), "+"))
-            source = Prefix("&", names.own)
-        statements.append(Declare(Variable(name, type), source))
-    if names.thread.text not in names_used([*statements, kept]):
-        statements.append(Unused((names.thread,)))
+    statements: list[Statement] = []
+    if "m" in taken and shared.own:
+        given = Prefix("*", Name(names.given))
+        statements.append(Declare(names.own, given, is_const=False, note="with arrays of this thread alone"))
+        for buffer in sorted(shared.own, key=lambda buffer: body.fields[buffer]):
+            step = Literal(str(shared.stride // buffer.type.dtype.size))
+            place = Member(names.own, body.fields[buffer], arrow=False)
+            statements.append(Assign(place, Infix("*", names.thread, step), "+"))
+        statements.append(Declare(Variable("m", taken["m"]), Prefix("&", names.own)))
+    parameters = [Variable(names.given if name == "m" and statements else name, type) for name, type in taken.items()]
+    if names.thread.text in names_used([*statements, kept]):
+        statements.insert(0, Declare(names.thread, Name("st_thread_index")))
     where = () if op.where is None else (f"{op.where.short}  {op.where.text}",)
     about = f"iterations of `{loop.index}`, which threads share: none touches what another one writes"
-    body.text.parts.append(PartText((*where, about), function, tuple(taken.items()), names, (*statements, kept)))
-    if not taken:
-        return function, Name("NULL")
-    return function, Prefix("&", Items(tuple(Field(name, Name(name)) for name in taken), f"{function}_args"))
+    body.text.parts.append(PartText((*where, about), function, tuple(parameters), names, (*statements, kept)))
+    return function, tuple(map(Name, taken))
 
 
 def _from_outside(body: Sequence[Statement]) -> list[Variable]:

@@ -229,9 +229,9 @@ class ControlFlow:
         self.body.thread = around
         self.leave(op, frame)
         self.body.last_where = noted
-        self.body.need("team", "share_loop")
+        self.body.need("share_loop")
         items = stop if is_from_zero else Infix("-", stop, start)
-        self.body.code.do("st_share_loop", member("host", "team"), items, function, given)
+        self.body.code.do("ST_SHARE_LOOP", member("host", "team"), items, Name(function), *given)
         self.poll(op)  # a part ends early where it is to stop
         self.body.last_where = None
         self.bind_results(op, loop.carried)

@@ -1,19 +1,32 @@
 """A small thread team: helper threads that share the items of a loop by claiming chunks of it.
 
+A team calls functions of one type, but each kernel has its own parameters. One line below a kernel adds the function
+that a team calls. A call by a team then looks like a call by one thread:
+
+    static void scale(const float *x, float factor, float *y, int64_t begin, int64_t end) { ... }
+    ST_SHARED(scale, 3, const float *, float, float *)
+
+    scale(m->x, 0.5f, m->y, 0, 4096);
+    ST_SHARE(host->team, 4096, 512, scale, m->x, 0.5f, m->y);
+
 Tested by `tests/runtime/test_team.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from staged.code.support.library import Snippet, headers
+from staged.code.writer import LONGEST, wrapped
 
 _TEAM = """\
 // ---- threads ---------------------------------------------------------------------------------
 // A team shares a loop: whoever is free claims the next chunk of it, the caller included. So the caller can finish
 // alone when another process has the helper's core, and nobody waits for a helper that has claimed nothing.
 
-// Runs items [begin, end) of a loop. `thread` is below the size of the team and no two running calls share it.
-typedef void st_parallel_body(void *context, int64_t begin, int64_t end, int thread);
+// Runs items [begin, end) of a loop.
+typedef void st_parallel_body(void *context, int64_t begin, int64_t end);
 
 enum { ST_MOST_THREADS = 256, ST_SPINS = 2000 };  // spinning 2000 times is some 30 to 90 microseconds
 
@@ -35,7 +48,8 @@ typedef struct st_team {
     pthread_t helpers[ST_MOST_THREADS];
 } st_team;
 
-// The place of this thread in its team: 0 is the caller. A loop inside a loop runs under its thread's number.
+// The place of this thread in its team, below the size of the team: 0 is the caller. No two running calls of a body
+// share it. A loop inside a loop runs under its thread's number.
 static _Thread_local int st_thread_index;
 
 static inline void st_pause(void) {
@@ -57,7 +71,7 @@ static void st_team_work(st_team *team) {
         }
         const int64_t begin = (team->chunks - left) * team->chunk;
         const int64_t end = team->items - begin < team->chunk ? team->items : begin + team->chunk;
-        team->body(team->context, begin, end, st_thread_index);
+        team->body(team->context, begin, end);
         atomic_fetch_sub_explicit(&team->unfinished, 1, memory_order_release);
         left = atomic_load_explicit(&team->unclaimed, memory_order_acquire);
     }
@@ -169,7 +183,7 @@ static void st_parallel(st_team *team, int64_t items, int64_t chunk, st_parallel
         return;
     }
     if (team == NULL || items <= chunk || team->running) {
-        body(context, 0, items, st_thread_index);
+        body(context, 0, items);
         return;
     }
     const int64_t chunks = (items - 1) / chunk + 1;
@@ -194,6 +208,29 @@ static void st_parallel(st_team *team, int64_t items, int64_t chunk, st_parallel
 }
 """
 
+_SHARE = """\
+// ST_SHARED(kernel, count, types...) below a kernel lets a team share its items. `types` are those of the `count`
+// parameters before `begin` and `end`. After ST_SHARED_SCRATCH one more precedes `begin`: the thread's scratch memory.
+#define ST_SHARED(kernel, count, ...) ST_PART(kernel, ST_FIELDS_##count(__VA_ARGS__), ST_VALUES_##count)
+#define ST_SHARED_SCRATCH(kernel, count, ...) \\
+    ST_PART(kernel, ST_FIELDS_##count(__VA_ARGS__) unsigned char *scratch;, ST_VALUES_##count, \\
+            st_a->scratch + st_thread_index * SCRATCH_BYTES)
+
+// The struct of a kernel's arguments, and the function that calls the kernel with them.
+#define ST_PART(kernel, fields, ...) \\
+    typedef struct { \\
+        fields \\
+    } st_arguments_of_##kernel; \\
+    static void st_part_of_##kernel(void *st_context, int64_t st_begin, int64_t st_end) { \\
+        const st_arguments_of_##kernel *const st_a = st_context; \\
+        kernel(__VA_ARGS__, st_begin, st_end); \\
+    }
+
+// Call a kernel with these arguments for `items` items, which a team shares in chunks of `chunk`.
+#define ST_SHARE(team, items, chunk, kernel, ...) \\
+    st_parallel(team, items, chunk, st_part_of_##kernel, &(st_arguments_of_##kernel){__VA_ARGS__})
+"""
+
 _SHARE_LOOP = """\
 // Run the iterations of a loop on the team if there is one for each thread; else on the caller, and loops inside of it
 // are shared.
@@ -201,6 +238,9 @@ __attribute__((unused))
 static void st_share_loop(st_team *team, int64_t iterations, st_parallel_body *body, void *context) {
     st_parallel(iterations < st_team_size(team) ? NULL : team, iterations, 1, body, context);
 }
+
+#define ST_SHARE_LOOP(team, iterations, loop, ...) \\
+    st_share_loop(team, iterations, st_part_of_##loop, &(st_arguments_of_##loop){__VA_ARGS__})
 """
 
 SNIPPETS = (
@@ -212,8 +252,37 @@ SNIPPETS = (
             *headers("pthread", "sched", "signal", "stdatomic", "stdbool", "stdint", "stdlib", "string"),
         ),
     ),
-    Snippet("share_loop", _SHARE_LOOP, needs=("team",)),
+    Snippet("share", _SHARE, needs=("team",)),
+    Snippet("share_loop", _SHARE_LOOP, needs=("share",)),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A kernel that a team calls; `types` are those of its parameters, without scratch memory, `begin` and `end`."""
+
+    kernel: str
+    types: tuple[str, ...]
+    has_scratch: bool = False
+
+    @property
+    def line(self) -> str:
+        """The line below the kernel."""
+        macro = "ST_SHARED_SCRATCH" if self.has_scratch else "ST_SHARED"
+        return wrapped(f"{macro}({', '.join([self.kernel, str(len(self.types)), *self.types])})", LONGEST)
+
+
+def argument_macros(shared: Iterable[Shared]) -> str:
+    """The macros for the fields of structs of arguments and for their values, as many as these kernels have."""
+    numbers = range(2, max((len(each.types) for each in shared), default=0) + 1)
+    lines = [
+        "// Fields of `count` types, and their values.",
+        "#define ST_FIELDS_1(T) T _1;",
+        *(f"#define ST_FIELDS_{n}(T, ...) T _{n}; ST_FIELDS_{n - 1}(__VA_ARGS__)" for n in numbers),
+        "#define ST_VALUES_1 st_a->_1",
+        *(f"#define ST_VALUES_{n} st_a->_{n}, ST_VALUES_{n - 1}" for n in numbers),
+    ]
+    return "\n".join(["", *lines, ""])
 
 
 def team_declarations(name: str) -> str:

@@ -158,7 +158,7 @@ def test_a_new_reduction_is_right_on_every_back_end(planted, staged_for, request
     if "native" in request.node.name:
         source = staged.stage(*arrays).source
         assert "_v[u] ^ " in source or "_v[u] & " in source, "a program without vectors"
-        assert "st_parallel(" in source, "a program of one thread"
+        assert "ST_SHARE(" in source, "a program of one thread"
     found = staged(*arrays)
     for got, wanted in zip(found, run(*arrays), strict=True):
         np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))

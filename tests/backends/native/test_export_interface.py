@@ -244,7 +244,7 @@ def between(a: Any, b: Any) -> Any:
 def test_a_program_worth_threads_on_some_machines_alone_has_teams_for_all(tmp_path: Path) -> None:
     a, b = np.ones((48, 300), np.float32), np.ones((300, 32), np.float32)
     between.stage(a, b).export(tmp_path)
-    shares = {path.name: "st_parallel(host->team" in path.read_text() for path in tmp_path.glob("between*.c")}
+    shares = {path.name: "ST_SHARE(host->team" in path.read_text() for path in tmp_path.glob("between*.c")}
     assert shares["between_v4.c"] and not shares["between.c"]
     build(tmp_path, f"CFLAGS={STRICT}", "between", "lib", "example")
     np.save(tmp_path / "a.npy", a)

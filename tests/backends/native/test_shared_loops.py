@@ -99,7 +99,7 @@ def test_results_are_the_same_bits_with_any_number_of_threads(function, given, i
     found = []
     for threads in (1, 2, 3, 8):
         program = in_threads(function, threads, *given)
-        assert ("st_share_loop" in program.source) == (threads > 1)
+        assert ("ST_SHARE_LOOP" in program.source) == (threads > 1)
         found.append([flat(program(*given)) for _ in range(3)])
     for others in found:
         for other in others:
@@ -110,7 +110,7 @@ def test_results_are_the_same_bits_with_any_number_of_threads(function, given, i
 @pytest.mark.parametrize("function", [row_after_row, one_row, last_row])
 def test_iterations_that_depend_on_one_another_stay_in_order(function, in_threads):
     program = in_threads(function, 4, ROWS)
-    assert "st_share_loop" not in program.source
+    assert "ST_SHARE_LOOP" not in program.source
     with st.eager():
         expected = st.function(function)(ROWS)
     assert np.allclose(program(ROWS), expected, atol=1e-6)
@@ -119,7 +119,7 @@ def test_iterations_that_depend_on_one_another_stay_in_order(function, in_thread
 @pytest.mark.parametrize(("heads", "is_shared"), [(144, True), (2, False)])
 def test_a_loop_is_shared_where_all_of_its_iterations_are_much_work(heads, is_shared, in_threads):
     given = [np.zeros((heads, 16, 16), np.float32)] * 4
-    assert ("st_share_loop" in in_threads(attention, 2, *given).source) == is_shared
+    assert ("ST_SHARE_LOOP" in in_threads(attention, 2, *given).source) == is_shared
 
 
 def test_an_array_that_a_loop_writes_as_a_whole_is_not_filled_before(in_threads):
@@ -180,7 +180,7 @@ def raced(program, folder: Path, threads: int) -> str:
 @pytest.mark.parametrize(("function", "given"), [(rows_apart, (ROWS,)), (attention, HEADS), (products, PAIRS)])
 def test_the_thread_sanitizer_is_silent(function, given, in_threads, tmp_path):
     program = in_threads(function, 4, *given)
-    assert "st_share_loop" in program.source
+    assert "ST_SHARE_LOOP" in program.source
     assert raced(program, tmp_path, 4) == ""
 
 

@@ -78,19 +78,20 @@ def kernel_of(
     parameters = low.parameters()
     given = [parameter.variable for parameter in parameters]
     scratch_bytes = sum(aligned(array.nbytes) for array in nest.scratch if array.role == "scratch")
-    if scratch_bytes:
-        parameters.append(Parameter(low.variable("scratch", BYTES)))
+    scratch = low.variable("scratch", BYTES) if scratch_bytes else None
     can_fail = any(may_stop(s) for s in walk(nest.body))
     if can_fail:
         low.need("fail")
         low.names.used.add(HOST.text)
         parameters.append(Parameter(HOST))
+    if scratch is not None:
+        parameters.append(Parameter(scratch))
     low.names.used |= {"begin", "end"}
     low.parameter_names = set(low.names.used)
     begin, end = Variable("begin", INDEX), Variable("end", INDEX)
     places = [*declare_registers(low)]
-    if scratch_bytes:
-        places += declare_scratch(low, parameters[len(given)].variable)
+    if scratch is not None:
+        places += declare_scratch(low, scratch)
     if nest.items != 1:
         deal_out(low, begin, end)
     low.body(nest.body)
