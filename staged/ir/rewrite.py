@@ -77,10 +77,11 @@ class Copier:
         for old, new in zip(op.results, copy.results, strict=True):
             new.hint = old.hint  # a rule may want it
         replaced = self.rule(copy, self.builder) if self.rule else None
-        if replaced is None:
-            self.builder.append(copy)
-            replaced = copy.results
-        self.define(op.results, replaced)
+        if replaced is not None:
+            self.define(op.results, replaced)
+            return
+        self.builder.append(copy)
+        self.values.update(zip(op.results, copy.results, strict=True))
 
     def define(self, old: Sequence[Value], new: Sequence[Value]) -> None:
         """Replace old values by new ones, which take the old names unless they have their own."""

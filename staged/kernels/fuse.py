@@ -4,15 +4,18 @@ or convolution with its epilogue). `groups.py` decides which ops share one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from staged.errors import UnsupportedError, located
 from staged.ir.cascade import cascade_sums
-from staged.ir.declaration import prims
+from staged.ir.declaration import Declaration, prims
 from staged.ir.loops import Local, Nest, dims_in
 from staged.ir.machine import Machine
-from staged.ir.nodes import Block, End, Function, Op, Value, free_values
+from staged.ir.names import name_of
+from staged.ir.nodes import PURE, Block, End, Function, Op, Value, free_values
+from staged.ir.schedule import Schedule
 from staged.ir.structure import CONTRACTION, KERNEL, LIBRARY
 from staged.ir.types import CPU, Dim, dims_of, i64
 from staged.ir.zeros import is_zeros
@@ -22,16 +25,20 @@ from staged.kernels.dimensions import resolve_extents
 from staged.kernels.epilogue import lower_epilogue
 from staged.kernels.fusion_log import FusionLog
 from staged.kernels.groups import Groups, TakesEpilogue, is_view
+from staged.kernels.keys import Key, Keys
 from staged.kernels.kinds import is_inlined, is_scalar, shape_of
 from staged.kernels.lower import lower
 from staged.kernels.lower_alone import has_own_kernel
 from staged.kernels.naming import Naming
-from staged.kernels.products import is_nest, product_kernel, scheduled_product, tiles_of
+from staged.kernels.products import is_nest, product_block, product_kernel, scheduled_product, tiles_of
 from staged.kernels.schedule import schedule
 from staged.kernels.split import split_long_reductions
 from staged.kernels.steps import Node, kind_of, root_of_contraction
 from staged.kernels.tile import tile_transposes
+from staged.ops.primitive import Primitive
 from staged.ops.thread_kernel import LAUNCH
+
+T = TypeVar("T")
 
 
 def fuse(
@@ -52,7 +59,7 @@ def fuse(
         return joined and takes_epilogue(op, body)
 
     split = resolve_extents(split_long_reductions(function))
-    return split.with_block(_BlockFuser(split.block, machine, joins, {}, {}, Naming(split), log=log).run())
+    return split.with_block(_BlockFuser(split.block, machine, joins, Keys(), {}, {}, Naming(split), log=log).run())
 
 
 class _BlockFuser:
@@ -63,6 +70,7 @@ class _BlockFuser:
         block: Block,
         machine: Machine,
         takes_epilogue: TakesEpilogue,
+        keys: Keys,
         outer: dict[Value, Value],
         sizes: dict[Dim, Value],
         naming: Naming,
@@ -75,7 +83,8 @@ class _BlockFuser:
         self.values: dict[Value, Value] = dict(outer)
         self.sizes = sizes | {op.attrs["dim"]: op.result for op in block.ops if op.declared is prims.DIM}
         """The sizes of dimensions, here and in the blocks around."""
-        self.groups = Groups(block, self.sizes, takes_epilogue)
+        self.groups = Groups(block, self.sizes, takes_epilogue, keys)
+        self.keys = keys
         self.naming = naming
         self.log = log
         self.wanted = {} if wanted is None else wanted
@@ -109,7 +118,15 @@ class _BlockFuser:
                 self.value(value)
         blocks = [
             _BlockFuser(
-                inner, self.machine, self.takes_epilogue, self.values, self.sizes, self.naming, self.wanted, self.log
+                inner,
+                self.machine,
+                self.takes_epilogue,
+                self.keys,
+                self.values,
+                self.sizes,
+                self.naming,
+                self.wanted,
+                self.log,
             ).run()
             for inner in op.blocks
         ]
@@ -142,7 +159,7 @@ class _BlockFuser:
     def emit_kernel(self, ops: Sequence[Op], results: Sequence[Value]) -> None:
         self.naming.name(ops, results)
         try:
-            body, operands, nest = self.lowered(ops, results, lambda value: False)
+            body, operands, nest, scheduled = self.lowered(ops, results, lambda value: False)
         except AxisConflict:
             if len(ops) > 1:
                 for op in ops:
@@ -152,15 +169,11 @@ class _BlockFuser:
             # around, too. A number of a device stays there: the kernel reads the element that holds it.
             direct = {_as_kept(operand) for op in ops for operand in op.operands}
             moves = ops[0].declared.is_move
-            body, operands, nest = self.lowered(
+            body, operands, nest, scheduled = self.lowered(
                 ops, results, lambda value: value in direct and (moves or not _is_source(value))
             )
         effects = tuple(dict.fromkeys(effect for op in ops for effect in op.effects))
-        attrs = self.attributes(ops, results)
-        scheduled = schedule(nest, self.machine)
-        if ops[-1].device == CPU:
-            nest, scheduled = cascade_sums(nest, scheduled)
-        attrs |= {"nest": nest, "schedule": scheduled}
+        attrs = self.attributes(ops, results) | {"nest": nest, "schedule": scheduled}
         op = Op(
             KERNEL,
             operands,
@@ -175,10 +188,8 @@ class _BlockFuser:
 
     def lowered(
         self, ops: Sequence[Op], results: Sequence[Value], is_cut: Callable[[Value], bool]
-    ) -> tuple[Block, list[Value], Nest]:
-        """A group's block, what it takes from outside, and its loop nest. `is_cut` names more values to take ready
-        made.
-        """
+    ) -> tuple[Block, list[Value], Nest, Schedule]:
+        """The block of a group, its operands, loop nest and schedule. `is_cut` names more values to take ready made."""
         inside = set(ops)
         # An op with a loop nest of its own takes everything ready made, numbers too; zeros that it changes it makes
         # itself.
@@ -191,24 +202,50 @@ class _BlockFuser:
 
         clone = Clone(is_boundary)
         body = clone.block(ops, results)
-        types = [value.type for value in results]
-        draft = Op(KERNEL, list(clone.params), types, attrs={"name": self.naming.name(ops, results)}, blocks=[body])
-        with located(ops[0].where):  # parameters of the block have no position
-            nest = tile_transposes(lower(draft))
-        counts = {dim: clone.param(self.sizes[dim]) for dim in dims_in(nest.body)}
-        if counts:
+        name = self.naming.name(ops, results)
+
+        def find() -> tuple[Nest, Schedule]:
+            draft = Op(
+                KERNEL, list(clone.params), [value.type for value in results], attrs={"name": name}, blocks=[body]
+            )
+            with located(ops[0].where):  # parameters of the block have no position
+                nest = tile_transposes(lower(draft))
+            nest = self.with_sizes(nest, list(clone.params))
+            scheduled = schedule(nest, self.machine)
+            return cascade_sums(nest, scheduled) if ops[-1].device == CPU else (nest, scheduled)
+
+        key, _ = self.keys.group(ops, results, is_boundary)
+        nest, scheduled = self.once("kernel", key, clone.params, body.ops, find)
+        if nest.counts:
             # The sizes that its loops ask for are further inputs of the kernel.
-            inputs = list(nest.inputs)
-            inputs += [Local(param.hint or "size", i64) for param in list(clone.params.values())[len(inputs) :]]
+            for dim in nest.counts:
+                clone.param(self.sizes[dim])
             body = Block(tuple(clone.params.values()), body.ops, body.end)
-            sizes: dict[Dim, Local] = {}
-            held_by = dict(zip(body.params, inputs, strict=True))
-            for dim, param in counts.items():
-                held = held_by[param]
-                assert isinstance(held, Local)
-                sizes[dim] = held
-            nest = replace(nest, inputs=tuple(inputs), counts=sizes)
-        return body, [self.value(value) for value in clone.params], nest
+        return body, [self.value(value) for value in clone.params], replace(nest, name=name), scheduled
+
+    def once(self, question: str, key: Key, params: Iterable[Value], ops: Sequence[Op], find: Callable[[], T]) -> T:
+        """The result of `find` for a group with this key. Equal groups of the host share it, with the names in it.
+
+        A nest has the sizes of dimensions and the lines of errors, which are not in the key.
+        """
+        if ops[-1].device != CPU:
+            return find()  # kernels of devices are joined, and one kernel needs each array once
+        sizes = [(place, dim) for place, value in enumerate(params) for dim in self.sizes if self.sizes[dim] is value]
+        lines = [op.where for op in ops if _may_stop_at_its_line(op)]
+        return self.keys.once((question, key, tuple(sizes), tuple(lines)), find)
+
+    def with_sizes(self, nest: Nest, params: list[Value]) -> Nest:
+        """The nest with the sizes that its loops ask for as inputs: those among its parameters, then further ones."""
+        counts: dict[Dim, Local] = {}
+        inputs = list(nest.inputs)
+        for dim in dims_in(nest.body):
+            if self.sizes[dim] not in params:
+                params.append(self.sizes[dim])
+                inputs.append(Local(name_of(self.sizes[dim]) or "size", i64))
+            held = inputs[params.index(self.sizes[dim])]
+            assert isinstance(held, Local)
+            counts[dim] = held
+        return replace(nest, inputs=tuple(inputs), counts=counts) if counts else nest
 
     def attributes(self, ops: Sequence[Op], results: Sequence[Value]) -> dict[str, object]:
         """The attributes of a kernel that are for people."""
@@ -246,25 +283,36 @@ class _BlockFuser:
             )
         operands = [self.value(value) for value in (*root.operands, *inputs, *sizes)]
         attrs = self.attributes(node.ops, results)
-        epilogue = lower_epilogue(root, body) if len(node.ops) > 1 else None
-        declared = CONTRACTION
-        if is_nest(root, epilogue, self.machine):
-            declared = KERNEL
-            body, nest = product_kernel(root, node.ops, inputs, results, epilogue, sizes)
-            nest, way = scheduled_product(nest, self.machine)
-            attrs |= {"nest": nest, "schedule": way}
-            if tiles := tiles_of(root, nest):
-                attrs["tiles"] = tiles
-        else:
+
+        def find() -> tuple[Declaration, Nest | None, Schedule | None]:
+            epilogue = lower_epilogue(root, body) if len(node.ops) > 1 else None
+            if is_nest(root, epilogue, self.machine):
+                return KERNEL, *scheduled_product(product_kernel(root, inputs, epilogue), self.machine)
+            return CONTRACTION, epilogue, None if epilogue is None else schedule(epilogue, self.machine)
+
+        key, _ = self.groups.key(node.ops, results)
+        declared, nest, way = self.once("contraction", key, operands, node.ops, find)
+        if declared is CONTRACTION:
             attrs |= {**root.attrs, "kind": root.name}
             if dims:
                 attrs["dims"] = dims
-            if epilogue is not None:
-                attrs |= {"nest": epilogue, "schedule": schedule(epilogue, self.machine)}
+        else:
+            body = product_block(root, node.ops, inputs, results, sizes)
+        if nest is not None:
+            attrs |= {"nest": replace(nest), "schedule": way}
+            if declared is KERNEL and (tiles := tiles_of(root, nest)):
+                attrs["tiles"] = tiles
         types = [value.type for value in results]
         where = self.naming.where(node.ops)
         op = Op(declared, operands, types, attrs=attrs, blocks=[body], device=root.device, where=where)
         self.finish(op, node.ops[0], results)
+
+
+def _may_stop_at_its_line(op: Op) -> bool:
+    """Return whether an op may stop the program, or was one that may, before it was known that it does not."""
+    if not isinstance(op.declared, Primitive) or op.declared.effects is PURE:
+        return False
+    return bool(op.declared.effects_on([operand.type for operand in op.operands], op.attrs))
 
 
 def _zeros_made_by(op: Op) -> tuple[Value, ...]:

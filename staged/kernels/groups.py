@@ -8,7 +8,7 @@ constants never exist in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from staged.ir.declaration import prims
@@ -18,6 +18,7 @@ from staged.ir.types import CPU, Dim, Extent
 from staged.kernels.axes import Analysis, AxisConflict, Structure
 from staged.kernels.clone import Clone
 from staged.kernels.epilogue import lower_epilogue
+from staged.kernels.keys import Key, Keys
 from staged.kernels.kinds import is_elementwise, is_inlined, is_scalar, may_fail, shape_of
 from staged.kernels.steps import Node, Steps, root_of_contraction
 
@@ -33,12 +34,13 @@ TakesEpilogue = Callable[[Op, Block], bool]
 class Groups:
     """The steps of a block, grouped. `sizes` are those of the dimensions that are bound in and around it.
 
-    `takes_epilogue` limits what joins a contraction.
+    `takes_epilogue` limits what joins a contraction. `keys` are those of the program: equal groups are judged once.
     """
 
-    def __init__(self, block: Block, sizes: Mapping[Dim, Value], takes_epilogue: TakesEpilogue) -> None:
+    def __init__(self, block: Block, sizes: Mapping[Dim, Value], takes_epilogue: TakesEpilogue, keys: Keys) -> None:
         self.block = block
         self.takes_epilogue = takes_epilogue
+        self.keys = keys
         self.steps = Steps(block, sizes)
         for position, op in enumerate(block.ops):
             if not is_inlined(op):
@@ -135,15 +137,21 @@ class Groups:
                     "written there"
                 )
             return ""
-        apart = self.loops_apart(ops)
-        if not apart and self.feeds_itself(ops):
+        results = self.leaving(ops)
+        key, outside = self.key(ops, results)
+        apart = self.keys.once(("loops", key), lambda: self.loops_apart(ops, results))
+        if not apart and self.feeds_itself(ops, outside):
             return "one reads a slice that begins where the other says"
         return apart
 
-    def loops_apart(self, ops: Sequence[Op]) -> str:
-        """Why the ops should not share one set of loops; empty where they should."""
+    def key(self, ops: Sequence[Op], results: Sequence[Value]) -> tuple[Key, list[Value]]:
+        """The key of a group, and what it takes from outside."""
         inside = set(ops)
-        results = self.leaving(ops)
+        return self.keys.group(ops, results, lambda value: self.is_boundary(value, inside))
+
+    def loops_apart(self, ops: Sequence[Op], results: Sequence[Value]) -> str:
+        """Why the ops should not share one set of loops; empty if they should. The key of the group decides it."""
+        inside = set(ops)
         try:
             analysis = Analysis(results, lambda value: self.is_boundary(value, inside))
             structure = Structure(analysis)
@@ -164,7 +172,7 @@ class Groups:
                     return f"`{op.name}` would be computed again in each iteration of a loop that it does not depend on"
         return ""
 
-    def feeds_itself(self, ops: Sequence[Op]) -> bool:
+    def feeds_itself(self, ops: Sequence[Op], outside: Iterable[Value]) -> bool:
         """Return whether a group takes from outside what is made of its own results: a slice that starts where it says.
 
         Exact: looks through moves alone; any other op between makes a node that `may_run_together` sees.
@@ -181,7 +189,7 @@ class Groups:
                 return False
             return producer in inside or any(map(comes_from_inside, producer.operands))
 
-        return any(map(comes_from_inside, self.boundaries(ops)))
+        return any(map(comes_from_inside, outside))
 
     def is_epilogue(self, root: Op, ops: Sequence[Op]) -> bool:
         """Return whether the ops behind a contraction can be its epilogue.
@@ -195,6 +203,11 @@ class Groups:
             if op is not root
         ):
             return False
+        key, _ = self.key(ops, self.leaving(ops))
+        return self.keys.once(("epilogue", key), lambda: self.takes_along(root, ops))
+
+    def takes_along(self, root: Op, ops: Sequence[Op]) -> bool:
+        """Return whether a back end has these elementwise ops as an epilogue. The key of the group decides it."""
         _, body, _, _ = self.contraction_parts(root, ops)
         if not self.takes_epilogue(root, body):
             return False
@@ -250,7 +263,7 @@ class Groups:
         readers: dict[Value, list[Node]] = {}
         for node in self.steps.nodes:
             if node is not None and node.kind == "kernel":
-                for value in self.boundaries(node.ops):
+                for value in self.key(node.ops, ())[1]:
                     if not is_scalar(value):
                         readers.setdefault(value, []).append(node)
         for value, nodes in readers.items():
@@ -280,27 +293,6 @@ class Groups:
     def same_domain(self, a: Node, b: Node, shared: Value) -> bool:
         """Return whether joining saves a pass over memory: both walk exactly the shared array's elements."""
         return a.largest == shared.tensor.size == b.largest
-
-    def boundaries(self, ops: Sequence[Op]) -> list[Value]:
-        """The operands of a group from outside, in order of first use."""
-        inside = set(ops)
-        found: dict[Value, None] = {}
-        seen: set[Value] = set()
-
-        def visit(value: Value) -> None:
-            if value in seen:
-                return
-            seen.add(value)
-            if self.is_boundary(value, inside):
-                found[value] = None
-            elif value.producer is not None and value.producer not in inside:
-                for operand in value.producer.operands:
-                    visit(operand)
-
-        for op in ops:
-            for operand in op.operands:
-                visit(operand)
-        return list(found)
 
     def contraction_parts(self, root: Op, ops: Sequence[Op]) -> tuple[Op, Block, list[Value], list[Value]]:
         """The root, the epilogue block (accumulator, inputs), its inputs and the results."""

@@ -216,16 +216,11 @@ def columns_of(epilogue: Nest) -> Loop:
     return columns
 
 
-def product_kernel(
-    root: Op,
-    ops: Sequence[Op],
-    inputs: Sequence[Value],
-    results: Sequence[Value],
-    epilogue: Nest | None,
-    sizes: Sequence[Value],
-) -> tuple[Block, Nest]:
-    """The block and the nest of a kernel of a product and what happens to its elements; its operands are those of the
-    product, `inputs` and `sizes`.
+def product_block(
+    root: Op, ops: Sequence[Op], inputs: Sequence[Value], results: Sequence[Value], sizes: Sequence[Value]
+) -> Block:
+    """The block of a kernel of a product and what happens to its elements; its operands are those of the product,
+    `inputs` and `sizes`.
     """
     operands = (*root.operands, *inputs)
     params = [Value(value.type, name_of(value)) for value in (*operands, *sizes)]
@@ -233,12 +228,18 @@ def product_kernel(
     for value, param in zip(operands, params, strict=False):
         clone.values.setdefault(value, param)
     body = clone.block(ops, results)
+    return Block(tuple(params), body.ops, body.end)
+
+
+def product_kernel(root: Op, inputs: Sequence[Value], epilogue: Nest | None) -> Nest:
+    """The nest of the same kernel."""
+    operands = (*root.operands, *inputs)
     if root.declared is prims.MATMUL:
         nest = product_nest(root, "product", epilogue)
     else:
         nest = convolution_nest(root, epilogue)
     alone = tuple((o, i) for o, i in nest.in_place if operands.count(operands[i]) == 1)
-    return Block(tuple(params), body.ops, body.end), replace(nest, in_place=alone)
+    return replace(nest, in_place=alone)
 
 
 def scheduled_product(nest: Nest, machine: Machine) -> tuple[Nest, Schedule]:

@@ -13,7 +13,7 @@ from math import prod
 
 from staged.ir.builder import Builder
 from staged.ir.declaration import prims, reductions
-from staged.ir.nodes import Function, Op, Value
+from staged.ir.nodes import Function, Op, Value, walk_ops
 from staged.ir.rewrite import rewrite
 from staged.ir.types import TensorType
 from staged.kernels.kinds import extents
@@ -30,16 +30,22 @@ def split_long_reductions(function: Function) -> Function:
     Exact: integers, extremes and bools; sums and products of floats in another order, which sizes alone decide. Never
     of symbolic sizes.
     """
-    return rewrite(function, _split)
+    return rewrite(function, _split) if any(map(_is_long, walk_ops(function.block))) else function
+
+
+def _is_long(op: Op) -> bool:
+    if op.declared.kind != "reduction" or op.declared not in reductions():
+        return False
+    x = op.operands[0]
+    is_whole = not op.results[0].tensor.shape and len(op.attrs["axes"]) == x.tensor.ndim
+    return is_whole and x.tensor.is_static and prod(extents(x)) >= LONG
 
 
 def _split(op: Op, builder: Builder) -> Sequence[Value] | None:
-    if op.declared not in reductions() or op.results[0].tensor.shape or not op.operands[0].tensor.is_static:
+    if not _is_long(op):
         return None
     x = op.operands[0]
     shape = extents(x)
-    if prod(shape) < LONG or len(op.attrs["axes"]) != len(shape):
-        return None
     if len(shape) == 1:
         piece = _piece_of(shape[0])
         if piece is None:

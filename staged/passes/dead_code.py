@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from staged.ir.builder import Builder
 from staged.ir.declaration import prims
-from staged.ir.nodes import Block, End, Function, Label, Op, Value
+from staged.ir.nodes import Block, End, Function, Label, Op, Value, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.structure import IF
 from staged.ir.types import Dim, dims_of
@@ -29,6 +29,8 @@ def eliminate_dead_code(function: Function) -> Function:
     that nothing uses is taken to end.
     """
     live = _Live(function.block)
+    if live.is_all_of(function.block):
+        return function
     return function.with_block(_Sweep(live).block(function.block))
 
 
@@ -165,6 +167,13 @@ class _Live:
         if label is not None:
             for end in self.exits.get(label, ()):
                 self.need(end.operands[index : index + 1])
+
+    def is_all_of(self, block: Block) -> bool:
+        """Return whether nothing of a block is dead."""
+        return all(
+            op in self.ops and not (op.declared.is_control and any(result not in self.values for result in op.results))
+            for op in walk_ops(block)
+        )
 
 
 class _Sweep(Copier):

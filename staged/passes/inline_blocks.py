@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from staged.ir.builder import Builder
 from staged.ir.declaration import Declaration
-from staged.ir.nodes import Function, Op
+from staged.ir.nodes import Function, Op, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.structure import CHECKPOINT, COMPOSITE
 
@@ -15,7 +15,7 @@ def inline_composites(function: Function) -> Function:
     Why: a composite stays one op through autodiff (its own derivative is better than its body's), and until a library
     of the back end may have taken it whole (`call_libraries`); what is left then must not hide its ops from fusion.
     """
-    return function.with_block(_Inliner(COMPOSITE).block(function.block))
+    return _inlined(function, COMPOSITE)
 
 
 def inline_checkpoints(function: Function) -> Function:
@@ -24,7 +24,13 @@ def inline_checkpoints(function: Function) -> Function:
     Why: merging equal ops would keep all that the checkpoint is there to drop; the memory plan sees plain ops.
     Leaves: no `checkpoint`.
     """
-    return function.with_block(_Inliner(CHECKPOINT).block(function.block))
+    return _inlined(function, CHECKPOINT)
+
+
+def _inlined(function: Function, kind: Declaration) -> Function:
+    if not any(op.declared is kind for op in walk_ops(function.block)):
+        return function
+    return function.with_block(_Inliner(kind).block(function.block))
 
 
 class _Inliner(Copier):

@@ -201,7 +201,7 @@ def _replaced(program: Function, calls: dict[Op, _Range], dropped: set[Op]) -> F
     def change(function: Function) -> Function:
         return function.with_block(_Replacer(calls, dropped).block(function.block))
 
-    return map_functions(program, change)
+    return map_functions(program, change) if calls or dropped else program
 
 
 class _Replacer(Copier):

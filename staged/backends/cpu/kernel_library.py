@@ -15,7 +15,7 @@ from staged.code.kernel_text import KernelText
 from staged.code.writer import Names
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
-from staged.ir.structure import CONTRACTION
+from staged.ir.structure import CONTRACTION, KERNEL
 from staged.source import Position
 
 
@@ -30,22 +30,36 @@ class KernelLibrary:
         self.names = names
         self.site = site
         self.known: dict[object, KernelText] = {}
+        """By loop nest and schedule, and by source code without names and comments."""
 
     def kernel(self, op: Op) -> KernelText:
         """The C function for an op that is one step."""
+        key = _loops_of(op)
+        if key is not None and key in self.known:
+            return self.known[key]
         name = self.names.fresh(str(op.attrs.get("name") or op.attrs.get("call") or "kernel"))
         made = self.emit(op, name)
         first = self.known.setdefault(_shape_of(made), made)
-        if first is made:
-            return made
-        self.names.used.discard(name)
-        return replace(made, name=first.name, text=first.text, parameters=first.parameters)
+        if first is not made:
+            self.names.used.discard(name)
+            made = replace(made, name=first.name, text=first.text, parameters=first.parameters)
+        if key is not None:
+            self.known[key] = made
+        return made
 
     def emit(self, op: Op, name: str) -> KernelText:
         """The text of a function of this name."""
         if op.declared is CONTRACTION:
             return emit_contraction(op, name, self.machine, self.site)
         return emit_kernel(op, name, self.machine, self.site, self.dialect)
+
+
+def _loops_of(op: Op) -> object:
+    """The nest and the schedule that decide the source code of a kernel, except names; None for other ops."""
+    if op.declared is not KERNEL:
+        return None
+    nest = op.attrs["nest"]
+    return nest.inputs, nest.outputs, nest.body, op.attrs["schedule"]
 
 
 def _shape_of(kernel: KernelText) -> object:

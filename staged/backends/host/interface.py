@@ -16,7 +16,7 @@ from staged.code.support.host import HOST_DECLARATIONS
 from staged.code.support.team import team_declarations
 from staged.code.writer import Names, Writer, safe_comment
 from staged.ir.functions import every_function
-from staged.ir.nodes import Function, Op, VariableRef, walk_ops
+from staged.ir.nodes import Function, VariableRef, walk_ops
 from staged.ir.storage import structural_blocks
 from staged.ir.structure import VARIABLE_WRITE
 from staged.ir.types import COMPLEX_OF, CPU, DTYPES, Device, TensorType, shape_text
@@ -56,21 +56,30 @@ def written_variables(program: Function) -> set[VariableRef]:
     }
 
 
-def is_set_first(program: Function, variable: VariableRef) -> bool:
-    """Return whether a program writes a Variable in any case before it looks at what it held."""
+def variables_set_first(program: Function) -> set[VariableRef]:
+    """The Variables that a program writes in any case before it looks at what they held."""
+    first: dict[VariableRef | None, bool] = {}
+    for op in program.block.ops:
+        is_write = op.declared is VARIABLE_WRITE
+        for effect in op.effects:
+            first.setdefault(effect.target, is_write)
+        for block in op.blocks:
+            for inner in walk_ops(block):
+                for effect in inner.effects:
+                    first.setdefault(effect.target, is_write)
+    return {variable for variable, is_write in first.items() if variable is not None and is_write}
 
-    def touches(op: Op) -> bool:
-        inner = (each for block in op.blocks for each in walk_ops(block))
-        return any(effect.target is variable for each in (op, *inner) for effect in each.effects)
 
-    first = next((op for op in program.block.ops if touches(op)), None)
-    return first is not None and first.declared is VARIABLE_WRITE
-
-
-def variable_parameter(function: Function, variable: VariableRef, field: str, is_written: bool) -> Parameter:
-    """The field of a Variable from outside of the program."""
+def variable_parameter(
+    function: Function,
+    variable: VariableRef,
+    field: str,
+    written: Collection[VariableRef],
+    set_first: Collection[VariableRef],
+) -> Parameter:
+    """The field of a Variable from outside of the program, which may be among those `written` and `set_first`."""
     key = function.exported.keys.get(variable, "") if function.exported is not None else ""
-    facts = variable.device, is_written, variable.part, is_set_first(function, variable), key
+    facts = variable.device, variable in written, variable.part, variable in set_first, key
     made = make_parameter(field, variable.name, variable.type, "variable", False, *facts)
     return as_complex(made) if variable.is_complex else made
 

@@ -32,6 +32,7 @@ from staged.backends.host.interface import (
     own_names,
     result_tensors,
     variable_parameter,
+    variables_set_first,
     written_variables,
 )
 from staged.backends.host.shared_loops import parameter_types, sharing_of
@@ -413,12 +414,12 @@ class ProgramEmitter:
             made = make_parameter(field, path, param.tensor, "input", not param.tensor.shape, device)
             self.parameters.append(as_complex(made) if ("input", index) in function.complex_edges else made)
         structure.variable_fields = {}
-        written = written_variables(function)
+        written, set_first = written_variables(function), variables_set_first(function)
         for variable in function.variables:
             if variable.outer:
                 field = self.fields.fresh(variable.name)
                 structure.variable_fields[variable] = field
-                self.parameters.append(variable_parameter(function, variable, field, variable in written))
+                self.parameters.append(variable_parameter(function, variable, field, written, set_first))
         structure.results = []
         for index, type in enumerate(result_tensors(function)):
             path = function.result_paths[index] if index < len(function.result_paths) else f"result_{index}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable
 
 from staged.ir.buffers import ALIGNMENT, Buffer, aligned
@@ -17,24 +18,21 @@ def assign_offsets(buffers: list[Buffer], alignment: int = ALIGNMENT) -> int:
 
     Exact: lives are closed intervals: buffers that meet in one position do not share.
     """
-    placed: list[tuple[int, int, list[Interval]]] = []
+    placed: list[tuple[int, int, int, int, int, list[Interval]]] = []
+    """(start, end, number, first position, last position, life) of the buffers that have an offset, by their starts."""
     total = 0
-    for buffer in sorted(buffers, key=lambda b: -b.nbytes):
+    for number, buffer in enumerate(sorted(buffers, key=lambda b: -b.nbytes)):
         first, last = buffer.intervals[0][0], buffer.intervals[-1][1]
-        taken = sorted(
-            (start, end)
-            for start, end, intervals in placed
-            if intervals[0][0] <= last and first <= intervals[-1][1] and overlap(buffer.intervals, intervals)
-        )
         size = aligned(buffer.nbytes, alignment)
         offset = 0
-        for start, end in taken:
+        for start, end, _, begin, stop, intervals in placed:
             if offset + size <= start:
                 break
-            offset = max(offset, end)
+            if end > offset and begin <= last and first <= stop and overlap(buffer.intervals, intervals):
+                offset = end
         buffer.offset = offset
         total = max(total, offset + size)
-        placed.append((offset, offset + size, buffer.intervals))
+        insort(placed, (offset, offset + size, number, first, last, buffer.intervals))
     return total
 
 

@@ -5,6 +5,7 @@ Tested by `tests/passes/memory/test_variable_lives.py`.
 
 from __future__ import annotations
 
+from bisect import bisect, bisect_left
 from collections.abc import Mapping
 
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
@@ -51,6 +52,7 @@ def join_variables(function: Function, groups: Groups) -> None:
     live = groups.live
     ops = list(structural_ops(function.block))
     place_of = {op: (block, i) for block in structural_blocks(function.block) for i, op in enumerate(block.ops)}
+    leaving: dict[Block, list[int]] = {}
     writers: dict[VariableRef | None, list[Op]] = {}
     for op in ops:
         for changed in dict.fromkeys(effect.target for effect in op.effects if effect.kind == "write"):
@@ -66,14 +68,17 @@ def join_variables(function: Function, groups: Groups) -> None:
             continue
         same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
         group, target = groups.of.get(value), groups.of_variable[variable]
-        if group is not None and same_size and _may_write_early(value, op, place_of):
+        if group is not None and same_size and _may_write_early(value, op, place_of, leaving):
             groups.touch.add((value, variable, written))
             groups.join(value, target, same=(value, variable, written))
 
 
-def _may_write_early(value: Value, write: Op, place_of: Mapping[Op, tuple[Block, int]]) -> bool:
+def _may_write_early(
+    value: Value, write: Op, place_of: Mapping[Op, tuple[Block, int]], leaving: dict[Block, list[int]]
+) -> bool:
     """Return whether `value` may be computed straight into the Variable, before the position of the write.
 
+    `leaving`: the positions, in blocks that have been asked about, of ops that may stop the program or leave the block.
     Exact: nothing between the two may stop the program (the Variable then has its old value) or leave the block.
     """
     producer = value.producer
@@ -82,8 +87,11 @@ def _may_write_early(value: Value, write: Op, place_of: Mapping[Op, tuple[Block,
         return False
     if not producer.declared.is_opaque and producer.declared is not COPY:
         return False
-    between = block.ops[place_of[producer][1] + 1 : end]
-    return not any(op.blocks and not op.declared.is_opaque or _may_stop(op) for op in between)
+    if block not in leaving:
+        leaving[block] = [
+            i for i, op in enumerate(block.ops) if op.blocks and not op.declared.is_opaque or _may_stop(op)
+        ]
+    return bisect(leaving[block], place_of[producer][1]) == bisect_left(leaving[block], end)
 
 
 def _written_by_call(op: Op) -> list[VariableRef]:

@@ -69,7 +69,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a group takes from outside what is made of its own results",
         "kernels.groups:Groups.obstacle",
-        "self.feeds_itself(ops)",
+        "self.feeds_itself(ops, outside)",
         "False",
         ("tests/regressions/test_fusion.py", "-k", "own_group"),
     ),

@@ -171,16 +171,16 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an exported program has flags for a seed that it sets itself",
-        "backends.host.interface:is_set_first",
-        "first is not None and first.declared is VARIABLE_WRITE",
-        "False",
+        "backends.host.interface:variables_set_first",
+        "is_write = op.declared is VARIABLE_WRITE",
+        "is_write = False",
         (EXPORTS, "-k", "seeds_itself"),
     ),
     Mutant(
         "a program that draws before it seeds itself has no flag for the first",
-        "backends.host.interface:is_set_first",
-        "first is not None and first.declared is VARIABLE_WRITE",
-        "True",
+        "backends.host.interface:variables_set_first",
+        "is_write = op.declared is VARIABLE_WRITE",
+        "is_write = True",
         (EXPORTS, "-k", "seeds_itself"),
     ),
     Mutant(
