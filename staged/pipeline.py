@@ -33,6 +33,8 @@ from staged.passes.narrow_functions import narrow_functions
 from staged.passes.normalize_exits import normalize_exits
 from staged.passes.outline_functions import outline_functions
 from staged.passes.placement.place import place, transfers
+from staged.passes.rolling.roll import roll
+from staged.passes.rolling.updates import update_in_loops
 from staged.passes.separate_accumulators import separate_accumulators
 from staged.passes.simplify import simplify, simplify_before_transforms
 from staged.passes.split_complex import split_complex
@@ -72,7 +74,9 @@ def with_halves_multiplied(program: Function, machine: Machine = PORTABLE) -> Fu
 FOR_A_MACHINE = (with_library_calls, with_halves_multiplied)
 """Passes that depend on the host: on its libraries, on its vectors."""
 PASSES: tuple[tuple[str, Pass], ...] = (
-    # First: what was recorded alike is still alike, and every later pass has less to do.
+    # First: every later pass then sees one layer.
+    ("roll", roll),
+    # What was recorded alike is still alike, and every later pass has less to do.
     ("outline functions", outline_functions),
     # Before autodiff: reverse mode runs a block backwards, which has no way out of its middle.
     ("normalize exits", normalize_exits),
@@ -95,6 +99,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     # After `simplify` has brought transposes next to the products they belong to.
     ("fold transpose of matmul", each(fold_transpose_of_matmul)),
     ("eliminate dead code", each(eliminate_dead_code)),
+    # While gradients are plain ops: an update may become a part of the product that computes its gradient.
+    ("update in loops", lambda program: each(eliminate_dead_code)(each(update_in_loops)(program))),
     # What only dead code read of a function's arguments is not passed; what only an unread result needed is dead then.
     (
         "narrow functions",

@@ -5,7 +5,7 @@ differentiated again.
 from __future__ import annotations
 
 from staged.autodiff.activity import ACTIVE, Activity
-from staged.autodiff.cotangents import Cotangents, d_name
+from staged.autodiff.cotangents import Cotangents, LoopCotangents, d_name
 from staged.autodiff.forward import FORWARDS, Forward
 from staged.autodiff.reverse import REVERSES, Reverse
 from staged.ir.nodes import Op, Value
@@ -47,6 +47,10 @@ def reverse_get(reverse: Reverse, op: Op, env: Cotangents) -> None:
     sequence, index = op.operands
     cotangent = env.take(op.result)
     if cotangent is not None and sequence in reverse.active:
+        element = env.element(op) if isinstance(env, LoopCotangents) else None
+        if element is not None:
+            reverse.accumulate(env, element, cotangent)
+            return
         before = reverse.or_zeros(env.get(sequence), sequence, op)
         added = reverse.builder.op(SEQUENCE_ADD, [before, index, cotangent], [before.type], where=op.where)
         added.result.hint = d_name(sequence)

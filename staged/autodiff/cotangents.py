@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from staged.autodiff.tangent_types import TangentTypes
 from staged.ir.names import derived
-from staged.ir.nodes import Value
+from staged.ir.nodes import Op, Value
 
 
 class Cotangents:
@@ -49,17 +49,31 @@ class LoopCotangents(Cotangents):
 
     Exact: it begins as the sum so far, so that the additions are those of the unrolled loop, in its order; without
     iterations it is that sum.
+
+    If each iteration reads another element of a sequence, the loop collects the cotangents instead of a sum.
     """
 
-    def __init__(self, made: set[Value], around: Cotangents, types: TangentTypes) -> None:
+    def __init__(self, made: set[Value], around: Cotangents, types: TangentTypes, collects: set[Value]) -> None:
         super().__init__(made, around)
         self.tangent_types = types
         self.sums: dict[Value, Value] = {}
+        self.collects = collects
+        """The sequences of which each iteration reads the element at its index, and all iterations read all."""
+        self.elements: dict[Value, Value] = {}
+        """By such a sequence, the element that stands for its cotangents in `local`."""
 
     def outside(self, value: Value) -> Value:
         if value not in self.sums:
             self.sums[value] = Value(self.tangent_types.type(value.type), d_name(value))
         return self.sums[value]
+
+    def element(self, get: Op) -> Value | None:
+        """The value whose cotangent is collected for the element that `get` reads; None if it is added to a sequence.
+
+        All reads of a sequence share it: each iteration reads one element, and no other iteration does.
+        """
+        sequence = get.operands[0]
+        return self.elements.setdefault(sequence, get.result) if sequence in self.collects else None
 
 
 def d_name(value: Value) -> str:

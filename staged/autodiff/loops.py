@@ -18,7 +18,7 @@ from staged.autodiff.reverse import REVERSES, Reverse, made_in
 from staged.ir.declaration import prims
 from staged.ir.nodes import End, Label, Op, Value, free_values
 from staged.ir.structure import FOR, SEQUENCE_GET, WHILE
-from staged.ir.trips import COUNT, Integers, static_trip_count
+from staged.ir.trips import COUNT, Integers, constant_of, static_trip_count
 from staged.ir.types import SequenceType
 from staged.ir.views import Loop
 from staged.source import in_backward
@@ -65,7 +65,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
     last = _last_iteration(reverse, op, env, integers)
     minus_one = integers.constant(-1)
     start = [reverse.or_zeros(cotangents[index], op.results[index], op) for index in indices]
-    inner = LoopCotangents(made_in(body), env, reverse.tangent_types)
+    inner = LoopCotangents(made_in(body), env, reverse.tangent_types, sequences_read_by_index(op))
 
     with builder.block(
         [COUNT, *(value.type for value in start)], ["k", *(d_name(carried[index]) for index in indices)]
@@ -73,7 +73,8 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         count, *d_next = opened.params
         for yielded, sequence in collected:
             assert isinstance(sequence.type, SequenceType)
-            element = builder.op(SEQUENCE_GET, [sequence, count], [sequence.type.element], where=where).result
+            place = Integers(builder, where).place(op, count)
+            element = builder.op(SEQUENCE_GET, [sequence, place], [sequence.type.element], where=where).result
             reverse.accumulate(inner, yielded, element)
         for index, cotangent in zip(indices, d_next, strict=True):
             reverse.accumulate(inner, body.end.operands[index], cotangent)
@@ -83,31 +84,71 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         assert not stray, f"the cotangent of {stray} would be lost"
         before = [reverse.or_zeros(inner.take(carried[index]), carried[index], op) for index in indices]
         sums = list(inner.sums)
-        builder.end("yield", [*before, *(inner.local.get(value, inner.sums[value]) for value in sums)], where=where)
+        elements = [inner.local[value] for value in inner.elements.values()]
+        after = [*before, *(inner.local.get(value, inner.sums[value]) for value in sums)]
+        builder.end("yield", [*after, *elements], where=where)
+    if elements and loop.index.hint and constant_of(loop.bounds[0]) == 0:
+        count.hint = loop.index.hint  # iteration k of the primal has the index k
     opened.params = (*opened.params, *(inner.sums[value] for value in sums))
     needed = reverse.needed(opened.block)
     kept, handed_down = reverse.residuals.fetch_from_loop(op, inner.made, needed, Prologue(builder, opened), count)
     env.made.update(kept)
     opened.params = (*opened.params, *(down.param for down in handed_down))
     assert opened.ending is not None
-    opened.ending = End("yield", (*opened.ending.operands, *(down.next for down in handed_down)), None, where)
+    opened.ending = End("yield", (*after, *(down.next for down in handed_down), *elements), None, where)
 
     start += [reverse.or_zeros(env.get(value), value, op) for value in sums]
     start += [op.results[down.index] for down in handed_down]
     again = builder.op(
         FOR,
         [last, minus_one, minus_one, *start],
-        [value.type for value in start],
-        attrs={"label": Label(f"{loop.label.name}_reverse")},
+        [*(value.type for value in start), *(reverse.tangent_types.type(value.type) for value in inner.elements)],
+        attrs={"label": Label(f"{loop.label.name}_reverse"), **_collecting(op, len(elements))},
         blocks=[opened.block],
         where=where,
     )
+    for value, result in zip(inner.elements, again.results[len(start) :], strict=True):
+        result.hint = d_name(value)
+        reverse.accumulate(env, value, result)
     for value, result in zip(sums, again.results[len(indices) :], strict=False):
         result.hint = d_name(value)
         env.set(value, result)
     for index, result in zip(indices, again.results, strict=False):
         result.hint = d_name(initial[index])
         reverse.accumulate(env, initial[index], result)
+
+
+def sequences_read_by_index(op: Op) -> set[Value]:
+    """The sequences from outside of a `for` of which each iteration reads nothing but the element at its index, if the
+    loop has every index of the sequence once.
+    """
+    if op.declared is not FOR:
+        return set()
+    body, trips, index = Loop(op).body, static_trip_count(op), Loop(op).index
+    start, _, step = map(constant_of, Loop(op).bounds)
+    if not trips or (start, step) not in ((0, 1), (trips - 1, -1)):
+        return set()
+    own = {inner.operands[0] for inner in body.ops if inner.declared is SEQUENCE_GET and inner.operands[1] is index}
+    own = {value for value in own if isinstance(value.type, SequenceType) and value.type.bound == trips}
+    others = [value for inner in body.ops if inner.declared is not SEQUENCE_GET for value in inner.operands]
+    others += [
+        value
+        for inner in body.ops
+        if inner.declared is SEQUENCE_GET and inner.operands[1] is not index
+        for value in inner.operands
+    ]
+    others += [value for inner in body.ops for block in inner.blocks for value in free_values(block)]
+    return own.difference(others, body.end.operands, made_in(body))
+
+
+def _collecting(op: Op, count: int) -> dict[str, int | bool]:
+    """The attributes of a reverse loop that collects `count` cotangents of elements.
+
+    If the primal counts up, the reverse meets the last element first; if it counts down, the first one.
+    """
+    if not count:
+        return {}
+    return {"collected": count, "by_index": True} if constant_of(Loop(op).bounds[0]) == 0 else {"collected": count}
 
 
 def _indices_reached(op: Op, seeds: set[int], outputs: Iterable[Value], active: set[Value]) -> list[int]:

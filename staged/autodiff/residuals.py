@@ -333,8 +333,9 @@ class _Fetcher:
         else:
             history = f"{described(value) or 'value'}_history"
             outside = Value(SequenceType(value.type, trip_bound(self.op)), history)
+            place = Integers(self.prologue.builder, self.op.where).place(self.op, self.count)
             get = self.prologue.builder.op(
-                SEQUENCE_GET, [outside, self.count], [value.type], device=self.op.device, where=self.op.where
+                SEQUENCE_GET, [outside, place], [value.type], device=self.op.device, where=self.op.where
             )
             get.result.hint = value.hint
             self.residuals.alias[value] = get.result

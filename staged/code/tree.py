@@ -50,10 +50,11 @@ class DeclareStruct:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeclareTable:
-    """`const T x[] = {row, ...};`, a row a line."""
+    """`const T x[] = {row, ...};`, a row a line; pointers, which are short, fill the lines."""
 
     variable: Variable
     rows: tuple[Expr, ...]
+    is_of_pointers: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,8 @@ class Buffer:
     `kind`: 'arena' (at `offset` in the device's arena), 'input' and 'output' (the caller's arrays), 'variable' (an
     outer Variable's array, or one that the program has for a function), 'constant' (in the text), 'local' (of one call;
     on a device, at `offset` of the call's memory there), 'frame' (a field of a call's frame), 'slot' (the element of
-    this iteration in a loop's residuals). `intervals` are the positions at which it is in use.
+    this iteration in a loop's residuals, or the member of a family that an op reads or writes). `intervals` are the
+    positions at which it is in use.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Buffer:
     variable: VariableRef | None = None
     index: int = -1
     """Number of the parameter, result or field, for 'input', 'output' and 'frame'."""
+    element: Value | None = None
+    """Of a 'slot' that is a member of the family `variable`: the number of the member."""
 
     @property
     def is_of_caller(self) -> bool:

@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 
 from staged.ir.declaration import Declaration, declaration_of
 from staged.ir.options import DEFAULT_OPTIONS, DeviceOptions
-from staged.ir.types import CPU, Device, FrameType, TensorType, Type
+from staged.ir.types import CPU, Device, FrameType, SequenceType, TensorType, Type
 from staged.source import Position
 
 
@@ -75,6 +75,7 @@ class VariableRef:
     """An `st.Variable` as the program sees it: a buffer that ops read and write in order.
 
     `outer` variables keep their buffer between calls and are passed in by the caller; the others live in the program.
+    A *family* stands for several: ops read and write its member number `index`.
     """
 
     name: str
@@ -92,6 +93,13 @@ class VariableRef:
     """Of a generator of random numbers: 'seed' or 'counter', which stay on the host."""
     is_complex: Final[bool] = False
     """True if its floats, along a last axis of 2, are the parts of complex numbers outside of the program."""
+    members: Final[tuple[VariableRef, ...]] = ()
+    """Of a family: its Variables, one for each layer of a rolled loop. `type` is then that of each of them."""
+
+    @property
+    def sequence(self) -> SequenceType:
+        """The type of a read of a whole family."""
+        return SequenceType(self.type, len(self.members))
 
 
 EffectKind = Literal["read", "write", "io", "fail"]

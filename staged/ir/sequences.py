@@ -22,6 +22,7 @@ from staged.ir.structure import (
     SEQUENCE_GET,
     SEQUENCE_SUM,
     SEQUENCE_ZEROS,
+    VARIABLE_READ,
 )
 from staged.ir.types import FrameType, SequenceType, Type
 from staged.ir.views import Loop
@@ -67,7 +68,8 @@ def sequence_handles(function: Function, recursive: bool = False) -> Handles:
         elif op.declared is SEQUENCE_GET:
             groups.join(op.results, op.operands[:1])
         elif op.declared in (SEQUENCE_ZEROS, SEQUENCE_ADD, SEQUENCE_SUM):
-            travels += (*op.operands, *op.results)
+            # Of the values of a family only the number is asked for.
+            travels += [value for value in (*op.operands, *op.results) if value.made_by(VARIABLE_READ) is None]
             if op.declared is not SEQUENCE_ZEROS:
                 groups.join(op.results, op.operands[:1])
                 added += op.results

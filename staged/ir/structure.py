@@ -30,13 +30,14 @@ FOR = structured(
     operands="start: index, stop: index, step: index, *initial",
     blocks=["body(index: index, *carried)"],
     results="*carried_or_collected",
-    attributes={"label": Label, "collected?": int},
+    attributes={"label": Label, "collected?": int, "by_index?": bool},
     yields=yield_elsewhere,
     is_control=True,
     is_loop=True,
     is_carrier=True,
     doc="Iterations `start, start + step, ...` before `stop`. The body yields the next carried values, then one "
-    "element for each of the `collected` sequences, which are the last results.",
+    "element for each of the `collected` sequences, which are the last results. `by_index`: an element is collected "
+    "at the index of its iteration; the loop then has each index of the sequences once.",
 )
 WHILE = structured(
     "while",
@@ -241,17 +242,19 @@ ABSENT = structured(
 
 VARIABLE_READ = structured(
     "variable_read",
-    results="value: tensor",
+    operands="*index",
+    results="value",
     attributes={"variable": VariableRef, "note?": str},
     effects="read",
-    doc="The value that a Variable has now; `note` is a comment for the generated program.",
+    doc="The value that a Variable has now, or that the member `index` of a family has; without an index, a family "
+    "gives the sequence of all of them. `note` is a comment for the generated program.",
 )
 VARIABLE_WRITE = structured(
     "variable_write",
-    operands="value: tensor",
+    operands="value: tensor, *index",
     attributes={"variable": VariableRef},
     effects="write",
-    doc="A Variable's new value.",
+    doc="A Variable's new value, or that of the member `index` of a family.",
 )
 PRINT = structured(
     "print",

@@ -85,6 +85,10 @@ class Integers:
             distance = self.binary(prims.SUBTRACT, zero, turned)
         return self.binary(prims.MAXIMUM, distance, zero)
 
+    def place(self, op: Op, count: Value) -> Value:
+        """The place in the loop's sequences of what iteration number `count` collects."""
+        return self.weak(self.index(op, count)) if Loop(op).by_index else count
+
     def index(self, op: Op, count: Value) -> Value:
         """The value of the `for`'s index in iteration number `count`, in the index's own type."""
         start, _, step = Loop(op).bounds

@@ -101,6 +101,11 @@ class Loop:
         end = self.body.end
         return end.operands[len(self.final) :] if end.kind == "yield" else ()
 
+    @property
+    def by_index(self) -> bool:
+        """Return whether elements are collected at the index of their iteration, and not in the order of iterations."""
+        return bool(self.op.attrs.get("by_index"))
+
     def attrs_collecting(self, count: int) -> dict[str, Any]:
         """The attributes of the loop if it collected `count` sequences."""
         others = {key: value for key, value in self.op.attrs.items() if key != "collected"}

@@ -303,10 +303,10 @@ class _Inside(Copier):
     def loop(self, op: Op, ways: tuple[_Exit, ...]) -> tuple[list[Value], list[Value]]:
         """A loop without exits inside it; returns its results, and the flags and values of `ways` out of it."""
         loop = Loop(op)
-        assert not loop.collecting, "exits are normalised before anything is collected"
         if ways or _breaks(loop.body, loop.label):
+            assert not loop.collecting, "a rolled loop has no exits"
             return self.loop_that_stops(op, ways)
-        yields = _Yields(tuple(param.type for param in loop.carried), (), loop.label)
+        yields = _Yields(loop.yields(loop.body), (), loop.label)
         operands = [self.value(operand) for operand in op.operands]
         conditions = [] if loop.condition is None else [self.block(loop.condition)]
         params = loop.body.params

@@ -148,9 +148,10 @@ class Simplifier(Copier):
 
     def reads_what_stays(self, op: Op) -> bool:
         """Return whether an op reads a number that is the same all through the function: a seed, a learning rate."""
-        if op.declared is not VARIABLE_READ or self.written is None or op.results[0].tensor.shape:
+        if op.declared is not VARIABLE_READ or self.written is None:
             return False
-        return op.attrs["variable"] not in self.written
+        variable: VariableRef = op.attrs["variable"]
+        return not variable.type.shape and bool(op.operands or not variable.members) and variable not in self.written
 
     def as_weak_as(self, type: Type, found: Value, op: Op) -> Value:
         """The value that a rule has found, with the weakness that the op's result has.

@@ -246,6 +246,8 @@ class BodyEmitter:
         """The expression for a buffer: `m->h`, `args->images`, or the name of a constant or a parameter."""
         if buffer in self.places:
             return self.places[buffer]
+        if isinstance(buffer, Buffer) and buffer.element is not None and buffer.variable is not None:
+            return self.member(buffer.variable, buffer.element)
         if isinstance(buffer, Buffer) and buffer.kind == "constant":
             return Name(self.fields[buffer])
         base = "args" if isinstance(buffer, Buffer) and buffer.is_argument else "m"
@@ -366,46 +368,24 @@ class BodyEmitter:
         """A value crosses between host and device: back ends of devices write it."""
         raise AssertionError(f"the {self.backend} back end has one memory")
 
-    def emit_variable_read(self, op: Op) -> None:
-        variable: VariableRef = op.attrs["variable"]
-        value = op.result
-        if not is_tensor(value):
-            self.where(op.where)
-            if "note" in op.attrs:
-                self.code.comment(op.attrs["note"])
-            self.declare(value, self.variable_scalar(variable))
-        elif op in self.plan.copied_reads:
-            self.where(op.where)
-            self.copy(self.pointer(value), self.variable_pointer(variable), value.tensor)
-
-    def emit_variable_write(self, op: Op) -> None:
-        variable: VariableRef = op.attrs["variable"]
-        (value,) = op.operands
-        if not is_tensor(value):
-            self.where(op.where)
-            self.update(self.variable_scalar(variable), self.scalar(value))
-            return
-        target = self.variable_pointer(variable)
-        if target == self.pointer(value):
-            return
-        self.where(op.where)
-        fill = value.producer
-        if fill is not None and fill.device == CPU and is_zero_fill(fill):  # one fill may be of several Variables
-            self.fill_with_zeros(target, variable.type)
-        else:
-            self.copy(target, self.pointer(value), variable.type)
-
-    def variable_scalar(self, variable: VariableRef) -> Expr:
-        if variable in self.scalar_variables:
-            return self.scalar_variables[variable]
-        if variable.outer:
-            return Prefix("*", Member(Name("args"), self.variable_fields[variable]))
-        raise AssertionError(f"inner scalar variable {variable.name} has no place")
-
     variable_fields: dict[VariableRef, str]
     frame_names: Mapping[str, str]
+    family_fields: Mapping[VariableRef, str]
+    """By family, the field of `Buffers` that has its members: pointers to those of the caller, or the members."""
 
-    def variable_pointer(self, variable: VariableRef) -> Expr:
+    def member(self, family: VariableRef, number: Value) -> Expr:
+        """A member of a family: its first element, or the number that it is."""
+        members, index = Member(Name("m"), self.family_fields[family]), self.scalar(number)
+        if family.outer:
+            place = Index(members, index)
+            return place if family.type.shape else Prefix("*", place)
+        if not family.type.shape:
+            return Index(members, index)
+        offset = scaled(index, family.type.size)
+        return members if offset is None or is_zero(offset) else Infix("+", members, offset)
+
+    def variable_array(self, variable: VariableRef) -> Expr:
+        """The first element of an array that is a Variable."""
         for buffer in self.plan.buffers:
             if buffer.variable is variable:
                 return self.field(buffer)

@@ -30,6 +30,7 @@ from staged.code.tree import (
     Comment,
     Declare,
     DeclareStruct,
+    DeclareTable,
     Statement,
     Unused,
 )
@@ -89,6 +90,8 @@ class Program(Protocol):
 
     def has_release(self) -> bool:
         """Return whether the program keeps things between calls that the arena itself does not hold."""
+
+    tables: list[DeclareTable]
 
     def own_stack_offset(self) -> int:
         """The offset in the arena of the head of the program's own stack."""
@@ -324,6 +327,8 @@ class ProgramFile:
             args = pointer(word(f"{self.program.name}_args"), Space.GLOBAL, is_const=True)
             code.add(Declare(Variable("args", args), Name("given")))
         self.add_begin(code)
+        for table in self.program.tables:
+            code.add(table)
         late = add_shared_scalars(code, self.program.state, inner)
         uses_arena = any("base" in names_in(state.value) for state in self.program.state)
         if uses_arena:

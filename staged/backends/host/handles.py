@@ -27,6 +27,7 @@ from staged.ir.buffers import Stack
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.types import FrameType, SequenceType, TensorType, Type
+from staged.ir.views import Loop
 
 
 class Handles:
@@ -108,7 +109,10 @@ class Handles:
             self.body.try_(self.sequence_call("take", result, self.body.field(stack), first, item, Prefix("&", handle)))
             self.body.scalars[result] = handle
         else:
-            self.body.assign(Member(self.body.scalars[result], "length", False), self.body.loop_trip[op])
+            length: Expr = self.body.loop_trip[op]
+            if Loop(op).by_index:
+                length = Literal(str(result.type.bound))
+            self.body.assign(Member(self.body.scalars[result], "length", False), length)
 
     def empty(self, op: Op) -> None:
         self.body.need("sequence")
@@ -132,9 +136,16 @@ class Handles:
         depth, item, _ = self.innermost(op.result.type)
         handle = self.new_handle(op.result.hint or "zeros")
         self.body.where(op.where)
-        like = self.body.scalar(op.operands[0])
+        like = self.like(op.operands[0])
         self.body.try_(self.sequence_call("zeros", op.result, like, depth, item, Prefix("&", handle)))
         self.body.scalars[op.result] = handle
+
+    def like(self, sequence: Value) -> Expr:
+        """A handle with the lengths of a sequence; for a family, one that has the length alone."""
+        if self.body.is_handle(sequence):
+            return self.body.scalar(sequence)
+        assert isinstance(sequence.type, SequenceType) and sequence.type.bound is not None
+        return Items((Name("NULL"), Literal(str(sequence.type.bound))), "st_sequence")
 
     def emit_sequence_add(self, op: Op) -> None:
         """Add to one element, in place unless the old sequence is still used."""

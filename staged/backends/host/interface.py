@@ -16,9 +16,10 @@ from staged.code.support.host import HOST_DECLARATIONS
 from staged.code.support.team import team_declarations
 from staged.code.writer import Names, Writer, safe_comment
 from staged.ir.functions import every_function
-from staged.ir.nodes import Function, VariableRef, walk_ops
+from staged.ir.nodes import Function, Op, VariableRef, walk_ops
 from staged.ir.storage import structural_blocks
-from staged.ir.structure import VARIABLE_WRITE
+from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
+from staged.ir.trips import constant_of
 from staged.ir.types import COMPLEX_OF, CPU, DTYPES, Device, TensorType, shape_text
 
 
@@ -48,26 +49,35 @@ def as_complex(parameter: Parameter) -> Parameter:
 
 def written_variables(program: Function) -> set[VariableRef]:
     """The Variables that a program may write, in the functions that it calls too."""
-    return {
+    written = {
         op.attrs["variable"]
         for function in every_function(program)
         for op in walk_ops(function.block)
         if op.declared is VARIABLE_WRITE
     }
+    return {variable for each in written for variable in (each, *each.members)}
 
 
 def variables_set_first(program: Function) -> set[VariableRef]:
     """The Variables that a program writes in any case before it looks at what they held."""
-    first: dict[VariableRef | None, bool] = {}
+    first: dict[VariableRef, bool] = {}
     for op in program.block.ops:
-        is_write = op.declared is VARIABLE_WRITE
-        for effect in op.effects:
-            first.setdefault(effect.target, is_write)
-        for block in op.blocks:
-            for inner in walk_ops(block):
-                for effect in inner.effects:
-                    first.setdefault(effect.target, is_write)
-    return {variable for variable, is_write in first.items() if variable is not None and is_write}
+        for inner in (op, *(each for block in op.blocks for each in walk_ops(block))):
+            for effect in inner.effects:
+                touched = () if effect.target is None else _touched(inner, effect.target)
+                is_write = op.declared is VARIABLE_WRITE and len(touched) == 1
+                for variable in touched:
+                    first.setdefault(variable, is_write)
+    return {variable for variable, is_write in first.items() if is_write}
+
+
+def _touched(op: Op, variable: VariableRef) -> tuple[VariableRef, ...]:
+    """The Variables that an effect on one may be on: of a family, the members with the number of the op."""
+    if not variable.members:
+        return (variable,)
+    is_access = op.declared in (VARIABLE_READ, VARIABLE_WRITE) and op.operands
+    number = constant_of(op.operands[-1]) if is_access else None
+    return variable.members if number is None else (variable.members[int(number)],)
 
 
 def variable_parameter(

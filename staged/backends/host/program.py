@@ -38,10 +38,12 @@ from staged.backends.host.interface import (
 from staged.backends.host.shared_loops import parameter_types, sharing_of
 from staged.backends.host.standalone.words import words_of_folder
 from staged.backends.host.structure import ControlFlow
+from staged.backends.host.variable_state import declare_families, declare_inner_scalars
 from staged.base.artifact import Artifact, Parameter, Site
 from staged.code.expr import Cast, Expr, Infix, Literal, Member, Name, Prefix, member
 from staged.code.kernel_text import KernelText, phases_text
 from staged.code.support.team import Shared
+from staged.code.tree import DeclareTable
 from staged.code.writer import Names, c_identifier
 from staged.errors import located
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
@@ -113,6 +115,10 @@ class ProgramEmitter:
         self.buffers_bytes = 0
         self.offsets: dict[Device, dict[str, int]] = {}
         """By device and function, where the function's buffers start in the arena there."""
+        self.family_fields: dict[VariableRef, str] = {}
+        """By family, the field of `Buffers` that has its members."""
+        self.tables: list[DeclareTable] = []
+        """The tables of pointers to the members of families that the caller has."""
         self.device_values: dict[Device, int] = {}
         """Bytes of buffers in the arena of each other device."""
 
@@ -175,7 +181,7 @@ class ProgramEmitter:
                 structure.scalars[param] = self.constant_inputs.place(param) or Member(Name("args"), field)
         self.uses_store = bool(self.function.frames or self.storing) or structure.takes_store(self.function.block)
         self.name_buffers(structure)
-        inner = self.declare_inner_scalars(structure)
+        inner = declare_inner_scalars(structure)
         self.make_functions(called, table, plans, structure)
         signatures = {name: made.signature for name, made in self.functions.items()}
         for name_, made in self.functions.items():
@@ -278,6 +284,7 @@ class ProgramEmitter:
         structure.frame_names = self.frame_names
         structure.frame_fields = self.frame_fields
         structure.storing = self.storing
+        structure.family_fields = self.family_fields
         structure.records = {record.name: record for record in self.function.frames}
         return structure
 
@@ -302,7 +309,7 @@ class ProgramEmitter:
             structure.local_names = local
             structure.variable_fields = {}
             for variable in function.variables:
-                if not variable.type.shape:
+                if not variable.type.shape and not variable.members:
                     structure.scalar_variables[variable] = self.scalar_place(variable, entry)
             for buffer in plan.buffers:
                 if buffer.variable is not None:
@@ -341,7 +348,7 @@ class ProgramEmitter:
         """The expression by which a function accesses an array Variable of the program."""
         if variable.outer:
             return Member(Member(Name("m"), "args"), entry.variable_fields[variable])
-        return entry.variable_pointer(variable)
+        return entry.variable_array(variable)
 
     def scalar_place(self, variable: VariableRef, entry: BodyEmitter) -> Expr:
         """The expression by which a function accesses a number that is a Variable of the program."""
@@ -362,6 +369,8 @@ class ProgramEmitter:
             for buffer in plan.arena_buffers():
                 made = field(buffer, f"{name}_{buffer.name}")
                 self.state.append(self.buffer_state(buffer, made, name))
+        self.tables, families = declare_families(entry, self.state_names, self.family_fields)
+        self.state += families
         heads = self.stacks_offset()
         for stack in self.stacks:
             made = entry.fields[stack] if stack in entry.fields else field(stack, stack.name)
@@ -416,7 +425,7 @@ class ProgramEmitter:
         structure.variable_fields = {}
         written, set_first = written_variables(function), variables_set_first(function)
         for variable in function.variables:
-            if variable.outer:
+            if variable.outer and not variable.members:
                 field = self.fields.fresh(variable.name)
                 structure.variable_fields[variable] = field
                 self.parameters.append(variable_parameter(function, variable, field, written, set_first))
@@ -459,16 +468,6 @@ class ProgramEmitter:
                 structure.fields[buffer] = names.fresh(buffer.name)
         for stack in self.plan.stacks:
             structure.fields[stack] = names.fresh(stack.name)
-
-    def declare_inner_scalars(self, structure: BodyEmitter) -> list[tuple[VariableRef, str]]:
-        """Scalar Variables made in the program are C locals of its function."""
-        inner = []
-        for variable in self.function.variables:
-            if not variable.outer and not variable.type.shape:
-                name = structure.name(variable.name)
-                structure.scalar_variables[variable] = Name(name)
-                inner.append((variable, name))
-        return inner
 
     # ---- calls of kernels ----
 

@@ -12,6 +12,8 @@ from staged.backends.host.residuals import Residuals
 from staged.code.expr import Literal, Name
 from staged.code.types import INDEX, Space, pointer, scalar
 from staged.ir.nodes import Op, Value
+from staged.ir.storage import is_tensor
+from staged.ir.structure import VARIABLE_READ
 from staged.ir.views import Loop
 
 
@@ -28,13 +30,13 @@ class Sequences:
         return self.handles if self.body.is_handle(sequence) else self.residuals
 
     def begin_trips(self, op: Op, index: Name | None) -> Name | None:
-        """The trip counter where residuals are collected: the `index` itself, if it counts from 0 by 1 and no handle
-        needs it after the loop."""
+        """The trip counter where residuals are collected: the `index` itself, if it is the place of what is collected
+        and no handle needs it after the loop."""
         collected = Loop(op).collected
         if not collected:
             return None
         handles = [result for result in collected if self.body.is_handle(result)]
-        if index is None or handles:
+        if index is None or (handles and not Loop(op).by_index):
             index = self.body.changing("trip", INDEX, Literal("0"))
         self.body.loop_trip[op] = index
         for result in collected:
@@ -75,4 +77,13 @@ class Sequences:
 
     def emit_sequence_get(self, op: Op) -> None:
         """An element of a sequence."""
-        self.of(op.operands[0]).get(op)
+        read = op.operands[0].made_by(VARIABLE_READ)
+        if read is None:
+            self.of(op.operands[0]).get(op)
+            return
+        assert read not in self.body.plan.copied_reads, "a family is written while its values are needed"
+        place = self.body.member(read.attrs["variable"], op.operands[1])
+        if is_tensor(op.result):
+            self.body.pointers[op.result] = place
+        else:
+            self.body.declare(op.result, place)

@@ -19,6 +19,7 @@ from staged.backends.host.handles import Handles
 from staged.backends.host.sequences import Sequences
 from staged.backends.host.shared_loops import PartNames, finish_part
 from staged.backends.host.values import Values
+from staged.backends.host.variables import Variables
 from staged.code.expr import (
     Conditional,
     Expr,
@@ -75,8 +76,11 @@ class ControlFlow:
         self.calls = Calls(body, signatures)
         self.values = Values(body)
         self.effects = Effects(body)
+        self.variables = Variables(body)
         self.loops: dict[Label, LoopFrame] = {}
         self.part_names: PartNames | None = None
+        self.in_step = False
+        """True behind the first loop of a block that updates the layers of a model, and in that loop."""
 
     def emit(self, function: Function) -> None:
         """The statements of a function."""
@@ -88,8 +92,11 @@ class ControlFlow:
 
     def block(self, block: Block) -> None:
         """The ops of a block; `end` writes how it ends."""
+        around = self.in_step
         for op in block.ops:
+            self.in_step = self.in_step or updates_layers(op)
             self.op(op, block)
+        self.in_step = around
 
     def op(self, op: Op, block: Block) -> None:
         for result in op.results:
@@ -187,7 +194,8 @@ class ControlFlow:
             onwards = Assign(index, Literal(str(-step_literal)), "-")
         else:
             onwards = Assign(index, step, "+")
-        trip = self.sequences.begin_trips(op, index if (literal_int(start), step_literal) == (0, 1) else None)
+        is_place = loop.by_index or (literal_int(start), step_literal) == (0, 1)
+        trip = self.sequences.begin_trips(op, index if is_place else None)
         mark = self.mark_iterations(op)
         frame = self.enter(op, carried, trip)
         with self.body.code.nested() as inner:
@@ -315,8 +323,11 @@ class ControlFlow:
     def poll(self, op: Op) -> None:
         """Ctrl-C is noticed between iterations, so that no optimiser step is left half done.
 
-        Every loop does it, however short: the text must not depend on trip counts.
+        Every loop does it, however short: the text must not depend on trip counts. A loop that updates the layers of a
+        model does not, nor what comes after it in its block: the step is not complete.
         """
+        if self.in_step or updates_layers(op):
+            return
         self.body.need("stop")
         with self.body.code.branch(call("st_stop_requested", "host")):
             if self.body.thread is not None:
@@ -467,8 +478,8 @@ EMITS: OpTable[Callable[[ControlFlow, Op], None]] = OpTable(
         s.SEQUENCE_ADD: lambda flow, op: flow.handles.emit_sequence_add(op),
         s.SEQUENCE_SUM: lambda flow, op: flow.handles.emit_sequence_sum(op),
         s.ABSENT: lambda flow, op: flow.sequences.emit_absent(op),
-        s.VARIABLE_READ: lambda flow, op: flow.body.emit_variable_read(op),
-        s.VARIABLE_WRITE: lambda flow, op: flow.body.emit_variable_write(op),
+        s.VARIABLE_READ: lambda flow, op: flow.variables.emit_read(op),
+        s.VARIABLE_WRITE: lambda flow, op: flow.variables.emit_write(op),
         s.COPY: lambda flow, op: flow.body.emit_copy(op),
         s.PRINT: lambda flow, op: flow.effects.emit_print(op),
         s.ASSERT: lambda flow, op: flow.effects.emit_assert(op),
@@ -487,3 +498,11 @@ EMITS: OpTable[Callable[[ControlFlow, Op], None]] = OpTable(
     }
 )
 """The statements of an op that is not in a kernel."""
+
+
+def updates_layers(op: Op) -> bool:
+    """Return whether an op is a loop that writes the members of families, one in each iteration."""
+    if op.declared is not s.FOR:
+        return False
+    writes = (inner for inner in op.blocks[0].ops if inner.declared is s.VARIABLE_WRITE)
+    return any(write.operands[1:] == (Loop(op).index,) for write in writes)

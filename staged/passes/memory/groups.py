@@ -5,11 +5,13 @@ Tested by `tests/passes/memory/test_plan.py` and `tests/passes/memory/test_plan_
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from staged.ir.buffers import Buffer
-from staged.ir.nodes import Value, VariableRef
+from staged.ir.nodes import Op, Value, VariableRef
 from staged.ir.storage import root_of
+from staged.ir.trips import constant_of
 from staged.passes.memory.liveness import Interval, Liveness
 
 
@@ -36,8 +38,23 @@ class Groups:
         self.live = live
         self.of: dict[Value, Group] = {}
         self.of_variable: dict[VariableRef, Group] = {}
+        self.of_member: dict[tuple[VariableRef, Hashable], Group] = {}
+        """By family and number of a member."""
         self.touch: set[tuple[Value | VariableRef, Value | VariableRef, int]] = set()
         """(source, destination, position): may meet there, because one becomes the other."""
+
+    def of_access(self, op: Op) -> Group:
+        """The group of the Variable that an op reads or writes; of a family, of its member."""
+        variable: VariableRef = op.attrs["variable"]
+        if not variable.members:
+            return self.of_variable[variable]
+        index = op.operands[-1]
+        key = variable, member_key(index)
+        if key not in self.of_member:
+            name, nbytes = variable.name, variable.type.nbytes
+            slot = Buffer(name, variable.type, "slot", nbytes, variable.device, variable=variable, element=index)
+            self.of_member[key] = Group(buffer=slot, variable=variable, nbytes=nbytes)
+        return self.of_member[key]
 
     def add(self, group: Group, value: Value) -> None:
         """Enter a value into a group."""
@@ -119,3 +136,9 @@ class Groups:
     def all(self) -> list[Group]:
         """Every group once, in the order in which they were entered."""
         return list(dict.fromkeys([*self.of.values(), *self.of_variable.values()]))
+
+
+def member_key(index: Value) -> Hashable:
+    """Equal for numbers of members that are known to be equal."""
+    number = constant_of(index)
+    return index if number is None else number

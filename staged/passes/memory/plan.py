@@ -20,7 +20,7 @@ from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, BufferKind, C
 from staged.ir.declaration import prims
 from staged.ir.devices import value_devices
 from staged.ir.names import OWN, name_of, rank
-from staged.ir.nodes import Block, Function, Op, Value
+from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.sequences import Handles, sequence_handles
 from staged.ir.storage import (
     changed_operands,
@@ -141,7 +141,10 @@ class _Planner:
         kept = [variable for variable in self.function.variables if variable.outer or self.called]
         lives = variable_lives(self.function, self.live, kept)
         for variable in self.function.variables:
-            if variable.type.shape:
+            if variable.members:
+                if not variable.outer and self.called is None:
+                    self.add_family(variable)
+            elif variable.type.shape:
                 kind: BufferKind = "variable" if variable.outer or self.called else "arena"
                 buffer = Buffer(
                     variable.name,
@@ -167,9 +170,24 @@ class _Planner:
                     name, type = result.hint or "constant", result.tensor
                     self.groups.pin(result, Buffer(name, type, "constant", type.nbytes))
                 elif op.declared is VARIABLE_READ and is_tensor(result) and op not in self.copied:
-                    self.groups.add(self.groups.of_variable[op.attrs["variable"]], result)
+                    self.groups.add(self.groups.of_access(op), result)
                 else:
                     self.own_group(result)
+
+    def add_family(self, family: VariableRef) -> None:
+        """The program has the members of a family one after another."""
+        whole = TensorType(family.type.dtype, (len(family.members), *family.type.shape))
+        buffer = Buffer(
+            family.name,
+            whole,
+            "arena",
+            whole.nbytes,
+            family.device,
+            where=family.where,
+            purpose=family.purpose,
+            variable=family,
+        )
+        self.groups.of_variable[family] = Group(buffer=buffer, variable=family, nbytes=buffer.nbytes)
 
     def own_group(self, value: Value) -> None:
         known = value in self.groups.of or value not in self.live.intervals

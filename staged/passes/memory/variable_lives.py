@@ -108,6 +108,8 @@ class _Flow:
             if effect.is_ordered:
                 self.uses[start] |= self.at_stop
             elif effect.target is not None and effect.target in self.bit:
+                if op.declared is VARIABLE_WRITE and effect.target.members:
+                    continue  # the other members keep what they hold
                 if op.declared is VARIABLE_WRITE:
                     self.writes[start] |= self.bit[effect.target]
                 else:

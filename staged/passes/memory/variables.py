@@ -6,36 +6,43 @@ Tested by `tests/passes/memory/test_variable_lives.py`.
 from __future__ import annotations
 
 from bisect import bisect, bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.storage import is_tensor, root_of, structural_blocks, structural_ops
-from staged.ir.structure import CALL, COPY, VARIABLE_READ, VARIABLE_WRITE
-from staged.ir.types import TensorType
-from staged.passes.memory.groups import Groups
+from staged.ir.structure import CALL, COPY, FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE
+from staged.ir.trips import constant_of
+from staged.ir.types import SequenceType, TensorType
+from staged.ir.views import Loop
+from staged.passes.memory.groups import Groups, member_key
 from staged.passes.memory.liveness import Liveness
 
 
 def copied_reads(function: Function, live: Liveness) -> set[Op]:
     """The reads of Variables that copy: the Variable is written while the value read is still needed."""
-    writes: dict[VariableRef, list[int]] = {}
+    writes: dict[VariableRef, list[Op]] = {}
     calls: dict[VariableRef, list[int]] = {}
     reads: list[Op] = []
     copied: set[Op] = set()
     for op in structural_ops(function.block):
         if op.declared is VARIABLE_WRITE:
-            writes.setdefault(op.attrs["variable"], []).append(live.start[op])
+            writes.setdefault(op.attrs["variable"], []).append(op)
         elif op.declared is VARIABLE_READ:
             reads.append(op)
         for variable in _written_by_call(op):
             calls.setdefault(variable, []).append(live.start[op])
+    members = MembersRead(function, live)
     for op in reads:
         spans = live.intervals.get(op.results[0], [])
         variable = op.attrs["variable"]
         # A write reads its operand first; a call may write while it still reads its arguments.
+        others = [
+            live.start[write]
+            for write in writes.get(variable, ())
+            if not are_apart(op, write) and not members.are_done(op, write)
+        ]
         if any(
-            any(start < write < end for write in writes.get(variable, ()))
-            or any(start < call <= end for call in calls.get(variable, ()))
+            any(start < write < end for write in others) or any(start < call <= end for call in calls.get(variable, ()))
             for start, end in spans
         ):
             copied.add(op)
@@ -50,6 +57,7 @@ def join_variables(function: Function, groups: Groups) -> None:
     same.
     """
     live = groups.live
+    members = MembersRead(function, live)
     ops = list(structural_ops(function.block))
     place_of = {op: (block, i) for block in structural_blocks(function.block) for i, op in enumerate(block.ops)}
     leaving: dict[Block, list[int]] = {}
@@ -67,10 +75,76 @@ def join_variables(function: Function, groups: Groups) -> None:
         if any(start < position <= end for start, end in spans for position in others):
             continue
         same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
-        group, target = groups.of.get(value), groups.of_variable[variable]
+        group, target = groups.of.get(value), groups.of_access(op)
+        if variable.members and _is_read_between(op, value, ops, members):
+            continue
         if group is not None and same_size and _may_write_early(value, op, place_of, leaving):
             groups.touch.add((value, variable, written))
             groups.join(value, target, same=(value, variable, written))
+
+
+def are_apart(op: Op, other: Op) -> bool:
+    """Return whether two accesses to a family are known to be to different members."""
+    if not op.operands or not op.attrs["variable"].members:
+        return False
+    numbers = constant_of(op.operands[-1]), constant_of(other.operands[-1])
+    return None not in numbers and numbers[0] != numbers[1]
+
+
+class MembersRead:
+    """The members that a function reads from families that it has read as a whole."""
+
+    def __init__(self, function: Function, live: Liveness) -> None:
+        self.live = live
+        self.users: dict[Value, list[Op]] = {}
+        self.loops: dict[Value, Op] = {}
+        """By index of a `for`, the loop."""
+        for op in structural_ops(function.block):
+            if op.declared is FOR:
+                self.loops[Loop(op).index] = op
+            for operand in op.operands:
+                if isinstance(operand.type, SequenceType) and operand.made_by(VARIABLE_READ) is not None:
+                    self.users.setdefault(operand, []).append(op)
+
+    def are_done(self, read: Op, write: Op) -> bool:
+        """Return whether a whole read needs no member any more when a write in a loop changes it.
+
+        Exact: the loop reads the member of its iteration alone, before the write, and nothing after the loop reads any.
+        """
+        if read.operands or not read.attrs["variable"].members or write.operands[-1] not in self.loops:
+            return False
+        loop, written = self.loops[write.operands[-1]], self.live.start[write]
+        for user in self.users.get(read.result, ()):
+            if self.live.start[user] < self.live.start[loop]:
+                continue
+            is_own = user.declared is SEQUENCE_GET and user.operands[1] is write.operands[-1]
+            if not is_own or any(end > written for _, end in self.live.intervals.get(user.result, ())):
+                return False
+        return True
+
+    def of(self, read: Op, write: Op) -> list[Value]:
+        """The values that a whole read supplies in the loop of a write."""
+        loop = self.loops[write.operands[-1]]
+        return [
+            user.result for user in self.users.get(read.result, ()) if self.live.start[user] > self.live.start[loop]
+        ]
+
+
+def _is_read_between(write: Op, value: Value, ops: Iterable[Op], members: MembersRead) -> bool:
+    """Return whether another read of the family, by another number or as a whole, is needed while `value` is there and
+    not yet written.
+    """
+    live = members.live
+    variable, key = write.attrs["variable"], member_key(write.operands[-1])
+    begin, end = live.defined(value), live.start[write]
+    for op in ops:
+        if op.declared is VARIABLE_READ and op.attrs["variable"] is variable and not are_apart(op, write):
+            if op.operands and member_key(op.operands[-1]) == key:
+                continue  # it is in the group of the member
+            needed = members.of(op, write) if members.are_done(op, write) else op.results
+            if any(start <= end and begin <= stop for each in needed for start, stop in live.intervals.get(each, ())):
+                return True
+    return False
 
 
 def _may_write_early(

@@ -1,0 +1,117 @@
+"""Repeats: runs of ops that look alike, some number of times one after another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from staged.ir.nodes import Label, Op, Value, VariableRef
+from staged.ir.types import Type
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """The ops from `start` on, as `count` pieces of `period` ops each; `slack` more ops at the end still fit."""
+
+    start: int
+    period: int
+    count: int
+    slack: int = 0
+
+
+class Keys:
+    """Numbers for ops: equal if they look alike. Operands and Variables do not count (`pieces.py` compares these)."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._sizes: dict[Op, int] = {}
+        self._types: dict[int, tuple[int, Type]] = {}
+        """By `id`, the number of a type, and the type, so that it stays alive: hashes of types are slow."""
+
+    def number(self, op: Op) -> int:
+        """The number of an op."""
+        return self._numbers.setdefault(self._key(op), len(self._numbers))
+
+    def size(self, op: Op) -> int:
+        """The number of ops that it is, with those of its blocks."""
+        if not op.blocks:
+            return 1
+        if op not in self._sizes:
+            self._sizes[op] = 1 + sum(self.size(inner) for block in op.blocks for inner in block.ops)
+        return self._sizes[op]
+
+    def _key(self, op: Op) -> Hashable:
+        attrs = tuple([(name, _key_of_attr(value)) for name, value in op.attrs.items() if name != "call"])
+        if not op.blocks:
+            return op.name, self._types_of(op.results), attrs
+        blocks = tuple([(self._types_of(block.params), tuple(map(self.number, block.ops))) for block in op.blocks])
+        return op.name, self._types_of(op.results), attrs, blocks
+
+    def _types_of(self, values: Sequence[Value]) -> tuple[int, ...]:
+        found = []
+        for value in values:
+            known = self._types.get(id(value.type))
+            if known is None:
+                number = self._numbers.setdefault(value.type, len(self._numbers))
+                known = self._types[id(value.type)] = number, value.type
+            found.append(known[0])
+        return tuple(found)
+
+
+def _key_of_attr(value: object) -> Hashable:
+    kind = type(value)
+    if kind is float:
+        return repr(value)
+    if kind is int or kind is str:
+        return value
+    if isinstance(value, tuple):
+        return tuple(map(_key_of_attr, value))
+    return kind.__name__ if isinstance(value, Label | VariableRef) else repr(value)
+
+
+MOST_PERIODS = 256
+"""The most distances between equal ops that are looked at, those that occur most often."""
+NEXT = 8
+"""An op is compared with so many equal ones after it."""
+
+
+def _periods(numbers: Sequence[int]) -> list[int]:
+    """The distances between equal ops, the smallest first."""
+    places: dict[int, list[int]] = {}
+    for place, number in enumerate(numbers):
+        places.setdefault(number, []).append(place)
+    counts: Counter[int] = Counter()
+    for found in places.values():
+        for ahead in range(1, NEXT + 1):
+            counts.update([later - place for place, later in zip(found, found[ahead:], strict=False)])
+    likely = [period for period, _ in counts.most_common(MOST_PERIODS) if period <= len(numbers) // 2]
+    return sorted(likely)
+
+
+def repeats(numbers: Sequence[int], sizes: Sequence[int]) -> list[Repeat]:
+    """Repeats that do not overlap, those that save most ops first."""
+    keys = np.asarray(numbers)
+    found: list[tuple[int, Repeat]] = []
+    total = np.concatenate([[0], np.cumsum(sizes)])
+    for period in _periods(numbers):
+        equal = keys[period:] == keys[:-period]
+        if np.count_nonzero(equal) < period:
+            continue
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], equal.view(np.int8), [0]])))
+        for start, stop in zip(edges[::2], edges[1::2], strict=True):
+            length = int(stop - start) + period
+            count = length // period
+            if count > 1:
+                saved = int(total[start + (count - 1) * period] - total[start])
+                found.append((saved, Repeat(int(start), period, count, length % period)))
+    taken = np.zeros(len(keys), bool)
+    chosen = []
+    for _, repeat in sorted(found, key=lambda each: (-each[0], each[1].period)):
+        stop = repeat.start + repeat.count * repeat.period
+        if not taken[repeat.start : stop].any():
+            taken[repeat.start : stop + repeat.slack] = True
+            chosen.append(repeat)
+    return chosen
