@@ -29,6 +29,7 @@ from staged.passes.halves_in_products import multiply_halves
 from staged.passes.inline_blocks import inline_checkpoints, inline_composites
 from staged.passes.inline_calls import inline_calls
 from staged.passes.memory.plan import plan_buffers
+from staged.passes.merge_loops import merge_loops
 from staged.passes.narrow_functions import narrow_functions
 from staged.passes.normalize_exits import normalize_exits
 from staged.passes.outline_functions import outline_functions
@@ -94,6 +95,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("split complex", split_complex),
     # Before fusion: what vjp rules ask for in vain must not become a kernel, equal ops must be one op.
     ("simplify", each(simplify)),
+    # After equal ops are merged: what loops start from is then one value. Before what is computed again on purpose.
+    ("merge loops", each(merge_loops)),
     # After equal ops are merged: ops that a checkpoint recomputes must not be merged with the first ones.
     ("inline checkpoints", each(inline_checkpoints)),
     # After `simplify` has brought transposes next to the products they belong to.

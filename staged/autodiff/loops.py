@@ -16,6 +16,7 @@ from staged.autodiff.forward import FORWARDS, Forward, dot_name
 from staged.autodiff.residuals import ExtraResults, Prologue
 from staged.autodiff.reverse import REVERSES, Reverse, made_in
 from staged.ir.declaration import prims
+from staged.ir.names import LibraryName
 from staged.ir.nodes import End, Label, Op, Value, free_values
 from staged.ir.structure import FOR, SEQUENCE_GET, WHILE
 from staged.ir.trips import COUNT, Integers, constant_of, static_trip_count
@@ -181,7 +182,9 @@ def _last_iteration(reverse: Reverse, op: Op, env: Cotangents, integers: Integer
         if static is not None:
             return integers.constant(static - 1)
         trips = integers.trips(op)
-    return integers.binary(prims.SUBTRACT, trips, integers.constant(1))
+    last = integers.binary(prims.SUBTRACT, trips, integers.constant(1))
+    last.hint = LibraryName("last")
+    return last
 
 
 @EXTENDED.rule(FOR, WHILE)

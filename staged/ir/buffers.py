@@ -64,6 +64,7 @@ class Stack:
     """Storage for residuals of a loop whose trip count has no bound: grows in chunks, kept between iterations.
 
     Where the elements are sequences themselves, the items are the places at which these start in `inner`.
+    The numbers that an iteration keeps are one item, a struct: their stacks are held by that of the struct.
     """
 
     name: str
@@ -72,6 +73,20 @@ class Stack:
     where: Position | None = None
     inner: Stack | None = None
     device: Device = CPU
+    fields: tuple[Stack, ...] = ()
+    """The fields of an item; none if it is one element."""
+    held: tuple[Stack, Stack] | None = None
+    """The stack that holds its elements, and which field of an item there (or element) they are; None for itself."""
+
+    @property
+    def holder(self) -> Stack:
+        """The stack that is in memory."""
+        return self if self.held is None else self.held[0]
+
+    @property
+    def part(self) -> Stack:
+        """The field of an item of the holder, or its element, that an element is."""
+        return self if self.held is None else self.held[1]
 
 
 @dataclass(frozen=True)

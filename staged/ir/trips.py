@@ -44,6 +44,25 @@ def trip_bound(op: Op) -> int | None:
     return static_trip_count(op) if op.declared is FOR else Loop(op).bound
 
 
+COUNTED = 0, 2**63 - 2
+"""The range of a count of iterations, which no machine lives to count to the end of an i64."""
+
+
+def iteration_counters(loop: Loop) -> list[int]:
+    """The numbers of the carried values that count iterations: 0 at first, then 1 more each time."""
+    return [
+        index
+        for index, (param, initial) in enumerate(zip(loop.carried, loop.initial, strict=True))
+        if param.type in (COUNT, TensorType(i64)) and constant_of(initial) == 0
+        if all(_is_one_more(end.operands[index], param) for _, end in loop.ends())
+    ]
+
+
+def _is_one_more(value: Value, before: Value) -> bool:
+    added = value.made_by(prims.ADD)
+    return added is not None and added.operands[0] is before and constant_of(added.operands[1]) == 1
+
+
 class Integers:
     """Index arithmetic as ops, on weak i64 scalars; constants are folded."""
 

@@ -135,10 +135,10 @@ class Simplifier(Copier):
                     found = rule(op, self)
             if found is not None:
                 return (self.as_weak_as(types[0], found, op),)
-        if op.effects and not _only_checks(op) and not self.reads_what_stays(op):
+        if op.effects and not only_checks(op) and not self.reads_what_stays(op):
             self.builder.append(op)
             return op.results
-        key = (declared, tuple(operands), _frozen(op.attrs), tuple(types), op.device)
+        key = (declared, tuple(operands), frozen_attrs(op.attrs), tuple(types), op.device)
         results = self.known.get(key)
         if results is None:
             self.builder.append(op)
@@ -267,14 +267,14 @@ def _is_complex(op: Op) -> bool:
     return any(isinstance(type, TensorType) and type.dtype.kind == "c" for type in types)
 
 
-def _only_checks(op: Op) -> bool:
+def only_checks(op: Op) -> bool:
     """Return whether an op gives values and may stop the program, no more: after an equal one, it gives the same and
     does not stop.
     """
     return op.declared.kind != "structured" and bool(op.results) and all(effect.kind == "fail" for effect in op.effects)
 
 
-def _frozen(attrs: Attrs) -> Hashable:
+def frozen_attrs(attrs: Attrs) -> Hashable:
     """Attributes as a key; numbers that are equal but not the same (0.0 and -0.0, 1 and True) stay apart."""
     return tuple((key, _exact(value)) for key, value in sorted(attrs.items()))
 

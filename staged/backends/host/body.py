@@ -135,7 +135,7 @@ class BodyEmitter:
         self.asked_at: Position | None = None
         """The Python line of the op that is being written."""
         self.collected_into = collected_into(function)
-        self.loop_trip: dict[Op, Name] = {}
+        self.loop_trip: dict[Op, Expr] = {}
         self.scalar_variables: dict[VariableRef, Expr] = {}
         self.parameters: dict[str, CType] = {}
         """The C parameters of the function, by name."""
@@ -244,6 +244,8 @@ class BodyEmitter:
 
     def field(self, buffer: Buffer | Stack) -> Expr:
         """The expression for a buffer: `m->h`, `args->images`, or the name of a constant or a parameter."""
+        if isinstance(buffer, Stack):
+            buffer = buffer.holder
         if buffer in self.places:
             return self.places[buffer]
         if isinstance(buffer, Buffer) and buffer.element is not None and buffer.variable is not None:
@@ -372,6 +374,8 @@ class BodyEmitter:
     frame_names: Mapping[str, str]
     family_fields: Mapping[VariableRef, str]
     """By family, the field of `Buffers` that has its members: pointers to those of the caller, or the members."""
+    kept_names: Mapping[Stack, str]
+    """The C names of the structs that stacks hold, and of their fields."""
 
     def member(self, family: VariableRef, number: Value) -> Expr:
         """A member of a family: its first element, or the number that it is."""

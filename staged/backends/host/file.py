@@ -15,6 +15,7 @@ from staged.backends.host.constants import ConstantInputs, emit_constant_table
 from staged.backends.host.custom import definitions, functions_of
 from staged.backends.host.frames import field_origins, frame_text
 from staged.backends.host.functions import CFunction, prototypes, stack_bytes, write_function, write_locals
+from staged.backends.host.residuals import kept_text
 from staged.base.artifact import Parameter
 from staged.code.expr import Expr, Literal, Name, Prefix, Variable, member, names_in
 from staged.code.kernel_text import KernelText, section_of
@@ -79,6 +80,7 @@ class Program(Protocol):
     frame_names: dict[str, str]
     frame_fields: dict[str, tuple[str, ...]]
     stacks: list[Stack]
+    kept_names: dict[Stack, str]
     state: list[State]
     is_recursive: bool
     uses_store: bool
@@ -186,7 +188,14 @@ class ProgramFile:
         self.program.constant_inputs.write(w)
 
     def write_frames(self, w: Writer) -> None:
-        """The records that calls leave for their reverse."""
+        """The structs that iterations and calls leave for their reverse."""
+        kept = [stack for stack in self.program.stacks if stack.fields]
+        if kept:
+            w.section("what iterations keep for the backward pass")
+        for stack in kept:
+            w.line()
+            for line in kept_text(stack, self.program.kept_names):
+                w.line(line)
         if not self.program.function.frames:
             return
         w.section("frames")

@@ -35,6 +35,7 @@ from staged.backends.host.interface import (
     variables_set_first,
     written_variables,
 )
+from staged.backends.host.residuals import kept_names
 from staged.backends.host.shared_loops import parameter_types, sharing_of
 from staged.backends.host.standalone.words import words_of_folder
 from staged.backends.host.structure import ControlFlow
@@ -109,6 +110,7 @@ class ProgramEmitter:
         self.uses_store = False
         self.is_recursive = False
         self.stacks: list[Stack] = []
+        self.kept_names: dict[Stack, str] = {}
         self.state: list[State] = []
         self.state_fields: dict[object, str] = {}
         self.state_names = Names()
@@ -170,6 +172,7 @@ class ProgramEmitter:
         self.stacks = [stack for each in (*plans.values(), plan) for stack in each.stacks]
         for number, stack in enumerate(self.stacks):
             stack.index = number
+        self.kept_names = kept_names(self.stacks, self.names)
         self.is_recursive = any(how.recursive for how in called.values())
         self.storing = storing_functions(self.function, plans)
         structure = self.new_structure(self.function, plan)
@@ -281,9 +284,8 @@ class ProgramEmitter:
         structure = self.body_class(
             function, plan, self.kernels, self.names, self.call_kernel, self.site, self.check_nan
         )
-        structure.frame_names = self.frame_names
-        structure.frame_fields = self.frame_fields
-        structure.storing = self.storing
+        structure.frame_names, structure.frame_fields = self.frame_names, self.frame_fields
+        structure.kept_names, structure.storing = self.kept_names, self.storing
         structure.family_fields = self.family_fields
         structure.records = {record.name: record for record in self.function.frames}
         return structure
@@ -374,7 +376,7 @@ class ProgramEmitter:
         heads = self.stacks_offset()
         for stack in self.stacks:
             made = entry.fields[stack] if stack in entry.fields else field(stack, stack.name)
-            note = f"grows: {stack.element} per turn of a loop"
+            note = f"grows: {self.kept_names.get(stack, stack.element)} per turn of a loop"
             self.state.append(State("st_stack *", made, place_in(BASE, "st_stack", heads + HEAD * stack.index), note))
         touched = {variable for function in self.function.functions for variable in function.variables}
         if any(variable.outer for variable in touched):
@@ -466,8 +468,7 @@ class ProgramEmitter:
                 structure.fields[buffer] = self.names.fresh(buffer.name)
             elif buffer.kind != "frame" and buffer.kind != "slot":
                 structure.fields[buffer] = names.fresh(buffer.name)
-        for stack in self.plan.stacks:
-            structure.fields[stack] = names.fresh(stack.name)
+        structure.fields.update((stack, names.fresh(stack.name)) for stack in self.plan.stacks)
 
     # ---- calls of kernels ----
 

@@ -11,9 +11,11 @@ from staged.backends.host.handles import Handles
 from staged.backends.host.residuals import Residuals
 from staged.code.expr import Literal, Name
 from staged.code.types import INDEX, Space, pointer, scalar
+from staged.ir.buffers import Stack
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.structure import VARIABLE_READ
+from staged.ir.trips import iteration_counters
 from staged.ir.views import Loop
 
 
@@ -30,20 +32,29 @@ class Sequences:
         return self.handles if self.body.is_handle(sequence) else self.residuals
 
     def begin_trips(self, op: Op, index: Name | None) -> Name | None:
-        """The trip counter where residuals are collected: the `index` itself, if it is the place of what is collected
-        and no handle needs it after the loop."""
-        collected = Loop(op).collected
-        if not collected:
-            return None
+        """Prepare the storage of a loop. Returns the counter that each iteration must increment, or None.
+
+        An array has one element per iteration. Its index is a carried value that counts the iterations. Without one
+        it is the `index`, if that is the place of the element and no handle needs it after the loop, else a new
+        counter.
+        """
+        loop = Loop(op)
+        collected, advanced = loop.collected, None
         handles = [result for result in collected if self.body.is_handle(result)]
-        if index is None or (handles and not Loop(op).by_index):
-            index = self.body.changing("trip", INDEX, Literal("0"))
-        self.body.loop_trip[op] = index
+        if any(not isinstance(self.body.plan.sequences.get(result), Stack) for result in collected):
+            counters = () if loop.by_index else iteration_counters(loop)
+            if counters:
+                counted = self.body.scalars[loop.carried[counters[0]]]
+            elif index is not None and (loop.by_index or not handles):
+                counted = index
+            else:
+                counted = advanced = self.body.changing("trip", INDEX, Literal("0"))
+            self.body.loop_trip[op] = counted
         for result in collected:
             self.body.bases[result] = self.of(result).base(result)
         for result in handles:
             self.handles.begin(result)
-        return index
+        return advanced
 
     def begin_iteration(self, op: Op) -> None:
         """At the start of an iteration: the slots in which it makes what it keeps."""
@@ -61,6 +72,7 @@ class Sequences:
             return
         for result, value in zip(op.results[-len(values) :], values, strict=True):
             self.of(result).collect(op, result, value)
+        self.residuals.push_numbers()
 
     def finish(self, op: Op) -> None:
         """After a loop: handles know how long what it has collected is."""

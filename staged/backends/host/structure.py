@@ -25,6 +25,7 @@ from staged.code.expr import (
     Expr,
     Infix,
     Literal,
+    Member,
     Name,
     Prefix,
     Variable,
@@ -44,6 +45,7 @@ from staged.ir.nodes import Block, End, EndKind, Function, Label, Op, Value
 from staged.ir.numbers import fits
 from staged.ir.op_table import OpTable
 from staged.ir.storage import is_absent, is_tensor, root_of, view_of
+from staged.ir.trips import COUNTED, iteration_counters
 from staged.ir.types import SequenceType, TensorType, i64
 from staged.ir.views import Loop
 from staged.ops.custom import CUSTOM_OP
@@ -58,6 +60,7 @@ class LoopFrame:
     depth: int
     """Number of C loops around it, its own included."""
     trip: Name | None = None
+    """The counter that each iteration increments at its end, or None."""
     exit_label: str = ""
     next_label: str = ""
     is_scope: bool = False
@@ -152,12 +155,10 @@ class ControlFlow:
         """A C variable for a scalar that several paths assign."""
         if is_tensor(result):
             return
-        is_place = isinstance(result.type, SequenceType) and not self.body.is_handle(result)
-        self.body.scalars[result] = self.body.changing(
-            "first" if is_place else name_of(result), self.body.c_type(result)
-        )
-        if is_place:
-            self.body.bases[result] = self.body.scalars[result]
+        if isinstance(result.type, SequenceType) and not self.body.is_handle(result):
+            self.body.scalars[result] = self.body.bases[result] = self.sequences.residuals.place_of(result)
+        else:
+            self.body.scalars[result] = self.body.changing(name_of(result), self.body.c_type(result))
 
     # ---- loops ----
 
@@ -205,7 +206,7 @@ class ControlFlow:
             self.sequences.begin_iteration(op)
             self.block(body)
             self.end(body, op)
-            self.finish_body(op, frame, trip is not index)
+            self.finish_body(frame)
         self.body.code.add(ForAny(index, start, condition, onwards, tuple(inner)))
         self.leave(op, frame)
         self.bind_results(op, carried)
@@ -280,13 +281,15 @@ class ControlFlow:
             self.sequences.begin_iteration(op)
             self.block(body)
             self.end(body, op)
-            self.finish_body(op, frame, trip is not None)
+            self.finish_body(frame)
         self.body.code.add(While(test if simple else None, tuple(inner)))
         self.leave(op, frame)
         self.bind_results(op, carried)
 
     def begin_carried(self, loop: Loop) -> None:
         """Carried scalars and handles become C variables; carried tensors start in their buffer."""
+        for number in iteration_counters(loop):
+            self.body.ranges.known.update(dict.fromkeys((loop.carried[number], loop.final[number]), COUNTED))
         for index, (param, value) in enumerate(zip(loop.carried, loop.initial, strict=True), len(loop.bounds)):
             if is_tensor(param):
                 self.move(param, value)
@@ -314,11 +317,11 @@ class ControlFlow:
         if to != origin:
             self.body.copy(to, origin, target.tensor)
 
-    def finish_body(self, op: Op, frame: LoopFrame, count_trips: bool) -> None:
+    def finish_body(self, frame: LoopFrame) -> None:
         if frame.used_next:
             self.body.code.add(Target(frame.next_label))
-        if count_trips and op in self.body.loop_trip:
-            self.body.code.add(Do(Prefix("++", self.body.loop_trip[op])))
+        if frame.trip is not None:
+            self.body.code.add(Do(Prefix("++", frame.trip)))
 
     def poll(self, op: Op) -> None:
         """Ctrl-C is noticed between iterations, so that no optimiser step is left half done.
@@ -407,7 +410,7 @@ class ControlFlow:
             frame.exit_label = frame.exit_label or self.body.name(f"end_{frame.op.attrs['label'].name}")
             frame.used_exit = True
             self.body.code.add(Jump(f"goto {frame.exit_label}"))
-        elif frame.depth == self.body.c_loops and frame.op not in self.body.loop_trip:
+        elif frame.depth == self.body.c_loops and frame.trip is None:
             self.body.code.add(Jump("continue"))
         else:
             frame.next_label = frame.next_label or self.body.name(f"next_{frame.op.attrs['label'].name}")
@@ -434,20 +437,27 @@ class ControlFlow:
             for index, (target, source) in enumerate(pairs)
             if not is_tensor(target) and target in self.body.scalars
         ]
-        scalars = [entry for entry in scalars if entry[0] != entry[1]]
+        # Sequences that are kept in one place begin there together.
+        scalars = list({entry[0]: entry for entry in scalars if entry[0] != entry[1]}.values())
         written = {str(entry[0]) for entry in scalars}
         settled = []
         for name, expression, target, source in scalars:
             if len(scalars) > 1 and names_in(expression) & (written - {str(name)}):
                 expression = self.body.local(f"{target.hint or 't'}_next", self.body.c_type(target), expression)
             settled.append((name, expression, source))
-        for name, expression, source in settled:
-            if source.producer is not None and self.body.only_use.get(source, (None, False))[1]:
+        # An assignment that computes nothing needs no comment. These come first, so each comment is above its line.
+        for name, expression, source in sorted(settled, key=lambda entry: not _is_at_hand(entry[1])):
+            if source.producer is not None and not _is_at_hand(expression):
                 self.body.where(source.producer.where)
             self.body.update(name, expression)
 
 
 # ---- small questions ----------------------------------------------------------------------------
+
+
+def _is_at_hand(expression: Expr) -> bool:
+    """Return whether a value is a number or has a name already, so that the assignment computes nothing."""
+    return isinstance(expression, Name | Literal | Member)
 
 
 def _is_empty(block: Block, owner: Op, body: BodyEmitter) -> bool:

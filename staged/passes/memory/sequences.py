@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from staged.ir.buffers import Buffer, Stack, sequence_storage
@@ -92,7 +92,41 @@ def plan_sequences(
                 inner = where.inner if isinstance(where, Stack) else where
                 assert inner is not None
                 place(yielded, inner)
+    _join_stacks(loops, plan, handles)
     return plan
+
+
+def _join_stacks(loops: Sequence[Loop], plan: SequencePlan, handles: Handles) -> None:
+    """Join the stacks of an iteration's scalars into one stack of structs; equal starts in inner stacks are one field.
+
+    Exact: a stack of structs has the items of one loop, so all fields of an item are of one iteration.
+    """
+    kept: dict[Loop, list[Stack]] = {}
+    filled: dict[Stack, int] = {}
+    for loop in loops:
+        places = [plan.places[result] for result in loop.collected if result not in handles.values]
+        kept[loop] = [stack for stack in places if isinstance(stack, Stack)]
+        for stack in kept[loop]:
+            filled[stack] = filled.get(stack, 0) + 1
+    held: set[Stack] = set()
+    for loop in reversed(loops):  # inner loops first: their sequences are on one stack by then
+        numbers = [
+            stack for stack in kept[loop] if filled[stack] == 1 and stack.device == CPU and not stack.element.shape
+        ]
+        parts: dict[Stack, Stack] = {}
+        for stack in numbers:
+            parts.setdefault(stack if stack.inner is None else stack.inner.holder, stack)
+        if len(numbers) < 2:
+            continue
+        holder = next(iter(parts.values()))
+        if len(parts) > 1:
+            holder = Stack("kept", TensorType(i64), len(plan.stacks), loop.op.where, fields=tuple(parts.values()))
+            plan.stacks.append(holder)
+        for stack in numbers:
+            if stack is not holder:
+                stack.held = holder, parts[stack if stack.inner is None else stack.inner.holder]
+                held.add(stack)
+    plan.stacks = [stack for stack in plan.stacks if stack not in held]
 
 
 def kept_name(sequence: Value) -> str:

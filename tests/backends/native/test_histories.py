@@ -60,6 +60,30 @@ def in_a_loop_without_bound(x, w):
     return st.sum(h)
 
 
+def of_numbers(x, w):
+    a, b, rounds = x[0] * x[0] + 1.0, w[0, 0], 0
+    while a < 20.0:
+        c = 0.5 * a
+        if b > -1.0 or rounds < 1:
+            while c < a:
+                c = c + st.exp(-0.1 * b * c) + 0.25
+                if c > 3.0:
+                    c = c * 1.05 + st.tanh(b) * st.tanh(b)
+        a = a * (1.125 + 0.1 * st.tanh(c * b)) + st.sin(c) * st.sin(c)
+        b = b * 0.97 - 0.1 * st.tanh(c)
+        rounds += 1
+    return a * b + rounds
+
+
+def of_numbers_and_arrays(x, w):
+    t = x[1]
+    while st.sum(x * x) < 50.0:
+        s = st.tanh(st.sum(x)) + t
+        x = x + st.exp(s * 0.1) * st.exp(0.1 * st.tanh(w @ x))
+        t = t + s * st.sin(s)
+    return st.sum(x) * t
+
+
 @st.function
 def climb(h, w, n):
     for _ in st.range(2):
@@ -73,7 +97,7 @@ def in_a_recursion(x, w):
     return st.sum(climb(x, w, 3))
 
 
-LOOPS = (cell, nested, left_early, in_a_loop_without_bound, in_a_recursion)
+LOOPS = (cell, nested, left_early, in_a_loop_without_bound, of_numbers, of_numbers_and_arrays, in_a_recursion)
 
 
 def first(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,3 +140,13 @@ def test_only_carried_values_are_copied_into_a_history():
     assert {made[name] for name in inner} == {"(i * 4 + j) * 3"} and made["g_history"] == "i * 3"
     copied = re.findall(r"memcpy\(m->(\w+_history\w*) ", source)
     assert sorted(copied) == ["g_history_2", "h_history"]
+
+
+def test_numbers_that_an_iteration_keeps_are_pushed_together():
+    source = st.function(first(of_numbers)).stage(X, W).source
+    assert len(re.findall(r"st_stack_push\(", source)) == 2  # one for each loop
+    outer, inner = (re.findall(rf"typedef struct {{\n([^}}]*)}} {name};", source)[0] for name in ("Kept_2", "Kept"))
+    assert "int64_t first;" in outer and "double c;" in inner
+    arrays = st.function(first(of_numbers_and_arrays)).stage(X, W).source
+    assert len(re.findall(r"st_stack_push\(host, m->\w+, &kept", arrays)) == 1
+    assert len(re.findall(r"st_stack_push\(host, m->\w+, m->", arrays)) == len(re.findall(r"\w+ \(3,\) per turn", arrays))

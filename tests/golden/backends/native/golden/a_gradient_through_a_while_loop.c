@@ -26,7 +26,6 @@ int slope(const slope_args *args, void *arena, st_host *host) {
     // test_golden.py:60  while a < 100.0:
     double a = args->x;
     int64_t trips = 0;
-    int64_t trip = 0;
     st_stack_reset(m->a_history);
     while (a < 100.0) {
         if (st_stop_requested(host)) {
@@ -39,22 +38,21 @@ int slope(const slope_args *args, void *arena, st_host *host) {
         // test_golden.py:61  a = a * x
         a *= args->x;
         // test_golden.py:60  while a < 100.0:
-        trips = (int64_t)((uint64_t)trips + 1u);
-        ++trip;
+        trips += 1;
     }
     // gradient of test_golden.py:60  while a < 100.0:
     double d_a = 1.0;
     double d_x = 0.0;
-    for (int64_t k = (int64_t)((uint64_t)trips - 1u); k > -1; --k) {
+    for (int64_t k = trips - 1; k > -1; --k) {
         if (st_stop_requested(host)) {
             return st_interrupted(host, 0);
         }
         // test_golden.py:60  while a < 100.0:
         const double a_2 = ((const double *)m->a_history->data)[k];
         const double d_x_next = d_x + d_a * a_2;
+        d_x = d_x_next;
         // gradient of test_golden.py:61  a = a * x
         d_a *= args->x;
-        d_x = d_x_next;
     }
     // test_golden.py:64  return st.grad(grow)(x)
     *args->result = d_x + d_a;

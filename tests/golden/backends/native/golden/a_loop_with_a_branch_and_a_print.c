@@ -29,10 +29,9 @@ int collatz(const collatz_args *args, void *arena, st_host *host) {
             // test_golden.py:17  n = 3 * n + 1
             n_2 = (int64_t)(3u * (uint64_t)n + 1u);
         }
-        // test_golden.py:14  if n % 2 == 0:
         n = n_2;
         // test_golden.py:18  steps += 1
-        steps = (int64_t)((uint64_t)steps + 1u);
+        steps += 1;
     }
     // test_golden.py:19  print(f"{steps} steps")
     {
