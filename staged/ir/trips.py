@@ -24,12 +24,16 @@ def constant_of(value: Value) -> int | float | bool | None:
     return number if isinstance(number, int | float) else None
 
 
+def static_range(op: Op) -> range | None:
+    """The indices of a `for` with constant bounds; None if they are known only at run time."""
+    start, stop, step = map(constant_of, Loop(op).bounds)
+    return None if start is None or stop is None or not step else range(int(start), int(stop), int(step))
+
+
 def static_trip_count(op: Op) -> int | None:
     """The number of iterations of a `for` with constant bounds; None if it is known only at run time."""
-    start, stop, step = map(constant_of, Loop(op).bounds)
-    if start is None or stop is None or not step:
-        return None
-    return count_of(int(start), int(stop), int(step))
+    indices = static_range(op)
+    return None if indices is None else count_of(indices.start, indices.stop, indices.step)
 
 
 def count_of(start: int, stop: int, step: int) -> int:

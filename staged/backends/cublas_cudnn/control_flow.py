@@ -11,8 +11,9 @@ from staged.backends.cublas_cudnn.handles import DeviceHandles
 from staged.backends.cublas_cudnn.runs import runs_of
 from staged.backends.cublas_cudnn.structure import CudaBody
 from staged.backends.host.calls import Signature
-from staged.backends.host.structure import ControlFlow
-from staged.ir.nodes import Block, Op
+from staged.backends.host.structure import ControlFlow, LoopFrame
+from staged.code.tree import ForAny
+from staged.ir.nodes import Block, Op, Value
 from staged.ir.structure import CALL, COPY
 from staged.ir.types import CPU, Device
 
@@ -40,7 +41,8 @@ class CudaControlFlow(ControlFlow):
         cuda.waits_later |= {
             op for op, later in following if (source := _comes_from(op)) and source == _comes_from(later)
         }
-        runs = runs_of(block, cuda.kernels, cuda.plan) if cuda.graphs is not None and cuda.c_loops else []
+        is_iteration = cuda.graphs is not None and cuda.c_loops and not cuda.around
+        runs = runs_of(block, cuda.kernels, cuda.plan) if is_iteration else []
         starts, stops = {run.start for run in runs}, {run.stop for run in runs}
         for number, op in enumerate(block.ops):
             if number in stops:
@@ -48,6 +50,23 @@ class CudaControlFlow(ControlFlow):
             if number in starts:
                 cuda.steps = []
             self.op(op, block)
+
+    # ---- loops inside of a run: they are captured, and nothing stops them ----
+
+    def enter(self, op: Op, carried: tuple[Value, ...]) -> LoopFrame:
+        if self.cuda.steps is not None:
+            self.cuda.open_loop()
+        return super().enter(op, carried)
+
+    def poll(self, op: Op) -> None:
+        if self.cuda.steps is None:
+            super().poll(op)
+
+    def add_loop(self, op: Op, loop: ForAny) -> None:
+        if self.cuda.steps is None:
+            super().add_loop(op, loop)
+        else:
+            self.cuda.note_loop(op, loop)
 
     def end(self, block: Block, owner: Op | None) -> None:
         if block.end.kind != "yield":

@@ -6,13 +6,15 @@ Tested by `tests/backends/cublas_cudnn/test_graphs.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
+from staged.backends.cublas_cudnn.steps import LoopStep, Step
 from staged.backends.gpu.addresses import bare
-from staged.code.expr import Expr, Infix, Items, Literal, Member, Name, Prefix, Variable, call, member
-from staged.code.tree import CodeBuilder, Declare
+from staged.code.expr import Expr, Index, Infix, Items, Literal, Member, Name, Prefix, Variable, call, member
+from staged.code.tree import Assign, CodeBuilder, Declare, Statement
 from staged.code.types import CType
 from staged.code.writer import Names, Writer, wrapped
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
@@ -27,6 +29,42 @@ def _size(c_type: str) -> int:
     return _SIZES.get(c_type, WORD)
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A value that differs between iterations."""
+
+    c_type: str
+    name: str
+    """Of the field that has it."""
+    value: Expr
+    """The host's expression."""
+    loops: tuple[LoopStep, ...] = ()
+    """The captured loops around it, if their indices are in it: the field is an array, with a value for each index."""
+
+    @property
+    def declaration(self) -> str:
+        return f"{self.c_type}{self.name}{''.join(f'[{loop.room}]' for loop in self.loops)}"
+
+    @property
+    def nbytes(self) -> int:
+        return _size(self.c_type) * math.prod(loop.room for loop in self.loops)
+
+    @property
+    def begin(self) -> Expr:
+        """Its value before loops have filled it."""
+        value = self.value
+        for number in range(len(self.loops)):
+            value = Items((Literal("0") if number == 0 else value,))
+        return value
+
+    def of(self, struct: Expr, arrow: bool) -> Expr:
+        """The value in a struct, in the present iteration of its loops."""
+        place: Expr = Member(struct, self.name, arrow)
+        for loop in self.loops:
+            place = Index(place, loop.loop.index)
+        return place
+
+
 @dataclass(slots=True)
 class Iteration:
     """The differences between the iterations of one run."""
@@ -36,9 +74,8 @@ class Iteration:
     lines: str
     """The user's lines behind it, for comments: `, mlp.py:14-32`."""
     names: Names = field(default_factory=Names)
-    fields: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By C type and expression of the host: the name of the field that has its value."""
-    values: list[Expr] = field(default_factory=list)
+    fields: dict[tuple[str, str], Change] = field(default_factory=dict)
+    """By C type and expression of the host."""
     slices: dict[Value, Buffer] = field(default_factory=dict)
     """Values that libraries read at changing addresses, with the buffer that they are copied to."""
     slice_bytes: int = 0
@@ -58,30 +95,34 @@ class Iteration:
     @property
     def nbytes(self) -> int:
         """The most bytes of the struct."""
-        return WORD * len(self.fields)
+        return sum(aligned(change.nbytes, WORD) for change in self.fields.values())
 
     def members(self) -> list[tuple[str, Expr]]:
         """The struct's declarations with their values, the largest first, up to whole words:
         no byte is left to chance."""
-        found = sorted(
-            (
-                (_size(c_type), f"{c_type}{name}", value)
-                for ((c_type, _), name), value in zip(self.fields.items(), self.values, strict=True)
-            ),
-            key=lambda member: -member[0],
-        )
-        rest = -sum(size for size, _, _ in found) % WORD
+        changes = sorted(self.fields.values(), key=lambda change: -_size(change.c_type))
+        rest = -sum(change.nbytes for change in changes) % WORD
         filler = [(f"unsigned char {'rest_of_word'}[{rest}]", Items((Literal("0"),)))] if rest else []
-        return [*((declaration, value) for _, declaration, value in found), *filler]
+        return [*((change.declaration, change.begin) for change in changes), *filler]
 
-    def address(self, c_type: str, expression: Expr, hint: str) -> Expr:
+    def address(self, c_type: str, expression: Expr, hint: str, loops: tuple[LoopStep, ...] = ()) -> Expr:
         """The address of the field on the device that has the value of a host's expression in each iteration."""
         key = (c_type, str(expression))
         if key not in self.fields:
             own = bare(expression)
-            self.fields[key] = self.names.fresh(own.text if isinstance(own, Name) and own.text.isidentifier() else hint)
-            self.values.append(expression)
-        return Prefix("&", Member(Member(Name("gpu"), self.name), self.fields[key]))
+            name = self.names.fresh(own.text if isinstance(own, Name) and own.text.isidentifier() else hint)
+            self.fields[key] = Change(c_type, name, expression, loops)
+        return Prefix("&", self.fields[key].of(Member(Name("gpu"), self.name), arrow=True))
+
+    def fills(self, struct: Expr, steps: Sequence[Step]) -> Iterator[Statement]:
+        """The loops of the host that fill the arrays of the struct."""
+        for step in steps:
+            if isinstance(step, LoopStep):
+                own = [change for change in self.fields.values() if change.loops and change.loops[-1] is step]
+                inner: list[Statement] = [Assign(change.of(struct, arrow=False), change.value) for change in own]
+                inner += self.fills(struct, step.steps)
+                if inner:
+                    yield replace(step.loop, body=(*step.loop.body, *inner))
 
 
 GRAPH = """\

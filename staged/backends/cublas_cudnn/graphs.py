@@ -12,15 +12,17 @@ computes these values, as it does without graphs, so they are the same bits. Wha
 changing address goes through a place that stays. The first time a run is done as it stands: libraries load what they
 need at the first call.
 
+A loop of known length in a run is called while the stream captures, so that the graph has the calls of all its
+iterations (`steps.py`). A value that depends on its index and differs between launches is an array in the struct.
+
 Addresses of the caller's arrays on the device stay, call after call, or the graphs are made anew (`graph_arguments`).
 """
 
 from __future__ import annotations
 
-import os
-from collections import Counter
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from staged.backends.cublas_cudnn import graph_text
@@ -28,16 +30,34 @@ from staged.backends.cublas_cudnn.device import STREAM, DevicePart
 from staged.backends.cublas_cudnn.dialect import CUDA
 from staged.backends.cublas_cudnn.graph_text import Iteration
 from staged.backends.cublas_cudnn.library.call import LibraryCall, factor_name
-from staged.backends.gpu.addresses import bare, field_of
+from staged.backends.cublas_cudnn.steps import (
+    LEAST_CALLS,
+    UNREADABLE,
+    CallStep,
+    Changing,
+    CopyStep,
+    LoopStep,
+    Step,
+    add_lines,
+    arguments_of,
+    can_be_graph,
+    captured_loop,
+    changing_arguments,
+    count_calls,
+    is_fixed,
+    is_written_out,
+    lines_of,
+    loops_of,
+    single_steps,
+)
+from staged.backends.gpu.addresses import field_of
 from staged.backends.gpu.kernel_text import GpuKernel
 from staged.backends.host.body import BodyEmitter
 from staged.code.expr import (
     Expr,
     Group,
-    Infix,
     Items,
     Literal,
-    Member,
     Name,
     Prefix,
     Variable,
@@ -50,7 +70,7 @@ from staged.code.kernel_text import KernelText
 from staged.code.printer import print_body
 from staged.code.tree import CodeBuilder, Declare, Statement
 from staged.code.types import word
-from staged.code.unused import names_used
+from staged.code.unused import drop_unused_locals, names_used
 from staged.code.writer import Names, Writer
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, aligned
 from staged.ir.names import name_of
@@ -58,46 +78,6 @@ from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.types import Device, DType, TensorType
 from staged.source import Position
-
-MOST_VALUES = 400
-"""Of one iteration: they are a kernel's arguments, for which CUDA has 4096 bytes."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallStep:
-    """A launch, or a call of a library, as a run notes it."""
-
-    op: Op
-    inputs: list[Expr]
-    outputs: list[Expr]
-
-    @property
-    def where(self) -> Position | None:
-        return self.op.where
-
-
-@dataclass(frozen=True, slots=True)
-class CopyStep:
-    """An array of the device copied there."""
-
-    target: Expr
-    source: Expr
-    type: TensorType
-    where: Position | None
-
-
-Step = CallStep | CopyStep
-
-
-def lines_of(steps: Sequence[Step]) -> str:
-    """`, mlp.py:14-32`: the user's lines behind steps, those of the file with most of them."""
-    known = [step.where for step in steps if step.where is not None]
-    if not known:
-        return ""
-    (file, _), *_ = Counter(os.path.basename(where.file) for where in known).most_common()
-    lines = [where.line for where in known if os.path.basename(where.file) == file]
-    last = f"-{max(lines)}" if max(lines) > min(lines) else ""
-    return f", {file}:{min(lines)}{last}"
 
 
 class Program(Protocol):
@@ -128,20 +108,58 @@ class Graphs:
         self.arguments: dict[str, None] = {}
         self.calls: dict[str, LibraryCall] = {}
         self.reading: dict[tuple[str, tuple[int, ...]], GpuKernel] = {}
+        self.captured: set[Expr] = set()
+        """The variables of loops in the functions that are captured."""
+        self.loops: tuple[LoopStep, ...] = ()
+        """The loops around the step that is written."""
         self.has_device_buffers = True
 
     # ---- the loop ----
 
     def write(self, structure: BodyEmitter, steps: Sequence[Step]) -> None:
-        """A run: `steps` are its calls, whose host's part has been written."""
-        if not self.fit(steps):
-            structure.code.comment(
-                f"no graph of these {len(steps)} calls: too much of what they read differs between turns"
-            )
+        """A run: `steps` are its calls, whose host's part has been written. It becomes one graph. If it is too much for
+        one, there are several.
+        """
+        run: list[Step] = []
+        calls, changing = 0, Changing()
+        for step in steps:
+            if isinstance(step, LoopStep):
+                step = captured_loop(step)
+                add_lines(structure.code.body, step.before)
+                self.captured |= step.variables
+            own_calls, own = count_calls([step]), self.changing(step, ())
+            if not can_be_graph(calls + own_calls, changing | own):
+                self.write_run(structure, run)
+                run, calls, changing = [], 0, {}
+            if can_be_graph(own_calls, own):
+                run.append(step)
+                calls += own_calls
+                changing |= own
+            elif isinstance(step, LoopStep):
+                self.captured -= step.variables
+                self.write_loop(structure, step)
+            else:
+                structure.code.comment("not in a graph: too much of what it reads differs between turns")
+                self.write_step(structure, step, None)
+        self.write_run(structure, run)
+
+    def write_loop(self, structure: BodyEmitter, step: LoopStep) -> None:
+        """A loop that is not captured as a whole: the calls of its body are a run."""
+        structure.where(step.where)
+        with structure.code.nested() as inner:
+            inner += step.loop.body
+            self.write(structure, step.steps)
+        structure.code.add(replace(step.loop, body=tuple(inner)))
+        structure.last_where = None
+
+    def write_run(self, structure: BodyEmitter, steps: Sequence[Step]) -> None:
+        """Calls that one graph can have, as a graph if they are enough."""
+        calls = count_calls(steps)
+        if calls < LEAST_CALLS:
             for step in steps:
                 self.write_step(structure, step, None)
             return
-        where = steps[0].where
+        where = next(single_steps(steps)).where
         iteration = Iteration(self.program.names.fresh(f"{self.program.name}_turn"), where, lines_of(steps))
         self.program.names.used |= {
             iteration.type,
@@ -155,52 +173,79 @@ class Graphs:
             for step in steps:
                 self.write_step(structure, step, iteration)
         structure.last_where = None
-        self.work.append(self.function(iteration, inner, len(steps)))
+        self.work.append(self.function(iteration, inner, calls))
         site = structure.site_of(where)
         structure.where(where)
-        structure.code.comment(f"the device's part of the turn: {len(steps)} calls, one graph from the second time on")
+        structure.code.comment(f"the device's part of the turn: {calls} calls, one graph from the second time on")
         if iteration.fields:
             local = Variable(structure.name("turn"), word(iteration.type))
             values = Items(tuple(value for _, value in iteration.members()))
-            structure.code.add(Declare(local, values))
+            fills = list(iteration.fills(local, steps))
+            structure.code.add(Declare(local, values, is_const=not fills))
+            structure.code.body += fills
             structure.code.do("CUDA_CHECK", site, call(f"launch_set_{iteration.name}", "gpu", local))
         graph = Prefix("&", member("gpu", iteration.graph))
         structure.try_(call("repeat", "gpu", "host", site, graph, f"do_{iteration.name}", *self.shared()))
 
-    def fit(self, steps: Sequence[Step]) -> bool:
-        """Return whether a run can be a graph: its kernels can read what changes, and that is not too much for one
-        launch.
+    def changing(self, step: Step, loops: tuple[LoopStep, ...]) -> Changing:
+        """The values that a step inside of `loops` reads in the struct of its iteration.
 
-        Exact: a value that many calls read is one field of the iteration's struct, as `Iteration.address` has it.
+        Exact: a value that many calls read is one field of the struct, as `Iteration.address` has it.
         """
-        changing: set[tuple[object, str]] = set()
-        for step in steps:
-            if isinstance(step, CopyStep):
-                changing |= {("from", str(step.source)), ("to", str(step.target))}
-                continue
-            arguments = [*step.inputs, *step.outputs]
-            kernel = self.program.kernels[step.op]
-            if isinstance(kernel, GpuKernel):
-                positions = changing_arguments(kernel, arguments)
-                changing |= {(kernel.parameters[position][0], str(arguments[position])) for position in positions}
-                if positions and not kernel.can_read(positions):
-                    return False
-            else:
-                assert isinstance(kernel, LibraryCall)
-                values = [*step.op.operands, *step.op.results]
-                moved = [value for value, each in zip(values, arguments, strict=True) if not is_fixed(each)]
-                # An array is copied to a place of this call's, and from there; numbers are in the factors.
-                changing |= {
-                    (value, way) for value in moved if is_tensor(value) for way in ("to", "of", "from", "back")
-                }
-                if kernel.factors is not None and kernel.reading is not None:
-                    numbers = [
-                        str(argument) for value, argument in zip(values, arguments, strict=True) if not is_tensor(value)
-                    ]
-                    changing |= {(factor, f"{numbers}") for factor in kernel.factors}
-                if moved and not self.has_device_buffers:
-                    return False
-        return len(changing) <= MOST_VALUES
+        if isinstance(step, LoopStep):
+            inside = [self.changing(each, (*loops, step)) for each in step.steps]
+            return {key: number for found in inside for key, number in found.items()}
+        changing: Changing = {}
+        for key, argument in self.changing_reads(step):
+            around = loops_of(argument, loops)
+            has_room = argument is not None and all(min(loop.indices) >= 0 for loop in around)
+            changing[key] = math.prod(loop.room for loop in around) if has_room else UNREADABLE
+        return changing
+
+    def changing_reads(self, step: CallStep | CopyStep) -> list[tuple[tuple[object, str], Expr | None]]:
+        """The values of its iteration that a call reads: the C type or use and the C code of each, and the expression.
+        The expression may depend on loops; it is None if the host must know the value.
+        """
+        if isinstance(step, CopyStep):
+            ends = () if self.stays(step.source, step.target) else (("from", step.source), ("to", step.target))
+            return [((way, str(end)), end) for way, end in ends]
+        arguments = arguments_of(step)
+        kernel = self.program.kernels[step.op]
+        if isinstance(kernel, GpuKernel):
+            positions = changing_arguments(kernel, arguments, self.captured)
+            can_read = not positions or kernel.can_read(positions)
+            changing = [(kernel.parameters[position][0], arguments[position]) for position in positions]
+            return [((c_type, str(argument)), argument if can_read else None) for c_type, argument in changing]
+        assert isinstance(kernel, LibraryCall)
+        pairs = list(zip([*step.op.operands, *step.op.results], arguments, strict=True))
+        moved = [(value, each) for value, each in pairs if is_tensor(value) and not self.stays(each)]
+        # An array is copied to a place of this call's, and from there; numbers are in the factors.
+        found: list[tuple[tuple[object, str], Expr | None]] = [
+            ((value, way), each if self.has_device_buffers else None)
+            for value, each in moved
+            for way in ("to", "of", "from", "back")
+        ]
+        if kernel.factors is not None and self.reads_factors(step.op, kernel, step.inputs):
+            numbers = Items(tuple(argument for value, argument in pairs if not is_tensor(value)))
+            found += [((factor, str(numbers)), numbers) for factor in kernel.factors]
+        return found
+
+    def address(self, iteration: Iteration, c_type: str, expression: Expr, hint: str) -> Expr:
+        """The address on the device of a value that the host has in each iteration."""
+        return iteration.address(c_type, expression, hint, loops_of(expression, self.loops))
+
+    def stays(self, *addresses: Expr) -> bool:
+        """Return whether addresses are the same whenever a graph is launched."""
+        return all(is_fixed(address, self.captured) for address in addresses)
+
+    def reads_factors(self, op: Op, kernel: LibraryCall, inputs: Sequence[Expr]) -> bool:
+        """Return whether a library finds its factors on the device, because they differ between iterations."""
+        numbers = [given for value, given in zip(op.operands, inputs, strict=True) if not is_tensor(value)]
+        return (
+            kernel.factors is not None
+            and kernel.reading is not None
+            and not all(is_written_out(number, self.captured) for number in numbers)
+        )
 
     def shared(self) -> list[str]:
         """The parameters of the functions of graphs besides the device and the host."""
@@ -214,6 +259,7 @@ class Graphs:
     def function(self, iteration: Iteration, body: Sequence[Statement], calls: int) -> str:
         """The function whose calls are captured: those noted since the last one."""
         w = Writer()
+        body = drop_unused_locals(body)
         named = names_used(body)
         w.comment(f"{calls} calls of a loop's turn{iteration.lines}, captured as a graph")
         with w.block(f"static int do_{iteration.name}({', '.join(self.parameters())})"):
@@ -229,6 +275,9 @@ class Graphs:
     def write_step(self, structure: BodyEmitter, step: Step, iteration: Iteration | None) -> None:
         """The lines of one call; with an `iteration`, such that it can be captured."""
         structure.where(step.where)
+        if isinstance(step, LoopStep):
+            self.write_captured(structure, step, iteration)
+            return
         if isinstance(step, CopyStep):
             self.copy(structure, iteration, step.target, step.source, step.type, step.where)
             return
@@ -241,13 +290,27 @@ class Graphs:
             assert isinstance(kernel, LibraryCall)
             self.library(structure, iteration, step, kernel)
 
+    def write_captured(self, structure: BodyEmitter, step: LoopStep, iteration: Iteration | None) -> None:
+        """A loop of calls."""
+        structure.last_where = None
+        if iteration is not None:
+            self.note([each.value for each in step.own if isinstance(each, Declare) and each.value is not None])
+        around, self.loops = self.loops, (*self.loops, step)
+        with structure.code.nested() as inner:
+            inner += step.loop.body if iteration is None else step.own
+            for each in step.steps:
+                self.write_step(structure, each, iteration)
+        self.loops = around
+        structure.code.add(replace(step.loop, body=tuple(inner)))
+        structure.last_where = None
+
     def launch(self, structure: BodyEmitter, iteration: Iteration, step: CallStep, kernel: GpuKernel) -> None:
         """A kernel that finds what changes in the struct of its iteration."""
         arguments = [*step.inputs, *step.outputs]
-        changing = changing_arguments(kernel, arguments)
+        changing = changing_arguments(kernel, arguments, self.captured)
         for number in changing:
             c_type, hint = kernel.parameters[number]
-            arguments[number] = iteration.address(c_type, arguments[number], hint)
+            arguments[number] = self.address(iteration, c_type, arguments[number], hint)
         if changing:
             key = (kernel.name, changing)
             if key not in self.reading:
@@ -264,7 +327,7 @@ class Graphs:
         back: list[tuple[Expr, Expr, TensorType]] = []
         moved: dict[str, Expr] = {}
         for number, result in enumerate(op.results):
-            if not is_fixed(outputs[number]):
+            if not self.stays(outputs[number]):
                 place = self.place(structure, iteration, result)
                 moved[str(outputs[number])] = place
                 back.append((outputs[number], place, result.tensor))
@@ -280,13 +343,13 @@ class Graphs:
             elif is_tensor(operand) and str(source) in moved:
                 inputs[number] = moved[str(source)]
                 self.copy(structure, iteration, inputs[number], source, operand.tensor, op.where)
-            elif is_tensor(operand) and not is_fixed(source):
+            elif is_tensor(operand) and not self.stays(source):
                 if operand not in iteration.slices:
                     inputs[number] = self.place(structure, iteration, operand)
                     self.copy(structure, iteration, inputs[number], source, operand.tensor, op.where)
                 else:
                     inputs[number] = structure.field(iteration.slices[operand])
-        if kernel.factors is not None and kernel.reading is not None:
+        if self.reads_factors(op, kernel, step.inputs):
             inputs = self.read_factors(iteration, op, kernel, inputs)
         self.note([*inputs, *outputs])
         self.program.call_kernel(structure, op, inputs, outputs)
@@ -314,7 +377,10 @@ class Graphs:
         values = [substituted(factor, numbers) for factor in kernel.factors]
         return [
             *arrays,
-            *(iteration.address(c_type, value, hint) for value, hint in zip(values, ("alpha", "beta"), strict=True)),
+            *(
+                self.address(iteration, c_type, value, hint)
+                for value, hint in zip(values, ("alpha", "beta"), strict=True)
+            ),
         ]
 
     def place(self, structure: BodyEmitter, iteration: Iteration, value: Value) -> Expr:
@@ -350,7 +416,7 @@ class Graphs:
         if not type.size:
             return
         site, c_type = structure.site_of(where), type.dtype.c_name
-        if iteration is None or is_fixed(target) and is_fixed(source):
+        if iteration is None or self.stays(target, source):
             self.note([target, source])
             copy = call(
                 "cudaMemcpyAsync", target, source, size_of(type.size, c_type), "cudaMemcpyDeviceToDevice", STREAM
@@ -359,8 +425,8 @@ class Graphs:
             if type.dtype not in self.copied:
                 self.copied.append(type.dtype)
             given = (
-                iteration.address(f"const {c_type} *", source, "source"),
-                iteration.address(f"{c_type} *", target, "target"),
+                self.address(iteration, f"const {c_type} *", source, "source"),
+                self.address(iteration, f"{c_type} *", target, "target"),
             )
             copy = call(f"launch_copy_of_turn_{type.dtype}", "gpu", *given, type.size)
         structure.code.do("CUDA_CHECK", site, copy)
@@ -421,33 +487,3 @@ class Graphs:
     def add_check_of_arguments(self, code: CodeBuilder) -> None:
         """Add a check to the entry: graphs that know other addresses than this call's are made anew."""
         graph_text.add_check_of_arguments(code, self.iterations, list(self.arguments))
-
-
-def is_fixed(argument: Expr) -> bool:
-    """Return whether an address is the same in every iteration: a fixed place in an array of the device or of the
-    caller there.
-    """
-    match bare(argument):
-        case Infix("+", base, Literal()):
-            return is_fixed(base)
-        case Member(Name("d" | "args"), arrow=True):
-            return True
-    return False
-
-
-def is_written_out(argument: Expr) -> bool:
-    """Return whether a number stands in the text."""
-    return isinstance(argument.operand if isinstance(argument, Prefix) else argument, Literal)
-
-
-def changing_arguments(kernel: GpuKernel, arguments: Sequence[Expr]) -> tuple[int, ...]:
-    """The positions of a launch's arguments that may differ between iterations, or between calls of the program.
-
-    Exact: whatever is not a fixed place or a number in the text counts as changing.
-    """
-    pairs = zip(kernel.parameters, arguments, strict=True)
-    return tuple(
-        number
-        for number, ((c_type, _), argument) in enumerate(pairs)
-        if not (is_fixed(argument) if c_type.endswith("*") else is_written_out(argument))
-    )

@@ -19,11 +19,12 @@ from staged.backends.cublas_cudnn.functions import (
     maker_name,
     stores_in_use,
 )
-from staged.backends.cublas_cudnn.graphs import CallStep, CopyStep, Graphs, Step
+from staged.backends.cublas_cudnn.graphs import Graphs
 from staged.backends.cublas_cudnn.peers import DEVICES, device_field
 from staged.backends.cublas_cudnn.runs import is_call
 from staged.backends.cublas_cudnn.sequences import SequenceTexts
 from staged.backends.cublas_cudnn.staging import Stagings
+from staged.backends.cublas_cudnn.steps import CallStep, CopyStep, LoopStep, Step
 from staged.backends.gpu.addresses import device_of
 from staged.backends.gpu.alignment import ALIGNED
 from staged.backends.gpu.crossings import begin_copy, device_push
@@ -45,7 +46,7 @@ from staged.code.expr import (
     call,
     member,
 )
-from staged.code.tree import Comment
+from staged.code.tree import Comment, ForAny
 from staged.code.types import BYTES, INDEX, word
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.devices import value_devices
@@ -53,6 +54,7 @@ from staged.ir.names import name_of, users_name
 from staged.ir.nodes import End, Op, Value
 from staged.ir.storage import root_of
 from staged.ir.transfers import Transfer
+from staged.ir.trips import static_range
 from staged.ir.types import CPU, Device, DType, FrameType, SequenceType, TensorType, dims_of
 from staged.source import Position
 
@@ -113,7 +115,9 @@ class CudaBody(BodyEmitter):
         self.stagings: Stagings | None = None
         """The writer of staged copies in loops from host to device; None for ordinary copies."""
         self.steps: list[Step] | None = None
-        """The calls of the run that is being written."""
+        """The calls of the run, or of the iteration of a loop in it, that is being written."""
+        self.around: list[list[Step]] = []
+        """The steps before each open loop of the run."""
 
     def field(self, buffer: Buffer | Stack) -> Expr:
         if buffer in self.places or not isinstance(buffer, Buffer) or buffer.device == CPU:
@@ -144,6 +148,8 @@ class CudaBody(BodyEmitter):
 
     def settle(self) -> None:
         """Write the calls of a run, all of its host's part being written."""
+        if self.around:
+            return
         steps, self.steps = self.steps, None
         if steps:
             assert self.graphs is not None
@@ -153,13 +159,34 @@ class CudaBody(BodyEmitter):
         if self.steps is None or not is_call(op, self.kernels):
             super().emit_kernel_call(op)
             return
+        if op in self.plan.unfilled:
+            return
         self.text.called.append(op)
         inputs = [self.operand(operand) for operand in op.operands]
         self.steps.append(CallStep(op, inputs, [self.pointer(result) for result in op.results]))
 
+    def open_loop(self) -> None:
+        """The calls that follow are those of each iteration of a loop in the run."""
+        assert self.steps is not None
+        self.around.append(self.steps)
+        self.steps = []
+
+    def note_loop(self, op: Op, loop: ForAny) -> None:
+        """The loop that was opened last is a step of the run, and its line is named there."""
+        assert self.steps is not None
+        indices = static_range(op)
+        assert indices is not None
+        steps, self.steps = self.steps, self.around.pop()
+        self.steps.append(LoopStep(loop, tuple(steps), indices, op.where))
+        self.forget_comment()
+
     def note_copy(self, steps: list[Step], target: Expr, source: Expr, type: TensorType) -> None:
         """A copy on the device is a call of the run, too, and its line is named there."""
         steps.append(CopyStep(target, source, type, self.last_where))
+        self.forget_comment()
+
+    def forget_comment(self) -> None:
+        """Take back the line that was named last."""
         if self.code.body and isinstance(self.code.body[-1], Comment):
             self.code.body.pop()
             self.last_where = None

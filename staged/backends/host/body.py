@@ -136,6 +136,7 @@ class BodyEmitter:
         """The Python line of the op that is being written."""
         self.collected_into = collected_into(function)
         self.loop_trip: dict[Op, Expr] = {}
+        """By loop that collects, the number of iterations before the present one."""
         self.scalar_variables: dict[VariableRef, Expr] = {}
         self.parameters: dict[str, CType] = {}
         """The C parameters of the function, by name."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from staged.backends.host.body import BodyEmitter, placed
 from staged.backends.host.handles import Handles
 from staged.backends.host.residuals import Residuals
-from staged.code.expr import Literal, Name
+from staged.code.expr import Expr, Literal, Name
 from staged.code.types import INDEX, Space, pointer, scalar
 from staged.ir.buffers import Stack
 from staged.ir.nodes import Op, Value
@@ -31,30 +31,27 @@ class Sequences:
         """The way of a sequence."""
         return self.handles if self.body.is_handle(sequence) else self.residuals
 
-    def begin_trips(self, op: Op, index: Name | None) -> Name | None:
+    def begin_trips(self, op: Op, position: Expr | None) -> Name | None:
         """Prepare the storage of a loop. Returns the counter that each iteration must increment, or None.
 
         An array has one element per iteration. Its index is a carried value that counts the iterations. Without one
-        it is the `index`, if that is the place of the element and no handle needs it after the loop, else a new
-        counter.
+        it is the `position`, if the index shows that and no handle needs it after the loop, else a new counter.
         """
         loop = Loop(op)
-        collected, advanced = loop.collected, None
+        collected, counter = loop.collected, None
         handles = [result for result in collected if self.body.is_handle(result)]
         if any(not isinstance(self.body.plan.sequences.get(result), Stack) for result in collected):
             counters = () if loop.by_index else iteration_counters(loop)
             if counters:
-                counted = self.body.scalars[loop.carried[counters[0]]]
-            elif index is not None and (loop.by_index or not handles):
-                counted = index
-            else:
-                counted = advanced = self.body.changing("trip", INDEX, Literal("0"))
-            self.body.loop_trip[op] = counted
+                position = self.body.scalars[loop.carried[counters[0]]]
+            elif position is None or (handles and not loop.by_index):
+                position = counter = self.body.changing("trip", INDEX, Literal("0"))
+            self.body.loop_trip[op] = position
         for result in collected:
             self.body.bases[result] = self.of(result).base(result)
         for result in handles:
             self.handles.begin(result)
-        return advanced
+        return counter
 
     def begin_iteration(self, op: Op) -> None:
         """At the start of an iteration: the slots in which it makes what it keeps."""

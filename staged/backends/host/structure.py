@@ -30,6 +30,7 @@ from staged.code.expr import (
     Prefix,
     Variable,
     call,
+    infix_sum,
     member,
     names_in,
 )
@@ -59,7 +60,7 @@ class LoopFrame:
     carried: tuple[Value, ...]
     depth: int
     """Number of C loops around it, its own included."""
-    trip: Name | None = None
+    counter: Name | None = None
     """The counter that each iteration increments at its end, or None."""
     exit_label: str = ""
     next_label: str = ""
@@ -195,10 +196,10 @@ class ControlFlow:
             onwards = Assign(index, Literal(str(-step_literal)), "-")
         else:
             onwards = Assign(index, step, "+")
-        is_place = loop.by_index or (literal_int(start), step_literal) == (0, 1)
-        trip = self.sequences.begin_trips(op, index if is_place else None)
+        position = index if loop.by_index else position_of(index, literal_int(start), step_literal)
+        counter = self.sequences.begin_trips(op, position)
         mark = self.mark_iterations(op)
-        frame = self.enter(op, carried, trip)
+        frame = self.enter(op, carried, counter)
         with self.body.code.nested() as inner:
             self.poll(op)
             if mark is not None:
@@ -207,9 +208,13 @@ class ControlFlow:
             self.block(body)
             self.end(body, op)
             self.finish_body(frame)
-        self.body.code.add(ForAny(index, start, condition, onwards, tuple(inner)))
+        self.add_loop(op, ForAny(index, start, condition, onwards, tuple(inner)))
         self.leave(op, frame)
         self.bind_results(op, carried)
+
+    def add_loop(self, op: Op, loop: ForAny) -> None:
+        """Add a `for` whose body has been written."""
+        self.body.code.add(loop)
 
     def emit_shared_for(self, op: Op, shared: SharedLoop) -> None:
         """A loop whose iterations threads share (see `shared_loops.py`)."""
@@ -228,7 +233,7 @@ class ControlFlow:
             self.part_names = PartNames(self.body)
         names, noted = self.part_names, self.body.last_where
         around, self.body.thread = self.body.thread, names.thread
-        frame = self.enter(op, loop.carried, None)
+        frame = self.enter(op, loop.carried)
         with self.body.code.nested() as inner:
             self.poll(op)
             self.block(loop.body)
@@ -262,9 +267,9 @@ class ControlFlow:
                 self.body.pointers[seen] = self.body.pointer(param)
             else:
                 self.body.scalars[seen] = self.body.scalars[param]
-        trip = self.sequences.begin_trips(op, None)
+        counter = self.sequences.begin_trips(op, None)
         mark = self.mark_iterations(op)
-        frame = self.enter(op, carried, trip)
+        frame = self.enter(op, carried, counter)
         # The condition is an expression of the `while` itself where that is all there is to it.
         with self.body.code.nested() as before:
             self.block(condition)
@@ -320,8 +325,8 @@ class ControlFlow:
     def finish_body(self, frame: LoopFrame) -> None:
         if frame.used_next:
             self.body.code.add(Target(frame.next_label))
-        if frame.trip is not None:
-            self.body.code.add(Do(Prefix("++", frame.trip)))
+        if frame.counter is not None:
+            self.body.code.add(Do(Prefix("++", frame.counter)))
 
     def poll(self, op: Op) -> None:
         """Ctrl-C is noticed between iterations, so that no optimiser step is left half done.
@@ -338,9 +343,9 @@ class ControlFlow:
                 return
             self.body.code.add(Jump("return", value=call("st_interrupted", "host", self.body.site_of(op.where))))
 
-    def enter(self, op: Op, carried: tuple[Value, ...], trip: Name | None) -> LoopFrame:
+    def enter(self, op: Op, carried: tuple[Value, ...], counter: Name | None = None) -> LoopFrame:
         self.body.c_loops += 1
-        frame = LoopFrame(op, carried, self.body.c_loops, trip)
+        frame = LoopFrame(op, carried, self.body.c_loops, counter)
         self.loops[op.attrs["label"]] = frame
         self.body.last_where = None
         return frame
@@ -410,7 +415,7 @@ class ControlFlow:
             frame.exit_label = frame.exit_label or self.body.name(f"end_{frame.op.attrs['label'].name}")
             frame.used_exit = True
             self.body.code.add(Jump(f"goto {frame.exit_label}"))
-        elif frame.depth == self.body.c_loops and frame.trip is None:
+        elif frame.depth == self.body.c_loops and frame.counter is None:
             self.body.code.add(Jump("continue"))
         else:
             frame.next_label = frame.next_label or self.body.name(f"next_{frame.op.attrs['label'].name}")
@@ -458,6 +463,15 @@ class ControlFlow:
 def _is_at_hand(expression: Expr) -> bool:
     """Return whether a value is a number or has a name already, so that the assignment computes nothing."""
     return isinstance(expression, Name | Literal | Member)
+
+
+def position_of(index: Name, start: int | None, step: int | None) -> Expr | None:
+    """The number of iterations before that with this index; None if the index does not show it."""
+    if start is None or step not in (1, -1):
+        return None
+    if step == -1:
+        return Infix("-", Literal(str(start)), index)
+    return infix_sum([index, Literal(str(-start))]) if start else index
 
 
 def _is_empty(block: Block, owner: Op, body: BodyEmitter) -> bool:

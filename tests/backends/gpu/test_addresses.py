@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staged.backends.cublas_cudnn.graphs import is_fixed, is_written_out
+from staged.backends.cublas_cudnn.steps import is_fixed, is_written_out
 from staged.backends.gpu.addresses import bare, device_of, field_of
 from staged.code.expr import Cast, Expr, Group, Infix, Literal, Member, Name, Place, Prefix, literal
 from staged.ir.types import CPU, Device, f32

@@ -49,9 +49,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a graph keeps an address that changes with the loop",
-        "backends.cublas_cudnn.graphs:is_fixed",
-        'case Infix("+", base, Literal()): ...',
-        'case Infix("+", base): ...',
+        "backends.cublas_cudnn.steps:is_fixed",
+        "is_fixed(base, captured) and is_written_out(offset, captured)",
+        "is_fixed(base, captured)",
         ("tests/backends/gpu/test_addresses.py",),
     ),
     Mutant(
