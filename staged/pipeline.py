@@ -28,6 +28,7 @@ from staged.passes.defer_products import defer_products
 from staged.passes.halves_in_products import multiply_halves
 from staged.passes.inline_blocks import inline_checkpoints, inline_composites
 from staged.passes.inline_calls import inline_calls
+from staged.passes.masks_of_pieces import read_masks_of_pieces
 from staged.passes.memory.plan import plan_buffers
 from staged.passes.merge_loops import merge_loops
 from staged.passes.narrow_functions import narrow_functions
@@ -101,6 +102,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("inline checkpoints", each(inline_checkpoints)),
     # After `simplify` has brought transposes next to the products they belong to.
     ("fold transpose of matmul", each(fold_transpose_of_matmul)),
+    # After `simplify` has merged equal masks, before dead code: the first comparisons are dead.
+    ("read masks of pieces", each(read_masks_of_pieces)),
     ("eliminate dead code", each(eliminate_dead_code)),
     # While gradients are plain ops: an update may become a part of the product that computes its gradient.
     ("update in loops", lambda program: each(eliminate_dead_code)(each(update_in_loops)(program))),

@@ -6,9 +6,11 @@ CPython's fine-grained positions (PEP 657), so the position of an op is read off
 
 from __future__ import annotations
 
+import dis
 import functools
 import glob
 import inspect
+import itertools
 import linecache
 import os
 import re
@@ -368,6 +370,63 @@ def here(depth: int = 1) -> Position | None:
             return position_of_frame(frame)
         frame = frame.f_back
     return None
+
+
+_WORDS = tuple(PACKAGE + folder + os.sep for folder in ("ops", "library", "optim", "nn"))
+"""Folders whose variables have the field's names for values."""
+_OF_CALLS = ("context", "record", "primitive", "composite", "halves", "torch_keywords", "numpy_map")
+_PLUMBING = tuple(PACKAGE + "ops" + os.sep + name + ".py" for name in _OF_CALLS)
+_SAYS_NOTHING = frozenset("array each found given left made other out part result results right this value".split())
+"""Names of variables that do not say what a value is, as those of one or two letters do not."""
+_words: dict[int, tuple[CodeType, dict[int, str]]] = {}
+"""By the id of a code object: what becomes of the result of an instruction, the name of a variable or `return`."""
+
+
+_returned: dict[int, CodeType] = {}
+"""By their identity: functions whose one op computes the value that they return."""
+
+
+def returns_its_op(function: F) -> F:
+    """Mark a function of this library: the value that it returns is that of its op, maybe in another shape."""
+    _returned[id(function.__code__)] = function.__code__
+    return function
+
+
+def variable_here(depth: int = 1) -> str:
+    """The variable of this library that the value computed now is assigned to, if there is one."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None and frame.f_code.co_filename != _PLUMBING[0]:
+        frame = frame.f_back  # the context that carries the op out
+    while frame is not None:
+        code = frame.f_code
+        file = code.co_filename
+        if not file.startswith(_WORDS):
+            return ""
+        if not file.startswith(_PLUMBING) and id(code) not in _returned:
+            found = (_words.get(id(code)) or _words_of(code))[1].get(frame.f_lasti, "")
+            if found != "return":
+                return found
+        frame = frame.f_back
+    return ""
+
+
+def _words_of(code: CodeType) -> tuple[CodeType, dict[int, str]]:
+    words: dict[int, str] = {}
+    instructions = list(dis.get_instructions(code))
+    targets = {each.offset: each for each in instructions}
+    for this, after in itertools.pairwise(instructions):
+        word = ""
+        while after.opname == "JUMP_FORWARD":  # the end of a conditional expression
+            after = targets[after.argval]
+        if after.opname == "RETURN_VALUE":
+            word = "return"
+        elif after.opname.startswith(("STORE_FAST", "STORE_DEREF")):
+            word = after.argval if isinstance(after.argval, str) else after.argval[0]
+        if len(word.removeprefix("d_")) > 2 and word not in _SAYS_NOTHING:
+            # A call that runs is at the end of its instruction, behind the caches.
+            words.update(dict.fromkeys(range(this.offset, after.offset, 2), word))
+    found = _words[id(code)] = code, words
+    return found
 
 
 def _position_in(frame: FrameType, running: _Running) -> Position:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.declaration import prims
 from staged.ir.nodes import PURE, Block, Op, Value
+from staged.ir.nouns import noun_of
 from staged.ir.structure import COMPOSITE, FOR, SEQUENCE_GET
 from staged.ir.trips import COUNT, Integers, constant_of, trip_bound
 from staged.ir.types import Dim, SequenceType, TensorType, dims_of
@@ -345,7 +346,7 @@ class _Fetcher:
 
 
 def described(value: Value) -> str:
-    """The residual's name: the user's, else producer and operand (`tanh_c`), else empty."""
+    """The residual's name: the user's, else what it is of its operand (`c_squashed`), else empty."""
     if value.hint:
         return value.hint
     producer = value.producer
@@ -361,7 +362,8 @@ def described(value: Value) -> str:
     elif producer.operands and (_is_part(producer) or declared.kind in ("view", "broadcast")):
         return described(producer.operands[0])
     of = producer.operands[0].hint if len(producer.operands) == 1 else ""
-    return f"{name}_{of}" if of else name
+    name = noun_of(producer) if declared is not COMPOSITE else name
+    return f"{of}_{name}" if of else name
 
 
 def _is_part(op: Op) -> bool:

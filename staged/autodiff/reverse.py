@@ -24,6 +24,7 @@ from staged.errors import GradientError
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.declaration import prims
 from staged.ir.function_pool import FunctionPool
+from staged.ir.names import has_name
 from staged.ir.nodes import Block, Op, Value, free_values
 from staged.ir.op_table import OpTable
 from staged.ir.structure import CALL, FRAME_LOAD, SEQUENCE_SUM
@@ -106,8 +107,8 @@ class Reverse:
         total = cotangent if before is None else self.add(before, cotangent)
         if before in self.inactive and cotangent in self.inactive:
             self.inactive.add(total)
-        if not total.hint:
-            total.hint = d_name(value)
+        if not has_name(total.hint):
+            total.hint = d_name(value) or total.hint
         env.set(value, total)
 
     def add(self, left: Value, right: Value) -> Value:
@@ -225,5 +226,5 @@ def differentiate(
     reverse_copier = ReverseCopier(builder, reverse.residuals, primal_copier.values, primal_copier.missing)
     gradients = reverse_copier.inline(opened.block, ())
     for index, gradient in zip(wrt, gradients, strict=True):
-        gradient.hint = gradient.hint or d_name(captures[index])
+        gradient.hint = gradient.hint if has_name(gradient.hint) else d_name(captures[index]) or gradient.hint
     return primal, gradients

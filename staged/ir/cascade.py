@@ -262,7 +262,7 @@ class _Cascade:
 
     def taken_in(self, value: Operand, total: Reduction) -> tuple[Statement, ...]:
         """Add an f32 number to an f64 total."""
-        widened = Local("cast", f64)
+        widened = Local("converted", f64, True)
         return Compute(widened, prims.CAST, (value,), {}), Accumulate(total, widened)
 
     def total_loop(self, loop: Loop, sums: Sequence[Reduction]) -> Loop | Tile:
@@ -352,8 +352,8 @@ class _Cascade:
             sums, totals, at = row.array, wide[row.array], row.index
             before, sum_, widened, after = (
                 Local("total", f64),
-                Local("sum", f32),
-                Local("cast", f64),
+                Local("partial", f32),
+                Local("converted", f64, True),
                 Local("total", f64),
             )
             joined += [
@@ -364,7 +364,7 @@ class _Cascade:
                 Store(totals, at, after),
                 Store(sums, at, _zero(row)),
             ]
-            total, narrow = Local("total", f64), Local("cast", f32)
+            total, narrow = Local("total", f64), Local("converted", f32, True)
             narrowed += [Load(total, totals, at), Compute(narrow, prims.CAST, (total,), {}), Store(sums, at, narrow)]
         begun = tuple(Store(wide[row.array], row.index, identity(prims.SUM, f64)) for row in rows)
         pieces = self.row_pieces(loop, rows, tuple(joined))

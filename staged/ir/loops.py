@@ -53,6 +53,8 @@ class Local:
 
     name: str
     dtype: DType
+    is_part: bool = False
+    """True if the expression that uses it may contain it: the user did not name it."""
 
 
 @dataclass(frozen=True, slots=True)

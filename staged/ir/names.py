@@ -7,21 +7,33 @@ from typing import Self
 
 from staged.ir.declaration import prims
 from staged.ir.nodes import Op, Value
+from staged.ir.nouns import noun_of
 from staged.ir.structure import ABSENT, CALL, FRAME_LOAD, FRAME_NULL, VARIABLE_READ
+
+
+class FieldName(str):
+    """The field's name for a value inside a function of this library: that of the Python variable there.
+
+    It gives way to all other names.
+    """
+
+    __slots__ = ()
 
 
 class LibraryName(str):
     """A name that comes from this library, such as that of a layer: it gives way to the user's.
 
-    `layer` is the last layer with Variables: names of what follows begin with it.
+    `layer` is the last layer with Variables: names of what follows begin with it. `word` is enough inside of a kernel.
     """
 
-    __slots__ = ("layer",)
+    __slots__ = ("layer", "word")
     layer: str
+    word: str
 
-    def __new__(cls, name: str, layer: str = "") -> Self:
+    def __new__(cls, name: str, layer: str = "", word: str = "") -> Self:
         made = super().__new__(cls, name)
         made.layer = layer or name
+        made.word = word or name
         return made
 
 
@@ -31,20 +43,26 @@ class DerivedName(str):
     __slots__ = ()
 
 
-OWN = 3
+OWN = 4
 """The rank of the user's own name."""
 
 
+_RANKS: dict[type, int] = {FieldName: 1, LibraryName: 2, DerivedName: 3}
+
+
 def rank(hint: str) -> int:
-    """The rank of a hint: 3 for the user's own name, 2 for a derived name, 1 for a name of this library, 0 for ""."""
-    if not hint:
-        return 0
-    return 1 if type(hint) is LibraryName else 2 if type(hint) is DerivedName else OWN
+    """The rank of a hint: the user's own name before a derived name, a layer's, the field's name, and none."""
+    return _RANKS.get(type(hint), OWN) if hint else 0
 
 
 def is_users_name(hint: str) -> bool:
     """Return whether a hint is the user's name for a value, or is derived from such a name."""
-    return rank(hint) > 1
+    return rank(hint) > _RANKS[LibraryName]
+
+
+def has_name(hint: str) -> bool:
+    """Return whether a hint names its value in the whole program: not if it is the field's name in one function."""
+    return rank(hint) > _RANKS[FieldName]
 
 
 def derived(hint: str, before: str = "", after: str = "") -> str:
@@ -55,7 +73,7 @@ def derived(hint: str, before: str = "", after: str = "") -> str:
     if not hint:
         return ""
     name = f"{before}{hint}{after}"
-    return LibraryName(name) if type(hint) is LibraryName else DerivedName(name)
+    return type(hint)(name) if isinstance(hint, FieldName | LibraryName) else DerivedName(name)
 
 
 @lru_cache(maxsize=1024)
@@ -69,7 +87,7 @@ def name_of(value: Value) -> str:
     op = value.producer
     if op is not None and op.declared.is_move and not is_users_name(value.hint):
         moved = name_of(op.operands[0]) if op.operands else ""
-        return moved if is_users_name(moved) else value.hint or moved or op.name
+        return moved if is_users_name(moved) else value.hint or moved or noun_of(op)
     if value.hint or op is None:
         return value.hint
     if op.declared is VARIABLE_READ:
@@ -77,13 +95,13 @@ def name_of(value: Value) -> str:
     if op.declared is prims.FIT:
         return name_of(op.operands[0]) or "number"
     if op.declared.named_after_operand:
-        return name_of(op.operands[0]) or op.name
+        return name_of(op.operands[0]) or noun_of(op)
     if op.declared.is_opaque:
         return _name_of_result(op, value)
     if op.declared is prims.INDEX_CHECK:
         return "index"
     says_nothing = (CALL, ABSENT, FRAME_LOAD, FRAME_NULL, prims.CONSTANT)
-    return "" if op.declared.is_control or op.declared in says_nothing else op.name
+    return "" if op.declared.is_control or op.declared in says_nothing else noun_of(op, value.index)
 
 
 def users_name(result: Value, made: Value) -> str:

@@ -36,6 +36,7 @@ from staged.ir.types import DType, i64
 from staged.kernels.axes import Analysis, AxisConflict, Dims, Structure
 from staged.kernels.indices import Indices, linear, reshaped, sorted_terms
 from staged.kernels.kinds import array_of, extents, is_inlined, is_scalar, shape_of
+from staged.kernels.words import words_in
 
 Key = tuple[Value, Indices, tuple[Bound, ...], str]
 """An evaluated element: value, indices, bounds of the read, and the fill outside (as text: 0.0 and -0.0 differ)."""
@@ -60,17 +61,16 @@ class Evaluation:
         self.name = name
         self.block = block
         self.results = block.end.operands
+        self.words = words_in(block)
         self.scopes = [Scope(frozenset())]
         self.inputs: dict[Value, ArrayRef | Local] = {}
-        for number, param in enumerate(block.params):
-            hint = param.hint or f"input_{number}"
+        for param in block.params:
+            hint = param.hint or "number"
             if is_scalar(param):
                 self.inputs[param] = Local(hint, param.tensor.dtype)
             else:
                 self.inputs[param] = array_of(hint, param, "input")
-        self.outputs = [
-            array_of(v.hint or (v.producer.name if v.producer else "out"), v, "output") for v in self.results
-        ]
+        self.outputs = [array_of(v.hint or self.words.get(v, "out"), v, "output") for v in self.results]
         self.scratch: list[ArrayRef] = []
         self.axes_of: dict[Local, frozenset[Axis]] = {}
         self.saved: dict[Value, tuple[ArrayRef, Affine]] = {}
@@ -198,7 +198,7 @@ class Evaluation:
         operands = [self.eval(operand, at if operand.tensor.shape else ()) for operand in op.operands]
         if op.declared.kind == "random":
             operands.append(self.position(linear(at, extents(value)), i64, "element"))
-        target = Local(hint if is_users_name(hint) else op.name, value.tensor.dtype)
+        target = Local(self.words[value], value.tensor.dtype, not is_users_name(hint))
         scope = self.put(
             Compute(target, op.declared, tuple(operands), dict(op.attrs), op.where), self.operand_axes(operands)
         )

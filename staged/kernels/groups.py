@@ -41,11 +41,14 @@ class Groups:
         self.block = block
         self.takes_epilogue = takes_epilogue
         self.keys = keys
+        self.derived: set[Value] = set()
+        """Masks that every group that reads them computes."""
         self.steps = Steps(block, sizes)
         for position, op in enumerate(block.ops):
             if not is_inlined(op):
                 self.add_node(op, position)
         self.join_siblings()
+        self.derive_masks()
         self.updates_last()
 
     def add_node(self, op: Op, position: int) -> None:
@@ -137,6 +140,10 @@ class Groups:
                     "written there"
                 )
             return ""
+        return self.apart(ops)
+
+    def apart(self, ops: Sequence[Op]) -> str:
+        """Why the ops are not made one kernel, by what they compute; empty if they can be."""
         results = self.leaving(ops)
         key, outside = self.key(ops, results)
         apart = self.keys.once(("loops", key), lambda: self.loops_apart(ops, results))
@@ -244,7 +251,8 @@ class Groups:
             result
             for op in ops
             for result in op.results
-            if self.used_outside(result, inside) or (may_fail(op) and not self.steps.users.get(result))
+            if (self.used_outside(result, inside) and result not in self.derived)
+            or (may_fail(op) and not self.steps.users.get(result))
         ]
 
     def used_outside(self, value: Value, inside: set[Op]) -> bool:
@@ -272,6 +280,50 @@ class Groups:
                     a, b = self.steps.node_of[first.ops[0]], self.steps.node_of[second.ops[0]]
                     if a is not b and self.same_domain(a, b, value):
                         self.try_merge(a, b)
+
+    def derive_masks(self) -> None:
+        """Let every group that reads a mask compute the mask, if the array behind the mask is in memory anyway.
+
+        The gradient of `y = relu(x)` asks for `y <= 0`: then `y` is read, and no array of bools is written.
+        Exact: the same op on the same elements. Not for a mask that a step without loops reads.
+        """
+        for node in self.steps.nodes:
+            for op in list(node.ops) if node is not None and node.kind in ("kernel", "contraction") else ():
+                assert node is not None
+                mask, inside = op.results[0], set(node.ops)
+                if not is_elementwise(op) or not mask.tensor.dtype.is_bool or op.declared.expensive or may_fail(op):
+                    continue
+                sources = self.key([op], ())[1]
+                if any(v.producer not in inside or not self.used_outside(v, inside) for v in sources):
+                    continue
+                users = self.steps.users_through(mask)
+                readers = {self.steps.node_of[user] for user in users if user not in inside}
+                if readers and not self.ends_block(mask) and all(self.may_compute(reader, op) for reader in readers):
+                    self.derived.add(mask)
+                    for reader in readers:
+                        reader.ops = self.with_op(reader, op)
+                    if not inside.intersection(users):
+                        node.ops.remove(op)
+
+    def with_op(self, node: Node, op: Op) -> list[Op]:
+        """The ops of a group and one more, in the order of the program."""
+        return sorted([*node.ops, op], key=self.steps.positions.__getitem__)
+
+    def may_compute(self, reader: Node, op: Op) -> bool:
+        """Return whether a group can compute an op of another group again."""
+        if reader.kind not in ("kernel", "contraction") or len(reader.ops) == MAX_OPS:
+            return False
+        ops = self.with_op(reader, op)
+        if reader.kind == "contraction":
+            return self.is_epilogue(root_of_contraction(reader), ops)
+        return not self.apart(ops)
+
+    def ends_block(self, value: Value) -> bool:
+        """Return whether the block passes a value on."""
+        return any(
+            user is None or is_inlined(user) and self.ends_block(user.results[0])
+            for user in self.steps.users.get(value, ())
+        )
 
     def updates_last(self) -> None:
         """Order an op that updates an array in part after the readers of the old array, if possible: then it need not

@@ -102,7 +102,7 @@ class Lowering(Evaluation):
 
     def rows(self, rows: list[Axis], inside: list[Axis], contiguous: Axis | None) -> Nest:
         finals = [
-            Reduction(Local(op.results[0].hint or op.name, op.results[0].tensor.dtype), op.declared)
+            Reduction(Local(self.words[op.results[0]], op.results[0].tensor.dtype), op.declared)
             for op in self.structure.finals
         ]
         self.final_of = dict(zip(self.structure.finals, finals, strict=True))
@@ -141,7 +141,7 @@ class Lowering(Evaluation):
         a, s = self.analysis, self.structure
         mains = [op for op in a.reduced if op not in self.final_of and self.stage_of(op.operands[0]) == number]
         reductions = {
-            op: Reduction(Local(op.results[0].hint or op.name, op.results[0].tensor.dtype), op.declared) for op in mains
+            op: Reduction(Local(self.words[op.results[0]], op.results[0].tensor.dtype), op.declared) for op in mains
         }
         stored = [
             (value, array)
@@ -184,7 +184,7 @@ class Lowering(Evaluation):
         for axis in reversed(tail):
             index, stride = index + Affine.of(axis, stride), stride * axis.extent
         for op in a.reduced:
-            total = ArrayRef(f"{op.results[0].hint or op.name}_total", op.results[0].tensor.dtype, stride, "scratch")
+            total = ArrayRef(f"{self.words[op.results[0]]}_total", op.results[0].tensor.dtype, stride, "scratch")
             totals[op] = (total, index)
             self.scratch.append(total)
         elements = [
@@ -212,7 +212,7 @@ class Lowering(Evaluation):
                     self.put(update)
             with self.nested(tail):
                 for op, (total, index) in totals.items():
-                    target = Local(op.results[0].hint or op.name, total.dtype)
+                    target = Local(self.words[op.results[0]], total.dtype)
                     self.put(Load(target, total, index))
                     self.define(op.results[0], target, self.structure.rows)
                 stores = [

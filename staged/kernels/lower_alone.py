@@ -230,7 +230,7 @@ def larger(body: list[Statement], x: Local, best: Operand) -> Local:
         wins = Local("wins", bool_)
         body.append(Compute(wins, prims.GREATER, (x, best), {}))
         return wins
-    stays, wins, number, both = (Local(n, bool_) for n in ("less_equal", "logical_not", "equal", "wins"))
+    stays, wins, number, both = (Local(n, bool_, n != "wins") for n in ("stays", "replaces", "is_number", "wins"))
     body.append(Compute(stays, prims.LESS_EQUAL, (x, best), {}))
     body.append(Compute(wins, prims.LOGICAL_NOT, (stays,), {}))
     body.append(Compute(number, prims.EQUAL, (best, best), {}))

@@ -15,14 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from staged.ir.names import OWN, LibraryName, as_name, is_users_name, name_of, rank
+from staged.ir.declaration import prims
+from staged.ir.names import OWN, LibraryName, as_name, has_name, is_users_name, name_of, rank
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef
+from staged.ir.nouns import NOUNS, noun_of
 from staged.ir.structure import FOR, VARIABLE_WRITE, WHILE
 from staged.ir.types import TensorType
 from staged.kernels.kinds import is_inlined, is_scalar
+from staged.kernels.words import of_operand
 from staged.source import Position, called_function
 
 Phase = Literal["initial values", "forward", "backward", "update"]
+LONG = 24
+"""Characters of the name of a Variable from which its last part is enough inside of a kernel."""
 MOST_STEPS = 3
 """The most layers and functions in the name of a kernel."""
 
@@ -111,7 +116,8 @@ class Naming:
         key = tuple(results)
         if key not in self._names:
             self._names[key] = self._chosen(ops, results)
-            self._name_results(self._names[key], results, self.phases(ops, results))
+            is_of_ops = self._names[key] == _fused(ops)
+            self._name_results(self._names[key], results, self.phases(ops, results), is_of_ops)
         return self._names[key]
 
     def _chosen(self, ops: Sequence[Op], results: Sequence[Value]) -> str:
@@ -133,38 +139,43 @@ class Naming:
             return f"compute_{hint}"
         if steps:
             return before + "_".join(steps[-MOST_STEPS:])
-        names = list(dict.fromkeys(op.name for op in ops if not is_inlined(op))) or [ops[-1].name]
-        if names == ["broadcast_to"]:
+        if ops[-1].declared is prims.BROADCAST_TO and all(map(is_inlined, ops)):
             repeated = name_of(ops[-1].operands[0])
             return f"repeat_{repeated}" if repeated else "fill"
-        return "_".join(names[:3])
+        return _fused(ops)
 
-    def _name_results(self, kernel: str, results: Sequence[Value], phases: Sequence[Phase]) -> None:
-        """Give names to the results of a kernel that the user has not named."""
-        named = [self._hint(value) for value in results if self._hint(value)]
+    def _name_results(self, kernel: str, results: Sequence[Value], phases: Sequence[Phase], is_of_ops: bool) -> None:
+        """Give names to the results of a kernel that the user has not named; `is_of_ops` if the kernel is named
+        after its ops.
+        """
+        named = [self._hint(value) for value in results if has_name(self._hint(value))]
         free = not any(value.hint == kernel for value in results)
         for value in results:
             op = value.producer
-            if op is None or (value.hint and value not in self._moved) or is_users_name(value.hint):
+            if op is None or (has_name(value.hint) and value not in self._moved) or is_users_name(value.hint):
                 continue
-            label = label_of(op.where)
+            label, word = label_of(op.where), str(value.hint) or noun_of(op, value.index)
+            passed = f"{label}_argument" if label in NOUNS else label
+            label = "" if label in NOUNS else label
             is_main = free and not is_scalar(value) and (len(results) == 1 or self.phase(op) == phases[0])
             if value in self._moved:
-                name = self._moved[value]
+                name = word = self._moved[value]
             elif value in self.written:
-                name = as_name(self.written[value].name)
-                name = name if value in self.initial else f"new_{name}"
+                word = as_name(self.written[value].name)
+                name = word if value in self.initial else f"new_{word}"
+                word = word.rpartition("_")[2] if len(word) > LONG else word
+                word = word if value in self.initial else f"new_{word}"
             elif value.tensor.dtype.is_bool and named:
-                name = f"{named[0]}_mask"
+                name = word = f"{named[0]}_mask"
             elif is_main and (_is_float(value) or len(results) == 1):
                 free = False
-                is_whole = label or is_inlined(op) or kernel.endswith(op.name)
-                name = kernel if is_whole else f"{kernel}_{op.name}"
+                name = of_operand(op, value) if is_of_ops or kernel in NOUNS else kernel
+                word = str(value.hint) or name
             elif self.phase(op) == "backward" and _is_float(value):
-                name = f"d_{label or op.name}"
+                name = word = f"d_{passed or word}"
             else:
-                name = f"{label}_{op.name}" if label and label != op.name else f"{op.name}_result"
-            value.hint = LibraryName(name)
+                name = f"{label}_{word}" if label else of_operand(op, value)
+            value.hint = LibraryName(name, word=word)
 
     def _hint(self, value: Value) -> str:
         """The name of a result: the user's, or that of a layer."""
@@ -175,7 +186,7 @@ class Naming:
         users = [value for value in results if is_users_name(self._hint(value))]
         if users:
             return users[-1]
-        named = [value for value in results if value.hint and not value.hint.startswith("d_")]
+        named = [value for value in results if has_name(value.hint) and not value.hint.startswith("d_")]
         return named[-1] if named else None
 
 
@@ -215,6 +226,11 @@ def label_of(where: Position | None) -> str:
     if where is None:
         return ""
     return as_name(where.part) if where.part else called_function(where)
+
+
+def _fused(ops: Sequence[Op]) -> str:
+    """The name of a kernel after its ops: verbs."""
+    return "_".join((list(dict.fromkeys(op.name for op in ops if not is_inlined(op))) or [ops[-1].name])[:3])
 
 
 def _is_backward(op: Op) -> bool:

@@ -27,6 +27,7 @@ from staged.ir.loops import (
     map_indices,
 )
 from staged.ir.nodes import Block, Op, Value
+from staged.ir.nouns import noun_of
 from staged.kernels.kinds import array_of, extents, is_scalar, shape_of
 
 
@@ -37,11 +38,11 @@ class Parts:
         self.op = op
         self.inputs: list[ArrayRef | Local] = []
         self.number = {param: number for number, param in enumerate(body.params)}
-        for number, param in enumerate(body.params):
-            hint, dtype = param.hint or f"input_{number}", param.tensor.dtype
+        for param in body.params:
+            hint, dtype = param.hint or "number", param.tensor.dtype
             self.inputs.append(Local(hint, dtype) if is_scalar(param) else array_of(hint, param, "input"))
         self.results = body.end.operands
-        self.outputs = [array_of(v.hint or op.name, v, "output") for v in self.results]
+        self.outputs = [array_of(v.hint or noun_of(op, v.index), v, "output") for v in self.results]
         self.shapes = [extents(operand) for operand in op.operands]
         self.symbolic = [shape_of(operand) for operand in op.operands]
         self.result_numbers = [value.index for value in body.end.operands]
@@ -95,7 +96,7 @@ class Parts:
     def add_to(self, array: ArrayRef, index: Affine, value: Operand, by: Declaration = prims.ADD) -> list[Statement]:
         """array[index] += value, or combined with it by another op"""
         before, load = self.load(array, index)
-        after = Local("sum" if by is prims.ADD else by.name, array.dtype)
+        after = Local("total" if by is prims.ADD else "combined", array.dtype)
         return [load, Compute(after, by, (before, value), {}), Store(array, index, after)]
 
 

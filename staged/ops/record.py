@@ -14,13 +14,14 @@ import numpy as np
 from staged.errors import LeakError, StagedError
 from staged.ir.builder import Builder
 from staged.ir.declaration import prims
+from staged.ir.names import FieldName
 from staged.ir.nodes import FAIL, PURE, Op, Value
 from staged.ir.numbers import converted
 from staged.ir.types import TensorType
 from staged.ops.array import Array, StagedArray
 from staged.ops.context import Context, current_context
 from staged.ops.primitive import Primitive
-from staged.source import Position, here
+from staged.source import Position, here, variable_here
 
 MAX_CONSTANT = 64
 """Arrays with more elements than this never become constants in the text: they are hidden inputs."""
@@ -73,9 +74,10 @@ class RecordContext(Context):
             effects = PURE
         builder = self.builder
         results = types if isinstance(types, tuple) else (types,)
-        return builder.append(
-            Op(primitive, values, results, attrs=attrs, effects=effects, device=builder.device, where=where)
-        )
+        op = Op(primitive, values, results, attrs=attrs, effects=effects, device=builder.device, where=where)
+        if not (primitive.is_move or primitive.kind == "source" or primitive is prims.CAST):
+            op.results[0].hint = FieldName(variable_here())
+        return builder.append(op)
 
     @contextmanager
     def unchecked(self) -> Iterator[None]:

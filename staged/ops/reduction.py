@@ -35,6 +35,7 @@ from staged.ops.promote import (
     shape_error,
 )
 from staged.ops.public import public
+from staged.source import returns_its_op
 
 # ---- declaring ------------------------------------------------------------------------------------
 
@@ -270,6 +271,7 @@ def _check_elements(name: str, x: Array, axes: Sequence[int]) -> None:
             bind(prims.INDEX_CHECK, [cast(as_array(0), i64)], extent=extent, of=name)
 
 
+@returns_its_op
 def reduced(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
     axes = axes_of(axis, x.ndim, op.name)
     if not axes:
@@ -279,6 +281,7 @@ def reduced(op: Primitive, x: Array, axis: Any, keepdims: bool) -> Array:
     return keep_dims(bind(op, [x], axes=axes), x.shape, axes, keepdims)
 
 
+@returns_its_op
 def peak(x: Array, axes: Sequence[int]) -> Array:
     """The largest float over `axes`, with extents of 1 where these were; -inf of no elements, where `max` has no value.
 
@@ -337,6 +340,7 @@ def all_(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     return reduced(_all_op, _bools(x), axis, keepdims)
 
 
+@returns_its_op
 def _locate(op: Primitive, x: Any, axis: int | None, keepdims: bool) -> Array:
     array = as_array(x)
     if array.dtype.is_bool:

@@ -165,7 +165,8 @@ class Optimizer:
         """The value of a parameter less `lr * weight_decay` of it."""
         if is_off(self.weight_decay):
             return param.value
-        return param.value * scalar(1.0 - self.lr * self.weight_decay, param.dtype)
+        kept_share = 1.0 - self.lr * self.weight_decay
+        return param.value * scalar(kept_share, param.dtype)
 
     def must_have(self, kept: Any, option: str) -> None:
         """Refuse an option that was turned on after construction but needs state kept from the first step on."""

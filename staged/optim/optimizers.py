@@ -236,7 +236,10 @@ class Adam(Optimizer):
     def begin_group(self) -> None:
         """The corrections are computed once, in f64, for all parameters of a group."""
         first, second = self.betas
-        self.correction = (1.0 - first**self.count, st.sqrt(1.0 - second**self.count))
+        mean_correction = 1.0 - first**self.count
+        variance_correction = 1.0 - second**self.count
+        deviation_correction = st.sqrt(variance_correction)
+        self.correction = (mean_correction, deviation_correction)
 
     def decayed(self, param: Any, grad: Any) -> tuple[Any, Any]:
         """The parameter and the gradient with the decay of weights in one of them."""
@@ -261,7 +264,8 @@ class Adam(Optimizer):
         if self.amsgrad:
             variance = st.maximum(self.largest[index].value, variance)
             self.largest[index].value = variance
-        rate = st.astype(self.lr / self.correction[0], param.dtype)
+        step_size = self.lr / self.correction[0]
+        rate = st.astype(step_size, param.dtype)
         scale = st.astype(self.correction[1], param.dtype)
         param.value = value - rate * mean / (st.sqrt(variance) / scale + eps)
 

@@ -21,7 +21,7 @@ from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
 from staged.ir.views import Loop
 from staged.ops.primitive import Primitive
-from staged.passes import comparisons, movement, partial_sums  # noqa: F401  (they enter their rules)
+from staged.passes import comparisons, masks, movement, partial_sums  # noqa: F401  (they enter their rules)
 from staged.passes.algebra import RULES, empty_result, fold_constants
 from staged.passes.movement import part_of_complex
 from staged.source import Position
@@ -97,6 +97,13 @@ class Simplifier(Copier):
         )
         return result
 
+    def existing(self, primitive: Declaration, operands: Sequence[Value], **attrs: Any) -> Value | None:
+        """The result of an equal op that is there already, if there is one."""
+        assert isinstance(primitive, Primitive)
+        types = primitive.result_types([operand.type for operand in operands], attrs)
+        known = self.known.get(self.key(primitive, operands, types, attrs))
+        return None if known is None else known[0]
+
     def full(self, type: TensorType, number: Number) -> Value:
         """A value of `type` whose elements are all `number`.
 
@@ -138,13 +145,17 @@ class Simplifier(Copier):
         if op.effects and not only_checks(op) and not self.reads_what_stays(op):
             self.builder.append(op)
             return op.results
-        key = (declared, tuple(operands), frozen_attrs(op.attrs), tuple(types), op.device)
+        key = self.key(declared, operands, types, op.attrs)
         results = self.known.get(key)
         if results is None:
             self.builder.append(op)
             results = self.known[key] = op.results
             self.added[-1].append(key)
         return results
+
+    def key(self, declared: Declaration, operands: Sequence[Value], types: Sequence[Type], attrs: Attrs) -> Hashable:
+        """The identity of an op without effects: equal ops have equal keys."""
+        return declared, tuple(operands), frozen_attrs(attrs), tuple(types), self.device
 
     def reads_what_stays(self, op: Op) -> bool:
         """Return whether an op reads a number that is the same all through the function: a seed, a learning rate."""

@@ -236,3 +236,47 @@ def test_long_reductions_take_every_element_once():
 
     for x, found in zip(arrays, run(arrays), strict=True):
         assert found == (x.sum(), x.max(), -7.0, True, True)
+
+
+def test_the_mask_of_relu_is_derived_from_its_result():
+    """Neither training nor evaluation writes a mask, so both call one function; the slope at 0 is 0, NaN stays NaN."""
+    weight = st.Variable(RANDOM.integers(-2, 3, (17, 20)).astype(np.float32), name="weight")
+    after = RANDOM.integers(-2, 3, (20, 5)).astype(np.float32)
+
+    @st.function
+    def run(x, after):
+        hidden = st.relu(x @ weight)
+
+        def loss():
+            return st.sum(st.square(st.relu(x @ weight) @ after))
+
+        return st.grad(loss, wrt=weight)(), hidden
+
+    values = X.copy()
+    values[3, 4] = np.nan
+    source = run.stage(values, after).source
+    assert "bool *" not in source, source
+    with np.errstate(invalid="ignore"):
+        product = values @ weight.numpy()
+        hidden = np.where(product <= 0, 0, product)
+        d_hidden = 2 * (hidden @ after) @ after.T
+        d_weight = values.T @ np.where(hidden <= 0, 0, d_hidden)
+    same(run(values, after), (d_weight, hidden))
+
+
+def test_a_mask_that_other_steps_read_is_stored():
+    """A result, what a loop asks for, and the mask of an array that is not kept."""
+
+    @st.function
+    def run(x, y):
+        doubled = x * 2.0
+        positive, negative = doubled > 0.0, doubled < 0.0
+        total = st.zeros(17)
+        for i in st.range(33):
+            total += st.where(negative[i], y[i], 1.0)
+        unkept = st.where(x * y > 1.0, x, y)
+        return doubled, positive, total, st.sum(unkept, axis=0), unkept
+
+    doubled, unkept = X * 2, np.where(X * Y > 1, X, Y)
+    total = np.where(doubled < 0, Y, 1).sum(0)
+    same(run(X, Y), (doubled, doubled > 0, total, unkept.sum(0), unkept))

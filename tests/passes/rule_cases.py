@@ -17,13 +17,15 @@ from staged.ops import comparisons as c
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
 from staged.ops.choice import select
-from staged.ops.context import bind
+from staged.ops.context import bind, bind_all
 from staged.ops.primitive import PRIMITIVES
 from staged.ops.promote import cast
 from tests.ir_programs import Program
 from tests.passes.borders import FLOATS, INTEGERS
 
 NUMBERS = (*INTEGERS, *FLOATS)
+IMAGES, OVERLAPPING = ((1, 2, 6, 6), (1, 2, 3, 3)), ((1, 2, 6, 6), (1, 2, 5, 5))
+DROPPED = tuple((dtype, dtype, bool_) for dtype in FLOATS)
 
 
 @dataclass(frozen=True)
@@ -559,9 +561,80 @@ CASES = [
         ((13,), (4,)),
         fires=False,
     ),
+    Case(
+        "mask_of_pooled",
+        lambda p, y, d: (masked(p, y, unpooled(y, d)),),
+        each(*FLOATS, count=2),
+        IMAGES,
+    ),
+    Case(
+        "mask_of_pooled",
+        lambda p, y, d: (masked(p, y, unpooled(y, d, 1), "less", 0.5),),
+        each(*FLOATS, count=2),
+        OVERLAPPING,
+    ),
+    Case(
+        "mask_of_pooled",
+        lambda p, y, d: (masked(p, y + y, unpooled(y, d)),),
+        each(*FLOATS, count=2),
+        IMAGES,
+        fires=False,
+    ),
+    Case(
+        "mask_of_pooled",
+        lambda p, y, d: (masked(p, y, unpooled(y, d), zero=-0.0),),
+        each(*FLOATS, count=2),
+        IMAGES,
+        fires=False,
+    ),
+    Case(
+        "mask_of_dropped_out",
+        lambda p, y, d, keep: dropped_out(p, y, d, keep, 1.0 + 1e-6),
+        DROPPED,
+    ),
+    Case(
+        "mask_of_dropped_out",
+        lambda p, y, d, keep: dropped_out(p, y, d, keep, 0.5),
+        DROPPED,
+        fires=False,
+    ),
+    Case(
+        "mask_of_dropped_out",
+        lambda p, y, d, keep: dropped_out(p, y, d, keep, 2.0, dropped=False),
+        DROPPED,
+        fires=False,
+    ),
+    Case(
+        "mask_of_dropped_out",
+        lambda p, y, d, keep: dropped_out(p, y, d, keep, 2.0, bound=1.0),
+        DROPPED,
+        fires=False,
+    ),
     Case("forget_stop_gradient", lambda p, x: (METHODS["stop_gradient"](x), op("quantized_layer", x)), each(*FLOATS)),
 ]
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+
+def unpooled(y: Any, d: Any, stride: int = 2) -> Any:
+    """The cotangent of an array whose windows of 2 x 2 are pooled."""
+    sizes = {"kernel": (2, 2), "stride": (stride, stride), "padding": (0, 0), "dilation": (1, 1)}
+    return op("max_pool2d_backward", d, bind_all(PRIMITIVES["max_pool2d"], [y], **sizes)[1], input_shape=y.shape, **sizes)
+
+
+def masked(
+    p: Program, y: Any, gradient: Any, compares: str = "less_equal", bound: float = 0.0, zero: float = 0.0
+) -> Any:
+    """The gradient of a relu whose result is `y`."""
+    return select(op(compares, y, number(p, bound, y)), number(p, zero, y), gradient)
+
+
+def dropped_out(
+    p: Program, y: Any, d: Any, keep: Any, factor: float, bound: float = 0.0, dropped: bool = True
+) -> tuple[Any, ...]:
+    """The gradient of the relu before a dropout, and the result of the dropout if it is there."""
+    zero, factors = number(p, 0.0, y), number(p, factor, y)
+    results = (select(keep, y * factors, zero),) if dropped else ()
+    return *results, masked(p, y, select(keep, d, zero) * factors, bound=bound)
 
 
 def every_cast(x: Any) -> Any:

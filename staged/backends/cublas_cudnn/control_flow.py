@@ -12,6 +12,7 @@ from staged.backends.cublas_cudnn.runs import runs_of
 from staged.backends.cublas_cudnn.structure import CudaBody
 from staged.backends.host.calls import Signature
 from staged.backends.host.structure import ControlFlow, LoopFrame
+from staged.code.expr import Name
 from staged.code.tree import ForAny
 from staged.ir.nodes import Block, Op, Value
 from staged.ir.structure import CALL, COPY
@@ -53,10 +54,10 @@ class CudaControlFlow(ControlFlow):
 
     # ---- loops inside of a run: they are captured, and nothing stops them ----
 
-    def enter(self, op: Op, carried: tuple[Value, ...]) -> LoopFrame:
+    def enter(self, op: Op, carried: tuple[Value, ...], counter: Name | None = None) -> LoopFrame:
         if self.cuda.steps is not None:
             self.cuda.open_loop()
-        return super().enter(op, carried)
+        return super().enter(op, carried, counter)
 
     def poll(self, op: Op) -> None:
         if self.cuda.steps is None:

@@ -141,7 +141,7 @@ def scatter_by_search(part: Part, copies: Sequence[Copy], gpu: Gpu) -> tuple[Par
     add: tuple[Statement, ...] = ()
     value = scatter.update
     if scatter.before is not None:
-        name = "sum" if scatter.by is prims.ADD else scatter.by.name
+        name = "total" if scatter.by is prims.ADD else "combined"
         before, total = Local(store.array.name, store.array.dtype), Local(name, store.array.dtype)
         add = (Load(before, store.array, place), Compute(total, scatter.by, (before, value), {}))
         value = total
@@ -228,7 +228,7 @@ def scatter_as_gather(part: Part, copies: Sequence[Copy]) -> Part | None:
         end: list[Statement] = [Compute(result, scatter.by, (base, total.target), {})] if has_base else []
         value = result if has_base else total.target
         if is_sum and read_base and dtype.is_float:  # -0.0 + 0.0 is 0.0: what nothing is added to stays as it is
-            met, whole = Reduction(Local("met", bool_), prims.ANY), Local("sum", dtype)
+            met, whole = Reduction(Local("met", bool_), prims.ANY), Local("total", dtype)
             totals.append(met)
             inner = (*inner, *_changes(update, dtype, met))
             end = [

@@ -1,7 +1,7 @@
 """A nest on its way to code: the names of its arrays, values and loops, its indices, the code so far.
 
 Objects that hold a `Lowering` lower the statements; each says in the table `statements` which. Names are chosen where a
-variable is made: whether a value is written in place depends on the width of its text.
+variable is made: whether a value is written in place depends on the width of its text, not on names in it.
 
 Tested by `tests/kernels/test_kernels.py`.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from staged.code.expr import Expr, Infix, Literal, Name, Scaled, Variable, infix_sum, literal, scaled
+from staged.code.expr import Expr, Infix, Literal, Name, Scaled, Variable, Words, infix_sum, literal, print_expr, scaled
 from staged.code.kernel_text import Site
 from staged.code.nest.uses import count_uses, products_of_sums
 from staged.code.nest.value import Value
@@ -26,6 +26,16 @@ from staged.ir.types import Dim, DType, f32, f64
 
 _INLINE_WIDTH = 60
 """Expressions longer than this get a name."""
+
+
+class _OfOneLength(Words):
+    """Names of one length: kernels that differ in names alone give names to the same expressions."""
+
+    def variable(self, variable: Variable) -> str:
+        return "of_a_value"
+
+
+_OF_ONE_LENGTH = _OfOneLength()
 ZERO = Literal("0")
 Range = tuple[Expr, Expr]
 Base = tuple[ArrayRef, frozenset[tuple[Axis | Local, int]], int]
@@ -115,12 +125,16 @@ class Lowering:
             self.values[target] = value
             return
         direct, nested = self.uses.get(target, (0, 0))
-        if in_place and direct == 1 and not nested and not named and len(str(value.expr)) <= _INLINE_WIDTH:
+        if in_place and direct == 1 and not nested and not named and self.is_short(value.expr):
             self.values[target] = value
             return
         variable = self.element(target.name, type(value.dtype))
         self.code.add(Declare(variable, value.expr))
         self.values[target] = Value(variable, value.dtype, value.lanes)
+
+    def is_short(self, expr: Expr) -> bool:
+        """Return whether an expression needs no name if it is used once."""
+        return len(print_expr(expr, 0, _OF_ONE_LENGTH)) <= _INLINE_WIDTH
 
     def bind_scalar(self, target: Local, expr: Expr, in_place: bool = True, named: bool = False) -> None:
         """The same for a number."""

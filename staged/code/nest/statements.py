@@ -107,7 +107,7 @@ class Statements:
         low = self.low
         operands = [low.operand(operand) for operand in s.operands]
         exprs = [operand.expr for operand in operands]
-        result, named = s.target.dtype, s.target.name != s.op.name
+        result, named = s.target.dtype, not s.target.is_part and s.target.name != s.op.name
         factors = low.factors(s.target)
         if s.op.kind == "random":
             expr = random_call(s.op.name, result, exprs, low.need)

@@ -29,7 +29,7 @@ from staged.frontend.trace.context import TraceContext, current_trace, note_made
 from staged.frontend.values import trees
 from staged.frontend.values.mutation import note_new, note_parts, record_attribute, record_contents
 from staged.frontend.values.operands import note_new_iterator
-from staged.ir.names import LibraryName, as_name
+from staged.ir.names import LibraryName, as_name, has_name
 from staged.ir.op_table import entered
 from staged.ops.array import StagedArray
 from staged.ops.context import context_or_none
@@ -187,7 +187,7 @@ def _call_layer(layer: Any, method: FunctionType, args: tuple[Any, ...], kwargs:
         made = call(MethodType(method, layer), *args, **kwargs)
     finally:
         end_part(outside)
-    if type(made) is not StagedArray or made.value.hint:
+    if type(made) is not StagedArray or has_name(made.value.hint):
         return made
     where = None if label else here()
     name = as_name(label) or (called_function(where) if where else "")

@@ -12,7 +12,7 @@ from staged.frontend.constructs.iterables import Reversed, StagedIterable
 from staged.frontend.trace.context import current_trace
 from staged.frontend.trace.notes import Notes
 from staged.ir.declaration import prims
-from staged.ir.names import LibraryName
+from staged.ir.names import LibraryName, has_name
 from staged.ir.types import i64
 from staged.library.draws.random import permutation
 from staged.ops.array import Array, StagedArray, static_hint
@@ -98,7 +98,7 @@ class Batches(StagedIterable):
 
     def element(self, index: Any) -> Any:
         row = index * self.size
-        if isinstance(row, StagedArray) and not row.value.hint:
+        if isinstance(row, StagedArray) and not has_name(row.value.hint):
             row.value.hint = LibraryName("row")
         return self._rows(row, self.size)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from staged.errors import StagedError, UnboundNameError
-from staged.ir.names import LibraryName, as_name
+from staged.ir.names import LibraryName, as_name, has_name
 from staged.ops.array import StagedArray
 from staged.source import Position, here, running_part
 
@@ -99,10 +99,10 @@ class LibraryLocals(Locals):
         self.__dict__[name] = value
         if self._staged_unbound:
             self._staged_unbound.pop(name, None)
-        if type(value) is StagedArray and not value.value.hint:
+        if type(value) is StagedArray and not has_name(value.value.hint):
             function = self._staged_function
             of = running_part() or ("" if function == "forward" else function.strip("_"))
-            value.value.hint = LibraryName(as_name(f"{of}_{name}")) if of else ""
+            value.value.hint = LibraryName(as_name(f"{of}_{name}"), word=name) if of else ""
         elif type(value) in _PLAIN:
             self._staged_lines.setdefault(name, {})[sys._getframe(1).f_lineno] = value
 

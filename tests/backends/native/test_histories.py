@@ -135,8 +135,8 @@ def test_only_carried_values_are_copied_into_a_history():
     source = st.function(first(nested)).stage(X, W).source
     places = re.findall(r" double \*const (\w+) = m->(\w+_history) \+ (.*);", re.sub("const double.*", "", source))
     made = {history: place for _, history, place in places}
-    inner = {"matmul_history", "q_history", "tanh_q_history"}
-    assert set(made) == {"g_history", "tanh_h_history", "sigmoid_g_history", *inner}
+    inner = {"product_history", "q_history", "q_squashed_history"}
+    assert set(made) == {"g_history", "h_squashed_history", "g_sigmoid_history", *inner}
     assert {made[name] for name in inner} == {"(i * 4 + j) * 3"} and made["g_history"] == "i * 3"
     copied = re.findall(r"memcpy\(m->(\w+_history\w*) ", source)
     assert sorted(copied) == ["g_history_2", "h_history"]

@@ -148,7 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a local variable of a layer takes a name of the user",
         "frontend.trace.locals:LibraryLocals.__setattr__",
-        'LibraryName(as_name(f"{of}_{name}")) if of else ""',
+        'LibraryName(as_name(f"{of}_{name}"), word=name) if of else ""',
         "name",
         ("tests/test_generated_names.py", "-k", "gradient_of_a_value_of_the_library"),
     ),

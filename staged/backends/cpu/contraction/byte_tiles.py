@@ -140,18 +140,18 @@ class _Emitter:
         parameters = ["const int8_t *restrict b", "int64_t columns", "int8_t *restrict panel", "u32v *restrict start"]
         with t.function(head, parameters):
             (self.emit_turned_panel if self.is_turned else self.emit_straight_panel)(width)
-            t.line(f"u32v sum[{vectors}];")
+            t.line(f"u32v sums[{vectors}];")
             with t.unrolled(vectors, f"for (int64_t v = 0; v < {vectors}; ++v)"):
-                t.line("sum[v] = (u32v){0};")
+                t.line("sums[v] = (u32v){0};")
             with t.block("if (ST_DOT_SIGN != 0)"):
                 t.line("const i8v sign = (i8v){0} + (int8_t)ST_DOT_SIGN;")
                 with t.block(f"for (int64_t k = 0; k < {self.steps * GROUP}; k += {GROUP})"):
                     with t.unrolled(vectors, f"for (int64_t v = 0; v < {vectors}; ++v)"):
                         place = added("panel", times(width, "k"), times(self.bytes.lanes, "v"))
                         t.line(f"const i8v y = {self.bytes.load(place)};")
-                        t.line("st_dot_i8(&sum[v], &sign, &y);")
+                        t.line("st_dot_i8(&sums[v], &sign, &y);")
             with t.unrolled(vectors, f"for (int64_t v = 0; v < {vectors}; ++v)"):
-                t.line("start[v] = -sum[v];")
+                t.line("start[v] = -sums[v];")
         t.line()
 
     def emit_straight_panel(self, width: int) -> None:

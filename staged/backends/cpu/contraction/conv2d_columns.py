@@ -157,7 +157,7 @@ def emit_columns(plan: ColumnsPlan) -> ContractionKernel:
 
 def names_of_sums(count: int) -> list[str]:
     """The vectors of sums of a row of the image: an array, if they are several."""
-    return ["sum"] if count == 1 else [f"sum[{index}]" for index in range(count)]
+    return ["total"] if count == 1 else [f"total[{index}]" for index in range(count)]
 
 
 class _Emitter:
@@ -241,11 +241,11 @@ class _Emitter:
                         t.line(f"const {integers} {masks[lanes]} = {{{values}}};")
             with t.block(f"for (int64_t y = 0; y < {spec.h}; ++y)"):
                 if len(pieces) == 1:
-                    t.line(f"{vector.name} sum = {{0}};")
+                    t.line(f"{vector.name} total = {{0}};")
                 else:
-                    t.line(f"{vector.name} sum[{len(pieces)}];")
+                    t.line(f"{vector.name} total[{len(pieces)}];")
                     with t.unrolled(len(pieces), f"for (int64_t i = 0; i < {len(pieces)}; ++i)"):
-                        t.line(f"sum[i] = ({vector.name}){{0}};")
+                        t.line(f"total[i] = ({vector.name}){{0}};")
                 with t.block(f"for (int64_t ky = 0; ky < {spec.kh}; ++ky)"):
                     below = added("y", str(spec.padding[0])) if spec.padding[0] else "y"
                     t.line(f"const int64_t meets = {below} - {times(spec.dilation[0], 'ky')};")

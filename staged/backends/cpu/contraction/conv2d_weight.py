@@ -249,7 +249,7 @@ class _Emitter:
             f"const {scalar} *restrict planes",
             f"const {scalar} *restrict d_y",
             "int64_t samples",
-            f"{scalar} *restrict sum",
+            f"{scalar} *restrict sums",
         ]
         if plan.blocks.small_count:
             parameters.insert(3, "int64_t pixels")
@@ -283,7 +283,7 @@ class _Emitter:
                 t.line(f"{sum_lanes_function(vector)}(lanes + i, total + i);")
             with each_row(t, rows):
                 with t.block(f"for (int64_t tap = 0; tap < {taps}; ++tap)"):
-                    t.line(f"sum[{times(plan.sum_row, 'r')} + tap] += total[{times(taps, 'r')} + tap];")
+                    t.line(f"sums[{times(plan.sum_row, 'r')} + tap] += total[{times(taps, 'r')} + tap];")
         t.line()
 
     def emit_tail(self, rows: int, offsets: list[int]) -> None:
@@ -353,15 +353,15 @@ class _Emitter:
         row = added(times(oc, group), first_outer)
         if spec.epilogue is None:
             place = f"({row})" if "+" in row else row
-            t.line(f"{scalar} *const sum = {added('c', times(self.columns, place), times(taps, first_channel))};")
+            t.line(f"{scalar} *const sums = {added('c', times(self.columns, place), times(taps, first_channel))};")
         else:
-            t.line(f"{scalar} *const sum = scratch + {plan.layout_items};")
+            t.line(f"{scalar} *const sums = scratch + {plan.layout_items};")
         with each(t, "row", str(plan.outer_channels)) as number:
-            t.line(zeroed(self.vector, added("sum", times(plan.sum_row, number)), times(taps, channels_here)))
+            t.line(zeroed(self.vector, added("sums", times(plan.sum_row, number)), times(taps, channels_here)))
         self.emit_samples(group, first_outer, first_channel, channels_here)
         if spec.epilogue is not None:
             names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
-            shape = f"{plan.outer_channels}, {times(taps, channels_here)}, sum, {plan.sum_row}"
+            shape = f"{plan.outer_channels}, {times(taps, channels_here)}, sums, {plan.sum_row}"
             t.statement(f"{spec.epilogue.function}(0, {row}, {times(taps, first_channel)}, {shape}{names});")
 
     def emit_samples(self, group: str, first_outer: str, first_channel: str, channels_here: str) -> None:
@@ -481,7 +481,7 @@ class _Emitter:
             for rows, count in plan.outer.counted():
                 with each(t, "row", str(first + rows * count), rows, first) as row:
                     tap = str(group.ky * self.spec.kw + group.kx)
-                    into = added("sum", times(plan.sum_row, row), times(taps, channel), tap)
+                    into = added("sums", times(plan.sum_row, row), times(taps, channel), tap)
                     arguments = [planes, added("d_y", times(self.gradient_row(), row)), together, *pixels, into]
                     t.statement(f"{self.tile_name(group, rows)}({', '.join(arguments)});")
                 first += rows * count

@@ -120,7 +120,7 @@ class _Emitter:
         if len(widths) > 1:
             parameters.append(("int64_t ", "width"))
         if plan.k_blocks > 1:
-            parameters += [("int64_t ", "part"), ("int64_t ", "steps"), (f"{vector.scalar} *restrict ", "sum")]
+            parameters += [("int64_t ", "part"), ("int64_t ", "steps"), (f"{vector.scalar} *restrict ", "sums")]
         if self.parts == "parts":
             parameters.append(("int64_t ", "parts"))
         elif self.steps == "count":
@@ -165,7 +165,7 @@ class _Emitter:
         t, vector = self.text, self.vector
         with each_row(t, rows):
             for v in range(vectors):
-                address = added("sum", times(vectors * vector.lanes, "r"), str(v * vector.lanes))
+                address = added("sums", times(vectors * vector.lanes, "r"), str(v * vector.lanes))
                 t.line(f"{vector.store(address)} = acc[r][{v}];" if store else f"acc[r][{v}] = {vector.load(address)};")
 
     @property

@@ -328,15 +328,15 @@ class _Emitter:
         t.line(f"const {self.stored.scalar} *const row = {added('right', times(plan.b_strides[0], 'k'), 'first')};")
         t.line("int64_t s = 0;")
         with t.block(f"for (; s <= stop - first - {lanes}; s += {lanes})"):
-            t.line(f"{vector.name} sum[{plan.m}];")
+            t.line(f"{vector.name} sums[{plan.m}];")
             with each_row(t, plan.m):
-                t.line(f"sum[r] = {vector.load(added('scratch', times(plan.strip, 'r'), 's'))};")
+                t.line(f"sums[r] = {vector.load(added('scratch', times(plan.strip, 'r'), 's'))};")
             with t.unrolled(steps, f"for (int64_t u = 0; u < {steps}; ++u)"):
                 self.stored.emit_load(t, "y", added("row", times(plan.b_strides[0], "u"), "s"))
                 with each_row(t, plan.m):
-                    t.line(vector.multiply_add("sum[r]", "x[r][u]", "y"))
+                    t.line(vector.multiply_add("sums[r]", "x[r][u]", "y"))
             with each_row(t, plan.m):
-                t.line(f"{vector.store(added('scratch', times(plan.strip, 'r'), 's'))} = sum[r];")
+                t.line(f"{vector.store(added('scratch', times(plan.strip, 'r'), 's'))} = sums[r];")
         if plan.n % lanes:
             with t.block("for (; s < stop - first; ++s)"):
                 with t.block(f"for (int64_t u = 0; u < {steps}; ++u)"):

@@ -136,7 +136,7 @@ class VectorStatements:
                 self.call(s, operands)
                 return
             value = self.vector(vector, s.target.dtype)
-            low.bind(s.target, value, self.type, True, s.target.name != s.op.name)
+            low.bind(s.target, value, self.type, True, not s.target.is_part and s.target.name != s.op.name)
 
     def position(self, s: PositionOf) -> None:
         low, dtype = self.low, s.target.dtype

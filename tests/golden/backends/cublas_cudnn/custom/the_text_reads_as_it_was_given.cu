@@ -20,4 +20,4 @@ static cudaError_t launch_bend(const Device *gpu, dim3 grid, dim3 block, const d
     void *values[] = {&argument_1, &size_1_0, &size_1_1, &argument_2, &size_2_0, &argument_3, &result};
     return cudaLaunchKernel(KERNEL(bend_kernel), grid, block, values, 0, gpu->stream);
 }
-    CUDA_CHECK(1, launch_bend(gpu, st_dim3_of(3, 1, 1), st_dim3_of(8, 1, 1), d->args_0, 4, 5, d->args_1, 5, sum,
+    CUDA_CHECK(1, launch_bend(gpu, st_dim3_of(3, 1, 1), st_dim3_of(8, 1, 1), d->args_0, 4, 5, d->args_1, 5,

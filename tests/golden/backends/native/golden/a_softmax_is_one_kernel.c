@@ -26,64 +26,66 @@ typedef struct {
 static void softmax(const float *logits, float *softmax, unsigned char *scratch, int64_t begin, int64_t end) {
     float *const row = (void *)scratch;
     for (int64_t i = begin; i < end; ++i) {
-        f32v max_v[4] = {-INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0},
+        f32v logits_largest_v[4] = {-INFINITY - (f32v){0}, -INFINITY - (f32v){0}, -INFINITY - (f32v){0},
                 -INFINITY - (f32v){0}};
         for (int64_t j = 0; j < 64; j += 64) {
             #pragma GCC unroll 4
             for (int u = 0; u < 4; ++u) {
                 const f32v logits_j = *(const f32v_u *)(logits + i * 100 + (j + u * 16));
-                st_maximum_f32v(&max_v[u], &logits_j, &max_v[u]);
+                st_maximum_f32v(&logits_largest_v[u], &logits_j, &logits_largest_v[u]);
             }
         }
         for (int64_t j = 64; j < 96; j += 16) {
             const f32v logits_j = *(const f32v_u *)(logits + i * 100 + j);
-            st_maximum_f32v(&max_v[0], &logits_j, &max_v[0]);
+            st_maximum_f32v(&logits_largest_v[0], &logits_j, &logits_largest_v[0]);
         }
         {
             // the last 16, 12 of them a second time
             const f32v logits_j = *(const f32v_u *)(logits + i * 100 + 84);
-            st_maximum_f32v(&max_v[0], &logits_j, &max_v[0]);
+            st_maximum_f32v(&logits_largest_v[0], &logits_j, &logits_largest_v[0]);
         }
-        st_maximum_f32v(&max_v[0], &max_v[2], &max_v[0]);
-        st_maximum_f32v(&max_v[1], &max_v[3], &max_v[1]);
-        st_maximum_f32v(&max_v[0], &max_v[1], &max_v[0]);
-        const float max_ = st_max_f32v(max_v);
-        f32v sum_v[4] = {0};
+        st_maximum_f32v(&logits_largest_v[0], &logits_largest_v[2], &logits_largest_v[0]);
+        st_maximum_f32v(&logits_largest_v[1], &logits_largest_v[3], &logits_largest_v[1]);
+        st_maximum_f32v(&logits_largest_v[0], &logits_largest_v[1], &logits_largest_v[0]);
+        const float logits_largest = st_max_f32v(logits_largest_v);
+        f32v softmax_denominator_v[4] = {0};
         for (int64_t j = 0; j < 64; j += 64) {
             #pragma GCC unroll 4
             for (int u = 0; u < 4; ++u) {
-                const f32v x = *(const f32v_u *)(logits + i * 100 + (j + u * 16)) - max_;
-                f32v exp_;
-                st_exp_f32v(&exp_, &x);
-                sum_v[u] += exp_;
-                *(f32v_u *)(row + j + u * 16) = exp_;
+                const f32v logits_j = *(const f32v_u *)(logits + i * 100 + (j + u * 16));
+                const f32v x = logits_j - logits_largest;
+                f32v logits_difference_exponential;
+                st_exp_f32v(&logits_difference_exponential, &x);
+                softmax_denominator_v[u] += logits_difference_exponential;
+                *(f32v_u *)(row + j + u * 16) = logits_difference_exponential;
             }
         }
         for (int64_t j = 64; j < 96; j += 16) {
-            const f32v x = *(const f32v_u *)(logits + i * 100 + j) - max_;
-            f32v exp_;
-            st_exp_f32v(&exp_, &x);
-            sum_v[0] += exp_;
-            *(f32v_u *)(row + j) = exp_;
+            const f32v logits_j = *(const f32v_u *)(logits + i * 100 + j);
+            const f32v x = logits_j - logits_largest;
+            f32v logits_difference_exponential;
+            st_exp_f32v(&logits_difference_exponential, &x);
+            softmax_denominator_v[0] += logits_difference_exponential;
+            *(f32v_u *)(row + j) = logits_difference_exponential;
         }
         {
             // the last 16, 12 of them a second time
-            const f32v x = *(const f32v_u *)(logits + i * 100 + 84) - max_;
-            f32v exp_;
-            st_exp_f32v(&exp_, &x);
+            const f32v logits_difference = *(const f32v_u *)(logits + i * 100 + 84) - logits_largest;
+            f32v logits_difference_exponential;
+            st_exp_f32v(&logits_difference_exponential, &logits_difference);
             const i32v is_new = (i32v){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} >= 12;
-            sum_v[0] += (f32v)(is_new & (i32v)exp_);
-            *(f32v_u *)(row + 84) = exp_;
+            softmax_denominator_v[0] += (f32v)(is_new & (i32v)logits_difference_exponential);
+            *(f32v_u *)(row + 84) = logits_difference_exponential;
         }
-        sum_v[0] += sum_v[2];
-        sum_v[1] += sum_v[3];
-        sum_v[0] += sum_v[1];
-        const float sum = st_sum_f32v(sum_v);
+        softmax_denominator_v[0] += softmax_denominator_v[2];
+        softmax_denominator_v[1] += softmax_denominator_v[3];
+        softmax_denominator_v[0] += softmax_denominator_v[1];
+        const float softmax_denominator = st_sum_f32v(softmax_denominator_v);
         for (int64_t j = 0; j < 96; j += 16) {
-            *(f32v_u *)(softmax + i * 100 + j) = *(const f32v_u *)(row + j) / sum;
+            *(f32v_u *)(softmax + i * 100 + j) = *(const f32v_u *)(row + j) / softmax_denominator;
         }
         for (int64_t j = 96; j < 100; ++j) {
-            softmax[i * 100 + j] = row[j] / sum;
+            softmax[i * 100 + j] = row[j] / softmax_denominator;
         }
     }
 }

@@ -22,7 +22,6 @@ typedef struct {
     float *weight_2;         // (4, 8)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
     float *bias_2;           // (4,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
     float *h;                // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
-    bool *h_mask;            // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
     float *out;              // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
     float *d_out;            // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
     float *d_hidden;         // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
@@ -35,8 +34,9 @@ typedef struct {
 // fused: uniform, cast, multiply, add, cast
 static void initial_weight(int64_t random_seed, int64_t random_counter, float *weight, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
-        const double multiply = (double)st_uniform_f32(random_seed, 0, random_counter, j) * 0.5773502588272095;
-        weight[j] = (float)(multiply + (-0.28867512941360474));
+        const double weight_factor = (double)st_uniform_f32(random_seed, 0, random_counter, j);
+        const float weight_j = (float)(weight_factor * 0.5773502588272095 + (-0.28867512941360474));
+        weight[j] = weight_j;
     }
 }
 
@@ -45,19 +45,19 @@ static void initial_weight(int64_t random_seed, int64_t random_counter, float *w
 static void initial_weight_2(int64_t random_seed, int64_t random_counter, float *weight_2, int64_t begin,
         int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
-        const double multiply = (double)st_uniform_f32(random_seed, 0, random_counter, j) * 0.7071067690849304;
-        weight_2[j] = (float)(multiply + (-0.3535533845424652));
+        const double weight_2_factor = (double)st_uniform_f32(random_seed, 0, random_counter, j);
+        const float weight_2_j = (float)(weight_2_factor * 0.7071067690849304 + (-0.3535533845424652));
+        weight_2[j] = weight_2_j;
     }
 }
 
 // ---- forward ---------------------------------------------------------------------------------
 
 // test_golden.py:40  h = st.relu(hidden(x))
-// fused: matmul, add, less_equal, select, less_equal
+// fused: matmul, add, less_equal, select
 // (16, 12) @ (12, 8), f32; tiles of 8 x 8 sums in registers
-static void h(const float *x, const float *weight, const float *bias, float *h, bool *h_mask,
-        unsigned char *scratch, int64_t begin, int64_t end) {
-    float tile[64];
+static void h(const float *x, const float *weight, const float *bias, float *h, unsigned char *scratch,
+        int64_t begin, int64_t end) {
     float total[64];
     float *const weight_panel = (void *)scratch;
     (void)begin, (void)end;  // one piece
@@ -67,7 +67,7 @@ static void h(const float *x, const float *weight, const float *bias, float *h, 
             st_transpose_f32(weight + s * 12 + first, 12, 8, weight_panel + first * 8 + s, 8);
         }
     }
-    for (int64_t tile_2 = 0; tile_2 < 2; ++tile_2) {
+    for (int64_t tile = 0; tile < 2; ++tile) {
         #pragma GCC unroll 8
         for (int64_t r = 0; r < 8; ++r) {
             for (int64_t s = 0; s < 8; s += 8) {
@@ -75,7 +75,7 @@ static void h(const float *x, const float *weight, const float *bias, float *h, 
             }
         }
         for (int64_t k = 0; k < 12; ++k) {
-            const float *const x_k = x + tile_2 * 96 + k;
+            const float *const x_k = x + tile * 96 + k;
             const float *const weight_panel_k = weight_panel + k * 8;
             #pragma GCC unroll 8
             for (int64_t r = 0; r < 8; ++r) {
@@ -87,22 +87,13 @@ static void h(const float *x, const float *weight, const float *bias, float *h, 
                 }
             }
         }
+        float *const h_tile = h + tile * 64;
         #pragma GCC unroll 8
         for (int64_t r = 0; r < 8; ++r) {
             for (int64_t s = 0; s < 8; s += 8) {
-                *(f32v_u *)(tile + r * 8 + s) = *(const f32v_u *)(total + r * 8 + s);
-            }
-        }
-        for (int64_t r = 0; r < 8; ++r) {
-            float *const h_r = h + tile_2 * 64 + r * 8;
-            bool *const h_mask_r = h_mask + tile_2 * 64 + r * 8;
-            for (int64_t s = 0; s < 8; s += 8) {
-                const f32v total_2 = *(const f32v_u *)(tile + r * 8 + s);
-                const f32v bias_s = *(const f32v_u *)(bias + s);
-                const f32v add = total_2 + bias_s;
-                const f32v h_s = (f32v)(~(add <= 0.0f) & (i32v)add);
-                *(f32v_u *)(h_r + s) = h_s;
-                *(u8x8_u *)(h_mask_r + s) = __builtin_convertvector((h_s <= 0.0f) & 1, u8x8);
+                const f32v hidden = *(const f32v_u *)(total + r * 8 + s) + *(const f32v_u *)(bias + s);
+                const f32v h_s = (f32v)(~(hidden <= 0.0f) & (i32v)hidden);
+                *(f32v_u *)(h_tile + r * 8 + s) = h_s;
             }
         }
     }
@@ -114,11 +105,13 @@ static inline __attribute__((always_inline)) void out_epilogue(int64_t batch, in
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_4 = cols & -4;
         for (int64_t s = 0; s < whole_4; s += 4) {
-            const f32x4 add = *(const f32x4_u *)(tile + r * ld + s) + *(const f32x4_u *)(bias_in + col + s);
-            *(f32x4_u *)(out_out + (row + r) * 4 + (col + s)) = add;
+            const f32x4 product = *(const f32x4_u *)(tile + r * ld + s);
+            const f32x4 out = product + *(const f32x4_u *)(bias_in + col + s);
+            *(f32x4_u *)(out_out + (row + r) * 4 + (col + s)) = out;
         }
         for (int64_t s = whole_4; s < cols; ++s) {
-            out_out[(row + r) * 4 + (col + s)] = tile[r * ld + s] + bias_in[col + s];
+            const float out = tile[r * ld + s] + bias_in[col + s];
+            out_out[(row + r) * 4 + (col + s)] = out;
         }
     }
 }
@@ -174,33 +167,35 @@ static void out(const float *h, const float *weight, const float *bias, float *o
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // forward and backward; fused: max, isfinite, select, subtract, exp, sum, log, take_along, subtract, sum, subtract, exp, equal, cast, subtract, multiply
-static void cross_entropy(const float *out, const int32_t *y, float *cross_entropy_sum, float *d_out, st_host *host,
-        int64_t begin, int64_t end) {
+static void cross_entropy(const float *out, const int32_t *y, float *cross_entropy_total, float *d_out,
+        st_host *host, int64_t begin, int64_t end) {
     (void)begin, (void)end;  // one piece
-    float cross_entropy_sum_2 = 0.0f;
+    float total = 0.0f;
     for (int64_t i = 0; i < 16; ++i) {
-        f32x4 max_v[1] = {-INFINITY - (f32x4){0}};
-        float max_ = -INFINITY;
+        f32x4 top_v[1] = {-INFINITY - (f32x4){0}};
+        float top = -INFINITY;
         for (int64_t j = 0; j < 4; j += 4) {
             const f32x4 out_j = *(const f32x4_u *)(out + i * 4 + j);
-            st_maximum_f32x4(&max_v[0], &out_j, &max_v[0]);
+            st_maximum_f32x4(&top_v[0], &out_j, &top_v[0]);
         }
         for (int lane = 0; lane < 4; ++lane) {
-            const float x = max_v[0][lane];
-            if (x > max_ || x != x) {
-                max_ = x;
+            const float x = top_v[0][lane];
+            if (x > top || x != x) {
+                top = x;
             }
         }
-        const float select_ = isfinite(max_) != 0 ? max_ : 0.0f;
-        float sum = 0.0f;
+        const float top_chosen = isfinite(top) != 0 ? top : 0.0f;
+        float log_sum_argument = 0.0f;
         for (int64_t j = 0; j < 4; ++j) {
-            sum += st_exp_f32(out[i * 4 + j] - select_);
+            const float log_sum_term = st_exp_f32(out[i * 4 + j] - top_chosen);
+            log_sum_argument += log_sum_term;
         }
-        const float log_ = st_log_f32(sum);
+        const float log_sum = st_log_f32(log_sum_argument);
         const int32_t y_i = y[i];
         for (int64_t j = 0; j < 4; ++j) {
-            const float subtract = st_exp_f32(out[i * 4 + j] - select_ - log_) - (float)((int32_t)(j) == y_i);
-            d_out[i * 4 + j] = subtract * 0.0625f;
+            const float d_out_exponent = out[i * 4 + j] - top_chosen - log_sum;
+            const float d_out_factor = st_exp_f32(d_out_exponent) - (float)((int32_t)(j) == y_i);
+            d_out[i * 4 + j] = d_out_factor * 0.0625f;
         }
         int64_t index_ = y_i;
         if (index_ < 0 || index_ >= 4) {
@@ -210,22 +205,21 @@ static void cross_entropy(const float *out, const int32_t *y, float *cross_entro
             return;
         }
         const float out_i = out[i * 4 + index_];
-        cross_entropy_sum_2 += log_ - (out_i - select_);
+        total += log_sum - (out_i - top_chosen);
     }
-    cross_entropy_sum[0] = cross_entropy_sum_2;
+    cross_entropy_total[0] = total;
 }
 
 // ---- backward --------------------------------------------------------------------------------
 
 // gradient of test_golden.py:41  return st.cross_entropy(out(h), y)
 // gradient of test_golden.py:40  h = st.relu(hidden(x))
-// fused: matmul, select
+// fused: matmul, less_equal, select
 // (16, 4) @ (4, 8), f32; tiles of 8 x 8 sums in registers
-static void d_out_relu(const float *d_out, const float *weight, const bool *h_mask, float *d_hidden, int64_t begin,
+static void d_out_relu(const float *d_out, const float *weight, const float *h, float *d_hidden, int64_t begin,
         int64_t end) {
-    float tile[64];
     float total[64];
-    for (int64_t tile_2 = begin; tile_2 < end; ++tile_2) {
+    for (int64_t tile = begin; tile < end; ++tile) {
         #pragma GCC unroll 8
         for (int64_t r = 0; r < 8; ++r) {
             for (int64_t s = 0; s < 8; s += 8) {
@@ -233,7 +227,7 @@ static void d_out_relu(const float *d_out, const float *weight, const bool *h_ma
             }
         }
         for (int64_t k = 0; k < 4; ++k) {
-            const float *const d_out_k = d_out + tile_2 * 32 + k;
+            const float *const d_out_k = d_out + tile * 32 + k;
             const float *const weight_k = weight + k * 8;
             #pragma GCC unroll 8
             for (int64_t r = 0; r < 8; ++r) {
@@ -245,19 +239,14 @@ static void d_out_relu(const float *d_out, const float *weight, const bool *h_ma
                 }
             }
         }
+        const float *const h_tile = h + tile * 64;
+        float *const d_hidden_tile = d_hidden + tile * 64;
         #pragma GCC unroll 8
         for (int64_t r = 0; r < 8; ++r) {
             for (int64_t s = 0; s < 8; s += 8) {
-                *(f32v_u *)(tile + r * 8 + s) = *(const f32v_u *)(total + r * 8 + s);
-            }
-        }
-        for (int64_t r = 0; r < 8; ++r) {
-            const bool *const h_mask_r = h_mask + tile_2 * 64 + r * 8;
-            float *const d_hidden_r = d_hidden + tile_2 * 64 + r * 8;
-            for (int64_t s = 0; s < 8; s += 8) {
-                const i32v h_mask_s = __builtin_convertvector(*(const u8x8_u *)(h_mask_r + s), i32v) != 0;
-                const f32v select_ = (f32v)(~h_mask_s & (i32v)*(const f32v_u *)(tile + r * 8 + s));
-                *(f32v_u *)(d_hidden_r + s) = select_;
+                const i32v d_hidden_mask = *(const f32v_u *)(h_tile + r * 8 + s) <= 0.0f;
+                const f32v d_hidden_s = (f32v)(~d_hidden_mask & (i32v)*(const f32v_u *)(total + r * 8 + s));
+                *(f32v_u *)(d_hidden_tile + r * 8 + s) = d_hidden_s;
             }
         }
     }
@@ -271,14 +260,14 @@ static inline __attribute__((always_inline)) void update_weight_epilogue(int64_t
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_8 = cols & -8;
         for (int64_t s = 0; s < whole_8; s += 8) {
-            const f32v subtract =
-                    *(const f32v_u *)(weight_in + (row + r) * 12 + (col + s))
-                    - 0.1f * *(const f32v_u *)(tile + r * ld + s);
-            *(f32v_u *)(new_weight_out + (row + r) * 12 + (col + s)) = subtract;
+            const f32v weight = *(const f32v_u *)(weight_in + (row + r) * 12 + (col + s));
+            const f32v d_weight = *(const f32v_u *)(tile + r * ld + s);
+            *(f32v_u *)(new_weight_out + (row + r) * 12 + (col + s)) = weight - 0.1f * d_weight;
         }
         for (int64_t s = whole_8; s < cols; ++s) {
-            const float subtract = weight_in[(row + r) * 12 + (col + s)] - 0.1f * tile[r * ld + s];
-            new_weight_out[(row + r) * 12 + (col + s)] = subtract;
+            const float weight = weight_in[(row + r) * 12 + (col + s)];
+            const float new_weight = weight - 0.1f * tile[r * ld + s];
+            new_weight_out[(row + r) * 12 + (col + s)] = new_weight;
         }
     }
 }
@@ -367,8 +356,8 @@ static void update_bias(const float *d_hidden, const float *bias, float *new_bia
             }
         }
         for (int64_t j = first; j < whole_8; j += 8) {
-            const f32v subtract = *(const f32v_u *)(bias + j) - 0.1f * *(const f32v_u *)(d_bias_total + j);
-            *(f32v_u *)(new_bias + j) = subtract;
+            const f32v new_bias_j = *(const f32v_u *)(bias + j) - 0.1f * *(const f32v_u *)(d_bias_total + j);
+            *(f32v_u *)(new_bias + j) = new_bias_j;
         }
         for (int64_t j = whole_8; j < stop; ++j) {
             new_bias[j] = bias[j] - 0.1f * d_bias_total[j];
@@ -383,14 +372,14 @@ static inline __attribute__((always_inline)) void update_weight_2_epilogue(int64
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_8 = cols & -8;
         for (int64_t s = 0; s < whole_8; s += 8) {
-            const f32v subtract =
-                    *(const f32v_u *)(weight_in + (row + r) * 8 + (col + s))
-                    - 0.1f * *(const f32v_u *)(tile + r * ld + s);
-            *(f32v_u *)(new_weight_2_out + (row + r) * 8 + (col + s)) = subtract;
+            const f32v weight = *(const f32v_u *)(weight_in + (row + r) * 8 + (col + s));
+            const f32v d_weight = *(const f32v_u *)(tile + r * ld + s);
+            *(f32v_u *)(new_weight_2_out + (row + r) * 8 + (col + s)) = weight - 0.1f * d_weight;
         }
         for (int64_t s = whole_8; s < cols; ++s) {
-            const float subtract = weight_in[(row + r) * 8 + (col + s)] - 0.1f * tile[r * ld + s];
-            new_weight_2_out[(row + r) * 8 + (col + s)] = subtract;
+            const float weight = weight_in[(row + r) * 8 + (col + s)];
+            const float new_weight_2 = weight - 0.1f * tile[r * ld + s];
+            new_weight_2_out[(row + r) * 8 + (col + s)] = new_weight_2;
         }
     }
 }
@@ -471,8 +460,8 @@ static void update_bias_2(const float *d_out, const float *bias, float *new_bias
             }
         }
         for (int64_t j = first; j < whole_4; j += 4) {
-            const f32x4 subtract = *(const f32x4_u *)(bias + j) - 0.1f * *(const f32x4_u *)(d_bias_total + j);
-            *(f32x4_u *)(new_bias_2 + j) = subtract;
+            const f32x4 new_bias_2_j = *(const f32x4_u *)(bias + j) - 0.1f * *(const f32x4_u *)(d_bias_total + j);
+            *(f32x4_u *)(new_bias_2 + j) = new_bias_2_j;
         }
         for (int64_t j = whole_4; j < stop; ++j) {
             new_bias_2[j] = bias[j] - 0.1f * d_bias_total[j];
@@ -485,15 +474,14 @@ int train(const train_args *args, void *arena, st_host *host) {
     unsigned char *const base = arena;
     const Buffers buffers = {
         .weight = (float *)(void *)(base + 1024),
-        .bias = (float *)(void *)(base + 1920),
+        .bias = (float *)(void *)(base + 1792),
         .weight_2 = (float *)(void *)(base + 1664),
-        .bias_2 = (float *)(void *)(base + 1984),
+        .bias_2 = (float *)(void *)(base + 1856),
         .h = (float *)(void *)base,
-        .h_mask = (bool *)(void *)(base + 1792),
         .out = (float *)(void *)(base + 512),
         .d_out = (float *)(void *)(base + 1408),
         .d_hidden = (float *)(void *)(base + 512),
-        .scratch = base + 2048,
+        .scratch = base + 1920,
     };
     const Buffers *const m = &buffers;
     host->error_kind = ST_OK;
@@ -528,20 +516,20 @@ int train(const train_args *args, void *arena, st_host *host) {
             const int64_t row = batch * 16;
             const float *const x = args->images + row * 12;
             // test_golden.py:40  h = st.relu(hidden(x))
-            h(x, m->weight, m->bias, m->h, m->h_mask, m->scratch, 0, 1);
+            h(x, m->weight, m->bias, m->h, m->scratch, 0, 1);
             // test_golden.py:41  return st.cross_entropy(out(h), y)
             out(m->h, m->weight_2, m->bias_2, m->out, 0, 1);
             // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
             const int32_t *const y = args->labels + row;
             // test_golden.py:41  return st.cross_entropy(out(h), y)
-            float cross_entropy_sum = 0.0f;
-            cross_entropy(m->out, y, &cross_entropy_sum, m->d_out, host, 0, 1);  // forward and backward
+            float cross_entropy_total = 0.0f;
+            cross_entropy(m->out, y, &cross_entropy_total, m->d_out, host, 0, 1);  // forward and backward
             if (host->error_kind != ST_OK) {
                 return host->error_kind;
             }
-            const float loss = cross_entropy_sum * 0.0625f;
+            const float loss = cross_entropy_total * 0.0625f;
             // gradient of test_golden.py:40  h = st.relu(hidden(x))
-            d_out_relu(m->d_out, m->weight_2, m->h_mask, m->d_hidden, 0, 2);
+            d_out_relu(m->d_out, m->weight_2, m->h, m->d_hidden, 0, 2);
             // test_golden.py:47  opt.step(grads)
             update_weight(m->d_hidden, x, m->weight, m->weight, 0, 1);
             update_bias(m->d_hidden, m->bias, m->bias, m->scratch, 0, 8);

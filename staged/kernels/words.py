@@ -1,0 +1,95 @@
+"""The names of values inside a kernel: unnamed values are described by a value that has a name.
+
+    c_next = f * c + i * g          # `c_next_term` twice, unless the products have names
+    w - lr * mean / (sqrt(v) + eps) # `new_w_change`, its `new_w_numerator` and `new_w_denominator`
+
+Tested by `tests/kernels/test_words.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from staged.ir.declaration import Declaration, prims
+from staged.ir.names import LibraryName
+from staged.ir.nodes import Block, Op, Value
+from staged.ir.nouns import noun_of
+
+
+def _roles() -> dict[Declaration, tuple[str, ...]]:
+    """By op: the role of each operand in the result."""
+    one = dict.fromkeys((prims.SQRT, prims.RSQRT, prims.CBRT), ("radicand",))
+    one |= dict.fromkeys((prims.EXP, prims.EXPM1), ("exponent",))
+    one |= dict.fromkeys((prims.MAX, prims.MIN, prims.ARGMAX, prims.ARGMIN), ("candidate",))
+    two = dict.fromkeys((prims.ADD, prims.ACCUMULATE), ("term",) * 2)
+    two |= dict.fromkeys((prims.MAXIMUM, prims.MINIMUM), ("candidate",) * 2)
+    two |= dict.fromkeys((prims.DIVIDE, prims.FLOOR_DIVIDE, prims.REMAINDER), ("numerator", "denominator"))
+    return {
+        **one,
+        **two,
+        prims.SUM: ("term",),
+        prims.SQUARE: ("base",),
+        prims.POW: ("base", "exponent"),
+        prims.SUBTRACT: ("start", "change"),
+        prims.MULTIPLY: ("factor",) * 2,
+        prims.SELECT: ("mask", "choice", "choice"),
+    }
+
+
+_found: dict[Declaration, tuple[str, ...]] = {}
+
+
+def role_in(op: Op, place: int) -> str:
+    """The role of an operand in the result of an op."""
+    if not _found:
+        _found.update(_roles())
+    roles = _found.get(op.declared, ())
+    return roles[place] if place < len(roles) else "argument"
+
+
+def words_in(block: Block) -> Mapping[Value, str]:
+    """A name for each value that a kernel computes: its own, else its role in a value with a name, else what it is."""
+    users: dict[Value, list[tuple[Op, int]]] = {}
+    for op in block.ops:
+        for place, operand in enumerate(op.operands):
+            users.setdefault(operand, []).append((op, place))
+    words: dict[Value, str] = {}
+    wholes: dict[Value, str] = {}
+    """By value: the value with a name that it is a part of."""
+    for op in reversed(block.ops):
+        for result in op.results:
+            whole, role = _short(result.hint), ""
+            uses = users.get(result, [])
+            if not whole and len({user for user, _ in uses}) == 1:
+                user, place = uses[0]
+                whole = wholes.get(user.results[0], "")
+                passes = user.declared.is_move or user.declared in (prims.CAST, prims.NEGATIVE)
+                role = words.get(user.results[0], "").removeprefix(f"{whole}_") if passes else role_in(user, place)
+                role = "" if role == whole else role
+            wholes[result] = whole
+            if result.hint:
+                words[result] = whole
+            elif whole:
+                words[result] = f"{whole}_{role}" if role else whole
+            else:
+                words[result] = of_operand(op, result)
+    return words
+
+
+def of_operand(op: Op, result: Value, depth: int = 1) -> str:
+    """A noun for a value, with the first operand that has a name."""
+    noun = noun_of(op, result.index)
+    for operand in op.operands:
+        while not operand.hint and operand.producer is not None and operand.producer.declared.is_move:
+            if not operand.producer.operands:
+                break
+            operand = operand.producer.operands[0]
+        if operand.hint:
+            return f"{_short(operand.hint)}_{noun}"
+    made = op.operands[0].producer if op.operands else None
+    return f"{of_operand(made, made.results[0], depth - 1)}_{noun}" if made is not None and depth else noun
+
+
+def _short(hint: str) -> str:
+    """`block0_norm_deviation` -> `deviation`: what is enough of a name inside of a kernel."""
+    return hint.word if isinstance(hint, LibraryName) else str(hint)

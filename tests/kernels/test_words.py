@@ -1,0 +1,70 @@
+"""Names of values inside kernels: the user's, the library's, else their role in a value with a name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staged as st
+from staged.ir.nouns import NOUNS
+from staged.ops.primitive import PRIMITIVES
+from tests.generated_names import PROGRAMS
+
+X = np.ones((4, 40), np.float32)
+DECLARED = re.compile(r"\b(?:float|double|bool|u?int\d+_t|[fiu]\d+(?:v|x\d+)) (?:\*(?:const )?(?:restrict )?)?(\w+)(?= [=;]|[;,)])")
+
+
+def source_of(function: Any, *args: Any) -> str:
+    return re.sub(r"//.*", "", st.function(function, target="portable").stage(*args).source)
+
+
+def test_every_primitive_has_a_noun_that_is_not_its_name() -> None:
+    computing = [
+        name
+        for name, op in PRIMITIVES.items()
+        if op.kind not in ("source", "size", "launch") and not name.startswith(("to_", "from_", "stop_", "quantized"))
+    ]
+    assert not [name for name in computing if name not in NOUNS]
+    assert not set(NOUNS.values()) & set(PRIMITIVES)
+
+
+def test_a_part_of_a_named_value_has_its_role() -> None:
+    def program(x: Any, y: Any) -> Any:
+        mixed = st.exp(x * y - 1.0) * y + st.tanh(y * x) * x
+        return mixed, st.sum(mixed)
+
+    source = source_of(program, X, X)
+    assert "mixed_factor" in source, source
+
+
+def test_a_value_of_the_library_has_the_name_that_it_has_there() -> None:
+    source = source_of(lambda x: st.layer_norm(x, (40,)), X)
+    assert {"centre", "centred", "rstd"} <= {*re.findall(r"\w+", source)}, source
+
+
+def test_kernels_that_differ_in_names_alone_are_one() -> None:
+    """What is written in place does not depend on the lengths of names."""
+
+    def program(a: Any) -> Any:
+        b = (a + 1.0) * (a - 2.0) / (a * a + 3.0) + (a - 4.0) * (a + 5.0)
+        the_elements_of_b_by_size = st.sort(b)
+        a = the_elements_of_b_by_size
+        c = (a + 1.0) * (a - 2.0) / (a * a + 3.0) + (a - 4.0) * (a + 5.0)
+        return b, c
+
+    source = source_of(program, X)
+    assert source.count("+ 5.0f") == 2, source  # of vectors and of single elements
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_value_is_named_after_an_op(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAGED_CUDA", "emulate")
+    function, args = PROGRAMS[name].make()
+    source = re.sub(r"//.*", "", function.stage(*args).source)
+    own = {*PROGRAMS[name].names.split()}
+    names = {re.sub(r"(_\d+)+$|_+$", "", each) for each in DECLARED.findall(source)} - own
+    assert not names & set(PRIMITIVES), source
+    assert not [each for each in names if re.fullmatch(r"(input|value|variable)_\d+", each)], source
