@@ -378,17 +378,17 @@ _OF_CALLS = ("context", "record", "primitive", "composite", "halves", "torch_key
 _PLUMBING = tuple(PACKAGE + "ops" + os.sep + name + ".py" for name in _OF_CALLS)
 _SAYS_NOTHING = frozenset("array each found given left made other out part result results right this value".split())
 """Names of variables that do not say what a value is, as those of one or two letters do not."""
-_words: dict[int, tuple[CodeType, dict[int, str]]] = {}
-"""By the id of a code object: what becomes of the result of an instruction, the name of a variable or `return`."""
-
-
-_returned: dict[int, CodeType] = {}
-"""By their identity: functions whose one op computes the value that they return."""
+_has_words: dict[str, bool | None] = {}
+"""By file: whether its variables name values; None for plumbing between a value and the function that names it."""
+_words: dict[int, tuple[CodeType, dict[int, str] | None]] = {}
+"""By the id of a code object: what becomes of the result of an instruction, the name of a variable or `return`. None
+for a function whose one op computes the value that it returns.
+"""
 
 
 def returns_its_op(function: F) -> F:
     """Mark a function of this library: the value that it returns is that of its op, maybe in another shape."""
-    _returned[id(function.__code__)] = function.__code__
+    _words[id(function.__code__)] = function.__code__, None
     return function
 
 
@@ -399,18 +399,27 @@ def variable_here(depth: int = 1) -> str:
         frame = frame.f_back  # the context that carries the op out
     while frame is not None:
         code = frame.f_code
-        file = code.co_filename
-        if not file.startswith(_WORDS):
+        try:
+            has_words = _has_words[code.co_filename]  # the fastest lookup: tracing counts its calls
+        except KeyError:
+            file = code.co_filename
+            has_words = _has_words[file] = None if file.startswith(_PLUMBING) else file.startswith(_WORDS)
+        if has_words is False:
             return ""
-        if not file.startswith(_PLUMBING) and id(code) not in _returned:
-            found = (_words.get(id(code)) or _words_of(code))[1].get(frame.f_lasti, "")
+        if has_words:
+            key = id(code)
+            if key not in _words:
+                _words_of(code)
+            words = _words[key][1]
+            found = "return" if words is None else words[frame.f_lasti] if frame.f_lasti in words else ""
             if found != "return":
                 return found
         frame = frame.f_back
     return ""
 
 
-def _words_of(code: CodeType) -> tuple[CodeType, dict[int, str]]:
+def _words_of(code: CodeType) -> None:
+    """Enter the names that a function gives to results of its instructions."""
     words: dict[int, str] = {}
     instructions = list(dis.get_instructions(code))
     targets = {each.offset: each for each in instructions}
@@ -425,8 +434,7 @@ def _words_of(code: CodeType) -> tuple[CodeType, dict[int, str]]:
         if len(word.removeprefix("d_")) > 2 and word not in _SAYS_NOTHING:
             # A call that runs is at the end of its instruction, behind the caches.
             words.update(dict.fromkeys(range(this.offset, after.offset, 2), word))
-    found = _words[id(code)] = code, words
-    return found
+    _words[id(code)] = code, words
 
 
 def _position_in(frame: FrameType, running: _Running) -> Position:

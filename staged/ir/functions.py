@@ -125,9 +125,10 @@ def with_call_effects(program: Function) -> Function:
         return builder.append(op.replace(effects=tuple(effects[Call(op).function]))).results
 
     def change(function: Function) -> Function:
-        function = rewrite(function, rule)
-        touched = {effect.target for op in walk_ops(function.block) for effect in op.effects if effect.target}
-        known = [variable for variable in program.variables if variable in touched]
-        return function.replace(variables=known)
+        changed = rewrite(function, rule)
+        touched = {effect.target for op in walk_ops(changed.block) for effect in op.effects if effect.target}
+        if function is program:
+            touched.update([member for variable in touched for member in variable.members])  # the caller passes these
+        return changed.replace(variables=[variable for variable in program.variables if variable in touched])
 
     return map_functions(program, change)

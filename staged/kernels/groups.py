@@ -143,7 +143,7 @@ class Groups:
         return self.apart(ops)
 
     def apart(self, ops: Sequence[Op]) -> str:
-        """Why the ops are not made one kernel, by what they compute; empty if they can be."""
+        """Why the ops cannot share a kernel; empty if they can."""
         results = self.leaving(ops)
         key, outside = self.key(ops, results)
         apart = self.keys.once(("loops", key), lambda: self.loops_apart(ops, results))
@@ -152,7 +152,7 @@ class Groups:
         return apart
 
     def key(self, ops: Sequence[Op], results: Sequence[Value]) -> tuple[Key, list[Value]]:
-        """The key of a group, and what it takes from outside."""
+        """The key of a group, and its operands from outside."""
         inside = set(ops)
         return self.keys.group(ops, results, lambda value: self.is_boundary(value, inside))
 

@@ -75,8 +75,11 @@ class RecordContext(Context):
         builder = self.builder
         results = types if isinstance(types, tuple) else (types,)
         op = Op(primitive, values, results, attrs=attrs, effects=effects, device=builder.device, where=where)
-        if not (primitive.is_move or primitive.kind == "source" or primitive is prims.CAST):
-            op.results[0].hint = FieldName(variable_here())
+        # Tracing counts its calls, so `is_move` is not asked.
+        if primitive.elements not in ("viewed", "moved") and primitive.kind != "source" and primitive is not prims.CAST:
+            word = variable_here()
+            if word:
+                op.results[0].hint = FieldName(word)
         return builder.append(op)
 
     @contextmanager

@@ -49,8 +49,8 @@ def test_a_trace_takes_few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
         optimizer.step(grads)
         return loss
 
-    # 13,830 and 631, after 27,000 and 1,170, with a little room. Halves and complex operands need 6 %, names of layers 2 %.
-    assert traced_again(step, np.ones((2, 8), np.float32), np.zeros(2, np.int32)) < 13_950
+    # 14,000 and 631, after 27,000 and 1,170, with a little room. Halves and complex operands need 6 %, names 3 %.
+    assert traced_again(step, np.ones((2, 8), np.float32), np.zeros(2, np.int32)) < 14_150
     assert traced_again(st.function(lambda x: x + 1.0), np.ones(3)) < 650
 
 
@@ -67,7 +67,7 @@ def test_a_chain_of_operators_takes_few_calls_for_each(monkeypatch: pytest.Monke
 
     x = np.ones((2, 3), np.float32)
     each = (traced_again(chain(60), x) - traced_again(chain(10), x)) / 50
-    assert each < 65  # 62 where it was 181
+    assert each < 70  # 68 where it was 181; names of the library's variables need 6
 
 
 def test_binding_a_staged_method_takes_few_calls() -> None:

@@ -48,7 +48,7 @@ def test_what_is_asked_of_ops_grows_with_the_chain(tmp_path: Path, monkeypatch: 
     kind_of = counter.counting(steps.kind_of)
     for module in (fuse, steps):
         monkeypatch.setattr(module, "kind_of", kind_of)
-    monkeypatch.setattr(simplify, "_frozen", counter.counting(simplify._frozen))
+    monkeypatch.setattr(simplify, "frozen_attrs", counter.counting(simplify.frozen_attrs))
     counts = []
     for length in (15, 30, 60):
         counter.calls = 0

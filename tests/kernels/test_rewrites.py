@@ -153,9 +153,9 @@ def test_a_register_tile_reads_as_it_runs() -> None:
         for s_2 < 4:
           total_4 = total[4*r + s_2]
           y_3 = y[4*panels + s_2]
-          add = add(total_4, y_3)
-          maximum = maximum(add, 0.0)
-          matmul_add_maximum[24*tiles + 8*r + 4*panels + s_2] = maximum
+          y_total_larger_candidate = add(total_4, y_3)
+          y_total_larger_2 = maximum(y_total_larger_candidate, 0.0)
+          y_total_larger[24*tiles + 8*r + 4*panels + s_2] = y_total_larger_2
 """.splitlines()
 
 
@@ -193,7 +193,7 @@ REFUSED: dict[str, tuple[Callable[[], Nest], tuple[Rewriting, ...], str]] = {
     "a tail": (lambda: product(6, 10, 8), (StripMine("row", 4, "o", "i"),), "6 iterations are no multiple of 4"),
     "not directly inside": (lambda: product(6, 10, 8), (Reorder(("k", "column")),), "column has more in it"),
     "a total of the outer loop": (total_nest, (Reorder(("j", "i")),), "keeps a total|another order"),
-    "terms of totals in memory": (columns_nest, (Reorder(("j", "i", "k")),), "multiply_sum_total would be written in another"),
+    "terms of totals in memory": (columns_nest, (Reorder(("j", "i", "k")),), "x_scaled_total_total would be written in another"),
     "a tail longer than its loop": (lambda: product(6, 10, 8), (Divide("column", 5, 9),), "it has 8 iterations"),
     "read again after it was written": (
         lambda: replace(product(6, 10, 8), in_place=((0, 2),)), (Divide("column", 5, 6),), "would be read after it was written",

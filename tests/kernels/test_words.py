@@ -46,7 +46,7 @@ def test_a_value_of_the_library_has_the_name_that_it_has_there() -> None:
 
 
 def test_kernels_that_differ_in_names_alone_are_one() -> None:
-    """What is written in place does not depend on the lengths of names."""
+    """Kernels that are written in place do not depend on the lengths of names."""
 
     def program(a: Any) -> Any:
         b = (a + 1.0) * (a - 2.0) / (a * a + 3.0) + (a - 4.0) * (a + 5.0)

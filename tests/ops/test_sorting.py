@@ -221,6 +221,6 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_a_row_stays_readable() -> None:
     program = st.function(lambda x: st.sort(x), target="portable").stage(np.zeros((3, 50), np.float32))
-    assert "st_sort_values_f32(sort + i * 50, x + i * 50, 50, 50, false, workspace);" in program.source
+    assert "st_sort_values_f32(x_ordered + i * 50, x + i * 50, 50, 50, false, workspace);" in program.source
     program = st.function(lambda x: st.argsort(x), target="portable").stage(np.zeros((3, 50), np.float32))
     assert "st_sort_f32(NULL, argsort + i * 50, x + i * 50, 50, 50, false, workspace);" in program.source

@@ -167,9 +167,9 @@ def test_threads_share_no_loop_that_calls_it(blas: Blas, monkeypatch: pytest.Mon
             y[i] = x[i] @ x[0]
         return y
 
-    assert "st_share_loop" not in st.function(program).stage(x).source
+    assert "ST_SHARE_LOOP" not in st.function(program).stage(x).source
     monkeypatch.delenv("STAGED_BLAS")
-    assert "st_share_loop" in st.function(program).stage(x).source
+    assert "ST_SHARE_LOOP" in st.function(program).stage(x).source
 
 
 def test_programs_of_both_kinds_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,8 @@ def _wrap(
 ) -> KernelText:
     """One function with the program's signature around the product's."""
     names = Names()
-    names.used |= {"scratch", "begin", "end", "count", name}
+    # The wrapper calls the function of the product: no parameter may hide it.
+    names.used |= {"scratch", "begin", "end", "count", name, f"{name}_product", f"{name}_epilogue"}
     inputs = [_parameter(v.tensor.dtype, v.tensor.shape, names.fresh(name_of(v) or "x"), True) for v in op.operands]
     if op.attrs.get("dims"):
         inputs[-1] = ("int64_t ", "count")

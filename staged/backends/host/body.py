@@ -50,6 +50,7 @@ from staged.ir.sequences import takes_store
 from staged.ir.storage import is_tensor, structural_ops
 from staged.ir.structure import CALL
 from staged.ir.transfers import Transfer
+from staged.ir.trips import constant_of
 from staged.ir.types import CPU, Device, Dim, Extent, FrameType, SequenceType, TensorType, bound, dims_of
 from staged.ir.views import Call as CallView
 from staged.source import Position
@@ -380,7 +381,8 @@ class BodyEmitter:
 
     def member(self, family: VariableRef, number: Value) -> Expr:
         """A member of a family: its first element, or the number that it is."""
-        members, index = Member(Name("m"), self.family_fields[family]), self.scalar(number)
+        members, known = Member(Name("m"), self.family_fields[family]), constant_of(number)
+        index = self.scalar(number) if known is None else Literal(str(known))
         if family.outer:
             place = Index(members, index)
             return place if family.type.shape else Prefix("*", place)

@@ -314,6 +314,8 @@ class ProgramEmitter:
                 if not variable.type.shape and not variable.members:
                     structure.scalar_variables[variable] = self.scalar_place(variable, entry)
             for buffer in plan.buffers:
+                if buffer.element is not None:
+                    continue  # a member of a family, which `Buffers` has
                 if buffer.variable is not None:
                     structure.places[buffer] = self.variable_place(buffer.variable, entry)
                 elif buffer.kind == "constant":

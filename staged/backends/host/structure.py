@@ -16,6 +16,7 @@ from staged.backends.host.calls import Calls, Signature
 from staged.backends.host.effects import Effects
 from staged.backends.host.frames import Frames
 from staged.backends.host.handles import Handles
+from staged.backends.host.loops import position_of, step_of, updates_layers
 from staged.backends.host.sequences import Sequences
 from staged.backends.host.shared_loops import PartNames, finish_part
 from staged.backends.host.values import Values
@@ -30,7 +31,6 @@ from staged.code.expr import (
     Prefix,
     Variable,
     call,
-    infix_sum,
     member,
     names_in,
 )
@@ -84,7 +84,7 @@ class ControlFlow:
         self.loops: dict[Label, LoopFrame] = {}
         self.part_names: PartNames | None = None
         self.in_step = False
-        """True behind the first loop of a block that updates the layers of a model, and in that loop."""
+        """True from the first loop of a block that updates the layers of a model on, up to the block's last write."""
 
     def emit(self, function: Function) -> None:
         """The statements of a function."""
@@ -96,9 +96,9 @@ class ControlFlow:
 
     def block(self, block: Block) -> None:
         """The ops of a block; `end` writes how it ends."""
-        around = self.in_step
-        for op in block.ops:
-            self.in_step = self.in_step or updates_layers(op)
+        around, step = self.in_step, step_of(block)
+        for number, op in enumerate(block.ops):
+            self.in_step = around or number in step
             self.op(op, block)
         self.in_step = around
 
@@ -332,7 +332,7 @@ class ControlFlow:
         """Ctrl-C is noticed between iterations, so that no optimiser step is left half done.
 
         Every loop does it, however short: the text must not depend on trip counts. A loop that updates the layers of a
-        model does not, nor what comes after it in its block: the step is not complete.
+        model does not, nor what comes after it before the block's last write: the step is not complete.
         """
         if self.in_step or updates_layers(op):
             return
@@ -465,15 +465,6 @@ def _is_at_hand(expression: Expr) -> bool:
     return isinstance(expression, Name | Literal | Member)
 
 
-def position_of(index: Name, start: int | None, step: int | None) -> Expr | None:
-    """The number of iterations before that with this index; None if the index does not show it."""
-    if start is None or step not in (1, -1):
-        return None
-    if step == -1:
-        return Infix("-", Literal(str(start)), index)
-    return infix_sum([index, Literal(str(-start))]) if start else index
-
-
 def _is_empty(block: Block, owner: Op, body: BodyEmitter) -> bool:
     """Return whether a branch has nothing to write: no ops, and yields what is already in place."""
     if any(op.declared is not s.ABSENT for op in block.ops) or block.end.kind != "yield":
@@ -522,11 +513,3 @@ EMITS: OpTable[Callable[[ControlFlow, Op], None]] = OpTable(
     }
 )
 """The statements of an op that is not in a kernel."""
-
-
-def updates_layers(op: Op) -> bool:
-    """Return whether an op is a loop that writes the members of families, one in each iteration."""
-    if op.declared is not s.FOR:
-        return False
-    writes = (inner for inner in op.blocks[0].ops if inner.declared is s.VARIABLE_WRITE)
-    return any(write.operands[1:] == (Loop(op).index,) for write in writes)

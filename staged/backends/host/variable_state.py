@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from staged.backends.host.body import BodyEmitter
 from staged.backends.host.file import State, note_of
+from staged.backends.host.interface import written_variables
 from staged.code.expr import Member, Name, Variable
 from staged.code.tree import DeclareTable
 from staged.code.types import Space, pointer, scalar
@@ -24,17 +25,21 @@ def declare_families(
     arena, whose field exists already.
     """
     tables, state = [], []
+    written = written_variables(entry.function)
     for family in entry.function.variables:
         if family.members and not family.outer:
             array = next(buffer for buffer in entry.plan.arena_buffers() if buffer.variable is family)
             fields[family] = entry.fields[array]
         elif family.members:
             fields[family] = names.fresh(family.name)
-            table = Variable(entry.name(family.name), pointer(scalar(family.type.dtype), Space.GLOBAL))
+            element, is_const = scalar(family.type.dtype), family not in written
+            table = Variable(entry.name(family.name), pointer(element, Space.GLOBAL, is_const))
             members = [Member(Name("args"), entry.variable_fields[member]) for member in family.members]
             tables.append(DeclareTable(table, tuple(members), is_of_pointers=True))
             note = f"{len(members)} of {note_of(shape_text(family.type.shape), family.purpose, family.where)}"
-            state.append(State(f"{family.type.dtype.c_name} *const *", fields[family], table, note))
+            state.append(
+                State(f"{'const ' * is_const}{family.type.dtype.c_name} *const *", fields[family], table, note)
+            )
     return tables, state
 
 

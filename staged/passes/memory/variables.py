@@ -76,7 +76,7 @@ def join_variables(function: Function, groups: Groups) -> None:
             continue
         same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
         group, target = groups.of.get(value), groups.of_access(op)
-        if variable.members and _is_read_between(op, value, ops, members):
+        if variable.members and not _is_place_free(op, value, ops, members):
             continue
         if group is not None and same_size and _may_write_early(value, op, place_of, leaving):
             groups.touch.add((value, variable, written))
@@ -130,21 +130,24 @@ class MembersRead:
         ]
 
 
-def _is_read_between(write: Op, value: Value, ops: Iterable[Op], members: MembersRead) -> bool:
-    """Return whether another read of the family, by another number or as a whole, is needed while `value` is there and
-    not yet written.
+def _is_place_free(write: Op, value: Value, ops: Iterable[Op], members: MembersRead) -> bool:
+    """Return whether the member's place is known, and no other read of the family, by another number or as a whole, is
+    needed, while `value` is there and not yet written.
     """
     live = members.live
-    variable, key = write.attrs["variable"], member_key(write.operands[-1])
+    variable, index = write.attrs["variable"], write.operands[-1]
     begin, end = live.defined(value), live.start[write]
+    if constant_of(index) is None and live.defined(index) > begin:
+        return False
+    key = member_key(index)
     for op in ops:
         if op.declared is VARIABLE_READ and op.attrs["variable"] is variable and not are_apart(op, write):
             if op.operands and member_key(op.operands[-1]) == key:
                 continue  # it is in the group of the member
             needed = members.of(op, write) if members.are_done(op, write) else op.results
             if any(start <= end and begin <= stop for each in needed for start, stop in live.intervals.get(each, ())):
-                return True
-    return False
+                return False
+    return True
 
 
 def _may_write_early(

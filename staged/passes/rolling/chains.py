@@ -1,4 +1,7 @@
-"""The chains of a function: runs of equal ops, cut into the pieces that pass least to each other."""
+"""The chains of a function: runs of equal ops, cut into the pieces that pass least to each other.
+
+Tested by `tests/passes/rolling/test_roll.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,18 @@ from staged.passes.rolling.pieces import Chain, chain_of
 from staged.passes.rolling.repeats import Keys, Repeat, repeats
 
 ALWAYS = 4
-"""So many equal pieces become a loop whatever their size is."""
+"""So many equal pieces become a loop if they are not tiny."""
 FEWEST_OPS = 64
 """Fewer pieces become a loop if each has so many ops: a small loop would cost more in lost fusion than it saves."""
 
 
+SMALLEST = 2
+"""Pieces of fewer ops stay copies: a loop would store what kernels compute on the way, such as transposed weights."""
+
+
 def is_worth(count: int, size: int) -> bool:
     """Return whether so many pieces of so many ops become a loop."""
-    return count >= ALWAYS or size >= FEWEST_OPS
+    return size >= (SMALLEST if count >= ALWAYS else FEWEST_OPS)
 
 
 def chains_of(block: Block, keys: Keys) -> Iterable[Chain]:

@@ -8,6 +8,8 @@ A row of values, one for each piece, must be one of these:
 - results of the pieces of an earlier chain: that loop collects them.
 
 If only some of the pieces have such a supply, the planner splits the chain and plans the parts anew.
+
+Tested by `tests/passes/rolling/test_roll.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass, field
 from staged.ir.nodes import Block, Op, Value, VariableRef, walk_ops
 from staged.ir.structure import CHECKPOINT, JVP, VARIABLE_READ, VJP, VMAP
 from staged.ir.views import Derivative
-from staged.passes.rolling.pieces import Chain, Row
+from staged.passes.rolling.pieces import Chain, Row, may_be_family
 
 Refs = tuple[VariableRef, ...]
 
@@ -164,13 +166,16 @@ class Planner:
 
     def _enter_families(self, plan: Plan) -> dict[Chain, set[int]]:
         rows: list[tuple[Chain, Refs]] = []
+        breaks: dict[Chain, set[int]] = {}
         for chain in plan.chains:
             rows += [(chain, refs) for refs in chain.variables]
             for row in chain.varying:
                 refs = self._variables_of(row)
-                if refs is not None:
+                again = _again(refs or ())
+                if again:
+                    breaks.setdefault(chain, set()).update(again)
+                elif refs is not None and may_be_family(refs):
                     rows.append((chain, refs))
-        breaks: dict[Chain, set[int]] = {}
         known: dict[VariableRef, tuple[Refs, int]] = {}
         for chain, refs in sorted(rows, key=lambda each: -len(each[1])):
             if all(ref not in known for ref in refs):
@@ -194,7 +199,7 @@ class Planner:
             return self._variables_of(tuple([operands[number] for _, number in places])) if is_whole else None
         reads = [value.made_by(VARIABLE_READ) for value in row]
         refs = tuple([read.attrs["variable"] for read in reads if read is not None])
-        return refs if len(set(refs)) == len(row) else None
+        return refs if len(refs) == len(row) else None
 
     # ---- sources ----
 
@@ -234,6 +239,9 @@ class Planner:
         reads = [value.made_by(VARIABLE_READ) for value in row]
         blocks = {self.around.place[read][0] if read is not None else None for read in reads}
         if None in blocks or len(blocks) > 1 or any(read is None or read.operands for read in reads):
+            return None
+        refs = tuple([read.attrs["variable"] for read in reads if read is not None])
+        if len(set(refs)) > 1 and not may_be_family(refs):
             return None
         return [read for read in reads if read is not None], blocks.pop()  # type: ignore[return-value]
 
@@ -365,6 +373,20 @@ def _breaks(signs: list[tuple[Hashable, int]]) -> set[int]:
         if signs[number][0] != signs[number - 1][0]
         or (signs[number][1] != -1 and signs[number][1] != signs[number - 1][1] + 1)
     }
+
+
+def _again(refs: Refs) -> set[int]:
+    """The places at which a Variable comes again, if not all are one: a family has each once."""
+    found: set[int] = set()
+    if len(set(refs)) == 1:
+        return found
+    since: set[VariableRef] = set()
+    for number, ref in enumerate(refs):
+        if ref in since:
+            found.add(number)
+            since.clear()
+        since.add(ref)
+    return found
 
 
 def _split(chain: Chain, breaks: set[int] | None) -> list[Chain]:

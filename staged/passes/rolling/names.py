@@ -1,4 +1,7 @@
-"""Names that all layers have."""
+"""Names that all layers have.
+
+Tested by `tests/passes/rolling/test_roll.py`.
+"""
 
 from __future__ import annotations
 

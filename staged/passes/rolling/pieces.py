@@ -7,6 +7,8 @@ these holds in every piece:
 - it is the same value in all pieces, from before them;
 - it is an initial value in the first piece, and a result of the piece before in each other one (`carried`);
 - each piece has another value from outside (`varying`).
+
+Tested by `tests/passes/rolling/test_roll.py`.
 """
 
 from __future__ import annotations
@@ -138,12 +140,17 @@ class _Comparison:
         return all(op.effects == ops[0].effects for op in ops)
 
     def variables(self, row: tuple[VariableRef, ...]) -> bool:
-        first = row[0]
-        if row.count(first) == len(row):
+        if row.count(row[0]) == len(row):
             return True
-        facts = {(ref.type, ref.outer, ref.device, ref.purpose, ref.part, ref.is_complex) for ref in row}
-        is_plain = not first.part and not first.members and not first.type.dtype.is_complex
-        if len(set(row)) < len(row) or len(facts) > 1 or not is_plain:
+        if not may_be_family(row):
             return False
         self.chain.variables[row] = None
         return True
+
+
+def may_be_family(row: tuple[VariableRef, ...]) -> bool:
+    """Return whether Variables differ in nothing but what they hold, and each comes once."""
+    first = row[0]
+    facts = {(ref.type, ref.outer, ref.device, ref.purpose, ref.part, ref.is_complex) for ref in row}
+    is_plain = not first.part and not first.members and not first.type.dtype.is_complex
+    return is_plain and len(facts) == 1 and len(set(row)) == len(row)

@@ -1,4 +1,7 @@
-"""Repeats: runs of ops that look alike, some number of times one after another."""
+"""Repeats: runs of ops that look alike, some number of times one after another.
+
+Tested by `tests/passes/rolling/test_roll.py`.
+"""
 
 from __future__ import annotations
 

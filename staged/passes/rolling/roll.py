@@ -1,4 +1,7 @@
-"""Rolling: writes the program with loops for the chains that the plan has."""
+"""Rolling: writes the program with loops for the chains that the plan has.
+
+Tested by `tests/passes/rolling/test_roll.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Updates in the backward loop: a layer's Variables are updated in the iteration that computes their gradients."""
+"""Updates in the backward loop: a layer's Variables are updated in the iteration that computes their gradients.
+
+Tested by `tests/passes/rolling/test_roll.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from staged.ir.builder import Builder
 from staged.ir.nodes import Block, Function, Op, Value, VariableRef, walk_ops
 from staged.ir.rewrite import Copier
+from staged.ir.storage import root_of
 from staged.ir.structure import FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.trips import constant_of
 from staged.ir.views import Loop
@@ -101,7 +105,9 @@ def _pair(ops: Sequence[Op], number: int, later: int) -> _Pair | None:
     rest = [op for op in between if op not in early]
     if not _may_move(early, ops[number:later]) or any(_may_stop(op) for op in (gradients, *rest)):
         return None
-    if any(_touches(op, written) for op in (*early, *rest)) or _targets([update], "read") & _targets(rest, "write"):
+    if any(_touches(op, written) for op in (*early, *rest)) or _targets([update], "read") & _targets(
+        [gradients, *rest], "write"
+    ):
         return None
     return _Pair(gradients, update, early) if _reads_own_members(gradients, written) else None
 
@@ -161,8 +167,7 @@ def _touches(op: Op, families: set[VariableRef]) -> bool:
     if (_targets([op], "read") | _targets([op], "write")) & families:
         return True
     used = {*op.operands, *(value for block in op.blocks for value in block.free)}
-    reads = [value.behind(SEQUENCE_GET).made_by(VARIABLE_READ) for value in used]
-    return any(read is not None and read.attrs["variable"] in families for read in reads)
+    return any(_is_of(value, families) for value in used)
 
 
 def _reads_own_members(gradients: Op, families: set[VariableRef]) -> bool:
@@ -179,5 +184,6 @@ def _reads_own_members(gradients: Op, families: set[VariableRef]) -> bool:
 
 
 def _is_of(value: Value, families: set[VariableRef]) -> bool:
-    read = value.behind(SEQUENCE_GET).made_by(VARIABLE_READ)
+    """Return whether a value is what was read of families, an element of it or a view."""
+    read = root_of(value).made_by(VARIABLE_READ)
     return read is not None and read.attrs["variable"] in families

@@ -88,7 +88,8 @@ def test_a_convolutional_network_trains_in_graphs(device: Emulator) -> None:
     assert str(program.report()).endswith("\n".join(notes))
     before = device.counts()
     program(*arguments)
-    assert (device.counts() - before).graph_launches == 6
+    # The kernel of the convolution's own gradient reads an address of the turn: there is a graph on each side of it.
+    assert (device.counts() - before).graph_launches == 12
 
 
 def test_a_weight_is_updated_in_its_place_by_a_rate_of_the_caller(device: Emulator) -> None:

@@ -137,7 +137,7 @@ def other_ranges(backend: Any) -> Callable[..., Any]:
 
 
 def batches_of_series(backend: Any) -> Callable[..., Any]:
-    """What a library reads depends on the iteration of the inner loop, and of the outer one."""
+    """The reads of a library depend on the iteration of the inner loop, and of the outer one."""
 
     @st.function
     def run(xs: Any, w: Any, n: Any) -> Any:

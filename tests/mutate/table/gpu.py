@@ -254,7 +254,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "the iterations of a loop that counts down keep residuals in the places of others",
-        "backends.host.structure:position_of",
+        "backends.host.loops:position_of",
         'Infix("-", Literal(str(start)), index)',
         "index",
         (f"{TESTS}test_graphs_of_loops.py", "-k", "one_graph and other"),

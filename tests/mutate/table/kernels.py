@@ -68,7 +68,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a group takes from outside what is made of its own results",
-        "kernels.groups:Groups.obstacle",
+        "kernels.groups:Groups.apart",
         "self.feeds_itself(ops, outside)",
         "False",
         ("tests/regressions/test_fusion.py", "-k", "own_group"),
@@ -359,7 +359,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "equal zeros are copied from one Variable to another",
-        "backends.host.body:BodyEmitter.emit_variable_write",
+        "backends.host.variables:Variables.emit_write",
         "fill is not None and fill.device == CPU and is_zero_fill(fill)",
         "fill is not None and False",
         ("tests/backends/native/test_short_kernels.py", "-k", "equal_zeros"),

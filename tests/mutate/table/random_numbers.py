@@ -172,14 +172,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an exported program has flags for a seed that it sets itself",
         "backends.host.interface:variables_set_first",
-        "is_write = op.declared is VARIABLE_WRITE",
+        "is_write = op.declared is VARIABLE_WRITE and len(touched) == 1",
         "is_write = False",
         (EXPORTS, "-k", "seeds_itself"),
     ),
     Mutant(
         "a program that draws before it seeds itself has no flag for the first",
         "backends.host.interface:variables_set_first",
-        "is_write = op.declared is VARIABLE_WRITE",
+        "is_write = op.declared is VARIABLE_WRITE and len(touched) == 1",
         "is_write = True",
         (EXPORTS, "-k", "seeds_itself"),
     ),
@@ -193,7 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a number that is never written is read again and again",
         "passes.simplify:Simplifier.reads_what_stays",
-        'op.attrs["variable"] not in self.written',
+        'not variable.type.shape and bool(op.operands or not variable.members) and variable not in self.written',
         "False",
         ("tests/passes/test_reads_of_variables.py",),
     ),

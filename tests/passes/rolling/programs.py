@@ -196,6 +196,22 @@ def a_derivative_in_forward_mode() -> Made:
     return portable(lambda x, t: st.jvp(lambda x: model(x), (x,), (t,))), (X, Y), model
 
 
+@rolls(2)
+def transposed_weights_from_before_the_step() -> Made:
+    model = Layers(4)
+    weights = [layer.weight for layer in model.layers]
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+    @portable
+    def step(x: Any, y: Any) -> Any:
+        before = [st.transpose(weight) for weight in weights]
+        loss, grads = st.value_and_grad(lambda x, y: st.mean((model(x) - y) ** 2), wrt=list(model.parameters()))(x, y)
+        optimizer.step(grads)
+        return loss, before
+
+    return step, (X, Y), model
+
+
 @rolls(4)
 def gradients_with_a_largest_norm() -> Made:
     model = Layers(5)
@@ -385,3 +401,86 @@ def one_weight_for_all_layers() -> Made:
         return x
 
     return run, (X,), layer
+
+
+@rolls(1)
+def layers_in_another_order_the_second_time() -> Made:
+    weights = [st.Variable(Y[:1].T @ X[:1] * (0.1 + 0.1 * number)) for number in range(6)]
+
+    @portable
+    def run(x: Any) -> Any:
+        for weight in weights + [weights[number] for number in (0, 2, 1, 3, 5, 4)]:
+            x = st.tanh(x @ weight)
+        return x
+
+    return run, (X,), weights
+
+
+@rolls(0)
+def complex_weights() -> Made:
+    weights = [st.Variable((np.eye(6) * (0.5 + 0.1j * number)).astype(np.complex64)) for number in range(4)]
+
+    @portable
+    def run(x: Any) -> Any:
+        for weight in weights:
+            x = st.sin(x @ weight)
+        return x
+
+    return run, (X.astype(np.complex64),), weights
+
+
+@rolls(0)
+def weights_of_the_caller_and_of_the_program() -> Made:
+    weights = [st.Variable(np.full((6, 6), 0.1 * number, np.float32)) for number in range(3)]
+
+    @portable
+    def run(x: Any) -> Any:
+        for weight in [*weights, *[st.Variable(x.T @ x * number) for number in range(3)]]:
+            x = st.tanh(x @ weight)
+        return x
+
+    return run, (X,), weights
+
+
+@rolls(2)
+def layers_of_a_recursive_function() -> Made:
+    weights = [st.Variable(Y[:1].T @ X[:1] * (0.1 + 0.1 * number)) for number in range(4)]
+
+    @st.function
+    def deeper(x: Any, n: Any) -> Any:
+        if n <= 0:
+            return x
+        for weight in weights:
+            x = st.tanh(x @ weight)
+        y = deeper(x, n - 1)
+        for weight in weights:
+            weight.value = weight.value * 0.9
+        return y
+
+    return portable(lambda x, n: deeper(x, n)), (X, 3), weights
+
+
+@rolls(1)
+def weights_that_the_program_computes() -> Made:
+    @portable
+    def run(x: Any) -> Any:
+        weights = [st.Variable(x.T @ x * (0.1 * number)) for number in range(4)]
+        for weight in weights:
+            x = st.tanh(x @ weight)
+        return x
+
+    return run, (X,), []
+
+
+@rolls(0)
+def what_two_layers_back_has_made() -> Made:
+    model = Layers(6)
+
+    @portable
+    def run(x: Any) -> Any:
+        before = x
+        for layer in model.layers:
+            before, x = x, st.tanh(layer(x)) + before
+        return x
+
+    return run, (X,), model

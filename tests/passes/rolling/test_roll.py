@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from staged.ir.structure import FOR
 from staged.ir.verifier import verify
 from staged.passes.rolling.names import common_name
 from staged.passes.rolling.roll import roll
+from tests.exported import compile_c
 from tests.passes.rolling.programs import PROGRAMS
 
 LOSS_IN_LAST_LAYER = {"batch_norm_in_each_layer", "transformer_layers"}
@@ -86,3 +88,25 @@ def test_equal_layers_are_a_loop(name: str) -> None:
 )
 def test_layers_have_one_name(names: list[str], common: str) -> None:
     assert common_name(names) == common
+
+
+def test_a_loop_after_a_step_stops_at_ctrl_c() -> None:
+    weights = [st.Variable(np.full((6, 6), 0.1 * number, np.float32)) for number in range(4)]
+
+    @st.function
+    def run(x: Any) -> Any:
+        for weight in weights:
+            weight.value = weight.value * 0.9
+        for _ in st.range(10):
+            x = st.tanh(x @ weights[0])
+        return x
+
+    source = run.stage(np.ones((2, 6), np.float32)).source
+    assert source.count("st_stop_requested(host)") == 1
+
+
+def test_weights_that_a_program_only_reads_are_constants_of_it(tmp_path: Path) -> None:
+    function, arguments, _ = PROGRAMS["forward_of_a_list"][0]()
+    function.stage(*arguments).export(tmp_path / "folder", target="portable")
+    texts = [file.name for file in (tmp_path / "folder").glob("*.c")]
+    compile_c(tmp_path / "folder", "-fsyntax-only", "-Wconversion", "-Wshadow", "-Wpedantic", *texts)

@@ -1,0 +1,50 @@
+"""Planted faults of loops over layers: what may be rolled, families of Variables, updates in the backward loop."""
+
+from tests.mutate.mutant import Mutant
+
+ROLL = "tests/passes/rolling/test_roll.py"
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "a family may have a Variable twice",
+        "passes.rolling.families:_again",
+        "if ref in since: ...",
+        "if False: ...",
+        (ROLL, "-k", "another_order and loop"),
+    ),
+    Mutant(
+        "complex Variables make a family",
+        "passes.rolling.pieces:may_be_family",
+        "not first.part and not first.members and not first.type.dtype.is_complex",
+        "not first.part and not first.members",
+        (ROLL, "-k", "complex_weights and equal"),
+    ),
+    Mutant(
+        "a row of reads need not be a family",
+        "passes.rolling.families:Planner._reads",
+        "len(set(refs)) > 1 and not may_be_family(refs)",
+        "False",
+        (ROLL, "-k", "complex_weights and equal"),
+    ),
+    Mutant(
+        "a member of a family is computed where the number of its place is not known yet",
+        "backends.host.body:BodyEmitter.member",
+        "self.scalar(number) if known is None else Literal(str(known))",
+        "self.scalar(number)",
+        (ROLL, "-k", "program_computes and bits"),
+    ),
+    Mutant(
+        "the caller passes no members of families to a program with functions",
+        "ir.functions:with_call_effects",
+        "if function is program: ...",
+        "if False: ...",
+        (ROLL, "-k", "recursive_function and bits"),
+    ),
+    Mutant(
+        "a loop behind a step never stops at Ctrl-C",
+        "backends.host.structure:step_of",
+        "range(first, writes[-1] + 1)",
+        "range(first, len(block.ops))",
+        (ROLL, "-k", "ctrl_c"),
+    ),
+)
