@@ -78,7 +78,7 @@ class RecordContext(Context):
         # Tracing counts its calls, so `is_move` is not asked.
         if primitive.elements not in ("viewed", "moved") and primitive.kind != "source" and primitive is not prims.CAST:
             word = variable_here()
-            if word:
+            if word and op.results:
                 op.results[0].hint = FieldName(word)
         return builder.append(op)
 
