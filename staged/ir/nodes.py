@@ -364,6 +364,13 @@ def walk_ops(block: Block, into_opaque: bool = True) -> Iterator[Op]:
             open_blocks.pop()
 
 
+def walk_op(op: Op) -> Iterator[Op]:
+    """An op, then every op of its blocks."""
+    yield op
+    for block in op.blocks:
+        yield from walk_ops(block)
+
+
 def walk_blocks(block: Block, into_opaque: bool = True) -> Iterator[Block]:
     """`block` and every block inside it, a block before those of its ops; without `into_opaque` those of opaque ops are
     left out.

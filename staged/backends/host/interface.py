@@ -16,7 +16,7 @@ from staged.code.support.host import HOST_DECLARATIONS
 from staged.code.support.team import team_declarations
 from staged.code.writer import Names, Writer, safe_comment
 from staged.ir.functions import every_function
-from staged.ir.nodes import Function, Op, VariableRef, walk_ops
+from staged.ir.nodes import Function, Op, VariableRef, walk_op, walk_ops
 from staged.ir.storage import structural_blocks
 from staged.ir.structure import VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.trips import constant_of
@@ -62,7 +62,7 @@ def variables_set_first(program: Function) -> set[VariableRef]:
     """The Variables that a program writes in any case before it looks at what they held."""
     first: dict[VariableRef, bool] = {}
     for op in program.block.ops:
-        for inner in (op, *(each for block in op.blocks for each in walk_ops(block))):
+        for inner in walk_op(op):
             for effect in inner.effects:
                 touched = () if effect.target is None else _touched(inner, effect.target)
                 is_write = op.declared is VARIABLE_WRITE and len(touched) == 1

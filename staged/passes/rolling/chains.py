@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from staged.ir.nodes import Block, Op, Value, VariableRef, walk_ops
+from staged.ir.nodes import Block, Op, Value, VariableRef, walk_op
 from staged.ir.structure import VARIABLE_READ
 from staged.passes.rolling.pieces import Chain, chain_of
 from staged.passes.rolling.repeats import Keys, Repeat, repeats
@@ -16,8 +16,6 @@ ALWAYS = 4
 """So many equal pieces become a loop if they are not tiny."""
 FEWEST_OPS = 64
 """Fewer pieces become a loop if each has so many ops: a small loop would cost more in lost fusion than it saves."""
-
-
 SMALLEST = 2
 """Pieces of fewer ops stay copies: a loop would store what kernels compute on the way, such as transposed weights."""
 
@@ -71,7 +69,7 @@ def _floating(block: Block) -> set[Op]:
     """The reads of Variables that belong to no piece: of those that the block writes once at most, before that."""
     writes: dict[VariableRef, list[int]] = {}
     for number, op in enumerate(block.ops):
-        for each in (op, *(inner for nested in op.blocks for inner in walk_ops(nested))):
+        for each in walk_op(op):
             for effect in each.effects:
                 if effect.kind == "write" and effect.target is not None:
                     writes.setdefault(effect.target, []).append(number)

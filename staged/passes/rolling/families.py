@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from staged.ir.nodes import Block, Op, Value, VariableRef, walk_ops
+from staged.ir.nodes import Block, Op, Value, VariableRef, walk_op
 from staged.ir.structure import CHECKPOINT, JVP, VARIABLE_READ, VJP, VMAP
 from staged.ir.views import Derivative
 from staged.passes.rolling.pieces import Chain, Row, may_be_family
@@ -51,8 +51,7 @@ class Surroundings:
     def written(self, op: Op) -> frozenset[VariableRef]:
         """The Variables that an op writes, in its blocks and calls too."""
         if op not in self._written:
-            every = (op, *(inner for block in op.blocks for inner in walk_ops(block)))
-            targets = (effect.target for each in every for effect in each.effects if effect.kind == "write")
+            targets = (effect.target for each in walk_op(op) for effect in each.effects if effect.kind == "write")
             self._written[op] = frozenset(target for target in targets if target is not None)
         return self._written[op]
 

@@ -17,6 +17,7 @@ from staged.ir.rewrite import Copier
 from staged.ir.structure import FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE, VJP
 from staged.ir.trips import COUNT, Integers
 from staged.ir.types import CPU, SequenceType
+from staged.ir.users import Users, users_of
 from staged.passes.rolling.chains import chains_of, is_worth
 from staged.passes.rolling.families import Captured, Collected, Gradients, Plan, Planner, Read, Refs, Source, is_layered
 from staged.passes.rolling.names import common_hint, common_name
@@ -182,7 +183,7 @@ class _Roller(Copier):
         elif op in self.in_chain or op in self.done:
             return
         elif op.declared in (VARIABLE_READ, VARIABLE_WRITE) and op.attrs["variable"] in self.member:
-            self.touch(op)
+            self.define(op.results, self.touch(op, [self.value(operand) for operand in op.operands]).results)
         elif op in self.plan.merged:
             self.transform(op)
         else:
@@ -196,12 +197,10 @@ class _Roller(Copier):
             value.hint = LibraryName(family.name.replace(".", "_"))
             self.sequences[op, refs] = value
 
-    def touch(self, op: Op) -> None:
+    def touch(self, op: Op, operands: Sequence[Value]) -> Op:
         """A read or write of one member of a family."""
         family, number = self.member[op.attrs["variable"]]
-        index = Integers(self.builder, op.where).constant(number)
-        made = self.access(op, family, [self.value(operand) for operand in op.operands], index)
-        self.define(op.results, made.results)
+        return self.access(op, family, operands, Integers(self.builder, op.where).constant(number))
 
     # ---- transforms ----
 
@@ -350,9 +349,7 @@ class _Body(Copier):
             made = self.roller.access(op, self.roller.families[refs], operands, self.place(first))
             self.define(op.results, made.results)
         elif variable in self.roller.member:
-            family, number = self.roller.member[variable]
-            index = Integers(self.builder, op.where).constant(number)
-            self.define(op.results, self.roller.access(op, family, operands, index).results)
+            self.define(op.results, self.roller.touch(op, operands).results)
         else:
             attrs = op.attrs
             label = attrs.get("label")
@@ -395,21 +392,11 @@ def _merged(numbers: Iterable[int], rows: Iterable[tuple[int, ...]]) -> list[tup
 
 def _without_reads(block: Block) -> Block:
     """The block without reads of Variables that nothing uses."""
-    used = _used(block)
-    return _Used(used).block(block)
-
-
-def _used(block: Block) -> set[Value]:
-    found = set(block.end.operands)
-    for op in block.ops:
-        found.update(op.operands)
-        for inner in op.blocks:
-            found |= _used(inner)
-    return found
+    return _Used(users_of(block)).block(block)
 
 
 class _Used(Copier):
-    def __init__(self, used: set[Value]) -> None:
+    def __init__(self, used: Users) -> None:
         super().__init__(Builder())
         self.used = used
 

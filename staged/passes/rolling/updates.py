@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Function, Op, Value, VariableRef, walk_ops
+from staged.ir.nodes import Block, Function, Op, Value, VariableRef, walk_op, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.storage import root_of
 from staged.ir.structure import FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE
@@ -123,31 +123,25 @@ def _is_update(op: Op, count: int) -> bool:
     """Return whether an op is a loop of so many iterations that changes members of families, those of its layer."""
     if op.declared is not FOR or op.results or [constant_of(bound) for bound in Loop(op).bounds] != [0, count, 1]:
         return False
-    index = Loop(op).index
+    index, written = Loop(op).index, _targets([op], "write")
     for inner in walk_ops(op.blocks[0]):
         for effect in inner.effects:
             is_access = inner.declared in (VARIABLE_READ, VARIABLE_WRITE)
             if not is_access or effect.target is None:
                 return False
-            if inner.operands[-1:] != (index,) and (effect.kind == "write" or effect.target in _targets([op], "write")):
+            if inner.operands[-1:] != (index,) and (effect.kind == "write" or effect.target in written):
                 return False
-    return bool(_targets([op], "write"))
-
-
-def _every(op: Op) -> Iterable[Op]:
-    yield op
-    for block in op.blocks:
-        yield from walk_ops(block)
+    return bool(written)
 
 
 def _targets(ops: Iterable[Op], kind: str) -> set[VariableRef]:
     """The Variables that ops read or write."""
-    effects = (effect for op in ops for inner in _every(op) for effect in inner.effects)
+    effects = (effect for op in ops for inner in walk_op(op) for effect in inner.effects)
     return {effect.target for effect in effects if effect.kind == kind and effect.target is not None}
 
 
 def _may_stop(op: Op) -> bool:
-    return any(effect.is_ordered for inner in _every(op) for effect in inner.effects)
+    return any(effect.is_ordered for inner in walk_op(op) for effect in inner.effects)
 
 
 def _may_move(early: Sequence[Op], ops: Sequence[Op]) -> bool:
