@@ -159,9 +159,13 @@ class Printer:
                 for line in broken("", [self.expr(row) for row in s.rows], ",", WIDTH - len(INDENT) * self.w.depth):
                     self.w.line(line)
             return
-        with self.w.block(f"const {self.before_name(s.variable.type)}{self.expr(s.variable)}[] =", ";"):
+        size = str(s.size or "")
+        head = f"{'const ' * (not s.size)}{self.before_name(s.variable.type)}{self.expr(s.variable)}[{size}]"
+        with self.w.block(f"{head} =", ";"):
             for row in s.rows:
-                self.w.statement(f"{self.expr(row)},")
+                text = f"{self.expr(row)},"
+                # A long string is in lines already.
+                self.w.text(text) if "\n" in text else self.w.statement(text)
 
     def declared(self, s: Declare) -> str:
         type, sizes = s.variable.type, "".join([f"[{self.expr(size)}]" for size in s.sizes])

@@ -55,6 +55,8 @@ class DeclareTable:
     variable: Variable
     rows: tuple[Expr, ...]
     is_of_pointers: bool = False
+    size: int = 0
+    """Of a table that has further rows, which are written later: the number of all rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -303,13 +303,17 @@ CALLBACK = structured(
 )
 MOST_SAVED_AXES = 32
 """Axes of an array that `SAVE` writes: generated C has memory for this number of sizes."""
+SAVED_DTYPES = "BOOL U8 I8 I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64".split()
+"""The names of dtypes in the safetensors format. Its library writes the last one first."""
+SAVED_TREE = "staged.tree"
+"""The key of the metadata under which a file has its tree."""
 SAVE = structured(
     "save",
     operands="*values_then_arrays",
-    attributes={"parts": tuple, "arrays": tuple, "metadata": str},
+    attributes={"parts": tuple, "arrays": tuple, "tree": str},
     effects="io fail",
     doc="Writes a safetensors file whose path is the text of `parts`: the last operands, each with its name and the "
-    "format's word for its dtype in `arrays`, and the JSON text `metadata` if there is some.",
+    "format's word for its dtype in `arrays`. `tree` is JSON, and empty for a plain dict of arrays.",
 )
 PROGRESS_START = structured(
     "progress_start",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -93,8 +91,10 @@ def _joint_norm(leaves: list[Any], order: float) -> Any:
             f"clip_grad_norm: norm_type must be above 0, got {order}", where=st.here(), hint="write `norm_type=2.0`"
         )
     if order == 2:
-        parts = [st.sum(st.square(leaf)) for leaf in leaves]
-        return st.sqrt(functools.reduce(operator.add, parts))
+        total = st.zeros((), dtype=leaves[0].dtype)
+        for leaf in leaves:  # one after the other: equal layers are then a loop that carries the total
+            total = total + st.sum(st.square(leaf))
+        return st.sqrt(total)
     norms = [st.linalg.vector_norm(leaf, ord=order) for leaf in leaves]
     return st.linalg.vector_norm(st.stack(norms), ord=order)
 

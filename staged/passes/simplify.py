@@ -12,17 +12,18 @@ from typing import Any
 from staged.ir.builder import Builder
 from staged.ir.declaration import Declaration, prims
 from staged.ir.functions import every_function, map_functions
-from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Op, Value, VariableRef, walk_ops
+from staged.ir.nodes import PURE, Attrs, Block, Effect, Function, Op, Value, walk_ops
 from staged.ir.numbers import Number, as_held
 from staged.ir.ranges import Ranges
 from staged.ir.rewrite import Copier
-from staged.ir.structure import FOR, IF, VARIABLE_READ
+from staged.ir.structure import FOR, IF
 from staged.ir.trips import constant_of, static_trip_count
 from staged.ir.types import CPU, Device, TensorType, Type
 from staged.ir.views import Loop
 from staged.ops.primitive import Primitive
 from staged.passes import comparisons, masks, movement, partial_sums  # noqa: F401  (they enter their rules)
 from staged.passes.algebra import RULES, empty_result, fold_constants
+from staged.passes.held_numbers import HeldNumbers
 from staged.passes.movement import part_of_complex
 from staged.source import Position
 
@@ -48,17 +49,13 @@ def simplify(function: Function) -> Function:
     Exact: where each rule is; equal ops are equal in name, operands, types, device and attributes, 0.0 and -0.0 being
     different.
     """
-    simplifier = Simplifier(Builder())
-    simplifier.written = {
-        effect.target for op in walk_ops(function.block) for effect in op.effects if effect.kind == "write"
-    }
-    return function.with_block(simplifier.block(function.block))
+    return function.with_block(Simplifier(Builder(), held=HeldNumbers()).block(function.block))
 
 
 class Simplifier(Copier):
     """The walk. Rules emit through it: `emit`, `full`."""
 
-    def __init__(self, builder: Builder, transforms: int = 0) -> None:
+    def __init__(self, builder: Builder, transforms: int = 0, held: HeldNumbers | None = None) -> None:
         super().__init__(builder)
         self.known: dict[Hashable, tuple[Value, ...]] = {}
         """Results that are computed already, in this block and those around."""
@@ -71,8 +68,8 @@ class Simplifier(Copier):
         """For the body of a `for`, the numbers its index may be."""
         self.transforms = transforms
         """The number of enclosing transforms: within them a `stop_gradient` has a meaning."""
-        self.written: set[VariableRef | None] | None = None
-        """The Variables that the function writes, itself or by its calls; None where that is not known."""
+        self.held = held
+        """The numbers of Variables that are known here; None if reads stay as they are."""
         self.where: Position | None = None
         self.device: Device = CPU
 
@@ -127,8 +124,8 @@ class Simplifier(Copier):
         """Values for an op with simplified operands: by a rule, as an equal one that is there already, or newly made.
 
         Exact: an equal one stands before it in this block or one around it, so that it has run. Of effects only checks
-        are merged: where the first one passed, the second one does; and reads of a number that the function never
-        writes.
+        are merged: where the first one passed, the second one does; and reads of a number that a Variable is known to
+        hold.
         """
         op = Op(declared, operands, types, attrs=attrs, effects=effects, device=self.device, where=self.where)
         if len(types) == 1:
@@ -142,8 +139,13 @@ class Simplifier(Copier):
                     found = rule(op, self)
             if found is not None:
                 return (self.as_weak_as(types[0], found, op),)
-        if op.effects and not only_checks(op) and not self.reads_what_stays(op):
+        if op.effects and not only_checks(op):
+            held = self.held.read(op) if self.held is not None else None
+            if held is not None:
+                return (self.as_weak_as(types[0], held, op),)
             self.builder.append(op)
+            if self.held is not None:
+                self.held.after(op)
             return op.results
         key = self.key(declared, operands, types, op.attrs)
         results = self.known.get(key)
@@ -156,13 +158,6 @@ class Simplifier(Copier):
     def key(self, declared: Declaration, operands: Sequence[Value], types: Sequence[Type], attrs: Attrs) -> Hashable:
         """The identity of an op without effects: equal ops have equal keys."""
         return declared, tuple(operands), frozen_attrs(attrs), tuple(types), self.device
-
-    def reads_what_stays(self, op: Op) -> bool:
-        """Return whether an op reads a number that is the same all through the function: a seed, a learning rate."""
-        if op.declared is not VARIABLE_READ or self.written is None:
-            return False
-        variable: VariableRef = op.attrs["variable"]
-        return not variable.type.shape and bool(op.operands or not variable.members) and variable not in self.written
 
     def as_weak_as(self, type: Type, found: Value, op: Op) -> Value:
         """The value that a rule has found, with the weakness that the op's result has.
@@ -179,6 +174,7 @@ class Simplifier(Copier):
     def block(self, block: Block) -> Block:
         self.added.append([])
         index = self.index_ranges.get(block)
+        held, self.held = self.held, self.held and self.held.copy()
         with self.builder.block([p.type for p in block.params], [p.hint for p in block.params]) as opened:
             self.values.update(zip(block.params, opened.params, strict=True))
             if index is not None:
@@ -187,6 +183,7 @@ class Simplifier(Copier):
             self.end(block)
         for key in self.added.pop():
             del self.known[key]
+        self.held = held
         return opened.block
 
     def structured(self, op: Op) -> None:
@@ -210,16 +207,19 @@ class Simplifier(Copier):
             self.index_ranges[loop.body] = self.ranges.of_index(loop.bounds)
         if op.declared.is_loop:
             op = self.without_constants(op)
-        known = self.known
-        if (
-            op.declared.is_closed
-        ):  # nothing made outside is used inside, so nothing outside is equal to something inside
-            self.known = {}
+        known, held = self.known, self.held
+        if held is not None and op.declared.is_loop:
+            held.forget(op)  # an iteration sees what those before it write
+        if op.declared.is_closed:
+            # Nothing made outside is used inside, so nothing outside is equal to something inside.
+            self.known, self.held = {}, held and HeldNumbers()
         asking = op.declared.is_transform and not op.attrs.get("again")
         self.transforms += asking
         super().op(op)
         self.transforms -= asking
-        self.known = known
+        self.known, self.held = known, held
+        if held is not None:
+            held.forget(op)
         self.merge_results(op)
 
     def take(self, op: Op, branch: Block) -> None:

@@ -2,7 +2,7 @@
 
 A dict of arrays by name is a plain file of that format. Any other tree (the state of an optimiser, a dict of states) is
 one too, with the names of its leaves joined by dots; its nodes, texts and Nones stand in the file's metadata under
-`TREE`, so that `load` gives the tree back.
+`SAVED_TREE`, so that `load` gives the tree back.
 
 | node of the tree | in the metadata |
 |---|---|
@@ -31,7 +31,7 @@ from staged.frontend.trace.context import TraceContext, current_trace
 from staged.frontend.trace.effects import check_effect
 from staged.frontend.transforms import stop_gradient
 from staged.ir.nodes import FAIL, IO, Op
-from staged.ir.structure import MOST_SAVED_AXES, SAVE
+from staged.ir.structure import MOST_SAVED_AXES, SAVE, SAVED_DTYPES, SAVED_TREE
 from staged.ir.types import CPU
 from staged.ops.array import Array
 from staged.ops.context import context_or_none
@@ -41,8 +41,6 @@ from staged.saving import safetensors
 from staged.source import here, warn
 
 _OTHER_FORMATS = (".pt", ".pth", ".pkl", ".npy", ".npz", ".h5", ".onnx")
-TREE = "staged.tree"
-"""The key of the metadata under which a tree stands."""
 
 
 def save(path: Any, tree: Any) -> None:
@@ -68,15 +66,16 @@ def save(path: Any, tree: Any) -> None:
         warn("`st.save` writes a safetensors file, which the name does not say: end it in `.safetensors`", here())
     parts = _Parts()
     node = parts.node(tree, ())
-    metadata = "" if _is_plain(node) else json.dumps({TREE: json.dumps(node, separators=(",", ":"))})
+    nodes = "" if _is_plain(node) else json.dumps(node, separators=(",", ":"))
     words = [(name, _word(name, array)) for name, array in parts.arrays.items()]
     order = safetensors.ordered(words)
     chosen = [words[n] for n in order]
     arrays = [parts.arrays[name] for name, _ in chosen]
     trace = current_trace()
     if trace is not None:
-        _record(trace, text, tuple(chosen), arrays, metadata)
+        _record(trace, text, tuple(chosen), arrays, nodes)
         return
+    metadata = json.dumps({SAVED_TREE: nodes}) if nodes else ""
     safetensors.write(str(text), chosen, [np.asarray(stop_gradient(array)) for array in arrays], metadata)
 
 
@@ -95,10 +94,10 @@ def load(path: str | os.PathLike[str]) -> Any:
             hint="load in Python, before the call: `model.load_state_dict(st.load(path))`",
         )
     arrays, texts = safetensors.read(path)
-    if TREE not in texts:
+    if SAVED_TREE not in texts:
         return arrays
     try:
-        return _tree(json.loads(texts[TREE]), arrays)
+        return _tree(json.loads(texts[SAVED_TREE]), arrays)
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError) as error:
         raise DataError(
             f'"{os.fspath(path)}" has arrays, but the tree in its metadata is damaged: {error!r}', where=here()
@@ -218,7 +217,7 @@ def _tree(node: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
 def _word(name: str, array: Any) -> str:
     """The format's word for an array's dtype."""
     dtype = str(array.dtype)
-    if dtype.upper() not in safetensors.ORDER or dtype.startswith("c"):
+    if dtype.upper() not in SAVED_DTYPES or dtype.startswith("c"):
         raise DTypeError(
             f"`{name}` is {dtype}, and `st.save` takes real numbers",
             where=here(),
@@ -230,9 +229,7 @@ def _word(name: str, array: Any) -> str:
 # ---- staged code ----
 
 
-def _record(
-    trace: TraceContext, path: Any, words: tuple[tuple[str, str], ...], arrays: list[Any], metadata: str
-) -> None:
+def _record(trace: TraceContext, path: Any, words: tuple[tuple[str, str], ...], arrays: list[Any], tree: str) -> None:
     """Record a `save` op: the values of its path, then the arrays."""
     values, parts = encode(trace, parts_of(path))
     trace.emit_op(
@@ -240,7 +237,7 @@ def _record(
             SAVE,
             [*values, *(trace.value_of(array) for array in arrays)],
             [],
-            attrs={"parts": parts, "arrays": words, "metadata": metadata},
+            attrs={"parts": parts, "arrays": words, "tree": tree},
             effects=(*IO, *FAIL),
             device=CPU,
             where=here(),

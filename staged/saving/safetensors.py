@@ -21,13 +21,12 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from staged.errors import DataError, ProgramFileError
+from staged.ir.structure import SAVED_DTYPES
 from staged.ir.types import DTYPES
 from staged.source import here
 
 METADATA = "__metadata__"
 """The key of the header that is no array."""
-ORDER = "BOOL U8 I8 I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64".split()
-"""The format's dtypes in the order in which its library writes them, from the last to the first."""
 LONGEST_HEADER = 100_000_000
 """Bytes of a header that readers accept, from the format's description."""
 
@@ -35,7 +34,9 @@ LONGEST_HEADER = 100_000_000
 def ordered(names: Iterable[tuple[str, str]]) -> list[int]:
     """The positions of the arrays (name, dtype) in the order in which a file has them."""
     found = list(names)
-    return sorted(range(len(found)), key=lambda n: (-ORDER.index(found[n][1]), found[n][0].encode()))
+    return sorted(
+        range(len(found)), key=lambda n: (-SAVED_DTYPES.index(found[n][1]), quoted(found[n][0])[1:-1].encode())
+    )
 
 
 def header(
@@ -135,7 +136,7 @@ def _arrays(data: bytes) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, str
 
 
 def _dtype(name: str, word: str) -> np.dtype[Any]:
-    known = {dtype.name.upper(): dtype.numpy for dtype in DTYPES.values() if dtype.name.upper() in ORDER}
+    known = {dtype.name.upper(): dtype.numpy for dtype in DTYPES.values() if dtype.name.upper() in SAVED_DTYPES}
     if word not in known:
         raise ValueError(f"`{name}` has the dtype {word}; those that can be read are {', '.join(known)}")
     return known[word]

@@ -13,9 +13,9 @@ from staged.backends.host.messages import (
     emit_file_open,
     emit_file_print,
     emit_print,
-    emit_save,
 )
 from staged.backends.host.progress import emit_progress
+from staged.backends.host.saved import emit_save
 from staged.base.artifact import FailureKind
 from staged.code.expr import Call, Expr, Infix, Items, Literal, Name, Prefix, Variable, call, literal
 from staged.code.operators import COMPARISONS, OPPOSITES
@@ -57,7 +57,7 @@ class Effects:
 
     def emit_save(self, op: Op) -> None:
         self.body.where(op.where)
-        self.body.need(*emit_save(self.body.code, op, self.body, self.body.site_of(op.where)))
+        self.body.need(*emit_save(self.body.code, op, self.body, self.body.site_of(op.where), self.body.name))
 
     def emit_callback(self, op: Op) -> None:
         """A call of Python's function: the addresses of its arguments and of its results."""

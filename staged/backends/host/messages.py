@@ -5,7 +5,6 @@ Tested by `tests/formatting/test_statements.py`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -13,18 +12,16 @@ from typing import Any, Protocol
 from staged.base.artifact import ErrorKind, FailureKind
 from staged.code.expr import (
     Expr,
-    Infix,
     Items,
     Literal,
     Member,
     Name,
     Prefix,
-    Sizeof,
     Variable,
     argument,
     call,
 )
-from staged.code.tree import Assign, CodeBuilder, Declare, DeclareTable, Do, Jump, Statement
+from staged.code.tree import Assign, CodeBuilder, Declare, Do, Jump, Statement
 from staged.code.types import INDEX, scalar, word
 from staged.code.writer import c_string
 from staged.ir.nodes import Op, Value
@@ -181,17 +178,17 @@ def emit_file_open(code: CodeBuilder, op: Op, text: Values, site: int, name: str
     """Write the opening of a file, whose number becomes `name`; returns the support snippets that it needs."""
     number, mode = Variable(name, INDEX), Literal(c_string(op.attrs["mode"]))
     if not op.operands:
-        path, _ = _path(code, op.attrs["parts"], (), text)
+        path, _ = path_text(code, op.attrs["parts"], (), text)
         code.add(Declare(number, call("st_file_open", "host", site, path, mode), has_effects=True))
         return ("files",)
     code.add(Declare(number, is_const=False))
     with code.block():
-        path, needs = _path(code, op.attrs["parts"], op.operands, text)
+        path, needs = path_text(code, op.attrs["parts"], op.operands, text)
         code.add(Assign(number, call("st_file_open", "host", site, path, mode)))
     return (*needs, "files")
 
 
-def _path(
+def path_text(
     code: CodeBuilder, parts: Sequence[Any], values: Sequence[Value], text: Values
 ) -> tuple[Expr, tuple[str, ...]]:
     """The path of a file, put together here if values are in it; and the support snippets for that."""
@@ -202,36 +199,6 @@ def _path(
     code.do("st_text_begin", TEXT, "NULL")
     code.body += made.body
     return call("st_text_message", TEXT), made.needs
-
-
-def emit_save(code: CodeBuilder, op: Op, text: Values, site: int) -> tuple[str, ...]:
-    """Write the arrays of a `save` to a file; returns the support snippets that it needs."""
-    first = len(op.operands) - len(op.attrs["arrays"])
-    values, arrays = op.operands[:first], op.operands[first:]
-    metadata = Literal(c_string(op.attrs["metadata"]) if op.attrs["metadata"] else "NULL")
-    with code.block():
-        rows = [
-            _saved(code, name, dtype, value, text)
-            for (name, dtype), value in zip(op.attrs["arrays"], arrays, strict=True)
-        ]
-        saved: Expr = Name("NULL")
-        if rows:
-            saved = Variable("saved", word("st_saved"))
-            code.add(DeclareTable(saved, tuple(rows)))
-        path, needs = _path(code, op.attrs["parts"], values, text)
-        failed = call("st_save", "host", site, path, metadata, saved, len(rows))
-        with code.branch(Infix("!=", failed, Name("ST_OK"))):
-            code.add(Jump("return", value=Member(Name("host"), "error_kind")))
-    return (*needs, "save")
-
-
-def _saved(code: CodeBuilder, name: str, dtype: str, value: Value, text: Values) -> Expr:
-    """The row of a table of what is saved."""
-    type, place = value.tensor, address(code, value, text)
-    shape = Items(tuple(text.extent(extent) for extent in type.shape) or (Literal("0"),))
-    quoted = c_string(json.dumps(name, ensure_ascii=False)[1:-1])
-    words = Literal(quoted), Literal(c_string(dtype))
-    return Items((*words, Sizeof(type.dtype.c_name), place, Literal(str(len(type.shape))), shape))
 
 
 def address(code: CodeBuilder, value: Value, text: Values) -> Expr:

@@ -6,7 +6,7 @@ Tested by `tests/test_checkpoints.py`.
 from __future__ import annotations
 
 from staged.code.support.library import Snippet, headers
-from staged.ir.structure import MOST_SAVED_AXES
+from staged.ir.structure import MOST_SAVED_AXES, SAVED_DTYPES, SAVED_TREE
 
 _SAVE = """\
 // ---- files of arrays -------------------------------------------------------------------------
@@ -18,17 +18,126 @@ _SAVE = """\
 enum { ST_SAVED_RANK = {axes} };
 
 typedef struct st_saved {
-    const char *name;   // as JSON has it, without quotes
+    const char *name;  // as JSON has it, without quotes; see `st_saved_put`
+    int64_t number;
     const char *dtype;  // the format's word
-    int64_t itemsize;
     const void *elements;
     int64_t rank;
     int64_t shape[ST_SAVED_RANK];
 } st_saved;
 
+// Set a row of a table.
+#define ST_SAVE_ROW(row, name, number, dtype, elements, rank, ...) \\
+    ((row) = (st_saved){name, number, dtype, elements, rank, {__VA_ARGS__}})
+
+// A part of the tree, in JSON: `count` times, with the numbers from `first` on.
+typedef struct st_saved_part {
+    const char *text;
+    int64_t first;
+    int64_t count;
+} st_saved_part;
+
+// Write a string up to `stop`; with `is_json` as a string of JSON.
+//   '    is ".
+//   %d   is the number. % before another character is that character.
+//   ~p;  sets the path to p.
+//   @k;  is the array k below the path: ["k",{"array":"pk"}].
+//   #k;  is a number: ["k",{"number":"pk"}].
+static void st_saved_put(FILE *file, const char *text, const char *stop, int64_t number, bool is_json) {
+    const char *path = ";";
+    for (; text < stop; ++text) {
+        const char *const end = *text == '~' || *text == '@' || *text == '#' ? strchr(text, ';') : NULL;
+        if (*text == '~') {
+            path = text + 1;
+        } else if (end != NULL) {
+            (void)fputs("[\\\\\\"", file);
+            st_saved_put(file, text + 1, end, number, is_json);
+            (void)fprintf(file, "\\\\\\",{\\\\\\"%s\\\\\\":\\\\\\"", *text == '@' ? "array" : "number");
+            st_saved_put(file, path, strchr(path, ';'), number, is_json);
+            st_saved_put(file, text + 1, end, number, is_json);
+            (void)fputs("\\\\\\"}]", file);
+        } else if (*text == '%' && text[1] == 'd') {
+            (void)fprintf(file, "%lld", (long long)number);
+            ++text;
+        } else {
+            const char character = *text == '\\'' ? '"' : *text == '%' ? *++text : *text;
+            if (is_json && (character == '"' || character == '\\\\')) {
+                (void)fputc('\\\\', file);
+            }
+            (void)fputc(character, file);
+        }
+        if (end != NULL) {
+            text = end;
+        }
+    }
+}
+
+// The dtypes in the order of the format's library, which writes the last one first.
+static const struct {
+    const char *word;
+    int64_t itemsize;
+} st_saved_dtypes[] = {
+    {dtypes},
+};
+
+// The place of a dtype in that order.
+static int st_saved_place(const char *dtype) {
+    int place = 0;
+    while (strcmp(st_saved_dtypes[place].word, dtype) != 0) {
+        ++place;
+    }
+    return place;
+}
+
+static int st_saved_compare(const void *left, const void *right) {
+    const st_saved *const a = (const st_saved *)left;
+    const st_saved *const b = (const st_saved *)right;
+    const int places = st_saved_place(b->dtype) - st_saved_place(a->dtype);
+    return places != 0 ? places : strcmp(a->name, b->name);
+}
+
+// Give the arrays their whole names, in memory that is returned, and the order of the format's library.
+static char *st_saved_sort(st_saved *arrays, int64_t count) {
+    char *names = NULL;
+    size_t bytes = 0;
+    FILE *const file = open_memstream(&names, &bytes);
+    if (file == NULL) {
+        return NULL;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+        st_saved_put(file, arrays[i].name, strchr(arrays[i].name, '\\0'), arrays[i].number, false);
+        (void)fputc('\\0', file);
+    }
+    const bool is_whole = !ferror(file);
+    if (fclose(file) != 0 || !is_whole) {
+        free(names);
+        return NULL;
+    }
+    const char *name = names;
+    for (int64_t i = 0; i < count; ++i) {
+        arrays[i].name = name;
+        name += strlen(name) + 1;
+    }
+    if (count > 0) {
+        qsort(arrays, (size_t)count, sizeof *arrays, st_saved_compare);
+    }
+    return names;
+}
+
+// Write the tree, a string of JSON in JSON.
+static void st_saved_tree(FILE *file, const st_saved_part *parts, int64_t count) {
+    (void)fputs("\\"__metadata__\\":{\\"{tree}\\": \\"", file);
+    for (int64_t i = 0; i < count; ++i) {
+        for (int64_t k = 0; k < parts[i].count; ++k) {
+            st_saved_put(file, parts[i].text, strchr(parts[i].text, '\\0'), parts[i].first + k, true);
+        }
+    }
+    (void)fputs("\\"}", file);
+}
+
 // The bytes of an array's elements.
 static int64_t st_saved_bytes(const st_saved *array) {
-    int64_t bytes = array->itemsize;
+    int64_t bytes = st_saved_dtypes[st_saved_place(array->dtype)].itemsize;
     for (int64_t axis = 0; axis < array->rank; ++axis) {
         bytes *= array->shape[axis];
     }
@@ -36,11 +145,11 @@ static int64_t st_saved_bytes(const st_saved *array) {
 }
 
 // Whether the file is whole, and on the disk.
-static bool st_save_to(FILE *file, const char *metadata, const st_saved *arrays, int64_t count) {
+static bool st_save_to(FILE *file, const st_saved_part *tree, int64_t parts, const st_saved *arrays, int64_t count) {
     (void)fprintf(file, "%8s{", "");  // the first 8 bytes are the length, which is known below
     const char *before = "";
-    if (metadata != NULL) {
-        (void)fprintf(file, "\\"__metadata__\\":%s", metadata);
+    if (parts > 0) {
+        st_saved_tree(file, tree, parts);
         before = ",";
     }
     int64_t begin = 0;
@@ -81,8 +190,9 @@ static bool st_save_to(FILE *file, const char *metadata, const st_saved *arrays,
 }
 
 // Write a file, whole or not at all: beside its place, under another name, until it is on the disk.
-__attribute__((unused)) static int st_save(st_host *host, int site, const char *path, const char *metadata,
-                                           const st_saved *arrays, int64_t count) {
+__attribute__((unused)) static int st_save(st_host *host, int site, const char *path,
+                                           const st_saved_part *tree, int64_t parts, st_saved *arrays,
+                                           int64_t count) {
     char beside[1100];
     if (strlen(path) > 1000) {
         return st_fail(host, ST_FILE_ERROR, site, "the path \\"%.99s...\\" is too long", path);
@@ -101,8 +211,10 @@ __attribute__((unused)) static int st_save(st_host *host, int site, const char *
     if (file == NULL) {
         return st_fail(host, ST_FILE_ERROR, site, "cannot save \\"%s\\": %s", path, strerror(errno));
     }
-    bool is_saved = st_save_to(file, metadata, arrays, count);
+    char *const names = st_saved_sort(arrays, count);
+    bool is_saved = names != NULL && st_save_to(file, tree, parts, arrays, count);
     int reason = errno;
+    free(names);
     if (fclose(file) != 0 && is_saved) {
         is_saved = false;
         reason = errno;
@@ -119,14 +231,23 @@ __attribute__((unused)) static int st_save(st_host *host, int site, const char *
 }
 """
 
+
+def _itemsize(word: str) -> int:
+    """The bytes of an element of a dtype."""
+    digits = word.strip("BFICOLU")
+    return int(digits) // 8 if digits else 1
+
+
 SNIPPETS = (
     Snippet(
         "save",
-        _SAVE.replace("{axes}", str(MOST_SAVED_AXES)),
+        _SAVE.replace("{axes}", str(MOST_SAVED_AXES))
+        .replace("{dtypes}", ",\n    ".join(f'{{"{word}", {_itemsize(word)}}}' for word in SAVED_DTYPES))
+        .replace("{tree}", SAVED_TREE),
         needs=("host", "fail"),
         includes=(
             "#define _POSIX_C_SOURCE 200809L",
-            *headers("errno", "stdbool", "stddef", "stdint", "stdio", "string", "sys/stat", "unistd"),
+            *headers("errno", "stdbool", "stddef", "stdint", "stdio", "stdlib", "string", "sys/stat", "unistd"),
         ),
     ),
 )

@@ -31,8 +31,10 @@ def chains_of(block: Block, keys: Keys) -> Iterable[Chain]:
     ops = [op for op in block.ops if op not in floating]
     inside: set[Op] = set()
     for repeat in repeats([keys.number(op) for op in ops], [keys.size(op) for op in ops]):
-        size = sum(map(keys.size, ops[repeat.start : repeat.start + repeat.period]))
-        chain = _best_chain(block, ops, repeat) if is_worth(repeat.count, size) else None
+        piece = ops[repeat.start : repeat.start + repeat.period]
+        is_work = any(op.declared is not VARIABLE_READ for op in piece)  # a loop of reads would store copies
+        size = sum(map(keys.size, piece))
+        chain = _best_chain(block, ops, repeat) if is_work and is_worth(repeat.count, size) else None
         if chain is not None:
             inside.update(op for piece in chain.pieces for op in piece)
             yield chain

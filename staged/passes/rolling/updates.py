@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Function, Op, Value, VariableRef, walk_op, walk_ops
+from staged.ir.nodes import Block, Function, Op, Value, VariableRef, walk_blocks, walk_op, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.storage import root_of
 from staged.ir.structure import FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE
@@ -20,13 +20,14 @@ from staged.ir.views import Loop
 def update_in_loops(function: Function) -> Function:
     """for k: ...; yield d_w      for l: update w[l] by d_w[l]   ->   for k: ...; update w[k] by d_w
 
-    Why: no array then holds the gradients of all layers, and an update can be fused with the product that computes its
-    gradient.
+    The first loop computes the gradients, or what an update uses of them (they are clipped, unscaled).
+
+    Why: no array then holds the gradients of all layers, and an update can be fused with what computes its gradient.
     Leaves: loops whose gradients are needed before (a largest norm), or whose Variables are read in between.
     Exact: each iteration of the update touches the members of its layer alone; no op that runs later now reads one of
     them, or may stop the program.
     """
-    if not any(op.attrs.get("by_index") for op in walk_ops(function.block)):
+    if not any(op.attrs.get("collected") for op in walk_ops(function.block)):
         return function
     return function.with_block(_Joiner(Builder()).block(function.block))
 
@@ -46,13 +47,15 @@ class _Joiner(Copier):
     def contents(self, block: Block) -> None:
         pairs = {pair.gradients: pair for pair in _pairs(block)}
         updates = {pair.update for pair in pairs.values()}
-        moved = {op for pair in pairs.values() for op in pair.early}
+        done: set[Op] = set()
         for op in block.ops:
             if op in pairs:
                 for early in pairs[op].early:
-                    self.op(early)
+                    if early not in done:
+                        self.op(early)
+                        done.add(early)
                 self.joined(pairs[op])
-            elif op not in updates and op not in moved:
+            elif op not in updates and op not in done:
                 self.op(op)
 
     def joined(self, pair: _Pair) -> None:
@@ -74,15 +77,17 @@ class _Joiner(Copier):
 
 
 def _pairs(block: Block) -> Iterable[_Pair]:
-    """The pairs of a block; of one loop at most."""
+    """The pairs of a block; each loop is in one at most. They may share what comes early: it does so for the first."""
     taken: set[Op] = set()
+    early: set[Op] = set()
     for number, op in enumerate(block.ops):
-        if op.declared is not FOR or not Loop(op).by_index:
+        if op.declared is not FOR or op in early or not _collects_by_layer(op):
             continue
         for later in range(number + 1, len(block.ops)):
             pair = _pair(block.ops, number, later)
             if pair is not None and taken.isdisjoint((op, pair.update, *pair.early)):
-                taken.update((op, pair.update, *pair.early))
+                taken.update((op, pair.update))
+                early.update(pair.early)
                 yield pair
                 break
 
@@ -112,14 +117,21 @@ def _pair(ops: Sequence[Op], number: int, later: int) -> _Pair | None:
     return _Pair(gradients, update, early) if _reads_own_members(gradients, written) else None
 
 
-def len_of(op: Op) -> int:
-    """The number of iterations of a loop that collects by index."""
+def _collects_by_layer(op: Op) -> bool:
+    """Return whether a loop collects the element of each layer, in the iteration whose index counts the layer."""
+    loop = Loop(op)
+    if not loop.collected or any(block.end.kind != "yield" for block in walk_blocks(loop.body)):
+        return False
+    return loop.by_index or [constant_of(bound) for bound in loop.bounds] == [0, len_of(op), 1]
+
+
+def len_of(op: Op) -> int | None:
+    """The number of iterations of a loop that collects, if it is known."""
     bound = Loop(op).collected[0].type.bound  # type: ignore[union-attr]
-    assert isinstance(bound, int)
-    return bound
+    return bound if isinstance(bound, int) else None
 
 
-def _is_update(op: Op, count: int) -> bool:
+def _is_update(op: Op, count: int | None) -> bool:
     """Return whether an op is a loop of so many iterations that changes members of families, those of its layer."""
     if op.declared is not FOR or op.results or [constant_of(bound) for bound in Loop(op).bounds] != [0, count, 1]:
         return False

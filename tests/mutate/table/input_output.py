@@ -36,8 +36,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a checkpoint is sorted by name alone",
         "saving.safetensors:ordered",
-        "(-ORDER.index(found[n][1]), found[n][0].encode())",
-        "found[n][0].encode()",
+        "(-SAVED_DTYPES.index(found[n][1]), quoted(found[n][0])[1:-1].encode())",
+        "quoted(found[n][0])[1:-1].encode()",
         ("tests/test_checkpoints.py", "-k", "every_dtype"),
     ),
     Mutant(
@@ -133,5 +133,40 @@ MUTANTS: tuple[Mutant, ...] = (
         "any(type.dtype.is_float for type in types)",
         "False",
         ("tests/test_callbacks.py", "-k", "derivative_through"),
+    ),
+    Mutant(
+        "rows of which two numbers differ become a loop",
+        "backends.host.saved:_lines",
+        'is_one = len(steps) == 1',
+        'is_one = True',
+        ("tests/backends/host/test_saved.py", "-k", "names"),
+    ),
+    Mutant(
+        "rows one step apart and two steps apart become a loop",
+        "backends.host.saved:_run",
+        'numbers[count] == tuple(\n    number + count * step for number, step in zip(numbers[0], steps, strict=True)\n)',
+        'True',
+        ("tests/backends/host/test_saved.py", "-k", "names"),
+    ),
+    Mutant(
+        "parts of a tree whose numbers do not count upwards become one",
+        "backends.host.saved:_repeated",
+        'numbers != tuple(range(numbers[0], numbers[0] + len(units)))',
+        'False',
+        ("tests/backends/host/test_saved.py", "-k", "apart"),
+    ),
+    Mutant(
+        "parts of a tree that differ in two numbers become one",
+        "backends.host.saved:_repeated",
+        'len(columns) != 1',
+        'not columns',
+        ("tests/backends/host/test_saved.py", "-k", "apart"),
+    ),
+    Mutant(
+        "a percent sign in a name is taken for that of a number",
+        "backends.host.saved:_escaped",
+        'r"[%\'@#~]"',
+        'r"[\'@#~]"',
+        ("tests/backends/host/test_saved.py", "-k", "names"),
     ),
 )

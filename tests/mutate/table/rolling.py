@@ -3,6 +3,7 @@
 from tests.mutate.mutant import Mutant
 
 ROLL = "tests/passes/rolling/test_roll.py"
+UPDATES = "tests/passes/rolling/test_updates.py"
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -46,5 +47,47 @@ MUTANTS: tuple[Mutant, ...] = (
         "range(first, writes[-1] + 1)",
         "range(first, len(block.ops))",
         (ROLL, "-k", "ctrl_c"),
+    ),
+    Mutant(
+        "an update joins a loop that counts other numbers than layers",
+        "passes.rolling.updates:_collects_by_layer",
+        '[constant_of(bound) for bound in loop.bounds] == [0, len_of(op), 1]',
+        'True',
+        (UPDATES, "-k", "counts_its_layers"),
+    ),
+    Mutant(
+        "an update joins no loop that scales gradients",
+        "passes.rolling.updates:_collects_by_layer",
+        'loop.by_index or [constant_of(bound) for bound in loop.bounds] == [0, len_of(op), 1]',
+        'loop.by_index',
+        (UPDATES, "-k", "counts_its_layers"),
+    ),
+    Mutant(
+        "a read comes before a write of its Variable",
+        "passes.rolling.updates:_may_move",
+        'op in early and _targets([op], "read") & written',
+        'False',
+        (UPDATES, "-k", "rate_that_is_written"),
+    ),
+    Mutant(
+        "a weight is updated before it is read",
+        "passes.rolling.updates:_pair",
+        '(*early, *rest)',
+        'early',
+        (UPDATES, "-k", "weight_that_is_read"),
+    ),
+    Mutant(
+        "what two updates need early is there twice",
+        "passes.rolling.updates:_Joiner.contents",
+        'early not in done',
+        'True',
+        (UPDATES, "-k", "share"),
+    ),
+    Mutant(
+        "reads of all layers are a loop of copies",
+        "passes.rolling.chains:chains_of",
+        'op.declared is not VARIABLE_READ',
+        'True',
+        ("tests/backends/host/test_saved.py", "-k", "deep"),
     ),
 )

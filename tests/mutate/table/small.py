@@ -317,8 +317,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what is computed around a composite is taken for known in it",
         "passes.simplify:Simplifier.structured",
-        "self.known = {}",
-        "self.known = dict(known)",
+        "{}, held and HeldNumbers()",
+        "dict(known), held and HeldNumbers()",
         ("tests/passes/test_simplify.py",),
     ),
     Mutant(

@@ -489,15 +489,15 @@ int train(const train_args *args, void *arena, st_host *host) {
     // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
     const int64_t random_seed = *args->random_seed;
     const int64_t random_counter = *args->random_counter;
-    *args->random_counter = (int64_t)((uint64_t)random_counter + 1u);
+    const int64_t random_counter_2 = (int64_t)((uint64_t)random_counter + 1u);
+    *args->random_counter = random_counter_2;
     initial_weight(random_seed, random_counter, m->weight, 0, 96);
-    const int64_t random_counter_2 = *args->random_counter;
-    *args->random_counter = (int64_t)((uint64_t)random_counter_2 + 1u);
+    const int64_t random_counter_3 = (int64_t)((uint64_t)random_counter_2 + 1u);
+    *args->random_counter = random_counter_3;
     initial_weight(random_seed, random_counter_2, m->bias, 0, 8);
-    const int64_t random_counter_3 = *args->random_counter;
-    *args->random_counter = (int64_t)((uint64_t)random_counter_3 + 1u);
+    const int64_t random_counter_4 = (int64_t)((uint64_t)random_counter_3 + 1u);
+    *args->random_counter = random_counter_4;
     initial_weight_2(random_seed, random_counter_3, m->weight_2, 0, 32);
-    const int64_t random_counter_4 = *args->random_counter;
     *args->random_counter = (int64_t)((uint64_t)random_counter_4 + 1u);
     initial_weight_2(random_seed, random_counter_4, m->bias_2, 0, 4);
     // test_golden.py:43  for epoch in st.range(epochs):
