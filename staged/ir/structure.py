@@ -30,14 +30,15 @@ FOR = structured(
     operands="start: index, stop: index, step: index, *initial",
     blocks=["body(index: index, *carried)"],
     results="*carried_or_collected",
-    attributes={"label": Label, "collected?": int, "by_index?": bool},
+    attributes={"label": Label, "collected?": int, "by_index?": bool, "layer?": tuple},
     yields=yield_elsewhere,
     is_control=True,
     is_loop=True,
     is_carrier=True,
     doc="Iterations `start, start + step, ...` before `stop`. The body yields the next carried values, then one "
     "element for each of the `collected` sequences, which are the last results. `by_index`: an element is collected "
-    "at the index of its iteration; the loop then has each index of the sequences once.",
+    "at the index of its iteration; the loop then has each index of the sequences once. `layer`: the name of the list "
+    "whose elements the iterations are, and the number of the first, for errors.",
 )
 WHILE = structured(
     "while",

@@ -142,6 +142,8 @@ class BodyEmitter:
         self.parameters: dict[str, CType] = {}
         """The C parameters of the function, by name."""
         self.thread: Variable | None = None
+        self.layer: tuple[str, Expr] | None = None
+        """In a loop over layers: the name of the list of layers, and the number of this one."""
         """The number of the thread, in a part of a loop that threads share."""
         self.results: list[Expr] = []
         """The places of the function's results, as pointers."""
@@ -223,11 +225,19 @@ class BodyEmitter:
 
     def leave_with_error(self) -> None:
         """Return the kind of the error that `host` describes."""
-        self.code.add(LEAVE)
+        self.code.add(self.leaving())
 
     def leave_if(self, condition: Expr, aligns: bool = False) -> None:
         """Return the kind of the error that `host` describes where a condition holds."""
-        self.code.add(If(condition, (LEAVE,), aligns=aligns))
+        self.code.add(If(condition, (self.leaving(),), aligns=aligns))
+
+    def leaving(self) -> Jump:
+        """The statement that returns the kind of an error; in a loop over layers the message names the layer."""
+        if self.layer is None or self.thread is not None:
+            return LEAVE
+        self.need("in_layer")
+        name, number = self.layer
+        return Jump("return", value=call("st_in_layer", "host", Literal(c_string(name)), Cast("long long", number)))
 
     def try_(self, call: Expr, aligns: bool = False) -> None:
         """A call of a function that may fail."""

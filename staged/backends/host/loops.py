@@ -20,6 +20,12 @@ def position_of(index: Name, start: int | None, step: int | None) -> Expr | None
     return infix_sum([index, Literal(str(-start))]) if start else index
 
 
+def layer_of(op: Op, index: Name) -> tuple[str, Expr] | None:
+    """Of a loop over layers: the name of the list that they are in, and the number of the present one."""
+    name, first = op.attrs.get("layer", ("", 0))
+    return (name, infix_sum([index, Literal(str(first))]) if first else index) if name else None
+
+
 def step_of(block: Block) -> range:
     """The numbers of the ops of a block's step: from its first loop that updates layers to its last write."""
     first = next((number for number, op in enumerate(block.ops) if updates_layers(op)), None)

@@ -16,7 +16,7 @@ from staged.backends.host.calls import Calls, Signature
 from staged.backends.host.effects import Effects
 from staged.backends.host.frames import Frames
 from staged.backends.host.handles import Handles
-from staged.backends.host.loops import position_of, step_of, updates_layers
+from staged.backends.host.loops import layer_of, position_of, step_of, updates_layers
 from staged.backends.host.sequences import Sequences
 from staged.backends.host.shared_loops import PartNames, finish_part
 from staged.backends.host.values import Values
@@ -200,6 +200,7 @@ class ControlFlow:
         counter = self.sequences.begin_trips(op, position)
         mark = self.mark_iterations(op)
         frame = self.enter(op, carried, counter)
+        around, self.body.layer = self.body.layer, layer_of(op, index) or self.body.layer
         with self.body.code.nested() as inner:
             self.poll(op)
             if mark is not None:
@@ -208,6 +209,7 @@ class ControlFlow:
             self.block(body)
             self.end(body, op)
             self.finish_body(frame)
+        self.body.layer = around
         self.add_loop(op, ForAny(index, start, condition, onwards, tuple(inner)))
         self.leave(op, frame)
         self.bind_results(op, carried)

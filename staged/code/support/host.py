@@ -47,6 +47,15 @@ static int st_fail(st_host *host, int kind, int site, const char *format, ...) {
 }
 """
 
+_IN_LAYER = """\
+// Add the layer to the message of an error. Returns the kind of the error.
+__attribute__((unused, cold)) static int st_in_layer(st_host *host, const char *name, long long number) {
+    const size_t length = strlen(host->message);
+    (void)snprintf(host->message + length, sizeof host->message - length, " (in %s[%lld])", name, number);
+    return host->error_kind;
+}
+"""
+
 _NOTE = """\
 // Tell the caller what else runs on this device, and for which Python line (an index as for `st_fail`).
 __attribute__((unused, cold, format(printf, 3, 4)))
@@ -127,6 +136,7 @@ __attribute__((unused)) static void st_write(st_host *host, const char *text, in
 SNIPPETS = (
     Snippet("host", HOST_DECLARATIONS, includes=headers("stdint")),
     Snippet("fail", _FAIL, needs=("host",), includes=headers("stdarg", "stdbool", "stdio")),
+    Snippet("in_layer", _IN_LAYER, needs=("host",), includes=headers("stdio", "string")),
     Snippet("note", _NOTE, needs=("host",), includes=headers("stdarg", "stdio")),
     Snippet("stop", _STOP, needs=("host", "fail"), includes=headers("stdbool", "stddef")),
     Snippet("write", _WRITE, needs=("host",), includes=headers("stdbool", "stdio", "string")),

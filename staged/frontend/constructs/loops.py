@@ -23,7 +23,7 @@ from staged.frontend.trace.signals import ENDED, Again, BlockEndedError, Body, S
 from staged.frontend.values import trees
 from staged.frontend.values.join import Static, Template, materialise, number_type, template_of
 from staged.frontend.values.mutation import check_body
-from staged.frontend.values.objects import check_passed, with_objects
+from staged.frontend.values.objects import check_passed, check_unnoticed, with_objects
 from staged.frontend.values.trees import mutable_nodes
 from staged.ir.builder import OpenBlock
 from staged.ir.nodes import EndKind, Label, Op, Value
@@ -147,6 +147,8 @@ class _LoopAttempts:
         block = trace.open_block((*loop.index_types, *target.types), (*loop.index_hints, *target.hints()))
         made = self.trace_body(target, block)
         made[0] = {**dict.fromkeys(loop.names.assigned), **made[0]}  # also what is bound before a `break`
+        if target.stale:
+            check_unnoticed(trace)  # before it is traced again: then once for both reasons
         if target.stale or (number < MAX_ATTEMPTS // 2 and self.idle(target)):
             raise Again(attempt, target)
         trace.of(Learned).carried[self.path] = self.carry

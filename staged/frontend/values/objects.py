@@ -11,7 +11,7 @@ Only objects made while tracing can be changed so: others outlive the program, w
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -249,11 +249,11 @@ def with_objects(trace: TraceContext, scopes: Callable[[], list[Locals]], run: C
     """
 
     def watched_run(attempt: Attempt) -> R:
-        trace.put(OpenConstructs((*trace.of(OpenConstructs).attempts, (len(trace.bodies), attempt))))
         watched = _watched(trace)
+        trace.put(OpenConstructs((*trace.of(OpenConstructs).attempts, (len(trace.bodies), attempt)), watched))
         try:
             made = run()
-            _check_unnoticed(trace, watched)
+            check_unnoticed(trace)
         except Again:
             for owner, held in watched:
                 _put_back(owner, held)
@@ -274,6 +274,8 @@ class OpenConstructs(OfBody):
     """The attempts of staged constructs that are open, and how many bodies were open when each began."""
 
     attempts: tuple[tuple[int, Attempt], ...] = ()
+    watched: Sequence[tuple[object, dict[str, Any]]] = ()
+    """The objects that the innermost construct does not track, and what they held when it began."""
 
 
 @dataclass(frozen=True)
@@ -301,10 +303,10 @@ def _watched(trace: TraceContext) -> list[tuple[object, dict[str, Any]]]:
     return found
 
 
-def _check_unnoticed(trace: TraceContext, watched: list[tuple[object, dict[str, Any]]]) -> None:
+def check_unnoticed(trace: TraceContext) -> None:
     """Let objects that have changed without a statement of converted code be tracked, too."""
     changed: dict[int, list[object]] = {}
-    for owner, held in watched:
+    for owner, held in trace.of(OpenConstructs).watched:
         now = owner.__dict__
         if not is_tracked(trace, owner) and (
             now.keys() != held.keys() or any(now[name] is not value for name, value in held.items())

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from staged.ir.nodes import Block, Op, Value, VariableRef, walk_op
 from staged.ir.structure import VARIABLE_READ
+from staged.passes.rolling.names import numbered
 from staged.passes.rolling.pieces import Chain, chain_of
-from staged.passes.rolling.repeats import Keys, Repeat, repeats
+from staged.passes.rolling.repeats import Keys, Name, Repeat, repeats
 
 ALWAYS = 4
 """So many equal pieces become a loop if they are not tiny."""
@@ -18,6 +19,8 @@ FEWEST_OPS = 64
 """Fewer pieces become a loop if each has so many ops: a small loop would cost more in lost fusion than it saves."""
 SMALLEST = 2
 """Pieces of fewer ops stay copies: a loop would store what kernels compute on the way, such as transposed weights."""
+FEWEST_IN_FAMILIES = 4
+"""Fewer pieces of so many ops become a loop too, if all Variables that differ are families of other loops."""
 
 
 def is_worth(count: int, size: int) -> bool:
@@ -30,11 +33,13 @@ def chains_of(block: Block, keys: Keys) -> Iterable[Chain]:
     floating = _floating(block)
     ops = [op for op in block.ops if op not in floating]
     inside: set[Op] = set()
-    for repeat in repeats([keys.number(op) for op in ops], [keys.size(op) for op in ops]):
+    names = [numbered(op) for op in ops]
+    for repeat in repeats([keys.number(op) for op in ops], [keys.size(op) for op in ops], names):
         piece = ops[repeat.start : repeat.start + repeat.period]
-        is_work = any(op.declared is not VARIABLE_READ for op in piece)  # a loop of reads would store copies
         size = sum(map(keys.size, piece))
-        chain = _best_chain(block, ops, repeat) if is_work and is_worth(repeat.count, size) else None
+        is_flat = all(op.declared.is_opaque or not op.blocks for op in piece)
+        may_be_worth = is_worth(repeat.count, size) or is_flat and size >= FEWEST_IN_FAMILIES
+        chain = _best_chain(block, ops, names, repeat) if may_be_worth else None
         if chain is not None:
             inside.update(op for piece in chain.pieces for op in piece)
             yield chain
@@ -44,9 +49,12 @@ def chains_of(block: Block, keys: Keys) -> Iterable[Chain]:
                 yield from chains_of(inner, keys)
 
 
-def _best_chain(block: Block, ops: Sequence[Op], repeat: Repeat) -> Chain | None:
-    """The chain whose pieces pass least to each other, of those that begin at one of the repeat's first ops."""
+def _best_chain(block: Block, ops: Sequence[Op], names: Sequence[Name], repeat: Repeat) -> Chain | None:
+    """The chain that begins at one of the repeat's first ops whose pieces have fewest layers by name each, and pass
+    least to each other.
+    """
     period = repeat.period
+    layers = _layers(names[repeat.start : repeat.start + 2 * period + repeat.slack], period)
     made: dict[Value, int] = {}
     uses: list[tuple[Value, int, int]] = []
     for place, op in enumerate(ops[repeat.start : repeat.start + 3 * period]):
@@ -54,17 +62,27 @@ def _best_chain(block: Block, ops: Sequence[Op], repeat: Repeat) -> Chain | None
         uses += [(value, made[value], place) for value in used if value in made]
         made.update(dict.fromkeys(op.results, place))
 
-    def passed(shift: int) -> int:
+    def cost(shift: int) -> tuple[int, int]:
         border = shift + period
         inside = range(shift, border + period)
-        return len({v for v, at, place in uses if at < border <= place and at in inside and place in inside})
+        passed = {v for v, at, place in uses if at < border <= place and at in inside and place in inside}
+        return len(set(layers[shift:border]) - {None}), len(passed)
 
-    for shift in sorted(range(repeat.slack + 1), key=passed):
+    for shift in sorted(range(repeat.slack + 1), key=cost):
         starts = [repeat.start + shift + number * period for number in range(repeat.count)]
         chain = chain_of(block, [ops[start : start + period] for start in starts])
         if chain is not None:
             return chain
     return None
+
+
+def _layers(names: Sequence[Name], period: int) -> list[int | None]:
+    """By op, the number in its name that is another one a period later: that of its layer."""
+    found = []
+    for (_, first), (_, later) in zip(names, names[period:], strict=False):
+        differ = [number for number, other in zip(first, later, strict=False) if number != other]
+        found.append(differ[0] if len(differ) == 1 else None)
+    return found
 
 
 def _floating(block: Block) -> set[Op]:

@@ -106,6 +106,14 @@ class Gradients:
 
 
 @dataclass(frozen=True)
+class Yielded:
+    """A row of results of a `vjp`'s primal without cotangents, such as running means."""
+
+    op: Op
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Collected:
     """A row of results of a chain's pieces, from number `first` on; `value` is that of the first piece."""
 
@@ -114,7 +122,7 @@ class Collected:
     first: int
 
 
-Source = Read | Captured | Gradients | Collected
+Source = Read | Captured | Gradients | Yielded | Collected
 
 
 @dataclass
@@ -125,6 +133,8 @@ class Plan:
     sources: dict[tuple[Chain, Row], Source] = field(default_factory=dict)
     merged: dict[Op, dict[tuple[int, ...], Source]] = field(default_factory=dict)
     """By transform: the rows of captures that become one each, with what supplies the sequence outside."""
+    yielded: dict[Op, dict[tuple[int, ...], Collected]] = field(default_factory=dict)
+    """By transform in `merged`: the rows of results that become one each, with what supplies the sequence inside."""
     families: dict[Refs, None] = field(default_factory=dict)
 
     def family(self, refs: Refs) -> tuple[Refs, int] | None:
@@ -137,7 +147,9 @@ class Plan:
 
 
 def is_layered(chain: Chain) -> bool:
-    """Return whether the pieces of a chain have Variables or values that differ."""
+    """Return whether the pieces of a chain have Variables or values that differ, and do more than read Variables."""
+    if all(op.declared is VARIABLE_READ for op in chain.pieces[0]):
+        return False
     if chain.variables:
         return True
     reads = ([value.made_by(VARIABLE_READ) for value in row] for row in chain.varying)
@@ -145,18 +157,22 @@ def is_layered(chain: Chain) -> bool:
 
 
 class Planner:
-    """Decides which chains of a function become loops."""
+    """Decides which chains of a function become loops.
 
-    def __init__(self, block: Block, chains: Iterable[Chain], is_worth: Callable[[Chain], bool]) -> None:
+    The rank of a chain is 0 if it may form families, 1 if it may only use those of other chains, None if it stays
+    copies.
+    """
+
+    def __init__(self, block: Block, chains: Iterable[Chain], rank: Callable[[Chain], int | None]) -> None:
         self.around = Surroundings(block)
         self.chains = list(chains)
-        self.is_worth = is_worth
+        self.rank = rank
 
     def plan(self) -> Plan:
         """The plan; chains are split until all that is left of them is supplied."""
         while True:
-            plan = Plan([chain for chain in self.chains if self.is_worth(chain)])
-            breaks = self._enter_families(plan) or self._find_sources(plan)
+            plan = Plan([chain for chain in self.chains if self.rank(chain) is not None])
+            breaks = self._enter_families(plan) or self._find_sources(plan) or self._find_scattered(plan)
             if not breaks:
                 return plan
             self.chains = [part for chain in plan.chains for part in _split(chain, breaks.get(chain))]
@@ -164,20 +180,21 @@ class Planner:
     # ---- families of Variables ----
 
     def _enter_families(self, plan: Plan) -> dict[Chain, set[int]]:
-        rows: list[tuple[Chain, Refs]] = []
+        rows: list[tuple[int, int, Chain, Refs]] = []
         breaks: dict[Chain, set[int]] = {}
         for chain in plan.chains:
-            rows += [(chain, refs) for refs in chain.variables]
+            rank = self.rank(chain) or 0
+            rows += [(rank, -chain.count, chain, refs) for refs in chain.variables]
             for row in chain.varying:
                 refs = self._variables_of(row)
                 again = _again(refs or ())
                 if again:
                     breaks.setdefault(chain, set()).update(again)
                 elif refs is not None and may_be_family(refs):
-                    rows.append((chain, refs))
+                    rows.append((rank, -chain.count, chain, refs))
         known: dict[VariableRef, tuple[Refs, int]] = {}
-        for chain, refs in sorted(rows, key=lambda each: -len(each[1])):
-            if all(ref not in known for ref in refs):
+        for rank, _, chain, refs in sorted(rows, key=lambda each: each[:2]):
+            if not rank and all(ref not in known for ref in refs):
                 plan.families[refs] = None
                 known.update((ref, (refs, number)) for number, ref in enumerate(refs))
             elif plan.family(refs) is None:
@@ -220,6 +237,22 @@ class Planner:
                         plan.sources[chain, row] = source
         return breaks
 
+    def _find_scattered(self, plan: Plan) -> dict[Chain, set[int]]:
+        """The chains of rank 1 of which other code than loops needs the results of each piece: they stay copies."""
+        small = [chain for chain in plan.chains if self.rank(chain)]
+        inside = {op for chain in plan.chains for piece in chain.pieces for op in piece}
+        used: dict[Block, set[Value]] = {}
+        for block in {chain.block for chain in small}:
+            used[block] = set(block.end.operands)
+            for op in block.ops:
+                if op not in inside:
+                    used[block].update(op.operands, *(inner.free for inner in op.blocks))
+        return {
+            chain: set(range(1, chain.count))
+            for chain in small
+            if (used[chain.block] & chain.numbers.keys()).difference(row[-1] for row in chain.carried.values())
+        }
+
     def _source(self, plan: Plan, chain: Chain, row: Row) -> Source | None:
         first = row[0]
         if first.producer is None:
@@ -230,8 +263,10 @@ class Planner:
                 return self._read_in_iterations(chain, row)
             return self._read_for(row, chain.block, chain.pieces[0][0])
         if first.producer.declared is VJP and all(value.producer is first.producer for value in row):
-            return self._gradients(plan, first.producer, row)
-        return self._collected(plan, chain, row)
+            outputs = first.producer.attrs["outputs"]
+            made_by = self._yielded if all(value.index < outputs for value in row) else self._gradients
+            return made_by(plan, first.producer, row)
+        return self._collected(plan, chain.block, row)
 
     def _reads(self, row: Row) -> tuple[list[Op], Block] | None:
         """The reads of a row, and their block, if there is one."""
@@ -320,11 +355,25 @@ class Planner:
         numbers = tuple([vjp.wrt[value.index - outputs] for value in row])
         return Gradients(op, numbers) if numbers in plan.merged.get(op, {}) else None
 
-    def _collected(self, plan: Plan, chain: Chain, row: Row) -> Collected | None:
+    def _yielded(self, plan: Plan, op: Op, row: Row) -> Yielded | None:
+        numbers = tuple([value.index for value in row])
+        known = plan.yielded.setdefault(op, {})
+        if numbers in known:
+            return Yielded(op, numbers)
+        if any(number in other for other in (*known, Derivative(op).of) for number in numbers):
+            return None
+        end = op.blocks[0].end
+        inner = tuple([end.operands[number] for number in numbers])
+        found = self._collected(plan, op.blocks[0], inner) if end.kind == "yield" else None
+        if found is None or found.chain.row(found.value) != inner:
+            return None
+        known[numbers] = found
+        plan.merged.setdefault(op, {})
+        return Yielded(op, numbers)
+
+    def _collected(self, plan: Plan, block: Block, row: Row) -> Collected | None:
         for other in plan.chains:
-            if other is chain or other.block is not chain.block:
-                continue
-            if row[0] not in other.numbers:
+            if other.block is not block or row[0] not in other.numbers:
                 continue
             made = other.row(row[0])
             first = made.index(row[0])
@@ -346,7 +395,9 @@ class Planner:
             if op.declared in (VJP, JVP):
                 return (op, number in Derivative(op).wrt), -1
             return op, -1
-        if producer is not None and producer.declared is VJP and value.index >= producer.attrs["outputs"]:
+        if producer is not None and producer.declared is VJP:
+            if value.index < producer.attrs["outputs"]:
+                return self._sign(plan, chain, producer.blocks[0].end.operands[value.index])
             number = Derivative(producer).wrt[value.index - producer.attrs["outputs"]]
             for numbers in plan.merged.get(producer, {}):
                 if number in numbers:

@@ -9,9 +9,10 @@ import re
 from collections.abc import Sequence
 
 from staged.ir.names import LibraryName
-from staged.ir.nodes import Value
+from staged.ir.nodes import Op, Value
 
 _WORDS = re.compile(r"[^._]+|[._]")
+_NUMBER = re.compile(r"\d+")
 
 
 def common_name(names: Sequence[str]) -> str:
@@ -29,6 +30,18 @@ def common_name(names: Sequence[str]) -> str:
     return "".join(kept) or names[0]
 
 
+def list_of(names: Sequence[str]) -> tuple[str, int] | None:
+    """The list of the layers with these names, and the number of the first.
+
+    Of `blocks.block2.fc` and `blocks.block3.fc` it is `blocks`, and 2.
+    """
+    rows = [row for row in zip(*[name.split(".") for name in names], strict=False) if len(set(row)) > 1]
+    ends = [re.search(r"\d+$", word) for word in rows[0]] if len(rows) == 1 else []
+    numbers = [int(end.group()) for end in ends if end is not None]
+    path, dot, _ = names[0].partition("." + rows[0][0]) if numbers else ("", "", "")
+    return (path, numbers[0]) if dot and numbers == list(range(numbers[0], numbers[0] + len(names))) else None
+
+
 def common_hint(row: Sequence[Value]) -> str:
     """The hint of a value that all layers have."""
     hints = [value.hint for value in row]
@@ -36,3 +49,17 @@ def common_hint(row: Sequence[Value]) -> str:
     if all(isinstance(hint, LibraryName) for hint in hints):
         return LibraryName(name, common_name([hint.layer for hint in hints if isinstance(hint, LibraryName)]))
     return type(hints[0])(name)
+
+
+def numbered(op: Op) -> tuple[str, tuple[int, ...]]:
+    """The name of an op's Variable or layer, without its numbers, and the numbers; an empty name without such a name.
+
+    The last number is that of equal names: `w`, `w_2`, `w_3`.
+    """
+    variable = op.attrs.get("variable")
+    name = variable.name if variable is not None else op.where.part if op.where is not None else ""
+    if not name:
+        return "", ()
+    if not re.search(r"_\d+$", name):
+        name += "_1"
+    return _NUMBER.sub("#", name), tuple(map(int, _NUMBER.findall(name)))

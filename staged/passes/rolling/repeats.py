@@ -49,7 +49,8 @@ class Keys:
     def _key(self, op: Op) -> Hashable:
         attrs = tuple([(name, _key_of_attr(value)) for name, value in op.attrs.items() if name != "call"])
         if not op.blocks:
-            return op.name, self._types_of(op.results), attrs
+            written = () if op.results else self._types_of(op.operands)
+            return op.name, self._types_of(op.results), written, attrs
         blocks = tuple([(self._types_of(block.params), tuple(map(self.number, block.ops))) for block in op.blocks])
         return op.name, self._types_of(op.results), attrs, blocks
 
@@ -94,27 +95,52 @@ def _periods(numbers: Sequence[int]) -> list[int]:
     return sorted(likely)
 
 
-def repeats(numbers: Sequence[int], sizes: Sequence[int]) -> list[Repeat]:
-    """Repeats that do not overlap, those that save most ops first."""
+Name = tuple[str, tuple[int, ...]]
+"""Of an op: a name with numbers, without them, and the numbers. An empty name may be any."""
+
+
+def repeats(numbers: Sequence[int], sizes: Sequence[int], names: Sequence[Name]) -> list[Repeat]:
+    """Repeats that do not overlap: first those whose names differ in one number, then those that save most ops."""
     keys = np.asarray(numbers)
-    found: list[tuple[int, Repeat]] = []
+    found: list[tuple[bool, int, Repeat]] = []
     total = np.concatenate([[0], np.cumsum(sizes)])
+    differ = _Names(names)
     for period in _periods(numbers):
         equal = keys[period:] == keys[:-period]
         if np.count_nonzero(equal) < period:
             continue
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], equal.view(np.int8), [0]])))
-        for start, stop in zip(edges[::2], edges[1::2], strict=True):
-            length = int(stop - start) + period
-            count = length // period
-            if count > 1:
-                saved = int(total[start + (count - 1) * period] - total[start])
-                found.append((saved, Repeat(int(start), period, count, length % period)))
+        named = equal & ~differ.are_apart(period)
+        for is_odd, same in enumerate([named] if np.array_equal(named, equal) else [named, equal]):
+            edges = np.flatnonzero(np.diff(np.concatenate([[0], same.view(np.int8), [0]])))
+            for start, stop in zip(edges[::2], edges[1::2], strict=True):
+                length = int(stop - start) + period
+                count = length // period
+                if count > 1:
+                    saved = int(total[start + (count - 1) * period] - total[start])
+                    found.append((bool(is_odd), -saved, Repeat(int(start), period, count, length % period)))
     taken = np.zeros(len(keys), bool)
     chosen = []
-    for _, repeat in sorted(found, key=lambda each: (-each[0], each[1].period)):
+    for _, _, repeat in sorted(found, key=lambda each: (each[0], each[1], each[2].period)):
         stop = repeat.start + repeat.count * repeat.period
         if not taken[repeat.start : stop].any():
             taken[repeat.start : stop + repeat.slack] = True
             chosen.append(repeat)
     return chosen
+
+
+class _Names:
+    """Compares the names of ops at a distance."""
+
+    def __init__(self, names: Sequence[Name]) -> None:
+        words: dict[str, int] = {"": 0}
+        self.words = np.asarray([words.setdefault(word, len(words)) for word, _ in names])
+        self.numbers = np.zeros((len(names), max((len(each) for _, each in names), default=0)), np.int64)
+        for row, (_, each) in zip(self.numbers, names, strict=True):
+            row[: len(each)] = each
+
+    def are_apart(self, period: int) -> np.ndarray:
+        """By op: whether its name, and that of the op after so many, differ in more than one number."""
+        left, right = self.words[:-period], self.words[period:]
+        many = np.count_nonzero(self.numbers[period:] != self.numbers[:-period], axis=1) > 1
+        apart: np.ndarray = (left > 0) & (right > 0) & (many | (left != right))
+        return apart

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from staged.ir.builder import Builder
 from staged.ir.declaration import prims
@@ -18,9 +19,20 @@ from staged.ir.structure import FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.trips import COUNT, Integers
 from staged.ir.types import CPU, SequenceType
 from staged.ir.users import Users, users_of
-from staged.passes.rolling.chains import chains_of, is_worth
-from staged.passes.rolling.families import Captured, Collected, Gradients, Plan, Planner, Read, Refs, Source, is_layered
-from staged.passes.rolling.names import common_hint, common_name
+from staged.passes.rolling.chains import FEWEST_IN_FAMILIES, chains_of, is_worth
+from staged.passes.rolling.families import (
+    Captured,
+    Collected,
+    Gradients,
+    Plan,
+    Planner,
+    Read,
+    Refs,
+    Source,
+    Yielded,
+    is_layered,
+)
+from staged.passes.rolling.names import common_hint, common_name, list_of
 from staged.passes.rolling.pieces import Chain, Row
 from staged.passes.rolling.repeats import Keys
 from staged.source import Position
@@ -58,10 +70,13 @@ def roll(program: Function) -> Function:
 def _plan(function: Function, keys: Keys) -> Plan:
     chains = list(chains_of(function.block, keys))
 
-    def is_a_loop(chain: Chain) -> bool:
-        return is_layered(chain) and is_worth(chain.count, sum(map(keys.size, chain.pieces[0])))
+    def rank(chain: Chain) -> int | None:
+        size = sum(map(keys.size, chain.pieces[0]))
+        if not is_layered(chain):
+            return None
+        return 0 if is_worth(chain.count, size) else 1 if size >= FEWEST_IN_FAMILIES else None
 
-    return Planner(function.block, chains, is_a_loop).plan()
+    return Planner(function.block, chains, rank).plan()
 
 
 # ---- families -----------------------------------------------------------------------------------
@@ -160,6 +175,8 @@ class _Roller(Copier):
                 return self.sequences[op, numbers], self.first_of(self.plan.merged[op][numbers])
             case Gradients(op, numbers):
                 return self.sequences[op, "gradients", numbers], self.first_of(self.plan.merged[op][numbers])
+            case Yielded(op, numbers):
+                return self.sequences[op, "yielded", numbers], 0
             case Collected(chain, value, first):
                 return self.sequences[chain, value], first
 
@@ -205,8 +222,8 @@ class _Roller(Copier):
     # ---- transforms ----
 
     def transform(self, op: Op) -> None:
-        """A transform whose rows of captures are one capture each, and so are its gradients."""
-        rows, body = self.plan.merged[op], op.blocks[0]
+        """A transform whose rows of captures are one capture each, and so are its gradients, and rows of results."""
+        rows, yielded, body = self.plan.merged[op], self.plan.yielded.get(op, {}), op.blocks[0]
         kept = _merged(range(len(body.params)), rows)
         place = {each: number for number, each in enumerate(kept)}
         captures = [self.sequence(rows[each])[0] if each in rows else self.value(op.operands[each[0]]) for each in kept]
@@ -216,24 +233,37 @@ class _Roller(Copier):
                 values = [body.params[number] for number in each]
                 self.stand_for(values, param, (op, each), rows.get(each))
             self.contents(body)
-            self.end(body)
+            given = {each: self.sequence(row)[0] for each, row in yielded.items()}
+            if given:
+                ends = _merged(range(op.attrs["outputs"]), given)
+                values = [given[each] if each in given else self.value(body.end.operands[each[0]]) for each in ends]
+                self.builder.end("yield", values, None, body.end.where)
+            else:
+                self.end(body)
+        outputs = op.attrs["outputs"] if op.declared is VJP else len(op.results)
+        results = _merged(range(outputs), given)
         attrs = dict(op.attrs)
+        if given:
+            attrs["outputs"] = len(results)
+            attrs["of"] = tuple([results.index((number,)) for number in attrs["of"]])
         wrt = _merged(attrs.get("wrt", ()), rows)
         if wrt:
             attrs["wrt"] = tuple([place[each] for each in wrt])
         if "mapped" in attrs:
             attrs["mapped"] = tuple([each not in rows and attrs["mapped"][each[0]] for each in kept])
-        outputs = op.attrs["outputs"] if op.declared is VJP else len(op.results)
         gradients = dict(zip(op.attrs["wrt"], op.results[outputs:], strict=True)) if op.declared is VJP else {}
-        types = [result.type for result in op.results[:outputs]]
+        types = [given[each].type if each in given else op.results[each[0]].type for each in results]
         if gradients:
             types += [captures[place[each]].type if each in rows else gradients[each[0]].type for each in wrt]
         directions = [self.value(operand) for operand in op.operands[len(body.params) :]]
         made = self.builder.append(
             op.replace(operands=[*captures, *directions], attrs=attrs, blocks=[opened.block], result_types=types)
         )
-        self.define(op.results[:outputs], made.results[:outputs])
-        for each, result in zip(wrt if gradients else (), made.results[outputs:], strict=True):
+        for each, result in zip(results, made.results[: len(results)], strict=True):
+            values = [op.results[number] for number in each]
+            result.hint = given[each].hint if each in given else ""
+            self.stand_for(values, result, (op, "yielded", each), yielded.get(each))
+        for each, result in zip(wrt if gradients else (), made.results[len(results) :], strict=True):
             result.hint = derived(captures[place[each]].hint, "d_")
             values = [gradients[number] for number in each]
             self.stand_for(values, result, (op, "gradients", each), rows.get(each))
@@ -266,7 +296,12 @@ class _Roller(Copier):
             nexts = [body.values[passed] for _, passed in chain.carried]
             self.builder.end("yield", [*nexts, *(body.values[value] for value in collected)], None, where)
         types = [value.type for value in initial] + [SequenceType(v.tensor, chain.count) for v in collected]
-        attrs = {"label": Label("layer")} | ({"collected": len(collected)} if collected else {})
+        attrs: dict[str, Any] = {"label": Label("layer")}
+        if collected:
+            attrs["collected"] = len(collected)
+        layer = next(filter(None, map(list_of, body.names)), None)
+        if layer is not None:
+            attrs["layer"] = layer
         made = self.builder.op(FOR, [*bounds, *initial], types, attrs=attrs, blocks=[opened.block], where=where)
         for (_, row), result in zip(chain.carried.items(), made.results, strict=False):
             if row[-1] in left:
@@ -306,12 +341,11 @@ class _Body(Copier):
         self.carried: dict[tuple[Value, Value], Value] = {}
         self.rows: dict[Row, Value] = {}
         self.places: dict[int, Value] = {0: index}
-        self.parts: dict[str, str] = {}
+        rows = ([op.where.part for op in row if op.where is not None] for row in zip(*chain.pieces, strict=True))
+        self.names = [names for names in rows if len(set(names)) > 1]
+        """The names of a layer in all pieces, where they differ."""
+        self.parts = {names[0]: common_name(names) for names in reversed(self.names)}
         """By name of a layer of the first piece, the name that all layers have."""
-        for row in zip(*chain.pieces, strict=True):
-            names = [op.where.part for op in row if op.where is not None]
-            if names:
-                self.parts.setdefault(names[0], common_name(names))
         for row in chain.varying:
             self.rows[row] = self.element(row)
             self.rows[row].hint = common_hint(row)

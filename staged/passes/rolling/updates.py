@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from staged.ir.builder import Builder
-from staged.ir.nodes import Block, Function, Op, Value, VariableRef, walk_blocks, walk_op, walk_ops
+from staged.ir.nodes import Block, Function, Op, Value, VariableRef, walk_op, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.storage import root_of
 from staged.ir.structure import FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE
@@ -47,15 +47,13 @@ class _Joiner(Copier):
     def contents(self, block: Block) -> None:
         pairs = {pair.gradients: pair for pair in _pairs(block)}
         updates = {pair.update for pair in pairs.values()}
-        done: set[Op] = set()
+        moved = {op for pair in pairs.values() for op in pair.early}
         for op in block.ops:
             if op in pairs:
                 for early in pairs[op].early:
-                    if early not in done:
-                        self.op(early)
-                        done.add(early)
+                    self.op(early)
                 self.joined(pairs[op])
-            elif op not in updates and op not in done:
+            elif op not in updates and op not in moved:
                 self.op(op)
 
     def joined(self, pair: _Pair) -> None:
@@ -77,27 +75,28 @@ class _Joiner(Copier):
 
 
 def _pairs(block: Block) -> Iterable[_Pair]:
-    """The pairs of a block; each loop is in one at most. They may share what comes early: it does so for the first."""
+    """The pairs of a block; of one loop at most."""
     taken: set[Op] = set()
-    early: set[Op] = set()
+    moved: set[Op] = set()
     for number, op in enumerate(block.ops):
-        if op.declared is not FOR or op in early or not _collects_by_layer(op):
+        if op.declared is not FOR or op in moved or not Loop(op).collecting or not _is_by_layer(op):
             continue
         for later in range(number + 1, len(block.ops)):
-            pair = _pair(block.ops, number, later)
-            if pair is not None and taken.isdisjoint((op, pair.update, *pair.early)):
+            pair = _pair(block.ops, number, later, moved) if block.ops[later] not in taken else None
+            if pair is not None:
                 taken.update((op, pair.update))
-                early.update(pair.early)
+                moved.update(pair.early)
                 yield pair
                 break
 
 
-def _pair(ops: Sequence[Op], number: int, later: int) -> _Pair | None:
+def _pair(ops: Sequence[Op], number: int, later: int, moved: set[Op]) -> _Pair | None:
+    """The pair of two ops of a block, if they are one. Ops in `moved` come before both."""
     gradients, update = ops[number], ops[later]
     collected = Loop(gradients).collected
     if not _is_update(update, len_of(gradients)) or not any(value in update.blocks[0].free for value in collected):
         return None
-    between = ops[number + 1 : later]
+    between = [op for op in ops[number + 1 : later] if op not in moved]
     needed = set(update.blocks[0].free).difference(collected)
     early: list[Op] = []
     for op in reversed(between):
@@ -108,7 +107,8 @@ def _pair(ops: Sequence[Op], number: int, later: int) -> _Pair | None:
         return None
     written = _targets([update], "write")
     rest = [op for op in between if op not in early]
-    if not _may_move(early, ops[number:later]) or any(_may_stop(op) for op in (gradients, *rest)):
+    is_seen = any(family.outer for family in written)  # after a stop, as nothing else of the program is
+    if not _may_move(early, ops[number:later]) or is_seen and any(_may_stop(op) for op in (gradients, *rest)):
         return None
     if any(_touches(op, written) for op in (*early, *rest)) or _targets([update], "read") & _targets(
         [gradients, *rest], "write"
@@ -117,18 +117,17 @@ def _pair(ops: Sequence[Op], number: int, later: int) -> _Pair | None:
     return _Pair(gradients, update, early) if _reads_own_members(gradients, written) else None
 
 
-def _collects_by_layer(op: Op) -> bool:
-    """Return whether a loop collects the element of each layer, in the iteration whose index counts the layer."""
+def _is_by_layer(op: Op) -> bool:
+    """Return whether a loop collects by index: a loop that counts from zero to its end does, too."""
     loop = Loop(op)
-    if not loop.collected or any(block.end.kind != "yield" for block in walk_blocks(loop.body)):
-        return False
-    return loop.by_index or [constant_of(bound) for bound in loop.bounds] == [0, len_of(op), 1]
+    is_whole = [constant_of(bound) for bound in loop.bounds] == [0, len_of(op), 1] and len(loop.ends()) == 1
+    return loop.by_index or is_whole
 
 
 def len_of(op: Op) -> int | None:
     """The number of iterations of a loop that collects, if it is known."""
-    bound = Loop(op).collected[0].type.bound  # type: ignore[union-attr]
-    return bound if isinstance(bound, int) else None
+    bound: int | None = Loop(op).collected[0].type.bound  # type: ignore[union-attr]
+    return bound
 
 
 def _is_update(op: Op, count: int | None) -> bool:

@@ -144,10 +144,73 @@ def dropout_in_each_layer() -> Made:
     return training(model, optim.SGD(model.parameters(), lr=0.05))
 
 
-@rolls(2)
+@rolls(3)
 def batch_norm_in_each_layer() -> Made:
     model = nn.Sequential(*[nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU()) for _ in range(4)])
     return training(model, optim.SGD(model.parameters(), lr=0.05))
+
+
+class Residual(nn.Module):
+    """Two convolutions with batch norms; the shortcut has a convolution if the size changes."""
+
+    def __init__(self, channels: int, outer: int, stride: int) -> None:
+        self.conv1 = nn.Conv2d(channels, outer, 3, stride=stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outer)
+        self.conv2 = nn.Conv2d(outer, outer, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outer)
+        if stride != 1:
+            shortcut = nn.Conv2d(channels, outer, 3, stride=stride, padding=1, bias=False)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(outer))
+        else:
+            self.downsample = nn.Identity()
+
+    def forward(self, x: Any) -> Any:
+        y = st.relu(self.bn1(self.conv1(x)))
+        return st.relu(self.bn2(self.conv2(y)) + self.downsample(x))
+
+
+class Stage(nn.Module):
+    """A block that halves the image, then equal ones."""
+
+    def __init__(self, equal: int) -> None:
+        self.layer1 = nn.Sequential(Residual(2, 4, 2), *[Residual(4, 4, 1) for _ in range(equal)])
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(st.mean(self.layer1(x), axis=(2, 3)))
+
+
+IMAGES = RNG.standard_normal((5, 2, 8, 8)).astype(np.float32)
+LABELS = np.arange(5) % 3
+
+
+def trained_and_evaluated(model: Any) -> Any:
+    """Two steps of a model for images, then its results in evaluation."""
+    optimizer = optim.AdamW(model.parameters(), lr=0.01)
+    losses = st.zeros((2,))
+    model.train()
+    for step in st.range(2):
+        loss, grads = st.value_and_grad(lambda x: st.cross_entropy(model(x), LABELS), wrt=model)(IMAGES)
+        optimizer.step(grads)
+        losses[step] = loss
+    model.eval()
+    return losses, model(IMAGES), list(model.state_dict().values())
+
+
+@rolls(7)
+def a_residual_stage_that_the_program_makes() -> Made:
+    @portable
+    def run(seed: Any) -> Any:
+        st.seed(seed)
+        return trained_and_evaluated(Stage(3))
+
+    return run, (3,), []
+
+
+@rolls(6)
+def a_residual_stage() -> Made:
+    model = Stage(2)
+    return portable(lambda: trained_and_evaluated(model)), (), model
 
 
 @rolls(2)
@@ -282,7 +345,7 @@ def the_weights_before_a_step() -> Made:
     return step, (X,), model
 
 
-@rolls(4)
+@rolls(5)
 def a_model_that_the_program_makes() -> Made:
     @portable
     def run(x: Any, y: Any) -> Any:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import staged as st
-from staged import pipeline
+from staged import nn, pipeline
+from staged.errors import ProgramIndexError
 from staged.frontend.trace_function import trace
 from staged.ir.functions import every_function
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.structure import FOR
 from staged.ir.verifier import verify
-from staged.passes.rolling.names import common_name
+from staged.passes.rolling.names import common_name, list_of
 from staged.passes.rolling.roll import roll
 from tests.exported import compile_c
 from tests.passes.rolling.programs import PROGRAMS
@@ -88,6 +89,53 @@ def test_equal_layers_are_a_loop(name: str) -> None:
 )
 def test_layers_have_one_name(names: list[str], common: str) -> None:
     assert common_name(names) == common
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["blocks.block2.fc", "blocks.block3.fc"], ("blocks", 2)),
+        (["net.layer1.bottleneck1", "net.layer1.bottleneck2", "net.layer1.bottleneck3"], ("net.layer1", 1)),
+        (["linear0", "linear1"], None),
+        (["blocks.block0", "blocks.block2"], None),
+        (["layer1.block3", "layer2.block0"], None),
+        (["blocks.a", "blocks.b"], None),
+    ],
+)
+def test_the_list_that_layers_are_in(names: list[str], found: tuple[str, int] | None) -> None:
+    assert list_of(names) == found
+
+
+@pytest.mark.parametrize("is_gradient", [False, True])
+def test_an_error_in_a_layer_names_the_layer(is_gradient: bool) -> None:
+    tables = nn.ModuleList([nn.Embedding(7, 6) for _ in range(4)])
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            self.tables = tables
+
+        def forward(self, x: Any, index: Any) -> Any:
+            for table in self.tables:
+                x = st.tanh(x + table(index))
+                index = index + 2
+            return st.sum(x)
+
+    net = Net()
+    forward = lambda x, index: net(x, index)  # noqa: E731
+    run = st.function(st.grad(forward, wrt=list(net.parameters())) if is_gradient else forward)
+    with pytest.raises(ProgramIndexError, match=r"index 7 is out of range .* \(in tables\[2\]\)"):
+        run(np.ones((4, 6), np.float32), np.array([1, 2, 3, 1]))
+
+
+def test_families_have_names_that_differ_in_one_number() -> None:
+    function, arguments, _ = PROGRAMS["a_residual_stage_that_the_program_makes"][0]()
+    rolled = roll(trace(function.__wrapped__, arguments).function)
+    families = [variable for variable in rolled.variables if variable.members]
+    names = [[member.name for member in family.members] for family in families]
+    assert len(names) == 6 + 6 + 2 * 6  # parameters, statistics, two moments of each parameter
+    for each in names:
+        first = each[0].partition("residual1")
+        assert each == [f"{first[0]}residual{number}{first[2]}" for number in (1, 2, 3)]
 
 
 def test_a_loop_after_a_step_stops_at_ctrl_c() -> None:
