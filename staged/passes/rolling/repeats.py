@@ -99,12 +99,15 @@ Name = tuple[str, tuple[int, ...]]
 """Of an op: a name with numbers, without them, and the numbers. An empty name may be any."""
 
 
-def repeats(numbers: Sequence[int], sizes: Sequence[int], names: Sequence[Name]) -> list[Repeat]:
-    """Repeats that do not overlap: first those whose names differ in one number, then those that save most ops."""
+def repeats(numbers: Sequence[int], sizes: Sequence[int], names: Sequence[Name] = ()) -> list[Repeat]:
+    """Repeats that do not overlap: first those whose names differ in one number, then those that save most ops.
+
+    Without `names` any numbers may repeat.
+    """
     keys = np.asarray(numbers)
     found: list[tuple[bool, int, Repeat]] = []
     total = np.concatenate([[0], np.cumsum(sizes)])
-    differ = _Names(names)
+    differ = _Names(names or [("", ())] * len(numbers))
     for period in _periods(numbers):
         equal = keys[period:] == keys[:-period]
         if np.count_nonzero(equal) < period:
