@@ -32,7 +32,7 @@ from staged.code.tree import (
     While,
 )
 from staged.code.types import VOID, CType
-from staged.code.writer import INDENT, WIDTH, Writer, broken, safe_comment, wrapped
+from staged.code.writer import INDENT, LONGEST, WIDTH, Writer, broken, safe_comment, wrapped
 
 
 def print_function(function: Function, dialect: Dialect = C) -> str:
@@ -147,8 +147,10 @@ class Printer:
 
     def struct(self, s: DeclareStruct) -> None:
         with self.w.block(f"const {self.before_name(s.variable.type)}{self.expr(s.variable)} =", ";"):
-            for name, value in s.fields:
-                self.w.line(f".{name} = {self.expr(value)},")
+            lines = [f".{name} = {self.expr(value)}," for name, value in s.fields]
+            width = max(map(len, lines), default=0)
+            for line, note in zip(lines, s.notes or [""] * len(lines), strict=True):
+                self.w.line(_shortened(f"{line:<{width}}  // {safe_comment(note)}", self.w.depth) if note else line)
 
     def constants(self, s: Constants) -> None:
         self.w.statement(f"enum {{ {', '.join([f'{name} = {size}' for name, size in s.sizes])} }};")
@@ -249,6 +251,12 @@ class Printer:
 
     def unused(self, s: Unused) -> None:
         self.w.line(f"{', '.join([f'(void){self.expr(name)}' for name in s.names])};{_note(s.note)}")
+
+
+def _shortened(line: str, depth: int) -> str:
+    """A line with a comment that ends where lines end."""
+    room = LONGEST - len(INDENT) * depth
+    return line if len(line) <= room else line[: room - 4].rstrip() + " ..."
 
 
 def _note(note: str) -> str:

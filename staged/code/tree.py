@@ -42,10 +42,11 @@ class Constants:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeclareStruct:
-    """`const T x = {.a = value, ...};`, a field a line."""
+    """`const T x = {.a = value, ...};`, a field a line, with a note for each if there are `notes`."""
 
     variable: Variable
     fields: tuple[tuple[str, Expr], ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

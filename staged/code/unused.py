@@ -91,7 +91,7 @@ def _without(body: Sequence[Statement], unused: set[int]) -> Iterator[Statement]
                     yield Do(s.value)
             case For() | ForAny() | ForBits() | While() | Block():
                 yield replace(s, body=tuple(_without(s.body, unused)))
-            case If():
+            case If() if unused & {id(inner) for inner in walk((*s.then, *s.other))}:
                 yield replace(s, then=tuple(_without(s.then, unused)), other=tuple(_without(s.other, unused)))
             case _:
                 yield s

@@ -58,7 +58,8 @@ from staged.backends.gpu.joining import join_launches
 from staged.backends.gpu.kernel_text import GpuKernel
 from staged.backends.gpu.support import calls_of, device_functions, needs_of
 from staged.backends.host.body import BodyEmitter
-from staged.backends.host.file import ProgramFile, State
+from staged.backends.host.buffer_structs import State
+from staged.backends.host.file import DeviceFile
 from staged.backends.host.functions import CFunction, write_locals
 from staged.code.kernel_text import KernelText
 from staged.code.support.library import render
@@ -137,10 +138,8 @@ def emit_program(function: Function, machine: Machine, plan: Planner, check_nan:
     return CudaProgram(function, machine, check_nan).run(plan, CudaFile)
 
 
-class CudaFile(ProgramFile):
+class CudaFile(DeviceFile):
     """Writes the file of a program with a device."""
-
-    overview = "Kernels of the device come first, each below the Python lines behind it, then what the host does;"
 
     def __init__(self, program: CudaProgram) -> None:
         super().__init__(program)

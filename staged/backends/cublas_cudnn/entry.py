@@ -24,8 +24,9 @@ from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS
 from staged.backends.gpu.alignment import ALIGNED
 from staged.backends.host.body import FRAMES as STORE
 from staged.backends.host.body import LEAVE, OK, BodyEmitter
-from staged.backends.host.file import ProgramFile, State, add_no_error, add_shared_scalars, describe
-from staged.backends.host.program import BASE, place_in
+from staged.backends.host.buffer_structs import BASE, State, describe
+from staged.backends.host.file import ProgramFile, add_no_error, add_shared_scalars
+from staged.backends.host.program import place_in
 from staged.base.artifact import event_fields
 from staged.code.expr import (
     Cast,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from staged.backends.host.sections import Origin, key_of, origin_of
 from staged.backends.host.short_kernels import MOST_BYTES, element_write, is_zero_fill
 from staged.backends.host.value_uses import collected_into, count_uses, only_uses
 from staged.code.expr import (
@@ -76,6 +77,8 @@ class ProgramText:
     called: list[Op] = field(default_factory=list)
     parts: list[PartText] = field(default_factory=list)
     """The loops whose iterations threads share, those inside of others first."""
+    origins: dict[object, Origin] = field(default_factory=dict)
+    """By statement, or by counter of a `for`: what it was written for."""
 
 
 class PartText(Protocol):
@@ -178,6 +181,8 @@ class BodyEmitter:
         """A fresh C name for a function."""
         assert self.local_names.outer is not None
         name = self.local_names.outer.fresh(hint)
+        while name in self.local_names.used:
+            name = self.local_names.outer.fresh(hint)
         self.local_names.used.add(name)
         return name
 
@@ -283,6 +288,12 @@ class BodyEmitter:
         self.last_where = position
         of = "gradient of " if position.phase == "backward" else ""
         self.code.comment(f"{of}{position.short}  {position.text}")
+
+    def note_origin(self, op: Op, first: int) -> None:
+        """Note that the statements from number `first` on were written for an op."""
+        places = (self.plan.place.get(result) for result in op.results)
+        origin = origin_of(op, [place for place in places if place is not None])
+        self.text.origins.update((key_of(each), origin) for each in self.code.body[first:])
 
     def fail_check(self) -> None:
         """After something that may have failed: stop the program."""

@@ -6,18 +6,26 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from staged.backends.host.body import ERROR_KIND, FRAMES, OK, BodyEmitter, literal_int
+from staged.backends.host.buffer_structs import BUFFERS, State, divided_state, fields_of, write_structs
 from staged.backends.host.constants import ConstantInputs, emit_constant_table
 from staged.backends.host.custom import definitions, functions_of
 from staged.backends.host.frames import field_origins, frame_text
-from staged.backends.host.functions import CFunction, prototypes, stack_bytes, write_function, write_locals
+from staged.backends.host.functions import (
+    CFunction,
+    function_body,
+    prototypes,
+    stack_bytes,
+    write_function,
+    write_locals,
+)
+from staged.backends.host.outlining import Outliner
 from staged.backends.host.residuals import kept_text
 from staged.base.artifact import Parameter
-from staged.code.expr import Expr, Literal, Name, Prefix, Variable, member, names_in
+from staged.code.expr import Expr, Literal, Member, Name, Prefix, Variable, call, member, names_in
 from staged.code.kernel_text import KernelText, section_of
 from staged.code.printer import print_body
 from staged.code.support.host import HOST_DECLARATIONS
@@ -28,39 +36,19 @@ from staged.code.support.vectors import width_snippet
 from staged.code.tree import (
     Assign,
     CodeBuilder,
-    Comment,
     Declare,
-    DeclareStruct,
     DeclareTable,
     Statement,
     Unused,
 )
-from staged.code.types import BYTES, Space, pointer, scalar, word
+from staged.code.types import BYTES, CType, Space, pointer, scalar, word
 from staged.code.unused import drop_unused_locals, names_used
 from staged.code.uses import functions_called
-from staged.code.writer import Names, Writer, safe_comment
-from staged.ir.buffers import Buffer, Plan, Stack, aligned
+from staged.code.writer import Names, Writer
+from staged.ir.buffers import Plan, Stack, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
-from staged.ir.types import CPU, Device, shape_text
 from staged.source import Position
-
-
-@dataclass(frozen=True)
-class State:
-    """One field of `Buffers`: its C type up to the name, what the entry sets it to, a note for people, and the device
-    that it is of.
-    """
-
-    c_type: str
-    name: str
-    value: Expr
-    note: str
-    device: Device = CPU
-
-    @property
-    def declaration(self) -> str:
-        return f"{self.c_type}{self.name};"
 
 
 class Program(Protocol):
@@ -110,6 +98,8 @@ class ProgramFile:
 
     overview = "Kernels come first, each below the Python lines behind it;"
     """The description of the file, up to the name of its last function."""
+    divides = True
+    """True if long functions become several; those of programs with a device do not."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -236,7 +226,10 @@ class ProgramFile:
         for made in self.program.functions.values():
             w.line()
             self.write_function_locals(w, made)
-            write_function(w, made, self.program.site(made.signature.function.where))
+            statements = function_body(made, self.program.site(made.signature.function.where))
+            if not made.signature.recursive:  # its arrays are locals of the call
+                statements = self.divide(w, statements, made.structure, made.structure.parameters)
+            write_function(w, made, statements)
 
     def write_release(self, w: Writer) -> None:
         with w.block(f"void {self.program.name}_release(void *arena)"):
@@ -309,10 +302,7 @@ class ProgramFile:
             w.line(f"enum {{ SCRATCH_BYTES = {self.program.scratch_bytes} }};  // workspace of one thread")
             w.line()
         w.comment("Where values are kept; those whose lives do not overlap share memory.")
-        width = max(len(state.declaration) for state in self.program.state)
-        with w.block("typedef struct", " Buffers;"):
-            for state in self.program.state:
-                w.line(f"{state.declaration:<{width}}  // {safe_comment(state.note)}")
+        write_structs(w, self.program.state)
 
     def add_first_values(
         self, code: CodeBuilder, inner: Sequence[tuple[VariableRef, str]], structure: BodyEmitter
@@ -339,16 +329,20 @@ class ProgramFile:
         for table in self.program.tables:
             code.add(table)
         late = add_shared_scalars(code, self.program.state, inner)
-        uses_arena = any("base" in names_in(state.value) for state in self.program.state)
-        if uses_arena:
+        placed, others = divided_state(self.program.state)
+        if any("base" in names_in(state.value) for state in others):
             code.add(Declare(Variable("base", BYTES), Name("arena")))
-        else:
+        elif not placed:
             code.add(Unused((Name("arena"),)))
+        if placed:
+            code.add(Declare(BUFFERS, call("place_buffers", "arena"), is_const=not others))
+            for state in others:
+                code.add(Assign(Member(BUFFERS, state.name, arrow=False), state.value))
+        elif others:
+            code.add(fields_of(BUFFERS, others))
         if self.program.state:
-            buffers = Variable("buffers", word("Buffers"))
-            code.add(DeclareStruct(buffers, tuple((state.name, state.value) for state in self.program.state)))
-            struct = pointer(buffers.type, Space.GLOBAL, is_const=True)
-            code.add(Declare(Variable("m", struct), Prefix("&", buffers)))
+            struct = pointer(BUFFERS.type, Space.GLOBAL, is_const=True)
+            code.add(Declare(Variable("m", struct), Prefix("&", BUFFERS)))
         if not self.program.is_recursive:
             add_no_error(code)
         if not self.program.parameters:
@@ -373,6 +367,19 @@ class ProgramFile:
                 w.line("host->error_claimed = 0;")
                 w.line('return st_fail(host, ST_VALUE_ERROR, -1, "`%s` of the arguments is NULL", st_null);')
 
+    def divide(
+        self, w: Writer, statements: Sequence[Statement], structure: BodyEmitter, parameters: Mapping[str, CType]
+    ) -> tuple[Statement, ...]:
+        """Write the functions into which a long function is divided; returns the statements that are left of it."""
+        if not self.divides:
+            return tuple(statements)
+        outliner = Outliner(structure.text.origins, structure.function.where, structure.file_name)
+        kept = outliner.shortened(statements, [Variable(name, type) for name, type in parameters.items()])
+        for made in outliner.made:
+            made.write(w)
+            w.line()
+        return kept
+
     def write_entry(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
         body, own = head, ""
@@ -385,10 +392,13 @@ class ProgramFile:
             inside = self.program.names.fresh(f"{self.program.name}_with_files")
             given = "void *given" if self.program.is_recursive else f"{self.program.name}_args *args"
             body = f"static int {inside}(const {given}, void *arena, st_host *host)"
+        statements = drop_unused_locals(self.entry_body(structure, inner))
+        parameters = {name: type for name, type in structure.parameters.items() if name != "m"}
+        statements = self.divide(w, statements, structure, parameters)
         with w.block(body):
             if body == head:
                 self.write_null_check(w)
-            w.lines += print_body(drop_unused_locals(self.entry_body(structure, inner)))
+            w.lines += print_body(statements)
         if inside:
             w.line()
             w.comment("Files that are still open are closed, however the program ends.")
@@ -405,17 +415,23 @@ class ProgramFile:
                 w.line(f"return st_run_on_stack({place}, STACK_RESERVE, {own}, args, arena, host);")
 
 
+class DeviceFile(ProgramFile):
+    """Writes the file of a program with a device."""
+
+    overview = "Kernels of the device come first, each below the Python lines behind it, then what the host does;"
+    divides = False
+
+
 def _first_value(body: list[Statement], name: str) -> Expr | None:
-    """The integer that a function's first statement assigns to `name`, which it then need not;
+    """The integer that a function assigns to `name` before it uses the name otherwise, which it then need not;
     None if it does not."""
     for number, statement in enumerate(body):
         match statement:
-            case Comment():
-                continue
             case Assign(Name(text), value, "") if text == name and literal_int(value) is not None:
                 del body[number]
                 return value
-        return None
+        if name in names_used((statement,)):
+            return None
     return None
 
 
@@ -438,15 +454,6 @@ def add_no_error(code: CodeBuilder) -> None:
     """Add what forgets the errors of an earlier call."""
     code.add(Assign(ERROR_KIND, OK))
     code.add(Assign(member("host", "error_claimed"), Literal("0")))
-
-
-def describe(buffer: Buffer) -> str:
-    return note_of(shape_text(buffer.type.shape), buffer.purpose, buffer.where)
-
-
-def note_of(type: str, role: str, where: Position | None) -> str:
-    """The note on a field of `Buffers`: `(300, 450)  gradient  model.py:12  y = x @ w`."""
-    return type + (f"  {role}" if role else "") + (f"  {where.short}  {where.text}" if where else "")
 
 
 def _sections(kernels: Sequence[KernelText], structures: Sequence[BodyEmitter]) -> list[tuple[str, list[KernelText]]]:

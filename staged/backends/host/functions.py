@@ -186,8 +186,8 @@ def _member(made: CFunction, buffer: Buffer, align: str) -> str:
     return f"{align}{c_type} {name}[{count}];  // {safe_comment(shape_text(buffer.type.shape) + where)}"
 
 
-def write_function(w: Writer, made: CFunction, site: int) -> None:
-    """Write the C function, after a comment that says where it comes from and what it takes."""
+def write_function(w: Writer, made: CFunction, body: Sequence[Statement]) -> None:
+    """Write the C function with these statements, after a comment that says where it comes from and what it takes."""
     signature, function = made.signature, made.signature.function
     where = function.where
     if where is not None:
@@ -198,10 +198,10 @@ def write_function(w: Writer, made: CFunction, site: int) -> None:
     for line in lines[:-1]:
         w.line(line)
     with w.block(lines[-1]):
-        w.lines += print_body(drop_unused_locals(_body(made, site)))
+        w.lines += print_body(body)
 
 
-def _body(made: CFunction, site: int) -> list[Statement]:
+def function_body(made: CFunction, site: int) -> tuple[Statement, ...]:
     """The statements of a function, after those that no op makes."""
     signature, where = made.signature, made.signature.function.where
     begin: list[Statement] = []
@@ -215,7 +215,7 @@ def _body(made: CFunction, site: int) -> list[Statement]:
         begin.append(Declare(Variable(OWN, word(made.locals_type)), is_const=False))
     used = names_used([*begin, *made.structure.code.body])
     unused = [Unused((Name(name),)) for _, name in signature.declared() if name not in used]
-    return [*begin, *unused, *made.structure.code.body]
+    return drop_unused_locals([*begin, *unused, *made.structure.code.body])
 
 
 def _described(signature: Signature) -> list[str]:

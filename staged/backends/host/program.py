@@ -11,10 +11,11 @@ from typing import Protocol, Self
 
 from staged.backends.contract import Emitted, Planner
 from staged.backends.host.body import BodyEmitter
+from staged.backends.host.buffer_structs import BASE, GROUPS, State, describe, group_of, has_groups, note_of
 from staged.backends.host.calls import Signature
 from staged.backends.host.constants import ConstantInputs
 from staged.backends.host.custom import functions_of, libraries, names_in
-from staged.backends.host.file import ProgramFile, State, describe, note_of
+from staged.backends.host.file import ProgramFile
 from staged.backends.host.frames import field_names, storing_functions
 from staged.backends.host.functions import (
     CFunction,
@@ -94,6 +95,7 @@ class ProgramEmitter:
         self.names = Names()
         own = own_names(self.name)
         own |= {f"{self.name.upper()}_ARENA_BYTES", "Buffers", "base", "buffers", "m", "STACK_RESERVE", "SCRATCH_BYTES"}
+        own |= {*map(str.capitalize, GROUPS), *(f"place_{group}" for group in ("buffers", *GROUPS))}
         self.names.used |= own
         self.sites: list[Site] = []
         self.site_index: dict[Position | None, int] = {}
@@ -454,6 +456,7 @@ class ProgramEmitter:
         names = self.state_names
         own = {"stack": self.is_recursive, "frames": self.uses_store, "scratch": self.scratch_bytes}
         names.used |= {name for name, is_there in own.items() if is_there}  # see `add_state`
+        names.used |= set(GROUPS) if has_groups(self.plan) else set()
         for buffer in self.plan.buffers:
             if buffer.kind == "input":
                 param = self.function.params[buffer.index]
@@ -469,7 +472,7 @@ class ProgramEmitter:
             elif buffer.kind == "constant":
                 structure.fields[buffer] = self.names.fresh(buffer.name)
             elif buffer.kind != "frame" and buffer.kind != "slot":
-                structure.fields[buffer] = names.fresh(buffer.name)
+                structure.fields[buffer] = group_of(buffer, self.plan) + names.fresh(buffer.name)
         structure.fields.update((stack, names.fresh(stack.name)) for stack in self.plan.stacks)
 
     # ---- calls of kernels ----
@@ -492,8 +495,6 @@ class ProgramEmitter:
             structure.fail_check()
 
 
-BASE = Name("base")
-"""The start of the program's arena."""
 SCRATCH = member("m", "scratch")
 
 

@@ -99,7 +99,9 @@ class ControlFlow:
         around, step = self.in_step, step_of(block)
         for number, op in enumerate(block.ops):
             self.in_step = around or number in step
+            first = len(self.body.code.body)
             self.op(op, block)
+            self.body.note_origin(op, first)
         self.in_step = around
 
     def op(self, op: Op, block: Block) -> None:

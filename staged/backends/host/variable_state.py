@@ -6,7 +6,7 @@ Tested by `tests/passes/rolling/test_roll.py`.
 from __future__ import annotations
 
 from staged.backends.host.body import BodyEmitter
-from staged.backends.host.file import State, note_of
+from staged.backends.host.buffer_structs import State, note_of
 from staged.backends.host.interface import written_variables
 from staged.code.expr import Member, Name, Variable
 from staged.code.tree import DeclareTable

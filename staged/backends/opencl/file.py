@@ -18,7 +18,7 @@ from staged.backends.gpu.kernel_text import GpuKernel
 from staged.backends.gpu.stacks import GROWN, PUSH
 from staged.backends.gpu.support import calls_of, device_functions, needs_of
 from staged.backends.host.body import LEAVE, OK, BodyEmitter
-from staged.backends.host.file import ProgramFile, add_no_error
+from staged.backends.host.file import DeviceFile, add_no_error
 from staged.backends.host.program import HEAD, place_in
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE, find_snippet
 from staged.backends.opencl.failures import DECLARATIONS, WAIT
@@ -111,10 +111,8 @@ def _check(function: Function) -> None:
             raise UnsupportedError(f"the back end 'opencl' cannot write {what}", where=ops[0].where)
 
 
-class OpenClFile(ProgramFile):
+class OpenClFile(DeviceFile):
     """Writes the file of a program with a device."""
-
-    overview = "Kernels of the device come first, each below the Python lines behind it, then what the host does;"
 
     def __init__(self, program: OpenClProgram) -> None:
         super().__init__(program)

@@ -11,14 +11,14 @@
 // ---- sizes and buffers -----------------------------------------------------------------------
 // Where values are kept; those whose lives do not overlap share memory.
 typedef struct {
-    st_stack *a_history;  // grows: f64 () per turn of a loop
+    st_stack *a_history;
 } Buffers;
 
 // ---- entry points ----------------------------------------------------------------------------
 int slope(const slope_args *args, void *arena, st_host *host) {
     unsigned char *const base = arena;
     const Buffers buffers = {
-        .a_history = (st_stack *)(void *)(base + 0),
+        .a_history = (void *)(base + 0),  // grows: f64 () per turn of a loop
     };
     const Buffers *const m = &buffers;
     host->error_kind = ST_OK;

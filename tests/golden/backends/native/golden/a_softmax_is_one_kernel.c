@@ -16,7 +16,7 @@ enum { SCRATCH_BYTES = 448 };  // workspace of one thread
 
 // Where values are kept; those whose lives do not overlap share memory.
 typedef struct {
-    unsigned char *scratch;  // workspace, one part per thread
+    unsigned char *scratch;
 } Buffers;
 
 // ---- kernels ---------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ static void softmax(const float *logits, float *softmax, unsigned char *scratch,
 int probabilities(const probabilities_args *args, void *arena, st_host *host) {
     unsigned char *const base = arena;
     const Buffers buffers = {
-        .scratch = base + 0,
+        .scratch = base + 0,  // workspace, one part per thread
     };
     const Buffers *const m = &buffers;
     host->error_kind = ST_OK;

@@ -17,15 +17,8 @@ enum { SCRATCH_BYTES = 384 };  // workspace of one thread
 
 // Where values are kept; those whose lives do not overlap share memory.
 typedef struct {
-    float *weight;           // (8, 12)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
-    float *bias;             // (8,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
-    float *weight_2;         // (4, 8)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
-    float *bias_2;           // (4,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
-    float *h;                // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
-    float *out;              // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
-    float *d_out;            // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
-    float *d_hidden;         // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
-    unsigned char *scratch;  // workspace, one part per thread
+    float *weight, *bias, *weight_2, *bias_2, *h, *out, *d_out, *d_hidden;
+    unsigned char *scratch;
 } Buffers;
 
 // ---- initial values --------------------------------------------------------------------------
@@ -473,15 +466,15 @@ static void update_bias_2(const float *d_out, const float *bias, float *new_bias
 int train(const train_args *args, void *arena, st_host *host) {
     unsigned char *const base = arena;
     const Buffers buffers = {
-        .weight = (float *)(void *)(base + 1024),
-        .bias = (float *)(void *)(base + 1792),
-        .weight_2 = (float *)(void *)(base + 1664),
-        .bias_2 = (float *)(void *)(base + 1856),
-        .h = (float *)(void *)base,
-        .out = (float *)(void *)(base + 512),
-        .d_out = (float *)(void *)(base + 1408),
-        .d_hidden = (float *)(void *)(base + 512),
-        .scratch = base + 1920,
+        .weight = (void *)(base + 1024),    // (8, 12)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), ...
+        .bias = (void *)(base + 1792),      // (8,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn ...
+        .weight_2 = (void *)(base + 1664),  // (4, 8)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), ...
+        .bias_2 = (void *)(base + 1856),    // (4,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn ...
+        .h = (void *)base,                  // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
+        .out = (void *)(base + 512),        // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
+        .d_out = (void *)(base + 1408),     // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
+        .d_hidden = (void *)(base + 512),   // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
+        .scratch = base + 1920,             // workspace, one part per thread
     };
     const Buffers *const m = &buffers;
     host->error_kind = ST_OK;

@@ -1,0 +1,386 @@
+"""Division of long functions of the host: a run of statements moves to a separate function, named after its work.
+
+    float loss = 0.0f;
+    if (forward(args, m, host, &loss) != ST_OK) {
+        return host->error_kind;
+    }
+    backward(m, host);
+    update(args, m, host);
+
+The first runs are the sections of a training step. If a function is still long, runs of the same layer follow, then
+two parts of equal size. The lines of the user's own function do not move.
+
+Tested by `tests/backends/host/test_outlining.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from typing import Any
+
+from staged.backends.host.body import ERROR_KIND, NOTHING, OK, SEQUENCE
+from staged.backends.host.sections import SECTIONS, VERBS, Labels, Origin, Sections, escapes, inner_of
+from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Member, Name, Prefix, Variable, call
+from staged.code.printer import print_body
+from staged.code.tree import (
+    Assign,
+    Block,
+    Declare,
+    DeclareStruct,
+    DeclareTable,
+    Do,
+    For,
+    ForAny,
+    ForBits,
+    If,
+    Jump,
+    Statement,
+    While,
+    walk,
+)
+from staged.code.types import CType, Space, pointer, word
+from staged.code.unused import names_used
+from staged.code.uses import expressions_within, with_parts
+from staged.code.writer import Writer
+from staged.source import Position
+
+MOST = 120
+"""Lines of a function that stays whole."""
+LEAST = 15
+"""Lines of a run of one layer that becomes a function: a shorter one makes the program longer."""
+LEAST_OF_SECTION = 8
+"""Lines of a section of a training step that becomes a function."""
+MOST_PARAMETERS = 16
+"""Parameters of a function that is not a section of a training step."""
+DEEPEST = 6
+"""Layers inside one another by which a long function is divided."""
+Scope = dict[str, Variable]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlined:
+    """A function that was part of another one; it returns an error's kind if it `can_fail`, else its `result`."""
+
+    name: str
+    comment: str
+    parameters: tuple[Variable, ...]
+    body: tuple[Statement, ...]
+    can_fail: bool
+    result: Variable | None
+
+    def write(self, w: Writer) -> None:
+        """Write the function."""
+        if self.comment:
+            w.comment(self.comment)
+        type = "int " if self.can_fail else self.result.type.before_name if self.result is not None else "void "
+        taken = [f"{each.type.before_name}{each}" for each in self.parameters]
+        with w.function(f"static {type}{self.name}", taken or ["void"]):
+            w.lines += print_body(self.body)
+
+
+class Outliner:
+    """Divides the functions of a program."""
+
+    def __init__(self, origins: dict[object, Origin], owner: Position | None, fresh: Callable[[str], str]) -> None:
+        self.origins = origins
+        self.sections = Sections(origins, owner)
+        self.fresh = fresh
+        """Returns a new name like a hint."""
+        self.made: list[Outlined] = []
+        """The new functions, each behind those that it calls."""
+        self.sizes: dict[Statement, int] = {}
+        self.elsewhere: set[str] = set()
+        """Locals that other functions of the program change, through addresses in its state."""
+
+    # ---- the division ----
+
+    def shortened(
+        self, body: Sequence[Statement], parameters: Iterable[Variable], verb: str = "", name: str = "", depth: int = 0
+    ) -> tuple[Statement, ...]:
+        """The statements of a function, in which calls stand for its long runs.
+
+        The function of a section has a `verb`, which begins the names of its parts, and a `name`.
+        """
+        scope = {each.text: each for each in parameters}
+        body = tuple(body)
+        if self.lines(body) <= MOST:
+            return body
+        if not verb:
+            self.elsewhere = _placed_elsewhere(body)
+            return self.divided(body, scope, self.sections.by_section, verb, 0)
+        for level in range(depth + 1, DEEPEST):
+            body = self.divided(body, scope, partial(self.by_layer, verb=verb, depth=level), verb, level)
+            if self.lines(body) <= MOST:
+                return body
+        return self.divided(body, scope, partial(self.by_half, name=name), verb, DEEPEST)
+
+    def divided(
+        self,
+        body: Sequence[Statement],
+        scope: Scope,
+        label: Callable[[Sequence[Statement]], Labels],
+        verb: str,
+        depth: int,
+    ) -> tuple[Statement, ...]:
+        """Statements in which a call stands for each long run with one label."""
+        scope, labels, kept = dict(scope), label(body), list[Statement]()
+        begin = 0
+        while begin < len(body):
+            end, run_label = begin + 1, labels[begin]
+            while end < len(body) and labels[end] == run_label:
+                end += 1
+            calls = None
+            while end > begin + 1 and _is_apart(body[end - 1], body[begin:end]):
+                end -= 1  # what only others need
+            run = body[begin:end]
+            if run_label is not None and self.lines(run) >= (LEAST_OF_SECTION if run_label in VERBS else LEAST):
+                calls = self.outlined(run, body[end:], scope, run_label.rstrip("_"), verb, depth)
+            for statement in calls or run:
+                kept.append(statement if calls else self.inside(statement, scope, label, verb, depth))
+                scope |= {each.text: each for each in _declared_here((statement,))}
+            begin = end
+        return tuple(kept)
+
+    def inside(self, statement: Statement, scope: Scope, *how: Any) -> Statement:
+        """A statement whose inner statements are divided."""
+        match statement:
+            case For(index) | ForAny(index) | ForBits(index):
+                return replace(statement, body=self.divided(statement.body, {**scope, index.text: index}, *how))
+            case While() | Block():
+                return replace(statement, body=self.divided(statement.body, scope, *how))
+            case If(_, then, other):
+                return replace(statement, then=self.divided(then, scope, *how), other=self.divided(other, scope, *how))
+        return statement
+
+    def by_layer(self, body: Sequence[Statement], verb: str, depth: int) -> Labels:
+        """The names of the layers that statements belong to."""
+        return self.sections.by_layer(body, [self.lines((each,)) for each in body], verb, depth)
+
+    def by_half(self, body: Sequence[Statement], name: str) -> Labels:
+        """A label for each of two parts of about equal size, between which few values pass; None if short."""
+        total, before, best = self.lines(body), 0, (len(body), 0)
+        if total <= MOST or any(self.lines((each,)) > MOST for each in body):
+            return [None] * len(body)
+        for number, statement in enumerate(body):
+            if total <= 3 * before <= 2 * total and not isinstance(statement, Declare):
+                here = {each.text for each in _declared_here(body[:number])}
+                best = min(best, (len(here & names_used(body[number:])), number))
+            before += self.lines((statement,))
+        place = best[1]
+        if not place:
+            return [None] * len(body)
+        parts = name, f"{name}_"  # one name, but two runs
+        return [None if escapes(each) else parts[number >= place] for number, each in enumerate(body)]
+
+    # ---- a run becomes a function ----
+
+    def outlined(
+        self, run: Sequence[Statement], rest: Sequence[Statement], scope: Scope, label: str, verb: str, depth: int
+    ) -> list[Statement] | None:
+        """Move a run to a function; returns the call."""
+        later, written = names_used(rest), _written(run) | self.elsewhere
+        declared = {each.variable.text: each for each in run if isinstance(each, Declare)}
+        again = self.made_again(declared, later, written)
+        run = _without_unused(run, again)
+        used = names_used(run)
+        inputs = [variable for name, variable in scope.items() if name in used]
+        given = [each for each in inputs if each.text not in written]
+        changed = [each for each in inputs if each.text in written]
+        if any(variable.type.text == "" for variable in inputs):
+            return None
+        results = [each.variable for name, each in declared.items() if name in later and name not in again]
+        if len(_declared_here(run)) != len(declared) and any(
+            each.text in later and each.text not in declared for each in _declared_here(run)
+        ):
+            return None
+        can_fail = any(isinstance(each, Jump) and each.word == "return" for each in walk(run))
+        order = {name: number for number, name in enumerate(("args", "m", "host"))}
+        given.sort(key=lambda each: order.get(each.text, len(order)))
+        returned = results[0] if len(results) == 1 and not can_fail else None
+        places = [*changed, *(each for each in results if each is not returned)]
+        pointers = {each.text: Variable(each.text, pointer(each.type, Space.GLOBAL)) for each in places}
+        parameters = (*given, *pointers.values())
+        if len(parameters) > MOST_PARAMETERS and label not in SECTIONS:
+            return None
+        body = _through_pointers(run, pointers, {each.text for each in results} & pointers.keys(), self.origins)
+        hint = VERBS.get(label, label)
+        name = self.fresh(hint) if verb or label in VERBS else self.fresh(f"run_{hint}")
+        body = [*self.shortened(body, parameters, verb or hint, hint, depth)]
+        if can_fail:
+            body.append(Jump("return", value=OK))
+        elif returned is not None:
+            body.append(Jump("return", value=returned))
+        self.made.append(Outlined(name, self.sections.comment(run, label), parameters, tuple(body), can_fail, returned))
+        done = call(name, *(Name(each.text) for each in given), *(Prefix("&", Name(each.text)) for each in places))
+        before: list[Statement] = [
+            Declare(each, _zero(each.type) if can_fail else None, is_const=False)
+            for each in results
+            if each is not returned
+        ]
+        if can_fail:
+            before.append(If(Infix("!=", done, OK), (Jump("return", value=ERROR_KIND),), aligns=True))
+        elif returned is not None:
+            before.append(replace(declared[returned.text], value=done, has_effects=True))
+        else:
+            before.append(Do(done))
+        return [*before, *(declared[name] for name in declared if name in again)]
+
+    def made_again(self, declared: Mapping[str, Declare], later: set[str], written: set[str]) -> set[str]:
+        """The addresses that a run declares and that are used behind it: the caller declares them as well."""
+        found: set[str] = set()
+        for name, each in reversed(list(declared.items())):
+            if name not in later and name not in found:
+                continue
+            if self.is_address(each) and not _names_of(each.value) & written:
+                inner = _names_of(each.value) & declared.keys()
+                if all(
+                    self.is_address(declared[other]) and not _names_of(declared[other].value) & declared.keys()
+                    for other in inner
+                ):
+                    found |= {name, *inner}
+        return found
+
+    def is_address(self, each: Declare) -> bool:
+        """Return whether a constant is an address, or depends on constants alone, so that it can be computed twice."""
+        if not each.is_const or each.value is None or each.has_effects:
+            return False
+        parts = list(with_parts([each.value]))
+        if any(isinstance(part, Call | Index) for part in parts):
+            return False
+        return each.variable.type.is_pointer or not any(isinstance(part, Member | Prefix) for part in parts)
+
+    def lines(self, body: Sequence[Statement]) -> int:
+        """The lines of statements, about."""
+        total = 0
+        for statement in body:
+            inner = inner_of(statement)
+            if inner:
+                total += 1 + sum(1 + self.lines(each) for each in inner if each)
+                continue
+            if statement not in self.sizes:
+                self.sizes[statement] = len(print_body([statement]))
+            total += self.sizes[statement]
+        return total
+
+
+# ---- questions about statements ---------------------------------------------------------------
+
+
+def _without_unused(run: Sequence[Statement], again: set[str]) -> tuple[Statement, ...]:
+    """A run without the constants that only statements behind it use, which are computed `again` there."""
+    kept, used = list[Statement](), set[str]()
+    for statement in reversed(run):
+        if isinstance(statement, Declare) and statement.variable.text in again - used:
+            continue
+        kept.append(statement)
+        used |= names_used((statement,))
+    return tuple(reversed(kept))
+
+
+def _is_apart(statement: Statement, run: Sequence[Statement]) -> bool:
+    """Return whether a run's last statement is a constant that does not depend on the run."""
+    declared = {each.text for each in _declared_here(run)}
+    return isinstance(statement, Declare) and not _names_of(statement.value) & declared
+
+
+def _declared_here(body: Sequence[Statement]) -> list[Variable]:
+    """The variables that statements declare for those behind them; arrays are not passed on."""
+    found = []
+    for statement in body:
+        match statement:
+            case Declare(variable, sizes=sizes):
+                found.append(Variable(variable.text, word("")) if sizes else variable)
+            case DeclareStruct(variable) | DeclareTable(variable):
+                found.append(Variable(variable.text, word("")))
+    return found
+
+
+def _written(body: Sequence[Statement]) -> set[str]:
+    """The names whose variables statements change, or whose addresses they use."""
+    found: set[str] = set()
+    for statement in walk(body):
+        if isinstance(statement, Assign):
+            found |= _root(statement.target)
+        if isinstance(statement, ForAny) and isinstance(statement.onwards, Assign):
+            found |= _root(statement.onwards.target)
+    for part in with_parts(expressions_within(body)):
+        match part:
+            case Prefix("++" | "--" | "&", operand):
+                found |= _root(operand)
+    return found
+
+
+def _names_of(value: Expr | None) -> set[str]:
+    """The variables that an expression reads."""
+    return {part.text for part in with_parts([] if value is None else [value]) if isinstance(part, Name)}
+
+
+def _placed_elsewhere(body: Sequence[Statement]) -> set[str]:
+    """The locals whose addresses are stored."""
+    stored: list[Expr] = []
+    for statement in body:
+        match statement:
+            case DeclareStruct(_, fields):
+                stored += [value for _, value in fields]
+            case Assign(Member(), value):
+                stored.append(value)
+    return set().union(*(_root(each.operand) for each in stored if isinstance(each, Prefix) and each.op == "&"))
+
+
+def _root(target: Expr) -> set[str]:
+    """The variable that an assignment changes, if it is a local."""
+    while isinstance(target, Member) and not target.arrow:
+        target = target.base
+    return {target.text} if isinstance(target, Name) else set()
+
+
+def _through_pointers(
+    body: Sequence[Statement], pointers: Mapping[str, Variable], results: set[str], origins: dict[object, Origin]
+) -> list[Statement]:
+    """Statements that use variables through pointers; the declarations of `results` become assignments."""
+
+    def changed(tree: Any) -> Any:
+        match tree:
+            case Prefix("&", Name(text)) if text in pointers:
+                return pointers[text]
+            case Member(Name(text), field, False) if text in pointers:
+                return Member(pointers[text], field)
+            case Name(text) if text in pointers:
+                return Prefix("*", pointers[text])
+            case Declare(variable, value) if variable.text in results:
+                assert value is not None
+                value = replace(value, type=variable.type.text) if isinstance(value, Items) else value
+                return Assign(Prefix("*", pointers[variable.text]), changed(value))
+            case tuple():
+                items = tuple(map(changed, tree))
+                return items if any(new is not old for new, old in zip(items, tree, strict=True)) else tree
+        if not is_dataclass(tree) or isinstance(tree, type | CType | Variable):
+            return tree
+        parts = {
+            each.name: (old, changed(old)) for each in fields(tree) if (old := getattr(tree, each.name)) is not None
+        }
+        different = {name: new for name, (old, new) in parts.items() if new is not old}
+        return replace(tree, **different) if different else tree
+
+    def moved(old: Statement) -> Statement:
+        new: Statement = changed(old)
+        for before, after in zip(walk((old,)), walk((new,)), strict=True):
+            if before is not after and before in origins:
+                origins[after] = origins[before]
+        return new
+
+    begun = {each.variable.text for each in body if isinstance(each, Declare) and each.value is None} & results
+    return [moved(each) for each in body if not (isinstance(each, Declare) and each.variable.text in begun)]
+
+
+def _zero(type: CType) -> Expr | None:
+    """A first value for a variable that a function writes, since compilers do not see that it does."""
+    if type.is_pointer:
+        return Name("NULL")
+    if type == SEQUENCE:
+        return NOTHING
+    return {"float": Literal("0.0f"), "double": Literal("0.0"), "bool": Name("false")}.get(
+        type.text, Literal("0") if type.dtype is not None or type.text == "int64_t" else None
+    )

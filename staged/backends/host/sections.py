@@ -1,0 +1,274 @@
+"""The sections and layers that a function's statements belong to.
+
+A training step has the sections of its kernels: initial values, forward, backward and update. Lines of the user's own
+function do not have a section. If such a line is a call, its label is the name of the called function.
+
+Tested by `tests/backends/host/test_outlining.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from staged.code.expr import Call, Member
+from staged.code.kernel_text import section_of
+from staged.code.tree import (
+    Assign,
+    Block,
+    Comment,
+    Do,
+    For,
+    ForAny,
+    ForBits,
+    If,
+    Jump,
+    Label,
+    Statement,
+    While,
+    walk,
+)
+from staged.ir.buffers import Buffer
+from staged.ir.nodes import Op
+from staged.ir.structure import VARIABLE_WRITE
+from staged.source import Position, called_function
+
+VERBS = {
+    "initial values": "initialize",
+    "forward": "forward",
+    "backward": "backward",
+    "update": "update",
+    "evaluation": "evaluate",
+    "variables": "write_variables",
+    "results": "copy_results",
+}
+SECTIONS = {"initial values", "forward", "backward", "update", "evaluation"}
+TITLES = {
+    "initial values": "Initial values",
+    "forward": "Forward pass",
+    "backward": "Backward pass",
+    "update": "Update",
+    "evaluation": "Evaluation",
+}
+Labels = list[str | None]
+_PREVIOUS, _NEXT, _EITHER = "<", ">", "<>"
+"""Labels of statements that go with the one before, with the one behind, or with one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The op that a statement was written for: the section of its kernel, its layer or Variable, and its line."""
+
+    section: str
+    path: str
+    where: Position | None
+    is_write: bool = False
+    """True if the op writes a Variable."""
+
+
+def origin_of(op: Op, places: Iterable[Buffer]) -> Origin:
+    """The origin of the statements of an op whose results are in these buffers."""
+    section = section_of(op) if op.declared.is_opaque else ""
+    phase = op.where.phase if op.where is not None else ""
+    written = [place.variable.name for place in places if place.variable is not None]
+    path = (op.where.part if op.where is not None else "") or min(written, key=len, default="")
+    if section in ("", "forward"):
+        section = phase or section
+    return Origin(section, path, op.where, op.declared is VARIABLE_WRITE)
+
+
+def key_of(statement: Statement) -> object:
+    """The key of a statement in a table of origins: the counter of a `for`, whose body may be replaced."""
+    return statement.index if isinstance(statement, For | ForAny) else statement
+
+
+class Sections:
+    """Labels the statements of one function."""
+
+    def __init__(self, origins: dict[object, Origin], owner: Position | None) -> None:
+        self.origins = origins
+        self.owner = owner
+        """The first line of the user's function."""
+        self.trains = any(origin.section == "backward" for origin in origins.values())
+
+    def by_section(self, body: Sequence[Statement]) -> Labels:
+        """The section of a training step that each statement belongs to; None: the user's own function."""
+        labels = [self.section(statement) for statement in body]
+        if body and isinstance(body[-1], Jump) and body[-1].word == "return":
+            number = len(body) - 2
+            while number >= 0 and isinstance(body[number], Assign | Do) and self.origin(body[number]) is None:
+                labels[number] = "results"
+                number -= 1
+        line = None
+        for number, (statement, label) in enumerate(zip(body, labels, strict=True)):
+            origin = self.origin(statement)
+            if origin is None or origin.where is None:
+                continue
+            if label != "initial values" and line == (origin.where.file, origin.where.line):
+                labels[number] = _PREVIOUS  # zeros that an optimiser begins with, too
+            elif label is not None:
+                line = (origin.where.file, origin.where.line) if label == "initial values" else None
+        labels = _between_backward(_settled(labels))
+        if self.trains and "backward" not in labels:
+            return ["evaluation" if label == "forward" else label for label in labels]
+        return labels
+
+    def section(self, statement: Statement) -> str | None:
+        """The section of one statement, or how it goes with its neighbours."""
+        if isinstance(statement, Comment):
+            return _NEXT
+        if escapes(statement):
+            return None
+        origin = self.origin(statement)
+        if origin is None:
+            return _PREVIOUS if _is_check(statement) else self.only_section(statement)
+        if self.is_own(origin):
+            return self.only_section(statement) if isinstance(statement, For | ForAny | While) else self.label(origin)
+        if origin.section in ("", "forward") and not self.is_first(origin):
+            is_work = origin.section or isinstance(statement, For | ForAny)
+            return self.only_section(statement) or ("forward" if is_work else _EITHER)
+        return self.label(origin)
+
+    def only_section(self, statement: Statement) -> str | None:
+        """The section of all statements inside of one, if it is one."""
+        inside = [origin for inner in inner_of(statement) for each in walk(inner) if (origin := self.origin(each))]
+        found = {self.label(origin) for origin in inside} - {""}
+        return next(iter(found)) if len(found) == 1 else None
+
+    def label(self, origin: Origin) -> str | None:
+        """The section of a statement; for a line of the user's own function the function that it calls, if any."""
+        if self.is_own(origin):
+            called = called_function(origin.where) if origin.where is not None else ""
+            return called or ("variables" if origin.is_write else None)
+        return "initial values" if self.is_first(origin) else origin.section
+
+    def is_first(self, origin: Origin) -> bool:
+        """Return whether a statement computes first values: it is of a layer's constructor."""
+        return origin.where is not None and origin.where.function == "__init__" and not origin.where.phase
+
+    def by_layer(self, body: Sequence[Statement], lines: Sequence[int], verb: str, depth: int) -> Labels:
+        """A name for the layer of each statement, from the start of its path; None if most are of one layer."""
+        paths = [self.path(each) for each in body]
+        sizes: dict[tuple[str, ...], int] = {}
+        for count, path in zip(lines, paths, strict=True):
+            sizes[path[:depth]] = sizes.get(path[:depth], 0) + count
+        if max(sizes.values(), default=0) > 0.8 * sum(sizes.values()):
+            return [None] * len(body)
+        labels = list[str | None]()
+        for statement, path in zip(body, paths, strict=True):
+            if isinstance(statement, Comment):
+                labels.append(_NEXT)
+            elif escapes(statement):
+                labels.append(None)
+            else:
+                labels.append("_".join([verb, *path[:depth]]) if path else _PREVIOUS)
+        return _settled(labels)
+
+    def path(self, statement: Statement) -> tuple[str, ...]:
+        """The path of the layer of a statement: the start that the paths of all inner statements share."""
+        paths = [origin.path for each in walk((statement,)) if (origin := self.origin(each)) and origin.path]
+        return tuple(os.path.commonprefix([path.split(".") for path in paths])) if paths else ()
+
+    def origin(self, statement: Statement) -> Origin | None:
+        """The origin of a statement, if there is one."""
+        return self.origins.get(key_of(statement))
+
+    def is_own(self, origin: Origin) -> bool:
+        """Return whether a statement is of a line of the function that is divided, and no other section of it."""
+        where = origin.where
+        return (
+            where is not None
+            and self.owner is not None
+            and not where.part
+            and (origin.section in ("", "forward") or (origin.section == "update" and not where.phase))
+            and (where.file, where.function) == (self.owner.file, self.owner.function)
+        )
+
+    def comment(self, run: Sequence[Statement], section: str) -> str:
+        """A comment on a function: its section, and its Python functions or lines."""
+        found: dict[str, None] = {}
+        for statement in walk(run):
+            origin = self.origin(statement)
+            if origin is not None and origin.where is not None:
+                where, is_own = origin.where, self.owner is not None and origin.where.function == self.owner.function
+                place = f"`{where.function}` of {os.path.basename(where.file)}"
+                found[f"{where.short}  {where.text}" if is_own else place] = None
+        shown = list(found)[:3]
+        title = f"{TITLES[section]}: " if section in TITLES else ""
+        return title + ", ".join(shown)
+
+
+# ---- questions about labels and statements -------------------------------------------------------
+
+
+def _settled(labels: Labels) -> Labels:
+    """Labels in which statements that go with others have the labels of these."""
+    found: Labels = list(labels)
+    for number in range(len(found) - 1, -1, -1):
+        if found[number] == _NEXT:
+            found[number] = found[number + 1] if number + 1 < len(found) else None
+    for number, label in enumerate(found):
+        before = found[number - 1] if number else None
+        if label == _PREVIOUS or (label == _EITHER and before == "forward"):
+            found[number] = before
+        elif label == _EITHER:
+            behind = (each for each in found[number + 1 :] if each not in (_EITHER, _PREVIOUS))
+            found[number] = next(behind, before)
+    return found
+
+
+def _between_backward(labels: Labels) -> Labels:
+    """Labels in which all statements between two of the backward pass belong to it."""
+    found = list(labels)
+    last = None
+    for number, label in enumerate(found):
+        if label == "backward":
+            if last is not None:
+                found[last:number] = ["backward"] * (number - last)
+            last = number
+        elif label not in ("forward", "update"):
+            last = None
+    return found
+
+
+def inner_of(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    match statement:
+        case For(body=body) | ForAny(body=body) | ForBits(body=body) | While(body=body) | Block(body=body):
+            return (body,)
+        case If(_, then, other):
+            return (then, other)
+    return ()
+
+
+def _is_check(statement: Statement) -> bool:
+    """Return whether a statement only leaves if something went wrong, or belongs to the one before in other ways."""
+    match statement:
+        case If(_, (Jump(),), ()) | Label():
+            return True
+    return False
+
+
+def escapes(statement: Statement) -> bool:
+    """Return whether a statement leaves the function with its result, or jumps to another statement of its block."""
+    labels = {each.name for each in walk((statement,)) if isinstance(each, Label)}
+
+    def leaves(body: Sequence[Statement], in_loop: bool) -> bool:
+        for each in body:
+            match each:
+                case Jump("return", value=Member() | Call(function="st_interrupted" | "st_fail" | "st_recursion_ends")):
+                    pass
+                case Jump("break" | "continue"):
+                    if not in_loop:
+                        return True
+                case Jump(text) if text.startswith("goto ") and text.removeprefix("goto ") in labels:
+                    pass
+                case Jump():
+                    return True
+                case _:
+                    loops = in_loop or isinstance(each, For | ForAny | ForBits | While)
+                    if any(leaves(inner, loops) for inner in inner_of(each)):
+                        return True
+        return False
+
+    return isinstance(statement, Label) or leaves((statement,), False)
