@@ -112,7 +112,7 @@ def write_folder(case: Case, folder: Path, put: str) -> list[str]:
             assert array.size == size
             items = ", ".join(float(item).hex() + "f" for item in array)
         lines.append(f"static float array_{number}[{size}] = {{{items}}};")
-        given.append(f"    args.{parameter.field} = array_{number};")
+        given.append(f"    args.{parameter.place} = array_{number};")
     lines += ["", "static void put_bits(const unsigned char *bytes) {", "    int i;", "    char text[10];"]
     lines += ['    for (i = 0; i < 8; ++i) {', '        text[i] = "0123456789abcdef"[bytes[i / 2] >> (i % 2 ? 0 : 4) & 15];']
     lines += ["    }", "    text[8] = '\\n';", "    text[9] = 0;", "    put(text);", "}", ""]

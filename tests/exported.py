@@ -82,8 +82,8 @@ def run_exported(program: Program, folder: Path) -> Any:
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     names = flag_names(artifact)
 
-    def written(field: str, dtype: str) -> Any:
-        found = np.load(folder / f"{names[field]}.npy")
+    def written(place: str, dtype: str) -> Any:
+        found = np.load(folder / f"{names[place]}.npy")
         return found if found.dtype.kind != "V" else found.view(DTYPES[dtype].numpy)
 
     outer = [reference.name for reference in program._traced.function.variables if reference.outer]
@@ -91,7 +91,7 @@ def run_exported(program: Program, folder: Path) -> Any:
     outputs = []
     for parameter in results_of(artifact):
         if parameter.role == "output":
-            outputs.append(written(parameter.field, parameter.dtype))
+            outputs.append(written(parameter.place, parameter.dtype))
         elif not parameter.part:
-            variables[parameter.label].value = written(parameter.field, parameter.dtype)
+            variables[parameter.label].value = written(parameter.place, parameter.dtype)
     return program._traced.rebuild(outputs)

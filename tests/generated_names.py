@@ -152,7 +152,7 @@ class Transformer(nn.Module):
         return st.reshape(self.head(x), (-1, 11))
 
 
-@named("indices y x given attended between loss head_weight tokens_weight blocks_block0_up_weight")
+@named("indices y x given attended between loss head_weight tokens_weight blocks up_weight")
 def a_transformer() -> Any:
     model = Transformer()
     opt = optim.SGD(model.parameters(), lr=0.1)

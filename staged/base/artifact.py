@@ -5,8 +5,9 @@ The C interface of a generated program `NAME` is
     typedef struct NAME_args { <one field per parameter> } NAME_args;
     int NAME(const NAME_args *args, void *arena, st_host *host);
 
-An input array is `const T *`, an input scalar `T`, an output or a variable `T *`. The arena is aligned to 64 bytes. The
-result is `ST_OK` or the `ErrorKind` that `host` explains. A program that uses threads also has
+An input array is `const T *`, an input scalar `T`, an output or a variable `T *`. The Variables of equal layers are in
+arrays of the struct. The arena is aligned to 64 bytes. The result is `ST_OK` or the `ErrorKind` that `host` explains.
+A program that uses threads also has
 
     struct st_team *NAME_team_create(int threads);
     void NAME_team_destroy(struct st_team *team);
@@ -121,6 +122,22 @@ class Parameter:
     """The name of a Variable in the `state_dict` of its module, in an exported folder; or empty."""
     file: str = ""
     """The file of an exported folder that has the array's elements; empty if the caller passes them."""
+    index: int | None = None
+    """Of a Variable that each of several equal layers has: the number of its layer. The struct has an array then."""
+    array: str = ""
+    """The array of structs, one for each layer, that has the field; empty if the field itself is an array."""
+
+    @property
+    def entry(self) -> str:
+        """The name in the argument struct of what has the parameter: an array for all layers, or its own field."""
+        return self.array or self.field
+
+    @property
+    def place(self) -> str:
+        """Its place in the argument struct: `x`, `weights[3]` or `blocks[3].ln_1_weight`."""
+        if self.index is None:
+            return self.field
+        return f"{self.entry}[{self.index}]" + (f".{self.field}" if self.array else "")
 
     @property
     def path(self) -> str:
@@ -131,6 +148,15 @@ class Parameter:
     def is_constant(self) -> bool:
         """True for an array that the program reads and does not write."""
         return self.role == "input" or (self.role == "variable" and not self.written)
+
+
+def in_struct_order(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The parameters in the order of the argument struct: the layers of an array follow one another."""
+    first: dict[tuple[str, ...], int] = {}
+    for number, each in enumerate(parameters):
+        first.setdefault((each.entry,), number)
+        first.setdefault((each.entry, each.field), number)
+    return sorted(parameters, key=lambda each: (first[each.entry,], each.index or 0, first[each.entry, each.field]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +198,7 @@ class Artifact:
     explains: bool = False
     """True if a kernel of such a program may fail: `NAME_explain` describes the failure in `report`."""
     values: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """The arrays in the files of an exported folder, by field."""
+    """The arrays in the files of an exported folder, by `Parameter.place`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +222,7 @@ def event_fields(parameters: Sequence[Parameter], departs: bool = False) -> Even
     """The fields for events of a program with these parameters."""
     if not departs and all(parameter.role != "input" or parameter.device == "cpu" for parameter in parameters):
         return EventFields()
-    taken = {parameter.field for parameter in parameters}
+    taken = {parameter.entry for parameter in parameters}
 
     def free(name: str) -> str:
         while name in taken:

@@ -392,12 +392,12 @@ class Program:
                 each = replace(each, start=int(variables[each.label].numpy()))
             elif each.role == "variable" and not each.part:
                 each = replace(each, file=WEIGHTS)
-                weights[each.path] = values[each.field] = variables[each.label].numpy()
+                weights[each.path] = values[each.place] = variables[each.label].numpy()
             elif each.role == "input" and skipped:
                 skipped -= 1
             elif each.role == "input":
                 each = replace(each, file=f"{each.label}.npy")
-                arrays[each.file] = values[each.field] = next(hidden)
+                arrays[each.file] = values[each.place] = next(hidden)
             parameters.append(each)
         return replace(artifact, parameters=tuple(parameters), values=values), arrays, weights
 

@@ -156,8 +156,8 @@ class Printer:
         self.w.statement(f"enum {{ {', '.join([f'{name} = {size}' for name, size in s.sizes])} }};")
 
     def table(self, s: DeclareTable) -> None:
-        if s.is_of_pointers:
-            with self.w.block(f"{self.before_name(s.variable.type)}const {self.expr(s.variable)}[] =", ";"):
+        if s.is_flat:
+            with self.w.block(f"const {self.before_name(s.variable.type)}{self.expr(s.variable)}[] =", ";"):
                 for line in broken("", [self.expr(row) for row in s.rows], ",", WIDTH - len(INDENT) * self.w.depth):
                     self.w.line(line)
             return

@@ -51,11 +51,12 @@ class DeclareStruct:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeclareTable:
-    """`const T x[] = {row, ...};`, a row a line; pointers, which are short, fill the lines."""
+    """`const T x[] = {row, ...};`, a row a line."""
 
     variable: Variable
     rows: tuple[Expr, ...]
-    is_of_pointers: bool = False
+    is_flat: bool = False
+    """Several rows are in one line."""
     size: int = 0
     """Of a table that has further rows, which are written later: the number of all rows."""
 

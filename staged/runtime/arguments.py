@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from staged.base.artifact import Parameter, event_fields
+from staged.base.artifact import Parameter, event_fields, in_struct_order
 from staged.errors import DTypeError, ProgramOverflowError, ShapeError, StagedError
 from staged.ir.types import DTYPES
 from staged.runtime.guard import ffi
@@ -57,18 +57,19 @@ def bytes_of(plan: ArgumentPlan) -> int:
 
 
 def lay_out(parameters: Sequence[Parameter], departs: bool = False) -> ArgumentLayout:
-    offsets, end = [], 0
-    for parameter in parameters:
+    offsets, end = dict[str, int](), 0
+    for parameter in in_struct_order(parameters):
         size = DTYPES[parameter.dtype].size if is_by_value(parameter) else POINTER
         end = -(-end // size) * size
-        offsets.append(end)
+        offsets[parameter.place] = end
         end += size
     end = -(-end // POINTER) * POINTER
     fields = event_fields(parameters, departs)
     arrivals = end // POINTER if fields.arrivals else None
     departure = end // POINTER + 1 if fields.departure else None
     more = sum(map(bool, (fields.arrivals, fields.departure, fields.report)))
-    return ArgumentLayout(max(end + POINTER * more, POINTER), tuple(offsets), arrivals, departure)
+    in_order = tuple(offsets[parameter.place] for parameter in parameters)
+    return ArgumentLayout(max(end + POINTER * more, POINTER), in_order, arrivals, departure)
 
 
 def is_by_value(parameter: Parameter) -> bool:

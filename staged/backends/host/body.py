@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from staged.backends.host.argument_fields import ArgumentField
 from staged.backends.host.sections import Origin, key_of, origin_of
 from staged.backends.host.short_kernels import MOST_BYTES, element_write, is_zero_fill
 from staged.backends.host.value_uses import collected_into, count_uses, only_uses
@@ -267,6 +268,9 @@ class BodyEmitter:
             return self.places[buffer]
         if isinstance(buffer, Buffer) and buffer.element is not None and buffer.variable is not None:
             return self.member(buffer.variable, buffer.element)
+        if isinstance(buffer, Buffer) and buffer.kind == "variable":
+            assert buffer.variable is not None
+            return self.argument_fields[buffer.variable].at(self.args)
         if isinstance(buffer, Buffer) and buffer.kind == "constant":
             return Name(self.fields[buffer])
         base = "args" if isinstance(buffer, Buffer) and buffer.is_argument else "m"
@@ -393,20 +397,24 @@ class BodyEmitter:
         """A value crosses between host and device: back ends of devices write it."""
         raise AssertionError(f"the {self.backend} back end has one memory")
 
-    variable_fields: dict[VariableRef, str]
+    argument_fields: Mapping[VariableRef, ArgumentField]
+    """By Variable of the caller, and by family of them: the place in the argument struct."""
+    args: Expr = Name("args")
+    """The pointer to the argument struct."""
     frame_names: Mapping[str, str]
     family_fields: Mapping[VariableRef, str]
-    """By family, the field of `Buffers` that has its members: pointers to those of the caller, or the members."""
+    """By family that the program creates, the field of `Buffers` that has its members."""
     kept_names: Mapping[Stack, str]
     """The C names of the structs that stacks hold, and of their fields."""
 
     def member(self, family: VariableRef, number: Value) -> Expr:
         """A member of a family: its first element, or the number that it is."""
-        members, known = Member(Name("m"), self.family_fields[family]), constant_of(number)
+        known = constant_of(number)
         index = self.scalar(number) if known is None else Literal(str(known))
         if family.outer:
-            place = Index(members, index)
+            place = self.argument_fields[family].at(self.args, index)
             return place if family.type.shape else Prefix("*", place)
+        members = Member(Name("m"), self.family_fields[family])
         if not family.type.shape:
             return Index(members, index)
         offset = scaled(index, family.type.size)

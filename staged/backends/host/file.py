@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Protocol
 
 from staged.backends.host.body import ERROR_KIND, FRAMES, OK, BodyEmitter, literal_int
@@ -22,6 +23,7 @@ from staged.backends.host.functions import (
     write_function,
     write_locals,
 )
+from staged.backends.host.interface import struct_entries
 from staged.backends.host.outlining import Outliner
 from staged.backends.host.residuals import kept_text
 from staged.base.artifact import Parameter
@@ -37,7 +39,6 @@ from staged.code.tree import (
     Assign,
     CodeBuilder,
     Declare,
-    DeclareTable,
     Statement,
     Unused,
 )
@@ -80,8 +81,6 @@ class Program(Protocol):
 
     def has_release(self) -> bool:
         """Return whether the program keeps things between calls that the arena itself does not hold."""
-
-    tables: list[DeclareTable]
 
     def own_stack_offset(self) -> int:
         """The offset in the arena of the head of the program's own stack."""
@@ -326,8 +325,6 @@ class ProgramFile:
             args = pointer(word(f"{self.program.name}_args"), Space.GLOBAL, is_const=True)
             code.add(Declare(Variable("args", args), Name("given")))
         self.add_begin(code)
-        for table in self.program.tables:
-            code.add(table)
         late = add_shared_scalars(code, self.program.state, inner)
         placed, others = divided_state(self.program.state)
         if any("base" in names_in(state.value) for state in others):
@@ -356,16 +353,29 @@ class ProgramFile:
         """Return an error if the caller of an exported program has left a field out: Python's arrays are never NULL."""
         if self.program.function.exported is None:
             return
-        fields = [each.field for each in self.program.parameters if not each.scalar and 0 not in each.shape]
-        if fields:
-            w.line("const char *const st_null =")
-            for field in fields:
-                w.line(f'    args->{field} == NULL ? "{field}" :')
-            w.line("    NULL;")
-            with w.block("if (st_null != NULL)"):
-                w.line("host->error_kind = ST_OK;")
-                w.line("host->error_claimed = 0;")
-                w.line('return st_fail(host, ST_VALUE_ERROR, -1, "`%s` of the arguments is NULL", st_null);')
+        checked = [each for each in self.program.parameters if not each.scalar and 0 not in each.shape]
+        by_layers: dict[int, list[tuple[str, str]]] = {}
+        """By number of layers, 0 for a field alone: (expression, name) of each field."""
+        for entry in struct_entries(checked):
+            for layers in entry.fields:
+                inside = f".{layers[0].field}" if layers[0].array else ""
+                is_alone = layers[0].index is None
+                index, empty = ("", "") if is_alone else ("[i]", "[]")
+                row = f"args->{entry.name}{index}{inside}", f"{entry.name}{empty}{inside}"
+                by_layers.setdefault(0 if is_alone else len(layers), []).append(row)
+        for count, rows in by_layers.items():
+            name_of_null = "st_null_of_layer" if count else "st_null"
+            with w.block(f"for (int i = 0; i < {count}; ++i)") if count else nullcontext():
+                w.line(f"const char *const {name_of_null} =")
+                for place, name in rows:
+                    w.line(f'    {place} == NULL ? "{name}" :')
+                w.line("    NULL;")
+                with w.block(f"if ({name_of_null} != NULL)"):
+                    w.line("host->error_kind = ST_OK;")
+                    w.line("host->error_claimed = 0;")
+                    layer, number = (" for layer %d", ", i") if count else ("", "")
+                    text = f"`%s` of the arguments is NULL{layer}"
+                    w.line(f'return st_fail(host, ST_VALUE_ERROR, -1, "{text}", {name_of_null}{number});')
 
     def divide(
         self, w: Writer, statements: Sequence[Statement], structure: BodyEmitter, parameters: Mapping[str, CType]

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from staged.base.artifact import Parameter, Role, event_fields
+from staged.backends.host.argument_fields import ArgumentField
+from staged.base.artifact import Parameter, Role, event_fields, in_struct_order
 from staged.code.support.host import HOST_DECLARATIONS
 from staged.code.support.team import team_declarations
 from staged.code.writer import Names, Writer, safe_comment
@@ -55,7 +57,10 @@ def written_variables(program: Function) -> set[VariableRef]:
         for op in walk_ops(function.block)
         if op.declared is VARIABLE_WRITE
     }
-    return {variable for each in written for variable in (each, *each.members)}
+    for variable in program.variables:
+        if not written.isdisjoint((variable, *variable.members)):
+            written.update(variable.members)  # the caller has one array of pointers to them
+    return written
 
 
 def variables_set_first(program: Function) -> set[VariableRef]:
@@ -83,14 +88,15 @@ def _touched(op: Op, variable: VariableRef) -> tuple[VariableRef, ...]:
 def variable_parameter(
     function: Function,
     variable: VariableRef,
-    field: str,
+    field: ArgumentField,
     written: Collection[VariableRef],
     set_first: Collection[VariableRef],
 ) -> Parameter:
     """The field of a Variable from outside of the program, which may be among those `written` and `set_first`."""
     key = function.exported.keys.get(variable, "") if function.exported is not None else ""
     facts = variable.device, variable in written, variable.part, variable in set_first, key
-    made = make_parameter(field, variable.name, variable.type, "variable", False, *facts)
+    made = make_parameter(field.field, variable.name, variable.type, "variable", False, *facts)
+    made = replace(made, index=field.index, array=field.array)
     return as_complex(made) if variable.is_complex else made
 
 
@@ -113,6 +119,32 @@ class Group:
     end: int
 
 
+@dataclass
+class Entry:
+    """An entry of the argument struct: a parameter, or an array for the parameters of equal layers."""
+
+    parameters: list[Parameter] = field(default_factory=list)
+    """Those of a layer follow one another."""
+
+    @property
+    def name(self) -> str:
+        """The name in the struct."""
+        return self.parameters[0].entry
+
+    @property
+    def fields(self) -> list[list[Parameter]]:
+        """By field of a layer: the parameters of all layers."""
+        found: dict[str, list[Parameter]] = {}
+        for each in self.parameters:
+            found.setdefault(each.field, []).append(each)
+        return list(found.values())
+
+
+def struct_entries(parameters: Sequence[Parameter]) -> list[Entry]:
+    """The entries of the argument struct, in its order."""
+    return [Entry(list(run)) for _, run in itertools.groupby(in_struct_order(parameters), lambda each: each.entry)]
+
+
 def own_names(name: str) -> set[str]:
     """The names that the header declares besides the structs of parameters, which no other name may equal."""
     words = "args release team_create team_destroy args_bytes host_bytes arena_bytes arena_create arena_free".split()
@@ -120,16 +152,18 @@ def own_names(name: str) -> set[str]:
     return {name, *(f"{name}_{word}" for word in words)}
 
 
-def parameter_groups(name: str, parameters: Sequence[Parameter], taken: Collection[str] = ()) -> list[Group]:
-    """The groups of a program's parameters, in their order; `taken` are names that no struct may have."""
-    fields, types = Names(), Names()
-    fields.used.update(parameter.field for parameter in parameters)
-    types.used.update(own_names(name), taken)
+def _root(entry: Entry) -> tuple[str, Role, bool, str]:
+    first = entry.parameters[0]
+    return first.label.split(".")[0], first.role, first.scalar, first.device
+
+
+def entry_groups(name: str, entries: Sequence[Entry], types: Names) -> list[Group]:
+    """The groups of a program's parameters, in their order; `types` are the names of structs so far."""
+    fields = Names()
+    fields.used.update(entry.name for entry in entries)
     groups: list[Group] = []
     begin = 0
-    for key, run in itertools.groupby(
-        parameters, lambda each: (each.label.split(".")[0], each.role, each.scalar, each.device)
-    ):
+    for key, run in itertools.groupby(entries, _root):
         length = len(list(run))
         if length > 1 and not key[2]:
             member = fields.fresh(key[0])
@@ -139,14 +173,15 @@ def parameter_groups(name: str, parameters: Sequence[Parameter], taken: Collecti
 
 
 def size_macros(name: str, parameters: Sequence[Parameter]) -> dict[str, str]:
-    """By field: the macro that says how many elements an array has."""
-    macros: dict[str, str] = {}
+    """By place: the macro for the number of elements of an array. The arrays of equal layers have one macro."""
+    macros: dict[tuple[str, str], str] = {}
     for parameter in parameters:
-        if not parameter.scalar:
-            base = f"{name}_{parameter.field.strip('_')}".upper()
+        key = parameter.array, parameter.field
+        if not parameter.scalar and key not in macros:
+            base = "_".join(part.strip("_") for part in (name, *key) if part).upper()
             numbered = (base if count == 1 else f"{base}_{count}" for count in itertools.count(1))
-            macros[parameter.field] = next(f"{each}_SIZE" for each in numbered if f"{each}_SIZE" not in macros.values())
-    return macros
+            macros[key] = next(f"{each}_SIZE" for each in numbered if f"{each}_SIZE" not in macros.values())
+    return {each.place: macros[each.array, each.field] for each in parameters if not each.scalar}
 
 
 def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
@@ -156,10 +191,55 @@ def _write_sizes(w: Writer, name: str, parameters: Sequence[Parameter]) -> None:
     pairs = any(DTYPES[parameter.dtype].is_complex for parameter in parameters)
     w.comment("How many elements each array has" + (", two for a complex number." if pairs else "."))
     for parameter in parameters:
-        if not parameter.scalar:
+        if not parameter.scalar and not parameter.index:
             extents = [extent for extent in parameter.shape if isinstance(extent, int)]
             floats = 2 if DTYPES[parameter.dtype].is_complex else 1
-            w.line(f"#define {macros[parameter.field]} {math.prod(extents) * floats}")
+            w.line(f"#define {macros[parameter.place]} {math.prod(extents) * floats}")
+    w.line()
+
+
+def _row(layers: Sequence[Parameter]) -> tuple[str, str]:
+    """The declaration of a field, and its note. It is an array for all layers if no struct is around it."""
+    first = layers[0]
+    c_type = DTYPES[first.dtype].c_name
+    declaration = (
+        f"{c_type} {first.field}" if first.scalar else f"{'const ' if first.is_constant else ''}{c_type} *{first.field}"
+    )
+    if first.index is not None and not first.array:
+        declaration += f"[{len(layers)}]"
+    kind = f"{first.dtype} " if DTYPES[first.dtype].is_complex else ""
+    note = f"{kind}{shape_text(first.shape)}  {first.role}  {_paths([each.path for each in layers])}"
+    if first.device != "cpu":
+        note += f"  on {first.device}"
+    if first.alignment > 1:
+        note += f" at a multiple of {first.alignment} bytes"
+    return f"{declaration};", note
+
+
+def _paths(paths: Sequence[str]) -> str:
+    """The names of the arrays of several layers: `blocks.*.norm.weight`, or the first and the last."""
+    if len(paths) == 1:
+        return paths[0]
+    before, after = _common_ends(paths)
+    return f"{before}*{after}" if after else f"{paths[0]} to {paths[-1]}"
+
+
+def _common_ends(paths: Sequence[str]) -> tuple[str, str]:
+    """The common beginning and end of all paths, around the number of the layer."""
+    before = os.path.commonprefix(list(paths)).rstrip("0123456789")
+    after = os.path.commonprefix([path[len(before) :][::-1] for path in paths])[::-1]
+    dot = after.find(".")
+    return before, after[dot:] if dot >= 0 else ""
+
+
+def _write_layer(w: Writer, entry: Entry, type: str) -> None:
+    """The struct of one layer, if an entry has an array of structs."""
+    rows = [_row(layers) for layers in entry.fields]
+    width = max(len(declaration) for declaration, _ in rows)
+    w.comment(f"The arrays of one layer of `{entry.name}`.")
+    with w.block(f"typedef struct {type}", f" {type};"):
+        for declaration, note in rows:
+            w.line(f"{declaration:<{width}}  // {safe_comment(note)}")
     w.line()
 
 
@@ -202,7 +282,7 @@ def in_field_order(parameters: list[Parameter], function: Function) -> list[Para
 
 ORDER = (
     "The order of the fields: arguments (those of a dict by sorted keys), arrays from outside, Variables, results",
-    "(those of a dict in its order).",
+    "(those of a dict in its order). Equal layers are one array, at the place of its first Variable.",
 )
 """The order of the fields of an exported program."""
 
@@ -241,21 +321,19 @@ def header_text(
         w.line(f"#define {name.upper()}_ARENA_BYTES ((size_t){arena_bytes})")
         w.line()
         _write_sizes(w, name, parameters)
+        entries, types = struct_entries(parameters), Names()
+        types.used.update(own_names(name), taken)
         rows = []
-        for parameter in parameters:
-            c_type = DTYPES[parameter.dtype].c_name
-            declaration = (
-                f"{c_type} {parameter.field};"
-                if parameter.scalar
-                else f"{'const ' if parameter.is_constant else ''}{c_type} *{parameter.field};"
-            )
-            kind = f"{parameter.dtype} " if DTYPES[parameter.dtype].is_complex else ""
-            note = f"{kind}{shape_text(parameter.shape)}  {parameter.role}  {parameter.path}"
-            if parameter.device != "cpu":
-                note += f"  on {parameter.device}"
-            if parameter.alignment > 1:
-                note += f" at a multiple of {parameter.alignment} bytes"
-            rows.append((declaration, note))
+        for entry in entries:
+            if entry.parameters[0].array:
+                type = types.fresh(f"{name}_{entry.name}_layer")
+                _write_layer(w, entry, type)
+                layers = entry.fields[0]
+                after = _common_ends([each.path for each in layers])[1]
+                ends = (each.path.removesuffix(after) for each in (layers[0], layers[-1]))
+                rows.append((f"{type} {entry.name}[{len(layers)}];", " to ".join(ends)))
+            else:
+                rows.append(_row(entry.parameters))
         events = event_fields(parameters, departs)
         if events.arrivals:
             note = "events, ended by NULL, after which inputs on a device are there; NULL: they are there"
@@ -266,7 +344,7 @@ def header_text(
         width = max((len(declaration) for declaration, _ in rows), default=0)
         lines = [f"{declaration:<{width}}  // {safe_comment(note)}" for declaration, note in rows]
         # Fields with a second name are an extension of C99.
-        groups = [] if is_iso_c else parameter_groups(name, parameters, taken)
+        groups = [] if is_iso_c else entry_groups(name, entries, types)
         for group in groups:
             w.comment(
                 f"The arrays of `{safe_comment(group.root)}`, as one: `args.{group.member} = ...` sets all of its "

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol, Self
 
 from staged.backends.contract import Emitted, Planner
+from staged.backends.host.argument_fields import ArgumentField, argument_fields
 from staged.backends.host.body import BodyEmitter
 from staged.backends.host.buffer_structs import BASE, GROUPS, State, describe, group_of, has_groups, note_of
 from staged.backends.host.calls import Signature
@@ -40,12 +41,11 @@ from staged.backends.host.residuals import kept_names
 from staged.backends.host.shared_loops import parameter_types, sharing_of
 from staged.backends.host.standalone.words import words_of_folder
 from staged.backends.host.structure import ControlFlow
-from staged.backends.host.variable_state import declare_families, declare_inner_scalars
+from staged.backends.host.variable_state import declare_inner_scalars, family_fields
 from staged.base.artifact import Artifact, Parameter, Site
 from staged.code.expr import Cast, Expr, Infix, Literal, Member, Name, Prefix, member
 from staged.code.kernel_text import KernelText, phases_text
 from staged.code.support.team import Shared
-from staged.code.tree import DeclareTable
 from staged.code.writer import Names, c_identifier
 from staged.errors import located
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
@@ -119,10 +119,10 @@ class ProgramEmitter:
         self.buffers_bytes = 0
         self.offsets: dict[Device, dict[str, int]] = {}
         """By device and function, where the function's buffers start in the arena there."""
+        self.argument_fields: dict[VariableRef, ArgumentField] = {}
+        """By Variable of the caller, and by family of them: the place in the argument struct."""
         self.family_fields: dict[VariableRef, str] = {}
-        """By family, the field of `Buffers` that has its members."""
-        self.tables: list[DeclareTable] = []
-        """The tables of pointers to the members of families that the caller has."""
+        """By family that the program creates, the field of `Buffers` that has its members."""
         self.device_values: dict[Device, int] = {}
         """Bytes of buffers in the arena of each other device."""
 
@@ -224,7 +224,7 @@ class ProgramEmitter:
             grows=self.has_release(),
             language=self.language,
             parameters=tuple(
-                replace(parameter, is_uploaded=parameter.field in structure.uploaded) for parameter in self.parameters
+                replace(parameter, is_uploaded=parameter.place in structure.uploaded) for parameter in self.parameters
             ),
             arena_bytes=self.arena_bytes(),
             threads=0 if parallel else 1,
@@ -288,7 +288,7 @@ class ProgramEmitter:
         )
         structure.frame_names, structure.frame_fields = self.frame_names, self.frame_fields
         structure.kept_names, structure.storing = self.kept_names, self.storing
-        structure.family_fields = self.family_fields
+        structure.family_fields, structure.argument_fields = self.family_fields, self.argument_fields
         structure.records = {record.name: record for record in self.function.frames}
         return structure
 
@@ -311,7 +311,7 @@ class ProgramEmitter:
             )
             structure = self.new_structure(function, plan)
             structure.local_names = local
-            structure.variable_fields = {}
+            structure.args = Member(Name("m"), "args")
             for variable in function.variables:
                 if not variable.type.shape and not variable.members:
                     structure.scalar_variables[variable] = self.scalar_place(variable, entry)
@@ -353,13 +353,13 @@ class ProgramEmitter:
     def variable_place(self, variable: VariableRef, entry: BodyEmitter) -> Expr:
         """The expression by which a function accesses an array Variable of the program."""
         if variable.outer:
-            return Member(Member(Name("m"), "args"), entry.variable_fields[variable])
+            return self.argument_fields[variable].at(Member(Name("m"), "args"))
         return entry.variable_array(variable)
 
     def scalar_place(self, variable: VariableRef, entry: BodyEmitter) -> Expr:
         """The expression by which a function accesses a number that is a Variable of the program."""
         if variable.outer:
-            return Prefix("*", Member(Member(Name("m"), "args"), entry.variable_fields[variable]))
+            return Prefix("*", self.argument_fields[variable].at(Member(Name("m"), "args")))
         return Prefix("*", Member(Name("m"), self.state_fields[variable]))
 
     def add_state(self, entry: BodyEmitter, called: dict[str, Called], plans: dict[str, Plan]) -> None:
@@ -375,8 +375,7 @@ class ProgramEmitter:
             for buffer in plan.arena_buffers():
                 made = field(buffer, f"{name}_{buffer.name}")
                 self.state.append(self.buffer_state(buffer, made, name))
-        self.tables, families = declare_families(entry, self.state_names, self.family_fields)
-        self.state += families
+        self.family_fields.update(family_fields(entry))
         heads = self.stacks_offset()
         for stack in self.stacks:
             made = entry.fields[stack] if stack in entry.fields else field(stack, stack.name)
@@ -428,13 +427,12 @@ class ProgramEmitter:
             device = function.param_devices[index] if function.param_devices else CPU
             made = make_parameter(field, path, param.tensor, "input", not param.tensor.shape, device)
             self.parameters.append(as_complex(made) if ("input", index) in function.complex_edges else made)
-        structure.variable_fields = {}
+        self.argument_fields.update(argument_fields(function.variables, self.fields))
         written, set_first = written_variables(function), variables_set_first(function)
         for variable in function.variables:
             if variable.outer and not variable.members:
-                field = self.fields.fresh(variable.name)
-                structure.variable_fields[variable] = field
-                self.parameters.append(variable_parameter(function, variable, field, written, set_first))
+                place = self.argument_fields[variable]
+                self.parameters.append(variable_parameter(function, variable, place, written, set_first))
         structure.results = []
         for index, type in enumerate(result_tensors(function)):
             path = function.result_paths[index] if index < len(function.result_paths) else f"result_{index}"
@@ -466,12 +464,9 @@ class ProgramEmitter:
                     structure.places[buffer] = constant
             elif buffer.kind == "output":
                 structure.places[buffer] = structure.results[buffer.index]
-            elif buffer.kind == "variable":
-                assert buffer.variable is not None
-                structure.fields[buffer] = structure.variable_fields[buffer.variable]
             elif buffer.kind == "constant":
                 structure.fields[buffer] = self.names.fresh(buffer.name)
-            elif buffer.kind != "frame" and buffer.kind != "slot":
+            elif buffer.kind not in ("variable", "frame", "slot"):
                 structure.fields[buffer] = group_of(buffer, self.plan) + names.fresh(buffer.name)
         structure.fields.update((stack, names.fresh(stack.name)) for stack in self.plan.stacks)
 

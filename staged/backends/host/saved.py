@@ -79,7 +79,7 @@ class _Numbers:
 
     def declare(self, code: CodeBuilder) -> None:
         for array, elements in self.arrays.values():
-            code.add(DeclareTable(array, tuple(elements), is_of_pointers=True))
+            code.add(DeclareTable(array, tuple(elements), is_flat=True))
 
 
 # ---- the table ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from staged.backends.host.body import BodyEmitter
 from staged.backends.host.short_kernels import is_zero_fill
-from staged.code.expr import Expr, Member, Name, Prefix
+from staged.code.expr import Expr, Prefix
 from staged.ir.nodes import Op, VariableRef
 from staged.ir.storage import is_tensor
 from staged.ir.types import CPU, SequenceType
@@ -57,7 +57,7 @@ class Variables:
         if variable in body.scalar_variables:
             return body.scalar_variables[variable]
         assert variable.outer, f"inner scalar variable {variable.name} has no place"
-        return Prefix("*", Member(Name("args"), body.variable_fields[variable]))
+        return Prefix("*", body.argument_fields[variable].at(body.args))
 
     def array(self, access: Op) -> Expr:
         """The first element of the array that an op reads or writes."""

@@ -89,7 +89,7 @@ def _floating(block: Block) -> set[Op]:
     """The reads of Variables that belong to no piece: of those that the block writes once at most, before that."""
     writes: dict[VariableRef, list[int]] = {}
     for number, op in enumerate(block.ops):
-        for each in walk_op(op):
+        for each in walk_op(op) if op.effects or op.blocks else ():
             for effect in each.effects:
                 if effect.kind == "write" and effect.target is not None:
                     writes.setdefault(effect.target, []).append(number)

@@ -50,6 +50,8 @@ class Surroundings:
 
     def written(self, op: Op) -> frozenset[VariableRef]:
         """The Variables that an op writes, in its blocks and calls too."""
+        if not op.effects and not op.blocks:
+            return frozenset()
         if op not in self._written:
             targets = (effect.target for each in walk_op(op) for effect in each.effects if effect.kind == "write")
             self._written[op] = frozenset(target for target in targets if target is not None)

@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"\d+")
 
 def common_name(names: Sequence[str]) -> str:
     """The name of equal things of all layers: `blocks.attn.weight` for `blocks.block0.attn.weight`, `...block1...`."""
-    words = [_WORDS.findall(name) for name in names]
+    words = [_WORDS.findall(name) for name in dict.fromkeys(names)]
     if any(len(each) != len(words[0]) for each in words):
         return names[0]
     kept: list[str] = []

@@ -5,7 +5,6 @@ Tested by `tests/passes/rolling/test_roll.py`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -30,13 +29,20 @@ class Keys:
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
+        self._of_op: dict[Op, int] = {}
+        """By op: its number. The op of a transform is numbered with all ops in it, and these are numbered again."""
         self._sizes: dict[Op, int] = {}
-        self._types: dict[int, tuple[int, Type]] = {}
-        """By `id`, the number of a type, and the type, so that it stays alive: hashes of types are slow."""
+        self._types: dict[int, int] = {}
+        """By `id`, the number of a type: hashes of types are slow."""
+        self._alive: list[Type] = []
+        """These types, whose `id` no other object may get."""
 
     def number(self, op: Op) -> int:
         """The number of an op."""
-        return self._numbers.setdefault(self._key(op), len(self._numbers))
+        known = self._of_op.get(op)
+        if known is None:
+            known = self._of_op[op] = self._numbers.setdefault(self._key(op), len(self._numbers))
+        return known
 
     def size(self, op: Op) -> int:
         """The number of ops that it is, with those of its blocks."""
@@ -55,14 +61,12 @@ class Keys:
         return op.name, self._types_of(op.results), attrs, blocks
 
     def _types_of(self, values: Sequence[Value]) -> tuple[int, ...]:
-        found = []
+        types = self._types
         for value in values:
-            known = self._types.get(id(value.type))
-            if known is None:
-                number = self._numbers.setdefault(value.type, len(self._numbers))
-                known = self._types[id(value.type)] = number, value.type
-            found.append(known[0])
-        return tuple(found)
+            if id(value.type) not in types:
+                types[id(value.type)] = self._numbers.setdefault(value.type, len(self._numbers))
+                self._alive.append(value.type)
+        return tuple([types[id(value.type)] for value in values])
 
 
 def _key_of_attr(value: object) -> Hashable:
@@ -84,15 +88,22 @@ NEXT = 8
 
 def _periods(numbers: Sequence[int]) -> list[int]:
     """The distances between equal ops, the smallest first."""
-    places: dict[int, list[int]] = {}
-    for place, number in enumerate(numbers):
-        places.setdefault(number, []).append(place)
-    counts: Counter[int] = Counter()
-    for found in places.values():
-        for ahead in range(1, NEXT + 1):
-            counts.update([later - place for place, later in zip(found, found[ahead:], strict=False)])
-    likely = [period for period, _ in counts.most_common(MOST_PERIODS) if period <= len(numbers) // 2]
-    return sorted(likely)
+    keys = np.asarray(numbers)
+    places = np.argsort(keys, kind="stable")
+    counts = np.zeros(len(numbers) // 2 + 1, np.int64)
+    for ahead in range(1, NEXT + 1):
+        first, later = places[:-ahead], places[ahead:]
+        distances = (later - first)[keys[first] == keys[later]]
+        counts += np.bincount(distances[distances < len(counts)], minlength=len(counts))
+    likely = np.argsort(-counts, kind="stable")[:MOST_PERIODS]
+    return sorted(int(period) for period in likely if counts[period])
+
+
+def _runs(equal: np.ndarray, fewest: int) -> list[tuple[int, int]]:
+    """The runs (start, stop) of so many true elements or more."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], equal.view(np.int8), [0]])))
+    runs = edges.reshape(-1, 2)
+    return [(start, stop) for start, stop in runs[runs[:, 1] - runs[:, 0] >= fewest].tolist()]
 
 
 Name = tuple[str, tuple[int, ...]]
@@ -114,13 +125,11 @@ def repeats(numbers: Sequence[int], sizes: Sequence[int], names: Sequence[Name] 
             continue
         named = equal & ~differ.are_apart(period)
         for is_odd, same in enumerate([named] if np.array_equal(named, equal) else [named, equal]):
-            edges = np.flatnonzero(np.diff(np.concatenate([[0], same.view(np.int8), [0]])))
-            for start, stop in zip(edges[::2], edges[1::2], strict=True):
-                length = int(stop - start) + period
+            for start, stop in _runs(same, period):
+                length = stop - start + period
                 count = length // period
-                if count > 1:
-                    saved = int(total[start + (count - 1) * period] - total[start])
-                    found.append((bool(is_odd), -saved, Repeat(int(start), period, count, length % period)))
+                saved = int(total[start + (count - 1) * period] - total[start])
+                found.append((bool(is_odd), -saved, Repeat(start, period, count, length % period)))
     taken = np.zeros(len(keys), bool)
     chosen = []
     for _, _, repeat in sorted(found, key=lambda each: (each[0], each[1], each[2].period)):

@@ -154,7 +154,7 @@ int main(void) {{
 def raced(program, folder: Path, threads: int) -> str:
     """The words of the thread sanitizer about a program whose inputs are zeros."""
     artifact = program._artifact
-    arrays = "\n".join(f"    args.{each.field} = calloc(1, 1 << 21);" for each in artifact.parameters)
+    arrays = "\n".join(f"    args.{each.place} = calloc(1, 1 << 21);" for each in artifact.parameters)
     texts = {
         f"{artifact.name}.c": artifact.source,
         f"{artifact.name}.h": artifact.header,

@@ -196,10 +196,31 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "an example by ctypes writes a keyword of Python as a name",
-        "backends.host.standalone.library:example_python",
-        "iskeyword(parameter.field)",
+        "backends.host.standalone.library:_in_python",
+        "iskeyword(name)",
         "False",
         ("tests/backends/host/test_names.py::test_no_name_breaks_the_folder_for_every_processor",),
+    ),
+    Mutant(
+        "the struct has the layers of an array in the order in which Python passes them",
+        "base.artifact:in_struct_order",
+        "each.index or 0",
+        "0",
+        ("tests/backends/native/test_layer_fields.py::test_the_struct_has_layer_after_layer_and_python_its_own_order",),
+    ),
+    Mutant(
+        "a Variable of a layer is read where the first layer has its own",
+        "backends.host.argument_fields:argument_fields",
+        "replace(fields[family], index=number)",
+        "replace(fields[family], index=0)",
+        ("tests/backends/native/test_layer_fields.py::test_members_of_a_family_are_at_the_number_of_their_layer",),
+    ),
+    Mutant(
+        "layers of another place share the array of structs",
+        "backends.host.argument_fields:argument_fields",
+        "layers not in arrays",
+        "not arrays",
+        ("tests/backends/native/test_layer_fields.py::test_layers_of_another_place_have_another_array",),
     ),
     Mutant(
         "a text without threads leaves out the teams that others have",

@@ -199,6 +199,13 @@ MUTANTS: tuple[Mutant, ...] = (
         ("tests/frontend/test_builtins.py::test_asarray_of_an_array_of_numpy_is_that_array",),
     ),
     Mutant(
+        "a thread that is done lets garbage be collected as often as before, while another one stages",
+        "base.garbage:rare_collections",
+        "_open -= 1",
+        "_open = 0",
+        ("tests/test_garbage.py::test_the_last_thread_resets_the_threshold",),
+    ),
+    Mutant(
         "an endless recursion of the user's kills the process",
         "base.depth:_limit",
         "max(1000, min(_MOST, size // _BYTES_PER_CALL))",

@@ -130,7 +130,8 @@ _CALLING = """\
 `make lib` builds {libraries}. `{name}.h` is the interface: fill `{name}_args`, give
 `{upper}_ARENA_BYTES` of zeroed memory aligned to 64 bytes, call `{name}`. `{upper}_..._SIZE` say how many elements
 arrays have. Callers that fill the struct by position need the order of the fields: arguments (those of a dict by sorted
-keys), arrays from outside, Variables, results (those of a dict in its order). A field that is NULL is an error.
+keys), arrays from outside, Variables, results (those of a dict in its order). Equal layers are one array, at the place
+of its first Variable. A field that is NULL is an error.
 
 ```c
 {upper}_STATIC_ARENA(arena);  // or {name}_arena_create()
@@ -166,7 +167,7 @@ def readme(
     name = artifact.name
     names = flag_names(artifact)
     rows = "\n".join(f"| `--{flag}` | {what} |" for flag, what in flag_rows(artifact, bool(targets)))
-    results = "\n".join(f"| `{names[p.field]}.npy` | {p.dtype} {shape_text(p.shape)} |" for p in results_of(artifact))
+    results = "\n".join(f"| `{names[p.place]}.npy` | {p.dtype} {shape_text(p.shape)} |" for p in results_of(artifact))
     machine = f"The target is `{artifact.target}`" + (", any processor" if artifact.target == "portable" else "")
     machine = "The program runs on all processors, and uses their widest vectors" if targets else machine
     parts = [

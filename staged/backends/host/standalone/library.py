@@ -5,11 +5,12 @@ Tested by `tests/backends/native/test_export_interface.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 
-from staged.backends.host.interface import size_macros
-from staged.backends.host.standalone.weights import filed
+from staged.backends.host.interface import size_macros, struct_entries
+from staged.backends.host.standalone.weights import filed, names_in_c
 from staged.base.artifact import Artifact, Parameter
 from staged.code.writer import Names, Writer
 from staged.ir.types import DTYPES
@@ -206,7 +207,7 @@ def example_c(artifact: Artifact, is_iso_c: bool = False) -> str:
     w.line()
     names = Names()
     names.used.update((name, f"{name}_release", "host", "arena", "args", "main", "argc", "argv", "weights", "problem"))
-    arrays = {parameter.field: names.fresh(parameter.field) for parameter in _arrays(artifact) if not parameter.file}
+    arrays = {parameter.place: names.fresh(parameter.place) for parameter in _arrays(artifact) if not parameter.file}
     if is_iso_c:
         w.line(f"{name.upper()}_STATIC_ARENA(arena);")
     w.line("static st_host host;  // zeros: it prints to standard output, on one thread")
@@ -217,15 +218,15 @@ def example_c(artifact: Artifact, is_iso_c: bool = False) -> str:
         for parameter in _arrays(artifact):
             if not parameter.file:
                 c_type = DTYPES[parameter.dtype].c_name
-                w.line(f"static {c_type} {arrays[parameter.field]}[{macros[parameter.field]} + 1];")
-        for field, array in arrays.items():
-            w.line(f"args.{field} = {array};")
+                w.line(f"static {c_type} {arrays[parameter.place]}[{macros[parameter.place]} + 1];")
+        for place, array in arrays.items():
+            w.line(f"args.{place} = {array};")
         for parameter in artifact.parameters:
             if parameter.scalar:
-                w.line(f"args.{parameter.field} = 0;")
+                w.line(f"args.{parameter.place} = 0;")
         if is_iso_c:
-            for parameter in files:
-                w.line(f"args.{parameter.field} = {name}_{parameter.field};")
+            for place, array in names_in_c(artifact).items():
+                w.line(f"args.{place} = {array};")
         elif files:
             w.line("void *weights = NULL;")
             folder = 'argc > 1 ? argv[1] : "."'
@@ -242,12 +243,41 @@ def example_c(artifact: Artifact, is_iso_c: bool = False) -> str:
             w.line(f"{name}_arena_free(arena);")
         for parameter in artifact.parameters:
             if not parameter.is_constant:
-                array = arrays.get(parameter.field, f"args.{parameter.field}")
-                w.line(f'printf("{parameter.field}[0] = %g\\n", (double){array}[0]);')
+                array = arrays.get(parameter.place, f"args.{parameter.place}")
+                w.line(f'printf("{parameter.place}[0] = %g\\n", (double){array}[0]);')
         if files and not is_iso_c:
             w.line(f"{name}_weights_free(weights);")
         w.line("return 0;")
     return str(w)
+
+
+def _ctype(parameter: Parameter) -> str:
+    kind = f"ctypes.{_CTYPES[parameter.dtype]}"
+    return kind if parameter.scalar else f"ctypes.POINTER({kind})"
+
+
+def _attribute(struct: str, name: str) -> str:
+    return f"getattr({struct}, {name!r})" if iskeyword(name) else f"{struct}.{name}"
+
+
+def _in_python(parameter: Parameter, value: str = "") -> str:
+    """The expression for the field of a parameter, or the statement that sets it."""
+    struct, name, index = "args", parameter.entry, "" if parameter.index is None else f"[{parameter.index}]"
+    if parameter.array:
+        struct, name, index = _attribute(struct, name) + index, parameter.field, ""
+    if value and not index and iskeyword(name):
+        return f"setattr({struct}, {name!r}, {value})"
+    return _attribute(struct, name) + index + (f" = {value}" if value else "")
+
+
+def _write_structure(w: Writer, name: str, fields: Sequence[tuple[str, str]]) -> None:
+    w.line(f"class {name}(ctypes.Structure):")
+    w.line("    _fields_ = [")
+    for field, kind in fields:
+        w.line(f"        ({field!r}, {kind}),")
+    w.line("    ]")
+    w.line()
+    w.line()
 
 
 def example_python(artifact: Artifact) -> str:
@@ -267,26 +297,23 @@ def example_python(artifact: Artifact) -> str:
     w.line(f"library.{name}_arena_create.restype = ctypes.c_void_p")
     w.line()
     w.line()
-    w.line("class Args(ctypes.Structure):")
-    w.line("    _fields_ = [")
-    for parameter in artifact.parameters:
-        kind = f"ctypes.{_CTYPES[parameter.dtype]}"
-        w.line(f"        ({parameter.field!r}, {kind if parameter.scalar else f'ctypes.POINTER({kind})'}),")
-    if not artifact.parameters:
-        w.line('        ("none", ctypes.c_char),')
-    w.line("    ]")
-    w.line()
-    w.line()
+    kinds = []
+    for layers in struct_entries(artifact.parameters):
+        kind = _ctype(layers.parameters[0])
+        if layers.parameters[0].array:
+            kind = f"{layers.name.title().replace('_', '')}Layer"
+            _write_structure(w, kind, [(each[0].field, _ctype(each[0])) for each in layers.fields])
+        count = len(layers.fields[0])
+        kinds.append((layers.name, kind if layers.parameters[0].index is None else f"{kind} * {count}"))
+    _write_structure(w, "Args", kinds or [("none", "ctypes.c_char")])
     w.line(f"assert ctypes.sizeof(Args) == library.{name}_args_bytes()")
     w.line("args, arrays = Args(), {}")
     for parameter in _arrays(artifact):
         if parameter.file:
             continue
         size = max(1, size_of(parameter))
-        w.line(f"arrays[{parameter.field!r}] = (ctypes.{_CTYPES[parameter.dtype]} * {size})()")
-        place, array = f"args.{parameter.field}", f"arrays[{parameter.field!r}]"
-        is_word = iskeyword(parameter.field)
-        w.line(f"setattr(args, {parameter.field!r}, {array})" if is_word else f"{place} = {array}")
+        w.line(f"arrays[{parameter.place!r}] = (ctypes.{_CTYPES[parameter.dtype]} * {size})()")
+        w.line(_in_python(parameter, f"arrays[{parameter.place!r}]"))
     if files:
         w.line(f"library.{name}_weights_load.restype = ctypes.c_char_p")
         w.line("weights = ctypes.c_void_p()")
@@ -299,9 +326,8 @@ def example_python(artifact: Artifact) -> str:
     w.line('assert status == 0, f"it stopped with error {status}"')
     for parameter in artifact.parameters:
         if not parameter.is_constant:
-            field = parameter.field
-            array = f"getattr(args, {field!r})" if parameter.file else f"arrays[{field!r}]"
-            w.line(f'print("{field}[0] =", "%g" % {array}[0])')
+            array = _in_python(parameter) if parameter.file else f"arrays[{parameter.place!r}]"
+            w.line(f'print("{parameter.place}[0] =", "%g" % {array}[0])')
     if files:
         w.line(f"library.{name}_weights_free(weights)")
     return str(w)

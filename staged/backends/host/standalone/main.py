@@ -60,7 +60,7 @@ def words_of_main() -> frozenset[str]:
 
 
 def flag_names(artifact: Artifact) -> dict[str, str]:
-    """By field: the flag of an input, or the file of a result.
+    """By place in the argument struct: the flag of an input, or the file of a result.
     Labels hold what the user's dictionaries have as keys."""
     names: dict[str, str] = {}
     taken = set(_OWN_FLAGS)
@@ -69,7 +69,7 @@ def flag_names(artifact: Artifact) -> dict[str, str]:
         if parameter.part == "seed" and "." not in base and "seed" not in taken:
             base = "seed"  # of the default generator
         numbered = (base if not number else f"{base}_{number + 1}" for number in itertools.count())
-        names[parameter.field] = name = next(name for name in numbered if name not in taken)
+        names[parameter.place] = name = next(name for name in numbered if name not in taken)
         taken.add(name)
     return names
 
@@ -88,14 +88,14 @@ def flag_rows(artifact: Artifact, many_threads: bool = False) -> Iterator[tuple[
         if parameter.part and parameter.is_set_first:
             continue
         if parameter.part:
-            yield names[parameter.field], f"{_PARTS[parameter.part]} (default {parameter.start})"
+            yield names[parameter.place], f"{_PARTS[parameter.part]} (default {parameter.start})"
         elif parameter.role != "output":
             what = (
                 parameter.dtype if parameter.scalar else f"{parameter.dtype} {shape_text(parameter.shape)}, a .npy file"
             )
             if parameter.file:
                 what += f" (default: {parameter.file})"
-            yield names[parameter.field], what
+            yield names[parameter.place], what
     if artifact.threads != 1:
         yield "threads", f"how many threads work (default {'one per core' if many_threads else '1'})"
     if artifact.recursive:
@@ -186,7 +186,7 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
     w.line("host.live = isatty(STDOUT_FILENO);  // progress bars: on a terminal only")
     for parameter in artifact.parameters:
         if parameter.scalar:
-            _write_number(w, parameter, names[parameter.field])
+            _write_number(w, parameter, names[parameter.place])
     _write_generators(w, artifact)
     if artifact.recursive:
         w.line('host.stack_bytes = given("stack") == NULL ? 0 : integer_flag("stack", 1, INT64_MAX);')
@@ -202,7 +202,7 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
         w.line('give_up(1, "--out: %s is no folder that can be written", out);')
     for parameter in artifact.parameters:
         if not parameter.scalar and not parameter.part:
-            _write_array(w, parameter, names[parameter.field])
+            _write_array(w, parameter, names[parameter.place])
     if filed(artifact):
         w.line("void *weights = NULL;")
         w.line(f"const char *const problem = {name}_weights_load(own_folder(), &args, &weights);")
@@ -210,7 +210,7 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
             w.line('give_up(2, "%s", problem);')
     for parameter in artifact.parameters:
         if parameter.device != "cpu":
-            field = f"args.{parameter.field}"
+            field = f"args.{parameter.place}"
             if parameter.role == "output":
                 zeros = f"zeros_{parameter.field}"
                 w.line(f"void *const {zeros} = {field};")
@@ -238,9 +238,9 @@ def _write_main(w: Writer, artifact: Artifact, threads: str) -> None:
     w.line(f"{name}_arena_free(arena);")
     for parameter in artifact.parameters:
         if parameter.device != "cpu":
-            w.line(f"free_on_device((void *)args.{parameter.field});")
+            w.line(f"free_on_device((void *)args.{parameter.place});")
         elif parameter.role == "output":
-            w.line(f"free(args.{parameter.field});")
+            w.line(f"free(args.{parameter.place});")
     with w.block("for (int i = 0; i < input_count; ++i)"):
         w.line("npy_free(&inputs[i]);")
     if filed(artifact):
@@ -265,7 +265,7 @@ def _write_number(w: Writer, parameter: Parameter, name: str) -> None:
     else:
         function = "unsigned_flag" if dtype is u64 else "integer_flag"
         value = f"({dtype.c_name}){function}({label}, {_BOUNDS[parameter.dtype]})"
-    w.line(f"args.{parameter.field} = {value};")
+    w.line(f"args.{parameter.place} = {value};")
 
 
 def _write_generators(w: Writer, artifact: Artifact) -> None:
@@ -276,18 +276,18 @@ def _write_generators(w: Writer, artifact: Artifact) -> None:
     names = flag_names(artifact)
     with w.block("int64_t numbers[] =", ";"):
         for parameter in parts:
-            label = c_string(names[parameter.field])
+            label = c_string(names[parameter.place])
             start = "INT64_MIN" if parameter.start == -(2**63) else str(parameter.start)
             if parameter.is_set_first:
-                w.line(f"0,  // {parameter.field}: the program sets it")
+                w.line(f"0,  // {parameter.place}: the program sets it")
                 continue
             w.line(f"given({label}) == NULL ? {start} : integer_flag({label}, INT64_MIN, INT64_MAX),")
     for number, parameter in enumerate(parts):
-        w.line(f"args.{parameter.field} = &numbers[{number}];")
+        w.line(f"args.{parameter.place} = &numbers[{number}];")
 
 
 def _write_array(w: Writer, parameter: Parameter, name: str) -> None:
-    field = f"args.{parameter.field}"
+    field = f"args.{parameter.place}"
     if parameter.role == "output":
         w.line(f"{field} = allocate({math.prod(_extents(parameter))} * {DTYPES[parameter.dtype].c_bytes});")
     elif parameter.file:
@@ -310,11 +310,11 @@ def _write_results(w: Writer, artifact: Artifact) -> None:
     names = flag_names(artifact)
     with w.block("if (out != NULL && error == ST_OK)"):
         for parameter in written:
-            array = f"args.{parameter.field}"
+            array = f"args.{parameter.place}"
             if parameter.device != "cpu":
                 fetched = f"fetched_{parameter.field}"
                 w.line(f"void *const {fetched} = {_on_device('from_device', array, parameter)};")
                 array = fetched
-            w.line(f"write_result(out, {c_string(names[parameter.field])}, {layout(parameter)}, {array});")
+            w.line(f"write_result(out, {c_string(names[parameter.place])}, {layout(parameter)}, {array});")
             if parameter.device != "cpu":
                 w.line(f"free({array});")
