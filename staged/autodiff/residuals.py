@@ -9,6 +9,7 @@ they are made inside a branch or a loop body, are then *fetched*:
 - the next value of a carried one is carried by the reverse loop itself: it is the value of the iteration after;
 - any other becomes an *extra* result of the primal op: a branch yields it (the other branch yields zeros), a loop
   collects it in a sequence that the reverse loop reads by index, a function returns it (a recursive one in a frame).
+  Slices that are together as large as their array are read from the array, which is kept instead.
 
 A dimension that a branch or body gives a size has that size again in the reverse: the `dim` op is repeated, unchecked.
 (In the other branch it has size 0, so that its zeros are none.)
@@ -163,6 +164,8 @@ class _Fetcher:
     handed_down: list[HandedDown] = field(default_factory=list)
     invariant: dict[Value, bool] = field(default_factory=dict)
     hoisted: dict[Value, Value] = field(default_factory=dict)
+    whole: set[Value] = field(default_factory=set)
+    """The arrays that are kept in place of pieces of them."""
 
     def fetch_all(self, needed: Iterable[Value]) -> list[tuple[Value, Value]]:
         wanted = dict.fromkeys(value for value in needed if value in self.made)
@@ -173,6 +176,7 @@ class _Fetcher:
         ordered = [value for value in order if value in wanted]
         # Stand-ins for residuals of nested ops are made by no op of the primal: they come last, as they were met.
         ordered += [value for value in wanted if value not in set(ordered)]
+        self.whole = self.kept_whole(ordered)
         with self.prologue.open():
             for op in sizes:
                 self.remake(op.result)
@@ -201,17 +205,32 @@ class _Fetcher:
         """The value to keep for `value`: one no larger that it is cheaply made of, which others may need too."""
         steps = 0
         for_array = _is_array(value)
-        while value.producer is not None and _is_cheap(value.producer):
+        while value not in self.whole and value.producer is not None and _is_cheap(value.producer):
             producer = value.producer
             costs = {operand: self.cost(operand, for_array) for operand in producer.operands}
             missing = [operand for operand, cost in costs.items() if cost > _MOST_RECOMPUTED]
             steps += 1 + sum(cost for cost in costs.values() if cost <= _MOST_RECOMPUTED)
             if len(missing) != 1 or missing[0] not in self.made or steps > _MOST_RECOMPUTED:
                 break
-            if not _is_no_larger(missing[0], value):
+            if not _is_no_larger(missing[0], value) and missing[0] not in self.whole:
                 break
             (value,) = missing
         return value
+
+    def kept_whole(self, values: Iterable[Value]) -> set[Value]:
+        """The arrays to keep whole, since pieces of them that the reverse needs are together as large."""
+        pieces: dict[Value, dict[object, int]] = {}
+        for value in values:
+            if value in self.residuals.alias or self.is_index(value) or self.is_invariant(value):
+                continue
+            if self.cost(value, _is_array(value)) <= _MOST_RECOMPUTED:
+                continue
+            piece = self.root(value)
+            cut = piece.made_by(prims.SLICE)
+            if cut is not None and cut.operands[0] in self.made and cut.operands[0].tensor.is_static:
+                place = cut.attrs["start"], cut.attrs["stop"], cut.attrs["step"]
+                pieces.setdefault(cut.operands[0], {})[place] = piece.tensor.nbytes
+        return {whole for whole, sizes in pieces.items() if sum(sizes.values()) >= whole.tensor.nbytes}
 
     @property
     def is_branch(self) -> bool:

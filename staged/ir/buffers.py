@@ -47,6 +47,8 @@ class Buffer:
     """Number of the parameter, result or field, for 'input', 'output' and 'frame'."""
     element: Value | None = None
     """Of a 'slot' that is a member of the family `variable`: the number of the member."""
+    history: Buffer | None = None
+    """Of a 'slot' that is the first element of a loop's residuals: their array."""
 
     @property
     def is_of_caller(self) -> bool:
@@ -120,6 +122,24 @@ class SharedLoop:
     stride: int
 
 
+@dataclass(frozen=True)
+class Chain:
+    """A carried value that its loop also collects. Each iteration computes the next value in the slot of the next
+    iteration, and the last one in the buffer of the loop's result.
+    """
+
+    sequence: Value
+    """The loop's result that has the value of each iteration."""
+    slot: Buffer
+    """The slot of an iteration."""
+    first: Buffer | None
+    """The slot of the first iteration, which has the initial value; None if it differs between runs of the loop."""
+    next: Buffer
+    """The slot of the next iteration; in the last iteration, the buffer of `final`."""
+    final: Value
+    trips: int
+
+
 @dataclass
 class Plan:
     """The memory plan of one function.
@@ -164,6 +184,10 @@ class Plan:
     """Kernels that need not run: they fill an array of which a loop writes every element."""
     kept: dict[Value, Buffer] = field(default_factory=dict)
     """By collected sequence, the slot that each iteration of the loop computes its element in."""
+    chained: dict[Value, Chain] = field(default_factory=dict)
+    """By a loop's parameter for a carried value, the chain of slots in which it is passed on."""
+    addressed: frozenset[Value] = frozenset()
+    """The parameters for carried values of which a loop carries the address: they are elements of a history."""
     stack_bytes: dict[str, int] = field(default_factory=dict)
     """By recursive function, bytes of one call's buffers on the program's stack; set in the plan of a whole program."""
     calls_on_devices: dict[str, dict[Device, int]] = field(default_factory=dict)
@@ -172,6 +196,10 @@ class Plan:
     """By frame, bytes that it holds for gradients on each other device; likewise."""
     keeps_frames: bool = False
     """True if the program has a store for frames and sequences that travel; likewise."""
+
+    def is_copied(self, param: Value) -> bool:
+        """Return whether a loop copies a carried array to the buffer of its parameter, unless it is computed there."""
+        return param not in self.chained and param not in self.addressed
 
     def local_buffers(self, device: Device) -> list[Buffer]:
         """The buffers of one call on a device."""

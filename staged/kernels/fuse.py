@@ -18,6 +18,7 @@ from staged.ir.nodes import PURE, Block, End, Function, Op, Value, free_values
 from staged.ir.schedule import Schedule
 from staged.ir.structure import CONTRACTION, KERNEL, LIBRARY
 from staged.ir.types import CPU, Dim, dims_of, i64
+from staged.ir.views import Loop
 from staged.ir.zeros import is_zeros
 from staged.kernels.axes import AxisConflict
 from staged.kernels.clone import Clone
@@ -76,6 +77,7 @@ class _BlockFuser:
         naming: Naming,
         wanted: dict[Block, list[Value]] | None = None,
         log: FusionLog | None = None,
+        replaced: Iterable[tuple[Value, Value]] = (),
     ) -> None:
         self.block = block
         self.machine = machine
@@ -84,6 +86,7 @@ class _BlockFuser:
         self.sizes = sizes | {op.attrs["dim"]: op.result for op in block.ops if op.declared is prims.DIM}
         """The sizes of dimensions, here and in the blocks around."""
         self.groups = Groups(block, self.sizes, takes_epilogue, keys)
+        self.groups.steps.read_before_replaced(replaced)
         self.keys = keys
         self.naming = naming
         self.log = log
@@ -127,6 +130,7 @@ class _BlockFuser:
                 self.naming,
                 self.wanted,
                 self.log,
+                _replaced(op, inner),
             ).run()
             for inner in op.blocks
         ]
@@ -323,6 +327,13 @@ def _zeros_made_by(op: Op) -> tuple[Value, ...]:
     while (producer := found[-1].producer) is not None and producer.operands:
         found.append(producer.operands[0])
     return () if any(operand in found for operand in op.operands[1:]) else tuple(found)  # a 0 that is a place, too
+
+
+def _replaced(op: Op, block: Block) -> list[tuple[Value, Value]]:
+    """The values that the body of a loop carries, each with the next one; none for another block."""
+    if not op.declared.is_loop or block is not Loop(op).body or block.end.kind != "yield":
+        return []
+    return list(zip(Loop(op).carried, block.end.operands, strict=False))
 
 
 def _wanted_in_memory(block: Block, known: dict[Block, list[Value]]) -> list[Value]:

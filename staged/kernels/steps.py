@@ -13,6 +13,7 @@ from math import prod
 from typing import Literal
 
 from staged.ir.nodes import FAIL, Block, EffectKind, Op, Value, free_values, walk_ops
+from staged.ir.storage import is_tensor, root_of
 from staged.ir.types import Dim, TensorType, dims_of
 from staged.kernels.kinds import extents, is_elementwise, is_inlined, is_scalar
 from staged.kernels.lower_alone import has_own_kernel
@@ -218,6 +219,19 @@ class Steps:
             if user is not None:
                 found += self.users_through(user.results[0]) if is_inlined(user) else [user]
         return found
+
+    def read_before_replaced(self, replaced: Iterable[tuple[Value, Value]]) -> None:
+        """Let all that uses a value run before the step that computes the next one, if that does not feed it: a loop
+        would otherwise copy the next one. `replaced` are the pairs (value, next value) of a loop's body.
+        """
+        for value, following in replaced:
+            maker = self.node_of.get(root_of(following).producer)  # type: ignore[arg-type]
+            if maker is None or not is_tensor(value) or None in self.users.get(value, ()):
+                continue
+            for user in self.users_through(value):
+                node = self.node_of.get(user)
+                if node is not None and not node.before >> maker.number & 1:
+                    self.order(node, maker)
 
     def may_run_together(self, a: Node, b: Node) -> bool:
         """Return whether no other node must run between the two.

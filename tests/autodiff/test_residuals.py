@@ -11,6 +11,7 @@ from staged.ir.nodes import Function, walk_ops
 from staged.ir.types import FrameType, SequenceType, TensorType, f64, i64
 from staged.ops import elementwise as e
 from staged.ops.array import METHODS
+from staged.ops.shape import slice_axis
 from tests.ir_programs import Program, check_gradients, function
 
 F = TensorType(f64)
@@ -58,6 +59,22 @@ def test_a_carried_value_and_the_next_one_are_not_both_kept() -> None:
 
     done = check_gradients(f, X, weights())
     assert collected(done) == [SequenceType(V, 4)]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kept"), [([(0, 3), (3, 6)], [6]), ([(0, 3), (2, 5)], [6]), ([(0, 3), (0, 3)], [3, 3])]
+)
+def test_slices_are_kept_as_their_array_if_they_are_as_large(bounds: list[tuple[int, int]], kept: list[int]) -> None:
+    def f(p: Program, x: Any, w: Any) -> Any:
+        def body(loop: Any, i: Any, h: Any) -> Any:
+            (a, b), all_ = bounds, matmul(h, w)
+            return (slice_axis(all_, 0, *a) * slice_axis(all_, 0, *b) + 0.1,)
+
+        (h,) = p.for_(4, [x * 0.1], body)
+        return (total(h * h),)
+
+    done = check_gradients(f, X, np.concatenate([weights(), weights(1)], axis=1) * 0.3)
+    assert sorted(each.element.shape for each in collected(done)) == [(3,), *((size,) for size in kept)]
 
 
 def test_nor_those_of_a_while_in_a_loop() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -104,6 +106,44 @@ def test_steps_that_need_one_another_run_in_order():
     d = a + b + c
     at = a[:, 0].argmax()
     same(run(X, Y, 2), (b, d, a[at] + d[at] * 2, d.sum() * a))
+
+
+def test_a_carried_value_is_read_before_the_next_one_takes_its_place():
+    @st.function
+    def run(x, w, n):
+        rows = st.zeros((3, 17), dtype=st.f32)
+        for i in st.range(n):
+            following = st.tanh(x) - 0.25
+            rows[i] = w[0] @ x
+            x = following
+        return x, rows
+
+    x, w, rows = X[:17] / 16, SQUARE[:17, :17] / 16, np.zeros((3, 17))
+    copies = re.findall(r"memcpy\((.*), 289 \*", run.stage(x, w, 3).source)
+    assert len(copies) == 1 and copies[0].endswith("args->x")
+    found = run(x, w, 3)
+    for i in range(3):
+        rows[i] = w[0] @ x
+        x = np.tanh(x) - 0.25
+    same(found, (x, rows))
+
+
+def test_a_carried_value_that_is_read_with_the_next_one():
+    @st.function
+    def run(x, total, n):
+        for _ in st.range(n):
+            following = st.tanh(x) - 0.25
+            total = total + x @ following
+            x = following
+        return x, total
+
+    x, total = X[:17] / 16, np.zeros((17, 17), np.float32)
+    found = run(x, total, 3)
+    for _ in range(3):
+        following = np.tanh(x) - 0.25
+        total = total + x @ following
+        x = following
+    same(found, (x, total))
 
 
 def test_a_piece_that_starts_where_a_group_says_is_taken_after_it():

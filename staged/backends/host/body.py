@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from staged.backends.host.argument_fields import ArgumentField
 from staged.backends.host.sections import Origin, key_of, origin_of
-from staged.backends.host.short_kernels import MOST_BYTES, element_write, is_zero_fill
+from staged.backends.host.short_kernels import CLEARED_BYTES, MOST_BYTES, element_write, is_zero_fill
 from staged.backends.host.value_uses import collected_into, count_uses, only_uses
 from staged.code.expr import (
     Cast,
@@ -266,6 +266,8 @@ class BodyEmitter:
             buffer = buffer.holder
         if buffer in self.places:
             return self.places[buffer]
+        if isinstance(buffer, Buffer) and buffer.history is not None:
+            return self.field(buffer.history)
         if isinstance(buffer, Buffer) and buffer.element is not None and buffer.variable is not None:
             return self.member(buffer.variable, buffer.element)
         if isinstance(buffer, Buffer) and buffer.kind == "variable":
@@ -363,7 +365,7 @@ class BodyEmitter:
         """A kernel that is one statement, if it is one: zeros in an array, or a number put into it."""
         if op.device != CPU:
             return False
-        if is_zero_fill(op) and op.result.tensor.nbytes <= MOST_BYTES:
+        if is_zero_fill(op):
             self.fill_with_zeros(self.pointer(op.result), op.result.tensor)
             return True
         write = element_write(op)
@@ -401,6 +403,8 @@ class BodyEmitter:
     """By Variable of the caller, and by family of them: the place in the argument struct."""
     args: Expr = Name("args")
     """The pointer to the argument struct."""
+    has_team: bool
+    """Whether the program may have threads."""
     frame_names: Mapping[str, str]
     family_fields: Mapping[VariableRef, str]
     """By family that the program creates, the field of `Buffers` that has its members."""
@@ -440,7 +444,12 @@ class BodyEmitter:
         self.code.do("memcpy", target, source, self.nbytes(type))
 
     def fill_with_zeros(self, target: Expr, type: TensorType) -> None:
-        self.code.do("memset", target, 0, self.nbytes(type))
+        if self.has_team and type.nbytes > MOST_BYTES and isinstance(self.count(type), Literal):
+            self.need("clear")
+            array = member("host", "team"), type.nbytes, CLEARED_BYTES, Name("st_clear"), target
+            self.code.do("st_parallel", *array)
+        else:
+            self.code.do("memset", target, 0, self.nbytes(type))
 
     def settled(self, expression: Expr, hint: str) -> Expr:
         """A name or literal, so that C reading it on every iteration repeats neither work nor effects."""

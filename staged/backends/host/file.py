@@ -33,7 +33,7 @@ from staged.code.printer import print_body
 from staged.code.support.host import HOST_DECLARATIONS
 from staged.code.support.iso_c import iso_c_form
 from staged.code.support.library import render
-from staged.code.support.team import Shared, argument_macros, team_definitions
+from staged.code.support.team import NEED_TEAM, Shared, argument_macros, team_definitions
 from staged.code.support.vectors import width_snippet
 from staged.code.tree import (
     Assign,
@@ -156,7 +156,7 @@ class ProgramFile:
             part.write(w)
         self.write_functions(w)
         w.section("entry points")
-        if shared:
+        if any(name in structure.text.snippets for name in NEED_TEAM):
             w.text(team_definitions(self.program.name, max(1, self.program.machine.cores)))
             w.line()
         self.write_entry(w, structure, inner)

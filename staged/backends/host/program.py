@@ -45,7 +45,7 @@ from staged.backends.host.variable_state import declare_inner_scalars, family_fi
 from staged.base.artifact import Artifact, Parameter, Site
 from staged.code.expr import Cast, Expr, Infix, Literal, Member, Name, Prefix, member
 from staged.code.kernel_text import KernelText, phases_text
-from staged.code.support.team import Shared
+from staged.code.support.team import NEED_TEAM, Shared
 from staged.code.writer import Names, c_identifier
 from staged.errors import located
 from staged.ir.buffers import Buffer, Called, Plan, Stack, aligned
@@ -201,7 +201,7 @@ class ProgramEmitter:
         used = list(dict.fromkeys(kernels[op].name for each in structures for op in each.text.called))
         texts = {kernel.name: kernel for kernel in kernels.values()}
         ordered = [texts[name] for name in used]
-        parallel = bool(self.shared) or any(each.text.parts for each in structures)
+        parallel = any(name in structure.text.snippets for name in NEED_TEAM)
         file = file_of(self)
         source = file.assemble(structure, ordered, inner)
         artifact = Artifact(
@@ -286,6 +286,7 @@ class ProgramEmitter:
         structure = self.body_class(
             function, plan, self.kernels, self.names, self.call_kernel, self.site, self.check_nan
         )
+        structure.has_team = self.machine.cores > 1
         structure.frame_names, structure.frame_fields = self.frame_names, self.frame_fields
         structure.kept_names, structure.storing = self.kept_names, self.storing
         structure.family_fields, structure.argument_fields = self.family_fields, self.argument_fields

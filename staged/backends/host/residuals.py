@@ -19,6 +19,7 @@ from staged.code.expr import (
     Prefix,
     Sizeof,
     Variable,
+    infix_sum,
     scaled,
     size_of,
 )
@@ -80,13 +81,18 @@ class Residuals:
             self.first[key] = self.body.changing("first", INDEX)
         return self.first[key]
 
-    def slot(self, op: Op, result: Value, type: TensorType) -> Expr:
-        """The slot of this iteration's array in the sequence that is the loop's `result`."""
-        base, trip = self.body.bases[result], self.body.loop_trip[op]
-        position = trip if is_zero(base) else Infix("+", base, trip)
+    def slot(self, op: Op, result: Value, type: TensorType, further: int = 0) -> Expr:
+        """The slot of this iteration's array in the sequence that is the loop's `result`, or of one further on."""
+        terms = [self.body.bases[result], self.body.loop_trip[op], Literal(str(further))]
+        position = infix_sum([term for term in terms if not is_zero(term)])
         return Infix(
             "+", self.body.field(self.body.plan.sequences[result]), scaled(position, type.size) or Literal("0")
         )
+
+    def first_slot(self, result: Value, type: TensorType) -> Expr:
+        """The slot of the first iteration in the sequence that is a loop's `result`."""
+        storage, base = self.body.field(self.body.plan.sequences[result]), self.body.bases[result]
+        return storage if is_zero(base) else Infix("+", storage, scaled(base, type.size) or Literal("0"))
 
     def collect(self, op: Op, result: Value, value: Value) -> None:
         """Keep one value, in the sequence that is the loop's `result`."""

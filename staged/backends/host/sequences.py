@@ -6,12 +6,15 @@ Tested by `tests/backends/native/test_histories.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from staged.backends.host.body import BodyEmitter, placed
 from staged.backends.host.handles import Handles
 from staged.backends.host.residuals import Residuals
-from staged.code.expr import Expr, Literal, Name
-from staged.code.types import INDEX, Space, pointer, scalar
+from staged.code.expr import Conditional, Expr, Infix, Literal, Name
+from staged.code.types import INDEX, Space, constants, pointer, scalar
 from staged.ir.buffers import Stack
+from staged.ir.names import name_of
 from staged.ir.nodes import Op, Value
 from staged.ir.storage import is_tensor
 from staged.ir.structure import VARIABLE_READ
@@ -51,7 +54,27 @@ class Sequences:
             self.body.bases[result] = self.of(result).base(result)
         for result in handles:
             self.handles.begin(result)
+        for param, value in zip(loop.carried, loop.initial, strict=True):
+            if not self.body.plan.is_copied(param):
+                self.begin_carried(param, value)
         return counter
+
+    def begin_carried(self, param: Value, initial: Value) -> None:
+        """An initial value is in the first slot of a chain, or is the first of the addresses that a loop carries."""
+        chain, origin = self.body.plan.chained.get(param), self.body.pointer(initial)
+        if chain is None:
+            name, type = param.hint or name_of(initial), constants(param.tensor.dtype)
+            self.body.pointers[param] = self.body.changing(name, type, origin)
+            return
+        slot = self.residuals.first_slot(chain.sequence, param.tensor)
+        if slot != origin:
+            self.body.copy(slot, origin, param.tensor)
+
+    def pass_on(self, pairs: Iterable[tuple[Value, Value]]) -> None:
+        """At the end of an iteration: the addresses that the next one begins with, by the loop's parameters."""
+        for param, value in pairs:
+            if param in self.body.plan.addressed:
+                self.body.assign(self.body.pointer(param), self.body.pointer(value))
 
     def begin_iteration(self, op: Op) -> None:
         """At the start of an iteration: the slots in which it makes what it keeps."""
@@ -62,6 +85,16 @@ class Sequences:
                 slot = self.of(result).slot(op, result, buffer.type)
                 start = self.body.declared(name, pointer(scalar(buffer.type.dtype), Space.GLOBAL), slot)
                 self.body.places[buffer] = placed(start, buffer.device)
+        for param in Loop(op).carried:
+            chain = self.body.plan.chained.get(param)
+            if chain is not None:
+                trip = self.body.loop_trip[op]
+                is_inside = Infix("<", trip, Literal(str(chain.trips - 1)))
+                slot = self.residuals.slot(op, chain.sequence, chain.next.type, further=1)
+                place = Conditional(is_inside, slot, self.body.pointer(chain.final))
+                name = self.body.name(chain.next.name)
+                type = pointer(scalar(chain.next.type.dtype), Space.GLOBAL)
+                self.body.places[chain.next] = self.body.declared(name, type, place)
 
     def collect(self, op: Op, values: tuple[Value, ...]) -> None:
         """Keep this iteration's values."""

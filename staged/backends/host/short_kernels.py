@@ -12,6 +12,8 @@ from staged.ir.zeros import is_zeros
 
 MOST_BYTES = 1 << 20
 """Up to here threads that share a fill gain nothing."""
+CLEARED_BYTES = 1 << 18
+"""The bytes of a larger fill that a thread claims at once."""
 
 
 def is_zero_fill(op: Op) -> bool:

@@ -301,7 +301,8 @@ class ControlFlow:
             self.body.ranges.known.update(dict.fromkeys((loop.carried[number], loop.final[number]), COUNTED))
         for index, (param, value) in enumerate(zip(loop.carried, loop.initial, strict=True), len(loop.bounds)):
             if is_tensor(param):
-                self.move(param, value)
+                if self.body.plan.is_copied(param):
+                    self.move(param, value)
             else:
                 given = self.handles.taken(loop.op, index, value)
                 self.body.scalars[param] = self.body.changing(
@@ -363,7 +364,8 @@ class ControlFlow:
     def bind_results(self, op: Op, carried: tuple[Value, ...]) -> None:
         for result, param in zip(op.results, carried, strict=False):
             if is_tensor(result):
-                self.body.pointers[result] = self.body.pointer(param)
+                if self.body.plan.is_copied(param):
+                    self.body.pointers[result] = self.body.pointer(param)
             else:
                 self.body.scalars[result] = self.body.scalars[param]
         for result in Loop(op).collected:
@@ -436,10 +438,11 @@ class ControlFlow:
                 self.body.copy(self.body.field(temporary), self.body.pointer(source), target.tensor)
                 staged.append((self.body.pointer(target), temporary, target.tensor))
         for index, (target, source) in enumerate(pairs):
-            if is_tensor(target) and (end, index) not in self.body.plan.staging:
+            if is_tensor(target) and (end, index) not in self.body.plan.staging and self.body.plan.is_copied(target):
                 self.move(target, source)
         for pointer, temporary, type in staged:
             self.body.copy(pointer, self.body.field(temporary), type)
+        self.sequences.pass_on(pairs)
         self.body.settle()
         scalars = [
             (self.body.scalars[target], self.handles.taken(end, index, source), target, source)

@@ -231,6 +231,13 @@ _SHARE = """\
     st_parallel(team, items, chunk, st_part_of_##kernel, &(st_arguments_of_##kernel){__VA_ARGS__})
 """
 
+_CLEAR = """\
+// Zeros in bytes [begin, end) of an array.
+static void st_clear(void *array, int64_t begin, int64_t end) {
+    memset((unsigned char *)array + begin, 0, (size_t)(end - begin));
+}
+"""
+
 _SHARE_LOOP = """\
 // Run the iterations of a loop on the team if there is one for each thread; else on the caller, and loops inside of it
 // are shared.
@@ -253,8 +260,12 @@ SNIPPETS = (
         ),
     ),
     Snippet("share", _SHARE, needs=("team",)),
+    Snippet("clear", _CLEAR, needs=("team",)),
     Snippet("share_loop", _SHARE_LOOP, needs=("share",)),
 )
+
+NEED_TEAM = ("share", "share_loop", "clear")
+"""The snippets that a program uses if it gives work to a team."""
 
 
 @dataclass(frozen=True, slots=True)

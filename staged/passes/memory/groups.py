@@ -25,6 +25,8 @@ class Group:
     """Set for pinned groups: inputs, outputs, outer variables, constants."""
     variable: VariableRef | None = None
     nbytes: int = 0
+    span: Interval | None = None
+    """Of a slot of an iteration: the positions of the iteration, beyond which the buffer is another one."""
 
 
 Same = tuple[Value, VariableRef, int]
@@ -108,6 +110,7 @@ class Groups:
         target.values += other.values
         target.buffer = target.buffer or other.buffer
         target.variable = target.variable or other.variable
+        target.span = target.span or other.span
         for value in other.values:
             self.of[value] = target
         for variable, group in self.of_variable.items():
@@ -118,8 +121,11 @@ class Groups:
         """Return whether the two must not share a buffer: something of one is needed while something of the other is.
 
         Exact: all members count. They may meet in one position where one becomes the other (`touch`); and after `same`,
-        the position from which a value and a Variable are equal, these two may both live.
+        the position from which a value and a Variable are equal, these two may both live. In the slot of an iteration
+        nothing lives that is needed before or after the iteration.
         """
+        if _leaves(a.span, b) or _leaves(b.span, a):
+            return True
         for (start_a, end_a), value_a in a.members:
             for (start_b, end_b), value_b in b.members:
                 if end_a < start_b or end_b < start_a:
@@ -136,6 +142,11 @@ class Groups:
     def all(self) -> list[Group]:
         """Every group once, in the order in which they were entered."""
         return list(dict.fromkeys([*self.of.values(), *self.of_variable.values()]))
+
+
+def _leaves(span: Interval | None, group: Group) -> bool:
+    """Return whether something of a group lives outside of a span of positions."""
+    return span is not None and any(start < span[0] or end > span[1] for (start, end), _ in group.members)
 
 
 def member_key(index: Value) -> Hashable:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from staged.errors import SMALLER, TOO_LARGE, ShapeError
-from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, BufferKind, Called, Plan, Sharing
+from staged.ir.buffers import ALIGNMENT, DEVICE_ALIGNMENT, Buffer, BufferKind, Called, Chain, Plan, Sharing
 from staged.ir.declaration import prims
 from staged.ir.devices import value_devices
 from staged.ir.names import OWN, name_of, rank
@@ -43,11 +43,12 @@ from staged.ir.structure import (
 )
 from staged.ir.types import CPU, Device, SequenceType, TensorType
 from staged.ir.views import Branch, Call, Loop
+from staged.passes.memory.carried_elements import carried_elements
 from staged.passes.memory.frames import join_frames
 from staged.passes.memory.groups import Group, Groups
 from staged.passes.memory.liveness import Liveness, liveness
 from staged.passes.memory.offsets import assign_offsets, assign_unions, merged, peak
-from staged.passes.memory.residual_slots import join_residual_slots
+from staged.passes.memory.residual_slots import chain_carried, join_residual_slots, make_first_in_slots
 from staged.passes.memory.sequences import SequencePlan, copied_handles, plan_sequences
 from staged.passes.memory.shared_loops import LoopMemory, plan_shared_loops
 from staged.passes.memory.staging import staging_buffers
@@ -82,6 +83,9 @@ class _Planner:
         self.devices = value_devices(function)
         self.groups = Groups(self.live)
         self.copied: set[Op] = set()
+        self.chained: dict[Value, Chain] = {}
+        self.addressed: dict[Value, Value] = {}
+        self.without_buffer: set[Value] = set()
         self.outputs: list[Buffer | None] = []
         self.read: set[Value] = set()
         """Operands of ops and block ends, except those of branches' ends and frames."""
@@ -90,9 +94,15 @@ class _Planner:
 
     def plan(self) -> Plan:
         self.extend_views()
+        handles = sequence_handles(self.function, self.called is not None and self.called.recursive)
+        storage = plan_sequences(self.function, self.live, handles, self.devices)
+        if all(device == CPU for device in self.devices.values()):
+            self.addressed = carried_elements(self.function, self.live, storage.places, handles.values)
+        self.without_buffer = {*self.addressed, *self.addressed.values()}
         self.copied = copied_reads(self.function, self.live)
         self.find_read()
         self.make_groups()
+        self.chained = chain_carried(self.loops(), self.groups, self.devices, storage.places)
         self.allow_touching()
         self.hold_loops()
         self.hold_branches()
@@ -103,9 +113,9 @@ class _Planner:
         self.join_outputs()
         self.join_updates()
         fields = join_frames(self.function, self.groups, self.devices)
-        handles = sequence_handles(self.function, self.called is not None and self.called.recursive)
-        storage = plan_sequences(self.function, self.live, handles, self.devices)
+        make_first_in_slots(self.function, self.chained, self.groups)
         kept = join_residual_slots(self.loops(), self.groups, self.devices, storage.places)
+        kept |= {chain.sequence: chain.slot for chain in self.chained.values()}
         return self.finish(handles, storage, fields, kept)
 
     def extend_views(self) -> None:
@@ -190,7 +200,7 @@ class _Planner:
         self.groups.of_variable[family] = Group(buffer=buffer, variable=family, nbytes=buffer.nbytes)
 
     def own_group(self, value: Value) -> None:
-        known = value in self.groups.of or value not in self.live.intervals
+        known = value in self.groups.of or value not in self.live.intervals or value in self.without_buffer
         if is_tensor(value) and not known and not self.is_nothing(value):
             self.groups.add(Group(), value)
 
@@ -217,6 +227,11 @@ class _Planner:
         for op in self.loops():
             start, finish, loop = self.live.start[op], self.live.finish[op], Loop(op)
             for index, param, initial in self.carried(op):
+                if param in self.chained:
+                    # The last iteration makes the result while others are kept, and the initial value is copied before.
+                    self.groups.hold(loop.final[index], start, finish)
+                    self.groups.allow(initial, loop.final[index], start)
+                    continue
                 self.groups.hold(param, start, self.live.block_start[op.blocks[0]])
                 self.groups.allow(initial, param, start)
                 if loop.condition is not None:
@@ -347,7 +362,7 @@ class _Planner:
                 place[value] = place[root_of(value)]
         buffers += [buffer for buffer in self.outputs if buffer is not None and buffer not in buffers]
         buffers += storage.buffers
-        staging = staging_buffers(self.function, self.live, place, self.outputs, self.devices)
+        staging = staging_buffers(self.function, self.live, place, self.outputs, self.devices, self.chained)
         buffers += staging.values()
         unions: list[list[Buffer]] = []
         loops = LoopMemory()
@@ -383,6 +398,8 @@ class _Planner:
             copied_handles=copied_handles(self.function, self.live, handles),
             fields=fields,
             kept=kept,
+            chained=self.chained,
+            addressed=frozenset(self.addressed),
             shared=loops.shared,
             unfilled=loops.unfilled,
         )

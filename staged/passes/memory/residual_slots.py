@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from staged.ir.buffers import Buffer, Stack
-from staged.ir.nodes import Op, Value
-from staged.ir.storage import is_tensor, root_of
+from staged.ir.buffers import Buffer, Chain, Stack
+from staged.ir.nodes import Function, Op, Value
+from staged.ir.storage import is_tensor, root_of, structural_ops
+from staged.ir.structure import FOR
+from staged.ir.trips import static_trip_count
 from staged.ir.types import CPU, Device
 from staged.ir.views import Loop
-from staged.passes.memory.groups import Groups
+from staged.passes.memory.groups import Group, Groups
+from staged.passes.memory.offsets import merged
 from staged.passes.memory.sequences import kept_name
 
 DEVICE_MULTIPLE = 16
@@ -57,3 +60,91 @@ def _join_slot(op: Op, result: Value, value: Value, groups: Groups, devices: Map
     named = kept_name(result) or next((other.hint for other in group.values if other.hint), "")
     group.buffer = Buffer(named or "kept", value.tensor, "slot", size, device, where=op.where)
     return group.buffer
+
+
+# ---- carried values that a loop collects ----------------------------------------------------------
+
+
+def chain_carried(
+    loops: Iterable[Op], groups: Groups, devices: Mapping[Value, Device], places: Mapping[Value, Buffer | Stack]
+) -> dict[Value, Chain]:
+    """Find the carried values that a loop also collects. Each iteration computes the next value in the slot of the next
+    iteration, so it copies neither.
+
+    The last iteration computes the loop's result in the buffer of the result. A history has one slot per iteration.
+    Returns the chains by the parameters of the loops' bodies. Call it before other values are put into one buffer.
+
+    Exact: the number of iterations is known, two or more, and nothing leaves the loop early. The next value lives in
+    the body alone, and is in none of the buffers yet.
+    """
+    chained: dict[Value, Chain] = {}
+    for op in loops:
+        loop = Loop(op)
+        trips = static_trip_count(op) if op.declared is FOR else None
+        ends = loop.ends()
+        if trips is None or trips < 2 or loop.by_index or [block for block, _ in ends] != [loop.body]:
+            continue
+        span = groups.live.block_start[loop.body], groups.live.block_end[loop.body]
+        for result, value in zip(loop.collected, loop.elements, strict=True):
+            param, history = root_of(value), places.get(result)
+            if param not in loop.carried or param in chained:
+                continue
+            if not isinstance(history, Buffer):
+                continue
+            number = loop.carried.index(param)
+            final, coming = loop.final[number], root_of(loop.body.end.operands[number])
+            group, after = groups.of.get(param), groups.of.get(coming)
+            if group is None or after is None or final not in groups.of or coming in loop.carried:
+                continue
+            size = param.tensor.nbytes
+            if value.tensor.nbytes != size or coming.tensor.nbytes != size:
+                continue
+            if any(devices.get(each, CPU) != CPU for each in (result, param, coming, final)):
+                continue  # a graph of a device has the addresses of one iteration
+            if after.buffer is not None or after.variable is not None or not _lives_in(after, span):
+                continue
+            name, first = kept_name(result) or "kept", None
+            slot, following = (Buffer(n, param.tensor, "slot", size, where=op.where) for n in (name, f"next_{name}"))
+            if history.values == [result]:  # and not a part of the history of a loop around this one
+                first = Buffer(name, param.tensor, "slot", size, where=op.where, history=history)
+            group.buffer, group.span = slot, span
+            after.buffer, after.span = following, span
+            chained[param] = Chain(result, slot, first, following, final, trips)
+    return chained
+
+
+def make_first_in_slots(function: Function, chained: Mapping[Value, Chain], groups: Groups) -> None:
+    """Compute the initial value of a chain in the slot of the first iteration, if lifetimes allow it.
+
+    Exact: from then on the history is in use, and until its last read only the initial value is written to the slot.
+    No loop or branch comes between, so the history is not in memory much longer than needed.
+    """
+    live = groups.live
+    carriers = [op for op in structural_ops(function.block) if op.blocks and not op.declared.is_opaque]
+    borders = [position for op in carriers for position in (live.start[op], live.finish[op])]
+    for op in carriers if chained else ():
+        if not op.declared.is_loop:
+            continue
+        for param, initial in zip(Loop(op).carried, Loop(op).initial, strict=True):
+            value = root_of(initial)
+            group = groups.of.get(value)
+            slot = chained[param].first if param in chained else None
+            if slot is None or group is None or group.buffer is not None or group.variable is not None:
+                continue
+            history = slot.history
+            assert history is not None
+            begin, last = live.start[op], history.intervals[-1][1]
+            defined = min(start for (start, _), _ in group.members)
+            others = [interval for interval, member in group.members if member is not value]
+            if (
+                group.nbytes == param.tensor.nbytes
+                and max(end for (_, end), _ in group.members) <= last
+                and not any(end >= begin for _, end in others)
+                and not any(defined < position < begin for position in borders)
+            ):
+                group.buffer = slot
+                history.intervals = merged([*history.intervals, *(interval for interval, _ in group.members)])
+
+
+def _lives_in(group: Group, span: tuple[int, int]) -> bool:
+    return all(span[0] <= start and end <= span[1] for (start, end), _ in group.members)

@@ -5,7 +5,7 @@ Tested by `tests/passes/memory/test_plan.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from staged.ir.buffers import Buffer
 from staged.ir.nodes import Block, End, Function, Value
@@ -21,11 +21,13 @@ def staging_buffers(
     place: Mapping[Value, Buffer],
     outputs: Sequence[Buffer | None],
     devices: Mapping[Value, Device],
+    chained: Container[Value] = (),
 ) -> dict[tuple[object, int], Buffer]:
     """`a, b = b, a`: a temporary for each operand of an end whose buffer that end writes to, by the end and the
     operand's number.
 
-    `place` has the buffer of each value, `outputs` that of each result of the function.
+    `place` has the buffer of each value, `outputs` that of each result of the function. No end writes to
+    the parameters that are `chained`.
     """
     staging: dict[tuple[object, int], Buffer] = {}
 
@@ -49,10 +51,10 @@ def staging_buffers(
         if not op.declared.is_loop:
             continue
         loop = Loop(op)
-        targets = {place[param] for param in loop.carried if param in place}
+        targets = {place[param] for param in loop.carried if param in place and param not in chained}
         for block, end in loop.ends():
             for index, param in enumerate(loop.carried):
-                if param not in place:
+                if param not in place or param in chained:
                     continue
                 source = place.get(root_of(end.operands[index]))
                 if source is not None and source is not place[param] and source in targets:

@@ -76,9 +76,11 @@ def join_variables(function: Function, groups: Groups) -> None:
             continue
         same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
         group, target = groups.of.get(value), groups.of_access(op)
-        if variable.members and not _is_place_free(op, value, ops, members):
+        if variable.members and not _is_place_free(op, value, ops, members, groups):
             continue
-        if group is not None and same_size and _may_write_early(value, op, place_of, leaving):
+        loop = members.loops.get(op.operands[-1]) if variable.members else None
+        is_step = loop is not None and loop.blocks[0] is place_of[op][0]
+        if group is not None and same_size and _may_write_early(value, op, place_of, leaving, is_step):
             groups.touch.add((value, variable, written))
             groups.join(value, target, same=(value, variable, written))
 
@@ -130,9 +132,9 @@ class MembersRead:
         ]
 
 
-def _is_place_free(write: Op, value: Value, ops: Iterable[Op], members: MembersRead) -> bool:
+def _is_place_free(write: Op, value: Value, ops: Iterable[Op], members: MembersRead, groups: Groups) -> bool:
     """Return whether the member's place is known, and no other read of the family, by another number or as a whole, is
-    needed, while `value` is there and not yet written.
+    needed, while `value` is there and not yet written. The op that computes it may read the member element by element.
     """
     live = members.live
     variable, index = write.attrs["variable"], write.operands[-1]
@@ -145,17 +147,25 @@ def _is_place_free(write: Op, value: Value, ops: Iterable[Op], members: MembersR
             if op.operands and member_key(op.operands[-1]) == key:
                 continue  # it is in the group of the member
             needed = members.of(op, write) if members.are_done(op, write) else op.results
-            if any(start <= end and begin <= stop for each in needed for start, stop in live.intervals.get(each, ())):
-                return False
+            for each in needed:
+                meets = (root_of(each), value, begin) in groups.touch
+                for start, stop in live.intervals.get(each, ()):
+                    if start <= end and begin <= stop and not (meets and stop == begin):
+                        return False
     return True
 
 
 def _may_write_early(
-    value: Value, write: Op, place_of: Mapping[Op, tuple[Block, int]], leaving: dict[Block, list[int]]
+    value: Value,
+    write: Op,
+    place_of: Mapping[Op, tuple[Block, int]],
+    leaving: dict[Block, list[int]],
+    is_step: bool,
 ) -> bool:
     """Return whether `value` may be computed straight into the Variable, before the position of the write.
 
     `leaving`: the positions, in blocks that have been asked about, of ops that may stop the program or leave the block.
+    With `is_step` the block is an iteration of a loop that updates layers: Ctrl-C stops no loop in it.
     Exact: nothing between the two may stop the program (the Variable then has its old value) or leave the block.
     """
     producer = value.producer
@@ -165,9 +175,8 @@ def _may_write_early(
     if not producer.declared.is_opaque and producer.declared is not COPY:
         return False
     if block not in leaving:
-        leaving[block] = [
-            i for i, op in enumerate(block.ops) if op.blocks and not op.declared.is_opaque or _may_stop(op)
-        ]
+        may_leave = _may_leave if is_step else _may_stop_or_leave
+        leaving[block] = [i for i, op in enumerate(block.ops) if may_leave(op)]
     return bisect(leaving[block], place_of[producer][1]) == bisect_left(leaving[block], end)
 
 
@@ -175,6 +184,20 @@ def _written_by_call(op: Op) -> list[VariableRef]:
     """The Variables that a call may write."""
     effects = op.effects if op.declared is CALL else ()
     return [effect.target for effect in effects if effect.kind == "write" and effect.target is not None]
+
+
+def _may_stop_or_leave(op: Op) -> bool:
+    """Return whether an op may stop the program or leave the block; Ctrl-C stops any loop."""
+    return bool(op.blocks) and not op.declared.is_opaque or _may_stop(op)
+
+
+def _may_leave(op: Op) -> bool:
+    """The same for an op that Ctrl-C does not stop."""
+    if not op.blocks or op.declared.is_opaque:
+        return _may_stop(op)
+    blocks = [inner for block in op.blocks for inner in structural_blocks(block)]
+    ends = any(inner.end.is_of_loop or inner.end.is_of_function for inner in blocks)
+    return ends or any(_may_stop(inner) for block in blocks for inner in block.ops)
 
 
 def _may_stop(op: Op) -> bool:

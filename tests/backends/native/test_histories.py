@@ -131,15 +131,28 @@ def test_gradients_agree_with_differences(f):
     st.check_grads(f, (X, W), order=1)
 
 
-def test_only_carried_values_are_copied_into_a_history():
+def test_carried_values_are_computed_in_their_slot():
     source = st.function(first(nested)).stage(X, W).source
     places = re.findall(r" double \*const (\w+) = m->(\w+_history) \+ (.*);", re.sub("const double.*", "", source))
     made = {history: place for _, history, place in places}
     inner = {"product_history", "q_history", "q_squashed_history"}
-    assert set(made) == {"g_history", "h_squashed_history", "g_sigmoid_history", *inner}
+    assert set(made) == {"g_history", "h_history", "h_squashed_history", "g_sigmoid_history", *inner}
     assert {made[name] for name in inner} == {"(i * 4 + j) * 3"} and made["g_history"] == "i * 3"
-    copied = re.findall(r"memcpy\(m->(\w+_history\w*) ", source)
-    assert sorted(copied) == ["g_history_2", "h_history"]
+    following = re.findall(r" double \*const next_(\w+) = (.*);", source)
+    assert following == [
+        ("h", "i < 2 ? m->h_history + (i + 1) * 3 : m->h"),
+        ("g", "j < 3 ? m->g_history_2 + (i * 4 + j + 1) * 3 : m->g"),
+    ]
+    # The initial values: what the caller passes, and what is in a history of its own.
+    assert re.findall(r"memcpy\((.*), 3 \*", source) == ["m->h_history, args->x", "m->g_history_2 + i * 4 * 3, g_4"]
+
+
+def test_an_initial_value_is_computed_in_the_first_slot():
+    def doubled(x, w):
+        return cell(2.0 * x, w)
+
+    source = st.function(first(doubled)).stage(X, W).source
+    assert "memcpy(m->" not in source and "    x(args->x, m->h_history, 0, 3);" in source
 
 
 def test_numbers_that_an_iteration_keeps_are_pushed_together():

@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 import staged as st
+from staged.runtime.machine import native_machine
 from staged.testing import assert_backends_agree
 
 X = np.arange(12.0).reshape(3, 4)
@@ -42,9 +43,14 @@ def test_an_array_that_is_still_wanted_is_not_changed():
     assert_backends_agree(kept, X)
 
 
-def test_large_zeros_are_shared_by_threads():
-    text = st.function(lambda: st.zeros((1 << 19,))).stage().source
-    assert "memset(args" not in text
+def test_large_zeros_are_shared_by_threads(monkeypatch):
+    monkeypatch.setenv("STAGED_NUM_THREADS", "2")
+    native_machine.cache_clear()
+    found = st.function(lambda: st.zeros((1 << 19,))).stage()
+    monkeypatch.undo()
+    native_machine.cache_clear()
+    assert f"st_parallel(host->team, {1 << 21}, {1 << 18}, st_clear, args->result);" in found.source
+    assert not np.asarray(found()).any()
 
 
 def test_variables_of_equal_zeros_are_each_filled():

@@ -3,6 +3,8 @@
 from tests.mutate.mutant import Mutant
 
 ON_MEMORY = ("tests/passes/memory/test_plan.py",)
+ON_ADDRESSES = ("tests/passes/memory/test_residual_slots.py", "-k", "address")
+ON_SLOTS = ("tests/passes/memory/test_residual_slots.py",)
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -102,7 +104,84 @@ MUTANTS: tuple[Mutant, ...] = (
         "passes.memory.residual_slots:_join_slot",
         "start < first or end > last",
         "start < first and end > last",
-        ("tests/passes/memory/test_residual_slots.py",),
+        ON_SLOTS,
+    ),
+    Mutant(
+        "a carried value that is the next one of another is passed on from slot to slot",
+        "passes.memory.residual_slots:chain_carried",
+        "coming in loop.carried",
+        "False",
+        ON_SLOTS,
+    ),
+    Mutant(
+        "a value that is needed after the iteration is made in the slot of the next one",
+        "passes.memory.residual_slots:chain_carried",
+        "not _lives_in(after, span)",
+        "False",
+        ON_SLOTS,
+    ),
+    Mutant(
+        "a loop that is left early has made no result",
+        "passes.memory.residual_slots:chain_carried",
+        "[block for block, _ in ends] != [loop.body]",
+        "False",
+        ON_SLOTS,
+    ),
+    Mutant(
+        "all that shares memory with an initial value is made in the slot of the first iteration",
+        "passes.memory.residual_slots:make_first_in_slots",
+        "not any(end >= begin for _, end in others)",
+        "True",
+        ON_SLOTS,
+    ),
+    Mutant(
+        "a history with an initial value exists from its loop on",
+        "passes.memory.residual_slots:make_first_in_slots",
+        "history.intervals = merged([*history.intervals, *(interval for interval, _ in group.members)])",
+        "",
+        ON_SLOTS,
+    ),
+    Mutant(
+        "in the slot of an iteration is what lives longer",
+        "passes.memory.groups:Groups.interfere",
+        "_leaves(a.span, b) or _leaves(b.span, a)",
+        "False",
+        ON_SLOTS,
+    ),
+    Mutant(
+        "the result of a loop is made where something else is needed in the loop",
+        "passes.memory.plan:_Planner.hold_loops",
+        "self.groups.hold(loop.final[index], start, finish)",
+        "",
+        ON_SLOTS,
+    ),
+    Mutant(
+        "a loop carries the address of an element, and its result is read",
+        "passes.memory.carried_elements:carried_elements",
+        "loop.final[index] in used",
+        "False",
+        ON_ADDRESSES,
+    ),
+    Mutant(
+        "a loop carries the address of an element of a history that each iteration writes anew",
+        "passes.memory.carried_elements:carried_elements",
+        "history not in free_values(loop.body)",
+        "False",
+        ON_ADDRESSES,
+    ),
+    Mutant(
+        "the initial value of a carried address is dead in the loop",
+        "passes.memory.carried_elements:carried_elements",
+        "live.intervals[root] = merged([*live.intervals[root], (live.start[op], live.finish[op])])",
+        "",
+        ON_ADDRESSES,
+    ),
+    Mutant(
+        "a loop carries the address of what it goes on early with",
+        "passes.memory.carried_elements:carried_elements",
+        "[block for block, _ in Loop(op).ends()] != [Loop(op).body]",
+        "False",
+        ON_ADDRESSES,
     ),
     Mutant(
         "a write of a Variable does not end the life of its old value",
@@ -133,6 +212,20 @@ MUTANTS: tuple[Mutant, ...] = (
         "changed in self.op.operands[1:]",
         "False",
         ("tests/passes/memory/test_plan_of_programs.py", "-k", "scattered_into_itself and host"),
+    ),
+    Mutant(
+        "an array is kept for a small slice of it",
+        "autodiff.residuals:_Fetcher.kept_whole",
+        "sum(sizes.values()) >= whole.tensor.nbytes",
+        "True",
+        ("tests/autodiff/test_residuals.py",),
+    ),
+    Mutant(
+        "a slice that is read twice counts twice",
+        "autodiff.residuals:_Fetcher.kept_whole",
+        "pieces.setdefault(cut.operands[0], {})[place] = piece.tensor.nbytes",
+        "pieces.setdefault(cut.operands[0], {})[piece] = piece.tensor.nbytes",
+        ("tests/autodiff/test_residuals.py",),
     ),
     Mutant(
         "what may stop the program is made in front of the reverse loop",

@@ -2,6 +2,7 @@
 
 from tests.mutate.mutant import Mutant
 
+GROUPS = "tests/kernels/test_groups.py"
 ROLL = "tests/passes/rolling/test_roll.py"
 UPDATES = "tests/passes/rolling/test_updates.py"
 
@@ -40,6 +41,34 @@ MUTANTS: tuple[Mutant, ...] = (
         "if function is program: ...",
         "if False: ...",
         (ROLL, "-k", "recursive_function and bits"),
+    ),
+    Mutant(
+        "a Variable is written before a loop that may stop the program",
+        "passes.memory.variables:_may_leave",
+        "ends or any(_may_stop(inner) for block in blocks for inner in block.ops)",
+        "ends",
+        (ROLL, "-k", "before_the_write_stops"),
+    ),
+    Mutant(
+        "a kernel may read a weight in any order and write it",
+        "passes.memory.variables:_is_place_free",
+        "meets and stop == begin",
+        "stop == begin",
+        (ROLL, "-k", "read_backwards and bits"),
+    ),
+    Mutant(
+        "a loop copies the next value, since the value is read late",
+        "kernels.steps:Steps.read_before_replaced",
+        "self.order(node, maker)",
+        "pass",
+        (GROUPS, "-k", "takes_its_place"),
+    ),
+    Mutant(
+        "what needs the next value too runs before it",
+        "kernels.steps:Steps.read_before_replaced",
+        "node is not None and not node.before >> maker.number & 1",
+        "node is not None",
+        (GROUPS, "-k", "with_the_next_one"),
     ),
     Mutant(
         "a loop behind a step never stops at Ctrl-C",

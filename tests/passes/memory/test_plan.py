@@ -7,6 +7,7 @@ must find exactly its token in its buffer: a plan that shares memory wrongly is 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,6 +16,7 @@ from staged.ir.builder import Builder
 from staged.ir.declaration import Declaration
 from staged.ir.nodes import FAIL, Block, Effect, FrameRecord, Function, Label, Op, Value, VariableRef, walk_ops
 from staged.ir.storage import is_tensor, root_of
+from staged.ir.trips import static_trip_count
 from staged.ir.types import FrameType, SequenceType, TensorType, bool_, f32, i64
 from staged.ir.verifier import verify
 from staged.passes.memory.offsets import assign_offsets
@@ -176,17 +178,25 @@ class Generator:
             inner = values + list(body.params[1 if is_for else 0 :])
             self.block(inner, depth + 1, [*loops, (label, carried)])
             recent = inner[-6:]
-            kept = self.kept(recent, body.ops)
-            self.builder.end("yield", [*(self.random.choice(recent) for _ in range(carried)), *kept])
+            kept = self.kept(recent, body.params[1 if is_for else 0 :], body.ops)
+            self.builder.end("yield", [*self.next_values(recent, carried), *kept])
         blocks.append(body.block)
-        operands = [self.n, self.n, self.n, *initial] if is_for else initial
+        operands = [*self.bounds(), *initial] if is_for else initial
         results = [*types, *(SequenceType(value.type, TURNS) for value in kept)]
         attrs = {"label": label, "collected": len(kept)}
         op = self.builder.op("for" if is_for else "while", operands, results, attrs=attrs, blocks=blocks)
         values.extend(op.results[:carried])
         return op.results[carried:]
 
-    def kept(self, recent: list[Value], ops: list[Op]) -> list[Value]:
+    def next_values(self, recent: list[Value], count: int) -> list[Value]:
+        """What a loop carries to the next iteration."""
+        return [self.random.choice(recent) for _ in range(count)]
+
+    def bounds(self) -> list[Value]:
+        """Start, stop and step of a `for`."""
+        return [self.n, self.n, self.n]
+
+    def kept(self, recent: list[Value], carried: Sequence[Value], ops: list[Op]) -> list[Value]:
         """The residuals of each iteration of a loop: of the values made last and of what the ops of its body give."""
         return []
 
@@ -247,7 +257,8 @@ class Memory:
                 self.store(staging, self.read(source))
                 late.append((index, staging))
         for index, (target, source) in enumerate(zip(targets, sources, strict=True)):
-            if (end, index) not in self.plan.staging and self.plan.place[target] is not self.place(source):
+            is_made = target in (*self.plan.chained, *self.plan.addressed) or (end, index) in self.plan.staging
+            if not is_made and self.place(target) is not self.place(source):
                 self.store(self.plan.place[target], self.read(source))
         for index, staging in late:
             assert self.content[staging] is tokens[index]
@@ -328,7 +339,7 @@ class Memory:
             for number, operand in enumerate(op.operands):
                 # Element by element: an operand is read until the end, but for one that a result may overwrite.
                 pairs = self.in_place.get(op, ())
-                if self.place(operand) not in [self.plan.place[op.results[r]] for r, n in pairs if n == number]:
+                if self.place(operand) not in [self.place(op.results[r]) for r, n in pairs if n == number]:
                     self.read(operand)
         elif op.name == "call":
             self.call(op)
@@ -359,8 +370,9 @@ class Memory:
     def loop(self, op: Op, frames: dict):
         label, body = op.attrs["label"], op.blocks[-1]
         carried = body.params[1:] if op.name == "for" else body.params
-        self.assign(carried, op.operands[3:] if op.name == "for" else op.operands)
-        for _ in range(self.random.randint(0, 3)):
+        self.begin(carried, op.operands[3:] if op.name == "for" else op.operands)
+        count = static_trip_count(op) if op.name == "for" else None
+        for _ in range(self.random.randint(0, 3) if count is None else count):
             if op.name == "while":
                 for seen, param in zip(op.blocks[0].params, carried, strict=True):
                     self.tokens[seen] = self.tokens[param]
@@ -368,15 +380,21 @@ class Memory:
                 self.block(op.blocks[0], frames)
             kind, target, values = self.block(body, {**frames, label: carried})
             if kind == "yield":
-                self.assign(carried, values, body.end)
+                self.go_on(op, carried, values, body.end)
             elif target is not label:
                 return kind, target, values
             elif kind == "break":
                 break
         for result, param in zip(op.results[: len(carried)], carried, strict=True):
-            assert self.plan.place[result] is self.plan.place[param]
+            assert param in (*self.plan.chained, *self.plan.addressed) or self.plan.place[result] is self.plan.place[param]
             self.tokens[result] = self.tokens[param]
         return None
+
+    def begin(self, carried, initial) -> None:
+        self.assign(carried, initial)
+
+    def go_on(self, op: Op, carried, values, end) -> None:
+        self.assign(carried, values, end)
 
 
 @pytest.mark.parametrize("chunk", range(10))

@@ -523,6 +523,21 @@ def layers_of_a_recursive_function() -> Made:
     return portable(lambda x, n: deeper(x, n)), (X, 3), weights
 
 
+@rolls(2)
+def weights_that_are_read_backwards() -> Made:
+    """The kernel of an update reads the old weight in another order, so it must not write it in its own place."""
+
+    class Scale(nn.Module):
+        def __init__(self, start: Any) -> None:
+            self.weight = st.Variable(start)
+
+        def forward(self, x: Any) -> Any:
+            return st.tanh(x * self.weight * st.stop_gradient(st.flip(self.weight)))
+
+    model = nn.Sequential(*(Scale(2.0 * row) for row in X))
+    return training(model, optim.SGD(model.parameters(), lr=0.1))
+
+
 @rolls(1)
 def weights_that_the_program_computes() -> Made:
     @portable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from staged.passes.rolling.roll import roll
 from tests.exported import compile_c
 from tests.passes.rolling.programs import PROGRAMS
 
-LOSS_IN_LAST_LAYER = {"batch_norm_in_each_layer", "transformer_layers"}
+LOSS_IN_LAST_LAYER = {"batch_norm_in_each_layer", "transformer_layers", "weights_that_are_read_backwards"}
 """Programs whose copies compute the loss in a kernel with the last layer: it adds in another order there."""
 
 
@@ -151,6 +152,29 @@ def test_a_loop_after_a_step_stops_at_ctrl_c() -> None:
 
     source = run.stage(np.ones((2, 6), np.float32)).source
     assert source.count("st_stop_requested(host)") == 1
+
+
+def test_a_layer_keeps_its_weight_if_a_loop_before_the_write_stops() -> None:
+    weights = [st.Variable(np.ones(6, np.float32)) for _ in range(4)]
+
+    @st.function
+    def run(x: Any) -> Any:
+        for weight in weights:
+            following = weight.value * 0.9
+            for i in st.range(3):
+                assert x[i] > 0.0
+            weight.value = following
+
+    with pytest.raises(AssertionError):
+        run(np.array([1, 1, -1], np.float32))
+    np.testing.assert_array_equal(np.array(weights), np.ones((4, 6), np.float32))
+
+
+def test_only_the_initial_value_of_transformer_layers_is_copied() -> None:
+    function, arguments, _ = PROGRAMS["transformer_layers"][0]()
+    source = function.stage(*arguments).source
+    assert re.findall(r"memcpy\(m->residuals\.(.*), 80 \*", source) == ["layers_history, args->x"]
+    assert "m->new_" not in source
 
 
 def test_weights_that_a_program_only_reads_are_constants_of_it(tmp_path: Path) -> None:
