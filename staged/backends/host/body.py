@@ -11,11 +11,11 @@ Tested by `tests/backends/native/test_golden.py` and `tests/backends/native/test
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from staged.backends.host.argument_fields import ArgumentField
-from staged.backends.host.sections import Origin, key_of, origin_of
+from staged.backends.host.program_text import ProgramText
+from staged.backends.host.sections import key_of, origin_of
 from staged.backends.host.short_kernels import CLEARED_BYTES, MOST_BYTES, element_write, is_zero_fill
 from staged.backends.host.value_uses import collected_into, count_uses, only_uses
 from staged.code.expr import (
@@ -40,10 +40,9 @@ from staged.code.expr import (
 )
 from staged.code.kernel_text import KernelText
 from staged.code.nest.value import is_zero
-from staged.code.support.team import Shared
-from staged.code.tree import Assign, CodeBuilder, Declare, If, Jump, Statement
+from staged.code.tree import Assign, CodeBuilder, Declare, If, Jump
 from staged.code.types import INDEX, CType, Space, pointer, scalar, word
-from staged.code.writer import Names, Writer, c_string
+from staged.code.writer import Names, c_string
 from staged.ir.buffers import Buffer, Plan, Stack
 from staged.ir.names import name_of, users_name
 from staged.ir.nodes import Block, End, FrameRecord, Function, Op, Value, VariableRef
@@ -66,35 +65,6 @@ FRAMES = member("m", "frames")
 """The program's store."""
 NOTHING = Items((Name("NULL"), Literal("0")))
 """A handle of no elements."""
-
-
-@dataclass
-class ProgramText:
-    """The structure emitter's result for the program writer."""
-
-    body: CodeBuilder = field(default_factory=CodeBuilder)
-    snippets: dict[str, Position | None] = field(default_factory=dict)
-    """The support snippets that it uses, and for which Python line first."""
-    called: list[Op] = field(default_factory=list)
-    parts: list[PartText] = field(default_factory=list)
-    """The loops whose iterations threads share, those inside of others first."""
-    origins: dict[object, Origin] = field(default_factory=dict)
-    """By statement, or by counter of a `for`: what it was written for."""
-
-
-class PartText(Protocol):
-    """The function of a range of a loop's iterations."""
-
-    @property
-    def body(self) -> tuple[Statement, ...]:
-        """Its statements."""
-
-    @property
-    def shared(self) -> Shared:
-        """Its name and types, for a team."""
-
-    def write(self, w: Writer) -> None:
-        """Write it."""
 
 
 def placed(address: Expr, device: Device) -> Expr:

@@ -301,8 +301,7 @@ class ControlFlow:
             self.body.ranges.known.update(dict.fromkeys((loop.carried[number], loop.final[number]), COUNTED))
         for index, (param, value) in enumerate(zip(loop.carried, loop.initial, strict=True), len(loop.bounds)):
             if is_tensor(param):
-                if self.body.plan.is_copied(param):
-                    self.move(param, value)
+                self.move(param, value)
             else:
                 given = self.handles.taken(loop.op, index, value)
                 self.body.scalars[param] = self.body.changing(
@@ -319,9 +318,8 @@ class ControlFlow:
         return self.body.keep_store("kept")
 
     def move(self, target: Value, source: Value) -> None:
-        """Copy a tensor into the buffer of `target`,
-        unless the plan has put both in one or there is nothing to copy."""
-        if is_absent(source):
+        """Copy a tensor into the buffer of `target`, unless the plan has put both in one or there is nothing to copy."""
+        if is_absent(source) or not self.body.plan.is_copied(target):
             return
         to, origin = self.body.pointer(target), self.body.pointer(source)
         if to != origin:
@@ -438,7 +436,7 @@ class ControlFlow:
                 self.body.copy(self.body.field(temporary), self.body.pointer(source), target.tensor)
                 staged.append((self.body.pointer(target), temporary, target.tensor))
         for index, (target, source) in enumerate(pairs):
-            if is_tensor(target) and (end, index) not in self.body.plan.staging and self.body.plan.is_copied(target):
+            if is_tensor(target) and (end, index) not in self.body.plan.staging:
                 self.move(target, source)
         for pointer, temporary, type in staged:
             self.body.copy(pointer, self.body.field(temporary), type)
