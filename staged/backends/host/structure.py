@@ -318,7 +318,7 @@ class ControlFlow:
         return self.body.keep_store("kept")
 
     def move(self, target: Value, source: Value) -> None:
-        """Copy a tensor into the buffer of `target`, unless the plan has put both in one or there is nothing to copy."""
+        """Copy a tensor into the buffer of `target`, unless the plan has both in one, or there is nothing to copy."""
         if is_absent(source) or not self.body.plan.is_copied(target):
             return
         to, origin = self.body.pointer(target), self.body.pointer(source)
