@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from staged.code.support.library import Snippet
 from staged.code.support.team import Shared
+from staged.code.tree import Function
 from staged.ir.nodes import Op
 from staged.ir.views import work_of
 from staged.source import Position
@@ -19,9 +20,9 @@ Site = Callable[[Position | None], int]
 class KernelText:
     """One C function for one fused kernel or library node.
 
-    It is called as `name(inputs..., outputs..., [host,] [scratch,] begin, end)`: inputs in the order of the op's
-    operands (pointers, or values for scalars), outputs in the order of its results (always pointers). `[begin, end)` is
-    a range of its `items` independent work items, so that a thread team can share them out.
+    It is called as `name(inputs..., outputs..., sizes..., [host,] [scratch,] begin, end)`: inputs in the order of the
+    op's operands (pointers, or values for scalars), outputs in the order of its results (always pointers).
+    `[begin, end)` is a range of its `items` independent work items, so that a thread team can share them out.
     """
 
     name: str
@@ -47,6 +48,14 @@ class KernelText:
     """Functions that kernels share and the registry of snippets does not have: once per program."""
     link: tuple[str, ...] = ()
     """Linker flags for a library that it calls."""
+    sizes: tuple[int, ...] = ()
+    """Sizes that a call passes after its outputs, to a function that serves kernels of several sizes."""
+    code: Function | None = field(default=None, compare=False)
+    """The tree of the function; None if it was not printed from a tree."""
+    epilogue: Function | None = field(default=None, compare=False)
+    """The tree of the inline function that finishes the tiles of a product."""
+    functions: tuple[Snippet, ...] = ()
+    """Functions that the program has once, before the first kernel that calls them."""
     shape: object = field(default=None, compare=False)
     """Equal for kernels whose texts differ only in comments and in the names that they declare."""
 

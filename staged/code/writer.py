@@ -160,11 +160,11 @@ class Writer:
         self.line("}" + tail)
 
     @contextmanager
-    def otherwise(self, head: str) -> Iterator[None]:
-        """A block that goes on from the brace of the one before: `} else if (...) {`."""
+    def otherwise(self, head: str = "") -> Iterator[None]:
+        """A block that goes on from the brace of the one before: `} else if (...) {`, or `} else {`."""
         closing = self.lines.pop()
         assert closing.strip() == "}", "no block before this one"
-        self.lines.append(f"{closing} else {head} {{")
+        self.lines.append(f"{closing} else {f'{head} {{' if head else '{'}")
         self.depth += 1
         yield
         self.depth -= 1

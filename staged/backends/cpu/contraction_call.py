@@ -20,6 +20,7 @@ from staged.backends.cpu.nest.epilogue import emit_epilogue, parameter_names
 from staged.code.kernel_text import KernelText, Site, kernel_comments
 from staged.code.printer import print_function
 from staged.code.shape import shape_of
+from staged.code.support.library import Snippet
 from staged.code.support.vectors import width_snippet
 from staged.code.tree import Function
 from staged.code.writer import Names, Writer, safe_comment
@@ -37,15 +38,21 @@ _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]
 }
 
 
-def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelText:
+def emit_contraction(
+    op: Op, name: str, machine: Machine, site: Site, shared: tuple[Snippet, tuple[int, ...]] | None = None
+) -> KernelText:
     """The C function for a `contraction` op: operands (a, b, *epilogue inputs), results from the epilogue or the
     product.
+
+    `shared` is the function of the epilogue, with the sizes of this op, if other kernels use the function, too.
     """
     nest: Nest | None = op.attrs.get("nest")
     epilogue, inline, snippets = None, None, frozenset[str]()
     if nest is not None:
         inline, parameters, snippets = emit_epilogue(nest, op.attrs["schedule"], f"{name}_epilogue", machine, site)
-        epilogue = Epilogue(f"{name}_epilogue", parameters)
+        epilogue = Epilogue(inline.name, parameters)
+        if shared is not None:
+            epilogue = Epilogue(shared[0].name, parameters, shared[1])
     spec = spec_of(op, f"{name}_product", epilogue)
     if isinstance(spec, Conv2dSpec):
         product = emit_conv2d(spec, machine)
@@ -53,9 +60,11 @@ def emit_contraction(op: Op, name: str, machine: Machine, site: Site) -> KernelT
         product = emit_blas(spec, machine, machine.blas)
     else:
         product = (emit_matmul if spec.dtype.is_float else emit_bytes)(spec, machine)
-    kernel = _wrap(op, name, product, inline, snippets, nest, machine)
+    kernel = _wrap(op, name, product, inline if shared is None else None, snippets, nest, machine)
     shape = None if inline is None else shape_of(inline)[0]
-    return replace(kernel, shape=(replace(spec, name="", epilogue=None), shape))
+    functions = () if shared is None else shared[:1]
+    spec = replace(spec, name="", epilogue=None)
+    return replace(kernel, shape=(spec, shape), epilogue=inline, functions=functions)
 
 
 def extents(value: Value) -> tuple[int, ...]:

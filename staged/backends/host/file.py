@@ -119,7 +119,8 @@ class ProgramFile:
         self.write_constants(constants, structure)
         lines = {line for line in includes if line.startswith("#define")}
         lines |= {"#include <stdint.h>", "#include <stdbool.h>", "#include <stddef.h>"}
-        texts = [*constants.lines, *(kernel.text for kernel in kernels)]
+        functions = dict.fromkeys(function for kernel in kernels for function in kernel.functions)
+        texts = [*constants.lines, *(each.text for each in functions), *(kernel.text for kernel in kernels)]
         bodies = [*(each.code.body for each in structures), *(part.body for part in parts)]
         called = {name for body in bodies for name in functions_called(body)}
         used = {name for body in bodies for name in names_used(body)}
@@ -145,6 +146,11 @@ class ProgramFile:
         for title, members in _sections(kernels, structures):
             w.section(title)
             for kernel in members:
+                for function in kernel.functions:
+                    if function in functions:
+                        del functions[function]
+                        w.line()
+                        w.text(function.text)
                 w.line()
                 w.text(kernel.text)
                 if kernel.name in self.program.shared:

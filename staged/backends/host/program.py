@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from staged.backends.contract import Emitted, Planner
 from staged.backends.host.argument_fields import ArgumentField, argument_fields
@@ -63,6 +63,14 @@ class KernelSource(Protocol):
 
     def kernel(self, op: Op) -> KernelText:
         """The text for a `kernel` or `contraction` op."""
+
+
+@runtime_checkable
+class SharingSource(KernelSource, Protocol):
+    """The source of kernels that can share a function although they differ in sizes."""
+
+    def shared(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
+        """The kernels of a program with the functions that they share."""
 
 
 HEAD = 64
@@ -164,6 +172,8 @@ class ProgramEmitter:
                 if op.declared.is_opaque:
                     with located(op.where):
                         kernels[op] = kernel_source.kernel(op)
+        if isinstance(kernel_source, SharingSource):
+            kernels.update(kernel_source.shared(kernels))
         called = called_functions(self.function)
         table = function_table(self.function)
         sharing = sharing_of(self.machine, kernels, self.check_nan)
@@ -477,7 +487,8 @@ class ProgramEmitter:
         kernel: KernelText = self.kernels[op]
         items = Literal(kernel.items_of([*inputs, *outputs]))
         structure.need(*kernel.snippets)
-        arguments = [*inputs, *outputs, *([Name("host")] if kernel.can_fail else [])]
+        sizes = [Literal(str(size)) for size in kernel.sizes]
+        arguments = [*inputs, *outputs, *sizes, *([Name("host")] if kernel.can_fail else [])]
         if kernel.chunk and self.machine.cores > 1 and kernel.items > kernel.chunk:
             structure.need("share")
             self.shared[kernel.name] = kernel.shared

@@ -57,7 +57,7 @@ def emit_blas(spec: MatmulSpec, machine: Machine, blas: Blas) -> ContractionKern
         )
         if spec.epilogue is not None:
             rows = "count" if spec.counted == "m" else str(spec.m)
-            names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
+            names = spec.epilogue.passed
             t.statement(f"{spec.epilogue.function}(batch, 0, 0, {rows}, {spec.n}, scratch, {spec.n}{names});")
 
     parameters = product_parameters(spec, scratch=scratch > 0)

@@ -295,7 +295,7 @@ class _Emitter:
         if spec.epilogue is not None:
             t.line(f"int32_t sums[{rows * width}];")
             call("sums", width)
-            names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
+            names = spec.epilogue.passed
             t.statement(f"{spec.epilogue.function}(batch, row, column, {rows}, {columns}, sums, {width}{names});")
             return
         target = added("c", *batch_terms(spec.batch, spec.c_strides), times(spec.n, "row"), "column")

@@ -15,22 +15,18 @@ from math import gcd
 
 from staged.backends.cpu.contraction.items import over_items
 from staged.backends.cpu.contraction.planes import conv_parameters
-from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec, Parameter
+from staged.backends.cpu.contraction.product_tile import ProductTile
+from staged.backends.cpu.contraction.shared_tiles import TileCalls
+from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
 from staged.backends.cpu.contraction.text import added, times
 from staged.backends.cpu.contraction.tile import (
-    Result,
     TileChoice,
     choose_tile,
-    declared,
-    emit_accumulators,
-    emit_finish,
-    emit_in_chains,
-    emit_step,
 )
 from staged.backends.cpu.contraction.vectors import Vector, copied, index_name, vector_of, zeroed
 from staged.code.writer import Writer
 from staged.ir.machine import Machine
-from staged.ir.products import LONGEST_CHAIN, chain_of
+from staged.ir.products import chain_of
 
 MOST_SUMS = 12  # vectors of one row of d_x that are added up side by side
 
@@ -166,12 +162,10 @@ class _Emitter:
         self.spec = plan.spec
         self.vector = plan.vector
         self.text = Writer()
+        self.tiles = TileCalls(plan.spec.name)
 
     def emit(self) -> ContractionKernel:
         plan, spec, t = self.plan, self.spec, self.text
-        for vectors in plan.tile.vectors.sizes:
-            for rows in plan.tile.rows.sizes:
-                self.emit_tile(rows, vectors)
         self.emit_add_up()
         parameters = conv_parameters(spec, scratch=True)
         t.line(
@@ -185,39 +179,16 @@ class _Emitter:
             "is added up"
         )
         items = spec.n * spec.groups * plan.blocks
-        return over_items(spec, self.vector, t, parameters, self.emit_item, items, plan.scratch_items)
-
-    # ---- the product ---------------------------------------------------------------------------
-
-    def emit_tile(self, rows: int, vectors: int) -> None:
-        t, plan, vector, spec = self.text, self.plan, self.vector, self.spec
-        scalar = vector.scalar
-        parameters: list[Parameter] = [
-            (f"const {scalar} *restrict ", "weight"),
-            (f"const {scalar} *restrict ", "d_y"),
-            (f"{scalar} *restrict ", "c"),
-        ]
-        oc = spec.oc // spec.groups
-        t.line(
-            f"// {rows} weights x {vectors} vectors of {vector.lanes} pixels, in registers over all {oc} channels of "
-            "d_y"
+        return over_items(
+            spec,
+            self.vector,
+            t,
+            parameters,
+            self.emit_item,
+            items,
+            plan.scratch_items,
+            tiles=self.tiles,
         )
-        head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors)}"
-        with t.function(head, map(declared, parameters)):
-
-            def emit_chain(first: str, stop: str) -> None:
-                with t.block(f"for (int64_t k = {first}; k < {stop}; ++k)"):
-                    emit_step(t, vector, rows, vectors, "weight[r]", "d_y")
-                    t.line(f"weight += {spec.c // spec.groups * plan.taps};")
-                    t.line(f"d_y += {plan.padded_pixels};")
-
-            emit_accumulators(t, vector, rows, vectors)
-            emit_in_chains(t, vector, rows, vectors, str(oc), chain_of(oc) if oc > LONGEST_CHAIN else None, emit_chain)
-            emit_finish(t, vector, Result(None, plan.padded_pixels, 1), rows, vectors, (vectors * vector.lanes,))
-        t.line()
-
-    def tile_name(self, rows: int, vectors: int) -> str:
-        return f"{self.spec.name}_tile_{rows}x{vectors}"
 
     # ---- adding up -----------------------------------------------------------------------------
 
@@ -329,14 +300,21 @@ class _Emitter:
                     full = vectors * self.vector.lanes
                     with t.block(f"for (int64_t pixel = {pixel}; pixel < {pixel + full * count}; pixel += {full})"):
                         target = added("columns", times(plan.padded_pixels, "row"), "pixel")
-                        t.line(f"{self.tile_name(rows, vectors)}(weights + row, d_y + pixel, {target});")
+                        function = ProductTile(self.vector, rows, vectors)
+                        arguments = {
+                            "a": "weights + row", "a_row": "1", "a_step": str(spec.c // groups * plan.taps),
+                            "b": "d_y + pixel", "b_step": str(plan.padded_pixels), "steps": str(oc),
+                            "chain": str(chain_of(oc)), "c": target, "c_row": str(plan.padded_pixels),
+                            "adds": "false",
+                        }  # fmt: skip
+                        t.statement(self.tiles.call(function, function.is_shared(oc), arguments))
                     pixel += full * count
             row += rows * row_count
         with t.block(f"for (int64_t channel = 0; channel < {plan.channels}; ++channel)"):
             t.line(f"{spec.name}_add_up(columns + {times(plan.taps * plan.padded_pixels, 'channel')}, plane);")
             channel = added(first, "channel")
             if spec.epilogue is not None:
-                names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
+                names = spec.epilogue.passed
                 t.statement(f"{spec.epilogue.function}(batch, {channel}, 0, 1, {image}, plane, {image}{names});")
             else:
                 place = f"({channel})" if "+" in channel else channel

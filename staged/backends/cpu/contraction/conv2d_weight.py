@@ -17,17 +17,17 @@ from dataclasses import dataclass
 
 from staged.backends.cpu.contraction.items import over_items
 from staged.backends.cpu.contraction.planes import Window, conv_parameters, emit_planes, forward_window
+from staged.backends.cpu.contraction.shared_tiles import TileCalls
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
 from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import Split, each, each_row, emit_rows_of_block, split_evenly
+from staged.backends.cpu.contraction.tile import Split, each, emit_rows_of_block, split_evenly
 from staged.backends.cpu.contraction.vectors import (
     Vector,
     copied,
-    index_name,
-    sum_lanes_function,
     vector_of,
     zeroed,
 )
+from staged.backends.cpu.contraction.weight_tile import SHARED_VECTORS, WeightTile
 from staged.code.writer import Writer
 from staged.ir.machine import Machine
 
@@ -197,16 +197,10 @@ class _Emitter:
         self.spec = plan.spec
         self.vector = plan.vector
         self.text = Writer()
+        self.tiles = TileCalls(plan.spec.name)
 
     def emit(self) -> ContractionKernel:
         plan, spec, t = self.plan, self.spec, self.text
-        emitted: set[str] = set()
-        for group in (*plan.groups, *plan.leftover):
-            for rows in plan.outer.sizes:
-                name = self.tile_name(group, rows)
-                if name not in emitted:
-                    emitted.add(name)
-                    self.emit_tile(group, rows)
         parameters = conv_parameters(spec, scratch=True)
         t.line(
             f"// conv2d, gradient of the weight: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), "
@@ -214,19 +208,15 @@ class _Emitter:
             f"({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), {spec.dtype}"
         )
         scratch_items = plan.layout_items + plan.sum_items
-        return over_items(spec, self.vector, t, parameters, self.emit_item, plan.work_items, scratch_items)
+        return over_items(
+            spec, self.vector, t, parameters, self.emit_item, plan.work_items, scratch_items, tiles=self.tiles
+        )
 
     @property
     def columns(self) -> int:
         """Weights per output channel."""
         spec = self.spec
         return spec.c // spec.groups * spec.kh * spec.kw
-
-    # ---- the tile ------------------------------------------------------------------------------
-
-    def tile_name(self, group: TapGroup, rows: int) -> str:
-        shape = "x".join(str(n) for n in (group.channels, group.rows, group.cols) if n > 1) or "1"
-        return f"{self.spec.name}_tile_{rows}_by_{shape}"
 
     def tap_offsets(self, group: TapGroup) -> list[int]:
         """Offsets of the group's taps in the planes, from the first of them; weights of one row follow one another."""
@@ -239,86 +229,6 @@ class _Emitter:
             for kx in range(group.kx, group.kx + group.cols)
         ]
 
-    def emit_tile(self, group: TapGroup, rows: int) -> None:
-        t, plan, vector = self.text, self.plan, self.vector
-        scalar, lanes = vector.scalar, vector.lanes
-        offsets = self.tap_offsets(group)
-        taps = len(offsets)
-        sums = -(-rows * taps // lanes) * lanes
-        parameters = [
-            f"const {scalar} *restrict planes",
-            f"const {scalar} *restrict d_y",
-            "int64_t samples",
-            f"{scalar} *restrict sums",
-        ]
-        if plan.blocks.small_count:
-            parameters.insert(3, "int64_t pixels")
-        pixels = "pixels" if plan.blocks.small_count else str(plan.block_pixels // lanes * lanes)
-        t.line(f"// {rows} channels of d_y x {taps} taps, each a vector of {lanes} partial sums over pixels")
-        with t.function(f"static __attribute__((noinline)) void {self.tile_name(group, rows)}", parameters):
-            t.line(f"{vector.name} acc[{rows}][{taps}];")
-            with each_row(t, rows), t.unrolled(taps, f"for (int64_t tap = 0; tap < {taps}; ++tap)"):
-                t.line(f"acc[r][tap] = ({vector.name}){{0}};")
-            with t.block("for (int64_t sample = 0; sample < samples; ++sample)"):
-                if plan.block_pixels >= lanes or plan.blocks.small_count:
-                    whole = f"pixels / {lanes} * {lanes}" if plan.blocks.small_count else pixels
-                    with t.block(f"for (int64_t pixel = 0; pixel < {whole}; pixel += {lanes})"):
-                        self.emit_step(rows, offsets, "pixel", masked=False)
-                if plan.needs_tail:
-                    if plan.blocks.small_count:
-                        with t.block(f"if (pixels % {lanes} != 0)"):
-                            self.emit_tail(rows, offsets)
-                    else:
-                        self.emit_tail(rows, offsets)
-                t.line(f"planes += {plan.image_items};")
-                t.line(f"d_y += {self.gradient_sample()};")
-            t.line(f"{scalar} total[{sums}] __attribute__((aligned({vector.bytes})));")
-            t.line(f"{vector.name} lanes[{sums}];")
-            with each_row(t, rows), t.unrolled(taps, f"for (int64_t tap = 0; tap < {taps}; ++tap)"):
-                t.line(f"lanes[{times(taps, 'r')} + tap] = acc[r][tap];")
-            if sums > rows * taps:
-                with t.unrolled(sums, f"for (int64_t i = {rows * taps}; i < {sums}; ++i)"):
-                    t.line(f"lanes[i] = ({vector.name}){{0}};")
-            with t.unrolled(sums // lanes, f"for (int64_t i = 0; i < {sums}; i += {lanes})"):
-                t.line(f"{sum_lanes_function(vector)}(lanes + i, total + i);")
-            with each_row(t, rows):
-                with t.block(f"for (int64_t tap = 0; tap < {taps}; ++tap)"):
-                    t.line(f"sums[{times(plan.sum_row, 'r')} + tap] += total[{times(taps, 'r')} + tap];")
-        t.line()
-
-    def emit_tail(self, rows: int, offsets: list[int]) -> None:
-        """The last, incomplete vector of pixels: beyond them lie other rows, whose lanes are cleared (they may hold
-        NaN).
-        """
-        t, plan, vector = self.text, self.plan, self.vector
-        lanes = vector.lanes
-        if plan.blocks.small_count:
-            t.line(f"const int64_t pixel = pixels / {lanes} * {lanes};")
-            t.line(f"{index_name(vector)} lane;")
-            with t.unrolled(lanes, f"for (int i = 0; i < {lanes}; ++i)"):
-                t.line("lane[i] = pixel + i < pixels ? -1 : 0;")
-        else:
-            real = plan.block_pixels % lanes
-            mask = ", ".join(["-1"] * real + ["0"] * (lanes - real))
-            t.line(f"const {index_name(vector)} lane = {{{mask}}};")
-        self.emit_step(
-            rows, offsets, "pixel" if plan.blocks.small_count else str(plan.block_pixels // lanes * lanes), masked=True
-        )
-
-    def emit_step(self, rows: int, offsets: list[int], pixel: str, masked: bool) -> None:
-        t, vector = self.text, self.vector
-        t.line(f"{vector.name} y[{rows}];")
-        with each_row(t, rows):
-            t.line(f"y[r] = {vector.load(added('d_y', times(self.gradient_row(), 'r'), pixel))};")
-        for index, offset in enumerate(offsets):
-            with t.block(""):
-                load = vector.load(added("planes", str(offset), pixel))
-                if masked:
-                    load = f"({vector.name})(({index_name(vector)}){load} & lane)"
-                t.line(f"const {vector.name} x = {load};")
-                with each_row(t, rows):
-                    t.line(vector.multiply_add(f"acc[r][{index}]", "x", "y[r]"))
-
     def gradient_row(self) -> int:
         """Distance of channels of d_y as a tile reads them."""
         plan = self.plan
@@ -330,11 +240,26 @@ class _Emitter:
 
     # ---- the items -----------------------------------------------------------------------------
 
+    @property
+    def is_shared(self) -> bool:
+        """Return whether the tiles are functions that other kernels use, too."""
+        return self.plan.block_pixels >= SHARED_VECTORS * self.vector.lanes
+
+    @property
+    def offsets(self) -> str:
+        """The table of the offsets of taps; a smaller group of taps has the first of them."""
+        every = [self.tap_offsets(group) for group in (*self.plan.groups, *self.plan.leftover)]
+        longest = max(every, key=len)
+        assert all(offsets == longest[: len(offsets)] for offsets in every), "groups of taps have their own offsets"
+        return f"static const int64_t offset[{len(longest)}] = {{{', '.join(map(str, longest))}}};"
+
     def emit_item(self) -> None:
         t, plan, spec = self.text, self.plan, self.spec
         scalar = self.vector.scalar
         c, oc = spec.c // spec.groups, spec.oc // spec.groups
         inner, blocks = plan.channels.count, plan.outer_blocks
+        if self.is_shared:
+            t.statement(self.offsets)
         group = "0"
         if spec.groups > 1:
             group = "group"
@@ -360,7 +285,7 @@ class _Emitter:
             t.line(zeroed(self.vector, added("sums", times(plan.sum_row, number)), times(taps, channels_here)))
         self.emit_samples(group, first_outer, first_channel, channels_here)
         if spec.epilogue is not None:
-            names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
+            names = spec.epilogue.passed
             shape = f"{plan.outer_channels}, {times(taps, channels_here)}, sums, {plan.sum_row}"
             t.statement(f"{spec.epilogue.function}(0, {row}, {times(taps, first_channel)}, {shape}{names});")
 
@@ -455,9 +380,7 @@ class _Emitter:
         t, plan, spec = self.text, self.plan, self.spec
         taps = spec.kh * spec.kw
         several = plan.groups[0].channels
-        pixels = [f"rows * {plan.window.out[1]}"] if rows_here == "rows" else []
-        if plan.blocks.small_count == 0:
-            pixels = []
+        pixels = f"rows * {plan.window.out[1]}" if rows_here == "rows" else str(plan.block_pixels)
         t.line(f"const {self.vector.scalar} *const d_y = {d_y};")
         if several == 1:
             with each(t, "channel", channels) as channel:
@@ -470,9 +393,7 @@ class _Emitter:
         with t.block(f"for (; channel < {channels}; ++channel)"):
             self.emit_groups(plan.leftover, "channel", together, pixels, taps)
 
-    def emit_groups(
-        self, groups: tuple[TapGroup, ...], channel: str, together: str, pixels: list[str], taps: int
-    ) -> None:
+    def emit_groups(self, groups: tuple[TapGroup, ...], channel: str, together: str, pixels: str, taps: int) -> None:
         t, plan = self.text, self.plan
         for group in groups:
             offset = plan.window.tap_offset(group.ky, group.kx, plan.rows)
@@ -482,6 +403,12 @@ class _Emitter:
                 with each(t, "row", str(first + rows * count), rows, first) as row:
                     tap = str(group.ky * self.spec.kw + group.kx)
                     into = added("sums", times(plan.sum_row, row), times(taps, channel), tap)
-                    arguments = [planes, added("d_y", times(self.gradient_row(), row)), together, *pixels, into]
-                    t.statement(f"{self.tile_name(group, rows)}({', '.join(arguments)});")
+                    tile = WeightTile(self.vector, rows, len(self.tap_offsets(group)))
+                    arguments = {
+                        "planes": planes, "offset": "offset", "plane_sample": str(plan.image_items),
+                        "d_y": added("d_y", times(self.gradient_row(), row)), "d_y_row": str(self.gradient_row()),
+                        "d_y_sample": str(self.gradient_sample()), "samples": together, "pixels": pixels,
+                        "sums": into, "sums_row": str(plan.sum_row),
+                    }  # fmt: skip
+                    t.statement(self.tiles.call(tile, self.is_shared, arguments, {"offset": self.offsets}))
                 first += rows * count

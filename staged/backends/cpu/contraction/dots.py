@@ -208,6 +208,6 @@ class _Emitter:
             with nullcontext() if self.column_blocks == 1 else t.block(f"if ({stop} == {spec.n})"):
                 call(spec.n - whole, str(whole))
         if spec.epilogue is not None:
-            names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
+            names = spec.epilogue.passed
             count = stop if first == "0" else f"{stop} - {first}"
             t.statement(f"{spec.epilogue.function}(batch, {row}, {first}, {rows}, {count}, tile, {width}{names});")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from staged.backends.cpu.contraction.shared_tiles import TileCalls
 from staged.backends.cpu.contraction.spec import (
     ContractionKernel,
     Conv2dSpec,
@@ -29,22 +30,24 @@ def over_items(
     scratch_items: int,
     items_text: str = "",
     more: Sequence[tuple[str, Snippet]] = (),
+    tiles: TileCalls | None = None,
 ) -> ContractionKernel:
     """Finish the text of a kernel: `emit_item` writes what it does with the work item `item`.
 
-    `more` are functions that it may call (see `support_for`).
+    `more` are functions that it may call (see `support_for`), `tiles` the tiles that `emit_item` calls.
     """
     with t.function(f"static void {spec.name}", map(declared, parameters)):
         with t.block("for (int64_t item = begin; item < end; ++item)"):
             emit_item()
+    text = str(t) if tiles is None else tiles.text + str(t)
     return ContractionKernel(
         spec.name,
-        str(t),
+        text,
         tuple(parameters),
         work_items,
         items_text,
         scratch_items * spec.dtype.size,
-        *support_for(str(t), vector, more),
+        *support_for(text, vector, more if tiles is None else tiles.functions),
     )
 
 

@@ -8,6 +8,7 @@ Tested by `tests/backends/host/test_contraction_matmul.py`.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from math import prod
 
 from staged.backends.cpu.contraction import skinny
@@ -20,18 +21,12 @@ from staged.backends.cpu.contraction.matmul_plan import (
     plan_matmul,
 )
 from staged.backends.cpu.contraction.operands import batch_terms, product_parameters
+from staged.backends.cpu.contraction.product_tile import ProductTile
+from staged.backends.cpu.contraction.shared_tiles import TileCalls
 from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec, Parameter
 from staged.backends.cpu.contraction.stored import Stored
 from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import (
-    Split,
-    declared,
-    each_row,
-    emit_accumulators,
-    emit_finish,
-    emit_in_chains,
-    emit_step,
-)
+from staged.backends.cpu.contraction.tile import Split, aligned_to, declared, emit_delivery
 from staged.backends.cpu.contraction.vectors import support_for, zeroed
 from staged.code.writer import Writer
 from staged.ir.machine import Machine
@@ -60,24 +55,21 @@ class _Emitter:
         self.vector = plan.vector
         self.stored = Stored.of(plan.spec, plan.vector)
         self.text = Writer()
+        self.tiles = TileCalls(plan.spec.name)
 
     def emit(self) -> ContractionKernel:
         plan, spec = self.plan, self.spec
-        for vectors in plan.tile.vectors.sizes:
-            for rows in plan.row_sizes:
-                self.emit_tile(rows, vectors)
-            for rows in plan.tail_sizes:
-                self.emit_tile(rows, vectors, tail=True)
         parameters = product_parameters(spec, scratch=plan.packed_a_items + plan.panel_items + plan.partial_items > 0)
         self.emit_main(parameters)
+        text = self.tiles.text + str(self.text)
         return ContractionKernel(
             spec.name,
-            str(self.text),
+            text,
             parameters,
             plan.work_items,
             plan.items_text,
             (self.sums_start() + plan.partial_items) * spec.dtype.size,
-            *support_for(str(self.text), self.vector, self.stored.functions()),
+            *support_for(text, self.vector, [*self.stored.functions(), *self.tiles.functions]),
         )
 
     # ---- names and strides ---------------------------------------------------------------------
@@ -90,83 +82,6 @@ class _Emitter:
         if plan.pack_a == "columns":
             return 1, rows
         return plan.a.row, plan.a.col
-
-    def right_stride(self, vectors: int) -> int | None:
-        """Distance of rows of the right operand as a tile of `vectors` vectors reads it; None: told at run time."""
-        plan = self.plan
-        full = vectors * self.vector.lanes
-        if plan.packs_many:
-            return None if full in plan.widths(vectors) else full
-        if plan.pack_b is not None:
-            return full
-        return plan.b.row if plan.widths(vectors) == (full,) else full if full not in plan.widths(vectors) else None
-
-    def tile_name(self, rows: int, vectors: int, tail: bool = False) -> str:
-        return f"{self.spec.name}_{'tail' if tail else 'tile'}_{rows}x{vectors}"
-
-    # ---- the tile ------------------------------------------------------------------------------
-
-    def emit_tile(self, rows: int, vectors: int, tail: bool = False) -> None:
-        """The function of a tile; a tail has `live` rows, and repeats the last of them in place of the others."""
-        t, plan, vector = self.text, self.plan, self.vector
-        row_step, step = self.left_strides(rows)
-        stride, widths = self.right_stride(vectors), plan.widths(vectors)
-        parameters: list[Parameter] = [
-            (f"const {vector.scalar} *restrict ", "a"),
-            (f"const {vector.scalar} *restrict ", "b"),
-        ]
-        if stride is None:
-            parameters.append(("int64_t ", "b_step"))
-        if len(widths) > 1:
-            parameters.append(("int64_t ", "width"))
-        if plan.k_blocks > 1:
-            parameters += [("int64_t ", "part"), ("int64_t ", "steps"), (f"{vector.scalar} *restrict ", "sums")]
-        if self.parts == "parts":
-            parameters.append(("int64_t ", "parts"))
-        elif self.steps == "count":
-            parameters.append(("int64_t ", "count"))
-        if tail:
-            parameters.append(("int64_t ", "live"))
-        parameters += plan.result.parameters(vector)
-        steps = "" if self.spec.counted == "k" else f" {self.spec.k}"
-        count = f"up to {rows}" if tail else str(rows)
-        over = f"all{steps} steps" if plan.chain is None else f"{plan.chain} steps at a time"
-        t.line(f"// {count} rows x {vectors} vectors of {vector.lanes}, kept in registers over {over}")
-        head = f"static __attribute__((noinline)) void {self.tile_name(rows, vectors, tail)}"
-        with t.function(head, map(declared, parameters)):
-            left = f"a[{added(times(row_step, 'r'))}]"
-            if tail:
-                left = "a[start[r]]"
-                t.line(f"int64_t start[{rows}];")
-                with each_row(t, rows):
-                    t.line(f"start[r] = {times(row_step, '(r < live ? r : live - 1)')};")
-            b_step = "b_step" if stride is None else str(stride)
-
-            def emit_chain(first: str, stop: str) -> None:
-                with t.block(f"for (int64_t k = {first}; k < {stop}; ++k)"):
-                    emit_step(t, vector, rows, vectors, left, "b")
-                    t.line(f"a += {step};")
-                    t.line(f"b += {b_step};")
-
-            emit_accumulators(t, vector, rows, vectors)
-            if plan.k_blocks > 1:
-                with t.block("if (part > 0)"):
-                    self.emit_partial(rows, vectors, store=False)
-            emit_in_chains(t, vector, rows, vectors, self.steps, plan.chain, emit_chain)
-            if plan.k_blocks > 1:
-                with t.block(f"if (part < {self.last_part})"):
-                    self.emit_partial(rows, vectors, store=True)
-                    t.line("return;")
-            emit_finish(t, vector, plan.result, rows, vectors, widths, tail)
-        t.line()
-
-    def emit_partial(self, rows: int, vectors: int, store: bool) -> None:
-        """The sums so far, from or to the item's own memory."""
-        t, vector = self.text, self.vector
-        with each_row(t, rows):
-            for v in range(vectors):
-                address = added("sums", times(vectors * vector.lanes, "r"), str(v * vector.lanes))
-                t.line(f"{vector.store(address)} = acc[r][{v}];" if store else f"acc[r][{v}] = {vector.load(address)};")
 
     @property
     def steps(self) -> str:
@@ -183,28 +98,50 @@ class _Emitter:
         return "parts - 1" if self.parts == "parts" else str(self.plan.k_blocks - 1)
 
     def emit_tile_call(
-        self, rows: int, vectors: int, left: str, right: str, right_step: str, width: str, tail: bool = False
+        self, rows: int, vectors: int, left: str, right: str, right_step: str, tail: bool = False
     ) -> None:
-        arguments = [left, right]
-        if self.right_stride(vectors) is None:
-            arguments.append(right_step)
-        if len(self.plan.widths(vectors)) > 1:
-            arguments.append(width)
-        plan = self.plan
-        if plan.k_blocks > 1:
-            large = plan.rows_per_item * plan.tile.rows.large
-            row = "row" if plan.row_blocks == 1 else "(row - row_begin)"
-            col = "col" if plan.col_blocks == 1 else "(col - col_begin)"
-            sums = added("sums", times(large, col), times(vectors * self.vector.lanes, row))
-            arguments += ["part", "steps", sums]
-        if self.parts == "parts":
-            arguments.append("parts")
-        elif self.steps == "count":
-            arguments.append("count")
-        if tail:
-            arguments.append("live")
-        arguments += plan.result.arguments("batch", "row", "col", "result")
-        self.text.statement(f"{self.tile_name(rows, vectors, tail)}({', '.join(arguments)});")
+        """A tile at `row` and `col`: into the result if all of its columns exist, else by way of `tile`."""
+        t, plan, result = self.text, self.plan, self.plan.result
+        function = ProductTile(self.vector, rows, vectors, tail)
+        full, widths = vectors * self.vector.lanes, plan.widths(vectors)
+        is_direct = result.epilogue is None and result.col_stride == 1 and full in widths
+        others = widths[1:] if is_direct else widths
+        c, c_row, to = "tile", str(full), "result"
+        if result.epilogue is None:
+            (to,) = result.arguments("batch", "row", "col", to)
+        if others:
+            self.emit_tile_memory(rows, full)
+        if is_direct:
+            c = f"width == {full} ? {to} : tile" if others else to
+            c_row = f"width == {full} ? {result.row_stride} : {full}" if others else str(result.row_stride)
+        a_row, a_step = self.left_strides(rows)
+        arguments = {
+            "a": left, "a_row": str(a_row), "a_step": str(a_step), "b": right, "b_step": right_step,
+            "steps": self.steps, "chain": self.steps if plan.chain is None else str(plan.chain),
+            "c": c, "c_row": c_row, "adds": "false" if plan.k_blocks == 1 else "part > 0",
+            **({"live": "live"} if tail else {}),
+        }  # fmt: skip
+        t.statement(self.tiles.call(function, function.is_shared(plan.k_block), arguments))
+        if not others:
+            return
+        last = [f"part == {self.last_part}"] if plan.k_blocks > 1 else []
+        partial = [f"width != {full}"] if is_direct else []
+        guard = " && ".join([*last, *partial])
+        with t.block(f"if ({guard})") if guard else nullcontext():
+            if result.epilogue is None:
+                t.line(f"{self.vector.scalar} *const to = {to};")
+            emit_delivery(t, self.vector, result, rows, vectors, others, tail, "to")
+
+    def emit_tile_memory(self, rows: int, full: int) -> None:
+        """The declaration of `tile`: the item's own sums, if they wait for further blocks of the inner dimension."""
+        t, plan, scalar = self.text, self.plan, self.vector.scalar
+        if plan.k_blocks == 1:
+            t.line(f"{scalar} tile[{rows * full}] {aligned_to(self.vector)};")
+            return
+        row = "row" if plan.row_blocks == 1 else "(row - row_begin)"
+        col = "col" if plan.col_blocks == 1 else "(col - col_begin)"
+        place = added("sums", times(plan.rows_per_item * plan.tile.rows.large, col), times(full, row))
+        t.line(f"{scalar} *const tile = {place};")
 
     # ---- the items -----------------------------------------------------------------------------
 
@@ -218,7 +155,8 @@ class _Emitter:
                 if plan.k_blocks == 1:
                     self.emit_part()
                     return
-                t.line(f"{self.vector.scalar} *const sums = {added('scratch', str(self.sums_start()))};")
+                if plan.partial_items:
+                    t.line(f"{self.vector.scalar} *const sums = {added('scratch', str(self.sums_start()))};")
                 if self.parts == "parts":
                     whole = f"(count + {plan.k_block - 1}) / {plan.k_block}"
                     t.line(f"const int64_t parts = count > {plan.k_block} ? {whole} : 1;")
@@ -389,7 +327,7 @@ class _Emitter:
                     continue
                 for rows, row_header in self.row_ranges():
                     with t.block(row_header):
-                        self.emit_tile_call(rows, vectors, left, source, step, "width")
+                        self.emit_tile_call(rows, vectors, left, source, step)
 
     def emit_counted_rows(self, vectors: int, left: str, source: str, step: str) -> None:
         """The tiles of a panel over rows that the program counts: large ones, then one for what is left."""
@@ -397,11 +335,11 @@ class _Emitter:
         (large,), tails = self.plan.row_sizes, self.plan.tail_sizes
         t.line("int64_t row = row_begin;")
         with t.block(f"for (; row + {large} <= row_end; row += {large})"):
-            self.emit_tile_call(large, vectors, left, source, step, "width")
+            self.emit_tile_call(large, vectors, left, source, step)
         t.line("const int64_t live = row_end - row;")
         for rows, fewer in zip(reversed(tails), (*reversed(tails[:-1]), 0), strict=True):
             with (t.block if rows == large else t.otherwise)(f"if (live > {fewer})"):
-                self.emit_tile_call(rows, vectors, left, source, step, "width", tail=True)
+                self.emit_tile_call(rows, vectors, left, source, step, tail=True)
 
     def emit_many_packed(self, full: int, widths: tuple[int, ...]) -> tuple[str, str]:
         """The panel is copied where there are rows enough; gives where its rows are, and how far apart."""

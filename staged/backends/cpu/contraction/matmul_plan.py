@@ -113,6 +113,11 @@ class MatmulPlan:
         return Result(spec.epilogue, self.c.row, self.c.col, self.turned)
 
     @property
+    def is_direct(self) -> bool:
+        """Return whether every tile is stored to the result directly."""
+        return self.spec.epilogue is None and self.c.col == 1 and not self.last_is_partial
+
+    @property
     def last_width(self) -> int:
         """Columns of the last panel that exist; the rest of it is padding."""
         return self.n - panel_start(self.tile.vectors, self.tile.vectors.count - 1) * self.vector.lanes
@@ -145,8 +150,8 @@ class MatmulPlan:
 
     @property
     def partial_items(self) -> int:
-        """The sums of an item between blocks of the inner dimension."""
-        if self.k_blocks == 1:
+        """The sums of an item between blocks of the inner dimension, unless the result has them."""
+        if self.k_blocks == 1 or self.is_direct:
             return 0
         return (
             self.rows_per_item * self.tile.rows.large * self.cols_per_item * self.tile.vectors.large * self.vector.lanes

@@ -211,7 +211,7 @@ class _Emitter:
                             target, x = f"tile[{self.place(r, columns)}]", added(str(r * self.left_row()), "k")
                             t.statement(added_product(str(vector.dtype), vector.dtype, target, f"left[{x}]", "y"))
             if spec.epilogue is not None:
-                names = "".join(f", {name}" for _, name in spec.epilogue.parameters)
+                names = spec.epilogue.passed
                 shape = (
                     f"col, 0, {columns}, {m}, tile, {m}" if plan.turned else f"0, col, {m}, {columns}, tile, {columns}"
                 )
@@ -294,7 +294,7 @@ class _Emitter:
         if whole < spec.k:
             with t.block(f"for (int64_t k = {whole}; k < {spec.k}; ++k)"):
                 self.emit_rows(1)
-        names = "" if spec.epilogue is None else "".join(f", {name}" for _, name in spec.epilogue.parameters)
+        names = "" if spec.epilogue is None else spec.epilogue.passed
         if spec.epilogue is not None and (not plan.turned or plan.m == 1):
             shape = (
                 "first, 0, stop - first, 1, scratch, 1"

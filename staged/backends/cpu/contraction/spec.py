@@ -35,6 +35,13 @@ class Epilogue:
 
     function: str
     parameters: tuple[Parameter, ...] = ()
+    sizes: tuple[int, ...] = ()
+    """Further arguments, if kernels of other sizes use the function, too."""
+
+    @property
+    def passed(self) -> str:
+        """The arguments after those of the tile, each behind a comma."""
+        return "".join(f", {argument}" for argument in (*(name for _, name in self.parameters), *self.sizes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,8 +149,7 @@ class Result:
         """The expressions for `parameters`: the tile at (row, col) of the result as computed, before any turning."""
         if self.epilogue is None:
             return [added(c, times(self.row_stride, row), times(self.col_stride, col))]
-        place = [batch, col, row] if self.turned else [batch, row, col]
-        return [*place, *(name for _, name in self.epilogue.parameters)]
+        return [batch, row, col, *(name for _, name in self.epilogue.parameters)]
 
     def needs_transpose(self) -> bool:
         """Return whether a finished tile is transposed before it leaves: for the epilogue, or to write runs of `c`."""
@@ -228,33 +227,49 @@ def emit_spill(t: Writer, vector: Vector, rows: int, vectors: int, into: str = "
             t.line(f"{vector.store(f'{into} + {offset}')} = acc[r][{v}];")
 
 
-def emit_finish(
-    t: Writer, vector: Vector, result: Result, rows: int, vectors: int, widths: tuple[int, ...], live: bool = False
-) -> None:
+def emit_finish(t: Writer, vector: Vector, result: Result, rows: int, vectors: int, widths: tuple[int, ...]) -> None:
     """Delivers the accumulators. `widths`: how many columns of the tile may be real; more than one, and `width` says
     which.
-
-    With `live`, `live` says how many rows are real.
     """
-    assert not (live and result.needs_transpose()), "a tile of counted rows is not turned"
     full = vectors * vector.lanes
     if result.epilogue is None and result.col_stride == 1:
         if full in widths:
             if len(widths) > 1:
                 with t.block(f"if (width == {full})"):
-                    _emit_vector_stores(t, vector, result, rows, vectors, live)
+                    _emit_vector_stores(t, vector, result, rows, vectors)
                     t.line("return;")
             else:
-                _emit_vector_stores(t, vector, result, rows, vectors, live)
+                _emit_vector_stores(t, vector, result, rows, vectors)
         widths = tuple(width for width in widths if width != full)
         if not widths:
             return
-    padded_rows = -(-rows // vector.lanes) * vector.lanes if result.needs_transpose() else rows
-    alignment = f"__attribute__((aligned({vector.bytes})))"
-    t.line(f"{vector.scalar} tile[{rows * full}] {alignment};")
+    t.line(f"{vector.scalar} tile[{rows * full}] {aligned_to(vector)};")
     emit_spill(t, vector, rows, vectors)
+    emit_delivery(t, vector, result, rows, vectors, widths)
+
+
+def aligned_to(vector: Vector) -> str:
+    """The attribute of an array that begins at a multiple of a vector's size."""
+    return f"__attribute__((aligned({vector.bytes})))"
+
+
+def emit_delivery(
+    t: Writer,
+    vector: Vector,
+    result: Result,
+    rows: int,
+    vectors: int,
+    widths: tuple[int, ...],
+    live: bool = False,
+    to: str = "c",
+) -> None:
+    """`tile` goes to the epilogue or, item by item, to the address `to`; `widths` as for `emit_finish`. With `live`,
+    `live` says how many rows are real."""
+    assert not (live and result.needs_transpose()), "a tile of counted rows is not turned"
+    full = vectors * vector.lanes
+    padded_rows = -(-rows // vector.lanes) * vector.lanes if result.needs_transpose() else rows
     if result.needs_transpose():
-        t.line(f"{vector.scalar} turned[{full * padded_rows}] {alignment};")
+        t.line(f"{vector.scalar} turned[{full * padded_rows}] {aligned_to(vector)};")
         for first in range(0, rows, vector.lanes):
             with t.block(f"for (int64_t s = 0; s < {full}; s += {vector.lanes})"):
                 source = added("tile", str(first * full), "s")
@@ -262,38 +277,31 @@ def emit_finish(
                 present = min(vector.lanes, rows - first)
                 t.line(f"{transpose_function(vector)}({source}, {full}, {present}, {target}, {padded_rows});")
     for index, width in enumerate(widths):
-        if len(widths) > 1 and index + 1 < len(widths):
-            with t.block(f"if (width == {width})"):
-                _emit_delivery(t, vector, result, rows, width, full, padded_rows, live)
-                t.line("return;")
+        if len(widths) == 1:
+            _emit_delivery(t, vector, result, rows, width, full, padded_rows, live, to)
         else:
-            _emit_delivery(t, vector, result, rows, width, full, padded_rows, live)
+            with t.block(f"if (width == {width})") if index == 0 else t.otherwise():
+                _emit_delivery(t, vector, result, rows, width, full, padded_rows, live, to)
 
 
-def _emit_vector_stores(t: Writer, vector: Vector, result: Result, rows: int, vectors: int, live: bool) -> None:
+def _emit_vector_stores(t: Writer, vector: Vector, result: Result, rows: int, vectors: int) -> None:
     with each_row(t, rows):
-        if live:
-            with t.block("if (r < live)"):
-                _emit_row_stores(t, vector, result, vectors)
-        else:
-            _emit_row_stores(t, vector, result, vectors)
-
-
-def _emit_row_stores(t: Writer, vector: Vector, result: Result, vectors: int) -> None:
-    for v in range(vectors):
-        address = added("c", times(result.row_stride, "r"), str(v * vector.lanes))
-        t.line(f"{vector.store(address)} = acc[r][{v}];")
+        for v in range(vectors):
+            address = added("c", times(result.row_stride, "r"), str(v * vector.lanes))
+            t.line(f"{vector.store(address)} = acc[r][{v}];")
 
 
 def _emit_delivery(
-    t: Writer, vector: Vector, result: Result, rows: int, width: int, full: int, padded_rows: int, live: bool
+    t: Writer, vector: Vector, result: Result, rows: int, width: int, full: int, padded_rows: int, live: bool, to: str
 ) -> None:
     """The spilled tile goes to the epilogue or, item by item, to `c`."""
     here = "live" if live else str(rows)
     if result.epilogue is not None:
-        tile, shape, ld = ("turned", (width, here), padded_rows) if result.turned else ("tile", (here, width), full)
-        names = "".join(f", {name}" for _, name in result.epilogue.parameters)
-        t.statement(f"{result.epilogue.function}(batch, row, col, {shape[0]}, {shape[1]}, {tile}, {ld}{names});")
+        place, tile, shape, ld = "row, col", "tile", (here, str(width)), full
+        if result.turned:
+            place, tile, shape, ld = "col, row", "turned", (str(width), here), padded_rows
+        names = result.epilogue.passed
+        t.statement(f"{result.epilogue.function}(batch, {place}, {shape[0]}, {shape[1]}, {tile}, {ld}{names});")
         return
     if result.needs_transpose():
         outer, inner, source = ("s", str(width)), ("r", here), f"turned[s * {padded_rows} + r]"
@@ -303,10 +311,10 @@ def _emit_delivery(
         piece = f"tile + r * {full}"
     strides = {"r": result.row_stride, "s": result.col_stride}
     with t.block(f"for (int64_t {outer[0]} = 0; {outer[0]} < {outer[1]}; ++{outer[0]})"):
-        base = added("c", times(strides[outer[0]], outer[0]))
+        base = added(to, times(strides[outer[0]], outer[0]))
         if strides[inner[0]] == 1:
-            t.line(f"memcpy({base}, {piece}, {inner[1]} * sizeof *c);")
+            t.line(f"memcpy({base}, {piece}, {inner[1]} * sizeof *{to});")
         else:
             with t.block(f"for (int64_t {inner[0]} = 0; {inner[0]} < {inner[1]}; ++{inner[0]})"):
                 index = added(times(strides["r"], "r"), times(strides["s"], "s"))
-                t.line(f"c[{index}] = {source};")
+                t.line(f"{to}[{index}] = {source};")

@@ -310,6 +310,7 @@ def support_for(
     """The snippets of the registry that a kernel uses, and the other shared text, in the order in which it must
     appear. `more` are functions beside those of all templates, each with how a call of it begins.
     """
+    text = "\n".join((text, *(support.text for call, support in more if call in text)))
     found: list[Snippet] = []
     for function, support in (
         (f"st_copy_{vector.dtype}(", copy_support(vector)),

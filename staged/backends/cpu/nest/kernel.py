@@ -112,6 +112,7 @@ def kernel_of(
         schedule.chunk,
         in_place_pairs(nest, cpu.loops.stored_twice),
         items_text=items_text(nest),
+        code=code,
         shape=shape_of(code, dialect)[0],
         support=tuple(cpu.copies.support),
     )

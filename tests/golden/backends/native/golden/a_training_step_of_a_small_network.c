@@ -265,38 +265,9 @@ static inline __attribute__((always_inline)) void update_weight_epilogue(int64_t
     }
 }
 
-// 12 rows x 1 vectors of 8, kept in registers over all 16 steps
 static __attribute__((noinline)) void update_weight_product_tile_12x1(const float *restrict a,
-        const float *restrict b, int64_t batch, int64_t row, int64_t col, const float *weight_in,
-        float *new_weight_out) {
-    f32v acc[12][1];
-    #pragma GCC unroll 12
-    for (int64_t r = 0; r < 12; ++r) {
-        acc[r][0] = (f32v){0};
-    }
-    for (int64_t k = 0; k < 16; ++k) {
-        const f32v y0 = *(const f32v_u *)b;
-        #pragma GCC unroll 12
-        for (int64_t r = 0; r < 12; ++r) {
-            const float x = a[r];
-            acc[r][0] = st_fma_f32v(x, y0, acc[r][0]);
-        }
-        a += 12;
-        b += 8;
-    }
-    float tile[96] __attribute__((aligned(32)));
-    #pragma GCC unroll 12
-    for (int64_t r = 0; r < 12; ++r) {
-        *(f32v_u *)(tile + r * 8) = acc[r][0];
-    }
-    float turned[128] __attribute__((aligned(32)));
-    for (int64_t s = 0; s < 8; s += 8) {
-        st_transpose_f32(tile + s, 8, 8, turned + s * 16, 16);
-    }
-    for (int64_t s = 0; s < 8; s += 8) {
-        st_transpose_f32(tile + 64 + s, 8, 4, turned + s * 16 + 8, 16);
-    }
-    update_weight_epilogue(batch, row, col, 8, 12, turned, 16, weight_in, new_weight_out);
+        const float *restrict b, float *restrict c) {
+    st_product_f32_12x1_inline(a, 1, 12, b, 8, 16, 16, c, 8, false);
 }
 
 // (8, 16) @ (16, 12), f32
@@ -309,8 +280,16 @@ static void update_weight_product(const float *restrict a, const float *restrict
         const float *const right = a;
         for (int64_t col = 0; col < 8; col += 8) {
             for (int64_t row = 0; row < 12; row += 12) {
-                update_weight_product_tile_12x1(left + row, right + col, batch, col, row, weight_in,
-                        new_weight_out);
+                float tile[96] __attribute__((aligned(32)));
+                update_weight_product_tile_12x1(left + row, right + col, tile);
+                float turned[128] __attribute__((aligned(32)));
+                for (int64_t s = 0; s < 8; s += 8) {
+                    st_transpose_f32(tile + s, 8, 8, turned + s * 16, 16);
+                }
+                for (int64_t s = 0; s < 8; s += 8) {
+                    st_transpose_f32(tile + 64 + s, 8, 4, turned + s * 16 + 8, 16);
+                }
+                update_weight_epilogue(batch, col, row, 8, 12, turned, 16, weight_in, new_weight_out);
             }
         }
     }
@@ -377,31 +356,9 @@ static inline __attribute__((always_inline)) void update_weight_2_epilogue(int64
     }
 }
 
-// 4 rows x 1 vectors of 8, kept in registers over all 16 steps
 static __attribute__((noinline)) void update_weight_2_product_tile_4x1(const float *restrict a,
-        const float *restrict b, int64_t batch, int64_t row, int64_t col, const float *weight_in,
-        float *new_weight_2_out) {
-    f32v acc[4][1];
-    #pragma GCC unroll 4
-    for (int64_t r = 0; r < 4; ++r) {
-        acc[r][0] = (f32v){0};
-    }
-    for (int64_t k = 0; k < 16; ++k) {
-        const f32v y0 = *(const f32v_u *)b;
-        #pragma GCC unroll 4
-        for (int64_t r = 0; r < 4; ++r) {
-            const float x = a[r];
-            acc[r][0] = st_fma_f32v(x, y0, acc[r][0]);
-        }
-        a += 4;
-        b += 8;
-    }
-    float tile[32] __attribute__((aligned(32)));
-    #pragma GCC unroll 4
-    for (int64_t r = 0; r < 4; ++r) {
-        *(f32v_u *)(tile + r * 8) = acc[r][0];
-    }
-    update_weight_2_epilogue(batch, row, col, 4, 8, tile, 8, weight_in, new_weight_2_out);
+        const float *restrict b, float *restrict c) {
+    st_product_f32_4x1_inline(a, 1, 4, b, 8, 16, 16, c, 8, false);
 }
 
 // (4, 16) @ (16, 8), f32
@@ -413,8 +370,9 @@ static void update_weight_2_product(const float *restrict a, const float *restri
         const float *const right = b;
         for (int64_t col = 0; col < 8; col += 8) {
             for (int64_t row = 0; row < 4; row += 4) {
-                update_weight_2_product_tile_4x1(left + row, right + col, batch, row, col, weight_in,
-                        new_weight_2_out);
+                float tile[32] __attribute__((aligned(32)));
+                update_weight_2_product_tile_4x1(left + row, right + col, tile);
+                update_weight_2_epilogue(batch, row, col, 4, 8, tile, 8, weight_in, new_weight_2_out);
             }
         }
     }

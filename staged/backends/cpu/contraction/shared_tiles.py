@@ -1,0 +1,88 @@
+"""Register tiles as functions that the kernels of a program share.
+
+A tile is one inline function, with sizes and strides as arguments. If the loop is long, all kernels call one function
+that is not inline. If the loop is short, each kernel has a function in which sizes and strides are numbers.
+
+Tested by `tests/backends/host/test_contraction_matmul.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from staged.backends.cpu.contraction.spec import Parameter
+from staged.backends.cpu.contraction.tile import declared
+from staged.code.support.library import Snippet
+from staged.code.writer import Writer
+
+_HEAD = "static __attribute__((noinline)) void"
+
+
+class SharedTile(Protocol):
+    """A tile whose function kernels share."""
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+
+    @property
+    def shape(self) -> str:
+        """The sizes of the tile, for names."""
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters of the function."""
+
+    @property
+    def snippet(self) -> Snippet:
+        """The inline function `{name}_inline`."""
+
+
+class TileCalls:
+    """The calls of tiles by one kernel, and the functions that they need."""
+
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
+        self.functions: list[tuple[str, Snippet]] = []
+        """Functions that kernels share, each with how a call begins."""
+        self.own: dict[str, str] = {}
+        """The functions of this kernel alone, by name."""
+
+    @property
+    def text(self) -> str:
+        """The functions of this kernel alone."""
+        return "\n".join([*self.own.values(), ""]) if self.own else ""
+
+    def call(
+        self, tile: SharedTile, is_shared: bool, arguments: Mapping[str, str], tables: Mapping[str, str] | None = None
+    ) -> str:
+        """The statement that computes a tile; `arguments` are in the order of the function's parameters.
+
+        `tables` are arguments that are arrays of constants, with their definitions.
+        """
+        assert list(arguments) == [name for _, name in tile.parameters], "a tile needs all arguments in their order"
+        inline = f"{tile.name}_inline("
+        if is_shared:
+            call = f"{tile.name}("
+            self.functions += [(call, tile.snippet), (call, self._function(tile.name, tile, {}))]
+            return f"{call}{', '.join(arguments.values())});"
+        tables = tables or {}
+        fixed = (name for name, text in arguments.items() if text.isdigit() or text in ("true", "false", *tables))
+        numbers = {name: arguments[name] for name in fixed}
+        name = f"{self.kernel}_tile_{tile.shape}"
+        self.functions.append((inline, tile.snippet))
+        text = self._function(name, tile, numbers, tables.values()).text
+        assert self.own.setdefault(name, text) == text, "the calls of a tile have the same numbers"
+        return f"{name}({', '.join(text for name, text in arguments.items() if name not in numbers)});"
+
+    def _function(self, name: str, tile: SharedTile, numbers: Mapping[str, str], tables: Iterable[str] = ()) -> Snippet:
+        """A function that calls the inline one, with these numbers and tables in place of parameters."""
+        t = Writer()
+        open_parameters = [parameter for parameter in tile.parameters if parameter[1] not in numbers]
+        with t.function(f"{_HEAD} {name}", map(declared, open_parameters)):
+            for table in tables:
+                t.statement(table)
+            given = ", ".join(numbers.get(parameter, parameter) for _, parameter in tile.parameters)
+            t.statement(f"{tile.name}_inline({given});")
+        return Snippet(name, str(t))
