@@ -280,13 +280,19 @@ class CodeBuilder:
         self.add(For(index, start, stop, tuple(inner), step, unroll))
 
 
+def inner_of(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    """The blocks inside of a statement."""
+    match statement:
+        case For(body=body) | ForAny(body=body) | ForBits(body=body) | While(body=body) | Block(body=body):
+            return (body,)
+        case If(_, then, other):
+            return then, other
+    return ()
+
+
 def walk(body: Sequence[Statement]) -> Iterator[Statement]:
     """Every statement, one around others before these."""
     for statement in body:
         yield statement
-        match statement:
-            case For(body=inner) | ForAny(body=inner) | ForBits(body=inner) | While(body=inner) | Block(body=inner):
-                yield from walk(inner)
-            case If(_, then, other):
-                yield from walk(then)
-                yield from walk(other)
+        for inner in inner_of(statement):
+            yield from walk(inner)

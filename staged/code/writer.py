@@ -6,6 +6,7 @@ and a second one becomes `h_2`.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -79,6 +80,8 @@ class Names:
     def __init__(self, outer: Names | None = None) -> None:
         self.used: set[str] = set()
         self.outer = outer
+        self.numbered: dict[str, str] = {}
+        """By name with a number, the hint without it."""
 
     def taken(self, name: str) -> bool:
         return name in self.used or (self.outer is not None and self.outer.taken(name))
@@ -89,13 +92,20 @@ class Names:
         `select_` is followed by `select_2`: two underscores in a row belong to the compilers of C++ and CUDA.
         """
         base = c_identifier(hint)
-        stem = base.rstrip("_")
-        name, count = f"{stem}{suffix}" if suffix else base, 1
-        while self.taken(name):
-            count += 1
-            name = f"{stem}_{count}{suffix}"
+        names = self.numbers(base, suffix)
+        first = next(names)
+        name = first if not self.taken(first) else next(name for name in names if not self.taken(name))
+        if name != first and not suffix:
+            self.numbered[name] = base
         self.used.add(name)
         return name
+
+    @staticmethod
+    def numbers(base: str, suffix: str = "") -> Iterator[str]:
+        """An identifier, then the same with numbers."""
+        stem = base.rstrip("_")
+        yield f"{stem}{suffix}" if suffix else base
+        yield from (f"{stem}_{count}{suffix}" for count in itertools.count(2))
 
 
 class Writer:

@@ -116,9 +116,9 @@ class BodyEmitter:
         self.parameters: dict[str, CType] = {}
         """The C parameters of the function, by name."""
         self.thread: Variable | None = None
+        """The number of the thread, in a part of a loop that threads share."""
         self.layer: tuple[str, Expr] | None = None
         """In a loop over layers: the name of the list of layers, and the number of this one."""
-        """The number of the thread, in a part of a loop that threads share."""
         self.results: list[Expr] = []
         """The places of the function's results, as pointers."""
         self.mark: Name | None = None

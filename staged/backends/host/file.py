@@ -30,6 +30,7 @@ from staged.base.artifact import Parameter
 from staged.code.expr import Expr, Literal, Member, Name, Prefix, Variable, call, member, names_in
 from staged.code.kernel_text import KernelText, section_of
 from staged.code.printer import print_body
+from staged.code.scopes import with_short_names
 from staged.code.support.host import HOST_DECLARATIONS
 from staged.code.support.iso_c import iso_c_form
 from staged.code.support.library import render
@@ -390,11 +391,12 @@ class ProgramFile:
         if not self.divides:
             return tuple(statements)
         outliner = Outliner(structure.text.origins, structure.function.where, structure.file_name)
-        kept = outliner.shortened(statements, [Variable(name, type) for name, type in parameters.items()])
+        given = [Variable(name, type) for name, type in parameters.items()]
+        kept = outliner.shortened(statements, given)
         for made in outliner.made:
-            made.write(w)
+            made.write(w, structure.local_names)
             w.line()
-        return kept
+        return with_short_names(given, kept, structure.local_names)[1]
 
     def write_entry(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"

@@ -21,9 +21,10 @@ from functools import partial
 from typing import Any
 
 from staged.backends.host.body import ERROR_KIND, NOTHING, OK, SEQUENCE
-from staged.backends.host.sections import SECTIONS, VERBS, Labels, Origin, Sections, escapes, inner_of
+from staged.backends.host.sections import SECTIONS, VERBS, Labels, Origin, Sections, escapes
 from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Member, Name, Prefix, Variable, call
 from staged.code.printer import print_body
+from staged.code.scopes import with_short_names
 from staged.code.tree import (
     Assign,
     Block,
@@ -38,12 +39,13 @@ from staged.code.tree import (
     Jump,
     Statement,
     While,
+    inner_of,
     walk,
 )
 from staged.code.types import CType, Space, pointer, word
 from staged.code.unused import names_used
 from staged.code.uses import expressions_within, with_parts
-from staged.code.writer import Writer
+from staged.code.writer import Names, Writer
 from staged.source import Position
 
 MOST = 120
@@ -70,14 +72,15 @@ class Outlined:
     can_fail: bool
     result: Variable | None
 
-    def write(self, w: Writer) -> None:
-        """Write the function."""
+    def write(self, w: Writer, names: Names) -> None:
+        """Write the function; `names` are those of its locals."""
+        parameters, body = with_short_names(self.parameters, self.body, names)
         if self.comment:
             w.comment(self.comment)
         type = "int " if self.can_fail else self.result.type.before_name if self.result is not None else "void "
-        taken = [f"{each.type.before_name}{each}" for each in self.parameters]
+        taken = [f"{each.type.before_name}{each}" for each in parameters]
         with w.function(f"static {type}{self.name}", taken or ["void"]):
-            w.lines += print_body(self.body)
+            w.lines += print_body(body)
 
 
 class Outliner:

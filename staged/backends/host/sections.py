@@ -16,7 +16,6 @@ from staged.code.expr import Call, Member
 from staged.code.kernel_text import section_of
 from staged.code.tree import (
     Assign,
-    Block,
     Comment,
     Do,
     For,
@@ -27,6 +26,7 @@ from staged.code.tree import (
     Label,
     Statement,
     While,
+    inner_of,
     walk,
 )
 from staged.ir.buffers import Buffer
@@ -190,7 +190,7 @@ class Sections:
         found: dict[str, None] = {}
         for statement in walk(run):
             origin = self.origin(statement)
-            if origin is not None and origin.where is not None:
+            if origin is not None and origin.where is not None and not origin.where.function.startswith("<"):
                 where, is_own = origin.where, self.owner is not None and origin.where.function == self.owner.function
                 place = f"`{where.function}` of {os.path.basename(where.file)}"
                 found[f"{where.short}  {where.text}" if is_own else place] = None
@@ -230,15 +230,6 @@ def _between_backward(labels: Labels) -> Labels:
         elif label not in ("forward", "update"):
             last = None
     return found
-
-
-def inner_of(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
-    match statement:
-        case For(body=body) | ForAny(body=body) | ForBits(body=body) | While(body=body) | Block(body=body):
-            return (body,)
-        case If(_, then, other):
-            return (then, other)
-    return ()
 
 
 def _is_check(statement: Statement) -> bool:

@@ -1,0 +1,128 @@
+"""Short names for locals: variables of blocks beside one another may have the same name.
+
+    for (int64_t layer = 0; ...) {...}             for (int64_t layer = 0; ...) {...}
+    for (int64_t layer_2 = 0; ...) {...}     ->    for (int64_t layer = 0; ...) {...}
+
+While a function is made, each of its names is unique. No variable shadows another one afterwards.
+
+Tested by `tests/code/test_scopes.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from staged.code.expr import Call, Literal, Name, Variable
+from staged.code.tree import (
+    Declare,
+    DeclareStruct,
+    DeclareTable,
+    For,
+    ForAny,
+    ForBits,
+    Statement,
+    inner_of,
+    walk,
+)
+from staged.code.types import CType
+from staged.code.uses import expressions_within, with_parts
+from staged.code.writer import Names
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+def with_short_names(
+    parameters: Sequence[Variable], body: Sequence[Statement], names: Names
+) -> tuple[tuple[Variable, ...], tuple[Statement, ...]]:
+    """The parameters and statements of a function, in which locals have the shortest names that are free.
+
+    `names` are those of its locals. Its outer names, those of the file, stay apart from locals.
+    """
+    shortener = _Shortener(parameters, body, names)
+    shortener.block(body, parameters, shortener.fixed)
+    found = {old: new for old, new in shortener.found.items() if old != new}
+    return tuple(renamed(tuple(parameters), found)), tuple(renamed(tuple(body), found))
+
+
+class _Shortener:
+    """Chooses the names of one function, from its outermost block to the inner ones."""
+
+    def __init__(self, parameters: Sequence[Variable], body: Sequence[Statement], names: Names) -> None:
+        self.names = names
+        self.found: dict[str, str] = {}
+        """New names by old ones."""
+        declared = Counter([*(each.text for each in parameters), *_declared_within(body)])
+        parts = list(with_parts(expressions_within(body)))
+        mentioned = {part.text for part in parts if isinstance(part, Name)}
+        texts = [part.text for part in parts if isinstance(part, Literal)]
+        words = {word for text in texts for word in _WORD.findall(text)}
+        words |= {part.function for part in parts if isinstance(part, Call)}
+        again = {name for name, count in declared.items() if count > 1}
+        self.fixed = frozenset(mentioned - declared.keys() | words | again)
+        """What is not a local that one block declares; it keeps its name."""
+
+    def block(self, body: Sequence[Statement], own: Sequence[Variable], around: frozenset[str]) -> None:
+        """Name the variables of a block, `own` first, then those of the blocks inside; `around` are taken."""
+        variables = [each.text for each in own] + [each.text for each in _declared(body)]
+        inside = {name for name in _declared_within(body) if name not in self.names.numbered}
+        taken = set(around | inside)
+        for name in variables:
+            self.found[name] = self.shortest(name, taken)
+            taken.add(self.found[name])
+        for statement in body:
+            index = [statement.index] if isinstance(statement, For | ForAny) else []
+            index += [statement.rest] if isinstance(statement, ForBits) else []
+            for inner in inner_of(statement):
+                self.block(inner, index, around | {self.found[name] for name in variables})
+
+    def shortest(self, name: str, taken: set[str]) -> str:
+        """The first free name with the same base; names that have no number stay."""
+        base = self.names.numbered.get(name)
+        if base is None or name in self.fixed:
+            return name
+        for candidate in self.names.numbers(base):
+            if candidate == name or not (candidate in taken or self.is_of_file(candidate)):
+                return candidate
+        raise AssertionError(name)
+
+    def is_of_file(self, name: str) -> bool:
+        """Return whether the file has a function or field of this name."""
+        return self.names.outer is not None and self.names.outer.taken(name)
+
+
+def renamed(tree: Any, found: Mapping[str, str]) -> Any:
+    """Statements or expressions with other names."""
+    if isinstance(tree, tuple):
+        items = tuple([renamed(each, found) for each in tree])
+        return items if any(new is not old for new, old in zip(items, tree, strict=True)) else tree
+    if isinstance(tree, Name):
+        return replace(tree, text=found[tree.text]) if tree.text in found else tree
+    if not is_dataclass(tree) or isinstance(tree, type | CType):
+        return tree
+    parts = {each.name: getattr(tree, each.name) for each in fields(tree)}
+    changed = {name: new for name, old in parts.items() if (new := renamed(old, found)) is not old}
+    return replace(tree, **changed) if changed else tree
+
+
+def _declared(body: Sequence[Statement]) -> Iterator[Variable]:
+    """The variables that the statements of a block declare for those behind them."""
+    for statement in body:
+        match statement:
+            case Declare(variable, also=also):
+                yield variable
+                yield from (other for other, _ in also)
+            case DeclareStruct(variable) | DeclareTable(variable):
+                yield variable
+
+
+def _declared_within(body: Sequence[Statement]) -> Iterator[str]:
+    """The names that statements declare, those inside of them included."""
+    for statement in walk(body):
+        yield from (each.text for each in _declared((statement,)))
+        match statement:
+            case For(index) | ForAny(index) | ForBits(index):
+                yield index.text
