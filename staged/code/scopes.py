@@ -1,9 +1,9 @@
-"""Short names for locals: variables of blocks beside one another may have the same name.
+"""Short names for locals: variables of two blocks may have the same name if neither block is inside the other.
 
     for (int64_t layer = 0; ...) {...}             for (int64_t layer = 0; ...) {...}
     for (int64_t layer_2 = 0; ...) {...}     ->    for (int64_t layer = 0; ...) {...}
 
-While a function is made, each of its names is unique. No variable shadows another one afterwards.
+Each name is unique until the function is complete. No variable shadows another one afterwards.
 
 Tested by `tests/code/test_scopes.py`.
 """
@@ -63,13 +63,13 @@ class _Shortener:
         words |= {part.function for part in parts if isinstance(part, Call)}
         again = {name for name, count in declared.items() if count > 1}
         self.fixed = frozenset(mentioned - declared.keys() | words | again)
-        """What is not a local that one block declares; it keeps its name."""
+        """Names that stay: those of the file, and of locals that several blocks declare."""
 
     def block(self, body: Sequence[Statement], own: Sequence[Variable], around: frozenset[str]) -> None:
-        """Name the variables of a block, `own` first, then those of the blocks inside; `around` are taken."""
+        """Name the variables of a block, `own` first, then those of the blocks inside. Names in `around` are in use."""
         variables = [each.text for each in own] + [each.text for each in _declared(body)]
-        inside = {name for name in _declared_within(body) if name not in self.names.numbered}
-        taken = set(around | inside)
+        taken = set(around)
+        taken.update(name for name in (*variables, *_declared_within(body)) if name not in self.names.numbered)
         for name in variables:
             self.found[name] = self.shortest(name, taken)
             taken.add(self.found[name])
@@ -80,7 +80,7 @@ class _Shortener:
                 self.block(inner, index, around | {self.found[name] for name in variables})
 
     def shortest(self, name: str, taken: set[str]) -> str:
-        """The first free name with the same base; names that have no number stay."""
+        """The first free name with the same base; names without a number stay."""
         base = self.names.numbered.get(name)
         if base is None or name in self.fixed:
             return name

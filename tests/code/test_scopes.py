@@ -108,3 +108,13 @@ def test_parameters_come_first() -> None:
 
     lines, parameters = shortened(make)
     assert parameters == ["lr"] and "const float lr_2 = 0.5f;" in lines and lines[-2:] == ["*lr = lr_2;", "use(lr);"]
+
+
+def test_a_parameter_has_no_name_of_a_later_one() -> None:
+    def make(code: CodeBuilder, names: Names) -> list[Variable]:
+        last = Variable(names.fresh("count"), INDEX)
+        first = Variable(names.fresh("count"), INDEX)
+        code.add(Do(call("use", first, last)))
+        return [first, last]
+
+    assert shortened(make) == (["use(count_2, count);"], ["count_2", "count"])

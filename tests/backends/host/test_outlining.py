@@ -162,7 +162,7 @@ def divided(body, sections, parameters=()):
     kept = outliner.shortened(body, parameters)
     w = Writer()
     for made in outliner.made:
-        made.write(w)
+        made.write(w, names)
     return [line.strip() for line in w.lines if not line.startswith("//")], [each.strip() for each in print_body(kept)]
 
 
