@@ -85,7 +85,7 @@ class _Shortener:
         if base is None or name in self.fixed:
             return name
         for candidate in self.names.numbers(base):
-            if candidate == name or not (candidate in taken or self.is_of_file(candidate)):
+            if candidate not in taken and not self.is_of_file(candidate):
                 return candidate
         raise AssertionError(name)
 

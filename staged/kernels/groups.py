@@ -333,7 +333,7 @@ class Groups:
         a copy.
         """
         for node in self.steps.nodes:
-            if node is None:
+            if node is None or not node.ops:
                 continue
             changing = node.ops[0]
             for number in changed_operands(changing):

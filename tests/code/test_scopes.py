@@ -118,3 +118,16 @@ def test_a_parameter_has_no_name_of_a_later_one() -> None:
         return [first, last]
 
     assert shortened(make) == (["use(count_2, count);"], ["count_2", "count"])
+
+
+def test_a_local_gives_way_to_a_parameter_with_its_name() -> None:
+    def make(code: CodeBuilder, names: Names) -> list[Variable]:
+        names.fresh("s")
+        local = Variable(names.fresh("s"), INDEX)
+        parameter = Variable(names.fresh("s"), INDEX)
+        names.outer.used.add("s")
+        code.add(Declare(local, Literal("0")))
+        code.add(Do(call("use", local, parameter)))
+        return [parameter]
+
+    assert shortened(make) == (["const int64_t s_3 = 0;", "use(s_3, s_2);"], ["s_2"])

@@ -320,3 +320,20 @@ def test_a_mask_that_other_steps_read_is_stored():
     doubled, unkept = X * 2, np.where(X * Y > 1, X, Y)
     total = np.where(doubled < 0, Y, 1).sum(0)
     same(run(X, Y), (doubled, doubled > 0, total, unkept.sum(0), unkept))
+
+
+def test_a_mask_of_constants_that_every_reader_computes_leaves_no_group() -> None:
+    weight = st.Variable(np.eye(16, dtype=np.float32))
+
+    def loss(x):
+        x = st.where(st.arange(len(x))[:, None] == 0, x * 0.5, x)
+        turns = 0
+        while st.sum(x * x) > 0.5 and turns < 3:
+            x = 0.5 * st.tanh(x @ weight)
+            turns += 1
+        return st.sum(x)
+
+    x = np.ones((8, 16), np.float32)
+    found, expected = st.function(st.value_and_grad(loss))(x), st.value_and_grad(loss)(x)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)

@@ -36,9 +36,15 @@ class HostKernels:
     def kernel(self, op: Op) -> KernelText:
         """The function for a `kernel` or `contraction` op of the host."""
         made = self.library.kernel(op)
+        if op.declared is not CONTRACTION:
+            return made
         # The templates of products know no dialect; `restrict` is all that C++ does not take in them.
-        return (
-            made
-            if op.declared is not CONTRACTION
-            else replace(made, text=made.text.replace("*restrict ", "*__restrict "))
+        support, functions = (
+            tuple([replace(each, text=_as_cpp(each.text)) for each in snippets])
+            for snippets in (made.support, made.functions)
         )
+        return replace(made, text=_as_cpp(made.text), support=support, functions=functions)
+
+
+def _as_cpp(text: str) -> str:
+    return text.replace("*restrict ", "*__restrict ")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Protocol
 
 from staged.backends.host.body import ERROR_KIND, FRAMES, OK, BodyEmitter, literal_int
@@ -394,9 +395,9 @@ class ProgramFile:
         given = [Variable(name, type) for name, type in parameters.items()]
         kept = outliner.shortened(statements, given)
         for made in outliner.made:
-            made.write(w, structure.local_names)
+            replace(made, body=outliner.with_first_values(made.body)).write(w, structure.local_names)
             w.line()
-        return with_short_names(given, kept, structure.local_names)[1]
+        return with_short_names(given, outliner.with_first_values(kept), structure.local_names)[1]
 
     def write_entry(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"

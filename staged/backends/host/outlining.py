@@ -96,6 +96,8 @@ class Outliner:
         self.sizes: dict[Statement, int] = {}
         self.elsewhere: set[str] = set()
         """Locals that other functions of the program change, through addresses in its state."""
+        self.passed: set[str] = set()
+        """Variables that a function changes, perhaps on some of its ways alone."""
 
     # ---- the division ----
 
@@ -177,6 +179,22 @@ class Outliner:
         parts = name, f"{name}_"  # one name, but two runs
         return [None if escapes(each) else parts[number >= place] for number, each in enumerate(body)]
 
+    def with_first_values(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
+        """Statements in which each variable that a function changes has a first value: compilers ask for one."""
+        found: list[Statement] = []
+        for each in body:
+            match each:
+                case Declare(variable, None, sizes=()) if variable.text in self.passed:
+                    found.append(replace(each, value=_zero(variable.type)))
+                case For() | ForAny() | ForBits() | While() | Block():
+                    found.append(replace(each, body=self.with_first_values(each.body)))
+                case If(_, then, other):
+                    then, other = self.with_first_values(then), self.with_first_values(other)
+                    found.append(replace(each, then=then, other=other))
+                case _:
+                    found.append(each)
+        return tuple(found)
+
     # ---- a run becomes a function ----
 
     def outlined(
@@ -208,13 +226,14 @@ class Outliner:
         if len(parameters) > MOST_PARAMETERS and label not in SECTIONS:
             return None
         body = _through_pointers(run, pointers, {each.text for each in results} & pointers.keys(), self.origins)
+        self.passed |= {each.text for each in changed}
         hint = VERBS.get(label, label)
         name = self.fresh(hint) if verb or label in VERBS else self.fresh(f"run_{hint}")
-        body = [*self.shortened(body, parameters, verb or hint, hint, depth)]
         if can_fail:
             body.append(Jump("return", value=OK))
         elif returned is not None:
             body.append(Jump("return", value=returned))
+        body = [*self.shortened(body, parameters, verb or hint, hint, depth)]
         self.made.append(Outlined(name, self.sections.comment(run, label), parameters, tuple(body), can_fail, returned))
         done = call(name, *(Name(each.text) for each in given), *(Prefix("&", Name(each.text)) for each in places))
         before: list[Statement] = [

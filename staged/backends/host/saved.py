@@ -281,7 +281,7 @@ class _TreeWriter:
             self.node(node, f"{path}{place}.")
         elif _mark(key, node, path):
             if self.path != path:
-                self.add(f"~{_escaped(path)};")
+                self.add(f"~{_escaped(_text(path)[1:-1])};")
                 self.path = path
             self.add(f"{_mark(key, node, path)}{_escaped(_text(key)[1:-1])};")
         else:

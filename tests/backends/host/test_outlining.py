@@ -105,7 +105,28 @@ def with_the_names_of_sections():
     return step, (IMAGES, 2.0)
 
 
-@pytest.mark.parametrize("make", [classifier, made_inside, with_jumps, with_the_names_of_sections])
+def with_a_long_section_that_returns_its_result():
+    weights = [st.Variable(np.full((6, 6), 0.1 * k, np.float32)) for k in range(1, 10)]
+    functions = [st.tanh, st.sin, lambda x: st.softmax(x) + x, lambda x: st.cumsum(st.cos(x), axis=1)]
+
+    def loss_of(x):
+        for k, weight in enumerate(weights):
+            x = functions[k % 4](x @ weight)
+        return st.mean(x * x)
+
+    def step(x):
+        loss, grads = st.value_and_grad(loss_of, wrt=weights)(x)
+        for weight, grad in zip(weights, grads, strict=True):
+            weight.value = weight - 0.1 * grad
+        return loss
+
+    return step, (IMAGES,)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [classifier, made_inside, with_jumps, with_the_names_of_sections, with_a_long_section_that_returns_its_result],
+)
 def test_short_functions_compute_the_same_without_warnings(make, short, monkeypatch, capsys):
     function, args = make()
     monkeypatch.setenv("STAGED_CFLAGS", STRICT)
@@ -159,7 +180,7 @@ def divided(body, sections, parameters=()):
     }
     names = Names()
     outliner = Outliner(origins, place("train"), names.fresh)
-    kept = outliner.shortened(body, parameters)
+    kept = outliner.with_first_values(outliner.shortened(body, parameters))
     w = Writer()
     for made in outliner.made:
         made.write(w, names)
@@ -241,6 +262,21 @@ def test_variables_that_others_change_are_passed_by_address(short):
     ]
     made, _ = divided(body, ["own", "own", "own", "forward", "forward", "forward"])
     assert made[:2] == ["static void forward(int64_t *count) {", "f(*count);"]
+
+
+def test_a_variable_that_a_function_changes_has_a_first_value(short):
+    count = Variable("count", INDEX)
+    body = [
+        Declare(count, is_const=False),
+        If(call("f"), (Assign(count, Literal("1")),)),
+        do("f", "count"),
+        Assign(count, Literal("2")),
+        do("f", "count"),
+        do("h", "count"),
+        do("h", "count"),
+    ]
+    made, kept = divided(body, ["own", "forward", "forward", "forward", "forward", "own", "own"])
+    assert "static void forward(int64_t *count) {" in made and kept[0] == "int64_t count = 0;"
 
 
 def test_statements_that_leave_the_function_stay(short):

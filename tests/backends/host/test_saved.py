@@ -80,7 +80,9 @@ def test_any_names_are_those_of_eager_mode(tmp_path, nested: bool) -> None:
         texts = [f"it's {number} % of \"{number}\"" for number in range(5)]
         numbered = {number: {"n": count, "gap": None} for number in range(7)}
         late = {number + 5: [count, number] for number in range(4)}
-        return {"leaves": leaves, "texts": texts, "numbered": numbered, "late": late} if nested else leaves
+        odd = {f"{name} {number}": {"a": variable.value, "b": {name: count}} for name in NAMES for number in range(4)}
+        whole = {"leaves": leaves, "texts": texts, "numbered": numbered, "late": late, "odd": odd}
+        return whole if nested else leaves
 
     @st.function
     def save(count):
