@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from staged.code.expr import Expr, Infix, Literal
 from staged.code.support.library import Snippet
 from staged.code.support.team import Shared
 from staged.code.tree import Function
@@ -71,9 +74,21 @@ class KernelText:
         types = [type.replace("restrict", "").strip() for type, _ in self.parameters]
         return Shared(self.name, tuple(types[: -2 - has_scratch]), has_scratch)
 
-    def items_of(self, arguments: Sequence[object]) -> str:
-        """The number of work items of a call, as C."""
-        return self.items_text.format(*arguments) if self.items_text else str(self.items)
+    def items_of(self, arguments: Sequence[Expr]) -> Expr:
+        """The number of work items of a call."""
+        if not self.items_text:
+            return Literal(str(self.items))
+        return _arithmetic(ast.parse(re.sub(r"{(\d+)}", r"_\1", self.items_text), mode="eval").body, arguments)
+
+
+_OPERATORS = {ast.Add: "+", ast.Mult: "*", ast.Div: "/"}
+
+
+def _arithmetic(node: ast.expr, arguments: Sequence[Expr]) -> Expr:
+    """An expression of sums, products and quotients, in which `_3` is argument 3."""
+    if isinstance(node, ast.BinOp):
+        return Infix(_OPERATORS[type(node.op)], *(_arithmetic(each, arguments) for each in (node.left, node.right)))
+    return arguments[int(node.id[1:])] if isinstance(node, ast.Name) else Literal(ast.unparse(node))
 
 
 def section_of(op: Op) -> str:

@@ -140,7 +140,9 @@ class Outliner:
             while end > begin + 1 and _is_apart(body[end - 1], body[begin:end]):
                 end -= 1  # what only others need
             run = body[begin:end]
-            if run_label is not None and self.lines(run) >= (LEAST_OF_SECTION if run_label in VERBS else LEAST):
+            least = LEAST_OF_SECTION if run_label in VERBS else LEAST
+            is_whole = begin == 0 and all(isinstance(each, Jump) for each in body[end:])
+            if run_label is not None and self.lines(run) >= least and not (verb and is_whole):
                 calls = self.outlined(run, body[end:], scope, run_label.rstrip("_"), verb, depth)
             for statement in calls or run:
                 kept.append(statement if calls else self.inside(statement, scope, label, verb, depth))

@@ -485,7 +485,7 @@ class ProgramEmitter:
 
     def call_kernel(self, structure: BodyEmitter, op: Op, inputs: list[Expr], outputs: list[Expr]) -> None:
         kernel: KernelText = self.kernels[op]
-        items = Literal(kernel.items_of([*inputs, *outputs]))
+        items = kernel.items_of([*inputs, *outputs])
         structure.need(*kernel.snippets)
         sizes = [Literal(str(size)) for size in kernel.sizes]
         arguments = [*inputs, *outputs, *sizes, *([Name("host")] if kernel.can_fail else [])]

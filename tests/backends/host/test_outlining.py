@@ -14,6 +14,7 @@ from staged.backends.host.body import ERROR_KIND, OK
 from staged.backends.host.outlining import Outliner
 from staged.backends.host.sections import Origin
 from staged.code.expr import Infix, Literal, Member, Prefix, Variable, call
+from staged.code.kernel_text import KernelText
 from staged.code.printer import print_body
 from staged.code.tree import Assign, Declare, Do, If, Jump
 from staged.code.types import BYTES, INDEX, word
@@ -239,6 +240,17 @@ def test_results_of_a_function_that_may_fail_are_written_through_pointers(short,
         "}",
     ]
     assert kept[:3] == ["int64_t count = 0;", "int64_t loss = 0;", "if (forward(&count, &loss) != ST_OK) {"]
+
+
+def test_the_items_of_a_kernel_follow_a_size_that_is_passed_by_address(short, monkeypatch):
+    monkeypatch.setattr(outlining, "MOST", 7)
+    n = Variable("n", INDEX)
+    items = KernelText("f", "", (), 8, items_text="({0} + 27) / 28 * 3").items_of([n])
+    check = If(Infix("!=", call("f"), OK), (Jump("return", value=ERROR_KIND),))
+    body = [Declare(n, call("g")), check, do("f", items), do("f", items), do("h", "n"), do("h", "n"), do("h", "n")]
+    made, _ = divided(body, ["forward", "forward", "forward", "forward", "own", "own", "own"])
+    assert made[:2] == ["static int forward(int64_t *n) {", "*n = g();"]
+    assert made.count("f((*n + 27) / 28 * 3);") == 2
 
 
 def test_addresses_are_computed_again(short):
