@@ -159,9 +159,8 @@ def test_the_gradient_of_a_weight_agrees_with_differences():
     ahead, behind = primal(6, x, w + 1e-6 * direction), primal(6, x, w - 1e-6 * direction)
     np.testing.assert_allclose(np.sum(gradient * direction), (ahead - behind) / 2e-6, rtol=1e-5)
     source = both.stage(6, x, w).source
-    assert re.search(rf"double \*d_w_left; +// \({ROWS}, 130\)  rows put off: {ROWS} outer products are added to `d_w` .*"
-                     r"test_defer_products.py:\d+  return st.tanh", source)  # fmt: skip
-    assert re.search(r"int64_t \*d_w_rows; +// i64  how many rows are put off", source)
+    assert re.search(rf"\.d_w_left = .* // \({ROWS}, 130\)  rows put off: {ROWS} outer products are added to `d_w` ", source)
+    assert re.search(r"\.d_w_rows = &d_w_rows, +// i64  how many rows are put off  test_defer_products.py:\d+  ", source)
     backward = source.split("static int encode_backward(")[1].split("\n}\n")[0]
     assert "// a product of vectors is put off" in backward and "// what is left of the products" not in backward
     assert source.count("// what is left of the products that were put off for d_w\n") == 1

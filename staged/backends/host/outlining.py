@@ -260,7 +260,8 @@ class Outliner:
             if self.is_address(each) and not _names_of(each.value) & written:
                 inner = _names_of(each.value) & declared.keys()
                 if all(
-                    self.is_address(declared[other]) and not _names_of(declared[other].value) & declared.keys()
+                    self.is_address(declared[other])
+                    and not _names_of(declared[other].value) & (declared.keys() | written)
                     for other in inner
                 ):
                     found |= {name, *inner}

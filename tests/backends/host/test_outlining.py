@@ -262,6 +262,24 @@ def test_addresses_are_computed_again(short):
     assert kept[:2] == ["forward(base);", address]
 
 
+def test_a_number_that_depends_on_a_changed_variable_is_not_computed_again(short, monkeypatch):
+    monkeypatch.setattr(outlining, "MOST", 7)
+    rate, old, share = Variable("rate", INDEX), Variable("old", INDEX), Variable("share", INDEX)
+    body = [
+        Declare(rate, Literal("8"), is_const=False),
+        Declare(old, rate),
+        Declare(share, Infix("-", Literal("1"), old)),
+        do("f", "old"),
+        Assign(rate, Literal("4")),
+        do("h", "share"),
+        do("h", "share"),
+        do("h", "share"),
+    ]
+    made, kept = divided(body, ["own", *["forward"] * 4, "own", "own", "own"])
+    assert "*rate = 4;" in made and "const int64_t old = *rate;" in made
+    assert kept[:2] == ["int64_t rate = 8;", "const int64_t share = forward(&rate);"]
+
+
 def test_variables_that_others_change_are_passed_by_address(short):
     count, state = Variable("count", INDEX), Variable("buffers", word("Buffers"))
     body = [
