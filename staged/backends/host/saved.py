@@ -151,7 +151,7 @@ def _lines(rows: Sequence[_Row]) -> list[_Line]:
 
 
 def _run(numbers: Sequence[tuple[int, ...]]) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """How many of the first rows of numbers are one, two, three ... steps apart, and the first one with the step."""
+    """The count of first rows whose numbers are one, two, three ... steps apart, and the first one with the step."""
     if len(numbers) < 2:
         return 1, ()
     steps = [later - number for number, later in zip(numbers[0], numbers[1], strict=True)]
