@@ -189,7 +189,7 @@ class Generator:
         return op.results[carried:]
 
     def next_values(self, recent: list[Value], count: int) -> list[Value]:
-        """A loop carries a value to the next iteration."""
+        """The values that a loop carries to the next iteration."""
         return [self.random.choice(recent) for _ in range(count)]
 
     def bounds(self) -> list[Value]:
