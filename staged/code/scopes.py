@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from staged.code.expr import Call, Literal, Name, Variable
+from staged.code.rebuild import rebuilt
 from staged.code.tree import (
     Declare,
     DeclareStruct,
@@ -28,7 +29,6 @@ from staged.code.tree import (
     inner_of,
     walk,
 )
-from staged.code.types import CType
 from staged.code.uses import expressions_within, with_parts
 from staged.code.writer import Names
 
@@ -96,16 +96,9 @@ class _Shortener:
 
 def renamed(tree: Any, found: Mapping[str, str]) -> Any:
     """Statements or expressions with other names."""
-    if isinstance(tree, tuple):
-        items = tuple([renamed(each, found) for each in tree])
-        return items if any(new is not old for new, old in zip(items, tree, strict=True)) else tree
     if isinstance(tree, Name):
         return replace(tree, text=found[tree.text]) if tree.text in found else tree
-    if not is_dataclass(tree) or isinstance(tree, type | CType):
-        return tree
-    parts = {each.name: getattr(tree, each.name) for each in fields(tree)}
-    changed = {name: new for name, old in parts.items() if (new := renamed(old, found)) is not old}
-    return replace(tree, **changed) if changed else tree
+    return rebuilt(tree, lambda part: renamed(part, found))
 
 
 def _declared(body: Sequence[Statement]) -> Iterator[Variable]:

@@ -17,11 +17,12 @@ Tested by `tests/code/test_sizes.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from staged.code.dialect import C, Dialect
 from staged.code.expr import Cast, Conditional, Expr, Group, Index, Infix, Literal, Name, Variable
+from staged.code.rebuild import rebuilt
 from staged.code.shape import shape_of
 from staged.code.tree import Assign, Declare, For, Function, Parameter, Statement, walk
 from staged.code.types import INDEX
@@ -151,23 +152,12 @@ class _Rewriter:
 
     def rebuilt(self, node: Node) -> Node:
         """A statement or an expression with rebuilt parts."""
-        changed: dict[str, Any] = {}
-        for field in fields(cast(Any, node)):
-            old = getattr(node, field.name)
-            new = self.part(old)
-            if new is not old:
-                changed[field.name] = new
-        return cast(Node, replace(cast(Any, node), **changed)) if changed else node
+        return cast(Node, rebuilt(node, self.part))
 
     def part(self, part: Any) -> Any:
-        if isinstance(part, tuple):
-            parts = tuple(map(self.part, part))
-            return part if all(new is old for new, old in zip(parts, part, strict=True)) else parts
         if isinstance(part, Expr):
             return self.expr(part)
-        if isinstance(part, For | Declare | Assign):
-            return self.statement(part)
-        return self.rebuilt(part) if is_dataclass(part) and not isinstance(part, type) else part
+        return self.statement(part) if isinstance(part, For | Declare | Assign) else self.rebuilt(part)
 
     # ---- expressions ----
 

@@ -7,9 +7,9 @@ Tested by `tests/code/test_printer.py` and `tests/code/test_uses.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from staged.code.expr import Argument, Expr, Name, Variable, call
 
@@ -288,6 +288,16 @@ def inner_of(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
         case If(_, then, other):
             return then, other
     return ()
+
+
+def with_inner(statement: Statement, change: Callable[[tuple[Statement, ...]], Iterable[Statement]]) -> Statement:
+    """A statement with changed blocks inside. A statement without blocks stays the same."""
+    match statement:
+        case For() | ForAny() | ForBits() | While() | Block():
+            return replace(statement, body=tuple(change(statement.body)))
+        case If(_, then, other):
+            return replace(statement, then=tuple(change(then)), other=tuple(change(other)))
+    return statement
 
 
 def walk(body: Sequence[Statement]) -> Iterator[Statement]:

@@ -9,22 +9,17 @@ Tested by `tests/code/test_unused.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from staged.code.expr import Expr, Name, Variable
 from staged.code.tree import (
     Assign,
-    Block,
     Declare,
     Do,
-    For,
-    ForAny,
-    ForBits,
     If,
     Statement,
     Unused,
-    While,
     walk,
+    with_inner,
 )
 from staged.code.uses import expressions_of, expressions_within, mentioned, with_parts
 
@@ -89,9 +84,7 @@ def _without(body: Sequence[Statement], unused: set[int]) -> Iterator[Statement]
                     yield Unused((s.variable,))
                 elif s.has_effects:
                     yield Do(s.value)
-            case For() | ForAny() | ForBits() | While() | Block():
-                yield replace(s, body=tuple(_without(s.body, unused)))
-            case If() if unused & {id(inner) for inner in walk((*s.then, *s.other))}:
-                yield replace(s, then=tuple(_without(s.then, unused)), other=tuple(_without(s.other, unused)))
-            case _:
+            case If() if not unused & {id(inner) for inner in walk((*s.then, *s.other))}:
                 yield s
+            case _:
+                yield with_inner(s, lambda inner: _without(inner, unused))

@@ -26,8 +26,6 @@ BASE = Name("base")
 BUFFERS = Variable("buffers", word("Buffers"))
 FEW = 12
 """Buffers that the program's function places itself."""
-
-
 MOST_FIELDS = 60
 """Fields of a struct that does not have structs inside of it."""
 GROUPS = "variables", "gradients", "residuals"

@@ -16,7 +16,7 @@ Tested by `tests/backends/host/test_outlining.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,10 +24,10 @@ from staged.backends.host.body import ERROR_KIND, NOTHING, OK, SEQUENCE
 from staged.backends.host.sections import SECTIONS, VERBS, Labels, Origin, Sections, escapes
 from staged.code.expr import Call, Expr, Index, Infix, Items, Literal, Member, Name, Prefix, Variable, call
 from staged.code.printer import print_body
+from staged.code.rebuild import rebuilt
 from staged.code.scopes import with_short_names
 from staged.code.tree import (
     Assign,
-    Block,
     Declare,
     DeclareStruct,
     DeclareTable,
@@ -38,9 +38,9 @@ from staged.code.tree import (
     If,
     Jump,
     Statement,
-    While,
     inner_of,
     walk,
+    with_inner,
 )
 from staged.code.types import CType, Space, pointer, word
 from staged.code.unused import names_used
@@ -152,14 +152,10 @@ class Outliner:
 
     def inside(self, statement: Statement, scope: Scope, *how: Any) -> Statement:
         """A statement whose inner statements are divided."""
-        match statement:
-            case For(index) | ForAny(index) | ForBits(index):
-                return replace(statement, body=self.divided(statement.body, {**scope, index.text: index}, *how))
-            case While() | Block():
-                return replace(statement, body=self.divided(statement.body, scope, *how))
-            case If(_, then, other):
-                return replace(statement, then=self.divided(then, scope, *how), other=self.divided(other, scope, *how))
-        return statement
+        if isinstance(statement, For | ForAny | ForBits):
+            index = statement.rest if isinstance(statement, ForBits) else statement.index
+            scope = {**scope, index.text: index}
+        return with_inner(statement, lambda inner: self.divided(inner, scope, *how))
 
     def by_layer(self, body: Sequence[Statement], verb: str, depth: int) -> Labels:
         """The names of the layers that statements belong to."""
@@ -183,19 +179,12 @@ class Outliner:
 
     def with_first_values(self, body: Sequence[Statement]) -> tuple[Statement, ...]:
         """Statements in which each variable that a function changes has a first value: compilers ask for one."""
-        found: list[Statement] = []
-        for each in body:
-            match each:
-                case Declare(variable, None, sizes=()) if variable.text in self.passed:
-                    found.append(replace(each, value=_zero(variable.type)))
-                case For() | ForAny() | ForBits() | While() | Block():
-                    found.append(replace(each, body=self.with_first_values(each.body)))
-                case If(_, then, other):
-                    then, other = self.with_first_values(then), self.with_first_values(other)
-                    found.append(replace(each, then=then, other=other))
-                case _:
-                    found.append(each)
-        return tuple(found)
+        return tuple(
+            replace(each, value=_zero(each.variable.type))
+            if isinstance(each, Declare) and each.value is None and not each.sizes and each.variable.text in self.passed
+            else with_inner(each, self.with_first_values)
+            for each in body
+        )
 
     # ---- a run becomes a function ----
 
@@ -378,16 +367,7 @@ def _through_pointers(
                 assert value is not None
                 value = replace(value, type=variable.type.text) if isinstance(value, Items) else value
                 return Assign(Prefix("*", pointers[variable.text]), changed(value))
-            case tuple():
-                items = tuple(map(changed, tree))
-                return items if any(new is not old for new, old in zip(items, tree, strict=True)) else tree
-        if not is_dataclass(tree) or isinstance(tree, type | CType | Variable):
-            return tree
-        parts = {
-            each.name: (old, changed(old)) for each in fields(tree) if (old := getattr(tree, each.name)) is not None
-        }
-        different = {name: new for name, (old, new) in parts.items() if new is not old}
-        return replace(tree, **different) if different else tree
+        return tree if isinstance(tree, Variable) else rebuilt(tree, changed)
 
     def moved(old: Statement) -> Statement:
         new: Statement = changed(old)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from staged.backends.host.messages import Values, path_text
 from staged.code.expr import Expr, Index, Infix, Items, Literal, Member, Name, Prefix, Variable, call
+from staged.code.rebuild import rebuilt
 from staged.code.tree import CodeBuilder, DeclareTable, Jump
 from staged.code.types import INDEX, CType, scalar, word
 from staged.code.writer import c_string
@@ -196,25 +197,17 @@ def _shape(expr: Any) -> tuple[Hashable, list[int]]:
         return expr, []
     if isinstance(expr, Literal) and _is_number(expr):
         return Literal, [int(expr.text)]
-    parts = expr if isinstance(expr, tuple) else tuple(_fields(expr).values())
+    node: Any = expr
+    parts = node if isinstance(node, tuple) else tuple([getattr(node, each.name) for each in fields(node)])
     shapes, numbers = zip(*map(_shape, parts), strict=True) if parts else ((), ())
     return (type(expr), shapes), [number for each in numbers for number in each]
 
 
 def _rebuilt(expr: Any, number: Callable[[], Expr]) -> Any:
     """An expression with other numbers."""
-    if isinstance(expr, Variable) or not isinstance(expr, Expr | tuple):
+    if isinstance(expr, Variable):
         return expr
-    if isinstance(expr, tuple):
-        return tuple(_rebuilt(part, number) for part in expr)
-    if _is_number(expr):
-        return number()
-    made: Any = replace
-    return made(expr, **{name: _rebuilt(part, number) for name, part in _fields(expr).items()})
-
-
-def _fields(expr: Any) -> dict[str, Any]:
-    return {field.name: getattr(expr, field.name) for field in fields(expr)}
+    return number() if _is_number(expr) else rebuilt(expr, lambda part: _rebuilt(part, number))
 
 
 # ---- the tree -----------------------------------------------------------------------------------
