@@ -234,7 +234,7 @@ test_programs, test_gradients = checks_of(CASES)
 
 def test_the_loops_of_the_text_count_as_python_does() -> None:
     text = st.function(negative_steps).stage(X, 3).source
-    assert "i > -1; --i)" in text and "i_2 > 0; i_2 -= 2)" in text
+    assert "i > -1; --i)" in text and "i > 0; i -= 2)" in text
     text = st.function(reversed_ranges).stage(X, 3).source
     assert "i > -1; --i)" in text
 
