@@ -161,7 +161,9 @@ class BodyEmitter:
     def scratch(self) -> Expr:
         """The workspace of this thread."""
         place = member("m", "scratch")
-        return place if self.thread is None else Infix("+", place, Infix("*", self.thread, Name("SCRATCH_BYTES")))
+        if self.thread is None:
+            return place
+        return Infix("+", Cast("unsigned char *", place), Infix("*", self.thread, Name("SCRATCH_BYTES")))
 
     def need(self, *snippets: str) -> None:
         """Ask for support snippets by name."""

@@ -412,7 +412,7 @@ class ProgramEmitter:
         if self.scratch_bytes:
             note = "workspace, one part per thread"
             self.state.append(
-                State("unsigned char *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note)
+                State("void *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note)
             )
 
     def site(self, position: Position | None) -> int:

@@ -214,7 +214,7 @@ _SHARE = """\
 #define ST_SHARED(kernel, count, ...) ST_PART(kernel, ST_FIELDS_##count(__VA_ARGS__), ST_VALUES_##count)
 #define ST_SHARED_SCRATCH(kernel, count, ...) \\
     ST_PART(kernel, ST_FIELDS_##count(__VA_ARGS__) unsigned char *scratch;, ST_VALUES_##count, \\
-            st_a->scratch + st_thread_index * SCRATCH_BYTES)
+            (void *)(st_a->scratch + st_thread_index * SCRATCH_BYTES))
 
 // The struct of a kernel's arguments, and the function that calls the kernel with them.
 #define ST_PART(kernel, fields, ...) \\

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import mmap
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -12,8 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from staged.backends.cpu.contraction.spec import ContractionKernel
+from staged.backends.cpu.contraction_call import LOCALS, PARTS, TILE_LOCALS
 from staged.code.support.library import render
 from staged.code.support.vectors import width_snippet
+from staged.code.writer import c_identifier
 from staged.ir.machine import PORTABLE, X86_64_V3, X86_64_V4, Machine
 from staged.ir.types import DType
 
@@ -45,6 +48,7 @@ class Kernel:
         stored: DType | None = None,
     ) -> None:
         self.text, self.dtype = text, dtype
+        assert not unreserved(text), "a value of the user may have one of these names"
         scalar, operand = dtype.c_name, (stored or dtype).c_name
         entry = (
             f"void entry(const {operand} *a, const {operand} *b, {scalar} *c, {scalar} *scratch,"
@@ -101,6 +105,20 @@ class Kernel:
                 _address(count),
             )
             scratch.check()
+
+
+def unreserved(kernel: ContractionKernel) -> set[str]:
+    """The names in functions with names of the user that a value of the user may have, too."""
+    given = {name for _, name in kernel.parameters} | {kernel.function, "put"}
+    given |= {f"{kernel.function}_{part}" for part in PARTS}
+    found: set[str] = set()
+    for function in re.sub(r"//.*|#.*|__attribute__\S*", "", kernel.text).split("\n}\n"):
+        names = {*re.findall(r"(?<![\w.])[A-Za-z_]\w*", function)}
+        names = {name for name in names if c_identifier(name) == name and not re.match(r"(?:st|ST)_|.*v(_u)?$", name)}
+        is_main = f"static void {kernel.function}(" in function
+        if is_main or {"out", "writes"} & names:
+            found |= names - given - LOCALS - (set() if is_main else TILE_LOCALS)
+    return {name for name in found if not re.match(rf"{kernel.function}_(tile|dot|\d)", name)}
 
 
 class Guarded:

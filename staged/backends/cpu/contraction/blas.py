@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import prod
 
 from staged.backends.cpu.contraction.items import over_items
-from staged.backends.cpu.contraction.operands import batch_items, batch_terms, product_parameters
+from staged.backends.cpu.contraction.operands import batch_items, batch_terms
 from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec
 from staged.backends.cpu.contraction.text import added
 from staged.backends.cpu.contraction.vectors import vector_of
@@ -50,7 +50,9 @@ def emit_blas(spec: MatmulSpec, machine: Machine, blas: Blas) -> ContractionKern
             added(name, *batch_terms(spec.batch, strides))
             for name, strides in zip(spec.operand_names, (spec.a_strides, spec.b_strides), strict=True)
         )
-        target = added("c", *batch_terms(spec.batch, spec.c_strides)) if spec.epilogue is None else "scratch"
+        target = (
+            added(spec.result_name, *batch_terms(spec.batch, spec.c_strides)) if spec.epilogue is None else "scratch"
+        )
         t.statement(
             f"{function}({_ROW_MAJOR}, {a}, {b}, {m}, {spec.n}, {k}, {one}, {left}, {lda}, {right}, {ldb}, {zero}, "
             f"{target}, {spec.n});"
@@ -60,10 +62,9 @@ def emit_blas(spec: MatmulSpec, machine: Machine, blas: Blas) -> ContractionKern
             names = spec.epilogue.passed
             t.statement(f"{spec.epilogue.function}(batch, 0, 0, {rows}, {spec.n}, scratch, {spec.n}{names});")
 
-    parameters = product_parameters(spec, scratch=scratch > 0)
     batch = "".join(f"{extent}, " for extent in spec.batch)
-    t.line(f"// ({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {spec.dtype}, by BLAS")
-    kernel = over_items(spec, vector, t, parameters, emit_item, items, scratch, batch_items(spec, items))
+    notes = [f"({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {spec.dtype}, by BLAS"]
+    kernel = over_items(spec, vector, t, notes, emit_item, items, scratch, batch_items(spec, items))
     return replace(kernel, support=(*kernel.support, _declared(function, spec.dtype)), link=blas.link)
 
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from staged.backends.cpu.contraction.operands import batch_terms
-from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec, Parameter
+from staged.backends.cpu.contraction.items import kernel_function
+from staged.backends.cpu.contraction.operands import batch_terms, kernel_parameters
+from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec
 from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import Split, choose_tile, declared, each
+from staged.backends.cpu.contraction.tile import Split, choose_tile, each
 from staged.backends.cpu.contraction.vectors import (
     Vector,
     group_transpose_function,
@@ -26,7 +27,7 @@ from staged.backends.cpu.contraction.vectors import (
 from staged.code.writer import Writer
 from staged.ir.buffers import aligned
 from staged.ir.machine import Machine
-from staged.ir.types import i8, i32, u32
+from staged.ir.types import i8, u32
 
 GROUP = 4
 """Bytes of a column, and of a row, that one lane takes in at a time."""
@@ -81,15 +82,10 @@ class _Emitter:
             self.emit_panel_copy(vectors)
             for rows in self.row_tiles.sizes:
                 self.emit_tile(rows, vectors)
-        parameters: list[Parameter] = [(f"const {i8.c_name} *restrict ", name) for name in spec.operand_names]
-        if spec.epilogue is None:
-            parameters.append((f"{i32.c_name} *restrict ", "c"))
-        parameters += [(f"{i8.c_name} *restrict ", "scratch"), ("int64_t ", "begin"), ("int64_t ", "end")]
-        if spec.epilogue is not None:
-            parameters += spec.epilogue.parameters
+        parameters = kernel_parameters(spec, has_scratch=True)
         batch = "".join(f"{extent}, " for extent in spec.batch)
-        t.line(f"// ({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), i8 in i32")
-        with t.function(f"static void {spec.name}", map(declared, parameters)):
+        notes = [f"({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), i8 in i32"]
+        with kernel_function(t, spec, parameters, notes):
             t.line(f"int8_t *const panel = scratch + {self.copied_rows};")
             t.line(f"u32v start[{self.panels.large}];")
             with t.block("for (int64_t item = begin; item < end; ++item)"):
@@ -101,7 +97,7 @@ class _Emitter:
         return ContractionKernel(
             spec.name,
             str(t),
-            tuple(parameters),
+            parameters,
             items,
             scratch_bytes=room,
             snippets=snippets | wanted,
@@ -298,7 +294,7 @@ class _Emitter:
             names = spec.epilogue.passed
             t.statement(f"{spec.epilogue.function}(batch, row, column, {rows}, {columns}, sums, {width}{names});")
             return
-        target = added("c", *batch_terms(spec.batch, spec.c_strides), times(spec.n, "row"), "column")
+        target = added(spec.result_name, *batch_terms(spec.batch, spec.c_strides), times(spec.n, "row"), "column")
         if columns == str(width):
             call(target, spec.n)
             return
@@ -310,7 +306,7 @@ class _Emitter:
         call("sums", width)
         with each(t, "r", str(rows)) as r:
             to = added(target, times(spec.n, r))
-            t.statement(f"memcpy({to}, {added('sums', times(width, r))}, (size_t)columns * sizeof *c);")
+            t.statement(f"memcpy({to}, {added('sums', times(width, r))}, (size_t)columns * sizeof *sums);")
 
 
 def start_of(split: Split, index: str, unit: int = 1) -> str:

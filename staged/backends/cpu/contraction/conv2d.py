@@ -19,7 +19,6 @@ from staged.backends.cpu.contraction.matmul import emit_matmul
 from staged.backends.cpu.contraction.planes import (
     Window,
     backward_window,
-    conv_parameters,
     emit_planes,
     forward_window,
 )
@@ -59,7 +58,7 @@ def emit_conv2d(spec: Conv2dSpec, machine: Machine) -> ContractionKernel:
     }
     assert spec.dtype.is_float, f"conv2d {spec.name}: no kernel for {spec.dtype}"
     if results[spec.kind] == 0:
-        return no_items(spec, conv_parameters(spec, scratch=False))
+        return no_items(spec)
     assert spec.multiply_adds and forward_window(spec).meets_image(), "convolutions of nothing are simplified to zeros"
     if spec.kind == "backward_weight":
         return emit_backward_weight(spec, machine)
@@ -98,7 +97,10 @@ def pointwise_product(spec: Conv2dSpec) -> MatmulSpec | None:
         b_strides=row_major(spec.n, spec.groups, inner, pixels),
         c_strides=row_major(spec.n, spec.groups, outer, pixels),
         epilogue=spec.epilogue,
-        operand_names=("b", "a"),
+        operand_names=spec.operand_names[::-1],
+        right_first=True,
+        result_name=spec.result_name,
+        comments=spec.comments,
     )
 
 
@@ -257,22 +259,19 @@ class _Emitter:
         for vectors, widths in plan.widths().items():
             for rows in plan.channels.sizes:
                 self.emit_tile(rows, vectors, widths)
-        parameters = conv_parameters(spec, scratch=True)
-        for line in self.describe():
-            t.line(line)
-        return over_items(spec, self.vector, t, parameters, self.emit_item, plan.work_items, plan.scratch_items)
+        return over_items(spec, self.vector, t, self.describe(), self.emit_item, plan.work_items, plan.scratch_items)
 
     def describe(self) -> list[str]:
         spec, plan = self.spec, self.plan
         kind = "" if spec.kind == "forward" else ", gradient of x"
         groups = f", {spec.groups} groups" if spec.groups > 1 else ""
         return [
-            f"// conv2d{kind}: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), "
+            f"conv2d{kind}: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), "
             f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), "
             f"y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), {spec.dtype}{groups}",
-            f"// a work item is {plan.rows} rows of a sample; its image is laid out once per column of the weights, so "
+            f"a work item is {plan.rows} rows of a sample; its image is laid out once per column of the weights, so "
             "that",
-            "// each tap is a run of consecutive pixels",
+            "each tap is a run of consecutive pixels",
         ]
 
     def emit_tables(self) -> None:
@@ -337,16 +336,16 @@ class _Emitter:
         if blocks.count > 1:
             t.line(f"const int64_t block = item % {blocks.count};")
         first_row, rows_here = emit_rows_of_block(t, blocks)
+        pixels, weights = spec.operand_names
         images = "batch" if groups == 1 else f"(batch * {groups} + group)"
         image_items = plan.inner * window.image[0] * window.image[1]
-        t.line(f"const {scalar} *const image = a + {times(image_items, images)};")
-        weights = "b"
+        t.line(f"const {scalar} *const image = {pixels} + {times(image_items, images)};")
         if groups > 1:
-            weights = f"b + {times(spec.c // groups * plan.taps * (spec.oc // groups), 'group')}"
+            weights += f" + {times(spec.c // groups * plan.taps * (spec.oc // groups), 'group')}"
         t.line(f"const {scalar} *const weights = {weights};")
         if spec.epilogue is None:
             result = added(times(plan.outer * self.result.row_stride, images), times(window.out[1], first_row))
-            t.line(f"{scalar} *const result = {added('c', result)};")
+            t.line(f"{scalar} *const result = {added(spec.result_name, result)};")
         emit_planes(t, window, self.vector, plan.rows, str(plan.inner), "image", "scratch", first_row, rows_here)
         if any(full not in widths or len(widths) > 1 for full, widths in self.full_widths()):
             slack = plan.vectors * self.vector.lanes

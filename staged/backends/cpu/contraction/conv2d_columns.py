@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from math import gcd
 
 from staged.backends.cpu.contraction.items import over_items
-from staged.backends.cpu.contraction.planes import conv_parameters
 from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import TileCalls
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
@@ -167,23 +166,19 @@ class _Emitter:
     def emit(self) -> ContractionKernel:
         plan, spec, t = self.plan, self.spec, self.text
         self.emit_add_up()
-        parameters = conv_parameters(spec, scratch=True)
-        t.line(
-            f"// conv2d, gradient of x: d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), "
+        notes = [
+            f"conv2d, gradient of x: d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}), "
             f"weight ({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}) -> "
-            f"({spec.n}, {spec.c}, {spec.h}, {spec.w}), {spec.dtype}"
-        )
-        t.line(
-            f"// a work item is {plan.channels} channels of a sample: first the products with d_y, then what meets in "
-            "a pixel "
-            "is added up"
-        )
+            f"({spec.n}, {spec.c}, {spec.h}, {spec.w}), {spec.dtype}",
+            f"a work item is {plan.channels} channels of a sample: first the products with d_y, then what meets in "
+            "a pixel is added up",
+        ]
         items = spec.n * spec.groups * plan.blocks
         return over_items(
             spec,
             self.vector,
             t,
-            parameters,
+            notes,
             self.emit_item,
             items,
             plan.scratch_items,
@@ -272,14 +267,15 @@ class _Emitter:
         first = "0" if per_sample == 1 else "first"
         if per_sample > 1:
             t.line(f"const int64_t first = {times(plan.channels, f'(item % {per_sample})')};")
-        weights, gradient = "b", added("a", times(spec.oc * plan.pixels, "batch"))
+        gradient, weights = spec.operand_names
+        gradient = added(gradient, times(spec.oc * plan.pixels, "batch"))
         if groups > 1:
             t.line(f"const int64_t group = {'item' if blocks == 1 else f'item / {blocks}'} % {groups};")
             c = spec.c // groups
-            weights = added("b", times((oc - 1) * c * plan.taps, "group"), times(plan.taps, first))
+            weights = added(weights, times((oc - 1) * c * plan.taps, "group"), times(plan.taps, first))
             gradient = added(gradient, times(oc * plan.pixels, "group"))
         else:
-            weights = added("b", times(plan.taps, first))
+            weights = added(weights, times(plan.taps, first))
         t.line(f"const {scalar} *const weights = {weights};")
         t.line(f"{scalar} *const plane = scratch;")
         t.line(f"{scalar} *const columns = scratch + {plan.plane_items + plan.margin};")
@@ -318,5 +314,5 @@ class _Emitter:
                 t.statement(f"{spec.epilogue.function}(batch, {channel}, 0, 1, {image}, plane, {image}{names});")
             else:
                 place = f"({channel})" if "+" in channel else channel
-                target = added("c", times(spec.c * image, "batch"), times(image, place))
+                target = added(spec.result_name, times(spec.c * image, "batch"), times(image, place))
                 t.line(copied(self.vector, target, "plane", image))

@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from staged.backends.cpu.contraction.items import over_items
-from staged.backends.cpu.contraction.planes import Window, conv_parameters, emit_planes, forward_window
+from staged.backends.cpu.contraction.planes import Window, emit_planes, forward_window
 from staged.backends.cpu.contraction.shared_tiles import TileCalls
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
 from staged.backends.cpu.contraction.text import added, times
@@ -201,16 +201,13 @@ class _Emitter:
 
     def emit(self) -> ContractionKernel:
         plan, spec, t = self.plan, self.spec, self.text
-        parameters = conv_parameters(spec, scratch=True)
-        t.line(
-            f"// conv2d, gradient of the weight: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), "
+        notes = [
+            f"conv2d, gradient of the weight: x ({spec.n}, {spec.c}, {spec.h}, {spec.w}), "
             f"d_y ({spec.n}, {spec.oc}, {spec.out_h}, {spec.out_w}) -> "
             f"({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), {spec.dtype}"
-        )
+        ]
         scratch_items = plan.layout_items + plan.sum_items
-        return over_items(
-            spec, self.vector, t, parameters, self.emit_item, plan.work_items, scratch_items, tiles=self.tiles
-        )
+        return over_items(spec, self.vector, t, notes, self.emit_item, plan.work_items, scratch_items, tiles=self.tiles)
 
     @property
     def columns(self) -> int:
@@ -278,7 +275,9 @@ class _Emitter:
         row = added(times(oc, group), first_outer)
         if spec.epilogue is None:
             place = f"({row})" if "+" in row else row
-            t.line(f"{scalar} *const sums = {added('c', times(self.columns, place), times(taps, first_channel))};")
+            t.line(
+                f"{scalar} *const sums = {added(spec.result_name, times(self.columns, place), times(taps, first_channel))};"
+            )
         else:
             t.line(f"{scalar} *const sums = scratch + {plan.layout_items};")
         with each(t, "row", str(plan.outer_channels)) as number:
@@ -337,7 +336,12 @@ class _Emitter:
         part = [times(oc * out, group), times(out, first_outer), times(window.out[1], first_row)]
 
         def place(index: str) -> None:
-            x = added("a", times(spec.c * image, index), times(c * image, group), times(image, first_channel))
+            x = added(
+                spec.operand_names[0],
+                times(spec.c * image, index),
+                times(c * image, group),
+                times(image, first_channel),
+            )
             t.line(f"const {scalar} *const image = {x};")
             target = "scratch"
             if together != "1":
@@ -346,7 +350,7 @@ class _Emitter:
             emit_planes(t, window, self.vector, plan.rows, channels, "image", target, first_row, rows_here)
             if not plan.needs_tail:
                 return
-            y = added("b", times(spec.oc * out, index), *part)
+            y = added(spec.operand_names[1], times(spec.oc * out, index), *part)
             t.line(f"const {scalar} *const from_y = {y};")
             start = str(plan.samples * plan.image_items)
             base = added("scratch", start, times(plan.gradient_items, "s") if together != "1" else "0")
@@ -374,7 +378,7 @@ class _Emitter:
             comment = "  // read beyond the last plane, then cleared"
             t.line(zeroed(self.vector, f"scratch + {slack}", self.vector.lanes) + comment)
             return added("scratch", str(plan.samples * plan.image_items))
-        return added("b", times(spec.oc * out, "sample"), *part)
+        return added(spec.operand_names[1], times(spec.oc * out, "sample"), *part)
 
     def emit_tiles(self, together: str, d_y: str, channels: str, rows_here: str) -> None:
         t, plan, spec = self.text, self.plan, self.spec

@@ -11,7 +11,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from math import prod
 
-from staged.backends.cpu.contraction.operands import batch_terms
+from staged.backends.cpu.contraction.items import kernel_function
+from staged.backends.cpu.contraction.operands import batch_terms, kernel_parameters
 from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec, Parameter
 from staged.backends.cpu.contraction.text import added, times
 from staged.backends.cpu.contraction.tile import declared, each
@@ -46,23 +47,16 @@ class _Emitter:
         for rows in sorted({self.rows, spec.m % self.rows} - {0}, reverse=True):
             for columns in sorted({self.columns, spec.n % self.columns} - {0}, reverse=True):
                 self.emit_tile(rows, columns)
-        parameters: list[Parameter] = [(f"const {i8.c_name} *restrict ", name) for name in spec.operand_names]
-        if spec.epilogue is None:
-            parameters.append(("int32_t *restrict ", "c"))
-        parameters += [("int64_t ", "begin"), ("int64_t ", "end")]
-        if spec.epilogue is not None:
-            parameters += spec.epilogue.parameters
+        parameters = kernel_parameters(spec)
         batch = "".join(f"{extent}, " for extent in spec.batch)
         t = self.text
-        t.line(f"// ({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), i8 in i32")
-        with t.function(f"static void {spec.name}", map(declared, parameters)):
+        notes = [f"({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), i8 in i32"]
+        with kernel_function(t, spec, parameters, notes):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_item()
         items = prod(spec.batch) * self.row_blocks * self.column_blocks
         snippets, support = support_for(str(t), self.sums)
-        return ContractionKernel(
-            spec.name, str(t), tuple(parameters), items, snippets=snippets | {"dot_i8"}, support=support
-        )
+        return ContractionKernel(spec.name, str(t), parameters, items, snippets=snippets | {"dot_i8"}, support=support)
 
     # ---- the tile ------------------------------------------------------------------------------
 
@@ -181,14 +175,14 @@ class _Emitter:
             t.line(f"int32_t tile[{rows * width}];")
         start = added(left, times(spec.k, row))
         if self.is_short:
-            t.line(f"i8v x[{rows}];")
+            t.line(f"i8v padded[{rows}];")
             with t.block(f"for (int64_t r = 0; r < {rows}; ++r)"):
-                self.emit_padded("x[r]", added(start, times(spec.k, "r")))
-            start = "(const int8_t *)x"
+                self.emit_padded("padded[r]", added(start, times(spec.k, "r")))
+            start = "(const int8_t *)padded"
 
         def call(columns: int, column: str) -> None:
             target, step = (
-                added("c", *batch_terms(spec.batch, spec.c_strides or ()), times(spec.n, row), column),
+                added(spec.result_name, *batch_terms(spec.batch, spec.c_strides or ()), times(spec.n, row), column),
                 spec.n,
             )
             if spec.epilogue is not None:

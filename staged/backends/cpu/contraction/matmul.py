@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from math import prod
 
 from staged.backends.cpu.contraction import skinny
-from staged.backends.cpu.contraction.items import no_items
+from staged.backends.cpu.contraction.items import kernel_function, no_items
 from staged.backends.cpu.contraction.matmul_plan import (
     PACK_RIGHT_ROWS,
     MatmulPlan,
@@ -20,13 +20,13 @@ from staged.backends.cpu.contraction.matmul_plan import (
     panel_start,
     plan_matmul,
 )
-from staged.backends.cpu.contraction.operands import batch_terms, product_parameters
+from staged.backends.cpu.contraction.operands import batch_terms, kernel_parameters
 from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import TileCalls
 from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec, Parameter
 from staged.backends.cpu.contraction.stored import Stored
 from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import Split, aligned_to, declared, emit_delivery
+from staged.backends.cpu.contraction.tile import Split, aligned_to, emit_delivery
 from staged.backends.cpu.contraction.vectors import support_for, zeroed
 from staged.code.writer import Writer
 from staged.ir.machine import Machine
@@ -40,7 +40,7 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
     sums). The order does not depend on the number of threads.
     """
     if spec.m * spec.n * prod(spec.batch) == 0:
-        return no_items(spec, product_parameters(spec))
+        return no_items(spec)
     spec = merged(spec)
     narrow = skinny.plan_skinny(spec, machine)
     if narrow is not None:
@@ -59,7 +59,7 @@ class _Emitter:
 
     def emit(self) -> ContractionKernel:
         plan, spec = self.plan, self.spec
-        parameters = product_parameters(spec, scratch=plan.packed_a_items + plan.panel_items + plan.partial_items > 0)
+        parameters = kernel_parameters(spec, plan.packed_a_items + plan.panel_items + plan.partial_items > 0)
         self.emit_main(parameters)
         text = self.tiles.text + str(self.text)
         return ContractionKernel(
@@ -147,9 +147,7 @@ class _Emitter:
 
     def emit_main(self, parameters: tuple[Parameter, ...]) -> None:
         t, plan, spec = self.text, self.plan, self.spec
-        for line in self.describe():
-            t.line(line)
-        with t.function(f"static void {spec.name}", map(declared, parameters)):
+        with kernel_function(t, spec, parameters, self.describe()):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_decode()
                 if plan.k_blocks == 1:
@@ -186,7 +184,7 @@ class _Emitter:
         plan, spec = self.plan, self.spec
         batch = "".join(f"{extent}, " for extent in spec.batch)
         m, k = ("count" if spec.counted == axis else str(size) for axis, size in (("m", spec.m), ("k", spec.k)))
-        text = f"// ({batch}{m}, {k}) @ ({batch}{k}, {spec.n}), {self.stored.title}"
+        text = f"({batch}{m}, {k}) @ ({batch}{k}, {spec.n}), {self.stored.title}"
         notes = []
         if plan.turned:
             notes.append("computed as its transpose, vectors along the rows of the result")
@@ -201,7 +199,7 @@ class _Emitter:
             notes.append("each panel of the right operand is copied together")
         elif plan.last_is_partial:
             notes.append("the last panel of the right operand is padded in scratch")
-        return [text, *(f"// {note}" for note in notes)]
+        return [text, *notes]
 
     def emit_decode(self) -> None:
         """From the item's number to batch, range of rows and range of columns."""
@@ -236,7 +234,7 @@ class _Emitter:
         t.line(f"const {stored} *{const}left = {added(left, *batch_terms(spec.batch, plan.a.batch))};")
         t.line(f"const {stored} *{const}right = {added(right, *batch_terms(spec.batch, plan.b.batch))};")
         if spec.epilogue is None:
-            t.line(f"{scalar} *const result = {added('c', *batch_terms(spec.batch, plan.c.batch))};")
+            t.line(f"{scalar} *const result = {added(spec.result_name, *batch_terms(spec.batch, plan.c.batch))};")
 
     def emit_bounds(self, axis: str, block: str, split: Split, per_item: int, unit: int) -> None:
         """`row_begin` and `row_end` of the item's block; the two piece sizes of `split` are taken into account."""

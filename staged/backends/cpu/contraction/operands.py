@@ -7,25 +7,27 @@ from __future__ import annotations
 
 from math import prod
 
-from staged.backends.cpu.contraction.spec import MatmulSpec, Parameter
+from staged.backends.cpu.contraction.spec import Conv2dSpec, MatmulSpec, Parameter
 from staged.backends.cpu.contraction.text import times
+from staged.ir.types import i8, i32
 
 
-def product_parameters(spec: MatmulSpec, scratch: bool = False) -> tuple[Parameter, ...]:
-    """The parameters of a product, in order."""
-    pointer = f"{spec.dtype.c_name} *restrict "
-    operand = f"const {(spec.stored or spec.dtype).c_name} *restrict "
-    found: list[Parameter] = [(operand, name) for name in spec.operand_names]
-    if spec.epilogue is None:
-        found.append((pointer, "c"))
-    if scratch:
-        found.append((pointer, "scratch"))
-    if spec.counted in ("m", "k"):
-        found.append(("int64_t ", "count"))
-    found += [("int64_t ", "begin"), ("int64_t ", "end")]
+def kernel_parameters(spec: MatmulSpec | Conv2dSpec, has_scratch: bool = False) -> tuple[Parameter, ...]:
+    """The parameters of a kernel, in the order in which a program passes them."""
+    operand = sums = spec.dtype
+    names, count = spec.operand_names, []
+    if isinstance(spec, MatmulSpec):
+        operand, sums = spec.stored or operand, i32 if spec.dtype is i8 else sums
+        names = names[::-1] if spec.right_first else names
+        count = [("int64_t ", "count")] if spec.counted else []
+    inputs: tuple[Parameter, ...] = ()
+    results: tuple[Parameter, ...] = ((f"{sums.c_name} *restrict ", spec.result_name),)
     if spec.epilogue is not None:
-        found += spec.epilogue.parameters
-    return tuple(found)
+        first = len(spec.epilogue.parameters) - spec.epilogue.results
+        inputs, results = spec.epilogue.parameters[:first], spec.epilogue.parameters[first:]
+    scratch = [(f"{spec.dtype.c_name} *restrict ", "scratch")] if has_scratch else []
+    operands = [(f"const {operand.c_name} *restrict ", name) for name in names]
+    return (*operands, *inputs, *count, *results, *scratch, ("int64_t ", "begin"), ("int64_t ", "end"))
 
 
 def batch_items(spec: MatmulSpec, items: int) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from staged.backends.cpu.contraction.spec import Conv2dSpec, Parameter
+from staged.backends.cpu.contraction.spec import Conv2dSpec
 from staged.backends.cpu.contraction.text import added, times
 from staged.backends.cpu.contraction.tile import each
 from staged.backends.cpu.contraction.vectors import Vector, copied, zeroed
@@ -123,19 +123,6 @@ def backward_window(spec: Conv2dSpec) -> Window:
     )
 
 
-def conv_parameters(spec: Conv2dSpec, scratch: bool) -> tuple[Parameter, ...]:
-    pointer = f"{spec.dtype.c_name} *restrict "
-    found: list[Parameter] = [(f"const {pointer}", "a"), (f"const {pointer}", "b")]
-    if spec.epilogue is None:
-        found.append((pointer, "c"))
-    if scratch:
-        found.append((pointer, "scratch"))
-    found += [("int64_t ", "begin"), ("int64_t ", "end")]
-    if spec.epilogue is not None:
-        found += spec.epilogue.parameters
-    return tuple(found)
-
-
 def emit_planes(
     t: Writer,
     window: Window,
@@ -193,16 +180,16 @@ def emit_row(t: Writer, window: Window, vector: Vector, kx: int, offset: int) ->
     if step > 1 or count == 0:
         t.line(zeroed(vector, added("row", str(offset)), out))
         if count:
-            with t.block(f"for (int64_t x = 0; x < {count}; ++x)"):
-                t.line(f"row[{added(str(offset + first), times(step, 'x'))}] = from[{added(str(source), 'x')}];")
+            with t.block(f"for (int64_t i = 0; i < {count}; ++i)"):
+                t.line(f"row[{added(str(offset + first), times(step, 'i'))}] = from[{added(str(source), 'i')}];")
         return
     if first:
         t.line(zeroed(vector, added("row", str(offset)), first))
     if stride == 1:
         t.line(copied(vector, added("row", str(offset + first)), added("from", str(source)), count))
     else:
-        with t.block(f"for (int64_t x = 0; x < {count}; ++x)"):
-            t.line(f"row[{added(str(offset + first), 'x')}] = from[{added(str(source), times(stride, 'x'))}];")
+        with t.block(f"for (int64_t i = 0; i < {count}; ++i)"):
+            t.line(f"row[{added(str(offset + first), 'i')}] = from[{added(str(source), times(stride, 'i'))}];")
     if first + count < out:
         t.line(zeroed(vector, added("row", str(offset + first + count)), out - first - count))
 

@@ -15,7 +15,7 @@ from math import prod
 from typing import Literal
 
 from staged.backends.cpu.contraction.items import over_items
-from staged.backends.cpu.contraction.operands import batch_items, batch_terms, product_parameters
+from staged.backends.cpu.contraction.operands import batch_items, batch_terms
 from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec
 from staged.backends.cpu.contraction.stored import Stored
 from staged.backends.cpu.contraction.text import added, times
@@ -119,15 +119,14 @@ class _Emitter:
         if plan.form == "dot":
             for columns in self.column_counts():
                 self.emit_dot(columns)
-        parameters = product_parameters(spec, scratch=plan.scratch_items > 0)
         batch = "".join(f"{extent}, " for extent in spec.batch)
-        t.line(f"// ({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {self.stored.title}")
+        notes = [f"({batch}{spec.m}, {spec.k}) @ ({batch}{spec.k}, {spec.n}), {self.stored.title}"]
         if plan.form == "sweep":
-            t.line(f"// {plan.steps} rows at a time are added to the result, so that memory is read in order")
+            notes.append(f"{plan.steps} rows at a time are added to the result, so that memory is read in order")
         items = prod(spec.batch) * plan.strips
         counted = batch_items(spec, items)
         more = self.stored.functions()
-        return over_items(spec, self.vector, t, parameters, self.emit_item, items, plan.scratch_items, counted, more)
+        return over_items(spec, self.vector, t, notes, self.emit_item, items, plan.scratch_items, counted, more)
 
     def emit_item(self) -> None:
         t, plan, spec = self.text, self.plan, self.spec
@@ -151,7 +150,7 @@ class _Emitter:
         t.line(f"const {stored} *{'' if plan.copies_left and name == 'left' else 'const '}{name} = {left};")
         t.line(f"const {stored} *const right = {right};")
         if spec.epilogue is None:
-            t.line(f"{scalar} *const result = {added('c', *batch_terms(spec.batch, spec.c_strides))};")
+            t.line(f"{scalar} *const result = {added(spec.result_name, *batch_terms(spec.batch, spec.c_strides))};")
         if plan.form == "dot":
             self.emit_dots()
         else:
@@ -321,10 +320,10 @@ class _Emitter:
         t, plan, vector = self.text, self.plan, self.vector
         lanes, scalar = vector.lanes, vector.scalar
         a_row, a_col = plan.a_strides
-        t.line(f"{scalar} x[{plan.m}][{steps}];")
+        t.line(f"{scalar} factor[{plan.m}][{steps}];")
         with each_row(t, plan.m), t.unrolled(steps, f"for (int64_t u = 0; u < {steps}; ++u)"):
-            x = self.stored.item(f"left[{added(times(a_row, 'r'), times(a_col, '(k + u)'))}]")
-            t.line(f"x[r][u] = {x};")
+            factor = self.stored.item(f"left[{added(times(a_row, 'r'), times(a_col, '(k + u)'))}]")
+            t.line(f"factor[r][u] = {factor};")
         t.line(f"const {self.stored.scalar} *const row = {added('right', times(plan.b_strides[0], 'k'), 'first')};")
         t.line("int64_t s = 0;")
         with t.block(f"for (; s <= stop - first - {lanes}; s += {lanes})"):
@@ -334,7 +333,7 @@ class _Emitter:
             with t.unrolled(steps, f"for (int64_t u = 0; u < {steps}; ++u)"):
                 self.stored.emit_load(t, "y", added("row", times(plan.b_strides[0], "u"), "s"))
                 with each_row(t, plan.m):
-                    t.line(vector.multiply_add("sums[r]", "x[r][u]", "y"))
+                    t.line(vector.multiply_add("sums[r]", "factor[r][u]", "y"))
             with each_row(t, plan.m):
                 t.line(f"{vector.store(added('scratch', times(plan.strip, 'r'), 's'))} = sums[r];")
         if plan.n % lanes:
@@ -344,4 +343,4 @@ class _Emitter:
                     t.line(f"const {scalar} y = {y};")
                     with t.block(f"for (int64_t r = 0; r < {plan.m}; ++r)"):
                         target = f"scratch[{added(times(plan.strip, 'r'), 's')}]"
-                        t.line(added_product(str(vector.dtype), vector.dtype, target, "x[r][u]", "y"))
+                        t.line(added_product(str(vector.dtype), vector.dtype, target, "factor[r][u]", "y"))

@@ -35,6 +35,9 @@ class Epilogue:
 
     function: str
     parameters: tuple[Parameter, ...] = ()
+    """In order, with the names that they have in the product's function: inputs, then results."""
+    results: int = 0
+    """The number of results."""
     sizes: tuple[int, ...] = ()
     """Further arguments, if kernels of other sizes use the function, too."""
 
@@ -49,9 +52,8 @@ class MatmulSpec:
     """`c = a @ b`, over a batch; or the epilogue consumes `a @ b`.
 
     Shapes: a (*batch, m, k); b (*batch, k, n); c (*batch, m, n). Strides are per axis of these, 0 where an operand is
-    broadcast. With an epilogue there is no `c`: its strides are ignored. `operand_names` are the parameters that hold a
-    and b. `counted` is the extent that the program knows as `count`, at most the number here: strides follow from the
-    number, loops from the count.
+    broadcast. With an epilogue there is no `c`: its strides are ignored. `counted` is the extent
+    that the program knows as `count`, at most the number here: strides follow from the number, loops from the count.
     """
 
     name: str
@@ -65,6 +67,12 @@ class MatmulSpec:
     c_strides: tuple[int, ...] = ()
     epilogue: Epilogue | None = None
     operand_names: tuple[str, str] = ("a", "b")
+    """The parameters that hold a and b."""
+    right_first: bool = False
+    """Whether the parameter of b comes before the parameter of a."""
+    result_name: str = "c"
+    comments: tuple[str, ...] = ()
+    """Lines above the function, besides those that describe the product."""
     counted: Literal["", "m", "k", "batch"] = ""
     stored: DType | None = None
     """The dtype of a and b in memory, where it is another one than that of the sums: f16 or bf16 beside f32."""
@@ -106,6 +114,9 @@ class Conv2dSpec:
     dtype: DType = f32
     kind: Literal["forward", "backward_input", "backward_weight"] = "forward"
     epilogue: Epilogue | None = None
+    operand_names: tuple[str, str] = ("a", "b")
+    result_name: str = "c"
+    comments: tuple[str, ...] = ()
 
     @property
     def out_h(self) -> int:
@@ -125,7 +136,7 @@ class ContractionKernel:
     """A generated kernel: one C function. The caller runs it over all of [0, work_items), in pieces and by threads as
     it likes.
 
-    Those of its parameters that are not the epilogue's are `a`, `b`, `c` (only without epilogue), `scratch` (only when
+    Those of its parameters that are not the epilogue's are a, b, c (only without epilogue), `scratch` (only when
     scratch_bytes > 0; one per thread), `count` (only for a counted extent), `begin` and `end` (a range of work items).
     The workspace starts at a multiple of 64 bytes and needs no initial value.
     """
