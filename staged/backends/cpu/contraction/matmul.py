@@ -16,10 +16,12 @@ from staged.backends.cpu.contraction.items import kernel_function, no_items
 from staged.backends.cpu.contraction.matmul_plan import (
     PACK_RIGHT_ROWS,
     MatmulPlan,
+    describe,
     merged,
     panel_start,
     plan_matmul,
 )
+from staged.backends.cpu.contraction.multiply import emit_multiplied, is_multiplied
 from staged.backends.cpu.contraction.operands import batch_terms, kernel_parameters
 from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import TileCalls
@@ -45,7 +47,8 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
     narrow = skinny.plan_skinny(spec, machine)
     if narrow is not None:
         return skinny.emit_skinny(narrow)
-    return _Emitter(plan_matmul(spec, machine)).emit()
+    plan = plan_matmul(spec, machine)
+    return emit_multiplied(plan) if is_multiplied(plan) else _Emitter(plan).emit()
 
 
 class _Emitter:
@@ -147,7 +150,7 @@ class _Emitter:
 
     def emit_main(self, parameters: tuple[Parameter, ...]) -> None:
         t, plan, spec = self.text, self.plan, self.spec
-        with kernel_function(t, spec, parameters, self.describe()):
+        with kernel_function(t, spec, parameters, describe(plan)):
             with t.block("for (int64_t item = begin; item < end; ++item)"):
                 self.emit_decode()
                 if plan.k_blocks == 1:
@@ -179,27 +182,6 @@ class _Emitter:
     def sums_start(self) -> int:
         plan = self.plan
         return plan.packed_a_items + plan.panel_items
-
-    def describe(self) -> list[str]:
-        plan, spec = self.plan, self.spec
-        batch = "".join(f"{extent}, " for extent in spec.batch)
-        m, k = ("count" if spec.counted == axis else str(size) for axis, size in (("m", spec.m), ("k", spec.k)))
-        text = f"({batch}{m}, {k}) @ ({batch}{k}, {spec.n}), {self.stored.title}"
-        notes = []
-        if plan.turned:
-            notes.append("computed as its transpose, vectors along the rows of the result")
-        if plan.pack_a:
-            why = "" if self.stored.is_narrow else ": its rows lie far apart"
-            notes.append(f"the block's left operand is copied together{why}")
-        if plan.k_blocks > 1:
-            notes.append(f"the inner dimension is done in {plan.k_blocks} blocks, so that panels stay in the cache")
-        if plan.pack_b == "transpose":
-            notes.append("each panel of the right operand is transposed into scratch")
-        elif plan.pack_b:
-            notes.append("each panel of the right operand is copied together")
-        elif plan.last_is_partial:
-            notes.append("the last panel of the right operand is padded in scratch")
-        return [text, *notes]
 
     def emit_decode(self) -> None:
         """From the item's number to batch, range of rows and range of columns."""
@@ -276,7 +258,7 @@ class _Emitter:
         """The offset in scratch of the tile of the packed left operand that starts at `row`."""
         plan = self.plan
         inside = row if plan.row_blocks == 1 else f"({row} - row_begin)"
-        return added("scratch", times(plan.packed_row if plan.pack_a == "rows" else plan.k_block, inside))
+        return added("scratch", times(plan.left_row, inside))
 
     def emit_pack_left(self) -> None:
         t, plan, k = self.text, self.plan, self.steps

@@ -13,6 +13,7 @@ from typing import Literal
 
 from staged.backends.cpu.contraction.operands import batch_items
 from staged.backends.cpu.contraction.spec import MatmulSpec
+from staged.backends.cpu.contraction.stored import Stored
 from staged.backends.cpu.contraction.tile import (
     Result,
     Split,
@@ -166,13 +167,17 @@ class MatmulPlan:
         return -(-self.k_block // lanes) * lanes + lanes
 
     @property
+    def left_row(self) -> int:
+        """Distance of rows of tiles in the packed left operand."""
+        return self.packed_row if self.pack_a == "rows" else self.k_block
+
+    @property
     def packed_a_items(self) -> int:
         """Room for the packed left operand, up to where the panels begin."""
         if self.pack_a is None:
             return 0
-        row = self.packed_row if self.pack_a == "rows" else self.k_block
         size = self.spec.dtype.size
-        return aligned(self.rows_per_item * self.tile.rows.large * row * size) // size
+        return aligned(self.item_rows * self.left_row * size) // size
 
     @property
     def panel_items(self) -> int:
@@ -288,6 +293,28 @@ def blocked_k(k: int, lanes: int) -> int:
     while 0 < k % size < lanes:
         size += lanes
     return size
+
+
+def describe(plan: MatmulPlan) -> list[str]:
+    """The comment above a kernel."""
+    spec, stored = plan.spec, Stored.of(plan.spec, plan.vector)
+    batch = "".join(f"{extent}, " for extent in spec.batch)
+    m, k = ("count" if spec.counted == axis else str(size) for axis, size in (("m", spec.m), ("k", spec.k)))
+    notes = [f"({batch}{m}, {k}) @ ({batch}{k}, {spec.n}), {stored.title}"]
+    if plan.turned:
+        notes.append("computed as its transpose, vectors along the rows of the result")
+    if plan.pack_a:
+        why = "" if stored.is_narrow else ": its rows lie far apart"
+        notes.append(f"the block's left operand is copied together{why}")
+    if plan.k_blocks > 1:
+        notes.append(f"the inner dimension is done in {plan.k_blocks} blocks, so that panels stay in the cache")
+    if plan.pack_b == "transpose":
+        notes.append("each panel of the right operand is transposed into scratch")
+    elif plan.pack_b:
+        notes.append("each panel of the right operand is copied together")
+    elif plan.last_is_partial:
+        notes.append("the last panel of the right operand is padded in scratch")
+    return notes
 
 
 LONGEST_K = 2048  # steps of the inner dimension; beyond, panels would not stay in the second-level cache

@@ -65,24 +65,30 @@ class TileCalls:
         inline = f"{tile.name}_inline("
         if is_shared:
             call = f"{tile.name}("
-            self.functions += [(call, tile.snippet), (call, self._function(tile.name, tile, {}))]
+            self.functions += [(call, tile.snippet), (call, shared_function(tile))]
             return f"{call}{', '.join(arguments.values())});"
         tables = tables or {}
         fixed = (name for name, text in arguments.items() if text.isdigit() or text in ("true", "false", *tables))
         numbers = {name: arguments[name] for name in fixed}
         name = f"{self.kernel}_tile_{tile.shape}"
         self.functions.append((inline, tile.snippet))
-        text = self._function(name, tile, numbers, tables.values()).text
+        text = _function(name, tile, numbers, tables.values()).text
         assert self.own.setdefault(name, text) == text, "the calls of a tile have the same numbers"
         return f"{name}({', '.join(text for name, text in arguments.items() if name not in numbers)});"
 
-    def _function(self, name: str, tile: SharedTile, numbers: Mapping[str, str], tables: Iterable[str] = ()) -> Snippet:
-        """A function that calls the inline one, with these numbers and tables in place of parameters."""
-        t = Writer()
-        open_parameters = [parameter for parameter in tile.parameters if parameter[1] not in numbers]
-        with t.function(f"{_HEAD} {name}", map(declared, open_parameters)):
-            for table in tables:
-                t.statement(table)
-            given = ", ".join(numbers.get(parameter, parameter) for _, parameter in tile.parameters)
-            t.statement(f"{tile.name}_inline({given});")
-        return Snippet(name, str(t))
+
+def shared_function(tile: SharedTile) -> Snippet:
+    """The function of a tile that kernels share."""
+    return _function(tile.name, tile, {})
+
+
+def _function(name: str, tile: SharedTile, numbers: Mapping[str, str], tables: Iterable[str] = ()) -> Snippet:
+    """A function that calls the inline one, with these numbers and tables in place of parameters."""
+    t = Writer()
+    open_parameters = [parameter for parameter in tile.parameters if parameter[1] not in numbers]
+    with t.function(f"{_HEAD} {name}", map(declared, open_parameters)):
+        for table in tables:
+            t.statement(table)
+        given = ", ".join(numbers.get(parameter, parameter) for _, parameter in tile.parameters)
+        t.statement(f"{tile.name}_inline({given});")
+    return Snippet(name, str(t))

@@ -1,0 +1,237 @@
+"""Products of matrices by one function that the kernels of a program share: each kernel passes its sizes in a struct.
+
+The function serves products with a long inner dimension. Next to their tiles, sizes in memory cost nothing.
+
+Tested by `tests/backends/host/test_contraction_matmul.py`.
+"""
+
+from __future__ import annotations
+
+from staged.backends.cpu.contraction.items import kernel_function
+from staged.backends.cpu.contraction.matmul_plan import MatmulPlan, Operand, describe
+from staged.backends.cpu.contraction.operands import batch_terms, kernel_parameters
+from staged.backends.cpu.contraction.product_tile import ProductTile
+from staged.backends.cpu.contraction.shared_tiles import shared_function
+from staged.backends.cpu.contraction.spec import ContractionKernel
+from staged.backends.cpu.contraction.tile import aligned_to
+from staged.backends.cpu.contraction.vectors import Vector, support_for
+from staged.code.support.library import Snippet
+from staged.code.writer import Writer
+
+
+def is_multiplied(plan: MatmulPlan) -> bool:
+    """Return whether the shared function computes a product."""
+    spec, tile = plan.spec, plan.tile
+    return (
+        spec.epilogue is None
+        and spec.stored is None
+        and not spec.counted
+        and plan.c.col == 1
+        and len(tile.vectors.sizes) == 1
+        and ProductTile(plan.vector, tile.rows.large, tile.vectors.large).is_shared(plan.k_block)
+        and plan.pack_b != "gather"
+        and (plan.pack_b is not None or not plan.last_is_partial)
+        and all(len(batch_terms(spec.batch, each.batch)) < 2 for each in (plan.a, plan.b, plan.c))
+    )
+
+
+def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
+    """The kernel of a product: its sizes, and the call."""
+    spec, vector, dtype = plan.spec, plan.vector, plan.vector.dtype
+    tiles = [ProductTile(vector, rows, plan.tile.vectors.large) for rows in plan.tile.rows.sizes]
+    columns = tiles[0].vectors * vector.lanes
+    copies = [f"copy_{plan.pack_a}" if plan.pack_a else "", _RIGHT.get(plan.pack_b or "", "")]
+    fields: dict[str, object] = {
+        "rows": plan.m, "columns": plan.n, "inner": spec.k, "a_row": plan.a.row, "a_step": plan.a.col,
+        "b_step": plan.b.row, "b_column": plan.b.col, "c_row": plan.c.row,
+        "a_matrix": _apart(plan, plan.a), "b_matrix": _apart(plan, plan.b), "c_matrix": _apart(plan, plan.c),
+        "tile": tiles[0].name, "smaller_tile": tiles[1].name if len(tiles) > 1 else "",
+        "tile_rows": tiles[0].rows, "tile_columns": columns, "chain": plan.chain or plan.k_block,
+        "item_tiles": plan.rows_per_item, "item_columns": plan.cols_per_item * columns, "block": plan.k_block,
+        "copy_left": copies[0] and f"st_{copies[0]}_{dtype}", "left_row": plan.left_row if plan.pack_a else 0,
+        "copy_right": copies[1] and f"st_{copies[1]}_{dtype}",
+    }  # fmt: skip
+    scratch_items = columns * plan.k_block if plan.pack_b else 0
+    scratch_items += plan.item_rows * plan.left_row if plan.pack_a else 0
+    parameters = kernel_parameters(spec, scratch_items > 0)
+    left, right = spec.operand_names[::-1] if plan.turned else spec.operand_names
+    t = Writer()
+    with kernel_function(t, spec, parameters, describe(plan)):
+        t.line(f"static const st_product_{dtype} product = {{")
+        t.statement("    " + ", ".join(f".{field} = {value}" for field, value in fields.items() if value) + ",")
+        t.line("};")
+        scratch = "scratch" if scratch_items else "NULL"
+        t.statement(f"st_multiply_{dtype}(&product, {left}, {right}, {spec.result_name}, {scratch}, begin, end);")
+    text = str(t)
+    snippets = [_snippet(vector, "product_sizes", _SIZES)]
+    snippets += [each for tile in tiles for each in (tile.snippet, shared_function(tile))]
+    snippets += [_snippet(vector, copy, _COPIES[copy]) for copy in copies if copy]
+    snippets.append(_snippet(vector, "multiply", _MULTIPLY))
+    return ContractionKernel(
+        spec.name,
+        text,
+        parameters,
+        plan.work_items,
+        "",
+        scratch_items * spec.dtype.size,
+        *support_for(text, vector, [("", snippet) for snippet in snippets]),
+    )
+
+
+def _apart(plan: MatmulPlan, operand: Operand) -> int:
+    """The distance between the matrices of a batch."""
+    axes = zip(operand.batch, plan.spec.batch, strict=True)
+    return next((stride for stride, extent in reversed([*axes]) if extent > 1), 0)
+
+
+_RIGHT = {"rows": "copy_panel", "transpose": "transpose_panel"}
+
+
+def _snippet(vector: Vector, name: str, text: str, *more: str) -> Snippet:
+    """Support for the dtype and the lanes of a vector: `text` has `T` for the scalar, `D` for the dtype's name."""
+    replaced = {
+        "$T": vector.scalar,
+        "$D": str(vector.dtype),
+        "$LANES": str(vector.lanes),
+        "$V": vector.name,
+        "$SUMS": str(_SUMS * vector.lanes),
+        "$ALIGNED": aligned_to(vector),
+    }
+    for word, by in replaced.items():
+        text = text.replace(word, by)
+    return Snippet(f"{name}_{vector.dtype}", text, more)
+
+
+_SUMS = 32
+"""Vectors of sums in a tile, at most."""
+_SIZES = """\
+typedef void st_tile_$D(const $T *restrict a, int64_t a_row, int64_t a_step, const $T *restrict b, int64_t b_step,
+        int64_t steps, int64_t chain, $T *restrict c, int64_t c_row, bool adds);
+
+// The sizes of a product c = a @ b of (rows, inner) and (inner, columns) items, for each matrix of a batch. Item (i, k)
+// of `a` is a[i * a_row + k * a_step], item (k, j) of `b` is b[k * b_step + j * b_column].
+typedef struct st_product_$D {
+    int64_t rows, columns, inner, a_row, a_step, b_step, b_column, c_row, a_matrix, b_matrix, c_matrix;
+    st_tile_$D *tile, *smaller_tile;  // of `tile_rows` rows, and of one row less
+    int64_t tile_rows, tile_columns, chain;
+    int64_t item_tiles, item_columns, block;  // tiles of rows, columns and steps that are computed together
+    void (*copy_left)(const struct st_product_$D *, const $T *a, int64_t first, int64_t last, int64_t steps, $T *copy);
+    void (*copy_right)(const struct st_product_$D *, const $T *b, int64_t width, int64_t steps, $T *panel);
+    int64_t left_row;  // the distance of rows in a copy of `a`
+} st_product_$D;
+
+// The first row of a tile: the last tiles of a product have one row less than the others.
+static int64_t st_tile_row_$D(const st_product_$D *p, int64_t tile) {
+    const int64_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
+    const int64_t large = p->rows - tiles * (p->tile_rows - 1);
+    return tile * p->tile_rows - (tile > large ? tile - large : 0);
+}
+"""
+_COPIES = {
+    "copy_rows": """\
+// Copies rows that lie far apart together.
+static void st_copy_rows_$D(const st_product_$D *p, const $T *a, int64_t first, int64_t last, int64_t steps, $T *copy) {
+    const int64_t rows = st_tile_row_$D(p, last) - st_tile_row_$D(p, first);
+    for (int64_t r = 0; r < rows; ++r) {
+        st_copy_$D(copy + r * p->left_row, a + r * p->a_row, steps);
+    }
+}
+""",
+    "copy_columns": """\
+// Copies the rows of each tile step by step.
+static void st_copy_columns_$D(const st_product_$D *p, const $T *a, int64_t first, int64_t last, int64_t steps,
+        $T *copy) {
+    for (int64_t tile = first; tile < last; ++tile) {
+        const int64_t rows = st_tile_row_$D(p, tile + 1) - st_tile_row_$D(p, tile);
+        for (int64_t k = 0; k < steps - 1; ++k) {
+            for (int64_t r = 0; r < rows; r += $LANES) {  // beyond the last row: the next step overwrites it
+                *($V_u *)(copy + k * rows + r) = *(const $V_u *)(a + k * p->a_step + r);
+            }
+        }
+        memcpy(copy + (steps - 1) * rows, a + (steps - 1) * p->a_step, (size_t)rows * sizeof *copy);
+        a += rows;
+        copy += rows * p->left_row;
+    }
+}
+""",
+    "copy_panel": """\
+// Copies the rows of a panel together, with zeros behind them.
+static void st_copy_panel_$D(const st_product_$D *p, const $T *b, int64_t width, int64_t steps, $T *panel) {
+    const int64_t columns = p->tile_columns, step = p->b_step;
+    for (int64_t k = 0; k < steps && width == columns; ++k) {
+        for (int64_t s = 0; s < columns; s += $LANES) {
+            *($V_u *)(panel + k * columns + s) = *(const $V_u *)(b + k * step + s);
+        }
+    }
+    for (int64_t k = 0; k < steps && width < columns; ++k) {
+        st_copy_$D(panel + k * columns, b + k * step, width);
+        st_zero_$D(panel + k * columns + width, columns - width);
+    }
+}
+""",
+    "transpose_panel": """\
+// Transposes the columns of a panel. The last block of steps begins early enough to end with the others.
+static void st_transpose_panel_$D(const st_product_$D *p, const $T *b, int64_t width, int64_t steps, $T *panel) {
+    for (int64_t s = 0; s < width; s += $LANES) {
+        for (int64_t k = 0; k < steps; k += $LANES) {
+            const int64_t first = k < steps - $LANES ? k : steps - $LANES;
+            st_transpose_$D(b + s * p->b_column + first, p->b_column, width - s, panel + first * p->tile_columns + s,
+                    p->tile_columns);
+        }
+    }
+}
+""",
+}
+_MULTIPLY = """\
+// Computes work items [begin, end) of a product: blocks of rows and columns of a matrix.
+static void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch, int64_t begin,
+        int64_t end) {
+    const int64_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
+    const int64_t row_blocks = (tiles + p->item_tiles - 1) / p->item_tiles;
+    const int64_t col_blocks = (p->columns + p->item_columns - 1) / p->item_columns;
+    for (int64_t item = begin; item < end; ++item) {
+        const int64_t matrix = item / (row_blocks * col_blocks);
+        const int64_t first = item / col_blocks % row_blocks * p->item_tiles;
+        const int64_t last = first + p->item_tiles < tiles ? first + p->item_tiles : tiles;
+        const int64_t first_row = st_tile_row_$D(p, first);
+        const int64_t col_begin = item % col_blocks * p->item_columns;
+        const int64_t col_end = col_begin + p->item_columns < p->columns ? col_begin + p->item_columns : p->columns;
+        for (int64_t k = 0; k < p->inner; k += p->block) {
+            const int64_t steps = k + p->block < p->inner ? p->block : p->inner - k;
+            const $T *left = a + matrix * p->a_matrix + first_row * p->a_row + k * p->a_step;
+            int64_t left_row = p->a_row;
+            if (p->copy_left != NULL) {
+                $T *const copy = p->copy_right == NULL ? scratch : scratch + p->tile_columns * p->block;
+                p->copy_left(p, left, first, last, steps, copy);
+                left = copy;
+                left_row = p->left_row;
+            }
+            for (int64_t col = col_begin; col < col_end; col += p->tile_columns) {
+                const $T *panel = b + matrix * p->b_matrix + k * p->b_step + col * p->b_column;
+                const int64_t width = p->columns - col < p->tile_columns ? p->columns - col : p->tile_columns;
+                if (p->copy_right != NULL) {
+                    p->copy_right(p, panel, width, steps, scratch);
+                    panel = scratch;
+                }
+                for (int64_t tile = first; tile < last; ++tile) {
+                    const int64_t row = st_tile_row_$D(p, tile), rows = st_tile_row_$D(p, tile + 1) - row;
+                    $T *const to = c + matrix * p->c_matrix + row * p->c_row + col;
+                    $T sums[$SUMS] $ALIGNED;
+                    const bool is_whole = width == p->tile_columns;
+                    for (int64_t r = 0; r < rows && !is_whole && k > 0; ++r) {
+                        st_copy_$D(sums + r * p->tile_columns, to + r * p->c_row, width);
+                    }
+                    const bool is_turned = p->copy_left != NULL && p->a_step != 1;  // in the copy
+                    (rows < p->tile_rows ? p->smaller_tile : p->tile)(left + (row - first_row) * left_row,
+                            is_turned ? 1 : left_row, p->copy_left == NULL ? p->a_step : is_turned ? rows : 1, panel,
+                            p->copy_right == NULL ? p->b_step : p->tile_columns, steps, p->chain, is_whole ? to : sums,
+                            is_whole ? p->c_row : p->tile_columns, k > 0);
+                    for (int64_t r = 0; r < rows && !is_whole; ++r) {
+                        st_copy_$D(to + r * p->c_row, sums + r * p->tile_columns, width);
+                    }
+                }
+            }
+        }
+    }
+}
+"""
