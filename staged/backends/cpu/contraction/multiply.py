@@ -41,27 +41,30 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
     tiles = [ProductTile(vector, rows, plan.tile.vectors.large) for rows in plan.tile.rows.sizes]
     columns = tiles[0].vectors * vector.lanes
     copies = [f"copy_{plan.pack_a}" if plan.pack_a else "", _RIGHT.get(plan.pack_b or "", "")]
-    fields: dict[str, object] = {
-        "rows": plan.m, "columns": plan.n, "inner": spec.k, "a_row": plan.a.row, "a_step": plan.a.col,
-        "b_step": plan.b.row, "b_column": plan.b.col, "c_row": plan.c.row,
-        "a_matrix": _apart(plan, plan.a), "b_matrix": _apart(plan, plan.b), "c_matrix": _apart(plan, plan.c),
-        "tile": tiles[0].name, "smaller_tile": tiles[1].name if len(tiles) > 1 else "",
-        "tile_rows": tiles[0].rows, "tile_columns": columns, "chain": plan.chain or plan.k_block,
-        "item_tiles": plan.rows_per_item, "item_columns": plan.cols_per_item * columns, "block": plan.k_block,
-        "copy_left": copies[0] and f"st_{copies[0]}_{dtype}", "left_row": plan.left_row if plan.pack_a else 0,
-        "copy_right": copies[1] and f"st_{copies[1]}_{dtype}",
-    }  # fmt: skip
+    lines: list[dict[str, object]] = [
+        {"rows": plan.m, "columns": plan.n, "inner": spec.k, "a": _strides(plan.a), "b": _strides(plan.b),
+         "c_row": plan.c.row},
+        {"a_matrix": _apart(plan, plan.a), "b_matrix": _apart(plan, plan.b), "c_matrix": _apart(plan, plan.c)},
+        {"tile": f"{{{', '.join(tile.name for tile in tiles)}}}", "tile_rows": tiles[0].rows, "tile_columns": columns,
+         "chain": plan.chain or plan.k_block},
+        {"item_tiles": plan.rows_per_item, "item_columns": plan.cols_per_item * columns, "block": plan.k_block,
+         "copy_right": copies[1] and f"st_{copies[1]}_{dtype}"},
+        {"copy_left": copies[0] and f"st_{copies[0]}_{dtype}", "left_row": plan.left_row if plan.pack_a else 0},
+    ]  # fmt: skip
     scratch_items = columns * plan.k_block if plan.pack_b else 0
     scratch_items += plan.item_rows * plan.left_row if plan.pack_a else 0
     parameters = kernel_parameters(spec, scratch_items > 0)
     left, right = spec.operand_names[::-1] if plan.turned else spec.operand_names
     t = Writer()
-    with kernel_function(t, spec, parameters, describe(plan)):
-        t.line(f"static const st_product_{dtype} product = {{")
-        t.statement("    " + ", ".join(f".{field} = {value}" for field, value in fields.items() if value) + ",")
+    with kernel_function(t, spec, parameters, describe(plan)[: 1 + plan.turned]):
+        t.line(f"static const st_product_{dtype} sizes = {{")
+        for fields in lines:
+            text = ", ".join(f".{field} = {value}" for field, value in fields.items() if value)
+            if text:
+                t.line(f"    {text},")
         t.line("};")
         scratch = "scratch" if scratch_items else "NULL"
-        t.statement(f"st_multiply_{dtype}(&product, {left}, {right}, {spec.result_name}, {scratch}, begin, end);")
+        t.statement(f"st_multiply_{dtype}(&sizes, {left}, {right}, {spec.result_name}, {scratch}, begin, end);")
     text = str(t)
     snippets = [_snippet(vector, "product_sizes", _SIZES)]
     snippets += [each for tile in tiles for each in (tile.snippet, shared_function(tile))]
@@ -78,6 +81,10 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
     )
 
 
+def _strides(operand: Operand) -> str:
+    return f"{{{operand.row}, {operand.col}}}"
+
+
 def _apart(plan: MatmulPlan, operand: Operand) -> int:
     """The distance between the matrices of a batch."""
     axes = zip(operand.batch, plan.spec.batch, strict=True)
@@ -87,8 +94,8 @@ def _apart(plan: MatmulPlan, operand: Operand) -> int:
 _RIGHT = {"rows": "copy_panel", "transpose": "transpose_panel"}
 
 
-def _snippet(vector: Vector, name: str, text: str, *more: str) -> Snippet:
-    """Support for the dtype and the lanes of a vector: `text` has `T` for the scalar, `D` for the dtype's name."""
+def _snippet(vector: Vector, name: str, text: str) -> Snippet:
+    """Support for a vector: `$T` is its scalar, `$D` its dtype, `$V` its type."""
     replaced = {
         "$T": vector.scalar,
         "$D": str(vector.dtype),
@@ -99,25 +106,27 @@ def _snippet(vector: Vector, name: str, text: str, *more: str) -> Snippet:
     }
     for word, by in replaced.items():
         text = text.replace(word, by)
-    return Snippet(f"{name}_{vector.dtype}", text, more)
+    return Snippet(f"{name}_{vector.dtype}", text)
 
 
 _SUMS = 32
-"""Vectors of sums in a tile, at most."""
+"""The number of vectors of sums in a tile is at most this."""
 _SIZES = """\
 typedef void st_tile_$D(const $T *restrict a, int64_t a_row, int64_t a_step, const $T *restrict b, int64_t b_step,
         int64_t steps, int64_t chain, $T *restrict c, int64_t c_row, bool adds);
 
-// The sizes of a product c = a @ b of (rows, inner) and (inner, columns) items, for each matrix of a batch. Item (i, k)
-// of `a` is a[i * a_row + k * a_step], item (k, j) of `b` is b[k * b_step + j * b_column].
+// The sizes of a product c = a @ b of matrices of (rows, inner) and (inner, columns) items.
 typedef struct st_product_$D {
-    int64_t rows, columns, inner, a_row, a_step, b_step, b_column, c_row, a_matrix, b_matrix, c_matrix;
-    st_tile_$D *tile, *smaller_tile;  // of `tile_rows` rows, and of one row less
-    int64_t tile_rows, tile_columns, chain;
+    int64_t rows, columns, inner;
+    int64_t a[2], b[2], c_row;                // strides of rows and columns
+    int64_t a_matrix, b_matrix, c_matrix;     // strides of a batch
+    st_tile_$D *tile[2];                     // for `tile_rows` rows, and for one row less
+    int64_t tile_rows, tile_columns, chain;   // `chain` steps of a sum stay in registers
     int64_t item_tiles, item_columns, block;  // tiles of rows, columns and steps that are computed together
-    void (*copy_left)(const struct st_product_$D *, const $T *a, int64_t first, int64_t last, int64_t steps, $T *copy);
     void (*copy_right)(const struct st_product_$D *, const $T *b, int64_t width, int64_t steps, $T *panel);
-    int64_t left_row;  // the distance of rows in a copy of `a`
+    void (*copy_left)(const struct st_product_$D *, const $T *a, int64_t first, int64_t last, int64_t steps,
+            $T *copy);
+    int64_t left_row;  // of the copy
 } st_product_$D;
 
 // The first row of a tile: the last tiles of a product have one row less than the others.
@@ -133,7 +142,7 @@ _COPIES = {
 static void st_copy_rows_$D(const st_product_$D *p, const $T *a, int64_t first, int64_t last, int64_t steps, $T *copy) {
     const int64_t rows = st_tile_row_$D(p, last) - st_tile_row_$D(p, first);
     for (int64_t r = 0; r < rows; ++r) {
-        st_copy_$D(copy + r * p->left_row, a + r * p->a_row, steps);
+        st_copy_$D(copy + r * p->left_row, a + r * p->a[0], steps);
     }
 }
 """,
@@ -145,10 +154,10 @@ static void st_copy_columns_$D(const st_product_$D *p, const $T *a, int64_t firs
         const int64_t rows = st_tile_row_$D(p, tile + 1) - st_tile_row_$D(p, tile);
         for (int64_t k = 0; k < steps - 1; ++k) {
             for (int64_t r = 0; r < rows; r += $LANES) {  // beyond the last row: the next step overwrites it
-                *($V_u *)(copy + k * rows + r) = *(const $V_u *)(a + k * p->a_step + r);
+                *($V_u *)(copy + k * rows + r) = *(const $V_u *)(a + k * p->a[1] + r);
             }
         }
-        memcpy(copy + (steps - 1) * rows, a + (steps - 1) * p->a_step, (size_t)rows * sizeof *copy);
+        memcpy(copy + (steps - 1) * rows, a + (steps - 1) * p->a[1], (size_t)rows * sizeof *copy);
         a += rows;
         copy += rows * p->left_row;
     }
@@ -157,7 +166,7 @@ static void st_copy_columns_$D(const st_product_$D *p, const $T *a, int64_t firs
     "copy_panel": """\
 // Copies the rows of a panel together, with zeros behind them.
 static void st_copy_panel_$D(const st_product_$D *p, const $T *b, int64_t width, int64_t steps, $T *panel) {
-    const int64_t columns = p->tile_columns, step = p->b_step;
+    const int64_t columns = p->tile_columns, step = p->b[0];
     for (int64_t k = 0; k < steps && width == columns; ++k) {
         for (int64_t s = 0; s < columns; s += $LANES) {
             *($V_u *)(panel + k * columns + s) = *(const $V_u *)(b + k * step + s);
@@ -175,7 +184,7 @@ static void st_transpose_panel_$D(const st_product_$D *p, const $T *b, int64_t w
     for (int64_t s = 0; s < width; s += $LANES) {
         for (int64_t k = 0; k < steps; k += $LANES) {
             const int64_t first = k < steps - $LANES ? k : steps - $LANES;
-            st_transpose_$D(b + s * p->b_column + first, p->b_column, width - s, panel + first * p->tile_columns + s,
+            st_transpose_$D(b + s * p->b[1] + first, p->b[1], width - s, panel + first * p->tile_columns + s,
                     p->tile_columns);
         }
     }
@@ -184,11 +193,13 @@ static void st_transpose_panel_$D(const st_product_$D *p, const $T *b, int64_t w
 }
 _MULTIPLY = """\
 // Computes work items [begin, end) of a product: blocks of rows and columns of a matrix.
-static void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch, int64_t begin,
-        int64_t end) {
+static void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch,
+        int64_t begin, int64_t end) {
     const int64_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
     const int64_t row_blocks = (tiles + p->item_tiles - 1) / p->item_tiles;
     const int64_t col_blocks = (p->columns + p->item_columns - 1) / p->item_columns;
+    const int64_t b_step = p->copy_right == NULL ? p->b[0] : p->tile_columns;
+    const bool is_turned = p->copy_left != NULL && p->a[1] != 1;  // the copy has the rows of a tile side by side
     for (int64_t item = begin; item < end; ++item) {
         const int64_t matrix = item / (row_blocks * col_blocks);
         const int64_t first = item / col_blocks % row_blocks * p->item_tiles;
@@ -198,8 +209,8 @@ static void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T 
         const int64_t col_end = col_begin + p->item_columns < p->columns ? col_begin + p->item_columns : p->columns;
         for (int64_t k = 0; k < p->inner; k += p->block) {
             const int64_t steps = k + p->block < p->inner ? p->block : p->inner - k;
-            const $T *left = a + matrix * p->a_matrix + first_row * p->a_row + k * p->a_step;
-            int64_t left_row = p->a_row;
+            const $T *left = a + matrix * p->a_matrix + first_row * p->a[0] + k * p->a[1];
+            int64_t left_row = p->a[0];
             if (p->copy_left != NULL) {
                 $T *const copy = p->copy_right == NULL ? scratch : scratch + p->tile_columns * p->block;
                 p->copy_left(p, left, first, last, steps, copy);
@@ -207,7 +218,7 @@ static void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T 
                 left_row = p->left_row;
             }
             for (int64_t col = col_begin; col < col_end; col += p->tile_columns) {
-                const $T *panel = b + matrix * p->b_matrix + k * p->b_step + col * p->b_column;
+                const $T *panel = b + matrix * p->b_matrix + k * p->b[0] + col * p->b[1];
                 const int64_t width = p->columns - col < p->tile_columns ? p->columns - col : p->tile_columns;
                 if (p->copy_right != NULL) {
                     p->copy_right(p, panel, width, steps, scratch);
@@ -221,10 +232,8 @@ static void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T 
                     for (int64_t r = 0; r < rows && !is_whole && k > 0; ++r) {
                         st_copy_$D(sums + r * p->tile_columns, to + r * p->c_row, width);
                     }
-                    const bool is_turned = p->copy_left != NULL && p->a_step != 1;  // in the copy
-                    (rows < p->tile_rows ? p->smaller_tile : p->tile)(left + (row - first_row) * left_row,
-                            is_turned ? 1 : left_row, p->copy_left == NULL ? p->a_step : is_turned ? rows : 1, panel,
-                            p->copy_right == NULL ? p->b_step : p->tile_columns, steps, p->chain, is_whole ? to : sums,
+                    p->tile[rows < p->tile_rows](left + (row - first_row) * left_row, is_turned ? 1 : left_row,
+                            is_turned ? rows : p->a[1], panel, b_step, steps, p->chain, is_whole ? to : sums,
                             is_whole ? p->c_row : p->tile_columns, k > 0);
                     for (int64_t r = 0; r < rows && !is_whole; ++r) {
                         st_copy_$D(to + r * p->c_row, sums + r * p->tile_columns, width);
