@@ -8,7 +8,9 @@ Tested by `tests/backends/host/test_contraction_matmul.py`.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from math import prod
 
 from staged.backends.cpu.contraction import skinny
@@ -51,6 +53,20 @@ def emit_matmul(spec: MatmulSpec, machine: Machine) -> ContractionKernel:
     return emit_multiplied(plan) if is_multiplied(plan) else _Emitter(plan).emit()
 
 
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The tile at `row`: the sizes that it may have, the larger one first, and its rows in C."""
+
+    sizes: tuple[int, ...]
+    rows: str
+    is_tail: bool = False
+
+    @property
+    def room(self) -> int:
+        """The most rows that it may have."""
+        return self.sizes[0]
+
+
 class _Emitter:
     def __init__(self, plan: MatmulPlan) -> None:
         self.plan = plan
@@ -77,14 +93,14 @@ class _Emitter:
 
     # ---- names and strides ---------------------------------------------------------------------
 
-    def left_strides(self, rows: int) -> tuple[int, int]:
-        """Strides of rows and steps of the left operand as a tile of `rows` rows reads it."""
+    def left_strides(self, tile: Tile) -> tuple[str, str]:
+        """Strides of rows and steps of the left operand as a tile reads it."""
         plan = self.plan
         if plan.pack_a == "rows":
-            return plan.packed_row, 1
+            return str(plan.packed_row), "1"
         if plan.pack_a == "columns":
-            return 1, rows
-        return plan.a.row, plan.a.col
+            return "1", str(tile.room) if tile.is_tail else tile.rows
+        return str(plan.a.row), str(plan.a.col)
 
     @property
     def steps(self) -> str:
@@ -100,12 +116,9 @@ class _Emitter:
     def last_part(self) -> str:
         return "parts - 1" if self.parts == "parts" else str(self.plan.k_blocks - 1)
 
-    def emit_tile_call(
-        self, rows: int, vectors: int, left: str, right: str, right_step: str, tail: bool = False
-    ) -> None:
+    def emit_tile_call(self, tile: Tile, vectors: int, left: str, right: str, right_step: str) -> None:
         """A tile at `row` and `col`: into the result if all of its columns exist, else by way of `tile`."""
         t, plan, result = self.text, self.plan, self.plan.result
-        function = ProductTile(self.vector, rows, vectors, tail)
         full, widths = vectors * self.vector.lanes, plan.widths(vectors)
         is_direct = result.epilogue is None and result.col_stride == 1 and full in widths
         others = widths[1:] if is_direct else widths
@@ -113,18 +126,22 @@ class _Emitter:
         if result.epilogue is None:
             (to,) = result.arguments("batch", "row", "col", to)
         if others:
-            self.emit_tile_memory(rows, full)
+            self.emit_tile_memory(tile.room, full)
         if is_direct:
             c = f"width == {full} ? {to} : tile" if others else to
             c_row = f"width == {full} ? {result.row_stride} : {full}" if others else str(result.row_stride)
-        a_row, a_step = self.left_strides(rows)
+        a_row, a_step = self.left_strides(tile)
         arguments = {
-            "a": left, "a_row": str(a_row), "a_step": str(a_step), "b": right, "b_step": right_step,
+            "a": left, "a_row": a_row, "a_step": a_step, "b": right, "b_step": right_step,
             "steps": self.steps, "chain": self.steps if plan.chain is None else str(plan.chain),
             "c": c, "c_row": c_row, "adds": "false" if plan.k_blocks == 1 else "part > 0",
-            **({"live": "live"} if tail else {}),
+            **({"live": "live"} if tile.is_tail else {}),
         }  # fmt: skip
-        t.statement(self.tiles.call(function, function.is_shared(plan.k_block), arguments))
+        functions = [ProductTile(self.vector, rows, vectors, tile.is_tail) for rows in tile.sizes]
+        is_shared = functions[0].is_shared(plan.k_block)
+        smaller = functions[1] if len(functions) > 1 else None
+        is_large = f"{tile.rows} == {tile.room}"
+        t.statement(self.tiles.call(functions[0], is_shared, arguments, smaller=smaller, is_large=is_large))
         if not others:
             return
         last = [f"part == {self.last_part}"] if plan.k_blocks > 1 else []
@@ -133,7 +150,8 @@ class _Emitter:
         with t.block(f"if ({guard})") if guard else nullcontext():
             if result.epilogue is None:
                 t.line(f"{self.vector.scalar} *const to = {to};")
-            emit_delivery(t, self.vector, result, rows, vectors, others, tail, "to")
+            width = str(others[0]) if len(others) == 1 else "width"
+            emit_delivery(t, self.vector, result, tile.room, vectors, width, tile.rows, "to")
 
     def emit_tile_memory(self, rows: int, full: int) -> None:
         """The declaration of `tile`: the item's own sums, if they wait for further blocks of the inner dimension."""
@@ -251,8 +269,18 @@ class _Emitter:
             start = stop
         return headers
 
-    def row_ranges(self) -> list[tuple[int, str]]:
-        return self.ranges("row", self.plan.tile.rows, self.plan.row_blocks, 1)
+    @contextmanager
+    def each_tile(self) -> Iterator[Tile]:
+        """A loop over the tiles of rows: `rows` is the size of a tile, if there are two."""
+        t, split, plan = self.text, self.plan.tile.rows, self.plan
+        first, stop = ("0", str(plan.m)) if plan.row_blocks == 1 else ("row_begin", "row_end")
+        if not split.small_count:
+            with t.block(f"for (int64_t row = {first}; row < {stop}; row += {split.large})"):
+                yield Tile(split.sizes, str(split.large))
+            return
+        with t.block(f"for (int64_t rows, row = {first}; row < {stop}; row += rows)"):
+            t.line(f"rows = row < {split.large * split.large_count} ? {split.large} : {split.large - 1};")
+            yield Tile(split.sizes, "rows")
 
     def packed_left(self, row: str = "row") -> str:
         """The offset in scratch of the tile of the packed left operand that starts at `row`."""
@@ -269,12 +297,10 @@ class _Emitter:
                 source = added("left", times(plan.a.row, "row"))
                 t.line(self.stored.copied(self.packed_left(), source, k))
             return
-        for rows, header in self.row_ranges():
-            with t.block(header):
-                with t.block(f"for (int64_t k = 0; k < {k}; ++k)"):
-                    target = added(self.packed_left(), times(rows, "k"))
-                    source = added("left", "row", times(plan.a.col, "k"))
-                    t.line(self.stored.copied(target, source, rows))
+        with self.each_tile() as tile, t.block(f"for (int64_t k = 0; k < {k}; ++k)"):
+            target = added(self.packed_left(), f"k * {tile.rows}")
+            source = added("left", "row", times(plan.a.col, "k"))
+            t.line(self.stored.copied(target, source, tile.rows))
 
     def emit_panels(self) -> None:
         t, plan = self.text, self.plan
@@ -305,9 +331,8 @@ class _Emitter:
                 if self.spec.counted == "m":
                     self.emit_counted_rows(vectors, left, source, step)
                     continue
-                for rows, row_header in self.row_ranges():
-                    with t.block(row_header):
-                        self.emit_tile_call(rows, vectors, left, source, step)
+                with self.each_tile() as tile:
+                    self.emit_tile_call(tile, vectors, left, source, step)
 
     def emit_counted_rows(self, vectors: int, left: str, source: str, step: str) -> None:
         """The tiles of a panel over rows that the program counts: large ones, then one for what is left."""
@@ -315,11 +340,11 @@ class _Emitter:
         (large,), tails = self.plan.row_sizes, self.plan.tail_sizes
         t.line("int64_t row = row_begin;")
         with t.block(f"for (; row + {large} <= row_end; row += {large})"):
-            self.emit_tile_call(large, vectors, left, source, step)
+            self.emit_tile_call(Tile((large,), str(large)), vectors, left, source, step)
         t.line("const int64_t live = row_end - row;")
         for rows, fewer in zip(reversed(tails), (*reversed(tails[:-1]), 0), strict=True):
             with (t.block if rows == large else t.otherwise)(f"if (live > {fewer})"):
-                self.emit_tile_call(rows, vectors, left, source, step, tail=True)
+                self.emit_tile_call(Tile((rows,), "live", is_tail=True), vectors, left, source, step)
 
     def emit_many_packed(self, full: int, widths: tuple[int, ...]) -> tuple[str, str]:
         """The panel is copied where there are rows enough; gives where its rows are, and how far apart."""

@@ -152,12 +152,9 @@ static void st_copy_columns_$D(const st_product_$D *p, const $T *a, int64_t firs
         $T *copy) {
     for (int64_t tile = first; tile < last; ++tile) {
         const int64_t rows = st_tile_row_$D(p, tile + 1) - st_tile_row_$D(p, tile);
-        for (int64_t k = 0; k < steps - 1; ++k) {
-            for (int64_t r = 0; r < rows; r += $LANES) {  // beyond the last row: the next step overwrites it
-                *($V_u *)(copy + k * rows + r) = *(const $V_u *)(a + k * p->a[1] + r);
-            }
+        for (int64_t k = 0; k < steps; ++k) {
+            st_copy_$D(copy + k * rows, a + k * p->a[1], rows);
         }
-        memcpy(copy + (steps - 1) * rows, a + (steps - 1) * p->a[1], (size_t)rows * sizeof *copy);
         a += rows;
         copy += rows * p->left_row;
     }

@@ -55,26 +55,43 @@ class TileCalls:
         return "\n".join([*self.own.values(), ""]) if self.own else ""
 
     def call(
-        self, tile: SharedTile, is_shared: bool, arguments: Mapping[str, str], tables: Mapping[str, str] | None = None
+        self,
+        tile: SharedTile,
+        is_shared: bool,
+        arguments: Mapping[str, str],
+        tables: Mapping[str, str] | None = None,
+        smaller: SharedTile | None = None,
+        is_large: str = "",
     ) -> str:
         """The statement that computes a tile; `arguments` are in the order of the function's parameters.
 
-        `tables` are arguments that are arrays of constants, with their definitions.
+        `tables` are arguments that are arrays of constants, with their definitions. If a tile may be a smaller one,
+        `is_large` is the condition in C under which it is not.
         """
         assert list(arguments) == [name for _, name in tile.parameters], "a tile needs all arguments in their order"
-        inline = f"{tile.name}_inline("
-        if is_shared:
-            call = f"{tile.name}("
-            self.functions += [(call, tile.snippet), (call, shared_function(tile))]
-            return f"{call}{', '.join(arguments.values())});"
         tables = tables or {}
         fixed = (name for name, text in arguments.items() if text.isdigit() or text in ("true", "false", *tables))
-        numbers = {name: arguments[name] for name in fixed}
+        numbers = {} if is_shared else {name: arguments[name] for name in fixed}
+        functions = [
+            self._shared(each) if is_shared else self._own(each, numbers, tables.values())
+            for each in (tile, smaller)
+            if each is not None
+        ]
+        function = f"({is_large} ? {' : '.join(functions)})" if smaller is not None else functions[0]
+        return f"{function}({', '.join(text for name, text in arguments.items() if name not in numbers)});"
+
+    def _shared(self, tile: SharedTile) -> str:
+        """The name of the function that kernels share."""
+        self.functions += [(tile.name, tile.snippet), (tile.name, shared_function(tile))]
+        return tile.name
+
+    def _own(self, tile: SharedTile, numbers: Mapping[str, str], tables: Iterable[str]) -> str:
+        """The name of this kernel's function, in which these arguments are numbers."""
         name = f"{self.kernel}_tile_{tile.shape}"
-        self.functions.append((inline, tile.snippet))
-        text = _function(name, tile, numbers, tables.values()).text
+        self.functions.append((f"{tile.name}_inline(", tile.snippet))
+        text = _function(name, tile, numbers, tables).text
         assert self.own.setdefault(name, text) == text, "the calls of a tile have the same numbers"
-        return f"{name}({', '.join(text for name, text in arguments.items() if name not in numbers)});"
+        return name
 
 
 def shared_function(tile: SharedTile) -> Snippet:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from staged.backends.cpu.contraction.spec import Epilogue, Parameter
 from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.vectors import Vector, transpose_function
+from staged.backends.cpu.contraction.vectors import Vector, copied, transpose_function
 from staged.code.writer import Writer
 from staged.ir.machine import Machine
 
@@ -245,7 +245,7 @@ def emit_finish(t: Writer, vector: Vector, result: Result, rows: int, vectors: i
             return
     t.line(f"{vector.scalar} tile[{rows * full}] {aligned_to(vector)};")
     emit_spill(t, vector, rows, vectors)
-    emit_delivery(t, vector, result, rows, vectors, widths)
+    emit_delivery(t, vector, result, rows, vectors, str(widths[0]) if len(widths) == 1 else "width")
 
 
 def aligned_to(vector: Vector) -> str:
@@ -259,29 +259,42 @@ def emit_delivery(
     result: Result,
     rows: int,
     vectors: int,
-    widths: tuple[int, ...],
-    live: bool = False,
+    width: str,
+    here: str = "",
     to: str = "c",
 ) -> None:
-    """`tile` goes to the epilogue or, item by item, to the address `to`; `widths` as for `emit_finish`. With `live`,
-    `live` says how many rows are real."""
-    assert not (live and result.needs_transpose()), "a tile of counted rows is not turned"
-    full = vectors * vector.lanes
-    padded_rows = -(-rows // vector.lanes) * vector.lanes if result.needs_transpose() else rows
+    """`tile` goes to the epilogue or, item by item, to the address `to`: `width` columns of it, and `here` rows of the
+    `rows` that it has room for."""
+    full, here = vectors * vector.lanes, here or str(rows)
+    piece, ld = "tile", full
     if result.needs_transpose():
-        t.line(f"{vector.scalar} turned[{full * padded_rows}] {aligned_to(vector)};")
+        piece, ld = "turned", -(-rows // vector.lanes) * vector.lanes
+        t.line(f"{vector.scalar} turned[{full * ld}] {aligned_to(vector)};")
         for first in range(0, rows, vector.lanes):
             with t.block(f"for (int64_t s = 0; s < {full}; s += {vector.lanes})"):
                 source = added("tile", str(first * full), "s")
-                target = added("turned", times(padded_rows, "s"), str(first))
-                present = min(vector.lanes, rows - first)
-                t.line(f"{transpose_function(vector)}({source}, {full}, {present}, {target}, {padded_rows});")
-    for index, width in enumerate(widths):
-        if len(widths) == 1:
-            _emit_delivery(t, vector, result, rows, width, full, padded_rows, live, to)
+                target = added("turned", times(ld, "s"), str(first))
+                present = (
+                    str(min(vector.lanes, rows - first)) if here.isdigit() else f"{here} - {first}" if first else here
+                )
+                t.line(f"{transpose_function(vector)}({source}, {full}, {present}, {target}, {ld});")
+    if result.epilogue is not None:
+        place, shape = ("col, row", f"{width}, {here}") if result.turned else ("row, col", f"{here}, {width}")
+        names = result.epilogue.passed
+        t.statement(f"{result.epilogue.function}(batch, {place}, {shape}, {piece}, {ld}{names});")
+        return
+    axes = [("r", here, result.row_stride), ("s", width, result.col_stride)]
+    (outer, outer_stop, outer_stride), (inner, inner_stop, inner_stride) = axes[::-1] if piece == "turned" else axes
+    with t.block(f"for (int64_t {outer} = 0; {outer} < {outer_stop}; ++{outer})"):
+        target, source = added(to, times(outer_stride, outer)), f"{piece} + {outer} * {ld}"
+        if inner_stride == 1:
+            is_number = inner_stop.isdigit()
+            copy = f"memcpy({target}, {source}, {inner_stop} * sizeof *{to});"
+            t.line(copy if is_number else copied(vector, target, source, inner_stop))
         else:
-            with t.block(f"if (width == {width})") if index == 0 else t.otherwise():
-                _emit_delivery(t, vector, result, rows, width, full, padded_rows, live, to)
+            with t.block(f"for (int64_t {inner} = 0; {inner} < {inner_stop}; ++{inner})"):
+                index = added(*(times(stride, axis) for axis, _, stride in axes))
+                t.line(f"{to}[{index}] = {piece}[{outer} * {ld} + {inner}];")
 
 
 def _emit_vector_stores(t: Writer, vector: Vector, result: Result, rows: int, vectors: int) -> None:
@@ -289,32 +302,3 @@ def _emit_vector_stores(t: Writer, vector: Vector, result: Result, rows: int, ve
         for v in range(vectors):
             address = added("c", times(result.row_stride, "r"), str(v * vector.lanes))
             t.line(f"{vector.store(address)} = acc[r][{v}];")
-
-
-def _emit_delivery(
-    t: Writer, vector: Vector, result: Result, rows: int, width: int, full: int, padded_rows: int, live: bool, to: str
-) -> None:
-    """The spilled tile goes to the epilogue or, item by item, to `c`."""
-    here = "live" if live else str(rows)
-    if result.epilogue is not None:
-        place, tile, shape, ld = "row, col", "tile", (here, str(width)), full
-        if result.turned:
-            place, tile, shape, ld = "col, row", "turned", (str(width), here), padded_rows
-        names = result.epilogue.passed
-        t.statement(f"{result.epilogue.function}(batch, {place}, {shape[0]}, {shape[1]}, {tile}, {ld}{names});")
-        return
-    if result.needs_transpose():
-        outer, inner, source = ("s", str(width)), ("r", here), f"turned[s * {padded_rows} + r]"
-        piece = f"turned + s * {padded_rows}"
-    else:
-        outer, inner, source = ("r", here), ("s", str(width)), f"tile[r * {full} + s]"
-        piece = f"tile + r * {full}"
-    strides = {"r": result.row_stride, "s": result.col_stride}
-    with t.block(f"for (int64_t {outer[0]} = 0; {outer[0]} < {outer[1]}; ++{outer[0]})"):
-        base = added(to, times(strides[outer[0]], outer[0]))
-        if strides[inner[0]] == 1:
-            t.line(f"memcpy({base}, {piece}, {inner[1]} * sizeof *{to});")
-        else:
-            with t.block(f"for (int64_t {inner[0]} = 0; {inner[0]} < {inner[1]}; ++{inner[0]})"):
-                index = added(times(strides["r"], "r"), times(strides["s"], "s"))
-                t.line(f"{to}[{index}] = {source};")

@@ -71,11 +71,17 @@ def copy_support(vector: Vector) -> Snippet:
     head = "static inline __attribute__((always_inline)) void"
     t = Writer()
     t.line(
-        "// Copies `count` items. For runs of some hundred bytes memcpy costs more than the copy; the last vector may "
-        "overlap"
+        "// Copies `count` items. For some hundred bytes memcpy costs more than the copy. The last vector may overlap"
     )
     t.line("// the one before it.")
+    half = lanes // 2
     with t.block(f"{head} st_copy_{dtype}({scalar} *target, const {scalar} *source, int64_t count)"):
+        if half > 1:
+            with t.block(f"if (count >= {half} && count < {lanes})"):
+                t.line(f"memcpy(target, source, {half} * sizeof *target);")
+                end = f"count - {half}"
+                t.line(f"memcpy(target + {end}, source + {end}, {half} * sizeof *target);")
+                t.line("return;")
         with t.block(f"if (count < {lanes})"):
             t.line("memcpy(target, source, (size_t)count * sizeof *target);")
             t.line("return;")
