@@ -40,7 +40,7 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
     spec, vector, dtype = plan.spec, plan.vector, plan.vector.dtype
     tiles = [ProductTile(vector, rows, plan.tile.vectors.large) for rows in plan.tile.rows.sizes]
     columns = tiles[0].vectors * vector.lanes
-    copies = [f"copy_{plan.pack_a}" if plan.pack_a else "", _RIGHT.get(plan.pack_b or "", "")]
+    copies = [_LEFT.get(plan.pack_a or "", ""), _RIGHT.get(plan.pack_b or "", "")]
     lines: list[dict[str, object]] = [
         {"rows": plan.m, "columns": plan.n, "inner": spec.k, "a": _strides(plan.a), "b": _strides(plan.b),
          "c_row": plan.c.row},
@@ -91,6 +91,7 @@ def _apart(plan: MatmulPlan, operand: Operand) -> int:
     return next((stride for stride, extent in reversed([*axes]) if extent > 1), 0)
 
 
+_LEFT = {"rows": "copy_rows", "columns": "copy_panel"}
 _RIGHT = {"rows": "copy_panel", "transpose": "transpose_panel"}
 
 
@@ -114,23 +115,22 @@ _SUMS = 32
 _SIZES = """\
 typedef void st_tile_$D(const $T *restrict a, int64_t a_row, int64_t a_step, const $T *restrict b, int64_t b_step,
         int64_t steps, int64_t chain, $T *restrict c, int64_t c_row, bool adds);
+typedef void st_panel_$D(const $T *from, int64_t stride, int64_t width, int64_t steps, $T *panel, int64_t step);
 
 // The sizes of a product c = a @ b of matrices of (rows, inner) and (inner, columns) items.
-typedef struct st_product_$D {
+typedef struct {
     int64_t rows, columns, inner;
     int64_t a[2], b[2], c_row;                // strides of rows and columns
     int64_t a_matrix, b_matrix, c_matrix;     // strides of a batch
     st_tile_$D *tile[2];                     // for `tile_rows` rows, and for one row less
     int64_t tile_rows, tile_columns, chain;   // `chain` steps of a sum stay in registers
     int64_t item_tiles, item_columns, block;  // tiles of rows, columns and steps that are computed together
-    void (*copy_right)(const struct st_product_$D *, const $T *b, int64_t width, int64_t steps, $T *panel);
-    void (*copy_left)(const struct st_product_$D *, const $T *a, int64_t first, int64_t last, int64_t steps,
-            $T *copy);
-    int64_t left_row;  // of the copy
+    st_panel_$D *copy_left, *copy_right;     // NULL: tiles read the operand itself
+    int64_t left_row;                         // of the copy
 } st_product_$D;
 
 // The first row of a tile: the last tiles of a product have one row less than the others.
-static int64_t st_tile_row_$D(const st_product_$D *p, int64_t tile) {
+static inline __attribute__((always_inline)) int64_t st_tile_row_$D(const st_product_$D *p, int64_t tile) {
     const int64_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
     const int64_t large = p->rows - tiles * (p->tile_rows - 1);
     return tile * p->tile_rows - (tile > large ? tile - large : 0);
@@ -139,50 +139,36 @@ static int64_t st_tile_row_$D(const st_product_$D *p, int64_t tile) {
 _COPIES = {
     "copy_rows": """\
 // Copies rows that lie far apart together.
-static void st_copy_rows_$D(const st_product_$D *p, const $T *a, int64_t first, int64_t last, int64_t steps, $T *copy) {
-    const int64_t rows = st_tile_row_$D(p, last) - st_tile_row_$D(p, first);
+static void st_copy_rows_$D(const $T *from, int64_t stride, int64_t rows, int64_t steps, $T *copy, int64_t row) {
     for (int64_t r = 0; r < rows; ++r) {
-        st_copy_$D(copy + r * p->left_row, a + r * p->a[0], steps);
-    }
-}
-""",
-    "copy_columns": """\
-// Copies the rows of each tile step by step.
-static void st_copy_columns_$D(const st_product_$D *p, const $T *a, int64_t first, int64_t last, int64_t steps,
-        $T *copy) {
-    for (int64_t tile = first; tile < last; ++tile) {
-        const int64_t rows = st_tile_row_$D(p, tile + 1) - st_tile_row_$D(p, tile);
-        for (int64_t k = 0; k < steps; ++k) {
-            st_copy_$D(copy + k * rows, a + k * p->a[1], rows);
-        }
-        a += rows;
-        copy += rows * p->left_row;
+        st_copy_$D(copy + r * row, from + r * stride, steps);
     }
 }
 """,
     "copy_panel": """\
-// Copies the rows of a panel together, with zeros behind them.
-static void st_copy_panel_$D(const st_product_$D *p, const $T *b, int64_t width, int64_t steps, $T *panel) {
-    const int64_t columns = p->tile_columns, step = p->b[0];
-    for (int64_t k = 0; k < steps && width == columns; ++k) {
-        for (int64_t s = 0; s < columns; s += $LANES) {
-            *($V_u *)(panel + k * columns + s) = *(const $V_u *)(b + k * step + s);
+// Copies `steps` runs of `width` items together, with zeros behind them.
+static void st_copy_panel_$D(const $T *from, int64_t stride, int64_t width, int64_t steps, $T *panel, int64_t step) {
+    for (int64_t k = 0; k < steps && width % $LANES == 0; ++k) {
+        for (int64_t s = 0; s < width; s += $LANES) {
+            *($V_u *)(panel + k * step + s) = *(const $V_u *)(from + k * stride + s);
         }
     }
-    for (int64_t k = 0; k < steps && width < columns; ++k) {
-        st_copy_$D(panel + k * columns, b + k * step, width);
-        st_zero_$D(panel + k * columns + width, columns - width);
+    for (int64_t k = 0; k < steps && width % $LANES != 0; ++k) {
+        st_copy_$D(panel + k * step, from + k * stride, width);
+        for (int64_t s = width; s < step; ++s) {
+            panel[k * step + s] = 0;
+        }
     }
 }
 """,
     "transpose_panel": """\
-// Transposes the columns of a panel. The last block of steps begins early enough to end with the others.
-static void st_transpose_panel_$D(const st_product_$D *p, const $T *b, int64_t width, int64_t steps, $T *panel) {
+// Transposes `width` columns. The last block of steps begins early enough to end with the others.
+static void st_transpose_panel_$D(const $T *from, int64_t stride, int64_t width, int64_t steps, $T *panel,
+        int64_t step) {
     for (int64_t s = 0; s < width; s += $LANES) {
         for (int64_t k = 0; k < steps; k += $LANES) {
             const int64_t first = k < steps - $LANES ? k : steps - $LANES;
-            st_transpose_$D(b + s * p->b[1] + first, p->b[1], width - s, panel + first * p->tile_columns + s,
-                    p->tile_columns);
+            st_transpose_$D(from + s * stride + first, stride, width - s, panel + first * step + s, step);
         }
     }
 }
@@ -190,8 +176,8 @@ static void st_transpose_panel_$D(const st_product_$D *p, const $T *b, int64_t w
 }
 _MULTIPLY = """\
 // Computes work items [begin, end) of a product: blocks of rows and columns of a matrix.
-static void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T *c, $T *scratch,
-        int64_t begin, int64_t end) {
+static inline __attribute__((always_inline)) void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b,
+        $T *c, $T *scratch, int64_t begin, int64_t end) {
     const int64_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
     const int64_t row_blocks = (tiles + p->item_tiles - 1) / p->item_tiles;
     const int64_t col_blocks = (p->columns + p->item_columns - 1) / p->item_columns;
@@ -210,15 +196,19 @@ static void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T 
             int64_t left_row = p->a[0];
             if (p->copy_left != NULL) {
                 $T *const copy = p->copy_right == NULL ? scratch : scratch + p->tile_columns * p->block;
-                p->copy_left(p, left, first, last, steps, copy);
+                for (int64_t tile = first; tile < last; ++tile) {
+                    const int64_t row = st_tile_row_$D(p, tile), rows = st_tile_row_$D(p, tile + 1) - row;
+                    p->copy_left(left + (row - first_row) * p->a[0], is_turned ? p->a[1] : p->a[0], rows, steps,
+                            copy + (row - first_row) * p->left_row, is_turned ? rows : p->left_row);
+                }
                 left = copy;
                 left_row = p->left_row;
             }
             for (int64_t col = col_begin; col < col_end; col += p->tile_columns) {
-                const $T *panel = b + matrix * p->b_matrix + k * p->b[0] + col * p->b[1];
                 const int64_t width = p->columns - col < p->tile_columns ? p->columns - col : p->tile_columns;
+                const $T *panel = b + matrix * p->b_matrix + k * p->b[0] + col * p->b[1];
                 if (p->copy_right != NULL) {
-                    p->copy_right(p, panel, width, steps, scratch);
+                    p->copy_right(panel, p->b[1] == 1 ? p->b[0] : p->b[1], width, steps, scratch, p->tile_columns);
                     panel = scratch;
                 }
                 for (int64_t tile = first; tile < last; ++tile) {
@@ -229,9 +219,16 @@ static void st_multiply_$D(const st_product_$D *p, const $T *a, const $T *b, $T 
                     for (int64_t r = 0; r < rows && !is_whole && k > 0; ++r) {
                         st_copy_$D(sums + r * p->tile_columns, to + r * p->c_row, width);
                     }
-                    p->tile[rows < p->tile_rows](left + (row - first_row) * left_row, is_turned ? 1 : left_row,
-                            is_turned ? rows : p->a[1], panel, b_step, steps, p->chain, is_whole ? to : sums,
-                            is_whole ? p->c_row : p->tile_columns, k > 0);
+                    const $T *const from = left + (row - first_row) * left_row;
+                    $T *const into = is_whole ? to : sums;
+                    const int64_t a_row = is_turned ? 1 : left_row, c_row = is_whole ? p->c_row : p->tile_columns;
+                    if (rows == p->tile_rows) {
+                        const int64_t a_step = is_turned ? p->tile_rows : p->a[1];
+                        p->tile[0](from, a_row, a_step, panel, b_step, steps, p->chain, into, c_row, k > 0);
+                    } else {
+                        const int64_t a_step = is_turned ? p->tile_rows - 1 : p->a[1];
+                        p->tile[1](from, a_row, a_step, panel, b_step, steps, p->chain, into, c_row, k > 0);
+                    }
                     for (int64_t r = 0; r < rows && !is_whole; ++r) {
                         st_copy_$D(to + r * p->c_row, sums + r * p->tile_columns, width);
                     }
