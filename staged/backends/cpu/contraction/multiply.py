@@ -147,17 +147,22 @@ static void st_copy_rows_$D(const $T *from, int64_t stride, int64_t rows, int64_
 """,
     "copy_panel": """\
 // Copies `steps` runs of `width` items together, with zeros behind them.
-static void st_copy_panel_$D(const $T *from, int64_t stride, int64_t width, int64_t steps, $T *panel, int64_t step) {
-    for (int64_t k = 0; k < steps && width % $LANES == 0; ++k) {
-        for (int64_t s = 0; s < width; s += $LANES) {
-            *($V_u *)(panel + k * step + s) = *(const $V_u *)(from + k * stride + s);
+static inline __attribute__((always_inline)) void st_copy_panel_$D(const $T *from, int64_t stride, int64_t width,
+        int64_t steps, $T *panel, int64_t step) {
+    if (width == step && step % $LANES == 0) {
+        for (int64_t k = 0; k < steps; ++k) {
+            #pragma GCC unroll 2
+            for (int64_t s = 0; s < step; s += $LANES) {
+                *($V_u *)(panel + k * step + s) = *(const $V_u *)(from + k * stride + s);
+            }
         }
+        return;
     }
-    for (int64_t k = 0; k < steps && width % $LANES != 0; ++k) {
-        st_copy_$D(panel + k * step, from + k * stride, width);
-        for (int64_t s = width; s < step; ++s) {
-            panel[k * step + s] = 0;
+    for (int64_t k = 0; k < steps; ++k) {
+        if (width < step) {
+            *($V_u *)(panel + (k + 1) * step - $LANES) = ($V){0};
         }
+        st_copy_$D(panel + k * step, from + k * stride, width);
     }
 }
 """,
