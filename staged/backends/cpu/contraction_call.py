@@ -163,7 +163,7 @@ LOCALS = frozenset(
 )
 """The names that functions of products and convolutions declare."""
 TILE_LOCALS = frozenset(
-    "acc before channel i meets pixels planes tap taps weight x x0 x1 x2 x3 y0 y1 y2 y3 y4 y5 y6 y7".split()
+    "acc before channel factors i meets pixels planes tap taps x x0 x1 x2 x3 y0 y1 y2 y3 y4 y5 y6 y7".split()
 )
 """The names that functions of tiles declare, to which results of an epilogue are parameters."""
 PARTS = ("epilogue", "add_up", "offset", "taps", "rows", *(f"panel_{vectors}" for vectors in range(1, 9)))

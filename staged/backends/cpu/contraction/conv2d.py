@@ -289,7 +289,7 @@ class _Emitter:
         t, plan, vector = self.text, self.plan, self.vector
         scalar = vector.scalar
         parameters: list[Parameter] = [
-            (f"const {scalar} *restrict ", "weight"),
+            (f"const {scalar} *restrict ", "factors"),
             (f"const {scalar} *restrict ", "planes"),
         ]
         if self.ranges is not None:
@@ -318,9 +318,9 @@ class _Emitter:
         with t.block(f"for (int64_t channel = {begin}; channel < {end}; ++channel)"):
             with t.block(f"for (int64_t tap = {first}; tap < {last}; ++tap)"):
                 t.line(f"const {self.vector.scalar} *const pixels = planes + {self.spec.name}_offset[tap];")
-                left = f"weight[{added(times(outer, 'r'), 'tap')}]"
+                left = f"factors[{added(times(outer, 'r'), 'tap')}]"
                 emit_step(t, self.vector, rows, vectors, left, "pixels")
-            t.line(f"weight += {inner};")
+            t.line(f"factors += {inner};")
             t.line(f"planes += {plan.window.channel_items(plan.rows)};")
 
     def tile_name(self, rows: int, vectors: int) -> str:
