@@ -10,7 +10,7 @@ import pytest
 from staged.backends.cpu.contraction.matmul import emit_matmul
 from staged.backends.cpu.contraction.matmul_plan import merged
 from staged.backends.cpu.contraction.spec import Epilogue, MatmulSpec
-from staged.ir.machine import PORTABLE, Machine
+from staged.ir.machine import PORTABLE, X86_64_V4, Machine
 from staged.ir.types import DType, f32, f64, row_major
 from tests.backends.host.contraction_harness import Kernel, at_end_of_page, machines, put_function
 
@@ -190,6 +190,28 @@ def test_long_inner_dimension(machine: Machine) -> None:
             check(m, n, k, machine=machine, transposes=transposes)
         check(m, n, k, machine=replace(machine, cores=2, l2=65536), mode="epilogue", pieces=2)
         check(m, n, k, machine=machine, c_transposed=True)
+
+
+def test_products_with_a_long_inner_dimension_share_a_function() -> None:
+    kernels = [emit_matmul(plain(m, n, k), X86_64_V4) for m, n, k in ((30, 64, 300), (60, 128, 4100), (17, 640, 256))]
+    calls = [kernel.text for kernel in kernels if "st_multiply_f32(&sizes, a, b, c" in kernel.text]
+    assert len(calls) == 3 and max(text.count("\n") for text in calls) < 15
+    assert len({snippet.text for kernel in kernels for snippet in kernel.support if "void st_multiply" in snippet.text}) == 1
+    assert "st_multiply" not in emit_matmul(plain(30, 64, 200), X86_64_V4).text, "a short one has its sizes in its loops"
+
+
+def plain(m: int, n: int, k: int) -> MatmulSpec:
+    return MatmulSpec("product", m, n, k, f32, (), (k, 1), (n, 1), (n, 1))
+
+
+@pytest.mark.parametrize("machine", TARGETS)
+def test_shared_function_computes_every_form_of_product(machine: Machine) -> None:
+    """Batches, copies of both operands, a last panel that is padded, blocks of the inner dimension, f64."""
+    check(70, 75, 300, machine=machine, batch=(3,), broadcast="a", pieces=2)
+    check(70, 75, 2049, machine=machine, transposes="NT", batch=(2,))
+    check(90, 300, 512, machine=machine, transposes="TN")
+    check(90, 300, 512, machine=machine, transposes="NT")
+    check(70, 75, 300, f64, machine)
 
 
 def test_general_strides() -> None:

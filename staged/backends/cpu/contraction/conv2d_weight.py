@@ -275,9 +275,8 @@ class _Emitter:
         row = added(times(oc, group), first_outer)
         if spec.epilogue is None:
             place = f"({row})" if "+" in row else row
-            t.line(
-                f"{scalar} *const sums = {added(spec.result_name, times(self.columns, place), times(taps, first_channel))};"
-            )
+            first = added(spec.result_name, times(self.columns, place), times(taps, first_channel))
+            t.line(f"{scalar} *const sums = {first};")
         else:
             t.line(f"{scalar} *const sums = scratch + {plan.layout_items};")
         with each(t, "row", str(plan.outer_channels)) as number:
