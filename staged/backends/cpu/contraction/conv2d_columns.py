@@ -21,6 +21,7 @@ from staged.backends.cpu.contraction.text import added, times
 from staged.backends.cpu.contraction.tile import (
     TileChoice,
     choose_tile,
+    each_piece,
 )
 from staged.backends.cpu.contraction.vectors import Vector, copied, index_name, vector_of, zeroed
 from staged.code.writer import Writer
@@ -288,24 +289,27 @@ class _Emitter:
                 t.line(zeroed(self.vector, f"{padded} + {plan.pixels}", rest))
         else:
             t.line(f"const {scalar} *const d_y = {gradient};")
-        row = 0
-        for rows, row_count in plan.tile.rows.counted():
-            with t.block(f"for (int64_t row = {row}; row < {row + rows * row_count}; row += {rows})"):
-                pixel = 0
-                for vectors, count in plan.tile.vectors.counted():
-                    full = vectors * self.vector.lanes
-                    with t.block(f"for (int64_t pixel = {pixel}; pixel < {pixel + full * count}; pixel += {full})"):
-                        target = added("columns", times(plan.padded_pixels, "row"), "pixel")
-                        function = ProductTile(self.vector, rows, vectors)
-                        arguments = {
-                            "a": "weights + row", "a_row": "1", "a_step": str(spec.c // groups * plan.taps),
-                            "b": "d_y + pixel", "b_step": str(plan.padded_pixels), "steps": str(oc),
-                            "chain": str(chain_of(oc)), "c": target, "c_row": str(plan.padded_pixels),
-                            "adds": "false",
-                        }  # fmt: skip
-                        t.statement(self.tiles.call(function, function.is_shared(oc), arguments))
-                    pixel += full * count
-            row += rows * row_count
+        sizes = plan.tile.rows.sizes
+        with each_piece(t, "row", plan.tile.rows) as rows:
+            pixel = 0
+            for vectors, count in plan.tile.vectors.counted():
+                full = vectors * self.vector.lanes
+                with t.block(f"for (int64_t pixel = {pixel}; pixel < {pixel + full * count}; pixel += {full})"):
+                    target = added("columns", times(plan.padded_pixels, "row"), "pixel")
+                    large, *smaller = (ProductTile(self.vector, size, vectors) for size in sizes)
+                    arguments = {
+                        "a": "weights + row", "a_row": "1", "a_step": str(spec.c // groups * plan.taps),
+                        "b": "d_y + pixel", "b_step": str(plan.padded_pixels), "steps": str(oc),
+                        "chain": str(chain_of(oc)), "c": target, "c_row": str(plan.padded_pixels),
+                        "adds": "false",
+                    }  # fmt: skip
+                    is_shared, is_large = large.is_shared(oc), f"{rows} == {large.rows}"
+                    t.statement(
+                        self.tiles.call(
+                            large, is_shared, arguments, smaller=next(iter(smaller), None), is_large=is_large
+                        )
+                    )
+                pixel += full * count
         with t.block(f"for (int64_t channel = 0; channel < {plan.channels}; ++channel)"):
             t.line(f"{spec.name}_add_up(columns + {times(plan.taps * plan.padded_pixels, 'channel')}, plane);")
             channel = added(first, "channel")

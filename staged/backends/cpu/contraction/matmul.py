@@ -30,7 +30,7 @@ from staged.backends.cpu.contraction.shared_tiles import TileCalls
 from staged.backends.cpu.contraction.spec import ContractionKernel, MatmulSpec, Parameter
 from staged.backends.cpu.contraction.stored import Stored
 from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import Split, aligned_to, emit_delivery
+from staged.backends.cpu.contraction.tile import Split, aligned_to, each_piece, emit_delivery
 from staged.backends.cpu.contraction.vectors import support_for, zeroed
 from staged.code.writer import Writer
 from staged.ir.machine import Machine
@@ -272,15 +272,10 @@ class _Emitter:
     @contextmanager
     def each_tile(self) -> Iterator[Tile]:
         """A loop over the tiles of rows: `rows` is the size of a tile, if there are two."""
-        t, split, plan = self.text, self.plan.tile.rows, self.plan
+        plan = self.plan
         first, stop = ("0", str(plan.m)) if plan.row_blocks == 1 else ("row_begin", "row_end")
-        if not split.small_count:
-            with t.block(f"for (int64_t row = {first}; row < {stop}; row += {split.large})"):
-                yield Tile(split.sizes, str(split.large))
-            return
-        with t.block(f"for (int64_t rows, row = {first}; row < {stop}; row += rows)"):
-            t.line(f"rows = row < {split.large * split.large_count} ? {split.large} : {split.large - 1};")
-            yield Tile(split.sizes, "rows")
+        with each_piece(self.text, "row", plan.tile.rows, first, stop) as rows:
+            yield Tile(plan.tile.rows.sizes, rows)
 
     def packed_left(self, row: str = "row") -> str:
         """The offset in scratch of the tile of the packed left operand that starts at `row`."""

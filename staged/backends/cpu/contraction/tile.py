@@ -36,6 +36,10 @@ class Split:
         return self.large_count + self.small_count
 
     @property
+    def extent(self) -> int:
+        return self.large * self.count - self.small_count
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """The sizes that occur."""
         return (self.large, self.large - 1) if self.small_count else (self.large,)
@@ -55,6 +59,19 @@ def each(t: Writer, index: str, stop: str, step: int = 1, start: int = 0) -> Ite
     onwards = f"++{index}" if step == 1 else f"{index} += {step}"
     with t.block(f"for (int64_t {index} = {start}; {index} < {stop}; {onwards})"):
         yield index
+
+
+@contextmanager
+def each_piece(t: Writer, index: str, split: Split, first: str = "0", stop: str = "") -> Iterator[str]:
+    """A loop over the pieces of a split, or over a part of them: each piece begins at `index`. Gives its size."""
+    stop, size = stop or str(split.extent), f"{index}s"
+    if not split.small_count:
+        with t.block(f"for (int64_t {index} = {first}; {index} < {stop}; {index} += {split.large})"):
+            yield str(split.large)
+        return
+    with t.block(f"for (int64_t {size}, {index} = {first}; {index} < {stop}; {index} += {size})"):
+        t.line(f"{size} = {index} < {split.large * split.large_count} ? {split.large} : {split.large - 1};")
+        yield size
 
 
 def emit_rows_of_block(t: Writer, blocks: Split) -> tuple[str, str]:
