@@ -87,11 +87,15 @@ def test_a_kernel_cites_the_lines_whose_values_it_computes(name: str, monkeypatc
     monkeypatch.setenv("STAGED_CUDA", "emulate")
     texts = {kernel: (comments, text) for kernel, comments, text in kernels(source_of(name))}
     checked = 0
+    users: dict[str, list[Any]] = {}
     for op, kernel in program_of(name)._built.emitted.kernel_of.items():
-        if kernel.name not in texts:
-            continue  # it shares the function of another kernel, or is the call of a library
-        comments, text = texts.pop(kernel.name)
-        inside = [each.where for each in (op, *(op.blocks[0].ops if op.blocks else ())) if each.where is not None]
+        users.setdefault(kernel.name, []).append(op)
+    for kernel, ops in users.items():
+        if kernel not in texts:
+            continue  # the call of a library
+        comments, text = texts.pop(kernel)
+        computed = [each for op in ops for each in (op, *(op.blocks[0].ops if op.blocks else ()))]
+        inside = [each.where for each in computed if each.where is not None]
         for line in (int(number) for number in re.findall(rf"^// {FILE}:(\d+)", "\n".join(comments), re.MULTILINE)):
             variables, column = value_of(LINES[line - 1])
             parts = [where.column for where in inside if where.line == line and where.phase != "backward"]

@@ -23,7 +23,7 @@ Site = Callable[[Position | None], int]
 class KernelText:
     """One C function for one fused kernel or library node.
 
-    It is called as `name(inputs..., outputs..., sizes..., [host,] [scratch,] begin, end)`: inputs in the order of the
+    It is called as `name(inputs..., outputs..., numbers..., [host,] [scratch,] begin, end)`: inputs in the order of the
     op's operands (pointers, or values for scalars), outputs in the order of its results (always pointers).
     `[begin, end)` is a range of its `items` independent work items, so that a thread team can share them out.
     """
@@ -51,8 +51,8 @@ class KernelText:
     """Functions that kernels share and the registry of snippets does not have: once per program."""
     link: tuple[str, ...] = ()
     """Linker flags for a library that it calls."""
-    sizes: tuple[int, ...] = ()
-    """Sizes that a call passes after its outputs, to a function that serves kernels of several sizes."""
+    numbers: tuple[Literal, ...] = ()
+    """Arguments after the outputs of a call, if the function serves kernels that differ in them."""
     code: Function | None = field(default=None, compare=False)
     """The tree of the function; None if it was not printed from a tree."""
     epilogue: Function | None = field(default=None, compare=False)
@@ -108,10 +108,19 @@ def _phases(op: Op) -> tuple[str, ...]:
 
 
 def kernel_comments(op: Op) -> list[str]:
-    """The Python lines whose values, or whose gradients, a kernel computes, and its ops.
+    """The Python lines whose values, or whose gradients, a kernel computes, and its ops."""
+    lines = [*_first_of(_source_lines(op), 6), *_work_lines(op)]
+    return [*lines, op.attrs["tiles"]] if "tiles" in op.attrs else lines
 
-    Ops that only move elements, or make equal ones, may be of other lines.
-    """
+
+def common_comments(ops: Sequence[Op]) -> tuple[str, ...]:
+    """The comments of a function that serves several kernels, without their sizes."""
+    lines = dict.fromkeys(line for op in ops for line in _source_lines(op))
+    return (*_first_of([*lines], 3), *dict.fromkeys(line for op in ops for line in _work_lines(op)))
+
+
+def _source_lines(op: Op) -> list[str]:
+    """The lines behind the ops of a kernel, without those of ops that only move elements or create equal ones."""
     inside = op.blocks[0].ops if op.blocks else ()
     made = {*op.blocks[0].end.operands} if op.blocks else set()
     computed = [inner for inner in inside if not _is_inlined(inner) or made & {*inner.results}]
@@ -119,13 +128,16 @@ def kernel_comments(op: Op) -> list[str]:
     own = {_line(where) for where in wheres if where is not None and where.phase != "backward"}
     gradients = {_line(where): None for where in wheres if where is not None and _line(where) not in own}
     lines = list(dict.fromkeys(_line(where) for where in wheres if where is not None and _line(where) in own))
-    lines += [f"gradient of {line}" for line in gradients]
-    if len(lines) > 6:
-        lines = [*lines[:5], f"... and {len(lines) - 5} more lines"]
-    work, phases = work_of(op), phases_text(op)
-    if work or phases:
-        lines.append("; ".join(text for text in (phases, work) if text))
-    return [*lines, op.attrs["tiles"]] if "tiles" in op.attrs else lines
+    return lines + [f"gradient of {line}" for line in gradients]
+
+
+def _work_lines(op: Op) -> list[str]:
+    return ["; ".join(texts)] if (texts := [text for text in (phases_text(op), work_of(op)) if text]) else []
+
+
+def _first_of(lines: Sequence[str], most: int) -> Sequence[str]:
+    """At most so many lines, the last of which says how many are missing."""
+    return lines if len(lines) <= most else [*lines[: most - 1], f"... and {len(lines) - most + 1} more lines"]
 
 
 def _line(where: Position) -> str:

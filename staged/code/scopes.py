@@ -55,7 +55,7 @@ class _Shortener:
         self.names = names
         self.found: dict[str, str] = {}
         """New names by old ones."""
-        declared = Counter([*(each.text for each in parameters), *_declared_within(body)])
+        declared = Counter([*(each.text for each in parameters), *declared_within(body)])
         parts = list(with_parts(expressions_within(body)))
         mentioned = {part.text for part in parts if isinstance(part, Name)}
         texts = [part.text for part in parts if isinstance(part, Literal)]
@@ -69,7 +69,7 @@ class _Shortener:
         """Name the variables of a block, `own` first, then those of the blocks inside. Names in `around` are in use."""
         variables = [each.text for each in own] + [each.text for each in _declared(body)]
         taken = set(around)
-        taken.update(name for name in (*variables, *_declared_within(body)) if name not in self.names.numbered)
+        taken.update(name for name in (*variables, *declared_within(body)) if name not in self.names.numbered)
         for name in variables:
             self.found[name] = self.shortest(name, taken)
             taken.add(self.found[name])
@@ -112,7 +112,7 @@ def _declared(body: Sequence[Statement]) -> Iterator[Variable]:
                 yield variable
 
 
-def _declared_within(body: Sequence[Statement]) -> Iterator[str]:
+def declared_within(body: Sequence[Statement]) -> Iterator[str]:
     """The names that statements declare, those inside of them included."""
     for statement in walk(body):
         yield from (each.text for each in _declared((statement,)))

@@ -1,13 +1,13 @@
-"""Functions that differ only in sizes, as one function with these sizes as parameters.
+"""Functions that differ only in numbers, as one function with these numbers as parameters.
 
-    update of w (64, 128):  for (j < 128)    w[i * 128 + j] -= ...
-    update of v (32, 256):  for (j < 256)    v[i * 256 + j] -= ...
-    both:                   for (j < j_end)  w[i * j_end + j] -= ...
+    update of w (64, 128):  for (j < 128)    w[i * 128 + j] -= 0.1f * ...
+    update of v (32, 256):  for (j < 256)    v[i * 256 + j] -= 0.2f * ...
+    both:                   for (j < j_end)  w[i * j_end + j] -= factor * ...
 
-A size is an integer of at least `SMALLEST` that bounds a loop, or that an address is computed from. Other integers are
-part of the function:
+These numbers can become parameters: sizes, which bound loops or from which addresses are computed, constants of type
+`float` or `double`, and the counters of random numbers. Other numbers are part of the function:
 
-- bounds of short loops, and of loops that the compiler unrolls;
+- bounds of loops with few iterations and few statements, and of loops that the compiler unrolls;
 - factors of the indices of unrolled loops, since a register tile needs constants in its addresses;
 - divisors, and indices of local arrays.
 
@@ -16,97 +16,121 @@ Tested by `tests/code/test_sizes.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from staged.code.dialect import C, Dialect
-from staged.code.expr import Cast, Conditional, Expr, Group, Index, Infix, Literal, Name, Variable
+from staged.code.expr import Call, Cast, Conditional, Expr, Group, Index, Infix, Literal, Name, Prefix, Variable
 from staged.code.rebuild import rebuilt
 from staged.code.shape import shape_of
-from staged.code.tree import Assign, Declare, For, Function, Parameter, Statement, walk
-from staged.code.types import INDEX
+from staged.code.tree import Assign, Declare, DeclareTable, For, Function, Parameter, Statement, walk
+from staged.code.types import INDEX, CType, scalar
 from staged.code.uses import mentioned, with_parts
 from staged.code.writer import Names
+from staged.ir.types import f32, f64, i64
 
 SMALLEST = 16
-"""The smallest size that is a parameter; smaller numbers bound loops that compilers unroll."""
+"""The smallest bound of a short loop that is a parameter; compilers unroll shorter ones."""
+LONG = 8
+"""A loop of so many statements is not unrolled, whatever its bound."""
 MOST = 6
-"""So many sizes still leave a call readable."""
+"""So many numbers still leave a call readable."""
+
+_FLOAT = re.compile(r"-?\d+(\.\d+(e[-+]?\d+)?|e[-+]?\d+)f?")
+_RANDOM = re.compile("st_(random_bits|uniform|normal|bernoulli)")
+_CONSTANTS = {"*": "factor", "+": "offset", "-": "offset"}
+"""The role of a constant, by operator."""
 
 Node = TypeVar("Node")
-Choose = Callable[[int, str], Expr]
-"""The expression in the place of a size, which is given with its role: `j_end`, `x_stride`."""
+Choose = Callable[[Literal, Variable], Expr]
+"""The expression in the place of a number. The variable has its type and its role: `j_end`, `x_stride`, `factor`."""
 
 
 @dataclass(frozen=True)
 class Sized:
-    """A function with its sizes, in order of appearance."""
+    """A function with its numbers, in order of appearance."""
 
     function: Function
     shape: str
-    """Equal for functions that differ only in sizes, comments and names."""
-    sizes: tuple[int, ...]
-    roles: tuple[str, ...]
+    """Equal for functions that differ only in numbers, comments and names."""
+    numbers: tuple[Literal, ...]
+    roles: tuple[Variable, ...]
 
     @staticmethod
     def of(function: Function, dialect: Dialect = C) -> Sized:
-        """The sizes of a function."""
-        found: list[tuple[int, str]] = []
+        """The numbers of a function."""
+        found: list[tuple[Literal, Variable]] = []
 
-        def note(size: int, role: str) -> Expr:
-            found.append((size, role))
-            return Name("#")
+        def note(number: Literal, role: Variable) -> Expr:
+            found.append((number, role))
+            return Name("#" if role.type == INDEX else role.type.text)
 
-        marked = with_sizes(function, note)
-        sizes, roles = zip(*found, strict=True) if found else ((), ())
-        return Sized(function, shape_of(marked, dialect)[0], sizes, roles)
+        marked = with_numbers(function, note)
+        numbers, roles = zip(*found, strict=True) if found else ((), ())
+        return Sized(function, shape_of(marked, dialect)[0], numbers, roles)
 
 
-def with_sizes(function: Function, choose: Choose) -> Function:
-    """The function with what is chosen in place of its sizes."""
+def with_numbers(function: Function, choose: Choose) -> Function:
+    """The function with what is chosen in place of its numbers."""
     return replace(function, body=_Rewriter(choose).statements(function.body))
 
 
-def merged(users: Sequence[Sized], at: int, most: int = MOST) -> tuple[Function, list[tuple[int, ...]]] | None:
+Numbers = tuple[Literal, ...]
+
+
+def merged(users: Sequence[Sized], at: int, most: int = MOST) -> tuple[Function, list[Numbers]] | None:
     """One function for users of equal shape, and the values of its new parameters for each of them; None if they are
     more than `most`. The new parameters precede parameter number `at`.
     """
-    columns = list(zip(*(user.sizes for user in users), strict=True))
+    columns = list(zip(*(user.numbers for user in users), strict=True))
     first = users[0]
     names = Names()
     declared = {parameter.variable for parameter in first.function.parameters}
     declared |= {s.variable for s in walk(first.function.body) if isinstance(s, Declare)}
     names.used |= {variable.text for variable in declared | mentioned(first.function.body)}
-    parameters: dict[tuple[int, ...], Variable] = {}
-    # Bounds of loops first: they give the best names.
-    order = sorted(range(len(columns)), key=lambda number: (not first.roles[number].endswith("_end"), number))
+    parameters: dict[Numbers, Variable] = {}
+    order = sorted(range(len(columns)), key=lambda number: _rank(first.numbers[number], first.roles[number]))
     chosen: dict[int, Expr] = {}
     for number in order:
-        column = columns[number]
+        column, role = columns[number], first.roles[number]
         if len(set(column)) == 1:
-            chosen[number] = Literal(str(column[0]))
+            chosen[number] = column[0]
             continue
-        multiple = next(filter(None, (_multiple(column, known) for known in parameters)), None)
-        if multiple is None:
-            parameters[column] = Variable(names.fresh(first.roles[number]), INDEX)
-            multiple = column, 1
-        known, factor = multiple
-        chosen[number] = parameters[known] if factor == 1 else Infix("*", parameters[known], Literal(str(factor)))
+        known = (_derived(column, other, parameters[other]) for other in parameters) if role.type == INDEX else ()
+        value = parameters.get(column) or next(filter(None, known), None)
+        if value is None:
+            value = parameters[column] = Variable(names.fresh(role.text), role.type)
+        chosen[number] = value
     if len(parameters) > most:
         return None
     numbers = iter(range(len(columns)))
-    function = with_sizes(first.function, lambda size, role: chosen[next(numbers)])
+    function = with_numbers(first.function, lambda number, role: chosen[next(numbers)])
     new = tuple(Parameter(variable) for variable in parameters.values())
     old = function.parameters
     function = replace(function, parameters=(*old[:at], *new, *old[at:]))
     return function, list(zip(*parameters, strict=True)) or [() for _ in users]
 
 
-def _multiple(column: tuple[int, ...], known: tuple[int, ...]) -> tuple[tuple[int, ...], int] | None:
-    """`known` and its factor, if one column is the same multiple of the other for all users."""
-    factor, rest = divmod(column[0], known[0])
-    return (known, factor) if not rest and all(a == b * factor for a, b in zip(column, known, strict=True)) else None
+def _rank(number: Literal, role: Variable) -> tuple[bool, int]:
+    """Bounds of loops come first, since they give the best names, and sizes before their multiples."""
+    return not role.text.endswith("_end"), int(number.text) if role.type == INDEX else sys.maxsize
+
+
+def _derived(column: Numbers, known: Numbers, parameter: Variable) -> Expr | None:
+    """A column as `parameter * 2 + 1`, where `known` is the column of the parameter."""
+    if parameter.type != INDEX:
+        return None
+    points = sorted((int(each.text), int(number.text)) for each, number in zip(known, column, strict=True))
+    (x, y), (x_2, y_2) = points[0], points[-1]
+    factor = (y_2 - y) // (x_2 - x)
+    rest = y - x * factor
+    if factor < 1 or not 0 <= rest < LONG or any(y != x * factor + rest for x, y in points):
+        return None
+    product = parameter if factor == 1 else Infix("*", parameter, Literal(str(factor)))
+    return Infix("+", product, Literal(str(rest))) if rest else product
 
 
 class _Rewriter:
@@ -135,14 +159,16 @@ class _Rewriter:
             case For() if s.unroll > 1:
                 self.unrolled.add(s.index)
                 return replace(s, body=self.statements(s.body))
-            case For(index, start, stop, body):
+            case For(index, start, stop, body, step):
+                smallest = 1 if is_long(body) else SMALLEST
                 return replace(
                     s,
-                    start=self.index(start, f"{index.text}_begin"),
-                    stop=self.index(stop, f"{index.text}_end"),
+                    start=self.index(start, f"{index.text}_begin", smallest),
+                    stop=self.index(stop, f"{index.text}_end", smallest),
+                    step=step and self.index(step, f"{index.text}_step", smallest),
                     body=self.statements(body),
                 )
-            case Declare():
+            case Declare() | DeclareTable():
                 return s
         return self.rebuilt(s)
 
@@ -161,27 +187,54 @@ class _Rewriter:
 
     # ---- expressions ----
 
-    def expr(self, e: Expr) -> Expr:
+    def expr(self, e: Expr, role: str = "constant") -> Expr:
         """An expression of any type. The number in brackets, and the number added to a pointer, are indices."""
         match e:
-            case Name() | Literal():
+            case Literal(text):
+                type = _type_of(text)
+                return e if type is None else self.choose(e, Variable(role, type))
+            case Name():
                 return e
+            case Cast("int32_t" | "int64_t", operand) if _is_of_indices(operand):
+                return replace(e, operand=self.index(operand, role))
+            case Call(function, arguments) if _RANDOM.match(function):
+                return replace(e, arguments=tuple(self.random(arguments)))
             case Index(base, index):
                 array = _array(base)
-                return (
-                    self.rebuilt(e)
-                    if array is None
-                    else Index(self.expr(base), self.index(index, f"{array.text}_start"))
-                )
+                return self.rebuilt(e) if array is None else Index(self.expr(base), self.address(index, array))
             case Infix("+" | "-") if (array := _array(e)) is not None:
-                return self.index(e, f"{array.text}_start")
+                return self.address(e, array)
+            case Infix("/", left, Literal()):
+                return replace(e, left=self.expr(left))
+            case Infix(op, left, right):
+                role = _CONSTANTS.get(op, role)
+                return replace(e, left=self.expr(left, role), right=self.expr(right, role))
         return self.rebuilt(e)
 
-    def index(self, e: Expr, role: str) -> Expr:
-        """An expression of indices; `role` is the name of a size in it."""
+    def address(self, e: Expr, array: Variable) -> Expr:
+        """An index of an array, or a pointer into it. One without an offset has the offset 0."""
+        role = f"{array.text}_start"
+        place = self.index(e, role)
+        if not isinstance(e, Infix) or isinstance(e.right, Literal):
+            return place
+        offset = self.choose(Literal("0"), Variable(role, INDEX))
+        return place if isinstance(offset, Literal) else Infix("+", place, offset)
+
+    def random(self, arguments: tuple[Expr, ...]) -> Iterator[Expr]:
+        """The arguments of a function that makes random numbers."""
+        roles = ["seed", "stream", "counter"]
+        for argument in arguments:
+            if isinstance(argument, Prefix) or not roles:
+                yield self.expr(argument)
+            else:
+                role = Variable(roles.pop(0), scalar(i64))
+                yield self.choose(argument, role) if isinstance(argument, Literal) else argument
+
+    def index(self, e: Expr, role: str, smallest: int = 1) -> Expr:
+        """An expression of indices; `role` is the name of a size in it, which is at least `smallest`."""
         match e:
-            case Literal(text) if text.isdigit() and int(text) >= SMALLEST:
-                return self.choose(int(text), role)
+            case Literal(text) if text.isdigit() and int(text) >= smallest:
+                return self.choose(e, Variable(role, INDEX))
             case Infix("*") if any(type(part) is Variable and part in self.unrolled for part in with_parts([e])):
                 return e
             case Infix("*", left, right):
@@ -189,7 +242,12 @@ class _Rewriter:
                 return Infix("*", self.index(left, stride), self.index(right, stride))
             case Infix("/" | "%" as op, left, right):
                 return Infix(op, self.index(left, role), right)
-            case Infix("+" | "-" | "<" | "<=" | ">" | ">=" | "==" | "!=" as op, left, right):
+            case Infix("+", left, right):
+                left, right = self.index(left, role), self.index(right, role)
+                if isinstance(right, Infix) and right.op == "+":
+                    return Infix("+", Infix("+", left, right.left), right.right)
+                return Infix("+", left, right)
+            case Infix("-" | "<" | "<=" | ">" | ">=" | "==" | "!=" as op, left, right):
                 return Infix(op, self.index(left, role), self.index(right, role))
             case Conditional(condition, yes, no):
                 return Conditional(self.index(condition, role), self.index(yes, role), self.index(no, role))
@@ -198,6 +256,24 @@ class _Rewriter:
             case Group(operand):
                 return Group(self.index(operand, role))
         return self.expr(e)
+
+
+def is_long(body: Sequence[Statement]) -> bool:
+    """Return whether a loop has many statements."""
+    return sum(1 for _ in walk(body)) >= LONG
+
+
+def _type_of(text: str) -> CType | None:
+    """The type of a constant `0.5f` or `0.5`; None for other literals."""
+    if not _FLOAT.fullmatch(text):
+        return None
+    return scalar(f32 if text.endswith("f") else f64)
+
+
+def _is_of_indices(e: Expr) -> bool:
+    """Return whether an expression depends on indices alone."""
+    variables = [part for part in with_parts([e]) if isinstance(part, Name)]
+    return bool(variables) and all(type(part) is Variable and part.type == INDEX for part in variables)
 
 
 def _array(e: Expr) -> Variable | None:

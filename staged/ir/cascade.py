@@ -69,9 +69,12 @@ def levels(iterations: int, longest: int, piece: int) -> tuple[int, ...]:
     return (piece, *(size for level in range(1, outer) if (size := piece * each**level) < iterations))
 
 
-def cascade_sums(nest: Nest, schedule: Schedule) -> tuple[Nest, Schedule]:
-    """A nest with its long sums in pieces, and its schedule for the loops that it has then."""
-    cascade = _Cascade(schedule)
+def cascade_sums(nest: Nest, schedule: Schedule, *, widens_short: bool = False) -> tuple[Nest, Schedule]:
+    """A nest with its long sums in pieces, and its schedule for the loops that it has then.
+
+    With `widens_short`, the sum of one piece has the same form. Exact: the piece is the total.
+    """
+    cascade = _Cascade(schedule, widens_short=widens_short)
     body = cascade.body(nest.body)
     if body == nest.body:
         return nest, schedule
@@ -124,8 +127,9 @@ class _Row:
 class _Cascade:
     """Rewrites the statements of one nest."""
 
-    def __init__(self, schedule: Schedule, *, widens_rows: bool = True) -> None:
+    def __init__(self, schedule: Schedule, *, widens_rows: bool = True, widens_short: bool = False) -> None:
         self.schedule = schedule
+        self.widens_short = widens_short
         self.widens_rows = widens_rows
         """True if rows of f32 sums go on to f64 ones."""
         self.vectorised: set[Loop] = set(schedule.vectorised)
@@ -203,7 +207,9 @@ class _Cascade:
         return (LONGEST_BESIDE, PIECE_BESIDE) if is_beside else (LONGEST, PIECE)
 
     def is_short(self, body: Sequence[Statement], reduction: Reduction) -> bool:
-        return self.additions(body, reduction) <= self.limits(body, reduction)[0]
+        longest, piece = self.limits(body, reduction)
+        count = self.additions(body, reduction)
+        return count <= longest and not (self.widens_short and count <= piece)
 
     def widened(self, loop: Loop, sums: Sequence[Reduction]) -> tuple[Statement, ...]:
         """A loop whose sums are f64 totals of f32 totals of pieces."""
@@ -234,7 +240,8 @@ class _Cascade:
         partial = {r: _partial(r) for r in own}
         body = self.redirected(loop.body, partial)
         joins = [s for r, p in partial.items() for s in self.taken_in(p.target, wide[r])]
-        if -(-iterations.get(loop.axis, loop.axis.extent) // width) * each <= longest:
+        count = -(-iterations.get(loop.axis, loop.axis.extent) // width) * each
+        if count <= longest and not (self.widens_short and count <= piece):
             return (self.rebuilt(loop, body, (*kept, *partial.values())), *joins)
         summed = self.rebuilt(loop, body, tuple(partial.values()))
         return (Tile(loop.axis, max(1, piece // each) * width, (summed, *joins), kept),)

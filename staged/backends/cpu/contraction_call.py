@@ -16,6 +16,7 @@ from staged.backends.cpu.contraction.conv2d import emit_conv2d
 from staged.backends.cpu.contraction.matmul import emit_matmul
 from staged.backends.cpu.contraction.spec import Conv2dSpec, Epilogue, MatmulSpec
 from staged.backends.cpu.nest.epilogue import emit_epilogue
+from staged.code.expr import Expr
 from staged.code.kernel_text import KernelText, Site, kernel_comments
 from staged.code.printer import print_function
 from staged.code.shape import shape_of
@@ -37,12 +38,12 @@ _CONVOLUTIONS: dict[str, Literal["forward", "backward_input", "backward_weight"]
 
 
 def emit_contraction(
-    op: Op, name: str, machine: Machine, site: Site, shared: tuple[Snippet, tuple[int, ...]] | None = None
+    op: Op, name: str, machine: Machine, site: Site, shared: tuple[Snippet, tuple[Expr, ...]] | None = None
 ) -> KernelText:
     """The C function for a `contraction` op: operands (a, b, *epilogue inputs), results from the epilogue or the
     product.
 
-    `shared` is the function of the epilogue, with the sizes of this op, if other kernels use the function, too.
+    `shared` is the function of the epilogue, with the numbers of this op, if other kernels use the function, too.
     """
     nest: Nest | None = op.attrs.get("nest")
     operands, results = _parameter_names(op, name, nest)
@@ -51,8 +52,8 @@ def emit_contraction(
         inline, own, snippets = emit_epilogue(nest, op.attrs["schedule"], f"{name}_epilogue", machine, site)
         passed = zip(own, (*operands[2 : len(nest.inputs) + 1], *results), strict=True)
         parameters = tuple((type, outer) for (type, _), outer in passed)
-        function, sizes = (inline.name, ()) if shared is None else (shared[0].name, shared[1])
-        epilogue = Epilogue(function, parameters, len(results), sizes)
+        function, numbers = (inline.name, ()) if shared is None else (shared[0].name, shared[1])
+        epilogue = Epilogue(function, parameters, len(results), numbers)
     plain = spec_of(op)
     spec = replace(
         plain,

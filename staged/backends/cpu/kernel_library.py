@@ -5,22 +5,39 @@ Tested by `tests/backends/host/test_kernel_library.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from staged.backends.cpu.contraction_call import emit_contraction
-from staged.backends.cpu.nest.kernel import emit_kernel
+from staged.backends.cpu.nest.kernel import emit_kernel, kernel_of
+from staged.code.common_names import common_words, with_common_names
 from staged.code.dialect import C, Dialect
-from staged.code.kernel_text import KernelText
+from staged.code.kernel_text import KernelText, common_comments, kernel_comments
 from staged.code.printer import print_function
-from staged.code.sizes import MOST, Sized, merged
+from staged.code.sizes import MOST, Numbers, Sized, merged
 from staged.code.support.library import Snippet
+from staged.code.tree import Function
 from staged.code.writer import Names
+from staged.ir.cascade import cascade_sums
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
 from staged.ir.structure import CONTRACTION, KERNEL
 from staged.source import Position
+
+
+@dataclass(frozen=True)
+class User:
+    """A kernel that may share a function."""
+
+    op: Op
+    kernel: KernelText
+    sized: Sized
+
+    @property
+    def shape(self) -> object:
+        """Equal for kernels that can share a function."""
+        kernel = self.kernel
+        return self.sized.shape, kernel.scratch_bytes > 0, kernel.can_fail, kernel.items_text
 
 
 class KernelLibrary:
@@ -52,58 +69,70 @@ class KernelLibrary:
         return made
 
     def shared(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
-        """The kernels of a program. Kernels that differ only in sizes have one function."""
-        groups: dict[object, dict[str, tuple[KernelText, Sized]]] = {}
-        for kernel in kernels.values():
+        """The kernels of a program. Kernels that differ only in numbers have one function."""
+        groups: dict[object, dict[str, User]] = {}
+        for op, kernel in kernels.items():
             if kernel.code is not None:
-                sized = Sized.of(kernel.code, self.dialect)
-                key = sized.shape, kernel.scratch_bytes > 0, kernel.can_fail, kernel.items_text
-                groups.setdefault(key, {}).setdefault(kernel.name, (kernel, sized))
+                user = User(op, kernel, Sized.of(kernel.code, self.dialect))
+                groups.setdefault(user.shape, {}).setdefault(kernel.name, user)
+        self._join_long_sums(groups)
         made = self._with_shared_epilogues(kernels)
         for group in groups.values():
-            if len(group) > 1:
-                made |= self._merged(list(group.values()))
+            for users, code, rows in _alike(group.values()):
+                made |= self._merged(users, code, rows)
         return {op: _as_one(kernel, made[kernel.name]) if kernel.name in made else kernel
                 for op, kernel in kernels.items()}  # fmt: skip
 
+    def _join_long_sums(self, groups: dict[object, dict[str, User]]) -> None:
+        """Move kernels of short sums to the group of kernels that differ only in the length of their sums."""
+        for shape, group in list(groups.items()):
+            for name, user in list(group.items()):
+                other = self._with_long_sums(user)
+                if other is not None and other.shape != shape and other.shape in groups:
+                    groups[other.shape][name] = other
+                    del group[name]
+
+    def _with_long_sums(self, user: User) -> User | None:
+        """A kernel in the form of one with long sums, with the same bits; None if all its sums are long."""
+        if user.op.declared is not KERNEL:
+            return None
+        before = user.op.attrs["nest"], user.op.attrs["schedule"]
+        nest, schedule = cascade_sums(*before, widens_short=True)
+        if nest is before[0]:
+            return None
+        comments = kernel_comments(user.op)
+        made = kernel_of(nest, schedule, user.kernel.name, comments, self.machine, self.site, self.dialect)
+        return User(user.op, made, Sized.of(made.code, self.dialect)) if made.code else None
+
     def _with_shared_epilogues(self, kernels: Mapping[Op, KernelText]) -> dict[str, KernelText]:
-        """By name, the products whose epilogues differ only in sizes, with one function for these."""
-        groups: dict[str, dict[str, tuple[Op, Sized]]] = {}
+        """By name, the products whose epilogues differ only in numbers, with one function for these."""
+        groups: dict[str, dict[str, User]] = {}
         for op, kernel in kernels.items():
             if kernel.epilogue is not None:
                 sized = Sized.of(kernel.epilogue)
-                groups.setdefault(sized.shape, {}).setdefault(kernel.name, (op, sized))
+                groups.setdefault(sized.shape, {}).setdefault(kernel.name, User(op, kernel, sized))
         made: dict[str, KernelText] = {}
         for group in groups.values():
-            if len(group) > 1:
-                users = [sized for _, sized in group.values()]
-                # Calls in line cost nothing, and a product calls the function in few places.
-                found = merged(users, len(users[0].function.parameters), most=2 * MOST)
-                if found is not None:
-                    name = self.names.fresh(f"{_common_name(list(group))}_epilogue")
-                    comment = f"// Finishes tiles of {len(group)} products, which differ in sizes."
-                    text = f"{comment}\n{print_function(replace(found[0], name=name), self.dialect)}"
-                    for (own, (op, _)), sizes in zip(group.items(), found[1], strict=True):
-                        shared = Snippet(name, text), sizes
-                        made[own] = emit_contraction(op, own, self.machine, self.site, shared)
+            # Calls in line cost nothing, and a product calls the function in few places.
+            for users, code, rows in _alike(group.values(), most=2 * MOST):
+                name = self.names.fresh(f"{_common_name(users)}_epilogue")
+                code = replace(code, name=name, comments=(f"Finishes tiles of {len(users)} products.",))
+                shared = Snippet(name, print_function(code, self.dialect))
+                for user, numbers in zip(users, rows, strict=True):
+                    own = user.kernel.name
+                    made[own] = emit_contraction(user.op, own, self.machine, self.site, (shared, numbers))
         return made
 
-    def _merged(self, users: Sequence[tuple[KernelText, Sized]]) -> dict[str, KernelText]:
-        """By name, kernels of equal shape with one function; none if it has too many sizes."""
-        first, _ = users[0]
-        at = len(first.parameters) - 2 - (first.scratch_bytes > 0) - first.can_fail
-        found = merged([sized for _, sized in users], at)
-        if found is None:
-            return {}
-        code, sizes = found
-        for kernel, _ in users:
-            self.names.used.discard(kernel.name)
-        name = self.names.fresh(_common_name([kernel.name for kernel, _ in users]))
-        comments = (*code.comments, f"for {len(users)} kernels, which differ in sizes")
-        code = replace(code, name=name, comments=comments)
+    def _merged(self, users: Sequence[User], code: Function, rows: Sequence[Numbers]) -> dict[str, KernelText]:
+        """By name, the kernels that share a function, each with its numbers."""
+        for user in users:
+            self.names.used.discard(user.kernel.name)
+        name = self.names.fresh(_common_name(users))
+        code = replace(code, name=name, comments=common_comments([user.op for user in users]))
         parameters = tuple((p.variable.type.before_name, p.variable.text) for p in code.parameters)
-        one = replace(first, name=name, code=code, text=print_function(code, self.dialect), parameters=parameters)
-        return {kernel.name: replace(one, sizes=own) for (kernel, _), own in zip(users, sizes, strict=True)}
+        text = print_function(code, self.dialect)
+        one = replace(users[0].kernel, name=name, code=code, text=text, parameters=parameters)
+        return {user.kernel.name: replace(one, numbers=numbers) for user, numbers in zip(users, rows, strict=True)}
 
     def emit(self, op: Op, name: str) -> KernelText:
         """The text of a function of this name."""
@@ -115,18 +144,51 @@ class KernelLibrary:
 def _as_one(kernel: KernelText, one: KernelText) -> KernelText:
     """A kernel with the function that it shares."""
     return replace(
-        kernel, name=one.name, text=one.text, parameters=one.parameters, code=one.code, sizes=one.sizes,
-        functions=one.functions,
+        kernel, name=one.name, text=one.text, parameters=one.parameters, code=one.code, numbers=one.numbers,
+        functions=one.functions, snippets=one.snippets,
     )  # fmt: skip
 
 
-def _common_name(names: Sequence[str]) -> str:
-    """The beginning that all of these names share, without the number of a layer; the first name, if it is short."""
-    words = [name.split("_") for name in names]
-    common = [word for word, *_ in takewhile(lambda each: len({*each}) == 1, zip(*words, strict=False))]
-    while common and any(letter.isdigit() for letter in common[-1]):
-        common.pop()
-    return "_".join(common) if any(len(word) > 1 for word in common) else names[0]
+def _alike(users: Iterable[User], most: int = MOST) -> Iterator[tuple[list[User], Function, list[Numbers]]]:
+    """Of kernels of equal shape those that share a function with few numbers, the function, and the numbers of each.
+
+    A kernel joins the first group that it can join.
+    """
+    groups: list[list[User]] = []
+    for user in users:
+        group = next((group for group in groups if _function_of([*group, user], most) is not None), None)
+        if group is None:
+            groups.append([user])
+        else:
+            group.append(user)
+    for group in groups:
+        if len(group) > 1 and (found := _function_of(group, most)) is not None:
+            code, rows = found
+            yield group, with_common_names(code, [user.sized.function for user in group]), rows
+
+
+def _function_of(users: Sequence[User], most: int) -> tuple[Function, list[Numbers]] | None:
+    """The function of kernels of equal shape, and the numbers of each; None if it has too many."""
+    kernel, function = users[0].kernel, users[0].sized.function
+    own = 0 if function.is_inline else 2 + (kernel.scratch_bytes > 0) + kernel.can_fail
+    return merged([user.sized for user in users], len(function.parameters) - own, most)
+
+
+def _common_name(users: Sequence[User]) -> str:
+    """A name for the work of these kernels: their only op, such as `max_pool2d`; else the common part of their names,
+    such as `bias_gradient` for `d_fc1_bias` and `d_fc2_bias`, and the op that they begin with.
+    """
+    inside = users[0].op.blocks[0].ops if users[0].op.blocks else ()
+    ops = [op for op in inside if not op.declared.is_move and op.declared.kind != "source"] or inside[-1:]
+    first = ops[0].name if ops and ops[0].declared.kind not in ("elementwise", "reduction", "broadcast") else ""
+    if first and len(ops) == 1:
+        return first
+    words = common_words([user.kernel.name for user in users])
+    is_gradient = words[:1] == ["d"]
+    words = [word for word in dict.fromkeys(words) if len(word) > 1 and not word.isdigit()]
+    if words and is_gradient:
+        words.append("gradient")
+    return "_".join([*words, first] if first else words) or users[0].kernel.name
 
 
 def _loops_of(op: Op) -> object:

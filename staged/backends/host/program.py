@@ -67,7 +67,7 @@ class KernelSource(Protocol):
 
 @runtime_checkable
 class SharingSource(KernelSource, Protocol):
-    """The source of kernels that can share a function although they differ in sizes."""
+    """The source of kernels that can share a function although they differ in numbers."""
 
     def shared(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
         """The kernels of a program with the functions that they share."""
@@ -487,8 +487,7 @@ class ProgramEmitter:
         kernel: KernelText = self.kernels[op]
         items = kernel.items_of([*inputs, *outputs])
         structure.need(*kernel.snippets)
-        sizes = [Literal(str(size)) for size in kernel.sizes]
-        arguments = [*inputs, *outputs, *sizes, *([Name("host")] if kernel.can_fail else [])]
+        arguments = [*inputs, *outputs, *kernel.numbers, *([Name("host")] if kernel.can_fail else [])]
         if kernel.chunk and self.machine.cores > 1 and kernel.items > kernel.chunk:
             structure.need("share")
             self.shared[kernel.name] = kernel.shared

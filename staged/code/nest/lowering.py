@@ -1,7 +1,7 @@
 """A nest on its way to code: the names of its arrays, values and loops, its indices, the code so far.
 
 Objects that hold a `Lowering` lower the statements; each says in the table `statements` which. Names are chosen where a
-variable is made: whether a value is written in place depends on the width of its text, not on names in it.
+variable is made: whether a value is written in place depends on its width without names and numbers.
 
 Tested by `tests/kernels/test_kernels.py`.
 """
@@ -9,6 +9,7 @@ Tested by `tests/kernels/test_kernels.py`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,13 +30,14 @@ _INLINE_WIDTH = 60
 
 
 class _OfOneLength(Words):
-    """Names of one length: kernels that differ in names alone give names to the same expressions."""
+    """Names of one length. Kernels that differ only in names and numbers then name the same expressions."""
 
     def variable(self, variable: Variable) -> str:
         return "of_a_value"
 
 
 _OF_ONE_LENGTH = _OfOneLength()
+_NUMBER = re.compile(r"\b\d[\w.]*")
 ZERO = Literal("0")
 Range = tuple[Expr, Expr]
 Base = tuple[ArrayRef, frozenset[tuple[Axis | Local, int]], int]
@@ -134,7 +136,7 @@ class Lowering:
 
     def is_short(self, expr: Expr) -> bool:
         """Return whether an expression needs no name if it is used once."""
-        return len(print_expr(expr, 0, _OF_ONE_LENGTH)) <= _INLINE_WIDTH
+        return len(_NUMBER.sub("10", print_expr(expr, 0, _OF_ONE_LENGTH))) <= _INLINE_WIDTH
 
     def bind_scalar(self, target: Local, expr: Expr, in_place: bool = True, named: bool = False) -> None:
         """The same for a number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -62,3 +63,47 @@ def test_equal_products_share_a_function(
     lines = st.function(function, target=target).stage(*args).source.splitlines()
     heads = [line for line in lines if line.startswith(("static void first(", "static void second("))]
     assert len(heads) == bodies
+
+
+def initial_values(seed):
+    """Kernels that differ in a counter and in two constants."""
+    st.seed(seed)
+    first_weight = st.random.uniform(size=(64,), low=-0.5, high=0.25)
+    second_weight = st.random.uniform(size=(48,), low=-0.1, high=0.3)
+    return first_weight, second_weight
+
+
+def pools(a, b):
+    """Kernels that differ in small sizes."""
+    first_pool = st.max_pool2d(a, 2)
+    second_pool = st.max_pool2d(b, 2)
+    return first_pool, second_pool
+
+
+def row_sums(a, b):
+    """Kernels of which only the first adds so many numbers that it adds them in pieces."""
+    first_sum = st.sum(a, axis=1)
+    second_sum = st.sum(b, axis=1)
+    return first_sum, second_sum
+
+
+VALUES = np.random.default_rng(0).standard_normal(48 * 4096).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "name"),
+    [
+        (initial_values, (3,), "weight_uniform"),
+        (pools, (VALUES[: 6 * 32 * 32].reshape(2, 3, 32, 32), VALUES[: 6 * 16 * 16].reshape(2, 3, 16, 16)), "max_pool2d"),
+        (row_sums, (VALUES.reshape(48, 4096), VALUES.reshape(-1, 1024)), "sum"),
+    ],
+)
+def test_kernels_that_differ_in_numbers_share_a_function(
+    function: Callable[..., object], args: tuple, name: str
+) -> None:
+    together = st.function(function, target="x86-64-v3")
+    heads = re.findall(r"^static void (\w+)\(", together.stage(*args).source, re.MULTILINE)
+    assert [head for head in heads if not head.startswith("place_")] == [name]
+    for number, got in enumerate(together(*args)):
+        alone = st.function(lambda *args, number=number: function(*args)[number], target="x86-64-v3")(*args)
+        assert np.asarray(got).tobytes() == np.asarray(alone).tobytes()

@@ -126,7 +126,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a merged number lends its line to kernels of other lines",
-        "code.kernel_text:kernel_comments",
+        "code.kernel_text:_source_lines",
         "not _is_inlined(inner)",
         "inner is not None",
         ("tests/backends/host/test_positions.py", "-k", "equal_numbers"),
@@ -140,7 +140,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a kernel of the backward pass cites a line as if it computed its value",
-        "code.kernel_text:kernel_comments",
+        "code.kernel_text:_source_lines",
         'where is not None and where.phase != "backward"',
         "where is not None",
         ("tests/test_generated_names.py", "-k", "cites"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
+from staged.code.expr import Expr
 from staged.code.support.library import Snippet
 from staged.ir.types import DType, f32
 
@@ -38,13 +39,13 @@ class Epilogue:
     """In order, with the names that they have in the product's function: inputs, then results."""
     results: int = 0
     """The number of results."""
-    sizes: tuple[int, ...] = ()
-    """Further arguments, if kernels of other sizes use the function, too."""
+    numbers: tuple[Expr, ...] = ()
+    """Further arguments, if kernels with other numbers use the function, too."""
 
     @property
     def passed(self) -> str:
         """The arguments after those of the tile, each behind a comma."""
-        return "".join(f", {argument}" for argument in (*(name for _, name in self.parameters), *self.sizes))
+        return "".join(f", {argument}" for argument in (*(name for _, name in self.parameters), *self.numbers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,9 @@ static void softmax(const float *logits, float *softmax, unsigned char *scratch,
             }
         }
         for (int64_t j = 64; j < 96; j += 16) {
-            const f32v logits_j = *(const f32v_u *)(logits + i * 100 + j);
-            const f32v x = logits_j - logits_largest;
+            const f32v logits_difference = *(const f32v_u *)(logits + i * 100 + j) - logits_largest;
             f32v logits_difference_exponential;
-            st_exp_f32v(&logits_difference_exponential, &x);
+            st_exp_f32v(&logits_difference_exponential, &logits_difference);
             softmax_denominator_v[0] += logits_difference_exponential;
             *(f32v_u *)(row + j) = logits_difference_exponential;
         }
