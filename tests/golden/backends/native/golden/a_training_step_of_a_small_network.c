@@ -18,7 +18,7 @@ enum { SCRATCH_BYTES = 384 };  // workspace of one thread
 // Where values are kept; those whose lives do not overlap share memory.
 typedef struct {
     float *weight, *bias, *weight_2, *bias_2, *h, *out, *d_out, *d_hidden;
-    unsigned char *scratch;
+    void *scratch;
 } Buffers;
 
 // ---- initial values --------------------------------------------------------------------------
@@ -99,8 +99,8 @@ static inline __attribute__((always_inline)) void out_epilogue(int64_t batch, in
 }
 
 // 4 x 2 dot products of 8 items side by side, each in 8 partial sums
-static __attribute__((noinline)) void out_product_dot_4x2(const float *restrict left, const float *restrict right,
-        int64_t batch, int64_t col, const float *bias_in, float *out_out) {
+static __attribute__((noinline)) void out_dot_4x2(const float *restrict left, const float *restrict right,
+        int64_t batch, int64_t col, const float *bias, float *out_2) {
     f32v acc[8];
     #pragma GCC unroll 8
     for (int64_t i = 0; i < 8; ++i) {
@@ -125,26 +125,22 @@ static __attribute__((noinline)) void out_product_dot_4x2(const float *restrict 
     for (int64_t i = 0; i < 8; i += 8) {
         st_sum_lanes_f32(acc + i, tile + i);
     }
-    out_epilogue(batch, col, 0, 2, 4, tile, 4, bias_in, out_out);
-}
-
-// (16, 8) @ (8, 4), f32
-static void out_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *bias_in, float *out_out) {
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t batch = 0;
-        const float *const left = b;
-        const float *const right = a;
-        for (int64_t col = 0; col < 16; col += 2) {
-            out_product_dot_4x2(left, right + col * 8, batch, col, bias_in, out_out);
-        }
-    }
+    out_epilogue(batch, col, 0, 2, 4, tile, 4, bias, out_2);
 }
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // fused: matmul, add
-static void out(const float *h, const float *weight, const float *bias, float *out_2, int64_t begin, int64_t end) {
-    out_product(h, weight, begin, end, bias, out_2);
+// (16, 8) @ (8, 4), f32
+static void out(const float *restrict h, const float *restrict weight, const float *bias, float *out_2,
+        int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+        const int64_t batch = 0;
+        const float *const left = weight;
+        const float *const right = h;
+        for (int64_t col = 0; col < 16; col += 2) {
+            out_dot_4x2(left, right + col * 8, batch, col, bias, out_2);
+        }
+    }
 }
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
@@ -256,23 +252,25 @@ static inline __attribute__((always_inline)) void update_weight_epilogue(int64_t
     }
 }
 
-static __attribute__((noinline)) void update_weight_product_tile_12x1(const float *restrict a,
-        const float *restrict b, float *restrict c) {
+static __attribute__((noinline)) void update_weight_tile_12x1(const float *restrict a, const float *restrict b,
+        float *restrict c) {
     st_product_f32_12x1_inline(a, 1, 12, b, 8, 16, 16, c, 8, false);
 }
 
+// test_golden.py:47  opt.step(grads)
+// fused: matmul, multiply, subtract
 // (8, 16) @ (16, 12), f32
 // computed as its transpose, vectors along the rows of the result
-static void update_weight_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *weight_in, float *new_weight_out) {
+static void update_weight(const float *restrict d_hidden, const float *restrict x, const float *weight,
+        float *new_weight, int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
-        const float *const left = b;
-        const float *const right = a;
+        const float *const left = x;
+        const float *const right = d_hidden;
         for (int64_t col = 0; col < 8; col += 8) {
             for (int64_t row = 0; row < 12; row += 12) {
                 float tile[96] __attribute__((aligned(32)));
-                update_weight_product_tile_12x1(left + row, right + col, tile);
+                update_weight_tile_12x1(left + row, right + col, tile);
                 float turned[128] __attribute__((aligned(32)));
                 for (int64_t s = 0; s < 8; s += 8) {
                     st_transpose_f32(tile + s, 8, 8, turned + s * 16, 16);
@@ -280,17 +278,10 @@ static void update_weight_product(const float *restrict a, const float *restrict
                 for (int64_t s = 0; s < 8; s += 8) {
                     st_transpose_f32(tile + 64 + s, 8, 4, turned + s * 16 + 8, 16);
                 }
-                update_weight_epilogue(batch, col, row, 8, 12, turned, 16, weight_in, new_weight_out, 12);
+                update_weight_epilogue(batch, col, row, 8, 12, turned, 16, weight, new_weight, 12);
             }
         }
     }
-}
-
-// test_golden.py:47  opt.step(grads)
-// fused: matmul, multiply, subtract
-static void update_weight(const float *d_hidden, const float *x, const float *weight, float *new_weight,
-        int64_t begin, int64_t end) {
-    update_weight_product(d_hidden, x, begin, end, weight, new_weight);
 }
 
 // test_golden.py:47  opt.step(grads)
@@ -328,33 +319,28 @@ static void update_bias(const float *d_hidden, const float *bias, float *new_bia
     }
 }
 
-static __attribute__((noinline)) void update_weight_2_product_tile_4x1(const float *restrict a,
-        const float *restrict b, float *restrict c) {
+static __attribute__((noinline)) void update_weight_2_tile_4x1(const float *restrict a, const float *restrict b,
+        float *restrict c) {
     st_product_f32_4x1_inline(a, 1, 4, b, 8, 16, 16, c, 8, false);
-}
-
-// (4, 16) @ (16, 8), f32
-static void update_weight_2_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *weight_in, float *new_weight_2_out) {
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t batch = 0;
-        const float *const left = a;
-        const float *const right = b;
-        for (int64_t col = 0; col < 8; col += 8) {
-            for (int64_t row = 0; row < 4; row += 4) {
-                float tile[32] __attribute__((aligned(32)));
-                update_weight_2_product_tile_4x1(left + row, right + col, tile);
-                update_weight_epilogue(batch, row, col, 4, 8, tile, 8, weight_in, new_weight_2_out, 8);
-            }
-        }
-    }
 }
 
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
-static void update_weight_2(const float *d_out, const float *h, const float *weight, float *new_weight_2,
-        int64_t begin, int64_t end) {
-    update_weight_2_product(d_out, h, begin, end, weight, new_weight_2);
+// (4, 16) @ (16, 8), f32
+static void update_weight_2(const float *restrict d_out, const float *restrict h, const float *weight,
+        float *new_weight_2, int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+        const int64_t batch = 0;
+        const float *const left = d_out;
+        const float *const right = h;
+        for (int64_t col = 0; col < 8; col += 8) {
+            for (int64_t row = 0; row < 4; row += 4) {
+                float tile[32] __attribute__((aligned(32)));
+                update_weight_2_tile_4x1(left + row, right + col, tile);
+                update_weight_epilogue(batch, row, col, 4, 8, tile, 8, weight, new_weight_2, 8);
+            }
+        }
+    }
 }
 
 // test_golden.py:47  opt.step(grads)
