@@ -6,8 +6,10 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 from staged.code.expr import Expr, Infix, Literal
+from staged.code.ranges import Ranges
 from staged.code.support.library import Snippet
 from staged.code.support.team import Shared
 from staged.code.tree import Function
@@ -61,6 +63,18 @@ class KernelText:
     """Functions that the program has once, before the first kernel that calls them."""
     shape: object = field(default=None, compare=False)
     """Equal for kernels whose texts differ only in comments and in the names that they declare."""
+
+    @property
+    def ranges(self) -> Ranges:
+        """The ranges of its calls: all items, or a thread's share of these. Nothing is known of empty ones."""
+        if self.items_text or not self.items:
+            return Ranges()
+        return Ranges(gcd(self.items, self.chunk) if self.is_shared else self.items, self.items)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether a team shares its items if there is one."""
+        return 0 < self.chunk < self.items
 
     @property
     def how(self) -> str:

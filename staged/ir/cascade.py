@@ -16,13 +16,12 @@ The accuracy of floating point summation, 1993, section 3, for sums in blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from staged.ir.declaration import prims
 from staged.ir.loops import (
     Accumulate,
-    Affine,
     ArrayRef,
     Axis,
     Compute,
@@ -40,6 +39,7 @@ from staged.ir.loops import (
     identity,
     walk,
 )
+from staged.ir.rows_of_sums import Row, row_additions, rows_of, sets_constant
 from staged.ir.schedule import Schedule, Vectorise
 from staged.ir.types import f32, f64
 
@@ -74,7 +74,7 @@ def cascade_sums(nest: Nest, schedule: Schedule, *, widens_short: bool = False) 
 
     With `widens_short`, the sum of one piece has the same form. Exact: the piece is the total.
     """
-    cascade = _Cascade(schedule, widens_short=widens_short)
+    cascade = _Cascade(schedule, nest.body, widens_short=widens_short)
     body = cascade.body(nest.body)
     if body == nest.body:
         return nest, schedule
@@ -114,27 +114,28 @@ def is_float_sum(reduction: Reduction) -> bool:
     return reduction.op is prims.SUM and reduction.target.dtype.is_float
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Sums of columns, each in an element of workspace, that some loop adds to."""
-
-    array: ArrayRef
-    index: Affine
-    columns: tuple[Loop, ...]
-    """The loops over the columns, from the outside in."""
-
-
 class _Cascade:
     """Rewrites the statements of one nest."""
 
-    def __init__(self, schedule: Schedule, *, widens_rows: bool = True, widens_short: bool = False) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        whole: tuple[Statement, ...] = (),
+        *,
+        widens_rows: bool = True,
+        widens_short: bool = False,
+    ) -> None:
         self.schedule = schedule
+        self.whole = whole
+        """The nest that is rewritten."""
         self.widens_short = widens_short
         self.widens_rows = widens_rows
         """True if rows of f32 sums go on to f64 ones."""
         self.vectorised: set[Loop] = set(schedule.vectorised)
         self.rows: list[ArrayRef] = []
         """Workspace for the totals of further levels."""
+        self.rounding: dict[Statement, dict[ArrayRef, Load]] = {}
+        """By loop that rounds f64 totals to f32 sums: for each row of sums the load of its totals."""
 
     def body(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """Statements with their long sums in pieces; the same object where there are none."""
@@ -142,7 +143,12 @@ class _Cascade:
         for s in body:
             match s:
                 case Loop():
-                    found += self.loop(s)
+                    if found and (rounded := self.rounded(found[-1], s)):
+                        found[-1:], s = [], rounded
+                    made = self.loop(s)
+                    if found and (both := self.zeroed(found[-1], made[0])):
+                        found[-1:], made = [both], made[1:]
+                    found += made
                 case Tile(axis, size, inner, reductions):
                     changed = self.body(inner)
                     found.append(s if changed == inner else Tile(axis, size, changed, reductions))
@@ -155,7 +161,7 @@ class _Cascade:
 
     def loop(self, loop: Loop) -> tuple[Statement, ...]:
         """A loop, or the pieces that it goes in."""
-        if rows := list(_rows_of(loop)):
+        if rows := list(rows_of(loop)):
             is_narrow = self.widens_rows and all(row.array.dtype is f32 for row in rows)
             return self.widened_columns(loop, rows) if is_narrow else self.column_loop(loop, rows)
         loop = self.rebuilt(loop, self.body(loop.body), loop.reductions)
@@ -347,14 +353,15 @@ class _Cascade:
 
     # ---- totals in rows of workspace ----
 
-    def widened_columns(self, loop: Loop, rows: Sequence[_Row]) -> tuple[Statement, ...]:
+    def widened_columns(self, loop: Loop, rows: Sequence[Row]) -> tuple[Statement, ...]:
         """A loop that adds to rows of f32 sums, which f64 totals take in after every piece of it."""
-        if _row_additions((loop,), rows[0].array) <= LONGEST:
+        if row_additions((loop,), rows[0].array) <= LONGEST:
             return (loop,)
         wide = {row.array: ArrayRef(f"{row.array.name}_wide", f64, row.array.size, "scratch") for row in rows}
         self.rows += wide.values()
         joined: list[Statement] = []
         narrowed: list[Statement] = []
+        loads: dict[ArrayRef, Load] = {}
         for row in rows:
             sums, totals, at = row.array, wide[row.array], row.index
             before, sum_, widened, after = (
@@ -372,25 +379,58 @@ class _Cascade:
                 Store(sums, at, _zero(row)),
             ]
             total, narrow = Local("total", f64), Local("converted", f32, True)
-            narrowed += [Load(total, totals, at), Compute(narrow, prims.CAST, (total,), {}), Store(sums, at, narrow)]
+            loads[sums] = Load(total, totals, at)
+            narrowed += [loads[sums], Compute(narrow, prims.CAST, (total,), {}), Store(sums, at, narrow)]
         begun = tuple(Store(wide[row.array], row.index, identity(prims.SUM, f64)) for row in rows)
         pieces = self.row_pieces(loop, rows, tuple(joined))
-        return self.over_columns(rows[0], begun), *pieces, self.over_columns(rows[0], tuple(narrowed))
+        rounding = self.over_columns(rows[0], tuple(narrowed))
+        self.rounding[rounding] = loads
+        return self.over_columns(rows[0], begun), *pieces, rounding
 
-    def row_pieces(self, loop: Loop, rows: Sequence[_Row], joined: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    def rounded(self, rounding: Statement, loop: Loop) -> Loop | None:
+        """A loop that rounds the totals itself, in place of the loop before it, if nothing else reads the sums."""
+        totals = self.rounding.get(rounding, {})
+        read = [s for s in loop.body if isinstance(s, Load) and s.array in totals]
+        if not read or not isinstance(rounding, Loop) or rounding.axis is not loop.axis:
+            return None
+        if any(s.index != totals[s.array].index or s.guards for s in read):
+            return None
+        accesses = [s for s in walk(self.whole) if isinstance(s, Load | Store) and s.array in totals]
+        inside = [s for s in walk(loop.body) if isinstance(s, Load | Store) and s.array in totals]
+        # Besides those of this loop: one that begins the sums, and two that add to them.
+        if inside != read or len(accesses) != len(read) + 3 * len(totals):
+            return None
+        body: list[Statement] = []
+        for s in loop.body:
+            if isinstance(s, Load) and s.array in totals:
+                load = totals[s.array]
+                total = Local(load.target.name, f64)
+                body += [replace(load, target=total), Compute(s.target, prims.CAST, (total,), {})]
+            else:
+                body.append(s)
+        return self.rebuilt(loop, tuple(body), loop.reductions)
+
+    def zeroed(self, first: Statement, second: Statement) -> Loop | None:
+        """One loop for two along an axis that only set elements to constants."""
+        match first, second:
+            case Loop(axis, body), Loop(other, more) if axis is other and all(map(sets_constant, (*body, *more))):
+                return self.rebuilt(first, (*body, *more), ())
+        return None
+
+    def row_pieces(self, loop: Loop, rows: Sequence[Row], joined: tuple[Statement, ...]) -> tuple[Statement, ...]:
         """A loop over rows of numbers, with `joined` executed for each column after every piece."""
-        each = _row_additions(loop.body, rows[0].array)
+        each = row_additions(loop.body, rows[0].array)
         if each <= PIECE:
             return (Tile(loop.axis, PIECE // each, (loop, self.over_columns(rows[0], joined))),)
         inner: list[Statement] = []
         for s in loop.body:
-            feeds = isinstance(s, Loop) and _row_additions((s,), rows[0].array)
+            feeds = isinstance(s, Loop) and row_additions((s,), rows[0].array)
             inner += self.row_pieces(s, rows, joined) if isinstance(s, Loop) and feeds else [s]
         return (self.rebuilt(loop, tuple(inner), loop.reductions),)
 
-    def column_loop(self, loop: Loop, rows: Sequence[_Row]) -> tuple[Statement, ...]:
+    def column_loop(self, loop: Loop, rows: Sequence[Row]) -> tuple[Statement, ...]:
         """A loop that adds to rows of sums, which are rows of totals of totals where the loop is long."""
-        each = _row_additions(loop.body, rows[0].array)
+        each = row_additions(loop.body, rows[0].array)
         if loop.axis.extent * each <= LONGEST:
             return (loop,)
         begun: list[Statement] = []
@@ -400,7 +440,7 @@ class _Cascade:
             joined = self.joins(rows, partial, {row.array: row.array for row in rows})
             inner: list[Statement] = []
             for s in self.with_arrays(loop.body, partial):
-                feeds = _row_additions((s,), partial[rows[0].array])
+                feeds = row_additions((s,), partial[rows[0].array])
                 inner += [*self.body((s,)), *joined] if feeds else [s]
             loop, each = self.rebuilt(loop, tuple(inner), loop.reductions), 1
         sizes = levels(loop.axis.extent, LONGEST // each, max(1, PIECE // each))
@@ -414,13 +454,13 @@ class _Cascade:
             s = Tile(loop.axis, size, (s, *self.joins(rows, own, into)))
         return (*begun, s)
 
-    def further(self, row: _Row) -> ArrayRef:
+    def further(self, row: Row) -> ArrayRef:
         """Workspace for one more row of totals."""
         made = ArrayRef(f"partial_{row.array.name.removesuffix('_total')}", row.array.dtype, row.array.size, "scratch")
         self.rows.append(made)
         return made
 
-    def over_columns(self, row: _Row, body: tuple[Statement, ...]) -> Loop:
+    def over_columns(self, row: Row, body: tuple[Statement, ...]) -> Loop:
         """The body for each column, in vectors if the sums are made so."""
         for column in reversed(row.columns):
             made = Loop(column.axis, body)
@@ -429,13 +469,13 @@ class _Cascade:
             body = (made,)
         return made
 
-    def zeros(self, rows: Sequence[_Row], arrays: Sequence[dict[ArrayRef, ArrayRef]]) -> tuple[Statement, ...]:
+    def zeros(self, rows: Sequence[Row], arrays: Sequence[dict[ArrayRef, ArrayRef]]) -> tuple[Statement, ...]:
         """Rows of totals that have taken in nothing yet."""
         stores = [Store(own[row.array], row.index, _zero(row)) for own in arrays for row in rows]
         return (self.over_columns(rows[0], tuple(stores)),)
 
     def joins(
-        self, rows: Sequence[_Row], own: dict[ArrayRef, ArrayRef], into: dict[ArrayRef, ArrayRef]
+        self, rows: Sequence[Row], own: dict[ArrayRef, ArrayRef], into: dict[ArrayRef, ArrayRef]
     ) -> tuple[Statement, ...]:
         """Add totals to those of the next level, and reset them."""
         body: list[Statement] = []
@@ -465,7 +505,7 @@ class _Cascade:
         return self.changed(body, change)
 
 
-def _zero(row: _Row) -> Constant:
+def _zero(row: Row) -> Constant:
     return identity(prims.SUM, row.array.dtype)
 
 
@@ -473,48 +513,3 @@ def _partial(reduction: Reduction) -> Reduction:
     """A total of a part of the terms of `reduction`."""
     name = reduction.target.name.removeprefix("partial_")
     return Reduction(Local(f"partial_{name}", reduction.target.dtype), reduction.op)
-
-
-def _rows_of(loop: Loop) -> Iterator[_Row]:
-    """The rows of workspace that a loop only adds to, in every iteration: nothing reads what a sum is meanwhile."""
-    accesses: dict[ArrayRef, list[Load | Store]] = {}
-    for s in walk(loop.body):
-        if isinstance(s, Load | Store) and s.array.role == "scratch" and s.array.dtype.is_float:
-            accesses.setdefault(s.array, []).append(s)
-    computed = {s.target: s for s in walk(loop.body) if isinstance(s, Compute)}
-    read = [x for s in computed.values() for x in s.operands]
-    read += [s.value for s in walk(loop.body) if isinstance(s, Store | Accumulate)]
-    for array, found in accesses.items():
-        match found:
-            case [Load(before, _, index, ()), Store(_, into, value)] if index == into and not index.stride(loop.axis):
-                made = computed.get(value) if isinstance(value, Local) else None
-                if made is not None and made.op is prims.ADD and before in made.operands and read.count(value) == 1:
-                    columns = tuple(_columns(loop.body, array, index))
-                    if columns:
-                        yield _Row(array, index, columns)
-
-
-def _columns(body: Sequence[Statement], array: ArrayRef, index: Affine) -> Iterator[Loop]:
-    """The loops along an array around the statements that store to it."""
-    for s in body:
-        if isinstance(s, Loop | Tile | Guarded) and any(
-            isinstance(t, Store) and t.array is array for t in walk(s.body)
-        ):
-            if isinstance(s, Loop) and index.stride(s.axis):
-                yield s
-            yield from _columns(s.body, array, index)
-
-
-def _row_additions(body: Sequence[Statement], array: ArrayRef) -> int:
-    """The number of rows that are added to a row of sums."""
-    count = 0
-    for s in body:
-        match s:
-            case Store(into):
-                count += into is array
-            case Loop(axis, inner):
-                along = any(isinstance(t, Store) and t.array is array and t.index.stride(axis) for t in walk(inner))
-                count += _row_additions(inner, array) * (1 if along else axis.extent)
-            case Tile(_, _, inner) | Guarded(_, inner):
-                count += _row_additions(inner, array)
-    return count

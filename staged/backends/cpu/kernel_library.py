@@ -14,6 +14,7 @@ from staged.code.common_names import common_words, with_common_names
 from staged.code.dialect import C, Dialect
 from staged.code.kernel_text import KernelText, common_comments, kernel_comments
 from staged.code.printer import print_function
+from staged.code.ranges import Ranges, for_ranges
 from staged.code.sizes import MOST, Numbers, Sized, merged
 from staged.code.support.library import Snippet
 from staged.code.tree import Function
@@ -80,8 +81,24 @@ class KernelLibrary:
         for group in groups.values():
             for users, code, rows in _alike(group.values()):
                 made |= self._merged(users, code, rows)
-        return {op: _as_one(kernel, made[kernel.name]) if kernel.name in made else kernel
-                for op, kernel in kernels.items()}  # fmt: skip
+        return self._for_calls({op: _as_one(kernel, made[kernel.name]) if kernel.name in made else kernel
+                                for op, kernel in kernels.items()})  # fmt: skip
+
+    def _for_calls(self, kernels: Mapping[Op, KernelText]) -> dict[Op, KernelText]:
+        """The kernels, whose functions are for the ranges of all their calls."""
+        ranges: dict[str, Ranges] = {}
+        for kernel in kernels.values():
+            ranges[kernel.name] = ranges.get(kernel.name, kernel.ranges) | kernel.ranges
+        codes = {
+            kernel.name: for_ranges(kernel.code, ranges[kernel.name])
+            for kernel in kernels.values()
+            if kernel.code is not None and kernel.code.name == kernel.name
+        }
+        texts = {name: print_function(code, self.dialect) for name, code in codes.items()}
+        return {
+            op: replace(kernel, code=codes[kernel.name], text=texts[kernel.name]) if kernel.name in codes else kernel
+            for op, kernel in kernels.items()
+        }
 
     def _join_long_sums(self, groups: dict[object, dict[str, User]]) -> None:
         """Move kernels of short sums to the group of kernels that differ only in the length of their sums."""

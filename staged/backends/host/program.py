@@ -411,9 +411,7 @@ class ProgramEmitter:
             self.state.append(State("st_frames *", "frames", head, "grows: what is kept for gradients of calls"))
         if self.scratch_bytes:
             note = "workspace, one part per thread"
-            self.state.append(
-                State("void *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note)
-            )
+            self.state.append(State("void *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note))
 
     def site(self, position: Position | None) -> int:
         """The number of a Python position in the program's table."""
@@ -488,7 +486,7 @@ class ProgramEmitter:
         items = kernel.items_of([*inputs, *outputs])
         structure.need(*kernel.snippets)
         arguments = [*inputs, *outputs, *kernel.numbers, *([Name("host")] if kernel.can_fail else [])]
-        if kernel.chunk and self.machine.cores > 1 and kernel.items > kernel.chunk:
+        if kernel.is_shared and self.machine.cores > 1:
             structure.need("share")
             self.shared[kernel.name] = kernel.shared
             scratch = [SCRATCH] if kernel.scratch_bytes else []

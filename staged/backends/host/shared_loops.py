@@ -64,7 +64,7 @@ def sharing_of(machine: Machine, kernels: Mapping[Op, KernelText], check_nan: bo
         inside = [kernels[each] for each in structural_ops(Loop(op).body) if each in kernels]
         if check_nan or any(kernel.can_fail or kernel.link for kernel in inside):
             return False
-        return any(kernel.chunk and kernel.items > kernel.chunk for kernel in inside) or _work(op) >= MUCH
+        return any(kernel.is_shared for kernel in inside) or _work(op) >= MUCH
 
     return Sharing(1 if machine.is_iso_c else machine.cores, is_worth)
 

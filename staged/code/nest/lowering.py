@@ -16,12 +16,12 @@ from typing import Any
 
 from staged.code.expr import Expr, Infix, Literal, Name, Scaled, Variable, Words, infix_sum, literal, print_expr, scaled
 from staged.code.kernel_text import Site
-from staged.code.nest.uses import count_uses, products_of_sums
+from staged.code.nest.uses import count_uses, loads_before_changes, products_of_sums
 from staged.code.nest.value import Value
 from staged.code.tree import CodeBuilder, Declare, Parameter, Unused
 from staged.code.types import INDEX, CType, Space, pointer, scalar
 from staged.code.writer import Names, c_identifier
-from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Local, Loop, Nest, Operand, Statement, Store, Tile
+from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Load, Local, Nest, Operand, Statement
 from staged.ir.schedule import Schedule
 from staged.ir.types import Dim, DType, f32, f64
 
@@ -82,7 +82,7 @@ class Lowering:
         self.loop_names: list[str] = []
         self.parameter_names: set[str] = set()
         self.loads_in_place = False
-        """True if a load of the body under way may be written where its value is used."""
+        """True if the load under way may be written where its value is used."""
 
     def need(self, *names: str) -> None:
         self.snippets.update(names)
@@ -94,10 +94,9 @@ class Lowering:
         self.products |= {*reduced, *added.values()}
         self.sums |= added
         outer = self.loads_in_place
-        stores = sum(isinstance(s, Store) for s in body)
-        in_place = stores <= 1 and not any(isinstance(t, Loop | Tile) for t in body)
+        early = loads_before_changes(body, self.uses)
         for s in body:
-            self.loads_in_place = in_place
+            self.loads_in_place = isinstance(s, Load) and s.target in early
             self.statements[type(s)](s)
         self.loads_in_place = outer
 

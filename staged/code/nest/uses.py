@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from staged.code.operators import EXTREMES
 from staged.code.scalars import is_checked
 from staged.ir.declaration import prims
+from staged.ir.dependences import reads
 from staged.ir.loops import (
     Accumulate,
     Axis,
@@ -14,6 +15,7 @@ from staged.ir.loops import (
     Compute,
     Guarded,
     Load,
+    LoadPair,
     Local,
     Loop,
     Operand,
@@ -76,6 +78,27 @@ def count_uses(body: tuple[Statement, ...]) -> dict[Local, tuple[int, int]]:
 
     visit(body, 0)
     return {local: (direct, nested) for local, (direct, nested) in counts.items()}
+
+
+def loads_before_changes(body: tuple[Statement, ...], uses: Mapping[Local, tuple[int, int]]) -> set[Local]:
+    """The loads whose values are used before a later statement changes memory, and which need no name for that.
+
+    The use of a value may itself be part of a later expression, which then counts.
+    """
+    last: dict[Local, int] = {}
+    change = len(body)
+    found: set[Local] = set()
+    for n, s in reversed([*enumerate(body)]):
+        if isinstance(s, Load) and last.get(s.target, n) <= change:
+            found.add(s.target)
+        place = last[s.target] if isinstance(s, Compute) and uses.get(s.target) == (1, 0) else n
+        for local in reads(s):
+            last[local] = max(place, last.get(local, n))
+        if isinstance(s, Store):
+            change = n
+        elif not isinstance(s, Load | LoadPair | Compute | PositionOf | CheckIndex | Accumulate):
+            change = n - 1
+    return found
 
 
 def products_of_sums(

@@ -24,9 +24,12 @@ def lanes_snippet(dtype: str, lanes: int) -> str:
     return f"vector_{dtype}x{lanes}"
 
 
-def reduce_snippet(op: str, dtype: str) -> str:
-    """The snippet with `st_<op>_<dtype>v`: one number from all lanes of a vector (op: sum, max, min)."""
-    return f"st_{op}_{dtype}v"
+def reduce_snippet(op: str, dtype: str, vectors: int = 1) -> str:
+    """The snippet with `st_<op>_<dtype>v`: one number from all lanes of a vector (op: sum, max, min).
+
+    `st_<op>4_<dtype>v` reduces 4 vectors.
+    """
+    return f"st_{op}{vectors if vectors > 1 else ''}_{dtype}v"
 
 
 def _typedefs(dtype: str, lanes: int) -> str:

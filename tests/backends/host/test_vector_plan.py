@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import staged as st
 
@@ -91,3 +92,13 @@ def test_what_is_computed_in_place_is_computed_once():
         for _ in range(3):
             right = np.exp(right) - one
         np.testing.assert_allclose(got, right, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("columns", "last"), [(48, None), (50, 42), (8, None), (9, 1)])
+def test_the_last_vector_of_a_row_is_computed_in_the_same_loop(columns: int, last: int | None) -> None:
+    x = np.linspace(-2, 2, 3 * columns, dtype=np.float32).reshape(3, columns)
+    program = st.function(lambda x: st.tanh(x[:, ::-1][:, ::-1] + x[:, :1]), target="x86-64-v3").stage(x)
+    assert program.source.count("st_tanh_f32v(&") == 1
+    assert ("int64_t at = " in program.source) is (last is not None)
+    assert last is None or f"j < {last} ? j : {last};" in program.source
+    np.testing.assert_allclose(program(x), np.tanh(x + x[:, :1]), rtol=1e-6)

@@ -131,7 +131,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "running totals of columns are added up in pieces, like sums",
-        "ir.cascade:_rows_of",
+        "ir.rows_of_sums:rows_of",
         "made is not None and made.op is prims.ADD and before in made.operands and read.count(value) == 1",
         "made is not None and made.op is prims.ADD and before in made.operands",
         ("tests/ops/test_cumulative.py", "-k", "many_columns"),

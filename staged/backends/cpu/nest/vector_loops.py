@@ -3,8 +3,13 @@
     for (int64_t j = 0; j < 96; j += 16) {            whole vectors
         *(f32v_u *)(y + j) = ...
     }
-    for (int64_t j = 96; j < 100; ++j) { what is left, one by one, or in a last vector that covers some a second time
+    for (int64_t j = 96; j < 100; ++j) { what is left, one by one
         y[j] = ...
+    }
+
+    for (int64_t j = 0; j < 100; j += 16) { or in a last vector that covers some a second time
+        const int64_t at = j < 84 ? j : 84;
+        *(f32v_u *)(y + at) = ...
     }
 
 Tested by `tests/backends/host/test_vector_plan.py` and `tests/kernels/test_schedule.py`.
@@ -21,7 +26,7 @@ from staged.code.nest.loops import Loops
 from staged.code.nest.lowering import ZERO, Range
 from staged.code.tree import Comment
 from staged.code.types import INDEX, SHORT_INDEX
-from staged.ir.loops import ArrayRef, Loop, Store, segments
+from staged.ir.loops import Accumulate, ArrayRef, Loop, Statement, Store, segments
 
 
 class VectorLoops:
@@ -118,6 +123,18 @@ class VectorLoops:
                     self.totals.unrolled = None
             low.axes[axis] = low.on_axis(axis, i)
             start = whole
+        is_ragged = extent is not None and extent >= lanes and extent % lanes != 0
+        repeats = is_ragged and may_repeat(loop, self.vectors.speller)
+        if repeats:
+            self.stored_twice |= {s.array for s in loop.body if isinstance(s, Store)}
+        if repeats and count == 1 and not any(is_sum(s) for s in loop.body):
+            assert stop is not None
+            last = Literal(str(stop - lanes))
+            with low.loop(i, start, end, Literal(str(lanes))):
+                low.axes[axis] = low.constant("at", INDEX, Conditional(Infix("<", i, last), i, last))
+                self.body(loop)
+            low.leave(i)
+            return
         if left is None or left >= lanes:
             left, whole = self.whole_iterations(begin, end, left, lanes)
             vectors = axis.extent // lanes
@@ -125,10 +142,9 @@ class VectorLoops:
             with low.loop(i, start, whole, Literal(str(lanes)), unroll):
                 self.body(loop)
             start = whole
-        if left and extent is not None and extent >= lanes and may_repeat(loop, self.vectors.speller):
-            assert stop is not None
+        if repeats:
+            assert stop is not None and left is not None
             low.axes[axis] = Literal(str(stop - lanes))
-            self.stored_twice |= {s.array for s in loop.body if isinstance(s, Store)}
             with low.block():
                 low.code.add(Comment(f"the last {lanes}, {lanes - left} of them a second time"))
                 self.totals.repeated = lanes - left
@@ -167,6 +183,11 @@ class VectorLoops:
         self.vectors.axis = loop.axis
         self.low.body(loop.body)
         self.vectors.axis = None
+
+
+def is_sum(s: Statement) -> bool:
+    """Return whether a statement adds to a total. Its lanes must count once."""
+    return isinstance(s, Accumulate) and not s.reduction.op.is_extreme
 
 
 def number_in(expr: Expr) -> int | None:

@@ -176,10 +176,10 @@ class VectorTotals:
             number = spell(name, [dtype, dtype], dtype, [Index(target, lane), Index(x, lane)], {}, low.need)
             low.code.add(Assign(Index(target, lane), number))
 
-    def horizontal(self, reduction: Reduction) -> str | None:
-        """The support function that combines all lanes of a vector, if it exists."""
+    def horizontal(self, reduction: Reduction, vectors: int = 1) -> str | None:
+        """The support function that combines all lanes of vectors, if it exists."""
         dtype = reduction.target.dtype
-        name = reduce_snippet(reduction.op.name, dtype.name)
+        name = reduce_snippet(reduction.op.name, dtype.name, vectors)
         return name if self.vectors.types.is_native(dtype) and name in snippets() else None
 
     def finish(self, reduction: Reduction, loop: Loop | Tile) -> None:
@@ -193,13 +193,10 @@ class VectorTotals:
         feeding = feeding_loop(reduction, loop, low.schedule)
         assert feeding is not None
         left = low.schedule.vectors_per_iteration(feeding)
-        while left > 1:  # pairs, then pairs of pairs: always the same order
-            keep = (left + 1) // 2
-            for n in range(left - keep):
-                one, other = (Index(total.vectors, Literal(str(number))) for number in (n, n + keep))
-                self.combine(reduction, one, self.vector(other, dtype))
-            left = keep
-        function = self.horizontal(reduction)
+        function = self.horizontal(reduction, left)
+        if function is None:
+            self.in_pairs(reduction, total.vectors, left)
+            function = self.horizontal(reduction)
         if function is None:
             with self.vectors.each_lane() as lane:
                 element = Index(Index(total.vectors, ZERO), lane)
@@ -211,3 +208,12 @@ class VectorTotals:
             low.code.add(Declare(total.number, horizontal))
         else:
             self.totals.take_in(reduction, total.number, Value(horizontal, dtype))
+
+    def in_pairs(self, reduction: Reduction, vectors: Variable, left: int) -> None:
+        """Combine pairs of vectors, then pairs of pairs: always in the same order."""
+        while left > 1:
+            keep = (left + 1) // 2
+            for n in range(left - keep):
+                one, other = (Index(vectors, Literal(str(number))) for number in (n, n + keep))
+                self.combine(reduction, one, self.vector(other, reduction.target.dtype))
+            left = keep

@@ -44,10 +44,7 @@ static void softmax(const float *logits, float *softmax, unsigned char *scratch,
             const f32v logits_j = *(const f32v_u *)(logits + i * 100 + 84);
             st_maximum_f32v(&logits_largest_v[0], &logits_j, &logits_largest_v[0]);
         }
-        st_maximum_f32v(&logits_largest_v[0], &logits_largest_v[2], &logits_largest_v[0]);
-        st_maximum_f32v(&logits_largest_v[1], &logits_largest_v[3], &logits_largest_v[1]);
-        st_maximum_f32v(&logits_largest_v[0], &logits_largest_v[1], &logits_largest_v[0]);
-        const float logits_largest = st_max_f32v(logits_largest_v);
+        const float logits_largest = st_max4_f32v(logits_largest_v);
         f32v softmax_denominator_v[4] = {0};
         for (int64_t j = 0; j < 64; j += 64) {
             #pragma GCC unroll 4
@@ -76,10 +73,7 @@ static void softmax(const float *logits, float *softmax, unsigned char *scratch,
             softmax_denominator_v[0] += (f32v)(is_new & (i32v)logits_difference_exponential);
             *(f32v_u *)(row + 84) = logits_difference_exponential;
         }
-        softmax_denominator_v[0] += softmax_denominator_v[2];
-        softmax_denominator_v[1] += softmax_denominator_v[3];
-        softmax_denominator_v[0] += softmax_denominator_v[1];
-        const float softmax_denominator = st_sum_f32v(softmax_denominator_v);
+        const float softmax_denominator = st_sum4_f32v(softmax_denominator_v);
         for (int64_t j = 0; j < 96; j += 16) {
             *(f32v_u *)(softmax + i * 100 + j) = *(const f32v_u *)(row + j) / softmax_denominator;
         }

@@ -1,0 +1,135 @@
+"""A function of items for the ranges of its calls: loops without iterations are dropped.
+
+    const int64_t whole_16 = begin + ((end - begin) & -16);     `begin` and `end` are multiples of 16:
+    for (int64_t i = begin; i < whole_16; i += 16) ...          for (int64_t i = begin; i < end; i += 16) ...
+    for (int64_t i = whole_16; i < end; ++i) ...
+
+Tested by `tests/code/test_ranges.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import Any
+
+from staged.code.expr import Conditional, Expr, Infix, Literal, Name, Variable
+from staged.code.rebuild import rebuilt
+from staged.code.tree import Block, Declare, For, Function, Statement
+from staged.code.types import INDEX
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The ranges of items in all calls of a function, from `begin` to `end`. None of them is empty."""
+
+    step: int = 1
+    """Each `begin` and `end` is a multiple of it."""
+    most: int | None = None
+    """The largest `end`; None if only the program finds it."""
+
+    def __or__(self, other: Ranges) -> Ranges:
+        """The ranges of both."""
+        most = None if self.most is None or other.most is None else max(self.most, other.most)
+        return Ranges(gcd(self.step, other.step), most)
+
+
+def for_ranges(function: Function, ranges: Ranges) -> Function:
+    """The function for calls with these ranges. Its last parameters are `begin` and `end`."""
+    begin, end = (parameter.variable for parameter in function.parameters[-2:])
+    return replace(function, body=_Rewriter(begin, end, ranges).statements(function.body))
+
+
+class _Rewriter:
+    """Rebuilds statements with what is known of integers."""
+
+    def __init__(self, begin: Variable, end: Variable, ranges: Ranges) -> None:
+        self.range = begin, end
+        self.most = ranges.most
+        self.steps = dict.fromkeys(self.range, ranges.step)
+        """By variable: a divisor of its value."""
+        self.values: dict[Variable, Expr] = {}
+        """Constants that are not declared, and their values."""
+        self.pieces: set[tuple[Expr, int, Expr]] = set()
+        """(index, size, end) of loops over pieces of a range that are all of this size."""
+
+    def statements(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        found = tuple(new for n, s in enumerate(body) for new in self.statement(s, n == len(body) - 1))
+        return body if found == body else found
+
+    def statement(self, s: Statement, is_last: bool) -> Iterator[Statement]:
+        match s:
+            case Declare(variable, value, sizes=(), also=()) if value is not None and variable.type == INDEX:
+                new = self.part(value)
+                match new:
+                    case Name() | Literal() | Infix("+", Name(), Literal()) if s.is_const and new is not value:
+                        self.values[variable] = new
+                        return
+                if s.is_const:
+                    self.steps[variable] = self.step_of(new)
+                yield s if new is value else replace(s, value=new)
+            case For(index, start, stop, step=step, is_down=False):
+                start, stop = self.part(start), self.part(stop)
+                if start == stop and s.start != s.stop:
+                    return
+                if (start, stop) == self.range and is_of_pieces(s) and self.is_all(step):
+                    self.values[index] = start
+                    body = self.statements(s.body)
+                    del self.values[index]  # other loops may have the same
+                    has_names = any(isinstance(inner, Declare) for inner in body)
+                    yield from (Block(body),) if has_names and not is_last else body
+                    return
+                if (size := number_in(step)) and self.step_of(Infix("-", stop, start)) % size == 0:
+                    self.pieces.add((index, size, stop))
+                self.steps[index] = gcd(self.step_of(start), 1 if step is None else self.step_of(step))
+                body = self.statements(s.body)
+                same = start is s.start and stop is s.stop and body is s.body
+                yield s if same else replace(s, start=start, stop=stop, body=body)
+            case _:
+                yield rebuilt(s, self.part)
+
+    def part(self, part: Any) -> Any:
+        """A part of a statement or of an expression."""
+        if isinstance(part, Variable):
+            return self.values.get(part, part)
+        if isinstance(part, tuple) and part and isinstance(part[0], Statement):
+            return self.statements(part)
+        made = rebuilt(part, self.part)
+        match made:
+            case Infix("&", x, Literal(mask)) if mask.startswith("-") and self.step_of(x) % int(mask[1:]) == 0:
+                return x
+            case Infix("+", a, Infix("-", b, c)) if a == c:
+                return b
+            case Conditional(Infix("<", Infix("+", first, size) as after, end), yes, no) if after == yes and end == no:
+                if (first, end) == self.range and self.is_all(size):
+                    return end
+                return yes if (first, number_in(size), end) in self.pieces else made
+        return made
+
+    def is_all(self, size: Expr | None) -> bool:
+        """Return whether a piece of this size has all items."""
+        return self.most is not None and number_in(size) >= self.most
+
+    def step_of(self, x: Expr) -> int:
+        """A divisor of an integer; of 0, 0."""
+        match x:
+            case Literal(text) if text.isdigit():
+                return int(text)
+            case Variable():
+                return self.steps.get(x, 1)
+            case Infix("+" | "-", a, b) | Conditional(_, a, b):
+                return gcd(self.step_of(a), self.step_of(b))
+            case Infix("*", a, b):
+                return self.step_of(a) * self.step_of(b)
+        return 1
+
+
+def is_of_pieces(loop: For) -> bool:
+    """Return whether each iteration begins with the end of its piece of a range."""
+    return bool(loop.body) and isinstance(end := loop.body[0], Declare) and isinstance(end.value, Conditional)
+
+
+def number_in(x: Expr | None) -> int:
+    """The value of a literal; 0 for other expressions."""
+    return int(x.text) if isinstance(x, Literal) and x.text.isdigit() else 0
