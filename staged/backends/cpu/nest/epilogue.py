@@ -19,11 +19,8 @@ from staged.ir.machine import Machine
 from staged.ir.schedule import Schedule
 
 
-def parameter_names(nest: Nest) -> tuple[list[str], list[str]]:
-    """The names of an epilogue's inputs besides the tile, and of its outputs.
-
-    They are the same inside the product's function and around it, and end as no name of a product's function does.
-    """
+def _parameter_names(nest: Nest) -> tuple[list[str], list[str]]:
+    """The names of an epilogue's inputs besides the tile, and of its outputs."""
     names = Names()
     inputs = [names.fresh(source.name, "_in") for source in nest.inputs[1:]]
     return inputs, [names.fresh(output.name, "_out") for output in nest.outputs]
@@ -40,7 +37,7 @@ def emit_epilogue(
     low = cpu.low
     finished, *sources = nest.inputs
     assert isinstance(finished, ArrayRef)
-    input_names, output_names = parameter_names(nest)
+    input_names, output_names = _parameter_names(nest)
     inputs: list[Variable] = []
     for input_name, source in zip(input_names, sources, strict=True):
         is_number = isinstance(source, Local)
