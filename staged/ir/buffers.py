@@ -25,10 +25,10 @@ class Buffer:
     """A piece of memory that holds one value after the other.
 
     `kind`: 'arena' (at `offset` in the device's arena), 'input' and 'output' (the caller's arrays), 'variable' (an
-    outer Variable's array, or one that the program has for a function), 'constant' (in the text), 'local' (of one call;
-    on a device, at `offset` of the call's memory there), 'frame' (a field of a call's frame), 'slot' (the element of
-    this iteration in a loop's residuals, or the member of a family that an op reads or writes). `intervals` are the
-    positions at which it is in use.
+    outer Variable's array, one that the program has for a function, or one that is a result), 'constant' (in the
+    text), 'local' (of one call; on a device, at `offset` of the call's memory there), 'frame' (a field of a call's
+    frame), 'slot' (the element of this iteration in a loop's residuals, or the member of a family that an op reads or
+    writes). `intervals` are the positions at which it is in use.
     """
 
     name: str
@@ -170,6 +170,8 @@ class Plan:
     """The host's buffers of one call of a recursive function: those of a slot are alive one after the other."""
     local_bytes: dict[Device, int] = field(default_factory=dict)
     """Bytes of one call of a recursive function on each other device."""
+    returned: dict[VariableRef, int] = field(default_factory=dict)
+    """The program's Variables, and members of its families, that are kept in the caller's memory for a result."""
     handles: Handles = field(default_factory=Handles)
     """The sequences that are kept in the program's store."""
     copied_handles: frozenset[tuple[object, int]] = frozenset()

@@ -114,8 +114,9 @@ class _Numbers:
         """
         loops = list(map(Loop, ops))
         around, index = self.loops, next(self.fresh)
+        begun: dict[Hashable, int] = {}  # of these loops alone: a loop around them may begin with the same value
         classes = {
-            param: self.keyed("begins", self.number(initial), param.type)
+            param: begun.setdefault((self.number(initial), param.type), next(self.fresh))
             for loop in loops
             for param, initial in zip(loop.carried, loop.initial, strict=True)
         }

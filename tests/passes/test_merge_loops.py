@@ -284,3 +284,21 @@ def test_random_pairs_of_loops_keep_their_bits(seed: int) -> None:
     after = check(f, 0.75, -0.5)
     if other == 0:
         assert len([op for op in after.block.ops if op.name == "for"]) <= 1
+
+
+def test_the_counters_of_a_loop_and_of_one_inside_of_it_are_apart():
+    def f(v, n):
+        outer = n * 0
+        while outer < 3:
+            outer += 1
+            inner = n * 0
+            while inner < 1:
+                inner += 1
+                v = v * 1.25
+        return v
+
+    @st.function(target="portable")
+    def derivatives(v, n):
+        return f(v, n), st.grad(lambda v: f(v, n))(v), st.jvp(lambda v: f(v, n), (v,), (1.0,))[1]
+
+    np.testing.assert_array_equal(derivatives(1.0, 3), [1.25**3] * 3)

@@ -10,13 +10,15 @@ Tested by `tests/backends/native/test_layer_fields.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from staged.code.expr import Expr, Index, Literal, Member
 from staged.code.writer import Names
 from staged.ir.nodes import VariableRef
 
+Key = TypeVar("Key", bound=Hashable)
 _WORDS = re.compile(r"[^._]+|[._]")
 
 
@@ -41,38 +43,56 @@ class ArgumentField:
 
 def argument_fields(variables: Sequence[VariableRef], names: Names) -> dict[VariableRef, ArgumentField]:
     """By Variable of the caller and by family of them: the field in the argument struct. Its names enter `names`."""
-    family_of = {member: each for each in variables if each.outer for member in each.members}
+    families = [each for each in variables if each.outer and each.members]
+    labels = {each: each.name for each in variables if each.outer and not each.members}
+    fields = _fields(labels, [each.members for each in families], names)
+    return fields | {each: replace(fields[each.members[0]], index=None) for each in families}
+
+
+def result_fields(
+    labels: Sequence[str], kept: Mapping[VariableRef, int], variables: Sequence[VariableRef], names: Names
+) -> tuple[list[ArgumentField], dict[VariableRef, ArgumentField]]:
+    """The field of each result, and by Variable of the program that is `kept` in one, and by family of these."""
+    families = [each for each in variables if each.members and each.members[0] in kept]
+    numbers = [[kept[member] for member in each.members] for each in families]
+    fields = _fields(dict(enumerate(labels)), numbers, names)
+    of_variables = {variable: fields[number] for variable, number in kept.items()}
+    of_variables |= {each: replace(fields[row[0]], index=None) for each, row in zip(families, numbers, strict=True)}
+    return [fields[number] for number in range(len(labels))], of_variables
+
+
+def _fields(labels: Mapping[Key, str], families: Iterable[Sequence[Key]], names: Names) -> dict[Key, ArgumentField]:
+    """The fields of things with labels, in their order; those of a family are of equal layers, layer by layer."""
+    family_of = {member: family for family in families for member in family}
     arrays: dict[tuple[str, ...], tuple[str, Names]] = {}
-    """By layers, as their Variables name them: the array of structs, and the names in such a struct."""
-    fields: dict[VariableRef, ArgumentField] = {}
-    for variable in variables:
-        if not variable.outer or variable.members or variable in fields:
+    """By layers, as their labels name them: the array of structs, and the names in such a struct."""
+    fields: dict[Key, ArgumentField] = {}
+    for key, label in labels.items():
+        if key in fields:
             continue
-        family = family_of.get(variable)
-        if family is None:
-            fields[variable] = ArgumentField(names.fresh(variable.name))
+        if key not in family_of:
+            fields[key] = ArgumentField(names.fresh(label))
             continue
-        layers, rest = _layers_of(family)
+        before, layers, rest = _layers_of([labels[member] for member in family_of[key]])
         if not rest:
-            fields[family] = ArgumentField(names.fresh(family.name))
+            field = ArgumentField(names.fresh(before or label))
         else:
             if layers not in arrays:
                 arrays[layers] = names.fresh(_array_name(layers[0])), Names()
             array, own = arrays[layers]
-            fields[family] = ArgumentField(own.fresh(rest), array)
-        fields.update((member, replace(fields[family], index=number)) for number, member in enumerate(family.members))
+            field = ArgumentField(own.fresh(rest), array)
+        fields.update((member, replace(field, index=number)) for number, member in enumerate(family_of[key]))
     return fields
 
 
-def _layers_of(family: VariableRef) -> tuple[tuple[str, ...], str]:
-    """The layers of a family (`blocks.0`, `blocks.1`), and the name of its Variables in a layer (`norm.weight`)."""
-    words = [_WORDS.findall(member.name) for member in family.members]
+def _layers_of(labels: Sequence[str]) -> tuple[str, tuple[str, ...], str]:
+    """The name before the number of the layer, the layers (`blocks.0`, `blocks.1`), and the name in a layer."""
+    words = [_WORDS.findall(label) for label in labels]
     if any(len(each) != len(words[0]) for each in words):
-        return (), ""
+        return labels[0], (), ""
     first = next(number for number, row in enumerate(zip(*words, strict=True)) if len(set(row)) > 1)
-    before = "".join(words[0][:first])
-    layers = tuple(["".join(each[: first + 1]) for each in words])
-    return layers, family.name.removeprefix(before.rstrip("._")).strip("._")
+    before, after = "".join(words[0][:first]), "".join(words[0][first + 1 :])
+    return before.strip("._"), tuple(["".join(each[: first + 1]) for each in words]), after.strip("._")
 
 
 def _array_name(layer: str) -> str:

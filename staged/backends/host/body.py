@@ -387,7 +387,7 @@ class BodyEmitter:
         """A member of a family: its first element, or the number that it is."""
         known = constant_of(number)
         index = self.scalar(number) if known is None else Literal(str(known))
-        if family.outer:
+        if family in self.argument_fields:
             place = self.argument_fields[family].at(self.args, index)
             return place if family.type.shape else Prefix("*", place)
         members = Member(Name("m"), self.family_fields[family])

@@ -1,7 +1,6 @@
 """The structs with the addresses of a program's buffers, and the functions that set their fields.
 
-A program with many buffers has separate structs for its Variables, gradients and residuals. The shapes and the lines of
-buffers are notes on the values, so that each field has one.
+The shapes and the lines of buffers are notes on the values, so that each field has one.
 
 Tested by `tests/backends/native/test_golden.py`.
 """
@@ -12,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from staged.backends.host.buffer_groups import Group
 from staged.code.expr import Cast, Expr, Name, Variable, call, names_in
 from staged.code.printer import print_body
 from staged.code.tree import DeclareStruct, Jump
 from staged.code.types import word
 from staged.code.writer import INDENT, WIDTH, Writer, broken
-from staged.ir.buffers import Buffer, Plan
+from staged.ir.buffers import Buffer
 from staged.ir.types import CPU, Device, shape_text
 from staged.source import Position
 
@@ -26,10 +26,6 @@ BASE = Name("base")
 BUFFERS = Variable("buffers", word("Buffers"))
 FEW = 12
 """Buffers that the program's function places itself."""
-MOST_FIELDS = 60
-"""Fields of a struct that does not have structs inside of it."""
-GROUPS = "variables", "gradients", "residuals"
-"""Structs inside of `Buffers`."""
 
 
 @dataclass(frozen=True)
@@ -49,64 +45,46 @@ class State:
         return f"{self.c_type}{self.name};"
 
 
-def has_groups(plan: Plan) -> bool:
-    """Return whether `Buffers` has structs inside of it: programs without a device that have many buffers."""
-    return not plan.device_bytes and len(plan.arena_buffers()) > MOST_FIELDS
-
-
-def group_of(buffer: Buffer, plan: Plan) -> str:
-    """The struct inside of `Buffers` that has a buffer, with a dot, or nothing."""
-    if not has_groups(plan):
-        return ""
-    if buffer.variable is not None:
-        return "variables."
-    if buffer.purpose == "gradient" or buffer.name.startswith("d_"):
-        return "gradients."
-    return "residuals." if buffer.purpose == "residuals of a loop" else ""
-
-
-def write_structs(w: Writer, state: Sequence[State]) -> None:
+def write_structs(w: Writer, state: Sequence[State], groups: Sequence[Group]) -> None:
     """Write the structs, and the functions that return them with addresses in the arena."""
-    groups = grouped(state)
-    for group, states in groups.items():
-        with w.block("typedef struct", f" {group.capitalize()};"):
-            write_fields(w, states)
+    for group in groups:
+        with w.block("typedef struct", f" {group.type};"):
+            write_fields(w, fields_in(group, state))
         w.line()
-    with w.block("typedef struct", " Buffers;"):
+    with w.block("typedef struct", f" {BUFFERS.type.text};"):
         write_fields(w, [each for each in state if "." not in each.name])
         for group in groups:
-            w.line(f"{group.capitalize()} {group};")
-    placed, _ = divided_state(state)
-    for group, states in (groups | ({BUFFERS.text: placed} if placed else {})).items():
+            w.line(f"{group.type} {group.field};")
+    for group in groups:
         w.line()
-        write_place(w, group, states)
+        write_place(w, group, fields_in(group, state))
+    placed, _ = divided_state(state, groups)
+    if placed:
+        w.line()
+        write_place(w, Group(BUFFERS.text, BUFFERS.type.text, "place_buffers"), placed)
 
 
-def write_place(w: Writer, group: str, states: Sequence[State]) -> None:
+def write_place(w: Writer, group: Group, states: Sequence[State]) -> None:
     """Write the function that returns a struct of addresses."""
-    struct = Variable(group, word(group.capitalize()))
-    with w.block(f"static {struct.type.text} place_{group}(unsigned char *base)"):
+    struct = Variable(group.field, word(group.type))
+    with w.block(f"static {group.type} {group.function}(unsigned char *base)"):
         w.lines += print_body([fields_of(struct, states), Jump("return", value=struct)])
 
 
-def grouped(state: Sequence[State]) -> dict[str, list[State]]:
-    """The fields of `Buffers` that are in separate structs, by the names of the structs."""
-    groups: dict[str, list[State]] = {}
-    for each in state:
-        group, dot, field = each.name.partition(".")
-        if dot:
-            groups.setdefault(group, []).append(replace(each, name=field))
-    return dict(sorted(groups.items()))
+def fields_in(group: Group, state: Sequence[State]) -> list[State]:
+    """The fields of a struct inside of `Buffers`."""
+    start = f"{group.field}."
+    return [replace(each, name=each.name.removeprefix(start)) for each in state if each.name.startswith(start)]
 
 
-def divided_state(state: Sequence[State]) -> tuple[list[State], list[State]]:
+def divided_state(state: Sequence[State], groups: Sequence[Group]) -> tuple[list[State], list[State]]:
     """The fields of `Buffers` that a separate function sets, if there are many, and all other fields."""
     own = [each for each in state if "." not in each.name]
     placed = [each for each in own if names_in(each.value) == {"base"}]
-    groups = [State("", group, call(f"place_{group}", BASE), "") for group in grouped(state)]
     if not groups and len(placed) <= FEW:
         return [], own
-    return [*placed, *groups], [each for each in own if each not in placed]
+    structs = [State("", group.field, call(group.function, BASE), "") for group in groups]
+    return [*placed, *structs], [each for each in own if each not in placed]
 
 
 def fields_of(struct: Variable, states: Sequence[State]) -> DeclareStruct:

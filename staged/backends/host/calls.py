@@ -84,8 +84,8 @@ class Calls:
         self.body.scalars[value] = self.body.changing(value.hint, self.body.c_type(value), begun)
 
     def emit_return(self, end: End) -> None:
-        """Every result to its place, then leave."""
-        late = []
+        """Every result to its place, unless it is there, then leave."""
+        late, kept = [], self.body.plan.returned.values()
         for index, value in enumerate(end.operands):
             temporary = self.body.plan.staging.get((end, index))
             if temporary is not None:
@@ -93,7 +93,7 @@ class Calls:
                 late.append((index, temporary, value.tensor))
         for index, value in enumerate(end.operands):
             target = self.body.results[index]
-            if (end, index) in self.body.plan.staging:
+            if (end, index) in self.body.plan.staging or index in kept:
                 continue
             if not is_tensor(value):
                 self.body.assign(Prefix("*", target), self.body.scalar(value))

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from staged.backends.host.body import ERROR_KIND, FRAMES, OK, BodyEmitter, literal_int
+from staged.backends.host.buffer_groups import Group
 from staged.backends.host.buffer_structs import BUFFERS, State, divided_state, fields_of, write_structs
 from staged.backends.host.constants import ConstantInputs, emit_constant_table
 from staged.backends.host.custom import definitions, functions_of
@@ -66,6 +67,7 @@ class Program(Protocol):
     names: Names
     plan: Plan
     parameters: list[Parameter]
+    groups: list[Group]
     functions: dict[str, CFunction]
     shared: dict[str, Shared]
     frame_names: dict[str, str]
@@ -309,7 +311,7 @@ class ProgramFile:
             w.line(f"enum {{ SCRATCH_BYTES = {self.program.scratch_bytes} }};  // workspace of one thread")
             w.line()
         w.comment("Where values are kept; those whose lives do not overlap share memory.")
-        write_structs(w, self.program.state)
+        write_structs(w, self.program.state, self.program.groups)
 
     def add_first_values(
         self, code: CodeBuilder, inner: Sequence[tuple[VariableRef, str]], structure: BodyEmitter
@@ -334,7 +336,7 @@ class ProgramFile:
             code.add(Declare(Variable("args", args), Name("given")))
         self.add_begin(code)
         late = add_shared_scalars(code, self.program.state, inner)
-        placed, others = divided_state(self.program.state)
+        placed, others = divided_state(self.program.state, self.program.groups)
         if any("base" in names_in(state.value) for state in others):
             code.add(Declare(Variable("base", BYTES), Name("arena")))
         elif not placed:

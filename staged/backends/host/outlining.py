@@ -98,6 +98,8 @@ class Outliner:
         """Locals that other functions of the program change, through addresses in its state."""
         self.passed: set[str] = set()
         """Variables that a function changes, perhaps on some of its ways alone."""
+        self.constants: set[str] = set()
+        """Locals that never change: they are passed by value even if their addresses are used."""
 
     # ---- the division ----
 
@@ -114,6 +116,7 @@ class Outliner:
             return body
         if not verb:
             self.elsewhere = _placed_elsewhere(body)
+            self.constants = _constants(body)
             return self.divided(body, scope, self.sections.by_section, verb, 0)
         for level in range(depth + 1, DEEPEST):
             body = self.divided(body, scope, partial(self.by_layer, verb=verb, depth=level), verb, level)
@@ -192,7 +195,7 @@ class Outliner:
         self, run: Sequence[Statement], rest: Sequence[Statement], scope: Scope, label: str, verb: str, depth: int
     ) -> list[Statement] | None:
         """Move a run to a function; returns the call."""
-        later, written = names_used(rest), _written(run) | self.elsewhere
+        later, written = names_used(rest), (_written(run) | self.elsewhere) - self.constants
         declared = {each.variable.text: each for each in run if isinstance(each, Declare)}
         again = self.made_again(declared, later, written)
         run = _without_unused(run, again)
@@ -218,6 +221,7 @@ class Outliner:
             return None
         body = _through_pointers(run, pointers, {each.text for each in results} & pointers.keys(), self.origins)
         self.passed |= {each.text for each in changed}
+        self.constants -= pointers.keys()  # results are variables of the caller
         hint = VERBS.get(label, label)
         name = self.fresh(hint) if verb or label in VERBS else self.fresh(f"run_{hint}")
         if can_fail:
@@ -324,6 +328,12 @@ def _written(body: Sequence[Statement]) -> set[str]:
             case Prefix("++" | "--" | "&", operand):
                 found |= _root(operand)
     return found
+
+
+def _constants(body: Sequence[Statement]) -> set[str]:
+    """The names of which each declaration is a constant."""
+    declared = [each for each in walk(body) if isinstance(each, Declare)]
+    return {each.variable.text for each in declared} - {each.variable.text for each in declared if not each.is_const}
 
 
 def _names_of(value: Expr | None) -> set[str]:

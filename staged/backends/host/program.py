@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Protocol, Self, runtime_checkable
 
 from staged.backends.contract import Emitted, Planner
-from staged.backends.host.argument_fields import ArgumentField, argument_fields
+from staged.backends.host.argument_fields import ArgumentField, argument_fields, result_fields
 from staged.backends.host.body import BodyEmitter
-from staged.backends.host.buffer_structs import BASE, GROUPS, State, describe, group_of, has_groups, note_of
+from staged.backends.host.buffer_groups import BufferGroups, Group
+from staged.backends.host.buffer_structs import BASE, State, describe, note_of
 from staged.backends.host.calls import Signature
 from staged.backends.host.constants import ConstantInputs
 from staged.backends.host.custom import functions_of, libraries, names_in
@@ -103,7 +104,7 @@ class ProgramEmitter:
         self.names = Names()
         own = own_names(self.name)
         own |= {f"{self.name.upper()}_ARENA_BYTES", "Buffers", "base", "buffers", "m", "STACK_RESERVE", "SCRATCH_BYTES"}
-        own |= {*map(str.capitalize, GROUPS), *(f"place_{group}" for group in ("buffers", *GROUPS))}
+        own.add("place_buffers")
         self.names.used |= own
         self.sites: list[Site] = []
         self.site_index: dict[Position | None, int] = {}
@@ -122,6 +123,8 @@ class ProgramEmitter:
         self.stacks: list[Stack] = []
         self.kept_names: dict[Stack, str] = {}
         self.state: list[State] = []
+        self.groups: list[Group] = []
+        """The structs inside of `Buffers`."""
         self.state_fields: dict[object, str] = {}
         self.state_names = Names()
         self.buffers_bytes = 0
@@ -442,13 +445,17 @@ class ProgramEmitter:
             if variable.outer and not variable.members:
                 place = self.argument_fields[variable]
                 self.parameters.append(variable_parameter(function, variable, place, written, set_first))
-        structure.results = []
-        for index, type in enumerate(result_tensors(function)):
-            path = function.result_paths[index] if index < len(function.result_paths) else f"result_{index}"
-            field = self.fields.fresh(path)
-            structure.results.append(self.result_place(Member(Name("args"), field), index))
+        types, paths = result_tensors(function), [*function.result_paths]
+        paths += [f"result_{index}" for index in range(len(paths), len(types))]
+        own = {} if function.exported is not None else {n: each.name for each, n in self.plan.returned.items()}
+        labels = [own.get(index, path) for index, path in enumerate(paths)]  # an exported header names the results
+        places, kept = result_fields(labels, self.plan.returned, function.variables, self.fields)
+        self.argument_fields.update(kept)
+        structure.results = [self.result_place(each.at(Name("args")), index) for index, each in enumerate(places)]
+        for index, (type, path, place) in enumerate(zip(types, paths, places, strict=True)):
             device = function.result_devices[index] if function.result_devices else CPU
-            made = make_parameter(field, path, type, "output", False, device)
+            made = make_parameter(place.field, path, type, "output", False, device)
+            made = replace(made, index=place.index, array=place.array)
             self.parameters.append(as_complex(made) if ("output", index) in function.complex_edges else made)
         self.parameters = in_field_order(self.parameters, function)
         self.input_fields = fields
@@ -463,7 +470,9 @@ class ProgramEmitter:
         names = self.state_names
         own = {"stack": self.is_recursive, "frames": self.uses_store, "scratch": self.scratch_bytes}
         names.used |= {name for name, is_there in own.items() if is_there}  # see `add_state`
-        names.used |= set(GROUPS) if has_groups(self.plan) else set()
+        groups = BufferGroups(self.function, self.plan, self.names)
+        self.groups = groups.structs
+        names.used |= groups.inside.keys()
         for buffer in self.plan.buffers:
             if buffer.kind == "input":
                 param = self.function.params[buffer.index]
@@ -476,7 +485,7 @@ class ProgramEmitter:
             elif buffer.kind == "constant":
                 structure.fields[buffer] = self.names.fresh(buffer.name)
             elif buffer.kind not in ("variable", "frame", "slot"):
-                structure.fields[buffer] = group_of(buffer, self.plan) + names.fresh(buffer.name)
+                structure.fields[buffer] = groups.fresh(buffer, names)
         structure.fields.update((stack, names.fresh(stack.name)) for stack in self.plan.stacks)
 
     # ---- calls of kernels ----

@@ -11,16 +11,17 @@ from staged.ir.nodes import VariableRef
 
 
 def family_fields(entry: BodyEmitter) -> dict[VariableRef, str]:
-    """By family that the program creates: the field of `Buffers` for its members, which are one array of the arena."""
+    """By family that the program has in the arena: the field of `Buffers` for its members, which are one array."""
     arrays = {buffer.variable: entry.fields[buffer] for buffer in entry.plan.arena_buffers()}
-    return {family: arrays[family] for family in entry.function.variables if family.members and not family.outer}
+    return {family: arrays[family] for family in entry.function.variables if family.members and family in arrays}
 
 
 def declare_inner_scalars(entry: BodyEmitter) -> list[tuple[VariableRef, str]]:
-    """Name the numeric Variables that the program creates: C locals of its function."""
+    """Name the numeric Variables that the program creates, unless they are results: C locals of its function."""
     inner = []
     for variable in entry.function.variables:
-        if not variable.outer and not variable.type.shape and not variable.members:
+        is_known = variable.outer or variable in entry.argument_fields
+        if not is_known and not variable.type.shape and not variable.members:
             name = entry.name(variable.name)
             entry.scalar_variables[variable] = Name(name)
             inner.append((variable, name))

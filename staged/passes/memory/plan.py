@@ -53,7 +53,7 @@ from staged.passes.memory.sequences import SequencePlan, copied_handles, plan_se
 from staged.passes.memory.shared_loops import LoopMemory, plan_shared_loops
 from staged.passes.memory.staging import staging_buffers
 from staged.passes.memory.variable_lives import variable_lives
-from staged.passes.memory.variables import copied_reads, join_variables
+from staged.passes.memory.variables import copied_reads, join_variables, returned_variables
 
 Aliases = Callable[[Op], Iterable[tuple[int, int]]]
 """For an op, the pairs (result, operand) that may share a buffer: the op reads an element before it writes it."""
@@ -86,6 +86,7 @@ class _Planner:
         self.chained: dict[Value, Chain] = {}
         self.addressed: dict[Value, Value] = {}
         self.without_buffer: set[Value] = set()
+        self.returned: dict[VariableRef, int] = {}
         self.outputs: list[Buffer | None] = []
         self.read: set[Value] = set()
         """Operands of ops and block ends, except those of branches' ends and frames."""
@@ -98,6 +99,9 @@ class _Planner:
         storage = plan_sequences(self.function, self.live, handles, self.devices)
         if all(device == CPU for device in self.devices.values()):
             self.addressed = carried_elements(self.function, self.live, storage.places, handles.values)
+            if self.called is None:
+                # The header of an exported program has a field for each result.
+                self.returned = returned_variables(self.function, has_families=self.function.exported is None)
         self.without_buffer = {*self.addressed, *self.addressed.values()}
         self.copied = copied_reads(self.function, self.live)
         self.find_read()
@@ -109,7 +113,7 @@ class _Planner:
         self.join_loops()
         self.join_branches()
         self.join_calls()
-        join_variables(self.function, self.groups)
+        join_variables(self.function, self.groups, self.called is None)
         self.join_outputs()
         self.join_updates()
         fields = join_frames(self.function, self.groups, self.devices)
@@ -152,10 +156,11 @@ class _Planner:
         lives = variable_lives(self.function, self.live, kept)
         for variable in self.function.variables:
             if variable.members:
-                if not variable.outer and self.called is None:
+                if not variable.outer and self.called is None and variable.members[0] not in self.returned:
                     self.add_family(variable)
             elif variable.type.shape:
-                kind: BufferKind = "variable" if variable.outer or self.called else "arena"
+                is_given = variable.outer or self.called or variable in self.returned
+                kind: BufferKind = "variable" if is_given else "arena"
                 buffer = Buffer(
                     variable.name,
                     variable.type,
@@ -294,6 +299,9 @@ class _Planner:
             if not isinstance(type, TensorType) or not type.shape:
                 self.outputs.append(None)
                 continue
+            if index in self.returned.values():
+                self.outputs.append(self.groups.of[returns[0].end.operands[index]].buffer)
+                continue
             if index in self.in_place.values():
                 param = next(
                     param for number, param in enumerate(self.function.params) if self.in_place.get(number) == index
@@ -394,6 +402,7 @@ class _Planner:
             device_peaks=peaks,
             unions=unions,
             local_bytes=local_bytes,
+            returned=self.returned,
             handles=handles,
             copied_handles=copied_handles(self.function, self.live, handles),
             fields=fields,

@@ -6,9 +6,9 @@ Tested by `tests/passes/memory/test_variable_lives.py`.
 from __future__ import annotations
 
 from bisect import bisect, bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from staged.ir.nodes import Block, Function, Op, Value, VariableRef
+from staged.ir.nodes import Block, Function, Op, Value, VariableRef, walk_op
 from staged.ir.storage import is_tensor, root_of, structural_blocks, structural_ops
 from staged.ir.structure import CALL, COPY, FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.trips import constant_of
@@ -49,8 +49,35 @@ def copied_reads(function: Function, live: Liveness) -> set[Op]:
     return copied
 
 
-def join_variables(function: Function, groups: Groups) -> None:
-    """A value that is written to a Variable is computed there.
+def returned_variables(function: Function, has_families: bool) -> dict[VariableRef, int]:
+    """The Variables of a program whose last values are results, by the numbers of the results: they are kept there.
+
+    `has_families`: members of a family count if all members are results.
+    Exact: no op writes such a Variable between the read that is returned and the end, and no function accesses it.
+    """
+    returns = [block for block in structural_blocks(function.block) if block.end.kind == "return"]
+    if returns != [function.block]:
+        return {}
+    shared = {variable for each in function.functions for variable in each.variables}
+    written: set[VariableRef] = set()
+    found: dict[VariableRef, int] = {}
+    numbers = {value: number for number, value in reversed(list(enumerate(function.block.end.operands)))}
+    for op in reversed(function.block.ops):
+        if op.declared is VARIABLE_READ and op.result in numbers:
+            variable: VariableRef = op.attrs["variable"]
+            if not ({variable} & (written | shared) or variable.outer or (variable.members and not has_families)):
+                number = constant_of(op.operands[-1]) if variable.members else None
+                key = variable if number is None else variable.members[int(number)]
+                found.setdefault(key, numbers[op.result])
+        effects = [effect for inner in walk_op(op) for effect in inner.effects if effect.kind == "write"]
+        written |= {effect.target for effect in effects if effect.target is not None}
+    families = [each for each in function.variables if each.members]
+    parts = {member for each in families for member in each.members if not found.keys() >= set(each.members)}
+    return {variable: number for variable, number in found.items() if not variable.members and variable not in parts}
+
+
+def join_variables(function: Function, groups: Groups, is_program: bool) -> None:
+    """A value that is written to a Variable is computed there. With `is_program` no other function calls this one.
 
     Exact: where all that shares the value's buffer is dead while the Variable's own value, before or after, is
     needed. The value itself may live on after the write, for as long as nothing else is written there: both are the
@@ -60,7 +87,7 @@ def join_variables(function: Function, groups: Groups) -> None:
     members = MembersRead(function, live)
     ops = list(structural_ops(function.block))
     place_of = {op: (block, i) for block in structural_blocks(function.block) for i, op in enumerate(block.ops)}
-    leaving: dict[Block, list[int]] = {}
+    leaving: dict[tuple[Block, Callable[[Op], bool]], list[int]] = {}
     writers: dict[VariableRef | None, list[Op]] = {}
     for op in ops:
         for changed in dict.fromkeys(effect.target for effect in op.effects if effect.kind == "write"):
@@ -70,24 +97,28 @@ def join_variables(function: Function, groups: Groups) -> None:
             continue
         variable, value = op.attrs["variable"], root_of(op.operands[0])
         written = live.start[op]
-        others = [live.start[other] for other in writers.get(variable, ()) if other is not op]
+        others = [each for each in writers.get(variable, ()) if each is not op and not are_apart(op, each)]
         spans = live.intervals.get(value, [])
-        if any(start < position <= end for start, end in spans for position in others):
+        if any(start < live.start[other] <= end for start, end in spans for other in others):
             continue
         same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
         group, target = groups.of.get(value), groups.of_access(op)
         if variable.members and not _is_place_free(op, value, ops, members, groups):
             continue
         loop = members.loops.get(op.operands[-1]) if variable.members else None
-        is_step = loop is not None and loop.blocks[0] is place_of[op][0]
-        if group is not None and same_size and _may_write_early(value, op, place_of, leaving, is_step):
+        may_leave = _may_stop_or_leave
+        if is_program and not variable.outer:
+            may_leave = _leaves  # nobody sees the Variable when the program has stopped
+        elif loop is not None and loop.blocks[0] is place_of[op][0]:
+            may_leave = _may_leave  # Ctrl-C stops no loop in an iteration of a loop that updates layers
+        if group is not None and same_size and _may_write_early(value, op, place_of, leaving, may_leave):
             groups.touch.add((value, variable, written))
             groups.join(value, target, same=(value, variable, written))
 
 
 def are_apart(op: Op, other: Op) -> bool:
-    """Return whether two accesses to a family are known to be to different members."""
-    if not op.operands or not op.attrs["variable"].members:
+    """Return whether an access to a family and an op are known to be about different members."""
+    if not op.operands or not op.attrs["variable"].members or other.attrs.get("variable") is not op.attrs["variable"]:
         return False
     numbers = constant_of(op.operands[-1]), constant_of(other.operands[-1])
     return None not in numbers and numbers[0] != numbers[1]
@@ -159,14 +190,14 @@ def _may_write_early(
     value: Value,
     write: Op,
     place_of: Mapping[Op, tuple[Block, int]],
-    leaving: dict[Block, list[int]],
-    is_step: bool,
+    leaving: dict[tuple[Block, Callable[[Op], bool]], list[int]],
+    may_leave: Callable[[Op], bool],
 ) -> bool:
     """Return whether `value` may be computed straight into the Variable, before the position of the write.
 
-    `leaving`: the positions, in blocks that have been asked about, of ops that may stop the program or leave the block.
-    With `is_step` the block is an iteration of a loop that updates layers: Ctrl-C stops no loop in it.
-    Exact: nothing between the two may stop the program (the Variable then has its old value) or leave the block.
+    `leaving`: by block and `may_leave`, the positions of ops that may leave the block.
+    Exact: nothing between the two may leave the block. If the Variable is seen after the program stops, nothing may
+    stop the program: the Variable then has its old value.
     """
     producer = value.producer
     block, end = place_of[write]
@@ -174,10 +205,10 @@ def _may_write_early(
         return False
     if not producer.declared.is_opaque and producer.declared is not COPY:
         return False
-    if block not in leaving:
-        may_leave = _may_leave if is_step else _may_stop_or_leave
-        leaving[block] = [i for i, op in enumerate(block.ops) if may_leave(op)]
-    return bisect(leaving[block], place_of[producer][1]) == bisect_left(leaving[block], end)
+    if (block, may_leave) not in leaving:
+        leaving[block, may_leave] = [i for i, op in enumerate(block.ops) if may_leave(op)]
+    positions = leaving[block, may_leave]
+    return bisect(positions, place_of[producer][1]) == bisect_left(positions, end)
 
 
 def _written_by_call(op: Op) -> list[VariableRef]:
@@ -193,11 +224,18 @@ def _may_stop_or_leave(op: Op) -> bool:
 
 def _may_leave(op: Op) -> bool:
     """The same for an op that Ctrl-C does not stop."""
-    if not op.blocks or op.declared.is_opaque:
-        return _may_stop(op)
-    blocks = [inner for block in op.blocks for inner in structural_blocks(block)]
-    ends = any(inner.end.is_of_loop or inner.end.is_of_function for inner in blocks)
-    return ends or any(_may_stop(inner) for block in blocks for inner in block.ops)
+    return _leaves(op) or _may_stop(op) or any(map(_may_stop, _inside(op)))
+
+
+def _leaves(op: Op) -> bool:
+    """Return whether an op may leave the block, in a program that goes on."""
+    blocks = [] if op.declared.is_opaque else [inner for block in op.blocks for inner in structural_blocks(block)]
+    return any(inner.end.is_of_loop or inner.end.is_of_function for inner in blocks)
+
+
+def _inside(op: Op) -> Iterator[Op]:
+    """The ops in the blocks of control flow."""
+    return iter(()) if op.declared.is_opaque else (inner for block in op.blocks for inner in structural_ops(block))
 
 
 def _may_stop(op: Op) -> bool:

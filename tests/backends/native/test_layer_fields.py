@@ -195,7 +195,7 @@ def test_functions_of_the_program_and_single_layers_find_their_variables() -> No
     x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
     before = [parameter.numpy().copy() for parameter in blocks.parameters()]
     source = run.stage(x, 2).source
-    for place in ("= *m->args->", "[layer].linear_weight, m->args->", "[2].linear_weight, ", "[4].scale = "):
+    for place in ("= *m->args->", "[layer].linear_weight, m->args->", "[2].linear_weight, ", "[4].scale *= "):
         assert place in source, source
     staged = [np.asarray(run(x, 2)), *(parameter.numpy().copy() for parameter in blocks.parameters())]
     for parameter, value in zip(blocks.parameters(), before, strict=True):

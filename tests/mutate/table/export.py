@@ -210,14 +210,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a Variable of a layer is read where the first layer has its own",
-        "backends.host.argument_fields:argument_fields",
-        "replace(fields[family], index=number)",
-        "replace(fields[family], index=0)",
+        "backends.host.argument_fields:_fields",
+        "replace(field, index=number)",
+        "replace(field, index=0)",
         ("tests/backends/native/test_layer_fields.py::test_members_of_a_family_are_at_the_number_of_their_layer",),
     ),
     Mutant(
         "layers of another place share the array of structs",
-        "backends.host.argument_fields:argument_fields",
+        "backends.host.argument_fields:_fields",
         "layers not in arrays",
         "not arrays",
         ("tests/backends/native/test_layer_fields.py::test_layers_of_another_place_have_another_array",),

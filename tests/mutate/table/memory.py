@@ -31,7 +31,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a value that something else is written over stays in the Variable",
         "passes.memory.variables:join_variables",
-        "any(start < position <= end for start, end in spans for position in others)",
+        "any(start < live.start[other] <= end for start, end in spans for other in others)",
         "False",
         ON_MEMORY,
     ),

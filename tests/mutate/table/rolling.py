@@ -45,8 +45,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a Variable is written before a loop that may stop the program",
         "passes.memory.variables:_may_leave",
-        "ends or any(_may_stop(inner) for block in blocks for inner in block.ops)",
-        "ends",
+        "_leaves(op) or _may_stop(op) or any(map(_may_stop, _inside(op)))",
+        "_leaves(op) or _may_stop(op)",
         (ROLL, "-k", "before_the_write_stops"),
     ),
     Mutant(

@@ -271,6 +271,7 @@ class Memory:
         assert kind == "return"
         tokens = [self.read(value) for value in values]
         outputs = {buffer.index: buffer for buffer in self.plan.buffers if buffer.kind == "output"}
+        outputs |= {index: self.variables[variable] for variable, index in self.plan.returned.items()}
         late = []
         for index, token in enumerate(tokens):
             if (end, index) in self.plan.staging:
