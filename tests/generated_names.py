@@ -114,7 +114,7 @@ def training(model: Any, x: Any, y: Any) -> Any:
 
 @named(
     "x y hidden logits loss d_logits fc1_weight fc2_bias",
-    "forward: hidden logits cross_entropy; backward: d_fc2_relu; "
+    "forward: fc1_relu fc2 cross_entropy; backward: d_fc2_relu; "
     "update: update_fc1_weight update_fc1_bias update_fc2_weight update_fc2_bias",
 )
 def an_mlp() -> Any:
@@ -188,7 +188,7 @@ def an_lstm_loop() -> Any:
 
 @named(
     "x y pred err d_err d_weight",
-    "forward: pred_err mean; backward: d_weight; update: update_weight update_bias",
+    "forward: model mean; backward: d_weight; update: update_weight update_bias",
 )
 def a_linear_regression() -> Any:
     model = nn.Linear(4, 1)

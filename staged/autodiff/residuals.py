@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 
 from staged.ir.builder import Builder, OpenBlock
 from staged.ir.declaration import prims
+from staged.ir.names import as_name
 from staged.ir.nodes import PURE, Block, Op, Value
 from staged.ir.nouns import noun_of
 from staged.ir.structure import COMPOSITE, FOR, SEQUENCE_GET
@@ -376,6 +377,10 @@ def described(value: Value) -> str:
     declared, name = producer.declared, producer.name
     if declared is COMPOSITE:
         name = str(producer.attrs["name"])
+        word = producer.blocks[0].end.operands[value.index].hint
+        layer = as_name(producer.where.part) if producer.where is not None else ""
+        if word:
+            return f"{layer or name}_{word}"
     elif declared.kind == "structured" or declared is prims.CONSTANT:
         return ""
     elif producer.operands and (_is_part(producer) or declared.kind in ("view", "broadcast")):

@@ -21,6 +21,8 @@ _BINDING = {
     for operator in operators.split()
 }
 """The strength with which each operator binds its operands."""
+LONGEST_NAME = 60
+"""Characters of a name. C compares the first 63."""
 LONGEST = 120
 """Columns of what is left of a line that was broken."""
 
@@ -70,7 +72,8 @@ def c_identifier(hint: str) -> str:
         text = f"t_{text}"
     if text.startswith("st_"):
         text = f"t_{text}"
-    text = text[:48]
+    if len(text) > LONGEST_NAME:
+        text = text[:LONGEST_NAME].rpartition("_")[0] or text[:LONGEST_NAME]
     return f"{text}_" if text in _RESERVED or text in _COMPLEX_MATHS or has_header_shape(text) else text
 
 
@@ -82,16 +85,28 @@ class Names:
         self.outer = outer
         self.numbered: dict[str, str] = {}
         """By name with a number, the hint without it."""
+        self.layer: str = outer.layer if outer is not None else ""
+        """The prefix that all names leave out: `layer4_bottleneck0_`."""
 
     def taken(self, name: str) -> bool:
         return name in self.used or (self.outer is not None and self.outer.taken(name))
+
+    def identifier(self, hint: str) -> str:
+        """`hint` as an identifier of this scope."""
+        if self.layer and not hint.endswith(self.layer):
+            hint = (
+                hint.replace(self.layer, "", 1)
+                if hint.startswith(self.layer)
+                else hint.replace(f"_{self.layer}", "_", 1)
+            )
+        return c_identifier(hint)
 
     def fresh(self, hint: str, suffix: str = "") -> str:
         """`hint` as an identifier, with `_2`, `_3`, ... where it is taken; `suffix` comes behind the number.
 
         `select_` is followed by `select_2`: two underscores in a row belong to the compilers of C++ and CUDA.
         """
-        base = c_identifier(hint)
+        base = self.identifier(hint)
         names = self.numbers(base, suffix)
         first = next(names)
         name = first if not self.taken(first) else next(name for name in names if not self.taken(name))

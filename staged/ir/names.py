@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from os.path import commonprefix
 from typing import Self
 
 from staged.ir.declaration import prims
@@ -101,7 +102,16 @@ def name_of(value: Value) -> str:
     if op.declared is prims.INDEX_CHECK:
         return "index"
     says_nothing = (CALL, ABSENT, FRAME_LOAD, FRAME_NULL, prims.CONSTANT)
-    return "" if op.declared.is_control or op.declared in says_nothing else noun_of(op, value.index)
+    return "" if op.declared.is_control or op.declared in says_nothing else _described(op, value)
+
+
+def _described(op: Op, value: Value) -> str:
+    """A noun for a value, with the operand that has a name: `epoch_plus_1`, `losses_ratio`."""
+    of = next((operand.hint for operand in op.operands if has_name(operand.hint)), "")
+    more = op.operands[1].producer if of and op.declared is prims.ADD else None
+    number = more.attrs["value"] if more is not None and more.declared is prims.CONSTANT else None
+    noun = f"plus_{number}" if isinstance(number, int) and number > 0 else noun_of(op, value.index)
+    return f"{of}_{noun}" if of else noun
 
 
 def users_name(result: Value, made: Value) -> str:
@@ -119,3 +129,16 @@ def _name_of_result(op: Op, value: Value) -> str:
     if inner in params:
         return name_of(op.operands[params.index(inner)]) if params.index(inner) < len(op.operands) else inner.hint
     return name_of(inner)
+
+
+def layer_of(op: Op) -> str:
+    """The layer around what a kernel computes, as the beginning of names, which the names inside do not repeat."""
+    computed = [each for each in op.blocks[0].ops if each.declared.kind not in ("source", "broadcast", "view")]
+    parts = {each.where.part for each in computed if each.where is not None and each.where.part}
+    verb, _, written = str(op.attrs.get("name") or "").partition("_")
+    if len(parts) < 2 and verb in ("update", "initial"):
+        layer = written.rpartition("_")[0]
+        return f"{layer}_" if "_" in layer else ""
+    rows = [part.split(".") for part in sorted(parts)]
+    shared = list(commonprefix(rows)) if len(rows) > 1 else [word for row in rows for word in row[:-1]]
+    return as_name(".".join(shared)) + "_" if shared else ""

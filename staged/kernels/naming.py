@@ -21,6 +21,7 @@ from staged.ir.nodes import Block, Function, Op, Value, VariableRef
 from staged.ir.nouns import NOUNS, noun_of
 from staged.ir.structure import FOR, VARIABLE_WRITE, WHILE
 from staged.ir.types import TensorType
+from staged.kernels.kernel_names import KernelNames, inside
 from staged.kernels.kinds import is_inlined, is_scalar
 from staged.kernels.words import of_operand
 from staged.source import Position, called_function
@@ -43,12 +44,17 @@ class Naming:
         self._moved: dict[Value, str] = {}
         """By value: the user's name for the same elements in another shape."""
         self._names: dict[tuple[Value, ...], str] = {}
+        self._kernels = KernelNames(function.block)
+        self._trained: set[str] = set()
+        """The names of the arrays of a training step."""
         has_loops = any(op.declared in (FOR, WHILE) for op in function.block.ops)
         known: set[VariableRef] = set()
         for op in function.block.ops if has_loops else ():
-            if op.declared is VARIABLE_WRITE and not (ref := op.attrs["variable"]).outer and ref not in known:
-                known.add(ref)
-                self.initial.add(op.operands[0])
+            for write in (op, *(each for inner in op.blocks for each in inner.ops if _is_first(each))):
+                ref = write.attrs["variable"] if write.declared is VARIABLE_WRITE else None
+                if ref is not None and not ref.outer and (ref not in known or _is_first(write)):
+                    known.add(ref)
+                    self.initial.add(write.operands[0])
         after: set[Value] = set()
         self._follow(function.block, after)
         self._trace_back(function.block, after, set())
@@ -115,23 +121,48 @@ class Naming:
         """The name of the kernel that computes `ops` and writes `results`, which get names if they have none."""
         key = tuple(results)
         if key not in self._names:
-            self._names[key] = self._chosen(ops, results)
-            is_of_ops = self._names[key] == _fused(ops)
-            self._name_results(self._names[key], results, self.phases(ops, results), is_of_ops)
+            result = self._chosen(ops, results)
+            kernel = self._kernel(ops, results)
+            self._names[key] = kernel or result
+            self._name_results(result, results, self.phases(ops, results), result == _fused(ops))
+            layer = as_name(ops[-1].where.part) if ops[-1].where is not None else ""
+            if not kernel and result == _fused(ops) and len(ops) == 1 and has_name(results[0].hint):
+                self._names[key] = f"compute_{results[0].hint}"
+            elif not kernel and layer and not result.startswith((layer, "fill", "repeat")):
+                self._names[key] = f"{layer}_{result}"
+            self._tell_apart(ops, results)
         return self._names[key]
 
+    def _tell_apart(self, ops: Sequence[Op], results: Sequence[Value]) -> None:
+        """Give arrays of an evaluation other names than those of the training step: `evaluate_h1`."""
+        arrays = [value for value in results if not is_scalar(value) and value not in self.written and value.hint]
+        if self.phases(ops, results) != ("forward",) or not self._kernels.is_evaluation(ops):
+            self._trained.update(map(str, (value.hint for value in arrays)))
+            return
+        for value in arrays:
+            if value.hint in self._trained:
+                word = value.hint.word if isinstance(value.hint, LibraryName) else str(value.hint)
+                value.hint = LibraryName(f"evaluate_{value.hint}", word=word)
+
+    def _kernel(self, ops: Sequence[Op], results: Sequence[Value]) -> str:
+        """The name of the function of a kernel, before its results get names."""
+        if written := self._written(results, self.phases(ops, results)):
+            return written
+        phases = {self.phase(value.producer) for value in results if value.producer is not None}
+        phase = next((each for each in ("forward", "backward") if each in phases), "update")
+        named = [op for op in ops if self.phase(op) == phase] or ops
+        own = [value for value in results if value.producer and self.phase(value.producer) == phase]
+        made = list(dict.fromkeys(hint for value in own if is_users_name(hint := self._hint(value))))
+        name = (self._kernels.backward if phase == "backward" else self._kernels.forward)(named, made)
+        return self._kernels.unique(name, ops, results, phase == "forward") if name else ""
+
     def _chosen(self, ops: Sequence[Op], results: Sequence[Value]) -> str:
+        """The name of what a kernel computes, for its main result."""
         phases = self.phases(ops, results)
-        first = next((self.written[value] for value in results if value in self.initial), None)
-        if first is not None:
-            return f"initial_{as_name(first.name)}"
-        written = [self.written[value] for value in results if value in self.written]
-        if written and (phases[-1] == "update" or len(written) == len(results)):
-            return f"update_{as_name(min((ref.name for ref in written), key=len))}"
         own = [value for value in results if value.producer and self.phase(value.producer) == phases[0]]
         main = self._main(own or results)
         hint = self._hint(main) if main is not None else ""
-        before = "d_" if phases == ("backward",) else ""
+        before = "d_" if phases[0] == "backward" else ""
         steps = _steps(ops, phases[0], self.phase, results)
         if main is not None and not is_scalar(main) and (is_users_name(hint) or len(steps) < 2):
             return hint
@@ -143,6 +174,16 @@ class Naming:
             repeated = name_of(ops[-1].operands[0])
             return f"repeat_{repeated}" if repeated else "fill"
         return _fused(ops)
+
+    def _written(self, results: Sequence[Value], phases: Sequence[Phase]) -> str:
+        """The name of a kernel that writes Variables: `update_weight`."""
+        first = next((self.written[value] for value in results if value in self.initial), None)
+        if first is not None:
+            return f"initial_{as_name(first.name)}"
+        written = [self.written[value] for value in results if value in self.written]
+        if written and (phases[-1] == "update" or len(written) == len(results)):
+            return f"update_{as_name(min((ref.name for ref in written), key=len))}"
+        return ""
 
     def _name_results(self, kernel: str, results: Sequence[Value], phases: Sequence[Phase], is_of_ops: bool) -> None:
         """Give names to the results of a kernel that the user has not named; `is_of_ops` if the kernel is named
@@ -163,10 +204,17 @@ class Naming:
             elif value in self.written:
                 word = as_name(self.written[value].name)
                 name = word if value in self.initial else f"new_{word}"
-                word = word.rpartition("_")[2] if len(word) > LONG else word
+                word = str(value.hint) or word.rpartition("_")[2] if len(word) > LONG else word
                 word = word if value in self.initial else f"new_{word}"
             elif value.tensor.dtype.is_bool and named:
                 name = word = f"{named[0]}_mask"
+            elif (
+                label
+                and _is_float(value)
+                and self.phase(op) == "backward"
+                and any(each in self.written for each in results)
+            ):
+                name = word = f"d_{label}_{word}"
             elif is_main and (_is_float(value) or len(results) == 1):
                 free = False
                 name = of_operand(op, value) if is_of_ops or kernel in NOUNS else kernel
@@ -207,18 +255,8 @@ def _steps(ops: Iterable[Op], first: Phase, phase: Callable[[Op], Phase], result
             found[users[-1]] = users[-1]
             named.add(op.where)
         elif label and label not in found and op.where not in named and not is_inlined(op) and phase(op) == first:
-            found[label] = _inside(label, list(found.values()))
+            found[label] = inside(label, next(iter(found.values()), ""))
     return list(found.values())
-
-
-def _inside(label: str, before: Sequence[str]) -> str:
-    """`block0_linear1` after `block0_norm` is `linear1`."""
-    first = before[0].split("_") if before else []
-    words = label.split("_")
-    same = 0
-    while same < min(len(first), len(words)) - 1 and first[same] == words[same]:
-        same += 1
-    return "_".join(words[same:])
 
 
 def label_of(where: Position | None) -> str:
@@ -231,6 +269,13 @@ def label_of(where: Position | None) -> str:
 def _fused(ops: Sequence[Op]) -> str:
     """The name of a kernel after its ops: verbs."""
     return "_".join((list(dict.fromkeys(op.name for op in ops if not is_inlined(op))) or [ops[-1].name])[:3])
+
+
+def _is_first(op: Op) -> bool:
+    """Return whether an op writes a first value of a Variable: in the constructor of a layer."""
+    made = op.operands[0].producer if op.declared is VARIABLE_WRITE else None
+    where = made.where if made is not None else None
+    return where is not None and where.function == "__init__" and not where.phase
 
 
 def _is_backward(op: Op) -> bool:

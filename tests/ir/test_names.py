@@ -22,9 +22,9 @@ def op(name: str, *operands, hint: str = "", **attrs):
     ("build", "name"),
     [
         (lambda x: op("exp", x, hint="y"), "y"),
-        (lambda x: op("exp", x), "exponential"),
+        (lambda x: op("exp", x), "x_exponential"),
         (lambda x: op("cast", x), "x"),
-        (lambda x: op("reshape", op("cast", op("add", x, x))), "total"),
+        (lambda x: op("reshape", op("cast", op("add", x, x))), "x_total"),
         (lambda x: op("index_check", x), "index"),
         (lambda x: op("constant", value=1.0), ""),
         (lambda x: op("if", x), ""),

@@ -162,7 +162,7 @@ def test_kernel_names_come_from_the_user():
         return p
 
     (kernel,) = kernels(fused(softmax, tensor("f32", 4, 50)))
-    assert kernel.attrs["name"] == "p"
+    assert kernel.attrs["name"] == "compute_p"
 
 
 @pytest.mark.parametrize("seed", range(12))

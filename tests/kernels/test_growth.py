@@ -99,5 +99,5 @@ def test_an_array_that_inner_branches_read_from_memory_is_made_once_before_them(
     for k, right in ((2, table @ wide + own @ wide), (1, wide @ table)):
         assert products(x, k) == right.sum()
     before, inside = products.stage(x, 1).lowered_ir.split("= if(", 1)
-    assert before.count("name='wide'") == 1 and inside.count("name='wide'") == 0
-    assert before.count("name='own'") == 0 and inside.count("name='own'") == 1
+    assert before.count("name='broadcast_to_wide'") == 1 and inside.count("name='broadcast_to_wide'") == 0
+    assert before.count("name='broadcast_to_own'") == 0 and inside.count("name='broadcast_to_own'") == 1

@@ -25,7 +25,7 @@ from staged.code.support.vectors import width_snippet
 from staged.code.writer import Names, safe_comment
 from staged.ir.loops import Nest
 from staged.ir.machine import Machine
-from staged.ir.names import name_of
+from staged.ir.names import layer_of, name_of
 from staged.ir.nodes import Op, Value
 from staged.ir.products import counted_extent
 from staged.ir.types import DType, bound, f32, row_major
@@ -147,7 +147,8 @@ def conv2d_spec(op: Op, dtype: DType) -> Conv2dSpec:
 def _parameter_names(op: Op, name: str, nest: Nest | None) -> tuple[list[str], list[str]]:
     """The names of a kernel's operands and results: the user's, except names that the function declares."""
     names = Names()
-    names.used |= {name, *LOCALS, *(f"{name}_{part}" for part in PARTS)}
+    names.layer = layer_of(op)
+    names.used |= {*LOCALS, *(f"{name}_{part}" for part in PARTS)}
     operands = [names.fresh(name_of(value) or "x") for value in op.operands[:2]]
     names.used |= TILE_LOCALS
     operands += [names.fresh(name_of(value) or "x") for value in op.operands[2:]]

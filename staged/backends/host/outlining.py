@@ -93,6 +93,8 @@ class Outliner:
         """Returns a new name like a hint."""
         self.made: list[Outlined] = []
         """The new functions, each behind those that it calls."""
+        self.wishes: set[str] = set()
+        """The names of functions, some without their numbers."""
         self.sizes: dict[Statement, int] = {}
         self.elsewhere: set[str] = set()
         """Locals that other functions of the program change, through addresses in its state."""
@@ -146,7 +148,7 @@ class Outliner:
             least = LEAST_OF_SECTION if run_label in VERBS else LEAST
             is_whole = begin == 0 and all(isinstance(each, Jump) for each in body[end:])
             if run_label is not None and self.lines(run) >= least and not (verb and is_whole):
-                calls = self.outlined(run, body[end:], scope, run_label.rstrip("_"), verb, depth)
+                calls = self.outlined(run, body[end:], scope, run_label, verb, depth)
             for statement in calls or run:
                 kept.append(statement if calls else self.inside(statement, scope, label, verb, depth))
                 scope |= {each.text: each for each in _declared_here((statement,))}
@@ -195,6 +197,8 @@ class Outliner:
         self, run: Sequence[Statement], rest: Sequence[Statement], scope: Scope, label: str, verb: str, depth: int
     ) -> list[Statement] | None:
         """Move a run to a function; returns the call."""
+        side = "" if depth < DEEPEST else "finish" if label.endswith("_") else "begin"
+        label = label.rstrip("_")
         later, written = names_used(rest), (_written(run) | self.elsewhere) - self.constants
         declared = {each.variable.text: each for each in run if isinstance(each, Declare)}
         again = self.made_again(declared, later, written)
@@ -223,7 +227,10 @@ class Outliner:
         self.passed |= {each.text for each in changed}
         self.constants -= pointers.keys()  # results are variables of the caller
         hint = VERBS.get(label, label)
-        name = self.fresh(hint) if verb or label in VERBS else self.fresh(f"run_{hint}")
+        is_loop = any(isinstance(each, For | ForAny) for each in run)
+        wish = f"{side}_{hint}" if side else f"{hint}_loop" if is_loop and hint in self.wishes else hint
+        self.wishes.add(hint)
+        name = self.fresh(wish) if verb or label in VERBS else self.fresh(f"run_{wish}")
         if can_fail:
             body.append(Jump("return", value=OK))
         elif returned is not None:

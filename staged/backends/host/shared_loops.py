@@ -15,6 +15,7 @@ Tested by `tests/backends/native/test_shared_loops.py`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -140,7 +141,8 @@ def finish_part(
     body: BodyEmitter, op: Op, names: PartNames, shared: SharedLoop, loop: For
 ) -> tuple[str, tuple[Name, ...]]:
     """Write the function of a loop; returns its name, and what it is called with."""
-    function = body.file_name(f"each_{loop.index}")
+    phase = "_backward" if op.where is not None and op.where.phase == "backward" else ""
+    function = body.file_name(f"each_{re.sub(r'_[0-9]+$', '', str(loop.index))}{phase}")
     (kept,) = drop_unused_locals([loop])
     known = {**{variable.text: variable.type for variable in _from_outside([kept])}, **body.parameters}
     here = {names.begin.text, names.end.text, names.thread.text}

@@ -20,7 +20,7 @@ from staged.code.nest.uses import count_uses, loads_before_changes, products_of_
 from staged.code.nest.value import Value
 from staged.code.tree import CodeBuilder, Declare, Parameter, Unused
 from staged.code.types import INDEX, CType, Space, pointer, scalar
-from staged.code.writer import Names, c_identifier
+from staged.code.writer import Names
 from staged.ir.loops import Affine, ArrayRef, Axis, Bound, Constant, Load, Local, Nest, Operand, Statement
 from staged.ir.schedule import Schedule
 from staged.ir.types import Dim, DType, f32, f64
@@ -108,7 +108,7 @@ class Lowering:
 
     def element(self, hint: str, type: CType) -> Variable:
         """A variable for an element: `x_j` where `x` is the array and `j` the loop."""
-        if c_identifier(hint) in self.parameter_names and self.loop_names:
+        if self.names.identifier(hint) in self.parameter_names and self.loop_names:
             hint = f"{hint}_{self.loop_names[-1]}"
         return Variable(self.names.fresh(hint), type)
 

@@ -89,6 +89,8 @@ class Batches(StagedIterable):
                 self.order = permutation(self.rows, generator=self.generator)
             else:
                 self.order = self._own_order()
+            if isinstance(self.order, StagedArray):
+                self.order.value.hint = LibraryName("order")
 
     def _own_order(self) -> Any:
         """Rows in the order of a seed of their own; the generator's counter makes each epoch's order new."""
@@ -125,6 +127,8 @@ class Batches(StagedIterable):
     def _rows(self, start: Any, count: int) -> Any:
         if self.shuffle:
             chosen = _window(self.order, start, count)
+            if isinstance(chosen, StagedArray):
+                chosen.value.hint = LibraryName("rows")
             parts = [take(array, chosen, axis=0) for array in self.arrays]
         else:
             parts = [_window(array, start, count) for array in self.arrays]

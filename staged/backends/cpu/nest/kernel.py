@@ -34,6 +34,7 @@ from staged.code.uses import mentioned
 from staged.ir.buffers import aligned
 from staged.ir.loops import ArrayRef, Load, Loop, Nest, Tile, dims_in, walk
 from staged.ir.machine import Machine
+from staged.ir.names import layer_of
 from staged.ir.nodes import Op
 from staged.ir.schedule import Schedule
 
@@ -43,7 +44,8 @@ BYTES = pointer(word("unsigned char"), Space.GLOBAL)
 
 def emit_kernel(op: Op, name: str, machine: Machine, site: Site, dialect: Dialect = C) -> KernelText:
     """The C function for a `kernel` op that carries its nest and schedule."""
-    return kernel_of(op.attrs["nest"], op.attrs["schedule"], name, kernel_comments(op), machine, site, dialect)
+    nest, comments = op.attrs["nest"], kernel_comments(op)
+    return kernel_of(nest, op.attrs["schedule"], name, comments, machine, site, dialect, layer_of(op))
 
 
 class CpuNest:
@@ -71,10 +73,12 @@ def kernel_of(
     machine: Machine,
     site: Site,
     dialect: Dialect,
+    layer: str = "",
 ) -> KernelText:
-    """The C function for a nest with its schedule."""
+    """The C function for a nest with its schedule, whose names do not repeat the `layer`."""
     cpu = CpuNest(nest, schedule, machine, site)
     low = cpu.low
+    low.names.layer = layer
     parameters = low.parameters()
     given = [parameter.variable for parameter in parameters]
     scratch_bytes = sum(aligned(array.nbytes) for array in nest.scratch if array.role == "scratch")

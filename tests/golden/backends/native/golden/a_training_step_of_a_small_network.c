@@ -17,29 +17,18 @@ enum { SCRATCH_BYTES = 384 };  // workspace of one thread
 // Where values are kept; those whose lives do not overlap share memory.
 typedef struct {
     float *bias, *weight_2, *bias_2, *h, *out, *d_out, *d_hidden;
-    unsigned char *scratch;
+    void *scratch;
 } Buffers;
 
 // ---- initial values --------------------------------------------------------------------------
 
 // test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
 // fused: uniform, cast, multiply, add, cast
-static void initial_weight(int64_t random_seed, int64_t random_counter, float *weight, int64_t begin, int64_t end) {
+static void initial_weight_uniform(int64_t random_seed, int64_t random_counter, float *weight, double factor,
+        double offset, int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
         const double weight_factor = (double)st_uniform_f32(random_seed, 0, random_counter, j);
-        const float weight_j = (float)(weight_factor * 0.5773502588272095 + (-0.28867512941360474));
-        weight[j] = weight_j;
-    }
-}
-
-// test_golden.py:36  hidden, out = nn.Linear(12, 8), nn.Linear(8, 4)
-// fused: uniform, cast, multiply, add, cast
-static void initial_weight_2(int64_t random_seed, int64_t random_counter, float *weight_2, int64_t begin,
-        int64_t end) {
-    for (int64_t j = begin; j < end; ++j) {
-        const double weight_2_factor = (double)st_uniform_f32(random_seed, 0, random_counter, j);
-        const float weight_2_j = (float)(weight_2_factor * 0.7071067690849304 + (-0.3535533845424652));
-        weight_2[j] = weight_2_j;
+        weight[j] = (float)(weight_factor * factor + offset);
     }
 }
 
@@ -48,7 +37,7 @@ static void initial_weight_2(int64_t random_seed, int64_t random_counter, float 
 // test_golden.py:40  h = st.relu(hidden(x))
 // fused: matmul, add, less_equal, select
 // (16, 12) @ (12, 8), f32; tiles of 8 x 8 sums in registers
-static void h(const float *x, const float *weight, const float *bias, float *h, unsigned char *scratch,
+static void compute_h(const float *x, const float *weight, const float *bias, float *h, unsigned char *scratch,
         int64_t begin, int64_t end) {
     float total[64];
     float *const weight_panel = (void *)scratch;
@@ -97,8 +86,8 @@ static inline __attribute__((always_inline)) void out_epilogue(int64_t batch, in
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_4 = cols & -4;
         for (int64_t s = 0; s < whole_4; s += 4) {
-            const f32x4 product = *(const f32x4_u *)(tile + r * ld + s);
-            const f32x4 out = product + *(const f32x4_u *)(bias_in + col + s);
+            const f32x4 h_product = *(const f32x4_u *)(tile + r * ld + s);
+            const f32x4 out = h_product + *(const f32x4_u *)(bias_in + col + s);
             *(f32x4_u *)(out_out + (row + r) * 4 + (col + s)) = out;
         }
         for (int64_t s = whole_4; s < cols; ++s) {
@@ -109,8 +98,8 @@ static inline __attribute__((always_inline)) void out_epilogue(int64_t batch, in
 }
 
 // 4 x 2 dot products of 8 items side by side, each in 8 partial sums
-static __attribute__((noinline)) void out_product_dot_4x2(const float *restrict left, const float *restrict right,
-        int64_t batch, int64_t col, const float *bias_in, float *out_out) {
+static __attribute__((noinline)) void out_dot_4x2(const float *restrict left, const float *restrict right,
+        int64_t batch, int64_t col, const float *bias, float *out_2) {
     f32v acc[8];
     #pragma GCC unroll 8
     for (int64_t i = 0; i < 8; ++i) {
@@ -135,26 +124,22 @@ static __attribute__((noinline)) void out_product_dot_4x2(const float *restrict 
     for (int64_t i = 0; i < 8; i += 8) {
         st_sum_lanes_f32(acc + i, tile + i);
     }
-    out_epilogue(batch, col, 0, 2, 4, tile, 4, bias_in, out_out);
-}
-
-// (16, 8) @ (8, 4), f32
-static void out_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *bias_in, float *out_out) {
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t batch = 0;
-        const float *const left = b;
-        const float *const right = a;
-        for (int64_t col = 0; col < 16; col += 2) {
-            out_product_dot_4x2(left, right + col * 8, batch, col, bias_in, out_out);
-        }
-    }
+    out_epilogue(batch, col, 0, 2, 4, tile, 4, bias, out_2);
 }
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // fused: matmul, add
-static void out(const float *h, const float *weight, const float *bias, float *out_2, int64_t begin, int64_t end) {
-    out_product(h, weight, begin, end, bias, out_2);
+// (16, 8) @ (8, 4), f32
+static void out(const float *restrict h, const float *restrict weight, const float *bias, float *out_2,
+        int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+        const int64_t batch = 0;
+        const float *const left = weight;
+        const float *const right = h;
+        for (int64_t col = 0; col < 16; col += 2) {
+            out_dot_4x2(left, right + col * 8, batch, col, bias, out_2);
+        }
+    }
 }
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
@@ -246,41 +231,45 @@ static void d_out_relu(const float *d_out, const float *weight, const float *h, 
 
 // ---- update ----------------------------------------------------------------------------------
 
+// Finishes tiles of 2 products.
 static inline __attribute__((always_inline)) void update_weight_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_in, float *new_weight_out) {
+        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_in, float *new_weight_out,
+        int64_t weight_in_stride) {
     (void)batch;
     for (int64_t r = 0; r < rows; ++r) {
         const int64_t whole_8 = cols & -8;
         for (int64_t s = 0; s < whole_8; s += 8) {
-            const f32v weight = *(const f32v_u *)(weight_in + (row + r) * 12 + (col + s));
+            const f32v weight = *(const f32v_u *)(weight_in + (row + r) * weight_in_stride + col + s);
             const f32v d_weight = *(const f32v_u *)(tile + r * ld + s);
-            *(f32v_u *)(new_weight_out + (row + r) * 12 + (col + s)) = weight - 0.1f * d_weight;
+            *(f32v_u *)(new_weight_out + (row + r) * weight_in_stride + col + s) = weight - 0.1f * d_weight;
         }
         for (int64_t s = whole_8; s < cols; ++s) {
-            const float weight = weight_in[(row + r) * 12 + (col + s)];
+            const float weight = weight_in[(row + r) * weight_in_stride + col + s];
             const float new_weight = weight - 0.1f * tile[r * ld + s];
-            new_weight_out[(row + r) * 12 + (col + s)] = new_weight;
+            new_weight_out[(row + r) * weight_in_stride + col + s] = new_weight;
         }
     }
 }
 
-static __attribute__((noinline)) void update_weight_product_tile_12x1(const float *restrict a,
-        const float *restrict b, float *restrict c) {
+static __attribute__((noinline)) void update_weight_tile_12x1(const float *restrict a, const float *restrict b,
+        float *restrict c) {
     st_product_f32_12x1_inline(a, 1, 12, b, 8, 16, 16, c, 8, false);
 }
 
+// test_golden.py:47  opt.step(grads)
+// fused: matmul, multiply, subtract
 // (8, 16) @ (16, 12), f32
 // computed as its transpose, vectors along the rows of the result
-static void update_weight_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *weight_in, float *new_weight_out) {
+static void update_weight(const float *restrict d_hidden, const float *restrict x, const float *weight,
+        float *new_weight, int64_t begin, int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
-        const float *const left = b;
-        const float *const right = a;
+        const float *const left = x;
+        const float *const right = d_hidden;
         for (int64_t col = 0; col < 8; col += 8) {
             for (int64_t row = 0; row < 12; row += 12) {
                 float tile[96] __attribute__((aligned(32)));
-                update_weight_product_tile_12x1(left + row, right + col, tile);
+                update_weight_tile_12x1(left + row, right + col, tile);
                 float turned[128] __attribute__((aligned(32)));
                 for (int64_t s = 0; s < 8; s += 8) {
                     st_transpose_f32(tile + s, 8, 8, turned + s * 16, 16);
@@ -288,17 +277,10 @@ static void update_weight_product(const float *restrict a, const float *restrict
                 for (int64_t s = 0; s < 8; s += 8) {
                     st_transpose_f32(tile + 64 + s, 8, 4, turned + s * 16 + 8, 16);
                 }
-                update_weight_epilogue(batch, col, row, 8, 12, turned, 16, weight_in, new_weight_out);
+                update_weight_epilogue(batch, col, row, 8, 12, turned, 16, weight, new_weight, 12);
             }
         }
     }
-}
-
-// test_golden.py:47  opt.step(grads)
-// fused: matmul, multiply, subtract
-static void update_weight(const float *d_hidden, const float *x, const float *weight, float *new_weight,
-        int64_t begin, int64_t end) {
-    update_weight_product(d_hidden, x, begin, end, weight, new_weight);
 }
 
 // test_golden.py:47  opt.step(grads)
@@ -322,52 +304,28 @@ static void update_bias(const float *d_hidden, const float *bias, float *new_bia
     }
 }
 
-static inline __attribute__((always_inline)) void update_weight_2_epilogue(int64_t batch, int64_t row, int64_t col,
-        int64_t rows, int64_t cols, const float *tile, int64_t ld, const float *weight_in,
-        float *new_weight_2_out) {
-    (void)batch;
-    for (int64_t r = 0; r < rows; ++r) {
-        const int64_t whole_8 = cols & -8;
-        for (int64_t s = 0; s < whole_8; s += 8) {
-            const f32v weight = *(const f32v_u *)(weight_in + (row + r) * 8 + (col + s));
-            const f32v d_weight = *(const f32v_u *)(tile + r * ld + s);
-            *(f32v_u *)(new_weight_2_out + (row + r) * 8 + (col + s)) = weight - 0.1f * d_weight;
-        }
-        for (int64_t s = whole_8; s < cols; ++s) {
-            const float weight = weight_in[(row + r) * 8 + (col + s)];
-            const float new_weight_2 = weight - 0.1f * tile[r * ld + s];
-            new_weight_2_out[(row + r) * 8 + (col + s)] = new_weight_2;
-        }
-    }
-}
-
-static __attribute__((noinline)) void update_weight_2_product_tile_4x1(const float *restrict a,
-        const float *restrict b, float *restrict c) {
+static __attribute__((noinline)) void update_weight_2_tile_4x1(const float *restrict a, const float *restrict b,
+        float *restrict c) {
     st_product_f32_4x1_inline(a, 1, 4, b, 8, 16, 16, c, 8, false);
-}
-
-// (4, 16) @ (16, 8), f32
-static void update_weight_2_product(const float *restrict a, const float *restrict b, int64_t begin, int64_t end,
-        const float *weight_in, float *new_weight_2_out) {
-    for (int64_t item = begin; item < end; ++item) {
-        const int64_t batch = 0;
-        const float *const left = a;
-        const float *const right = b;
-        for (int64_t col = 0; col < 8; col += 8) {
-            for (int64_t row = 0; row < 4; row += 4) {
-                float tile[32] __attribute__((aligned(32)));
-                update_weight_2_product_tile_4x1(left + row, right + col, tile);
-                update_weight_2_epilogue(batch, row, col, 4, 8, tile, 8, weight_in, new_weight_2_out);
-            }
-        }
-    }
 }
 
 // test_golden.py:47  opt.step(grads)
 // fused: matmul, multiply, subtract
-static void update_weight_2(const float *d_out, const float *h, const float *weight, float *new_weight_2,
-        int64_t begin, int64_t end) {
-    update_weight_2_product(d_out, h, begin, end, weight, new_weight_2);
+// (4, 16) @ (16, 8), f32
+static void update_weight_2(const float *restrict d_out, const float *restrict h, const float *weight,
+        float *new_weight_2, int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+        const int64_t batch = 0;
+        const float *const left = d_out;
+        const float *const right = h;
+        for (int64_t col = 0; col < 8; col += 8) {
+            for (int64_t row = 0; row < 4; row += 4) {
+                float tile[32] __attribute__((aligned(32)));
+                update_weight_2_tile_4x1(left + row, right + col, tile);
+                update_weight_epilogue(batch, row, col, 4, 8, tile, 8, weight, new_weight_2, 8);
+            }
+        }
+    }
 }
 
 // test_golden.py:47  opt.step(grads)
@@ -381,7 +339,8 @@ static void update_bias_2(const float *d_out, const float *bias, float *new_bias
     }
     for (int64_t i = 0; i < 16; ++i) {
         for (int64_t j = begin; j < end; j += 4) {
-            const f32x4 total = *(const f32x4_u *)(d_bias_total + j) + *(const f32x4_u *)(d_out + i * 4 + j);
+            const f32x4 d_out_j = *(const f32x4_u *)(d_out + i * 4 + j);
+            const f32x4 total = *(const f32x4_u *)(d_bias_total + j) + d_out_j;
             *(f32x4_u *)(d_bias_total + j) = total;
         }
     }
@@ -412,15 +371,17 @@ int train(const train_args *args, void *arena, st_host *host) {
     const int64_t random_counter = *args->random_counter;
     const int64_t random_counter_2 = (int64_t)((uint64_t)random_counter + 1u);
     *args->random_counter = random_counter_2;
-    initial_weight(random_seed, random_counter, args->weight, 0, 96);
+    initial_weight_uniform(random_seed, random_counter, args->weight, 0.5773502588272095, -0.28867512941360474, 0,
+            96);
     const int64_t random_counter_3 = (int64_t)((uint64_t)random_counter_2 + 1u);
     *args->random_counter = random_counter_3;
-    initial_weight(random_seed, random_counter_2, m->bias, 0, 8);
+    initial_weight_uniform(random_seed, random_counter_2, m->bias, 0.5773502588272095, -0.28867512941360474, 0, 8);
     const int64_t random_counter_4 = (int64_t)((uint64_t)random_counter_3 + 1u);
     *args->random_counter = random_counter_4;
-    initial_weight_2(random_seed, random_counter_3, m->weight_2, 0, 32);
+    initial_weight_uniform(random_seed, random_counter_3, m->weight_2, 0.7071067690849304, -0.3535533845424652, 0,
+            32);
     *args->random_counter = (int64_t)((uint64_t)random_counter_4 + 1u);
-    initial_weight_2(random_seed, random_counter_4, m->bias_2, 0, 4);
+    initial_weight_uniform(random_seed, random_counter_4, m->bias_2, 0.7071067690849304, -0.3535533845424652, 0, 4);
     // test_golden.py:43  for epoch in st.range(epochs):
     const int64_t stop = args->epochs;
     for (int64_t epoch = 0; epoch < stop; ++epoch) {
@@ -437,7 +398,7 @@ int train(const train_args *args, void *arena, st_host *host) {
             const int64_t row = batch * 16;
             const float *const x = args->images + row * 12;
             // test_golden.py:40  h = st.relu(hidden(x))
-            h(x, args->weight, m->bias, m->h, m->scratch, 0, 1);
+            compute_h(x, args->weight, m->bias, m->h, m->scratch, 0, 1);
             // test_golden.py:41  return st.cross_entropy(out(h), y)
             out(m->h, m->weight_2, m->bias_2, m->out, 0, 1);
             // test_golden.py:45  for x, y in st.batches(images, labels, size=16):
