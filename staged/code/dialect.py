@@ -36,7 +36,7 @@ class Dialect:
     warp_barrier: str = ""
 
 
-C = Dialect()
+C = Dialect(aligned="_Alignas({}) ")
 C99 = Dialect(unroll="", inline_head="static inline void")
 """C without extensions of a compiler's."""
 C_AND_CPP = Dialect(needs_casts=True, restrict="__restrict")

@@ -89,7 +89,7 @@ STEP: tuple[Statement, ...] = (Assign(A, ONE, "+"),)
     [
         (Declare(A, Index(X, I)), "const float a = x[i];"),
         (Declare(A, is_const=False), "float a;"),
-        (Declare(A, is_const=False, sizes=(TEN,), alignment=16), "alignas(16) float a[10];"),
+        (Declare(A, is_const=False, sizes=(TEN,), alignment=16), "_Alignas(16) float a[10];"),
         (Constants((("ROWS", 8), ("TILE", 32))), "enum { ROWS = 8, TILE = 32 };"),
         (Declare(A, ONE, also=((I, TEN),)), "const float a = 1, i = 10;"),
         (Declare(A, Items((ONE, TEN)), False, (Literal("2"),)), "float a[2] = {1, 10};"),

@@ -19,6 +19,7 @@ from staged.code.expr import (
     Literal,
     Name,
     Variable,
+    address,
 )
 from staged.code.nest.lowering import ZERO, Lowering
 from staged.code.nest.uses import may_stop
@@ -182,8 +183,7 @@ class Statements:
             case ArrayRef():
                 return low.arrays[given]
             case Address(array, index):
-                place = low.index(index)
-                return low.arrays[array] if place == ZERO else Infix("+", low.arrays[array], place)
+                return address(low.arrays[array], low.index(index))
             case Dim():
                 return low.size(given)
         return low.operand(given).expr

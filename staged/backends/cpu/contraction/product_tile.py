@@ -69,12 +69,9 @@ class ProductTile:
         t.line("// Row r of `a` begins at a + r * a_row, its steps are `a_step` apart. Rows of `b` are `b_step` apart.")
         t.line("// Sums stay in registers over `chain` steps, then join `c`.")
         with t.function(f"{INLINE} {self.name}_inline", map(declared, self.parameters)):
-            group = -(-rows // 2) if rows <= 14 else 5
-            starts = ", ".join(added("a", times(first, "a_row")) for first in range(0, rows, group))
-            left = f"left[r / {group}][r % {group} * a_row]"
+            pointers, left = 0, ""
             if not self.is_tail:
-                t.line("// Few distances from few rows fit into the registers for addresses.")
-                t.line(f"const {vector.scalar} *left[{-(-rows // group)}] = {{{starts}}};")
+                pointers, left = emit_left_rows(t, vector, rows)
             else:
                 left = "a[start[r]]"
                 t.line(f"int64_t start[{rows}];")
@@ -88,23 +85,106 @@ class ProductTile:
                     emit_step(t, vector, rows, vectors, left, "b")
                     if self.is_tail:
                         t.line("a += a_step;")
-                    for number in range(0 if self.is_tail else -(-rows // group)):
-                        t.line(f"left[{number}] += a_step;")
+                    emit_advance(t, pointers, "a_step")
                     t.line("b += b_step;")
-                with t.block("if (adds || first > 0)"):
-                    self._emit_rows(t, "acc[r][{v}] += *(const {unaligned} *)({address});")
-                self._emit_rows(t, "*({unaligned} *)({address}) = acc[r][{v}];")
+                emit_join(t, vector, rows, vectors, "adds || first > 0", self.is_tail)
                 t.line("first = stop;")
-        fma = f"st_fma_{vector.name}"
-        return Snippet(self.name, str(t), needs=(fma,) if f"{fma}(" in str(t) else ())
+        return tile_snippet(self.name, vector, t)
 
-    def _emit_rows(self, t: Writer, statement: str) -> None:
-        """A statement for each vector of the tile in `c`."""
-        lines = [
-            statement.format(v=v, unaligned=self.vector.unaligned,
-                             address=added("c", "r * c_row", str(v * self.vector.lanes)))
-            for v in range(self.vectors)
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionTile:
+    """The function of a tile of `rows` channels of `vectors` vectors of pixels, with sums over channels and taps."""
+
+    vector: Vector
+    rows: int
+    vectors: int
+
+    @property
+    def name(self) -> str:
+        return f"st_convolution_{self.vector.dtype}_{self.rows}x{self.vectors}"
+
+    @property
+    def shape(self) -> str:
+        """The sizes of the tile, for names."""
+        return f"{self.rows}x{self.vectors}"
+
+    def is_shared(self, steps: int) -> bool:
+        """See `ProductTile`."""
+        return steps >= SHARED_STEPS and self.vectors > 1
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters of the function."""
+        operand = f"const {self.vector.scalar} *restrict "
+        return [
+            (operand, "a"), ("int64_t ", "a_row"), ("int64_t ", "a_channel"),
+            (operand, "b"), ("int64_t ", "b_channel"), ("int64_t ", "b_p"), ("int64_t ", "b_q"),
+            ("int64_t ", "channels"), ("int64_t ", "chain"), ("int64_t ", "p_end"), ("int64_t ", "q_end"),
+            (f"{self.vector.scalar} *restrict ", "c"), ("int64_t ", "c_row"),
         ]  # fmt: skip
-        with each_row(t, self.rows), t.block("if (r < live)") if self.is_tail else nullcontext():
-            for line in lines:
-                t.line(line)
+
+    @property
+    def snippet(self) -> Snippet:
+        """The function."""
+        t, vector, rows, vectors = Writer(), self.vector, self.rows, self.vectors
+        t.line(
+            f"// {rows} channels x {vectors} vectors of {vector.lanes} pixels of a convolution: sums over channels and"
+        )
+        t.line("// taps (p, q), of a[r * a_row + channel * a_channel + p * q_end + q] times the vector at")
+        t.line("// b + channel * b_channel + p * b_p + q * b_q.")
+        t.line("// Sums stay in registers over `chain` channels, then join `c`.")
+        with t.function(f"{INLINE} {self.name}_inline", map(declared, self.parameters)):
+            pointers, left = emit_left_rows(t, vector, rows)
+            t.line("int64_t first = 0;")
+            with t.block("do", " while (first < channels);"):
+                t.line("const int64_t stop = first + chain < channels ? first + chain : channels;")
+                emit_accumulators(t, vector, rows, vectors)
+                with t.block("for (int64_t channel = first; channel < stop; ++channel)"):
+                    with t.block("for (int64_t p = 0; p < p_end; ++p)"):
+                        t.line(f"const {vector.scalar} *pixels = b + p * b_p;")
+                        with t.block("for (int64_t q = 0; q < q_end; ++q)"):
+                            emit_step(t, vector, rows, vectors, left, "pixels")
+                            emit_advance(t, pointers, "1")
+                            t.line("pixels += b_q;")
+                    emit_advance(t, pointers, "a_channel - p_end * q_end")
+                    t.line("b += b_channel;")
+                emit_join(t, vector, rows, vectors, "first > 0")
+                t.line("first = stop;")
+        return tile_snippet(self.name, vector, t)
+
+
+def emit_left_rows(t: Writer, vector: Vector, rows: int) -> tuple[int, str]:
+    """Pointers to rows of `a`; returns their number, and the element of row `r`."""
+    group = -(-rows // 2) if rows <= 14 else 5
+    starts = ", ".join(added("a", times(first, "a_row")) for first in range(0, rows, group))
+    count = -(-rows // group)
+    t.line("// Few distances from few rows fit into the registers for addresses.")
+    t.line(f"const {vector.scalar} *left[{count}] = {{{starts}}};")
+    return count, f"left[r / {group}][r % {group} * a_row]"
+
+
+def emit_advance(t: Writer, pointers: int, step: str) -> None:
+    """The next step of the pointers to rows of `a`."""
+    for number in range(pointers):
+        t.line(f"left[{number}] += {step};")
+
+
+def emit_join(t: Writer, vector: Vector, rows: int, vectors: int, adds: str, has_live: bool = False) -> None:
+    """The sums in registers join those in `c` if the condition `adds` holds, and replace them otherwise."""
+
+    def emit_rows(statement: str) -> None:
+        with each_row(t, rows), t.block("if (r < live)") if has_live else nullcontext():
+            for v in range(vectors):
+                address = added("c", "r * c_row", str(v * vector.lanes))
+                t.line(statement.format(v=v, unaligned=vector.unaligned, address=address))
+
+    with t.block(f"if ({adds})"):
+        emit_rows("acc[r][{v}] += *(const {unaligned} *)({address});")
+    emit_rows("*({unaligned} *)({address}) = acc[r][{v}];")
+
+
+def tile_snippet(name: str, vector: Vector, t: Writer) -> Snippet:
+    """The function of a tile, with what it needs."""
+    fma = f"st_fma_{vector.name}"
+    return Snippet(name, str(t), needs=(fma,) if f"{fma}(" in str(t) else ())

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from staged.backends.cpu.nest.copies import Copies
+from staged.backends.cpu.nest.row_tiles import RowLoops
+from staged.backends.cpu.nest.tile_calls import with_tile_calls
 from staged.backends.cpu.nest.vector_loops import VectorLoops
 from staged.backends.cpu.nest.vector_statements import VectorStatements
 from staged.backends.cpu.nest.vector_totals import VectorTotals
@@ -28,11 +30,12 @@ from staged.code.nest.totals import Totals
 from staged.code.nest.uses import may_stop
 from staged.code.printer import print_function
 from staged.code.shape import shape_of
+from staged.code.support.vectors import width_snippet
 from staged.code.tree import Declare, Function, Parameter, Statement, Unused
 from staged.code.types import INDEX, VOID, Space, pointer, scalar, word
 from staged.code.uses import mentioned
 from staged.ir.buffers import aligned
-from staged.ir.loops import ArrayRef, Load, Loop, Nest, Tile, dims_in, walk
+from staged.ir.loops import ArrayRef, CallSupport, Load, Loop, Nest, Tile, dims_in, walk
 from staged.ir.machine import Machine
 from staged.ir.names import layer_of
 from staged.ir.nodes import Op
@@ -57,6 +60,7 @@ class CpuNest:
         self.vectors = VectorStatements(self.low, scalars, machine.vector_bytes)
         totals = VectorTotals(self.vectors, Totals(self.low))
         self.copies = Copies(self.low)
+        RowLoops(self.low)
         self.loops = VectorLoops(Loops(self.low, totals), self.vectors, totals, self.copies)
 
     @property
@@ -76,6 +80,7 @@ def kernel_of(
     layer: str = "",
 ) -> KernelText:
     """The C function for a nest with its schedule, whose names do not repeat the `layer`."""
+    nest, schedule, tiles = with_tile_calls(nest, schedule, machine)
     cpu = CpuNest(nest, schedule, machine, site)
     low = cpu.low
     low.names.layer = layer
@@ -110,7 +115,7 @@ def kernel_of(
         print_function(code, dialect),
         tuple((p.variable.type.before_name, p.variable.text) for p in parameters),
         nest.items,
-        cpu.snippets,
+        cpu.snippets.union({width_snippet(machine.vector_bytes)} if tiles else (), *(tile.needs for tile in tiles)),
         scratch_bytes,
         can_fail,
         schedule.chunk,
@@ -118,7 +123,7 @@ def kernel_of(
         items_text=items_text(nest),
         code=code,
         shape=shape_of(code, dialect)[0],
-        support=tuple(cpu.copies.support),
+        support=(*tiles, *cpu.copies.support),
     )
 
 
@@ -148,12 +153,14 @@ def clamped(item: Variable, before: int, extent: int) -> Expr:
 
 
 def declare_registers(low: Lowering) -> Iterable[Declare]:
-    """The arrays of the nest that are meant to be in registers."""
+    """The arrays of the nest that are meant to be in registers. Functions fill the others, vector by vector."""
+    filled = {array for s in walk(low.nest.body) if isinstance(s, CallSupport) for array in s.arrays}
     for array in low.nest.scratch:
         if array.role == "registers":
             place = low.variable(array.name, scalar(array.dtype))
             low.arrays[array] = place
-            yield Declare(place, is_const=False, sizes=(Literal(str(array.size)),))
+            alignment = array.dtype.size * low.schedule.lanes if array in filled else 0
+            yield Declare(place, is_const=False, sizes=(Literal(str(array.size)),), alignment=alignment)
 
 
 def declare_scratch(low: Lowering, scratch: Expr) -> Iterable[Declare]:
