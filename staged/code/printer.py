@@ -157,10 +157,16 @@ class Printer:
 
     def table(self, s: DeclareTable) -> None:
         if s.is_flat:
-            with self.w.block(f"const {self.before_name(s.variable.type)}{self.expr(s.variable)}[] =", ";"):
-                for line in broken("", [self.expr(row) for row in s.rows], ",", WIDTH - len(INDENT) * self.w.depth):
+            head = f"const {self.before_name(s.variable.type)}{self.expr(s.variable)}[] ="
+            rows = [self.expr(row) for row in s.rows]
+            room = WIDTH - len(INDENT) * self.w.depth
+            whole = f"{head} {{{', '.join(rows)}}};"
+            if len(whole) <= room:
+                return self.w.line(whole)
+            with self.w.block(head, ";"):
+                for line in broken("", rows, ",", room):
                     self.w.line(line)
-            return
+            return None
         size = str(s.size or "")
         head = f"{'const ' * (not s.size)}{self.before_name(s.variable.type)}{self.expr(s.variable)}[{size}]"
         with self.w.block(f"{head} =", ";"):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from harness import MACHINE, Program, fused, kernels, source, tensor
 
+import staged as st
 from staged.backends.cpu.nest import kernel as nest_kernel
 from staged.backends.cpu.nest.row_tiles import RowTiles, with_row_tiles
 from staged.backends.cpu.nest.tile_calls import TileCalls
@@ -119,3 +120,15 @@ def test_loops_that_differ_in_more_than_rows_stay_apart() -> None:
 
     (elsewhere,) = map_indices((last,), lambda index: index + 1)
     assert merged(last) and not merged(elsewhere)
+
+
+def test_loops_that_copy_sums_may_have_axes_of_their_own() -> None:
+    """The gradient of causal attention has such loops."""
+    texts = np.random.default_rng(4).standard_normal((2, 16, 16)).astype(np.float32)
+
+    def gradient(x):
+        return st.grad(lambda x: st.sum(st.scaled_dot_product_attention(x, x * 0.5, x, is_causal=True) ** 2))(x)
+
+    staged = st.function(gradient)
+    np.testing.assert_allclose(staged(texts), np.asarray(gradient(texts)), rtol=1e-4, atol=1e-5)
+    assert "st_product_f32_" in staged.stage(texts).source

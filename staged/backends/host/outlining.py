@@ -28,6 +28,8 @@ from staged.code.rebuild import rebuilt
 from staged.code.scopes import with_short_names
 from staged.code.tree import (
     Assign,
+    Block,
+    Comment,
     Declare,
     DeclareStruct,
     DeclareTable,
@@ -44,7 +46,7 @@ from staged.code.tree import (
 )
 from staged.code.types import CType, Space, pointer, word
 from staged.code.unused import names_used
-from staged.code.uses import expressions_within, with_parts
+from staged.code.uses import expressions_of, with_parts
 from staged.code.writer import Names, Writer
 from staged.source import Position
 
@@ -74,13 +76,22 @@ class Outlined:
 
     def write(self, w: Writer, names: Names) -> None:
         """Write the function; `names` are those of its locals."""
-        parameters, body = with_short_names(self.parameters, self.body, names)
+        parameters, body = with_short_names(self.parameters, self.unwrapped(), names)
         if self.comment:
             w.comment(self.comment)
         type = "int " if self.can_fail else self.result.type.before_name if self.result is not None else "void "
         taken = [f"{each.type.before_name}{each}" for each in parameters]
         with w.function(f"static {type}{self.name}", taken or ["void"]):
             w.lines += print_body(body)
+
+    def unwrapped(self) -> tuple[Statement, ...]:
+        """The body without what it repeats: the function's comment, and braces around all of the body."""
+        repeats = self.body[:1] and isinstance(self.body[0], Comment) and self.body[0].text == self.comment
+        match self.body[1:] if repeats else self.body:
+            case (Block(inner), *rest) if all(isinstance(each, Jump) for each in rest):
+                return (*inner, *rest)
+            case body:
+                return body
 
 
 class Outliner:
@@ -323,17 +334,20 @@ def _declared_here(body: Sequence[Statement]) -> list[Variable]:
 
 
 def _written(body: Sequence[Statement]) -> set[str]:
-    """The names whose variables statements change, or whose addresses they use."""
+    """The names whose variables statements change, or whose addresses they use; programs only read through a table."""
     found: set[str] = set()
     for statement in walk(body):
         if isinstance(statement, Assign):
             found |= _root(statement.target)
         if isinstance(statement, ForAny) and isinstance(statement.onwards, Assign):
             found |= _root(statement.onwards.target)
-    for part in with_parts(expressions_within(body)):
-        match part:
-            case Prefix("++" | "--" | "&", operand):
-                found |= _root(operand)
+        match statement:
+            case DeclareTable() | Assign(value=Items()):
+                continue
+        for part in with_parts(expressions_of(statement)):
+            match part:
+                case Prefix("++" | "--" | "&", operand):
+                    found |= _root(operand)
     return found
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from staged.backends.host.messages import Values, path_text
 from staged.code.expr import Expr, Index, Infix, Items, Literal, Member, Name, Prefix, Variable, call
 from staged.code.rebuild import rebuilt
-from staged.code.tree import CodeBuilder, DeclareTable, Jump
+from staged.code.tree import Assign, CodeBuilder, DeclareTable, Jump
 from staged.code.types import INDEX, CType, scalar, word
 from staged.code.writer import c_string
 from staged.ir.nodes import Op, Value
@@ -24,7 +24,7 @@ from staged.passes.rolling.repeats import repeats
 _NUMBER = re.compile(r"(?<![0-9])(?:0|[1-9][0-9]{0,8})(?![0-9])")
 _FEWEST = 3
 """So many rows become a loop."""
-_COLUMNS = 88
+_COLUMNS = 96
 """Of a line of the tree."""
 
 
@@ -106,25 +106,28 @@ class _Line:
     """For each number of the row, (first, step): the numbers of the name come before those of `place`."""
 
 
-def _table(code: CodeBuilder, rows: Sequence[_Row], fresh: Callable[[str], str]) -> Expr:
+def _table(code: CodeBuilder, arrays: Sequence[_Row], fresh: Callable[[str], str]) -> Expr:
     """Write the table: rows one by one, then loops that write equal ones."""
-    if not rows:
+    if not arrays:
         return Name("NULL")
-    lines = _lines(rows)
+    lines = _lines(arrays)
     single = [line for line in lines if line.count == 1]
     saved = Variable(fresh("saved"), word("st_saved"))
     zero = Literal("0")
-    code.add(DeclareTable(saved, tuple(_items(line, zero) for line in single) or (Items((zero,)),), size=len(rows)))
+    code.add(DeclareTable(saved, tuple(_items(line, zero) for line in single) or (Items((zero,)),), size=len(arrays)))
     place = len(single)
     for count in dict.fromkeys(line.count for line in lines if line.count > 1):
         index = Variable(fresh("k"), INDEX)
+        rows = [_items(line, index) for line in lines if line.count == count]
         with code.loop(index, zero, Literal(str(count))):
-            for line in lines:
-                if line.count == count:
-                    target = Index(saved, Infix("+", Literal(str(place)), index) if place else index)
-                    *values, shape = _items(line, index).items
-                    code.do("ST_SAVE_ROW", target, *values, *shape.items)  # type: ignore[attr-defined]
-                    place += count
+            target = Index(saved, _affine(place, len(rows), index))
+            if len(rows) == 1:
+                code.add(Assign(target, replace(rows[0], type="st_saved")))
+            else:
+                equal = Variable(fresh("rows"), word("st_saved"))
+                code.add(DeclareTable(equal, tuple(rows)))
+                code.do("memcpy", Prefix("&", target), equal, Prefix("sizeof ", equal))
+        place += count * len(rows)
     return saved
 
 

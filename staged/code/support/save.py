@@ -26,10 +26,6 @@ typedef struct st_saved {
     int64_t shape[ST_SAVED_RANK];
 } st_saved;
 
-// Set a row of a table.
-#define ST_SAVE_ROW(row, name, number, dtype, elements, rank, ...) \\
-    ((row) = (st_saved){name, number, dtype, elements, rank, {__VA_ARGS__}})
-
 // A part of the tree, in JSON: `count` times, with the numbers from `first` on.
 typedef struct st_saved_part {
     const char *text;

@@ -11,12 +11,12 @@ import staged as st
 from staged import nn, optim
 from staged.backends.host import outlining
 from staged.backends.host.body import ERROR_KIND, OK
-from staged.backends.host.outlining import Outliner
+from staged.backends.host.outlining import Outlined, Outliner
 from staged.backends.host.sections import Origin
-from staged.code.expr import Infix, Literal, Member, Prefix, Variable, call
+from staged.code.expr import Index, Infix, Items, Literal, Member, Prefix, Variable, call
 from staged.code.kernel_text import KernelText
 from staged.code.printer import print_body
-from staged.code.tree import Assign, Declare, Do, If, Jump
+from staged.code.tree import Assign, Block, Comment, Declare, DeclareTable, Do, If, Jump
 from staged.code.types import BYTES, INDEX, word
 from staged.code.writer import Names, Writer
 from staged.source import Position
@@ -321,3 +321,23 @@ def test_statements_that_leave_the_function_stay(short):
     body = [do("f"), do("g"), do("h"), Jump("return", value=OK), do("f"), do("g")]
     _, kept = divided(body, ["forward", "forward", "forward", "forward", "own", "own"])
     assert kept == ["forward();", "return ST_OK;", "f();", "g();"]
+
+
+def test_a_function_does_not_repeat_its_comment_or_have_braces_around_its_body() -> None:
+    body = (Comment("train.py:1  print(x)"), Block((Do(call("print")),)), Jump("return", value=OK))
+    writer = Writer()
+    Outlined("run_print", "train.py:1  print(x)", (), body, True, None).write(writer, Names())
+    assert [line for line in writer.lines if line] == [
+        "// train.py:1  print(x)",
+        "static int run_print(void) {",
+        "    print();",
+        "    return ST_OK;",
+        "}",
+    ]
+
+
+def test_a_table_only_reads_the_variables_whose_addresses_it_has() -> None:
+    address = Prefix("&", Variable("steps", INDEX))
+    rows, table = (Items((address,)),), Variable("saved", word("st_saved"))
+    assert not outlining._written((DeclareTable(table, rows), Assign(Index(table, Literal("0")), *rows)))
+    assert outlining._written((Do(call("count", address)),)) == {"steps"}

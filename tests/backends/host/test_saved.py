@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 
 import staged as st
 from staged import nn, optim
+from staged.backends.host import outlining
 from staged.backends.host.saved import _parts, _repeated
+from tests.exported import compile_c
 
 
 class Block(nn.Module):
@@ -58,9 +61,30 @@ def test_the_state_of_a_deep_model_is_saved_by_loops_with_the_bytes_of_eager_mod
     source = train.stage(x, 3).source
     save = source[source.index("st_saved saved") :].split("\n}\n")[0]
     assert source.count('"optimizer.state.%d.step"') == 1 and source.count('"model.blocks.%d.w1.weight"') == 1
-    assert len(save.splitlines()) < 90, save
+    assert len(save.splitlines()) < 70, save
     assert all(len(line) <= 120 for line in save.splitlines())
     assert "memcpy(m->mean" not in source, "the state is saved where it is"
+
+
+def test_a_program_that_saves_equal_rows_compiles_with_all_warnings(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(outlining, "MOST", 20)
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(4)))
+
+    @st.function
+    def save(count):
+        for linear in model:
+            linear.weight.value = linear.weight.value + count
+            linear.bias.value = linear.bias.value - count
+        tree = {"model": model.state_dict(), "rates": [0.5, count + 1], "is_whole": True}
+        st.save(str(tmp_path / "saved.safetensors"), {**tree, "counts": dict.fromkeys(range(5), count)})
+        return count
+
+    program = save.stage(2)
+    program.export(tmp_path / "folder", target="portable")
+    compile_c(tmp_path / "folder", "-fsyntax-only", "-Wconversion", "-Wshadow", "-Wpedantic", "save.c")
+    assert re.search(r'^ *saved\[\d+ \+ k\] = \(st_saved\)\{"counts\.%d", k, ', program.source, re.MULTILINE)
+    assert re.search(r"^ *memcpy\(&saved\[\d+ \+ 2 \* k\], rows, sizeof rows\);$", program.source, re.MULTILINE)
+    assert "\n    const bool numbers_bool[] = {true};" in program.source, "in a function of its own"
 
 
 NAMES = [

@@ -151,16 +151,17 @@ class TileCalls:
         vector = Vector(dtype, self.machine.lanes(dtype.size))
         if not dtype.is_float or self.schedule.lanes != vector.lanes or tile.column.extent % vector.lanes:
             return None
-        c, c_row, rest = Address(total, Affine()), tile.column.extent, body[2:]
+        out, c, c_row, rest = tile, Address(total, Affine()), tile.column.extent, body[2:]
         if rest and (copied := copied_to(rest[0], total)) is not None:
-            c, c_row, rest = Address(copied.array, tile.start(copied.index)), copied.index.stride(tile.row), rest[1:]
+            out, store = copied
+            c, c_row, rest = Address(store.array, out.start(store.index)), store.index.stride(out.row), rest[1:]
         elif sums.terms < LEAST_TERMS:
             return None
         called = sums.function(vector, c, c_row)
         if called is None:
             return None
         function, arguments = called
-        self.axes |= {tile.row, tile.column}
+        self.axes |= {tile.row, tile.column, out.row, out.column}
         self.support[function.snippet] = None
         is_shared = function.is_shared(sums.terms)
         if is_shared:
@@ -206,13 +207,13 @@ def zeroed(s: Statement) -> ArrayRef | None:
     return None
 
 
-def copied_to(s: Statement, total: ArrayRef) -> Store | None:
-    """The store of a pair of loops that copies totals."""
+def copied_to(s: Statement, total: ArrayRef) -> tuple[Element, Store] | None:
+    """A pair of loops that copies totals, and its store."""
     element = Element.of(s)
     match element and element.body:
         case (Load(value, array), Store() as store) if array is total and store.value is value:
             assert element is not None
-            return store if store.index.stride(element.column) == 1 else None
+            return (element, store) if store.index.stride(element.column) == 1 else None
     return None
 
 

@@ -99,7 +99,7 @@ static inline __attribute__((always_inline)) void out_epilogue(int64_t batch, in
 
 // 4 x 2 dot products of 8 items side by side, each in 8 partial sums
 static __attribute__((noinline)) void out_dot_4x2(const float *restrict left, const float *restrict right,
-        int64_t batch, int64_t col, const float *bias, float *out_2) {
+        int64_t batch, int64_t col, const float *bias, float *out) {
     f32v acc[8];
     #pragma GCC unroll 8
     for (int64_t i = 0; i < 8; ++i) {
@@ -124,20 +124,20 @@ static __attribute__((noinline)) void out_dot_4x2(const float *restrict left, co
     for (int64_t i = 0; i < 8; i += 8) {
         st_sum_lanes_f32(acc + i, tile + i);
     }
-    out_epilogue(batch, col, 0, 2, 4, tile, 4, bias, out_2);
+    out_epilogue(batch, col, 0, 2, 4, tile, 4, bias, out);
 }
 
 // test_golden.py:41  return st.cross_entropy(out(h), y)
 // fused: matmul, add
 // (16, 8) @ (8, 4), f32
-static void out(const float *restrict h, const float *restrict weight, const float *bias, float *out_2,
-        int64_t begin, int64_t end) {
+static void out(const float *restrict h, const float *restrict weight, const float *bias, float *out, int64_t begin,
+        int64_t end) {
     for (int64_t item = begin; item < end; ++item) {
         const int64_t batch = 0;
         const float *const left = weight;
         const float *const right = h;
         for (int64_t col = 0; col < 16; col += 2) {
-            out_dot_4x2(left, right + col * 8, batch, col, bias, out_2);
+            out_dot_4x2(left, right + col * 8, batch, col, bias, out);
         }
     }
 }
