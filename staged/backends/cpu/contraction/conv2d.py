@@ -20,7 +20,9 @@ from staged.backends.cpu.contraction.planes import (
     Window,
     backward_window,
     emit_planes,
+    emit_sizes,
     forward_window,
+    planes_support,
 )
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec, MatmulSpec, Parameter
 from staged.backends.cpu.contraction.text import added, times
@@ -259,7 +261,9 @@ class _Emitter:
         for vectors, widths in plan.widths().items():
             for rows in plan.channels.sizes:
                 self.emit_tile(rows, vectors, widths)
-        return over_items(spec, self.vector, t, self.describe(), self.emit_item, plan.work_items, plan.scratch_items)
+        support = planes_support(self.vector)
+        items = (plan.work_items, plan.scratch_items)
+        return over_items(spec, self.vector, t, self.describe(), self.emit_item, *items, more=support)
 
     def describe(self) -> list[str]:
         spec, plan = self.spec, self.plan
@@ -330,6 +334,7 @@ class _Emitter:
         t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
         scalar, blocks, groups = self.vector.scalar, plan.blocks, spec.groups
         per_sample = blocks.count * groups
+        emit_sizes(t, window, plan.rows)
         t.line(f"const int64_t batch = {'item' if per_sample == 1 else f'item / {per_sample}'};")
         if groups > 1:
             t.line(f"const int64_t group = {'item' if blocks.count == 1 else f'item / {blocks.count}'} % {groups};")

@@ -16,18 +16,18 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from staged.backends.cpu.contraction.items import over_items
-from staged.backends.cpu.contraction.planes import Window, emit_planes, forward_window
-from staged.backends.cpu.contraction.shared_tiles import TileCalls
+from staged.backends.cpu.contraction.planes import Window, emit_planes, emit_sizes, forward_window, planes_support
+from staged.backends.cpu.contraction.shared_tiles import TileCalls, shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel, Conv2dSpec
 from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import Split, each, emit_rows_of_block, split_evenly
+from staged.backends.cpu.contraction.tile import Split, each, emit_constant, emit_rows_of_block, split_evenly
 from staged.backends.cpu.contraction.vectors import (
     Vector,
     copied,
     vector_of,
     zeroed,
 )
-from staged.backends.cpu.contraction.weight_tile import SHARED_VECTORS, WeightTile
+from staged.backends.cpu.contraction.weight_tile import SHARED_VECTORS, WeightTile, weights_support
 from staged.code.writer import Writer
 from staged.ir.machine import Machine
 
@@ -207,7 +207,9 @@ class _Emitter:
             f"({spec.oc}, {spec.c // spec.groups}, {spec.kh}, {spec.kw}), {spec.dtype}"
         ]
         scratch_items = plan.layout_items + plan.sum_items
-        return over_items(spec, self.vector, t, notes, self.emit_item, plan.work_items, scratch_items, tiles=self.tiles)
+        support = planes_support(self.vector)
+        items = (plan.work_items, scratch_items)
+        return over_items(spec, self.vector, t, notes, self.emit_item, *items, more=support, tiles=self.tiles)
 
     @property
     def columns(self) -> int:
@@ -242,9 +244,33 @@ class _Emitter:
         """Return whether the tiles are functions that other kernels use, too."""
         return self.plan.block_pixels >= SHARED_VECTORS * self.vector.lanes
 
+    def emit_sizes(self) -> None:
+        """The definition of `sizes`, with the shared tiles that compute the weights."""
+        t, plan, spec, vector = self.text, self.plan, self.spec, self.vector
+        several, outer = plan.groups[0].channels, plan.outer
+        taps = [len(self.tap_offsets(group)) for group in (*plan.groups, *plan.leftover)]
+        tiles = [[WeightTile(vector, rows, count) for rows in outer.sizes] for count in sorted(set(taps), reverse=True)]
+        for tile in (tile for row in tiles for tile in row):
+            self.tiles.functions += [("", tile.snippet), ("", shared_function(tile))]
+        self.tiles.functions += weights_support(vector)
+        run = [count for group, count in zip(plan.groups, taps, strict=False) if group.ky == 0]
+        named = ", ".join(f"{{{', '.join(tile.name for tile in row)}}}" for row in tiles)
+        every = self.tap_offsets(TapGroup(several, 0, spec.kh, 0, spec.kw))
+        t.line(f"static const int64_t offset[{len(every)}] = {{{', '.join(map(str, every))}}};")
+        lines: list[dict[str, object]] = [
+            {"offset": "offset", "rows": plan.outer_channels, "taps": spec.kh * spec.kw,
+             "row_taps": sum(run) // several, "wide_taps": sum(n for n in run if n == taps[0]) // several},
+            {"tile_rows": outer.large, "tile_channels": several, "tile_taps": taps[0] // several,
+             "large_rows": outer.large * outer.large_count},
+            {"tile": f"{{{named}}}"},
+            {"plane_channel": plan.window.channel_items(plan.rows), "plane_sample": plan.image_items,
+             "d_y_row": self.gradient_row(), "d_y_sample": self.gradient_sample(), "sums_row": plan.sum_row},
+        ]  # fmt: skip
+        emit_constant(t, f"st_weights_{vector.dtype} sizes", lines)
+
     @property
     def offsets(self) -> str:
-        """The table of the offsets of taps; a smaller group of taps has the first of them."""
+        """The table of the offsets of a tile's taps; a smaller group of taps has the first of them."""
         every = [self.tap_offsets(group) for group in (*self.plan.groups, *self.plan.leftover)]
         longest = max(every, key=len)
         assert all(offsets == longest[: len(offsets)] for offsets in every), "groups of taps have their own offsets"
@@ -255,8 +281,9 @@ class _Emitter:
         scalar = self.vector.scalar
         c, oc = spec.c // spec.groups, spec.oc // spec.groups
         inner, blocks = plan.channels.count, plan.outer_blocks
+        emit_sizes(t, plan.window, plan.rows)
         if self.is_shared:
-            t.statement(self.offsets)
+            self.emit_sizes()
         group = "0"
         if spec.groups > 1:
             group = "group"
@@ -269,8 +296,11 @@ class _Emitter:
             t.line(f"const int64_t first_outer = {times(plan.outer_channels, part)};")
         first_channel, channels_here = "0", str(c)
         if inner > 1:
-            t.line(f"const int64_t channel_block = {'item' if spec.groups * blocks == 1 else f'item % {inner}'};")
-            first_channel, channels_here = "first_channel", self.emit_channels(plan.channels)
+            block = "item"
+            if spec.groups * blocks > 1:
+                block = "channel_block"
+                t.line(f"const int64_t channel_block = item % {inner};")
+            first_channel, channels_here = "first_channel", self.emit_channels(plan.channels, block)
         taps = spec.kh * spec.kw
         row = added(times(oc, group), first_outer)
         if spec.epilogue is None:
@@ -279,8 +309,12 @@ class _Emitter:
             t.line(f"{scalar} *const sums = {first};")
         else:
             t.line(f"{scalar} *const sums = scratch + {plan.layout_items};")
-        with each(t, "row", str(plan.outer_channels)) as number:
-            t.line(zeroed(self.vector, added("sums", times(plan.sum_row, number)), times(taps, channels_here)))
+        row_items = times(taps, channels_here)
+        if row_items == str(plan.sum_row):
+            t.line(zeroed(self.vector, "sums", plan.outer_channels * plan.sum_row))
+        else:
+            with each(t, "row", str(plan.outer_channels)) as number:
+                t.line(zeroed(self.vector, added("sums", times(plan.sum_row, number)), row_items))
         self.emit_samples(group, first_outer, first_channel, channels_here)
         if spec.epilogue is not None:
             names = spec.epilogue.passed
@@ -306,9 +340,9 @@ class _Emitter:
                 )
                 self.emit_tiles(together, d_y, channels_here, rows_here)
 
-    def emit_channels(self, split: Split) -> str:
+    def emit_channels(self, split: Split, block: str) -> str:
         """Lines that find the first channel of a work item; returns how many they are."""
-        t, block, large = self.text, "channel_block", split.large_count
+        t, large = self.text, split.large_count
         late = f" - ({block} > {large} ? {block} - {large} : 0)" if split.small_count else ""
         t.line(f"const int64_t first_channel = {times(split.large, block)}{late};")
         if not split.small_count:
@@ -341,12 +375,8 @@ class _Emitter:
                 times(c * image, group),
                 times(image, first_channel),
             )
-            t.line(f"const {scalar} *const image = {x};")
-            target = "scratch"
-            if together != "1":
-                t.line(f"{scalar} *const target = {added('scratch', times(plan.image_items, 's'))};")
-                target = "target"
-            emit_planes(t, window, self.vector, plan.rows, channels, "image", target, first_row, rows_here)
+            target = added("scratch", times(plan.image_items, "s") if together != "1" else "0")
+            emit_planes(t, window, self.vector, plan.rows, channels, x, target, first_row, rows_here)
             if not plan.needs_tail:
                 return
             y = added(spec.operand_names[1], times(spec.oc * out, index), *part)
@@ -380,38 +410,52 @@ class _Emitter:
         return added(spec.operand_names[1], times(spec.oc * out, "sample"), *part)
 
     def emit_tiles(self, together: str, d_y: str, channels: str, rows_here: str) -> None:
-        t, plan, spec = self.text, self.plan, self.spec
-        taps = spec.kh * spec.kw
+        t, plan = self.text, self.plan
         several = plan.groups[0].channels
         pixels = f"rows * {plan.window.out[1]}" if rows_here == "rows" else str(plan.block_pixels)
+        if self.is_shared:
+            function = f"st_add_weights_{self.vector.dtype}"
+            t.statement(f"{function}(&sizes, scratch, {channels}, {d_y}, {together}, {pixels}, sums);")
+            return
         t.line(f"const {self.vector.scalar} *const d_y = {d_y};")
         if several == 1:
             with each(t, "channel", channels) as channel:
-                self.emit_groups(plan.groups, channel, together, pixels, taps)
+                self.emit_groups(channel, together, pixels)
             return
         stop = str(int(channels) - several + 1) if channels.isdigit() else f"{channels} - {several - 1}"
-        t.line("int64_t channel = 0;")
-        with t.block(f"for (; channel < {stop}; channel += {several})"):
-            self.emit_groups(plan.groups, "channel", together, pixels, taps)
-        with t.block(f"for (; channel < {channels}; ++channel)"):
-            self.emit_groups(plan.leftover, "channel", together, pixels, taps)
+        with t.block(f"for (int64_t step, channel = 0; channel < {channels}; channel += step)"):
+            t.line(f"step = channel < {stop} ? {several} : 1;")
+            self.emit_groups("channel", together, pixels)
 
-    def emit_groups(self, groups: tuple[TapGroup, ...], channel: str, together: str, pixels: str, taps: int) -> None:
-        t, plan = self.text, self.plan
-        for group in groups:
-            offset = plan.window.tap_offset(group.ky, group.kx, plan.rows)
-            planes = added("scratch", times(plan.window.channel_items(plan.rows), channel), str(offset))
-            first = 0
-            for rows, count in plan.outer.counted():
-                with each(t, "row", str(first + rows * count), rows, first) as row:
-                    tap = str(group.ky * self.spec.kw + group.kx)
-                    into = added("sums", times(plan.sum_row, row), times(taps, channel), tap)
-                    tile = WeightTile(self.vector, rows, len(self.tap_offsets(group)))
-                    arguments = {
-                        "planes": planes, "offset": "offset", "plane_sample": str(plan.image_items),
-                        "d_y": added("d_y", times(self.gradient_row(), row)), "d_y_row": str(self.gradient_row()),
-                        "d_y_sample": str(self.gradient_sample()), "samples": together, "pixels": pixels,
-                        "sums": into, "sums_row": str(plan.sum_row),
-                    }  # fmt: skip
-                    t.statement(self.tiles.call(tile, self.is_shared, arguments, {"offset": self.offsets}))
-                first += rows * count
+    def emit_groups(self, channel: str, together: str, pixels: str) -> None:
+        """The tiles of a channel, or of `step` channels, as functions of this kernel."""
+        t, plan, spec, window = self.text, self.plan, self.spec, self.plan.window
+        row_apart = window.tap_offset(1, 0, plan.rows) if spec.kh > 1 and window.stride[0] == 1 else 0
+        for group in plan.groups:
+            if row_apart and group.ky > 0:
+                continue  # the loop below goes through all rows of weights
+            is_repeated = row_apart > 0 and group.rows < spec.kh
+            with each(t, "ky", str(spec.kh)) if is_repeated else nullcontext(str(group.ky)) as ky:
+                offset = times(row_apart, ky) if is_repeated else str(window.tap_offset(group.ky, 0, plan.rows))
+                column = window.tap_offset(0, group.kx, plan.rows)
+                planes = added("scratch", times(window.channel_items(plan.rows), channel), offset, str(column))
+                self.emit_rows(group, planes, channel, ky, together, pixels)
+
+    def emit_rows(self, group: TapGroup, planes: str, channel: str, ky: str, together: str, pixels: str) -> None:
+        t, plan, spec = self.text, self.plan, self.spec
+        smaller = len(self.tap_offsets(plan.leftover[0])) if plan.leftover else 0
+        first = 0
+        for rows, count in plan.outer.counted():
+            with each(t, "row", str(first + rows * count), rows, first) as row:
+                place = (times(plan.sum_row, row), times(spec.kh * spec.kw, channel), times(spec.kw, ky), str(group.kx))
+                arguments = {
+                    "planes": planes, "offset": "offset", "plane_sample": str(plan.image_items),
+                    "d_y": added("d_y", times(self.gradient_row(), row)), "d_y_row": str(self.gradient_row()),
+                    "d_y_sample": str(self.gradient_sample()), "samples": together, "pixels": pixels,
+                    "sums": added("sums", *place), "sums_row": str(plan.sum_row),
+                }  # fmt: skip
+                tile = WeightTile(self.vector, rows, len(self.tap_offsets(group)))
+                low = WeightTile(self.vector, rows, smaller) if smaller else None
+                tables = {"offset": self.offsets}
+                t.statement(self.tiles.call(tile, False, arguments, tables, low, f"step == {group.channels}"))
+            first += rows * count

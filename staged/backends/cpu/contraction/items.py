@@ -63,7 +63,7 @@ def over_items(
         work_items,
         items_text,
         scratch_items * spec.dtype.size,
-        *support_for(text, vector, more if tiles is None else tiles.functions),
+        *support_for(text, vector, (*more, *(() if tiles is None else tiles.functions))),
     )
 
 

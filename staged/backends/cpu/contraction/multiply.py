@@ -13,7 +13,7 @@ from staged.backends.cpu.contraction.operands import batch_terms, kernel_paramet
 from staged.backends.cpu.contraction.product_tile import ProductTile
 from staged.backends.cpu.contraction.shared_tiles import shared_function
 from staged.backends.cpu.contraction.spec import ContractionKernel
-from staged.backends.cpu.contraction.tile import aligned_to
+from staged.backends.cpu.contraction.tile import aligned_to, emit_constant
 from staged.backends.cpu.contraction.vectors import Vector, support_for
 from staged.code.support.library import Snippet
 from staged.code.writer import Writer
@@ -57,12 +57,7 @@ def emit_multiplied(plan: MatmulPlan) -> ContractionKernel:
     left, right = spec.operand_names[::-1] if plan.turned else spec.operand_names
     t = Writer()
     with kernel_function(t, spec, parameters, describe(plan)[: 1 + plan.turned]):
-        t.line(f"static const st_product_{dtype} sizes = {{")
-        for fields in lines:
-            text = ", ".join(f".{field} = {value}" for field, value in fields.items() if value)
-            if text:
-                t.line(f"    {text},")
-        t.line("};")
+        emit_constant(t, f"st_product_{dtype} sizes", lines)
         scratch = "scratch" if scratch_items else "NULL"
         t.statement(f"st_multiply_{dtype}(&sizes, {left}, {right}, {spec.result_name}, {scratch}, begin, end);")
     text = str(t)

@@ -11,12 +11,13 @@ Tested by `tests/backends/host/test_contraction_conv2d.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from staged.backends.cpu.contraction.spec import Conv2dSpec
 from staged.backends.cpu.contraction.text import added, times
-from staged.backends.cpu.contraction.tile import each
-from staged.backends.cpu.contraction.vectors import Vector, copied, zeroed
+from staged.backends.cpu.contraction.tile import emit_constant
+from staged.backends.cpu.contraction.vectors import Vector
+from staged.code.support.library import Snippet
 from staged.code.writer import Writer
 
 
@@ -79,24 +80,9 @@ class Window:
 
     def meets_image(self) -> bool:
         """Return whether any result has a pixel of the image in its window: with enough padding and stride none may."""
-        return any(self.columns(kx)[1] for kx in range(self.taps[1]))
-
-    def columns(self, kx: int) -> tuple[int, int, int, int]:
-        """(first, count, step, source): of a plane's row, `count` items from `first` on, `step` apart, come from the
-        image's row from `source` on, stride[1] apart (spread: one after another); the others are padding.
-        """
-        shift = self.window_col(kx) - self.padding[1]
-        width, out, stride, spread = self.image[1], self.out[1], self.stride[1], self.spread[1]
-        if spread == 1:
-            first = min(out, max(0, -(shift // stride)))
-            stop = max(first, min(out, (width - 1 - shift) // stride + 1))
-            return first, stop - first, 1, first * stride + shift
-        assert stride == 1, "an image is spread by a stride, so the window moves by one"
-        first = max(0, -shift)
-        first += -(first + shift) % spread
-        source = (first + shift) // spread
-        count = max(0, min(width - source, -(-(out - first) // spread)))
-        return first, count, spread, source
+        assert self.spread == (1, 1), "the pixels of the image follow one another"
+        firsts = (self.window_col(kx) - self.padding[1] for kx in range(self.taps[1]))
+        return any(any(0 <= first + x * self.stride[1] < self.image[1] for x in range(self.out[1])) for first in firsts)
 
 
 def forward_window(spec: Conv2dSpec) -> Window:
@@ -123,6 +109,33 @@ def backward_window(spec: Conv2dSpec) -> Window:
     )
 
 
+def emit_sizes(t: Writer, window: Window, rows: int) -> None:
+    """The definition of `window`, the sizes of the planes for blocks of at most `rows` result rows."""
+    window, rows = _flattened(window, rows)
+    first = window.window_col(0)
+    step = window.window_col(1) - first if window.taps[1] > 1 else 0
+    lines: list[dict[str, object]] = [
+        {"height": window.image[0], "width": window.image[1], "planes": window.taps[1], "columns": window.out[1],
+         "plane": len(window.phases) * window.plane_items(rows), "channel": window.channel_items(rows)},
+        {"stride": _pair(window.stride), "spread": _pair(window.spread), "first": first - window.padding[1],
+         "step": step},
+    ]  # fmt: skip
+    emit_constant(t, "st_window window", lines)
+
+
+def _flattened(window: Window, rows: int) -> tuple[Window, int]:
+    """A window of one pixel over whole images, as a window over images of one row."""
+    flat = (1, window.image[0] * window.image[1])
+    plain = Window(window.image, window.image, (1, 1), (1, 1), (0, 0), window.dilation, (1, 1), window.flipped)
+    if window != plain or rows != window.out[0]:
+        return window, rows
+    return replace(plain, image=flat, out=flat), 1
+
+
+def _pair(sizes: tuple[int, int]) -> str:
+    return f"{{{sizes[0]}, {sizes[1]}}}"
+
+
 def emit_planes(
     t: Writer,
     window: Window,
@@ -134,65 +147,84 @@ def emit_planes(
     first_row: str,
     rows_here: str,
 ) -> None:
-    """Text that fills the planes of `channels` channels: `source` points at the first channel of an image.
+    """Calls that fill the planes of `channels` channels: `source` points at the first channel of an image.
 
     `rows` is the largest block of result rows (it fixes the layout), `rows_here` those of this block, `first_row` its
-    first.
+    first. `emit_sizes` has written the sizes.
     """
-    height, width = window.image
-    out, plane = window.out[1], window.plane_items(rows)
-    with each(t, "channel", channels) as channel:
-        for index, phase in enumerate(window.phases):
-            bound = added(rows_here, str(window.halo)) if not rows_here.isdigit() else str(int(rows_here) + window.halo)
-            with t.block(f"for (int64_t r = 0; r < {bound}; ++r)"):
-                start = "r" if first_row == "0" else f"({first_row} + r)"
-                place, y = shifted(times(window.stride[0], start), phase - window.padding[0]), "r"
-                if place != y:
-                    y = "y"
-                    t.line(f"const int64_t y = {place};")
-                base = added(target, times(window.channel_items(rows), channel), str(index * plane), times(out, "r"))
-                t.line(f"{vector.scalar} *const row = {base};")
-                span = (height - 1) * window.spread[0] + 1
-                guards = []
-                if phase - window.padding[0] < 0:
-                    guards.append(f"{y} < 0")
-                if (window.out[0] - 1 + window.halo) * window.stride[0] + phase - window.padding[0] >= span:
-                    guards.append(f"{y} >= {span}")
-                if window.spread[0] > 1:
-                    guards.append(f"{y} % {window.spread[0]} != 0")
-                pitch = len(window.phases) * plane
-                if guards:
-                    with t.block(f"if ({' || '.join(guards)})"):
-                        for kx in range(window.taps[1]):
-                            t.line(zeroed(vector, added("row", str(kx * pitch)), out))
-                        t.line("continue;")
-                of_image = y if window.spread[0] == 1 else f"({y} / {window.spread[0]})"
-                of_channel = of_image if channel == "0" else f"({channel} * {height} + {of_image})"
-                t.line(f"const {vector.scalar} *const from = {source} + {times(width, of_channel)};")
-                for kx in range(window.taps[1]):
-                    emit_row(t, window, vector, kx, kx * pitch)
+    if _flattened(window, rows)[1] < rows:
+        rows_here = "1"
+    filled = str(int(rows_here) + window.halo) if rows_here.isdigit() else added(rows_here, str(window.halo))
+    for index, phase in enumerate(window.phases):
+        top = _shifted(times(window.stride[0], first_row), phase - window.padding[0])
+        planes = added(target, str(index * window.plane_items(rows)))
+        t.statement(f"st_planes_{vector.dtype}(&window, {source}, {channels}, {top}, {filled}, {planes});")
 
 
-def emit_row(t: Writer, window: Window, vector: Vector, kx: int, offset: int) -> None:
-    """One row of one plane, from one row of the image."""
-    first, count, step, source = window.columns(kx)
-    out, stride = window.out[1], window.stride[1]
-    if step > 1 or count == 0:
-        t.line(zeroed(vector, added("row", str(offset)), out))
-        if count:
-            with t.block(f"for (int64_t i = 0; i < {count}; ++i)"):
-                t.line(f"row[{added(str(offset + first), times(step, 'i'))}] = from[{added(str(source), 'i')}];")
-        return
-    if first:
-        t.line(zeroed(vector, added("row", str(offset)), first))
-    if stride == 1:
-        t.line(copied(vector, added("row", str(offset + first)), added("from", str(source)), count))
-    else:
-        with t.block(f"for (int64_t i = 0; i < {count}; ++i)"):
-            t.line(f"row[{added(str(offset + first), 'i')}] = from[{added(str(source), times(stride, 'i'))}];")
-    if first + count < out:
-        t.line(zeroed(vector, added("row", str(offset + first + count)), out - first - count))
-
-
-def shifted(expression: str, by: int) -> str:
+def _shifted(expression: str, by: int) -> str:
+    if expression == "0":
+        return str(by)
     return expression if by == 0 else f"{expression} {'+' if by > 0 else '-'} {abs(by)}"
+
+
+def planes_support(vector: Vector) -> list[tuple[str, Snippet]]:
+    """The functions that `emit_planes` calls."""
+    text = _PLANES.replace("$T", vector.scalar).replace("$D", str(vector.dtype))
+    return [("", Snippet("window", _WINDOW)), ("", Snippet(f"planes_{vector.dtype}", text))]
+
+
+_WINDOW = """\
+// How an image becomes planes: each pixel of a plane is one that the window's taps of a column meet.
+typedef struct {
+    int64_t height, width;     // of the image
+    int64_t planes, columns;   // planes of a channel, and columns of a plane
+    int64_t plane, channel;    // distances of planes, and of the planes of channels
+    int64_t stride[2];         // of the window: rows and columns
+    int64_t spread[2];         // distances of the image's pixels, with zeros between them
+    int64_t first, step;       // plane k begins at column `first + k * step` of the image
+} st_window;
+"""
+_PLANES = """\
+// Fills `rows` rows of the planes of an image's channels. Row r has the pixels of row `top + r * stride[0]`, or zeros.
+static inline __attribute__((always_inline)) void st_planes_$D(const st_window *w, const $T *image, int64_t channels,
+        int64_t top, int64_t rows, $T *planes) {
+    const int64_t stride = w->stride[1], spread = w->spread[1];
+    for (int64_t channel = 0; channel < channels; ++channel) {
+        for (int64_t r = 0; r < rows; ++r) {
+            const int64_t y = top + r * w->stride[0];
+            const bool is_inside = y >= 0 && y < w->height * w->spread[0] && y % w->spread[0] == 0;
+            const $T *const from = image + (is_inside ? (channel * w->height + y / w->spread[0]) * w->width : 0);
+            #pragma GCC unroll 16
+            for (int64_t k = 0; k < w->planes; ++k) {
+                $T *const row = planes + channel * w->channel + k * w->plane + r * w->columns;
+                const int64_t x = w->first + k * w->step;
+                const int64_t begin = x < 0 ? (stride - 1 - x) / stride : (spread - x % spread) % spread;
+                const int64_t source = (begin * stride + x) / spread;
+                const int64_t pixels = (w->width - source + stride - 1) / stride;
+                const int64_t places = (w->columns - begin + spread - 1) / spread;
+                const int64_t count = pixels < places ? pixels : places;
+                if (!is_inside || count <= 0 || spread > 1) {
+                    st_zero_$D(row, w->columns);
+                }
+                if (!is_inside || count <= 0) {
+                    continue;
+                }
+                if (spread == 1 && begin > 0) {
+                    st_zero_$D(row, begin);
+                }
+                if (spread == 1 && stride == 1) {
+                    st_copy_$D(row + begin, from + source, count);
+                } else {
+                    #pragma GCC unroll 8
+                    for (int64_t i = 0; i < count; ++i) {
+                        row[begin + i * spread] = from[source + i * stride];
+                    }
+                }
+                if (spread == 1 && begin + count < w->columns) {
+                    st_zero_$D(row + begin + count, w->columns - begin - count);
+                }
+            }
+        }
+    }
+}
+"""

@@ -9,7 +9,7 @@ Tested by `tests/backends/host/test_contraction_matmul.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
@@ -85,6 +85,16 @@ def emit_rows_of_block(t: Writer, blocks: Split) -> tuple[str, str]:
     t.line(f"const int64_t first_row = block * {blocks.large} - {late};")
     t.line(f"const int64_t rows = block < {blocks.large_count} ? {blocks.large} : {blocks.large - 1};")
     return "first_row", "rows"
+
+
+def emit_constant(t: Writer, name: str, lines: Iterable[Mapping[str, object]]) -> None:
+    """The definition of a constant struct; fields that are 0 are left out."""
+    t.line(f"static const {name} = {{")
+    for fields in lines:
+        text = ", ".join(f".{field} = {value}" for field, value in fields.items() if value)
+        if text:
+            t.statement(f"    {text},")
+    t.line("};")
 
 
 def split_evenly(extent: int, most: int) -> Split:

@@ -102,3 +102,47 @@ class WeightTile:
             t.line(f"const {vector.name} x = {x};")
             with each_row(t, self.rows):
                 t.line(vector.multiply_add("acc[r][tap]", "x", "y[r]"))
+
+
+def weights_support(vector: Vector) -> list[tuple[str, Snippet]]:
+    """The function that accumulates the gradients of all weights over a block of pixels, and its sizes."""
+    text = _WEIGHTS.replace("$T", vector.scalar).replace("$D", str(vector.dtype))
+    return [("", Snippet(f"add_weights_{vector.dtype}", text))]
+
+
+_WEIGHTS = """\
+typedef void st_weight_tile_$D(const $T *restrict planes, const int64_t *offset, int64_t plane_sample,
+        const $T *restrict d_y, int64_t d_y_row, int64_t d_y_sample, int64_t samples, int64_t pixels,
+        $T *restrict sums, int64_t sums_row);
+
+// The sizes of a gradient with respect to the weights of a convolution: a row of sums per channel of d_y.
+typedef struct {
+    const int64_t *offset;                           // of the taps, in the planes of a channel
+    int64_t rows, taps, row_taps;                    // weights per channel, and those that tiles divide alike
+    int64_t tile_rows, tile_channels, tile_taps;     // of the largest tile
+    int64_t large_rows, wide_taps;                   // the others have tiles with one row or one tap less
+    st_weight_tile_$D *tile[2][2];                  // [is_narrow][is_low]; narrow: one channel or fewer taps
+    int64_t plane_channel, plane_sample;             // distances of channels and samples
+    int64_t d_y_row, d_y_sample, sums_row;
+} st_weights_$D;
+
+// Adds the gradients of the weights of `channels` channels, from the pixels of some samples.
+static void st_add_weights_$D(const st_weights_$D *w, const $T *planes, int64_t channels, const $T *d_y,
+        int64_t samples, int64_t pixels, $T *sums) {
+    for (int64_t step, channel = 0; channel < channels; channel += step) {
+        step = channel + w->tile_channels <= channels ? w->tile_channels : 1;
+        for (int64_t taps, tap = 0; tap < w->taps; tap += taps) {
+            const bool is_narrow = step < w->tile_channels || tap % w->row_taps >= w->wide_taps;
+            taps = w->tile_channels == 1 && is_narrow ? w->tile_taps - 1 : w->tile_taps;
+            const $T *const from = planes + channel * w->plane_channel + w->offset[tap];
+            $T *const into = sums + channel * w->taps + tap;
+            for (int64_t row = 0; row < w->rows;) {
+                const bool is_low = row >= w->large_rows;
+                w->tile[is_narrow][is_low](from, w->offset, w->plane_sample, d_y + row * w->d_y_row, w->d_y_row,
+                        w->d_y_sample, samples, pixels, into + row * w->sums_row, w->sums_row);
+                row += is_low ? w->tile_rows - 1 : w->tile_rows;
+            }
+        }
+    }
+}
+"""
