@@ -99,7 +99,7 @@ class _Rewriter:
         match made:
             case Infix("&", x, Literal(mask)) if mask.startswith("-") and self.step_of(x) % int(mask[1:]) == 0:
                 return x
-            case Infix("+", a, Infix("-", b, c)) if a == c:
+            case Infix("+", Variable(type=kind) as a, Infix("-", b, c)) if a == c and kind == INDEX:  # not of floats
                 return b
             case Conditional(Infix("<", Infix("+", first, size) as after, end), yes, no) if after == yes and end == no:
                 if (first, end) == self.range and self.is_all(size):

@@ -87,6 +87,12 @@ def test_pieces_of_one_size_do_not_look_for_their_end():
     assert len(text) == 5
 
 
+def test_sums_of_floats_keep_their_rounding():
+    a, b, c = (Variable(hint, scalar(f32)) for hint in "abc")
+    given = function(Declare(c, Infix("+", a, Infix("-", b, a))))
+    assert for_ranges(given, Ranges(16, 96)).body is given.body
+
+
 def test_ranges_of_several_calls():
     assert Ranges(48, 96) | Ranges(32, 32) == Ranges(16, 96)
     assert Ranges(48, 96) | Ranges() == Ranges()

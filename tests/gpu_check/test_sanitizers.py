@@ -51,7 +51,7 @@ MEMCHECK = """\
 ========= COMPUTE-SANITIZER
 loss 0.25
 ========= Invalid __global__ write of size 4 bytes
-=========     at y_kernel+0x90 in y.cu:31
+=========     at softmax_y_kernel+0x90 in y.cu:31
 =========     by thread (0,0,0) in block (0,0,0)
 =========         Host Frame: main [0x1234] in y
 =========
@@ -62,8 +62,8 @@ loss 0.25
 """
 RACECHECK = """\
 ========= COMPUTE-SANITIZER
-========= Error: Race reported between Write access at y_kernel+0x90 in y.cu:31
-=========     and Read access at y_kernel+0x120 in y.cu:35 [1088 hazards]
+========= Error: Race reported between Write access at softmax_y_kernel+0x90 in y.cu:31
+=========     and Read access at softmax_y_kernel+0x120 in y.cu:35 [1088 hazards]
 =========
 ========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
 """
@@ -74,13 +74,13 @@ def tool_that_says(words: str, status: int, monkeypatch: pytest.MonkeyPatch) -> 
     done = subprocess.CompletedProcess([], status, words, "")
     right = subprocess.CompletedProcess([], 0, "", "")
     monkeypatch.setattr(sanitizers, "run_within", lambda command, *_: right if command[0] == "./y" else done)
-    return sanitized(Built("y", ("./y",), Path(), ("y_kernel", "z_kernel"), ()), "memcheck", Setting(Path()))[0]
+    return sanitized(Built("y", ("./y",), Path(), ("softmax_y_kernel", "z_kernel"), ()), "memcheck", Setting(Path()))[0]
 
 
 def test_reports_about_our_kernels_are_told_from_those_about_nvidias(monkeypatch: pytest.MonkeyPatch) -> None:
     run = tool_that_says(MEMCHECK, 9, monkeypatch)
     assert (len(run.ours), run.others, run.failure, run.refusal) == (1, 1, "", "")
-    assert run.ours[0].splitlines()[:2] == ["Invalid __global__ write of size 4 bytes", "at y_kernel+0x90 in y.cu:31"]
+    assert run.ours[0].splitlines()[:2] == ["Invalid __global__ write of size 4 bytes", "at softmax_y_kernel+0x90 in y.cu:31"]
     assert len(reports_of(RACECHECK.splitlines())) == 1
     run = tool_that_says(RACECHECK, 9, monkeypatch)
     assert len(run.ours) == 1 and "1088 hazards" in run.ours[0]
@@ -155,11 +155,11 @@ status=$?
 if [ "$TOOL_DOES" = finds ] && [ "$1" = ./softmax ]; then
     if [ "$tool" = memcheck ]; then
         echo "========= Invalid __global__ write of size 4 bytes"
-        echo "=========     at y_kernel+0x90 in softmax.cu:31"
+        echo "=========     at softmax_y_kernel+0x90 in softmax.cu:31"
         echo "========= ERROR SUMMARY: 1 error"
     else
-        echo "========= Error: Race reported between Write access at y_kernel+0x90 in softmax.cu:31"
-        echo "=========     and Read access at y_kernel+0x120 in softmax.cu:35 [32 hazards]"
+        echo "========= Error: Race reported between Write access at softmax_y_kernel+0x90 in softmax.cu:31"
+        echo "=========     and Read access at softmax_y_kernel+0x120 in softmax.cu:35 [32 hazards]"
         echo "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"
     fi
     [ $status = 0 ] && status=$found
@@ -210,8 +210,8 @@ def test_a_finding_is_told_with_its_kernel(tools: Path, tmp_path: Path, monkeypa
     monkeypatch.setenv("TOOL_DOES", "finds")
     result = run(Setting(tmp_path, limit=120.0))
     assert result.state == "failed" and result.summary == "4 of 4 runs; look at memcheck softmax, racecheck softmax"
-    assert len(result.details) == 2 and all("y_kernel+0x90 in softmax.cu:31" in each for each in result.details)
-    assert "Race reported between Write access at y_kernel" in (tmp_path / "sanitizer.txt").read_text()
+    assert len(result.details) == 2 and all("softmax_y_kernel+0x90 in softmax.cu:31" in each for each in result.details)
+    assert "Race reported between Write access at softmax_y_kernel" in (tmp_path / "sanitizer.txt").read_text()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from staged.code.kernel_text import KernelText
 from staged.code.writer import Names
 from staged.ir.machine import Machine
 from staged.ir.nodes import Op
-from staged.ir.structure import CONTRACTION
 from staged.source import Position
 
 QUIET_NVCC = """\
@@ -36,9 +35,7 @@ class HostKernels:
     def kernel(self, op: Op) -> KernelText:
         """The function for a `kernel` or `contraction` op of the host."""
         made = self.library.kernel(op)
-        if op.declared is not CONTRACTION:
-            return made
-        # The templates of products know no dialect; `restrict` is all that C++ does not take in them.
+        # The templates of products and tiles know no dialect; `restrict` is all that C++ does not take in them.
         support, functions = (
             tuple([replace(each, text=_as_cpp(each.text)) for each in snippets])
             for snippets in (made.support, made.functions)

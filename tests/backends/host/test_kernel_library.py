@@ -93,7 +93,7 @@ VALUES = np.random.default_rng(0).standard_normal(48 * 4096).astype(np.float32)
 @pytest.mark.parametrize(
     ("function", "args", "name"),
     [
-        (initial_values, (3,), "weight_uniform"),
+        (initial_values, (3,), "draw_weight_uniform"),
         (pools, (VALUES[: 6 * 32 * 32].reshape(2, 3, 32, 32), VALUES[: 6 * 16 * 16].reshape(2, 3, 16, 16)), "max_pool2d"),
         (row_sums, (VALUES.reshape(48, 4096), VALUES.reshape(-1, 1024)), "sum"),
     ],
