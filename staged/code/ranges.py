@@ -80,6 +80,7 @@ class _Rewriter:
                     has_names = any(isinstance(inner, Declare) for inner in body)
                     yield from (Block(body),) if has_names and not is_last else body
                     return
+                self.pieces = {piece for piece in self.pieces if piece[0] is not index}  # of another loop
                 if (size := number_in(step)) and self.step_of(Infix("-", stop, start)) % size == 0:
                     self.pieces.add((index, size, stop))
                 self.steps[index] = gcd(self.step_of(start), 1 if step is None else self.step_of(step))

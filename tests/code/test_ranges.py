@@ -87,6 +87,17 @@ def test_pieces_of_one_size_do_not_look_for_their_end():
     assert len(text) == 5
 
 
+def test_loops_with_one_index_have_ranges_of_their_own():
+    first, last = Variable("first", INDEX), number(64)
+    after = Infix("+", first, number(16))
+    stop = Conditional(Infix("<", after, last), after, last)
+    loops = [
+        For(first, number(start), last, (Declare(Variable("stop", INDEX), stop),), number(16)) for start in (0, 8)
+    ]
+    text = lines(for_ranges(function(*loops), Ranges()))
+    assert [line for line in text if "stop =" in line] == ["const int64_t stop = first + 16 < 64 ? first + 16 : 64;"]
+
+
 def test_sums_of_floats_keep_their_rounding():
     a, b, c = (Variable(hint, scalar(f32)) for hint in "abc")
     given = function(Declare(c, Infix("+", a, Infix("-", b, a))))
