@@ -82,11 +82,20 @@ class KernelText:
         return ""
 
     @property
+    def types(self) -> list[str]:
+        """The types of its parameters."""
+        return [type.replace("restrict", "").strip() for type, _ in self.parameters]
+
+    @property
+    def scratch_type(self) -> str:
+        """The type of the parameter for scratch memory, which precedes the range of items."""
+        return self.types[-3]
+
+    @property
     def shared(self) -> Shared:
         """Its name and types, for a team."""
         has_scratch = self.scratch_bytes > 0
-        types = [type.replace("restrict", "").strip() for type, _ in self.parameters]
-        return Shared(self.name, tuple(types[: -2 - has_scratch]), has_scratch)
+        return Shared(self.name, tuple(self.types[: -2 - has_scratch]), has_scratch)
 
     def items_of(self, arguments: Sequence[Expr]) -> Expr:
         """The number of work items of a call."""

@@ -157,13 +157,11 @@ class BodyEmitter:
         self.local_names.used.add(name)
         return name
 
-    @property
-    def scratch(self) -> Expr:
-        """The workspace of this thread."""
+    def scratch(self, type: str) -> Expr:
+        """The workspace of this thread, as a pointer of this type."""
         place = member("m", "scratch")
-        if self.thread is None:
-            return place
-        return Infix("+", Cast("unsigned char *", place), Infix("*", self.thread, Name("SCRATCH_BYTES")))
+        own = place if self.thread is None else Infix("+", place, Infix("*", self.thread, Name("SCRATCH_BYTES")))
+        return own if type == "unsigned char *" else Cast(type, own)
 
     def need(self, *snippets: str) -> None:
         """Ask for support snippets by name."""

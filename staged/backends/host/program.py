@@ -414,7 +414,7 @@ class ProgramEmitter:
             self.state.append(State("st_frames *", "frames", head, "grows: what is kept for gradients of calls"))
         if self.scratch_bytes:
             note = "workspace, one part per thread"
-            self.state.append(State("void *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note))
+            self.state.append(State("unsigned char *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note))
 
     def site(self, position: Position | None) -> int:
         """The number of a Python position in the program's table."""
@@ -502,7 +502,7 @@ class ProgramEmitter:
             share = member("host", "team"), items, kernel.chunk, Name(kernel.name)
             structure.code.do("ST_SHARE", *share, *arguments, *scratch, note=phases_text(op))
         else:
-            scratch = [structure.scratch] if kernel.scratch_bytes else []
+            scratch = [structure.scratch(kernel.scratch_type)] if kernel.scratch_bytes else []
             structure.code.do(kernel.name, *arguments, *scratch, 0, items, note=phases_text(op))
         if kernel.can_fail:
             structure.fail_check()

@@ -16,7 +16,7 @@ enum { SCRATCH_BYTES = 448 };  // workspace of one thread
 
 // Where values are kept; those whose lives do not overlap share memory.
 typedef struct {
-    void *scratch;
+    unsigned char *scratch;
 } Buffers;
 
 // ---- kernels ---------------------------------------------------------------------------------

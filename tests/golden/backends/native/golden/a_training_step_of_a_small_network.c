@@ -17,7 +17,7 @@ enum { SCRATCH_BYTES = 384 };  // workspace of one thread
 // Where values are kept; those whose lives do not overlap share memory.
 typedef struct {
     float *bias, *weight_2, *bias_2, *h, *out, *d_out, *d_hidden;
-    void *scratch;
+    unsigned char *scratch;
 } Buffers;
 
 // ---- initial values --------------------------------------------------------------------------
