@@ -143,7 +143,7 @@ def test_small_products_and_integers_stay_in_the_program(blas: Blas) -> None:
 
 
 def test_a_program_with_a_device_has_products_of_its_own(blas: Blas, emulated_device: Any) -> None:
-    x = matrix(300, 300)  # copied panels: with scratch memory
+    x = matrix(40, 40)
 
     @st.function
     def program(x: Any) -> Any:
