@@ -39,5 +39,5 @@ class Dialect:
 C = Dialect(aligned="_Alignas({}) ")
 C99 = Dialect(unroll="", inline_head="static inline void")
 """C without extensions of a compiler's."""
-C_AND_CPP = Dialect(needs_casts=True, restrict="__restrict")
+C_AND_CPP = Dialect(aligned="__attribute__((aligned({}))) ", needs_casts=True, restrict="__restrict")
 """The dialect that compilers of C11 and of C++17 accept."""
