@@ -414,7 +414,9 @@ class ProgramEmitter:
             self.state.append(State("st_frames *", "frames", head, "grows: what is kept for gradients of calls"))
         if self.scratch_bytes:
             note = "workspace, one part per thread"
-            self.state.append(State("unsigned char *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note))
+            self.state.append(
+                State("unsigned char *", "scratch", Infix("+", BASE, Literal(str(self.buffers_bytes))), note)
+            )
 
     def site(self, position: Position | None) -> int:
         """The number of a Python position in the program's table."""
