@@ -150,7 +150,7 @@ class Printer:
             lines = [f".{name} = {self.expr(value)}," for name, value in s.fields]
             width = max(map(len, lines), default=0)
             for line, note in zip(lines, s.notes or [""] * len(lines), strict=True):
-                self.w.line(_shortened(f"{line:<{width}}  // {safe_comment(note)}", self.w.depth) if note else line)
+                self.w.line(_with_comment(line, width, safe_comment(note), self.w.depth) if note else line)
 
     def constants(self, s: Constants) -> None:
         self.w.statement(f"enum {{ {', '.join([f'{name} = {size}' for name, size in s.sizes])} }};")
@@ -259,10 +259,12 @@ class Printer:
         self.w.line(f"{', '.join([f'(void){self.expr(name)}' for name in s.names])};{_note(s.note)}")
 
 
-def _shortened(line: str, depth: int) -> str:
-    """A line with a comment that ends where lines end."""
-    room = LONGEST - len(INDENT) * depth
-    return line if len(line) <= room else line[: room - 4].rstrip() + " ..."
+def _with_comment(line: str, width: int, comment: str, depth: int) -> str:
+    """A line of this width with as much of a comment as there is room for."""
+    room = LONGEST - len(INDENT) * depth - width - len("  // ")
+    if len(comment) > room:
+        comment = comment[: max(room - 4, 0)].rstrip() + " ..."
+    return line if len(comment) > room else f"{line:<{width}}  // {comment}"
 
 
 def _note(note: str) -> str:

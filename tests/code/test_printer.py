@@ -22,7 +22,7 @@ from staged.code.expr import (
     Variable,
     Words,
 )
-from staged.code.printer import print_function
+from staged.code.printer import print_body, print_function
 from staged.code.tree import (
     Assign,
     Barrier,
@@ -217,3 +217,13 @@ def test_a_long_condition_breaks_below_its_first_argument() -> None:
     head, *lines = printed(If(Infix("!=", call, Name("ST_OK")), (Jump("break"),), aligns=True))
     assert head.startswith("if (f(a") and all(line.startswith("      a") for line in lines[:-2])
     assert lines[-3].endswith(") != ST_OK) {") and lines[-2:] == ["    break;", "}"]
+
+
+@pytest.mark.parametrize("length", [20, 90, 105, 130])
+def test_comments_of_fields_are_cut_where_lines_end(length: int) -> None:
+    fields = (("x" * length, A), ("y", ONE))
+    struct = DeclareStruct(Variable("b", word("Buffers")), fields, ("(3, 4)  variable" * 9, "z"))
+    _, first, second, _ = print_body([struct])
+    code, _, comment = first.partition("//")
+    assert code.strip() == f".{'x' * length} = a," and len(first) <= max(120, len(code))
+    assert bool(comment) is bool(second.partition("//")[2]) is (length < 105)

@@ -255,6 +255,7 @@ COMPARED_WITH_STRINGS = {
     "staged/code/scalars.py": 1,  # dtypes
     "staged/backends/gpu/thread_expressions.py": 1,  # dtypes
     "staged/nn/module.py": 1,  # Variables
+    "staged/kernels/kernel_names.py": 1,  # a name for readers
     "staged/runtime/layout.py": 1,  # Python's own
 }
 

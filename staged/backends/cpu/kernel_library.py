@@ -128,10 +128,12 @@ class KernelLibrary:
             if kernel.epilogue is not None:
                 sized = Sized.of(kernel.epilogue)
                 groups.setdefault(sized.shape, {}).setdefault(kernel.name, User(op, kernel, sized))
+                self.names.used.add(kernel.epilogue.name)
         made: dict[str, KernelText] = {}
         for group in groups.values():
             # Calls in line cost nothing, and a product calls the function in few places.
             for users, code, rows in _alike(group.values(), most=2 * MOST):
+                self.names.used -= {user.sized.function.name for user in users}
                 name = self.names.fresh(f"{_common_name(users)}_epilogue")
                 code = replace(code, name=name, comments=(f"Finishes tiles of {len(users)} products.",))
                 shared = Snippet(name, print_function(code, self.dialect))
