@@ -53,7 +53,7 @@ def test_kernels_become_machine_code_for_each_kind_of_gpu() -> None:
         kernels = nvrtc.compile_kernels(artifact, capability)
         assert kernels.architecture == architecture
         assert kernels.cubin.read_bytes()[:4] == b"\x7fELF"
-        assert [use.name for use in kernels.uses] == ["y_kernel"]
+        assert [use.name for use in kernels.uses] == ["softmax_y_kernel"]
         assert kernels.uses[0].registers > 0
         assert kernels.messages == ""
 
@@ -160,7 +160,7 @@ def test_the_architecture_is_the_newest_whose_code_runs(capability: tuple[int, i
 def test_a_gpu_that_is_newer_than_the_compiler_gets_ptx() -> None:
     kernels = nvrtc.compile_kernels(artifact_of(programs.softmax, X), (99, 0))
     text = kernels.cubin.read_bytes()
-    assert re.search(rb"\.target sm_\d+\n", text) and b".entry y_kernel" in text and text.endswith(b"\0")
+    assert re.search(rb"\.target sm_\d+\n", text) and b".entry softmax_y_kernel" in text and text.endswith(b"\0")
     assert kernels.architecture.startswith("compute_") and kernels.messages == ""
 
 
