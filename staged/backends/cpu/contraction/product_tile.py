@@ -133,9 +133,12 @@ class ConvolutionTile:
         )
         t.line("// taps (p, q), of a[r * a_row + channel * a_channel + p * q_end + q] times the vector at")
         t.line("// b + channel * b_channel + p * b_p + q * b_q.")
-        t.line("// Sums stay in registers over `chain` channels, then join `c`.")
+        t.line(
+            "// Sums stay in registers over `chain` channels, then join `sum`, whose rows lie closer than those of `c`."
+        )
         with t.function(f"{INLINE} {self.name}_inline", map(declared, self.parameters)):
             pointers, left = emit_left_rows(t, vector, rows)
+            t.line(f"{vector.name} sum[{rows}][{vectors}];")
             t.line("int64_t first = 0;")
             with t.block("do", " while (first < channels);"):
                 t.line("const int64_t stop = first + chain < channels ? first + chain : channels;")
@@ -149,9 +152,23 @@ class ConvolutionTile:
                             t.line("pixels += b_q;")
                     emit_advance(t, pointers, "a_channel - p_end * q_end")
                     t.line("b += b_channel;")
-                emit_join(t, vector, rows, vectors, "first > 0")
+                self._emit_join(t)
                 t.line("first = stop;")
         return tile_snippet(self.name, vector, t)
+
+    def _emit_join(self, t: Writer) -> None:
+        """The sums in registers join those of earlier channels; after the last channels they go to `c`."""
+        with t.block("if (first > 0)"):
+            self._emit_rows(t, "acc[r][{v}] += sum[r][{v}];")
+        with t.block("if (stop < channels)"):
+            self._emit_rows(t, "sum[r][{v}] = acc[r][{v}];")
+        with t.otherwise():
+            self._emit_rows(t, f"*({self.vector.unaligned} *)({{address}}) = acc[r][{{v}}];")
+
+    def _emit_rows(self, t: Writer, statement: str) -> None:
+        with each_row(t, self.rows):
+            for v in range(self.vectors):
+                t.line(statement.format(v=v, address=added("c", "r * c_row", str(v * self.vector.lanes))))
 
 
 def emit_left_rows(t: Writer, vector: Vector, rows: int) -> tuple[int, str]:
