@@ -89,14 +89,19 @@ class KernelLibrary:
         ranges: dict[str, Ranges] = {}
         for kernel in kernels.values():
             ranges[kernel.name] = ranges.get(kernel.name, kernel.ranges) | kernel.ranges
-        codes = {
-            kernel.name: for_ranges(kernel.code, ranges[kernel.name])
-            for kernel in kernels.values()
-            if kernel.code is not None and kernel.code.name == kernel.name
-        }
-        texts = {name: print_function(code, self.dialect) for name, code in codes.items()}
+        made: dict[str, KernelText] = {}
+        for kernel in kernels.values():
+            if kernel.code is None or kernel.code.name != kernel.name or kernel.name in made:
+                continue
+            code = for_ranges(kernel.code, ranges[kernel.name])
+            changed = code.body is not kernel.code.body
+            made[kernel.name] = (
+                replace(kernel, code=code, text=print_function(code, self.dialect)) if changed else kernel
+            )
         return {
-            op: replace(kernel, code=codes[kernel.name], text=texts[kernel.name]) if kernel.name in codes else kernel
+            op: replace(kernel, code=made[kernel.name].code, text=made[kernel.name].text)
+            if kernel.name in made
+            else kernel
             for op, kernel in kernels.items()
         }
 

@@ -21,14 +21,30 @@ SHARED_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class ProductTile:
-    """The function of a tile of `rows` rows of `vectors` vectors. A tail stores `live` rows, and reads the last of them
-    in place of the others.
-    """
+class RegisterTile:
+    """A tile of `rows` rows of `vectors` vectors of sums."""
 
     vector: Vector
     rows: int
     vectors: int
+
+    @property
+    def shape(self) -> str:
+        """The sizes of the tile, for names."""
+        return f"{self.rows}x{self.vectors}"
+
+    def is_shared(self, steps: int) -> bool:
+        """Return whether a loop over so many steps is long enough for distances of rows that the compiler cannot see.
+
+        With one vector in each row, the loop computes addresses for more than half of its time.
+        """
+        return steps >= SHARED_STEPS and self.vectors > 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTile(RegisterTile):
+    """The function of a tile of a product. A tail stores `live` rows, and reads the last one in place of the others."""
+
     is_tail: bool = False
 
     @property
@@ -40,13 +56,6 @@ class ProductTile:
     def shape(self) -> str:
         """The sizes of the tile, for names."""
         return f"{'tail_' if self.is_tail else ''}{self.rows}x{self.vectors}"
-
-    def is_shared(self, steps: int) -> bool:
-        """Return whether a loop over so many steps is long enough for distances of rows that the compiler cannot see.
-
-        With one vector in each row, the loop computes addresses for more than half of its time.
-        """
-        return steps >= SHARED_STEPS and self.vectors > 1
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -93,25 +102,12 @@ class ProductTile:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionTile:
-    """The function of a tile of `rows` channels of `vectors` vectors of pixels, with sums over channels and taps."""
-
-    vector: Vector
-    rows: int
-    vectors: int
+class ConvolutionTile(RegisterTile):
+    """The function of a tile of channels and vectors of pixels, with sums over channels and taps."""
 
     @property
     def name(self) -> str:
         return f"st_convolution_{self.vector.dtype}_{self.rows}x{self.vectors}"
-
-    @property
-    def shape(self) -> str:
-        """The sizes of the tile, for names."""
-        return f"{self.rows}x{self.vectors}"
-
-    def is_shared(self, steps: int) -> bool:
-        """See `ProductTile`."""
-        return steps >= SHARED_STEPS and self.vectors > 1
 
     @property
     def parameters(self) -> list[Parameter]:
