@@ -117,8 +117,8 @@ class BodyEmitter:
         """The C parameters of the function, by name."""
         self.thread: Variable | None = None
         """The number of the thread, in a part of a loop that threads share."""
-        self.layer: tuple[str, Expr] | None = None
-        """In a loop over layers: the name of the list of layers, and the number of this one."""
+        self.layer: tuple[str, Expr, str] | None = None
+        """In a loop over layers: the number of this layer, and what is before and after it in the layer's name."""
         self.results: list[Expr] = []
         """The places of the function's results, as pointers."""
         self.mark: Name | None = None
@@ -212,8 +212,9 @@ class BodyEmitter:
         if self.layer is None or self.thread is not None:
             return LEAVE
         self.need("in_layer")
-        name, number = self.layer
-        return Jump("return", value=call("st_in_layer", "host", Literal(c_string(name)), Cast("long long", number)))
+        before, number, after = self.layer
+        words = (Literal(c_string(before)), Cast("long long", number), Literal(c_string(after)))
+        return Jump("return", value=call("st_in_layer", "host", *words))
 
     def try_(self, call: Expr, aligns: bool = False) -> None:
         """A call of a function that may fail."""

@@ -20,10 +20,12 @@ def position_of(index: Name, start: int | None, step: int | None) -> Expr | None
     return infix_sum([index, Literal(str(-start))]) if start else index
 
 
-def layer_of(op: Op, index: Name) -> tuple[str, Expr] | None:
-    """Of a loop over layers: the name of the list that they are in, and the number of the present one."""
-    name, first = op.attrs.get("layer", ("", 0))
-    return (name, infix_sum([index, Literal(str(first))]) if first else index) if name else None
+def layer_of(op: Op, index: Name) -> tuple[str, Expr, str] | None:
+    """Of a loop over layers: the number of the present one, and what is before and after it in the layer's name."""
+    if "layer" not in op.attrs:
+        return None
+    before, first, after = op.attrs["layer"]
+    return before, infix_sum([index, Literal(str(first))]) if first else index, after
 
 
 def step_of(block: Block) -> range:

@@ -48,10 +48,11 @@ static int st_fail(st_host *host, int kind, int site, const char *format, ...) {
 """
 
 _IN_LAYER = """\
-// Add the layer to the message of an error. Returns the kind of the error.
-__attribute__((unused, cold)) static int st_in_layer(st_host *host, const char *name, long long number) {
+// Add the name of the layer, with a number inside, to the message of an error. Returns the kind of the error.
+__attribute__((unused, cold))
+static int st_in_layer(st_host *host, const char *before, long long number, const char *after) {
     const size_t length = strlen(host->message);
-    (void)snprintf(host->message + length, sizeof host->message - length, " (in %s[%lld])", name, number);
+    (void)snprintf(host->message + length, sizeof host->message - length, " (in %s%lld%s)", before, number, after);
     return host->error_kind;
 }
 """

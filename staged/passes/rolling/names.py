@@ -30,16 +30,18 @@ def common_name(names: Sequence[str]) -> str:
     return "".join(kept) or names[0]
 
 
-def list_of(names: Sequence[str]) -> tuple[str, int] | None:
-    """The list of the layers with these names, and the number of the first.
+def layer_name(names: Sequence[str]) -> tuple[str, int, str] | None:
+    """The name of the layers with these names: the number of the first, and what is before and after the number.
 
-    Of `blocks.block2.fc` and `blocks.block3.fc` it is `blocks`, and 2.
+    Of `blocks.block2.fc` and `blocks.block3.fc` it is `blocks[2]`, of `linear0` and `linear1` it is `linear0`.
     """
     rows = [row for row in zip(*[name.split(".") for name in names], strict=False) if len(set(row)) > 1]
     ends = [re.search(r"\d+$", word) for word in rows[0]] if len(rows) == 1 else []
     numbers = [int(end.group()) for end in ends if end is not None]
-    path, dot, _ = names[0].partition("." + rows[0][0]) if numbers else ("", "", "")
-    return (path, numbers[0]) if dot and numbers == list(range(numbers[0], numbers[0] + len(names))) else None
+    if not numbers or numbers != list(range(numbers[0], numbers[0] + len(names))):
+        return None
+    path, dot, _ = names[0].partition("." + rows[0][0])
+    return (f"{path}[", numbers[0], "]") if dot else (_NUMBER.sub("", rows[0][0]), numbers[0], "")
 
 
 def common_hint(row: Sequence[Value]) -> str:

@@ -32,7 +32,7 @@ from staged.passes.rolling.families import (
     Yielded,
     is_layered,
 )
-from staged.passes.rolling.names import common_hint, common_name, list_of
+from staged.passes.rolling.names import common_hint, common_name, layer_name
 from staged.passes.rolling.pieces import Chain, Row
 from staged.passes.rolling.repeats import Keys
 from staged.source import Position
@@ -299,7 +299,7 @@ class _Roller(Copier):
         attrs: dict[str, Any] = {"label": Label("layer")}
         if collected:
             attrs["collected"] = len(collected)
-        layer = next(filter(None, map(list_of, body.names)), None)
+        layer = next(filter(None, map(layer_name, body.names)), None)
         if layer is not None:
             attrs["layer"] = layer
         made = self.builder.op(FOR, [*bounds, *initial], types, attrs=attrs, blocks=[opened.block], where=where)

@@ -17,7 +17,7 @@ from staged.ir.functions import every_function
 from staged.ir.nodes import Function, walk_ops
 from staged.ir.structure import FOR
 from staged.ir.verifier import verify
-from staged.passes.rolling.names import common_name, list_of
+from staged.passes.rolling.names import common_name, layer_name
 from staged.passes.rolling.roll import roll
 from tests.exported import compile_c
 from tests.passes.rolling.programs import PROGRAMS
@@ -95,16 +95,17 @@ def test_layers_have_one_name(names: list[str], common: str) -> None:
 @pytest.mark.parametrize(
     ("names", "found"),
     [
-        (["blocks.block2.fc", "blocks.block3.fc"], ("blocks", 2)),
-        (["net.layer1.bottleneck1", "net.layer1.bottleneck2", "net.layer1.bottleneck3"], ("net.layer1", 1)),
-        (["linear0", "linear1"], None),
+        (["blocks.block2.fc", "blocks.block3.fc"], ("blocks[", 2, "]")),
+        (["net.layer1.bottleneck1", "net.layer1.bottleneck2", "net.layer1.bottleneck3"], ("net.layer1[", 1, "]")),
+        (["linear0", "linear1"], ("linear", 0, "")),
+        (["linear3.x", "linear4.x"], ("linear", 3, "")),
         (["blocks.block0", "blocks.block2"], None),
         (["layer1.block3", "layer2.block0"], None),
         (["blocks.a", "blocks.b"], None),
     ],
 )
-def test_the_list_that_layers_are_in(names: list[str], found: tuple[str, int] | None) -> None:
-    assert list_of(names) == found
+def test_the_name_of_a_layer_in_a_loop(names: list[str], found: tuple[str, int, str] | None) -> None:
+    assert layer_name(names) == found
 
 
 @pytest.mark.parametrize("is_gradient", [False, True])
@@ -125,6 +126,21 @@ def test_an_error_in_a_layer_names_the_layer(is_gradient: bool) -> None:
     forward = lambda x, index: net(x, index)  # noqa: E731
     run = st.function(st.grad(forward, wrt=list(net.parameters())) if is_gradient else forward)
     with pytest.raises(ProgramIndexError, match=r"index 7 is out of range .* \(in tables\[2\]\)"):
+        run(np.ones((4, 6), np.float32), np.array([1, 2, 3, 1]))
+
+
+def test_an_error_in_a_layer_of_a_model_without_a_name_names_the_layer() -> None:
+    class Look(nn.Module):
+        def __init__(self) -> None:
+            self.table = st.Variable(np.ones((7, 6), np.float32))
+
+        def forward(self, pair: Any) -> Any:
+            x, index = pair
+            return st.tanh(x + self.table.value[index]), index + 2
+
+    net = nn.Sequential(*(Look() for _ in range(4)))
+    run = st.function(lambda x, index: net((x, index))[0])
+    with pytest.raises(ProgramIndexError, match=r"index 7 is out of range .* \(in look2\)"):
         run(np.ones((4, 6), np.float32), np.array([1, 2, 3, 1]))
 
 
