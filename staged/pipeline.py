@@ -51,6 +51,11 @@ def each(run: Pass) -> Pass:
     return lambda program: map_functions(program, run)
 
 
+def with_layers_rolled(program: Function) -> Function:
+    """Apply `roll` if the back end of the program supports families."""
+    return roll(program) if back_end_of(program).has_families else program
+
+
 def with_library_calls(program: Function, machine: Machine = PORTABLE) -> Function:
     """Apply `call_libraries` with the libraries of the program's back end, and those of the machine."""
     back_end = back_end_of(program)
@@ -78,7 +83,7 @@ FOR_A_MACHINE = (with_library_calls, with_halves_multiplied)
 """Passes that depend on the host: on its libraries, on its vectors."""
 PASSES: tuple[tuple[str, Pass], ...] = (
     # First: every later pass then sees one layer.
-    ("roll", roll),
+    ("roll", with_layers_rolled),
     # What was recorded alike is still alike, and every later pass has less to do.
     ("outline functions", outline_functions),
     # Before autodiff: reverse mode runs a block backwards, which has no way out of its middle.

@@ -104,7 +104,7 @@ def reverse_loop(reverse: Reverse, op: Op, env: Cotangents) -> None:
         FOR,
         [last, minus_one, minus_one, *start],
         [*(value.type for value in start), *(reverse.tangent_types.type(value.type) for value in inner.elements)],
-        attrs={"label": Label(f"{loop.label.name}_reverse"), **_collecting(op, len(elements))},
+        attrs={"label": Label(f"{loop.label.name}_reverse"), **_layer(op), **_collecting(op, len(elements))},
         blocks=[opened.block],
         where=where,
     )
@@ -140,6 +140,11 @@ def sequences_read_by_index(op: Op) -> set[Value]:
     ]
     others += [value for inner in body.ops for block in inner.blocks for value in free_values(block)]
     return own.difference(others, body.end.operands, made_in(body))
+
+
+def _layer(op: Op) -> dict[str, object]:
+    """The attribute of a reverse loop over layers: it has the indices of its primal."""
+    return {"layer": op.attrs["layer"]} if "layer" in op.attrs else {}
 
 
 def _collecting(op: Op, count: int) -> dict[str, int | bool]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from staged.ir.declaration import prims
-from staged.ir.nodes import Block, Op, Value, walk_blocks, walk_ops
-from staged.ir.structure import ABSENT, FRAME_LOAD, FRAME_NULL, IF, SEQUENCE_GET
+from staged.ir.nodes import Block, Op, Value, VariableRef, walk_blocks, walk_ops
+from staged.ir.structure import ABSENT, FRAME_LOAD, FRAME_NULL, IF, SEQUENCE_GET, VARIABLE_READ
 from staged.ir.types import TensorType
 from staged.source import Position
 
@@ -40,6 +40,13 @@ def root_of(value: Value) -> Value:
     while (viewed := view_of(value)) is not None:
         value = viewed
     return value
+
+
+def family_of(value: Value) -> VariableRef | None:
+    """The family of which a value is a member, read by its number or as a part of the whole family."""
+    read = root_of(value).made_by(VARIABLE_READ)
+    variable: VariableRef | None = None if read is None else read.attrs["variable"]
+    return variable if variable is not None and variable.members else None
 
 
 def is_tensor(value: Value) -> bool:

@@ -37,8 +37,8 @@ FOR = structured(
     is_carrier=True,
     doc="Iterations `start, start + step, ...` before `stop`. The body yields the next carried values, then one "
     "element for each of the `collected` sequences, which are the last results. `by_index`: an element is collected "
-    "at the index of its iteration; the loop then has each index of the sequences once. `layer`: the name of the list "
-    "whose elements the iterations are, and the number of the first, for errors.",
+    "at the index of its iteration; the loop then has each index of the sequences once. `layer`: of a loop over "
+    "layers, the name of the list that they are in, or an empty one, and the number of the first, for errors.",
 )
 WHILE = structured(
     "while",

@@ -24,7 +24,7 @@ class CublasCudnn(BackEnd):
 
     name = "cublas_cudnn"
     devices = ("cpu", "gpu")
-    takes_cuda_arrays = takes_cuda_forms = True
+    takes_cuda_arrays = takes_cuda_forms = has_families = True
 
     def emit(self, function: Function, machine: Machine, plan: Planner, check_nan: bool) -> Emitted:
         """Write the program of a placed and fused function.

@@ -25,6 +25,8 @@ class CudaControlFlow(ControlFlow):
     def __init__(self, body: CudaBody, signatures: Mapping[str, Signature]) -> None:
         super().__init__(body, signatures, DeviceHandles(body))
         self.cuda = body
+        self.of_layers = [False]
+        """For each open loop, whether its iterations are layers: a library then has other weights in each of them."""
 
     def op(self, op: Op, block: Block) -> None:
         self.cuda.is_idle = False
@@ -42,7 +44,7 @@ class CudaControlFlow(ControlFlow):
         cuda.waits_later |= {
             op for op, later in following if (source := _comes_from(op)) and source == _comes_from(later)
         }
-        is_iteration = cuda.graphs is not None and cuda.c_loops and not cuda.around
+        is_iteration = cuda.graphs is not None and cuda.c_loops and not cuda.around and not self.of_layers[-1]
         runs = runs_of(block, cuda.kernels, cuda.plan) if is_iteration else []
         starts, stops = {run.start for run in runs}, {run.stop for run in runs}
         for number, op in enumerate(block.ops):
@@ -57,7 +59,12 @@ class CudaControlFlow(ControlFlow):
     def enter(self, op: Op, carried: tuple[Value, ...], counter: Name | None = None) -> LoopFrame:
         if self.cuda.steps is not None:
             self.cuda.open_loop()
+        self.of_layers.append("layer" in op.attrs)
         return super().enter(op, carried, counter)
+
+    def leave(self, op: Op, frame: LoopFrame) -> None:
+        self.of_layers.pop()
+        super().leave(op, frame)
 
     def poll(self, op: Op) -> None:
         if self.cuda.steps is None:

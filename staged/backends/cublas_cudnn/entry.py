@@ -6,6 +6,7 @@ Tested by `tests/backends/cublas_cudnn/test_text.py` and `tests/backends/cublas_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from staged.backends.cublas_cudnn.device import DEVICE, STREAM
@@ -22,6 +23,7 @@ from staged.backends.cublas_cudnn.peers import (
 from staged.backends.cublas_cudnn.program import CudaProgram
 from staged.backends.cublas_cudnn.structure import DEVICE_BUFFERS
 from staged.backends.gpu.alignment import ALIGNED
+from staged.backends.host.argument_fields import ArgumentField
 from staged.backends.host.body import FRAMES as STORE
 from staged.backends.host.body import LEAVE, OK, BodyEmitter
 from staged.backends.host.buffer_structs import BASE, State, describe
@@ -123,17 +125,32 @@ class CudaEntry:
 
     def add_check_of_addresses(self, code: CodeBuilder) -> None:
         """Check the addresses of the arguments that kernels and libraries depend on (`arguments.py`)."""
-        fields = [each.field for each in self.program.parameters if each.alignment > 1]
+        aligned = [each for each in self.program.parameters if each.alignment > 1]
+        fields = [each.field for each in aligned if each.index is None]
         if len(fields) == 1:
             code.comment(f"Threads or a library access {ALIGNED} bytes of it at once.")
             code.add(self.check_of_address(member("args", fields[0]), f"`{fields[0]}`"))
         elif fields:
-            arrays, number = Variable("arrays", CType("void *", is_pointer=True)), Variable("number", INDEX)
             with code.block():
-                code.comment(f"Threads or libraries access {ALIGNED} bytes of these at once.")
-                code.add(DeclareTable(arrays, tuple(member("args", field) for field in fields)))
-                check = self.check_of_address(Index(arrays, number), "an array on the device")
-                code.add(For(number, Literal("0"), Literal(str(len(fields))), (check,)))
+                self.add_checks_of_addresses(code, [member("args", field) for field in fields])
+        families: dict[tuple[str, str], int] = {}
+        for each in aligned:
+            if each.index is not None:
+                families[each.array, each.field] = families.get((each.array, each.field), 0) + 1
+        layer = Variable("layer", INDEX)
+        for count in dict.fromkeys(families.values()):
+            found = [ArgumentField(name, array) for (array, name), number in families.items() if number == count]
+            with code.nested() as inner:
+                self.add_checks_of_addresses(code, [each.at(Name("args"), layer) for each in found])
+            code.add(For(layer, Literal("0"), Literal(str(count)), tuple(inner)))
+
+    def add_checks_of_addresses(self, code: CodeBuilder, addresses: Sequence[Expr]) -> None:
+        """Add a table of addresses and a loop that checks each of them."""
+        arrays, number = Variable("arrays", CType("void *", is_pointer=True)), Variable("number", INDEX)
+        code.comment(f"Threads or libraries access {ALIGNED} bytes of these at once.")
+        code.add(DeclareTable(arrays, tuple(addresses)))
+        check = self.check_of_address(Index(arrays, number), "an array on the device")
+        code.add(For(number, Literal("0"), Literal(str(len(addresses))), (check,)))
 
     def check_of_address(self, array: Expr, what: str) -> If:
         """Stop the program with an error unless an array begins at a multiple of `ALIGNED` bytes."""

@@ -7,13 +7,26 @@ Tested by `tests/backends/cublas_cudnn/test_graphs.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from staged.backends.cublas_cudnn.device import WORD, DevicePart, Field
 from staged.backends.cublas_cudnn.steps import LoopStep, Step
 from staged.backends.gpu.addresses import bare
-from staged.code.expr import Expr, Index, Infix, Items, Literal, Member, Name, Prefix, Variable, call, member
+from staged.code.expr import (
+    Expr,
+    Index,
+    Infix,
+    Items,
+    Junction,
+    Literal,
+    Member,
+    Name,
+    Prefix,
+    Variable,
+    call,
+    member,
+)
 from staged.code.tree import Assign, CodeBuilder, Declare, Statement
 from staged.code.types import CType
 from staged.code.writer import Names, Writer, wrapped
@@ -215,6 +228,10 @@ static cudaError_t launch_{name}(const Device *gpu, const {c_type} *const *from,
 """
 
 
+KNOWN = "graph_arguments"
+"""The field of `Device` with the addresses in the caller's arguments that graphs know."""
+
+
 # ---- kernels ------------------------------------------------------------------------------------
 
 
@@ -278,16 +295,16 @@ def repeat_text(parameters: Sequence[str], names: Sequence[str]) -> str:
     )
 
 
-def parts(iterations: Sequence[Iteration], arguments: int, offset: int) -> list[DevicePart]:
+def parts(iterations: Sequence[Iteration], known: Mapping[str, int], offset: int) -> list[DevicePart]:
     """The parts that are created once: places in the arena from `offset` on. Graphs are created when they are first
     used.
 
-    `arguments`: how many addresses of the caller's they know.
+    `known`: the tables of the caller's addresses that they know, with the numbers of addresses.
     """
     found = []
-    if arguments:
-        declaration = f"const void *graph_arguments[{arguments}];"
-        found.append(DevicePart((Field(declaration, "addresses that graphs know", WORD * arguments),), (), ()))
+    for name, count in known.items():
+        field = Field(f"const void *{name}[{count}];", "addresses that graphs know", WORD * count)
+        found.append(DevicePart((field,), (), ()))
     for iteration in iterations:
         fields, opens = [Field(f"Graph {iteration.graph};", "", 2 * WORD)], []
         if iteration.fields:
@@ -298,16 +315,28 @@ def parts(iterations: Sequence[Iteration], arguments: int, offset: int) -> list[
     return found
 
 
-def add_check_of_arguments(code: CodeBuilder, iterations: Sequence[Iteration], arguments: Sequence[str]) -> None:
-    """Add a check to the entry: graphs that know other addresses than this call's are made anew."""
-    if not arguments:
+def add_check_of_arguments(
+    code: CodeBuilder, iterations: Sequence[Iteration], arguments: Sequence[str], layers: Mapping[str, str]
+) -> None:
+    """Add a check to the entry: graphs that know other addresses than this call's are made anew.
+
+    `arguments` are fields of the argument struct. `layers` are the tables that know its arrays for layers.
+    """
+    if not arguments and not layers:
         return
     code.comment("Graphs know these addresses: where one has changed they are made anew.")
-    known = Variable("known", CType("const void *const"))
-    values = Items(tuple(member("args", name) for name in arguments))
-    code.add(Declare(known, values, is_const=False, sizes=(Literal(""),)))
-    copied = member("gpu", "graph_arguments"), known, Prefix("sizeof ", known)
-    with code.branch(Infix("!=", call("memcmp", *copied), Literal("0"))):
+    copies: list[tuple[Expr, Expr, Expr]] = []
+    if arguments:
+        known = Variable("known", CType("const void *const"))
+        values = Items(tuple(member("args", name) for name in arguments))
+        code.add(Declare(known, values, is_const=False, sizes=(Literal(""),)))
+        copies.append((member("gpu", KNOWN), known, Prefix("sizeof ", known)))
+    for name, array in layers.items():
+        table = member("gpu", name)
+        copies.append((table, member("args", array), Prefix("sizeof ", table)))
+    differ = [Infix("!=", call("memcmp", *copy), Literal("0")) for copy in copies]
+    with code.branch(differ[0] if len(differ) == 1 else Junction("||", tuple(differ))):
         for iteration in iterations:
             code.do("forget_graph", Prefix("&", member("gpu", iteration.graph)))
-        code.do("memcpy", *copied)
+        for copy in copies:
+            code.do("memcpy", *copy)

@@ -53,6 +53,7 @@ from staged.backends.cublas_cudnn.steps import (
 from staged.backends.gpu.addresses import field_of
 from staged.backends.gpu.kernel_text import GpuKernel
 from staged.backends.host.body import BodyEmitter
+from staged.base.artifact import Parameter
 from staged.code.expr import (
     Expr,
     Group,
@@ -87,6 +88,7 @@ class Program(Protocol):
     names: Names
     state_names: Names
     kernels: dict[Op, KernelText]
+    parameters: list[Parameter]
 
     def use_kernel(self, op: Op, kernel: KernelText) -> None:
         """Let an op be done by another kernel."""
@@ -146,9 +148,11 @@ class Graphs:
     def write_loop(self, structure: BodyEmitter, step: LoopStep) -> None:
         """A loop that is not captured as a whole: the calls of its body are a run."""
         structure.where(step.where)
+        layer, structure.layer = structure.layer, step.layer or structure.layer
         with structure.code.nested() as inner:
             inner += step.loop.body
             self.write(structure, step.steps)
+        structure.layer = layer
         structure.code.add(replace(step.loop, body=tuple(inner)))
         structure.last_where = None
 
@@ -169,10 +173,11 @@ class Graphs:
         }
         self.iterations.append(iteration)
         structure.last_where = None
+        layer, structure.layer = structure.layer, None  # a variable of the function around
         with structure.code.nested() as inner:
             for step in steps:
                 self.write_step(structure, step, iteration)
-        structure.last_where = None
+        structure.last_where, structure.layer = None, layer
         self.work.append(self.function(iteration, inner, calls))
         site = structure.site_of(where)
         structure.where(where)
@@ -296,11 +301,12 @@ class Graphs:
         if iteration is not None:
             self.note([each.value for each in step.own if isinstance(each, Declare) and each.value is not None])
         around, self.loops = self.loops, (*self.loops, step)
+        layer, structure.layer = structure.layer, step.layer or structure.layer
         with structure.code.nested() as inner:
             inner += step.loop.body if iteration is None else step.own
             for each in step.steps:
                 self.write_step(structure, each, iteration)
-        self.loops = around
+        self.loops, structure.layer = around, layer
         structure.code.add(replace(step.loop, body=tuple(inner)))
         structure.last_where = None
 
@@ -482,8 +488,21 @@ class Graphs:
 
     def parts(self, offset: int) -> list[DevicePart]:
         """The parts that are created once, with the part of the arena for graphs at `offset`."""
-        return graph_text.parts(self.iterations, len(self.arguments), offset)
+        arguments, layers = self.known
+        tables = {graph_text.KNOWN: len(arguments)} if arguments else {}
+        entries = [each.entry for each in self.program.parameters]
+        tables |= {name: entries.count(array) for name, array in layers.items()}
+        return graph_text.parts(self.iterations, tables, offset)
+
+    @property
+    def known(self) -> tuple[list[str], dict[str, str]]:
+        """The fields of the argument struct whose addresses graphs know: single ones, and by name of their table those
+        that are arrays for layers.
+        """
+        arrays = {each.entry for each in self.program.parameters if each.index is not None}
+        layers = {f"known_{name}": name for name in self.arguments if name in arrays}
+        return [name for name in self.arguments if name not in arrays], layers
 
     def add_check_of_arguments(self, code: CodeBuilder) -> None:
         """Add a check to the entry: graphs that know other addresses than this call's are made anew."""
-        graph_text.add_check_of_arguments(code, self.iterations, list(self.arguments))
+        graph_text.add_check_of_arguments(code, self.iterations, *self.known)

@@ -66,7 +66,7 @@ from staged.code.kernel_text import KernelText
 from staged.ir.buffers import DEVICE_ALIGNMENT, Buffer, Plan, aligned
 from staged.ir.functions import every_function
 from staged.ir.machine import Machine
-from staged.ir.nodes import Function, Op, walk_ops
+from staged.ir.nodes import Function, Op, VariableRef, walk_ops
 from staged.ir.structure import FRAME_SAVE
 from staged.ir.transfers import Transfer
 from staged.ir.types import CPU, Device, FrameType, shape_text
@@ -274,11 +274,15 @@ class CudaProgram(ProgramEmitter):
 
     def note_alignments(self) -> None:
         """Note in the parameters which arguments must be at multiples of more bytes than an element has."""
-        buffers = aligned_arguments(self.structures, self.kernels)
-        members = [field_of(self.structures[0].field(buffer)) for buffer in buffers]
-        fields = {member.field for member in members if member is not None}
+        fields: set[tuple[str, str]] = set()
+        for place in aligned_arguments(self.structures, self.kernels):
+            if isinstance(place, VariableRef):
+                known = self.argument_fields[place]
+                fields.add((known.array, known.field))
+            elif (member := field_of(self.structures[0].field(place))) is not None:
+                fields.add(("", member.field))
         self.parameters = [
-            replace(each, alignment=ALIGNED) if each.field in fields and each.device != "cpu" else each
+            replace(each, alignment=ALIGNED) if (each.array, each.field) in fields and each.device != "cpu" else each
             for each in self.parameters
         ]
 

@@ -119,7 +119,7 @@ def _is_repeated(op: Op, kernels: Mapping[Op, KernelText], plan: Plan) -> bool:
     if op.declared is SEQUENCE_GET:
         return isinstance(op.result.type, SequenceType) or is_tensor(op.result)
     if op.declared in (VARIABLE_READ, VARIABLE_WRITE):
-        return all(_is_on_device(value, plan) for value in values)
+        return op.device != CPU
     return op.declared is not prims.DIM and (op.declared is not prims.RESHAPE or all(map(is_tensor, values)))
 
 

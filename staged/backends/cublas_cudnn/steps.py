@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from staged.backends.gpu.addresses import bare
 from staged.backends.gpu.kernel_text import GpuKernel
-from staged.code.expr import Expr, Index, Infix, Member, Name
+from staged.code.expr import Conditional, Expr, Index, Infix, Member, Name
 from staged.code.tree import Comment, Declare, ForAny, Statement
 from staged.code.uses import with_parts
 from staged.ir.nodes import Op
@@ -76,6 +76,8 @@ class LoopStep:
     """The steps of each iteration, which follow the declarations."""
     indices: range
     where: Position | None
+    layer: tuple[str, Expr] | None = None
+    """Of a loop over layers: the name of the list that they are in, and the number of the present one."""
     own: tuple[Statement, ...] = ()
     """The declarations of the captured function: they depend on indices of captured loops alone."""
     before: tuple[Statement, ...] = ()
@@ -134,6 +136,10 @@ def is_fixed(address: Expr, captured: Set[Expr] = frozenset()) -> bool:
             return is_fixed(base, captured) and is_written_out(offset, captured)
         case Member(Name("d" | "args"), arrow=True):
             return True
+        case Member(Index(array, layer), arrow=False) | Index(array, layer):
+            return is_fixed(array) and is_written_out(layer, captured)
+        case Conditional(condition, yes, no):
+            return is_written_out(condition, captured) and is_fixed(yes, captured) and is_fixed(no, captured)
         case own:
             return own in captured
 
@@ -184,6 +190,7 @@ def captured_loop(step: LoopStep, captured: Set[Expr] = frozenset(), mixed: Set[
         tuple(steps),
         step.indices,
         step.where,
+        step.layer,
         tuple(own),
         tuple(before),
         frozenset(variables),

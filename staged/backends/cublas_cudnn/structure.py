@@ -31,6 +31,7 @@ from staged.backends.gpu.crossings import begin_copy, device_push
 from staged.backends.gpu.failures import RECORD_BYTES, read_records
 from staged.backends.host.body import BodyEmitter, signed
 from staged.backends.host.functions import OWN_ON_DEVICE
+from staged.backends.host.loops import layer_of
 from staged.base.artifact import Parameter, event_fields
 from staged.code.expr import (
     Cast,
@@ -51,7 +52,7 @@ from staged.code.types import BYTES, INDEX, word
 from staged.ir.buffers import Buffer, Stack
 from staged.ir.devices import value_devices
 from staged.ir.names import name_of, users_name
-from staged.ir.nodes import End, Op, Value
+from staged.ir.nodes import End, Op, Value, VariableRef
 from staged.ir.storage import root_of
 from staged.ir.transfers import Transfer
 from staged.ir.trips import static_range
@@ -127,6 +128,11 @@ class CudaBody(BodyEmitter):
         field = super().field(buffer)
         return Place(field, buffer.device) if buffer.kind == "input" or buffer.kind == "variable" else field
 
+    def members(self, family: VariableRef) -> Expr:
+        if family.device == CPU:
+            return super().members(family)
+        return Place(Member(Name(DEVICE_BUFFERS), self.family_fields[family]), family.device)
+
     def is_on_device(self, pointer: Expr) -> bool:
         """Return whether an expression points into a device's memory."""
         return device_of(pointer) != CPU
@@ -177,7 +183,7 @@ class CudaBody(BodyEmitter):
         indices = static_range(op)
         assert indices is not None
         steps, self.steps = self.steps, self.around.pop()
-        self.steps.append(LoopStep(loop, tuple(steps), indices, op.where))
+        self.steps.append(LoopStep(loop, tuple(steps), indices, op.where, layer_of(op, loop.index)))
         self.forget_comment()
 
     def note_copy(self, steps: list[Step], target: Expr, source: Expr, type: TensorType) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staged.code.expr import Cast, Expr, Group, Infix, Member, Place
+from staged.code.expr import Cast, Expr, Group, Index, Infix, Member, Place
 from staged.ir.types import CPU, Device
 
 
@@ -23,10 +23,12 @@ def bare(expr: Expr) -> Expr:
 
 
 def field_of(address: Expr) -> Member | None:
-    """The field of a struct that an address begins with: `args->x` of `args->x + 5`; None for others."""
+    """The field of a struct that an address begins with, or is in: `args->x` of `args->x + 5` and of `args->x[2].w`;
+    None for others.
+    """
     while True:
         match address:
-            case Infix("+", base) | Group(base) | Place(base):
+            case Infix("+", base) | Group(base) | Place(base) | Index(base) | Member(base, arrow=False):
                 address = base
             case Member(arrow=True):
                 return address

@@ -18,8 +18,8 @@ from staged.ir.declaration import prims
 from staged.ir.functions import every_function, function_table
 from staged.ir.loops import ArrayRef
 from staged.ir.nodes import Function, Op, Value
-from staged.ir.storage import structural_ops
-from staged.ir.structure import CALL, SEQUENCE_GET
+from staged.ir.storage import family_of, structural_ops
+from staged.ir.structure import CALL, SEQUENCE_GET, VARIABLE_READ
 from staged.ir.types import TensorType, bound
 from staged.ir.views import Call
 
@@ -31,7 +31,7 @@ class Alignments:
     """The known alignment of the values of a program, up to `ALIGNED`.
 
     Exact: the memory plan aligns buffers, the calls' arrays, and the slots that a device computes in. Views begin at
-    an offset, elements of sequences at multiples of their size.
+    an offset, elements of sequences and members of the program's families at multiples of their size.
     """
 
     def __init__(self, program: Function) -> None:
@@ -51,9 +51,11 @@ class Alignments:
         op = value.producer
         if op is None:
             return self._parameters.get(value, ALIGNED)
-        if op.declared is SEQUENCE_GET:
-            type = value.type
-            return gcd(ALIGNED, _nbytes(type)) if isinstance(type, TensorType) else ALIGNED
+        if op.declared is SEQUENCE_GET or op.declared is VARIABLE_READ and op.operands:
+            family = family_of(value)
+            if not isinstance(value.type, TensorType) or family is not None and family.outer:
+                return ALIGNED
+            return gcd(ALIGNED, _nbytes(value.type))
         if not op.declared.is_view:
             return ALIGNED
         source = op.operands[0]

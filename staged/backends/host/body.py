@@ -388,12 +388,16 @@ class BodyEmitter:
         index = self.scalar(number) if known is None else Literal(str(known))
         if family in self.argument_fields:
             place = self.argument_fields[family].at(self.args, index)
-            return place if family.type.shape else Prefix("*", place)
-        members = Member(Name("m"), self.family_fields[family])
+            return placed(place, family.device) if family.type.shape else Prefix("*", place)
+        members = self.members(family)
         if not family.type.shape:
             return Index(members, index)
         offset = scaled(index, family.type.size)
         return members if offset is None or is_zero(offset) else Infix("+", members, offset)
+
+    def members(self, family: VariableRef) -> Expr:
+        """The array with all members of a family that the program creates."""
+        return Member(Name("m"), self.family_fields[family])
 
     def variable_array(self, variable: VariableRef) -> Expr:
         """The first element of an array that is a Variable."""

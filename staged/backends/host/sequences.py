@@ -94,7 +94,7 @@ class Sequences:
                 place = Conditional(is_inside, slot, self.body.pointer(chain.final))
                 name = self.body.name(chain.next.name)
                 type = pointer(scalar(chain.next.type.dtype), Space.GLOBAL)
-                self.body.places[chain.next] = self.body.declared(name, type, place)
+                self.body.places[chain.next] = placed(self.body.declared(name, type, place), chain.next.device)
 
     def collect(self, op: Op, values: tuple[Value, ...]) -> None:
         """Keep this iteration's values."""

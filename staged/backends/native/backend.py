@@ -29,6 +29,7 @@ class Native(BackEnd):
 
     name = "native"
     devices = ("cpu",)
+    has_families = True
     variants = tuple(VARIANTS)
 
     def library_ways(self, function: Function, options: DeviceOptions, machine: Machine) -> FindWay | None:

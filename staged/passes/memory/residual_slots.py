@@ -99,14 +99,19 @@ def chain_carried(
             size = param.tensor.nbytes
             if value.tensor.nbytes != size or coming.tensor.nbytes != size:
                 continue
-            if any(devices.get(each, CPU) != CPU for each in (result, param, coming, final)):
-                continue  # a graph of a device has the addresses of one iteration
+            device = devices.get(result, CPU)
+            if any(devices.get(each, CPU) != device for each in (param, coming, final)):
+                continue
+            if device != CPU and ("layer" not in op.attrs or size % DEVICE_MULTIPLE):
+                continue  # a graph of an iteration has the addresses of one iteration
             if after.buffer is not None or after.variable is not None or not _lives_in(after, span):
                 continue
             name, first = kept_name(result) or "kept", None
-            slot, following = (Buffer(n, param.tensor, "slot", size, where=op.where) for n in (name, f"next_{name}"))
+            slot, following = (
+                Buffer(n, param.tensor, "slot", size, device, where=op.where) for n in (name, f"next_{name}")
+            )
             if history.values == [result]:  # and not a part of the history of a loop around this one
-                first = Buffer(name, param.tensor, "slot", size, where=op.where, history=history)
+                first = Buffer(name, param.tensor, "slot", size, device, where=op.where, history=history)
             group.buffer, group.span = slot, span
             after.buffer, after.span = following, span
             chained[param] = Chain(result, slot, first, following, final, trips)

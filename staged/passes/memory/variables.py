@@ -12,10 +12,11 @@ from staged.ir.nodes import Block, Function, Op, Value, VariableRef, walk_op
 from staged.ir.storage import is_tensor, root_of, structural_blocks, structural_ops
 from staged.ir.structure import CALL, COPY, FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE
 from staged.ir.trips import constant_of
-from staged.ir.types import SequenceType, TensorType
+from staged.ir.types import CPU, SequenceType, TensorType
 from staged.ir.views import Loop
 from staged.passes.memory.groups import Groups, member_key
 from staged.passes.memory.liveness import Liveness
+from staged.passes.memory.residual_slots import DEVICE_MULTIPLE
 
 
 def copied_reads(function: Function, live: Liveness) -> set[Op]:
@@ -103,7 +104,7 @@ def join_variables(function: Function, groups: Groups, is_program: bool) -> None
             continue
         same_size = isinstance(value.type, TensorType) and value.type.nbytes == variable.type.nbytes
         group, target = groups.of.get(value), groups.of_access(op)
-        if variable.members and not _is_place_free(op, value, ops, members, groups):
+        if variable.members and not (_is_aligned(variable) and _is_place_free(op, value, ops, members, groups)):
             continue
         loop = members.loops.get(op.operands[-1]) if variable.members else None
         may_leave = _may_stop_or_leave
@@ -161,6 +162,11 @@ class MembersRead:
         return [
             user.result for user in self.users.get(read.result, ()) if self.live.start[user] > self.live.start[loop]
         ]
+
+
+def _is_aligned(family: VariableRef) -> bool:
+    """Return whether a device can compute a member without a copy: a thread may write 16 bytes at a time."""
+    return family.device == CPU or family.outer or family.type.nbytes % DEVICE_MULTIPLE == 0
 
 
 def _is_place_free(write: Op, value: Value, ops: Iterable[Op], members: MembersRead, groups: Groups) -> bool:

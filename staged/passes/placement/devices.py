@@ -93,7 +93,7 @@ class Placement:
 
     def keep_on(self, variable: VariableRef, device: Device) -> None:
         if device != CPU and variable not in self.variables and not variable.part:
-            self.variables[variable] = device
+            self.variables.update(dict.fromkeys((variable, *variable.members), device))
             self.changed = True
 
     def want(self, value: Value, device: Device) -> None:

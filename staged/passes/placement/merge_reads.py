@@ -30,11 +30,11 @@ class _Merger(Copier):
 
     def __init__(self, builder: Builder) -> None:
         super().__init__(builder)
-        self.known: dict[VariableRef, Value] = {}
-        """By Variable, its value here, if it has been read on each way to this position."""
+        self.known: dict[VariableRef, dict[tuple[Value, ...], Value]] = {}
+        """By Variable, and number of a member of a family: the value here, if each way to this position has read it."""
 
     def block(self, block: Block) -> Block:
-        outer, self.known = self.known, dict(self.known)
+        outer, self.known = self.known, {variable: dict(read) for variable, read in self.known.items()}
         made = super().block(block)
         self.known = outer
         return made
@@ -45,12 +45,12 @@ class _Merger(Copier):
                 self.known.pop(variable, None)
             super().op(op)
             return
-        variable = op.attrs["variable"]
-        if variable in self.known:
-            self.define(op.results, [self.known[variable]])
+        known = self.known.setdefault(op.attrs["variable"], {})
+        if op.operands in known:
+            self.define(op.results, [known[op.operands]])
         else:
             super().op(op)
-            self.known[variable] = self.value(op.result)
+            known[op.operands] = self.value(op.result)
 
 
 def _written(op: Op) -> Iterator[VariableRef]:

@@ -66,8 +66,9 @@ def transfers(
     for op in ops:
         if op.declared in (VARIABLE_READ, VARIABLE_WRITE):
             first.setdefault(op.attrs["variable"], op)
+    first |= {member: first[family] for family in function.variables for member in family.members if family in first}
     for variable in function.variables:
-        if variable.outer and variable.device != CPU:
+        if variable.outer and variable.device != CPU and not variable.members:
             where = first[variable].where if variable in first else None
             found.append(Transfer(variable.name, CPU, variable.device, variable.type.nbytes, "resident", where))
     found += own_copies.get(None, ())
@@ -216,7 +217,8 @@ class _Placer:
             return variable
         if variable not in self.variables:
             assert isinstance(type, TensorType)
-            self.variables[variable] = replace(variable, device=home, type=type)
+            members = tuple(map(self.variable, variable.members))
+            self.variables[variable] = replace(variable, device=home, type=type, members=members)
         return self.variables[variable]
 
     def block(self, block: Block, targets: tuple[Value, ...]) -> Block:
@@ -355,9 +357,11 @@ class _Placer:
         return effect if effect.target is None else Effect(effect.kind, self.variable(effect.target))
 
     def touch(self, op: Op, device: Device) -> None:
-        """A read or write of a Variable, where it lives."""
+        """A read or write of a Variable, where it lives; the number of a member is the host's."""
         variable = self.variable(op.attrs["variable"])
-        operands = [self.element(operand, device, op.where) for operand in op.operands]
+        values = op.operands[: op.declared is VARIABLE_WRITE]
+        operands = [self.element(value, device, op.where) for value in values]
+        operands += [self.use(number, CPU) for number in op.operands[len(values) :]]
         effects = tuple(Effect(effect.kind, variable) for effect in op.effects)
         attrs = {**op.attrs, "variable": variable}
         types = [self.type_at(result) for result in op.results]

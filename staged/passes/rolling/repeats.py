@@ -54,11 +54,12 @@ class Keys:
 
     def _key(self, op: Op) -> Hashable:
         attrs = tuple([(name, _key_of_attr(value)) for name, value in op.attrs.items() if name != "call"])
+        name = op.name, op.device.kind, op.device.index
         if not op.blocks:
             written = () if op.results else self._types_of(op.operands)
-            return op.name, self._types_of(op.results), written, attrs
+            return name, self._types_of(op.results), written, attrs
         blocks = tuple([(self._types_of(block.params), tuple(map(self.number, block.ops))) for block in op.blocks])
-        return op.name, self._types_of(op.results), attrs, blocks
+        return name, self._types_of(op.results), attrs, blocks
 
     def _types_of(self, values: Sequence[Value]) -> tuple[int, ...]:
         types = self._types

@@ -13,11 +13,11 @@ from staged.ir.builder import Builder
 from staged.ir.declaration import prims
 from staged.ir.functions import every_function, map_functions, with_call_effects
 from staged.ir.names import LibraryName, derived
-from staged.ir.nodes import Block, Effect, Function, Label, Op, Value, VariableRef, walk_ops
+from staged.ir.nodes import Block, Effect, Function, Label, Op, Value, VariableRef, walk_op, walk_ops
 from staged.ir.rewrite import Copier
 from staged.ir.structure import FOR, SEQUENCE_GET, VARIABLE_READ, VARIABLE_WRITE, VJP
-from staged.ir.trips import COUNT, Integers
-from staged.ir.types import CPU, SequenceType
+from staged.ir.trips import COUNT, Integers, constant_of
+from staged.ir.types import CPU, SequenceType, TensorType, i64
 from staged.ir.users import Users, users_of
 from staged.passes.rolling.chains import FEWEST_IN_FAMILIES, chains_of, is_worth
 from staged.passes.rolling.families import (
@@ -42,17 +42,18 @@ def roll(program: Function) -> Function:
     """equal layers with different Variables, one after another  ->  a `for` over families of Variables
 
     Why: lines of C, the time of all later passes and the time to compile then do not grow with the number of layers.
-    Leaves: programs with another device than the host; pieces that differ in more than values and Variables.
+    Leaves: pieces that differ in more than values and Variables. Programs with several devices. In a program with a
+    device, pieces of the host, and pieces that differ in numbers: no CUDA graph could have the loop.
     Exact: an iteration has the ops of a piece in its order, on the same values; random counters, prints and writes are
     in the order of the pieces.
     """
     functions = every_function(program)
-    if any(op.device != CPU for function in functions for op in walk_ops(function.block)) or program.options.using:
-        return program
-    if any(device != CPU for device in program.param_devices):
-        return program
     keys = Keys()
-    plans = {function: _plan(function, keys) for function in functions}
+    devices = {op.device for function in functions for op in walk_ops(function.block)} - {CPU}
+    if len(devices) > 1:
+        return program
+    has_device = bool(devices)
+    plans = {function: _plan(function, keys, has_device) for function in functions}
     if not any(plan.chains for plan in plans.values()):
         return program
     families: dict[Refs, VariableRef] = {}
@@ -63,20 +64,33 @@ def roll(program: Function) -> Function:
                 return program  # two functions group the same Variables in two ways
             families.setdefault(refs, _family(refs))
             taken.update(dict.fromkeys(refs, refs))
-    rolled = map_functions(program, lambda function: _Roller(plans[function], families).run(function))
+    rolled = map_functions(program, lambda function: _Roller(plans[function], families, has_device).run(function))
     return with_call_effects(rolled.replace(variables=_variables(program, families)))
 
 
-def _plan(function: Function, keys: Keys) -> Plan:
+def _plan(function: Function, keys: Keys, has_device: bool) -> Plan:
     chains = list(chains_of(function.block, keys))
 
     def rank(chain: Chain) -> int | None:
         size = sum(map(keys.size, chain.pieces[0]))
-        if not is_layered(chain):
+        if not is_layered(chain) or has_device and (_has_numbers(chain) or _is_on_host(chain)):
             return None
         return 0 if is_worth(chain.count, size) else 1 if size >= FEWEST_IN_FAMILIES else None
 
     return Planner(function.block, chains, rank).plan()
+
+
+def _is_on_host(chain: Chain) -> bool:
+    """Return whether an op of the pieces runs on the host: what a loop carries would cross in each iteration."""
+    return any(inner.device == CPU and inner.results for op in chain.pieces[0] for inner in walk_op(op))
+
+
+def _has_numbers(chain: Chain) -> bool:
+    """Return whether pieces differ in numbers or change numbers, such as a batch norm's number of batches."""
+    ops = (inner for op in chain.pieces[0] for inner in walk_op(op))
+    written = [op.attrs["variable"].type for op in ops if op.declared is VARIABLE_WRITE]
+    types = [*(row[0].tensor for row in chain.varying), *(row[0].type for row in chain.variables), *written]
+    return any(not type.shape for type in types)
 
 
 # ---- families -----------------------------------------------------------------------------------
@@ -105,8 +119,9 @@ def _variables(program: Function, families: Mapping[Refs, VariableRef]) -> list[
 class _Roller(Copier):
     """Copies a function. A value that is an element of a sequence now is read from it before each use."""
 
-    def __init__(self, plan: Plan, families: Mapping[Refs, VariableRef]) -> None:
+    def __init__(self, plan: Plan, families: Mapping[Refs, VariableRef], has_device: bool) -> None:
         super().__init__(Builder())
+        self.has_device = has_device
         self.plan = plan
         self.families = families
         self.member = {ref: (family, number) for refs, family in families.items() for number, ref in enumerate(refs)}
@@ -284,26 +299,32 @@ class _Roller(Copier):
         where = chain.pieces[0][0].where
         integers = Integers(self.builder, where)
         bounds = [integers.constant(0), integers.constant(chain.count), integers.constant(1)]
-        initial = [self.value(first) for first, _ in chain.carried]
+        steps = {key: step for key in chain.carried if (step := self.step_of(chain, key)) is not None}
+        carried = {key: row for key, row in chain.carried.items() if key not in steps}
+        initial = [self.value(first) for first, _ in carried]
         left, collected = self.left(chain)
         with self.builder.block([COUNT, *(value.type for value in initial)], ["layer"]) as opened:
             body = _Body(self, chain, opened.params[0])
-            body.carried = dict(zip(chain.carried, opened.params[1:], strict=True))
+            body.carried = dict(zip(carried, opened.params[1:], strict=True))
+            for key, step in steps.items():
+                body.carried[key] = self.counted(self.value(key[0]), step, opened.params[0], where)
             for key, row in chain.carried.items():
                 body.carried[key].hint = common_hint(row)
             for op in chain.pieces[0]:
                 body.op(op)
-            nexts = [body.values[passed] for _, passed in chain.carried]
+            nexts = [body.values[passed] for _, passed in carried]
             self.builder.end("yield", [*nexts, *(body.values[value] for value in collected)], None, where)
         types = [value.type for value in initial] + [SequenceType(v.tensor, chain.count) for v in collected]
         attrs: dict[str, Any] = {"label": Label("layer")}
         if collected:
             attrs["collected"] = len(collected)
-        layer = next(filter(None, map(layer_name, body.names)), None)
-        if layer is not None:
-            attrs["layer"] = layer
+        attrs["layer"] = next(filter(None, map(layer_name, body.names)), None)
         made = self.builder.op(FOR, [*bounds, *initial], types, attrs=attrs, blocks=[opened.block], where=where)
-        for (_, row), result in zip(chain.carried.items(), made.results, strict=False):
+        for key, step in steps.items():
+            last = chain.carried[key][-1]
+            if last in left:
+                self.define([last], [self.counted(self.value(key[0]), step, bounds[1], where)])
+        for (_, row), result in zip(carried.items(), made.results, strict=False):
             if row[-1] in left:
                 self.define([row[-1]], [result])
             else:
@@ -313,6 +334,30 @@ class _Roller(Copier):
             result.hint = derived(common_hint(row), after="_history")
             self.sequences[chain, value] = result
             self.elements.update((each, (result, k)) for k, each in enumerate(row) if each not in self.values)
+
+    def step_of(self, chain: Chain, key: tuple[Value, Value]) -> int | None:
+        """The number that each piece adds to a carried integer, in a program with a device; None for other values.
+
+        Why: a CUDA graph can have a loop that carries no number of the host, such as a counter of random numbers.
+        """
+        first, value = key
+        if not self.has_device or not isinstance(first.type, TensorType) or first.type != TensorType(i64):
+            return None
+        step = 0
+        while value is not first:
+            added = value.made_by(prims.ADD)
+            number = None if added is None else constant_of(added.operands[1])
+            if added is None or number is None or added.operands[0] not in (first, *chain.numbers):
+                return None
+            value, step = added.operands[0], step + int(number)
+        return step
+
+    def counted(self, first: Value, step: int, count: Value, where: Position | None) -> Value:
+        """A carried integer after `count` pieces, each of which adds `step`. Exact: an i64 wraps in both ways alike."""
+        integers = Integers(self.builder, where)
+        steps = integers.binary(prims.MULTIPLY, count, integers.constant(step))
+        added = self.builder.op(prims.CAST, [steps], [first.type], attrs={"dtype": i64, "weak": False}, where=where)
+        return self.builder.op(prims.ADD, [first, added.result], [first.type], where=where).result
 
     def left(self, chain: Chain) -> tuple[set[Value], list[Value]]:
         """The values of a chain that the block uses after it: of the last piece's carried ones, and, as values of the

@@ -6,7 +6,20 @@ import pytest
 
 from staged.backends.cublas_cudnn.steps import is_fixed, is_written_out
 from staged.backends.gpu.addresses import bare, device_of, field_of
-from staged.code.expr import Cast, Expr, Group, Infix, Literal, Member, Name, Place, Prefix, literal
+from staged.code.expr import (
+    Cast,
+    Conditional,
+    Expr,
+    Group,
+    Index,
+    Infix,
+    Literal,
+    Member,
+    Name,
+    Place,
+    Prefix,
+    literal,
+)
 from staged.ir.types import CPU, Device, f32
 
 GPU = Device("gpu")
@@ -43,6 +56,12 @@ def test_the_device_of_an_address_is_that_of_the_array_it_begins_with(address: E
         (Member(Name("m"), "h"), False),
         (Member(Name("args"), "h", arrow=False), False),
         (Place(Name("view"), GPU), False),
+        (Member(Index(Member(Name("args"), "blocks"), FIVE), "weight", arrow=False), True),
+        (Member(Index(Member(Name("args"), "blocks"), I), "weight", arrow=False), False),
+        (Index(Member(Name("args"), "weights"), FIVE), True),
+        (Index(Member(Name("m"), "weights"), FIVE), False),
+        (Conditional(Infix("<", FIVE, FIVE), THERE, THERE), True),
+        (Conditional(Infix("<", I, FIVE), THERE, THERE), False),
     ],
 )
 def test_an_address_is_fixed_where_nothing_in_it_changes(address: Expr, fixed: bool) -> None:

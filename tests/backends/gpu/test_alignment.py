@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from staged.backends.gpu.alignment import Alignments
-from staged.ir.nodes import Function, Value
+from staged.ir.nodes import Effect, Function, Value, VariableRef
+from staged.ir.structure import SEQUENCE_GET, VARIABLE_READ
 from staged.ir.types import Dim, TensorType, bf16, f32, f64, i64
 from tests.ir_functions import Functions, assemble, define
 
@@ -57,6 +59,25 @@ def test_a_size_that_the_program_finds_leaves_elements() -> None:
 
 def test_a_number_of_bytes_says_nothing_about_the_address() -> None:
     assert known(lambda p, x: [x], TensorType(f32, (3,))) == 16
+
+
+@pytest.mark.parametrize(("width", "outer", "alignment"), [(6, False, 8), (8, False, 16), (6, True, 16)])
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_member_is_where_the_caller_or_the_array_of_all_has_it(
+    width: int, outer: bool, alignment: int, is_whole: bool
+) -> None:
+    members = tuple(VariableRef(f"w{k}", TensorType(f32, (width,)), outer) for k in range(3))
+    family = replace(members[0], members=members)
+    attrs, effects = {"variable": family}, (Effect("read", family),)
+
+    def build(p: Functions, number: Any) -> list[Any]:
+        index = p.values([number])
+        if not is_whole:
+            return p.handles(p.builder.op(VARIABLE_READ, index, [family.type], attrs=attrs, effects=effects).results)
+        whole = p.builder.op(VARIABLE_READ, [], [family.sequence], attrs=attrs, effects=effects).result
+        return p.handles(p.builder.op(SEQUENCE_GET, [whole, *index], [family.type]).results)
+
+    assert known(build, TensorType(i64)) == alignment
 
 
 def test_parameters_have_the_minimum_over_all_calls() -> None:

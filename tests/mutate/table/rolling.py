@@ -3,6 +3,7 @@
 from tests.mutate.mutant import Mutant
 
 GROUPS = "tests/kernels/test_groups.py"
+REGIONS = "tests/backends/cublas_cudnn/test_layers.py"
 ROLL = "tests/passes/rolling/test_roll.py"
 UPDATES = "tests/passes/rolling/test_updates.py"
 
@@ -118,5 +119,47 @@ MUTANTS: tuple[Mutant, ...] = (
         'all(op.declared is VARIABLE_READ for op in chain.pieces[0])',
         'False',
         ("tests/backends/host/test_saved.py", "-k", "deep"),
+    ),
+    Mutant(
+        "layers with numbers of their own become loops in a region",
+        "passes.rolling.roll:_has_numbers",
+        "any(not type.shape for type in types)",
+        "False",
+        (REGIONS, "-k", "batch_norm and equal"),
+    ),
+    Mutant(
+        "layers on the host become loops in a program with a device",
+        "passes.rolling.roll:_is_on_host",
+        "inner.device == CPU and inner.results",
+        "False",
+        (REGIONS, "-k", "two_devices"),
+    ),
+    Mutant(
+        "a counter of random numbers counts in the loop",
+        "passes.rolling.roll:_Roller.step_of",
+        "not self.has_device or not isinstance(first.type, TensorType) or first.type != TensorType(i64)",
+        "True",
+        (REGIONS, "-k", "one_graph"),
+    ),
+    Mutant(
+        "a member of an array of the device begins at a multiple of 16 bytes",
+        "backends.gpu.alignment:Alignments.of",
+        "family is not None and family.outer",
+        "family is not None",
+        ("tests/backends/gpu/test_alignment.py", "-k", "member"),
+    ),
+    Mutant(
+        "members of a family have one value for a device",
+        "passes.placement.merge_reads:_Merger.op",
+        "op.operands in known",
+        "known",
+        ("tests/passes/placement/test_host_values.py", "-k", "members"),
+    ),
+    Mutant(
+        "addresses of layers are not known to graphs",
+        "backends.cublas_cudnn.graphs:Graphs.known",
+        '{f"known_{name}": name for name in self.arguments if name in arrays}',
+        "{}",
+        (REGIONS, "-k", "know_where"),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,11 @@ import pytest
 
 import staged as st
 from staged import GPU, with_backend
-from staged.ir.nodes import walk_ops
+from staged.ir.builder import Builder
+from staged.ir.nodes import Effect, Function, VariableRef, walk_ops
+from staged.ir.structure import VARIABLE_READ
+from staged.ir.types import TensorType, f32, i64
+from staged.passes.placement.merge_reads import merge_reads
 from tests.passes.placement.test_place import crossings, placed
 
 X = np.ones((3, 4), np.float32)
@@ -164,3 +169,18 @@ def test_a_decision_on_a_number_that_is_not_printed_copies_the_decision() -> Non
 
     (first, _) = [(what, why) for what, way, why in crossings(placed(f, X)) if way == "gpu->cpu"]
     assert first == ("st.sum(x) > 0.0", "decision")
+
+
+def test_reads_of_two_members_of_a_family_stay_two() -> None:
+    type, builder = TensorType(f32, (4,)), Builder()
+    members = tuple(VariableRef(name, type, True) for name in ("w0", "w1"))
+    family = replace(members[0], members=members)
+    effects = (Effect("read", family),)
+    with builder.block([TensorType(i64), TensorType(i64)]) as opened:
+        indices = [opened.params[number] for number in (0, 1, 0)]
+        reads = [builder.op(VARIABLE_READ, [i], [type], attrs={"variable": family}, effects=effects) for i in indices]
+        builder.end("return", [read.result for read in reads], None, None)
+    merged = merge_reads(Function("f", opened.block, variables=[family])).block
+    first, second, third = merged.end.operands
+    assert first is third and first is not second
+    assert len(merged.ops) == 2

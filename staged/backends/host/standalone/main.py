@@ -311,10 +311,11 @@ def _write_results(w: Writer, artifact: Artifact) -> None:
     with w.block("if (out != NULL && error == ST_OK)"):
         for parameter in written:
             array = f"args.{parameter.place}"
-            if parameter.device != "cpu":
-                fetched = f"fetched_{parameter.field}"
-                w.line(f"void *const {fetched} = {_on_device('from_device', array, parameter)};")
-                array = fetched
-            w.line(f"write_result(out, {c_string(names[parameter.place])}, {layout(parameter)}, {array});")
-            if parameter.device != "cpu":
-                w.line(f"free({array});")
+            call = f"write_result(out, {c_string(names[parameter.place])}, {layout(parameter)}"
+            if parameter.device == "cpu":
+                w.line(f"{call}, {array});")
+                continue
+            with w.block(""):
+                w.line(f"void *const fetched = {_on_device('from_device', array, parameter)};")
+                w.line(f"{call}, fetched);")
+                w.line("free(fetched);")
