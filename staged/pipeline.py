@@ -25,6 +25,7 @@ from staged.kernels.fuse import fuse
 from staged.kernels.fusion_log import FusionLog
 from staged.passes.call_libraries import call_libraries
 from staged.passes.dead_code import eliminate_dead_code
+from staged.passes.dead_writes import eliminate_dead_writes
 from staged.passes.defer_products import defer_products
 from staged.passes.halves_in_products import multiply_halves
 from staged.passes.inline_blocks import inline_checkpoints, inline_composites
@@ -110,6 +111,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold transpose of matmul", each(fold_transpose_of_matmul)),
     # After `simplify` has merged equal masks, before dead code: the first comparisons are dead.
     ("read masks of pieces", each(read_masks_of_pieces)),
+    # After `simplify` has replaced reads of numbers: the writes that only they saw are dead.
+    ("eliminate dead writes", each(eliminate_dead_writes)),
     ("eliminate dead code", each(eliminate_dead_code)),
     # While gradients are plain ops: an update may become a part of the product that computes its gradient.
     ("update in loops", lambda program: each(eliminate_dead_code)(each(update_in_loops)(program))),

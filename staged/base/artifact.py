@@ -125,18 +125,19 @@ class Parameter:
     index: int | None = None
     """Of a Variable that each of several equal layers has: the number of its layer. The struct has an array then."""
     array: str = ""
-    """The array of structs, one for each layer, that has the field; empty if the field itself is an array."""
+    """The array of structs, one for each layer, that has the field; empty if the field itself is an array. Without an
+    `index`: the struct of a layer that has the field."""
 
     @property
     def entry(self) -> str:
-        """The name in the argument struct of what has the parameter: an array for all layers, or its own field."""
+        """The name in the argument struct of what has the parameter: a struct, an array for all layers, or a field."""
         return self.array or self.field
 
     @property
     def place(self) -> str:
-        """Its place in the argument struct: `x`, `weights[3]` or `blocks[3].ln_1_weight`."""
+        """Its place in the argument struct: `x`, `layer.x`, `weights[3]` or `blocks[3].x`."""
         if self.index is None:
-            return self.field
+            return f"{self.array}.{self.field}" if self.array else self.field
         return f"{self.entry}[{self.index}]" + (f".{self.field}" if self.array else "")
 
     @property

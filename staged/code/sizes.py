@@ -99,7 +99,7 @@ def merged(users: Sequence[Sized], at: int, most: int = MOST) -> tuple[Function,
         if len(set(column)) == 1:
             chosen[number] = column[0]
             continue
-        known = (_derived(column, other, parameters[other]) for other in parameters) if role.type == INDEX else ()
+        known = (derived(column, other, parameters[other]) for other in parameters) if role.type == INDEX else ()
         value = parameters.get(column) or next(filter(None, known), None)
         if value is None:
             value = parameters[column] = Variable(names.fresh(role.text), role.type)
@@ -119,7 +119,7 @@ def _rank(number: Literal, role: Variable) -> tuple[bool, int]:
     return not role.text.endswith("_end"), int(number.text) if role.type == INDEX else sys.maxsize
 
 
-def _derived(column: Numbers, known: Numbers, parameter: Variable) -> Expr | None:
+def derived(column: Numbers, known: Numbers, parameter: Variable) -> Expr | None:
     """A column as `parameter * 2 + 1`, where `known` is the column of the parameter."""
     if parameter.type != INDEX:
         return None

@@ -26,9 +26,8 @@ from staged.backends.gpu.alignment import ALIGNED
 from staged.backends.host.argument_fields import ArgumentField
 from staged.backends.host.body import FRAMES as STORE
 from staged.backends.host.body import LEAVE, OK, BodyEmitter
-from staged.backends.host.buffer_structs import BASE, State, describe
+from staged.backends.host.buffer_structs import BASE, State, describe, place_in
 from staged.backends.host.file import ProgramFile, add_no_error, add_shared_scalars
-from staged.backends.host.program import place_in
 from staged.base.artifact import event_fields
 from staged.code.expr import (
     Cast,

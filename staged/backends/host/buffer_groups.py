@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from staged.code.common_names import common_words
 from staged.code.kernel_text import section_of
 from staged.code.writer import Names, c_identifier
 from staged.ir.buffers import Buffer, Plan
@@ -34,6 +35,7 @@ class Group:
     field: str
     type: str
     function: str
+    """Equal structs have one type and one function."""
 
 
 def groups_of(function: Function, plan: Plan) -> dict[Buffer, str]:
@@ -49,21 +51,39 @@ def groups_of(function: Function, plan: Plan) -> dict[Buffer, str]:
 
 
 class BufferGroups:
-    """The structs of a program, and the names of the fields in each; `types` are the names of the program so far."""
+    """The structs of a program, and the names of the fields in each.
+
+    `types` are the names of the program so far.
+    """
 
     def __init__(self, function: Function, plan: Plan, types: Names) -> None:
         self.of = groups_of(function, plan)
-        self.structs = [
-            Group(name, types.fresh(_title(name)), types.fresh(f"place_{name}")) for name in sorted({*self.of.values()})
-        ]
-        self.inside = {group.field: Names() for group in self.structs}
+        self.types = types
+        self.inside = {name: Names() for name in sorted({*self.of.values()})}
+        self.fields: dict[str, set[tuple[str, str]]] = {name: set() for name in self.inside}
+        """By struct, the types and names of the fields so far."""
+
+    @property
+    def structs(self) -> list[Group]:
+        """The structs when all fields have names. Those of layers with equal fields are of one type."""
+        equal: dict[object, list[str]] = {}
+        for name, fields in self.fields.items():
+            equal.setdefault((re.sub(r"\d+", "", name), frozenset(fields)), []).append(name)
+        found = []
+        for names in equal.values():
+            common = "_".join(common_words(names))
+            type, function = self.types.fresh(_title(common)), self.types.fresh(f"place_{common}")
+            found += [Group(name, type, function) for name in names]
+        return sorted(found, key=lambda group: group.field)
 
     def fresh(self, buffer: Buffer, names: Names) -> str:
         """A name for the field of a buffer: `mean_layer1.conv1_weight`, or one of `names` if it is not in a struct."""
         if buffer not in self.of:
             return names.fresh(buffer.name)
         group = self.of[buffer]
-        return f"{group}.{self.inside[group].fresh(_name_in(group, buffer))}"
+        name = self.inside[group].fresh(_name_in(group, buffer))
+        self.fields[group].add((buffer.type.dtype.c_name, name))
+        return f"{group}.{name}"
 
 
 def _name_in(group: str, buffer: Buffer) -> str:
@@ -71,7 +91,7 @@ def _name_in(group: str, buffer: Buffer) -> str:
     name = c_identifier(buffer.name)
     for layer in map(c_identifier, reversed(_paths(buffer))):
         if group == layer or group.startswith(f"{layer}_"):
-            return re.sub(rf"^(d_)?{layer}_(?=[a-z])", r"\1", name)
+            return re.sub(rf"(^|_){layer}_(?=[a-z])", r"\1", name)
     return name
 
 

@@ -7,23 +7,26 @@ Tested by `tests/backends/native/test_golden.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from staged.backends.host.buffer_groups import Group
-from staged.code.expr import Cast, Expr, Name, Variable, call, names_in
+from staged.code.expr import Cast, Expr, Index, Infix, Literal, Name, Variable, call, names_in
 from staged.code.printer import print_body
-from staged.code.tree import DeclareStruct, Jump
-from staged.code.types import word
+from staged.code.tree import DeclareStruct, DeclareTable, Jump
+from staged.code.types import INDEX, word
 from staged.code.writer import INDENT, WIDTH, Writer, broken
 from staged.ir.buffers import Buffer
-from staged.ir.types import CPU, Device, shape_text
+from staged.ir.types import CPU, DTYPES, Device, shape_text
 from staged.source import Position
 
 BASE = Name("base")
 """The start of the program's arena."""
 BUFFERS = Variable("buffers", word("Buffers"))
+OFFSETS = Name("offsets")
+ELEMENT_BYTES = {dtype.c_name: dtype.size for dtype in DTYPES.values() if not dtype.is_complex}
+"""The bytes of an element, by C type."""
 FEW = 12
 """Buffers that the program's function places itself."""
 
@@ -47,28 +50,49 @@ class State:
 
 def write_structs(w: Writer, state: Sequence[State], groups: Sequence[Group]) -> None:
     """Write the structs, and the functions that return them with addresses in the arena."""
-    for group in groups:
+    kinds = {group.type: group for group in reversed(groups)}
+    firsts = [group for group in groups if kinds[group.type] is group]
+    for group in firsts:
         with w.block("typedef struct", f" {group.type};"):
             write_fields(w, fields_in(group, state))
         w.line()
     with w.block("typedef struct", f" {BUFFERS.type.text};"):
         write_fields(w, [each for each in state if "." not in each.name])
-        for group in groups:
-            w.line(f"{group.type} {group.field};")
-    for group in groups:
+        for type, members in groupby(groups, lambda group: group.type):
+            w.line(f"{type} {', '.join(group.field for group in members)};")
+    for group in firsts:
         w.line()
-        write_place(w, group, fields_in(group, state))
+        write_place(w, group, fields_in(group, state), _is_alone(group, groups))
     placed, _ = divided_state(state, groups)
     if placed:
         w.line()
-        write_place(w, Group(BUFFERS.text, BUFFERS.type.text, "place_buffers"), placed)
+        tables = [_offsets(group, groups, state) for group in groups if not _is_alone(group, groups)]
+        write_place(w, Group(BUFFERS.text, BUFFERS.type.text, "place_buffers"), placed, tables=tables)
 
 
-def write_place(w: Writer, group: Group, states: Sequence[State]) -> None:
-    """Write the function that returns a struct of addresses."""
+def write_place(
+    w: Writer, group: Group, states: Sequence[State], is_alone: bool = True, tables: Sequence[DeclareTable] = ()
+) -> None:
+    """Write the function that returns a struct of addresses; one for several structs has a parameter for offsets."""
     struct = Variable(group.field, word(group.type))
-    with w.block(f"static {group.type} {group.function}(unsigned char *base)"):
-        w.lines += print_body([fields_of(struct, states), Jump("return", value=struct)])
+    if not is_alone:
+        struct = Variable(group.function.removeprefix("place_"), word(group.type))
+        states = [
+            replace(
+                each,
+                value=Cast("void *", Infix("+", BASE, Index(OFFSETS, Literal(str(number))))),
+                note=each.note.partition("  ")[2],
+            )
+            for number, each in enumerate(states)
+        ]
+    offsets = "" if is_alone else f", const int64_t *{OFFSETS}"
+    with w.block(f"static {group.type} {group.function}(unsigned char *base{offsets})"):
+        w.lines += print_body([*tables, fields_of(struct, states), Jump("return", value=struct)])
+
+
+def _is_alone(group: Group, groups: Sequence[Group]) -> bool:
+    """Return whether no other struct has the type of this one."""
+    return sum(each.type == group.type for each in groups) == 1
 
 
 def fields_in(group: Group, state: Sequence[State]) -> list[State]:
@@ -83,8 +107,32 @@ def divided_state(state: Sequence[State], groups: Sequence[Group]) -> tuple[list
     placed = [each for each in own if names_in(each.value) == {"base"}]
     if not groups and len(placed) <= FEW:
         return [], own
-    structs = [State("", group.field, call(group.function, BASE), "") for group in groups]
+    structs = [State("", group.field, _place(group, groups), "") for group in groups]
     return [*placed, *structs], [each for each in own if each not in placed]
+
+
+def _place(group: Group, groups: Sequence[Group]) -> Expr:
+    """The call of the function that returns a struct."""
+    return call(group.function, BASE, *([] if _is_alone(group, groups) else [_table(group)]))
+
+
+def _table(group: Group) -> Variable:
+    """The table of the offsets of a struct's fields."""
+    return Variable(f"{group.field}_offsets", INDEX)
+
+
+def _offsets(group: Group, groups: Sequence[Group], state: Sequence[State]) -> DeclareTable:
+    """The offsets in the arena of a struct's fields, in the order of the type."""
+    first = next(each for each in groups if each.type == group.type)
+    offsets = {each.name: _offset(each.value) for each in fields_in(group, state)}
+    return DeclareTable(_table(group), tuple(offsets[each.name] for each in fields_in(first, state)), is_flat=True)
+
+
+def _offset(value: Expr) -> Expr:
+    """The offset of an address in the arena."""
+    while isinstance(value, Cast):
+        value = value.operand
+    return value.right if isinstance(value, Infix) else Literal("0")
 
 
 def fields_of(struct: Variable, states: Sequence[State]) -> DeclareStruct:
@@ -100,6 +148,21 @@ def write_fields(w: Writer, states: Sequence[State]) -> None:
         names = [f"{star}{rest}{each.name}" for each in members]
         for line in broken(word, names, ";", WIDTH - len(INDENT) * w.depth):
             w.line(line)
+
+
+def places_of(state: Iterable[State]) -> dict[str, tuple[int, int]]:
+    """By C expression of an array of the host: its offset in the arena, and the bytes of an element."""
+    sizes = {f"{type} *": size for type, size in ELEMENT_BYTES.items()}
+    arrays = [
+        each for each in state if each.device == CPU and each.c_type in sizes and names_in(each.value) == {"base"}
+    ]
+    return {f"m->{each.name}": (int(str(_offset(each.value))), sizes[each.c_type]) for each in arrays}
+
+
+def place_in(start: Expr, c_type: str, offset: int | None) -> Expr:
+    """The address of something at an offset, or at the very start."""
+    place = start if offset is None else Infix("+", start, Literal(str(offset)))
+    return Cast(f"{c_type} *", Cast("void *", place))
 
 
 def without_cast(value: Expr) -> Expr:

@@ -13,9 +13,11 @@ from typing import Protocol
 
 from staged.backends.host.body import ERROR_KIND, FRAMES, OK, BodyEmitter, literal_int
 from staged.backends.host.buffer_groups import Group
-from staged.backends.host.buffer_structs import BUFFERS, State, divided_state, fields_of, write_structs
+from staged.backends.host.buffer_structs import BUFFERS, State, divided_state, fields_of, places_of, write_structs
 from staged.backends.host.constants import ConstantInputs, emit_constant_table
 from staged.backends.host.custom import definitions, functions_of
+from staged.backends.host.equal_functions import EqualFunctions
+from staged.backends.host.fills import joined_fills
 from staged.backends.host.frames import field_origins, frame_text
 from staged.backends.host.functions import (
     CFunction,
@@ -28,6 +30,7 @@ from staged.backends.host.functions import (
 from staged.backends.host.interface import struct_entries
 from staged.backends.host.outlining import Outliner
 from staged.backends.host.residuals import kept_text
+from staged.backends.host.shared_loops import parameter_types
 from staged.base.artifact import Parameter
 from staged.code.expr import Expr, Literal, Member, Name, Prefix, Variable, call, member, names_in
 from staged.code.kernel_text import KernelText, section_of
@@ -52,6 +55,7 @@ from staged.code.writer import Names, Writer
 from staged.ir.buffers import Plan, Stack, aligned
 from staged.ir.machine import Machine
 from staged.ir.nodes import Function, VariableRef
+from staged.ir.types import DTYPES
 from staged.source import Position
 
 
@@ -67,6 +71,7 @@ class Program(Protocol):
     names: Names
     plan: Plan
     parameters: list[Parameter]
+    layer_types: dict[str, str]
     groups: list[Group]
     functions: dict[str, CFunction]
     shared: dict[str, Shared]
@@ -237,6 +242,7 @@ class ProgramFile:
             self.write_function_locals(w, made)
             statements = function_body(made, self.program.site(made.signature.function.where))
             if not made.signature.recursive:  # its arrays are locals of the call
+                statements = self.with_joined_fills(statements, made.structure)
                 statements = self.divide(w, statements, made.structure, made.structure.parameters)
             write_function(w, made, statements)
 
@@ -396,10 +402,32 @@ class ProgramFile:
         outliner = Outliner(structure.text.origins, structure.function.where, structure.file_name)
         given = [Variable(name, type) for name, type in parameters.items()]
         kept = outliner.shortened(statements, given)
-        for made in outliner.made:
+        kernels = {each.name: each.parameters for each in structure.kernels.values()}
+        equal = EqualFunctions(self.field_types(), kernels, structure.file_name, structure.name)
+        functions, kept = equal.merged(outliner.made, kept)
+        for made in functions:
             replace(made, body=outliner.with_first_values(made.body)).write(w, structure.local_names)
             w.line()
         return with_short_names(given, outliner.with_first_values(kept), structure.local_names)[1]
+
+    def with_joined_fills(self, statements: Sequence[Statement], structure: BodyEmitter) -> tuple[Statement, ...]:
+        """Statements in which zeros in neighbouring arrays of the host are one statement."""
+        arrays = places_of(self.program.state)
+        return joined_fills(statements, arrays, "clear" in structure.text.snippets, structure.text.origins)
+
+    def field_types(self) -> dict[str, CType]:
+        """The types of the fields of `args` and `m`, and of the addresses of structs in these."""
+        found = parameter_types((each.c_type, f"m->{each.name}") for each in self.program.state)
+        found |= parameter_types((f"const {each.type} *", f"&m->{each.field}") for each in self.program.groups)
+        for each in self.program.parameters:
+            layer = f"const {self.program.layer_types.get(each.array)} *"
+            if each.index is None:
+                star = "" if each.scalar else "*"
+                found |= parameter_types([(f"{DTYPES[each.dtype].c_name} {star}", f"args->{each.place}")])
+                found |= parameter_types([(layer, f"&args->{each.array}")] if each.array else [])
+            elif each.array:
+                found |= parameter_types([(layer, f"args->{each.array}")])
+        return found
 
     def write_entry(self, w: Writer, structure: BodyEmitter, inner: list[tuple[VariableRef, str]]) -> None:
         head = f"int {self.program.name}(const {self.program.name}_args *args, void *arena, st_host *host)"
@@ -413,7 +441,7 @@ class ProgramFile:
             inside = self.program.names.fresh(f"{self.program.name}_with_files")
             given = "void *given" if self.program.is_recursive else f"{self.program.name}_args *args"
             body = f"static int {inside}(const {given}, void *arena, st_host *host)"
-        statements = drop_unused_locals(self.entry_body(structure, inner))
+        statements = self.with_joined_fills(drop_unused_locals(self.entry_body(structure, inner)), structure)
         parameters = {name: type for name, type in structure.parameters.items() if name != "m"}
         statements = self.divide(w, statements, structure, parameters)
         with w.block(body):

@@ -13,7 +13,7 @@ from staged.backends.contract import Emitted, Planner
 from staged.backends.host.argument_fields import ArgumentField, argument_fields, result_fields
 from staged.backends.host.body import BodyEmitter
 from staged.backends.host.buffer_groups import BufferGroups, Group
-from staged.backends.host.buffer_structs import BASE, State, describe, note_of
+from staged.backends.host.buffer_structs import BASE, State, describe, note_of, place_in
 from staged.backends.host.calls import Signature
 from staged.backends.host.constants import ConstantInputs
 from staged.backends.host.custom import functions_of, libraries, names_in
@@ -31,9 +31,11 @@ from staged.backends.host.interface import (
     as_complex,
     header_text,
     in_field_order,
+    layer_types,
     make_parameter,
     own_names,
     result_tensors,
+    struct_entries,
     variable_parameter,
     variables_set_first,
     written_variables,
@@ -44,7 +46,7 @@ from staged.backends.host.standalone.words import words_of_folder
 from staged.backends.host.structure import ControlFlow
 from staged.backends.host.variable_state import declare_inner_scalars, family_fields
 from staged.base.artifact import Artifact, Parameter, Site
-from staged.code.expr import Cast, Expr, Infix, Literal, Member, Name, Prefix, member
+from staged.code.expr import Expr, Infix, Literal, Member, Name, Prefix, member
 from staged.code.kernel_text import KernelText, phases_text
 from staged.code.support.team import NEED_TEAM, Shared
 from staged.code.writer import Names, c_identifier
@@ -103,12 +105,14 @@ class ProgramEmitter:
             self.name += "_"
         self.names = Names()
         own = own_names(self.name)
-        own |= {f"{self.name.upper()}_ARENA_BYTES", "Buffers", "base", "buffers", "m", "STACK_RESERVE", "SCRATCH_BYTES"}
-        own.add("place_buffers")
+        words = "Buffers base buffers offsets m place_buffers STACK_RESERVE SCRATCH_BYTES"
+        own |= {f"{self.name.upper()}_ARENA_BYTES", *words.split()}
         self.names.used |= own
         self.sites: list[Site] = []
         self.site_index: dict[Position | None, int] = {}
         self.parameters: list[Parameter] = []
+        self.layer_types: dict[str, str] = {}
+        """By array of structs in the argument struct, the type of a layer."""
         self.fields = Names()
         self.constant_inputs = ConstantInputs()
         self.shared: dict[str, Shared] = {}
@@ -231,6 +235,7 @@ class ProgramEmitter:
                 self.departs,
                 self.explains,
                 self.function.exported is not None,
+                self.layer_types,
             ),
             support=file.support,
             data=self.constant_inputs.data_text(self.name),
@@ -441,7 +446,8 @@ class ProgramEmitter:
             device = function.param_devices[index] if function.param_devices else CPU
             made = make_parameter(field, path, param.tensor, "input", not param.tensor.shape, device)
             self.parameters.append(as_complex(made) if ("input", index) in function.complex_edges else made)
-        self.argument_fields.update(argument_fields(function.variables, self.fields))
+        has_structs = function.exported is None
+        self.argument_fields.update(argument_fields(function.variables, self.fields, has_structs))
         written, set_first = written_variables(function), variables_set_first(function)
         for variable in function.variables:
             if variable.outer and not variable.members:
@@ -451,7 +457,7 @@ class ProgramEmitter:
         paths += [f"result_{index}" for index in range(len(paths), len(types))]
         own = {} if function.exported is not None else {n: each.name for each, n in self.plan.returned.items()}
         labels = [own.get(index, path) for index, path in enumerate(paths)]  # an exported header names the results
-        places, kept = result_fields(labels, self.plan.returned, function.variables, self.fields)
+        places, kept = result_fields(labels, self.plan.returned, function.variables, self.fields, has_structs)
         self.argument_fields.update(kept)
         structure.results = [self.result_place(each.at(Name("args")), index) for index, each in enumerate(places)]
         for index, (type, path, place) in enumerate(zip(types, paths, places, strict=True)):
@@ -460,6 +466,7 @@ class ProgramEmitter:
             made = replace(made, index=place.index, array=place.array)
             self.parameters.append(as_complex(made) if ("output", index) in function.complex_edges else made)
         self.parameters = in_field_order(self.parameters, function)
+        self.layer_types = layer_types(self.name, struct_entries(self.parameters), self.names)
         self.input_fields = fields
         return fields
 
@@ -473,7 +480,6 @@ class ProgramEmitter:
         own = {"stack": self.is_recursive, "frames": self.uses_store, "scratch": self.scratch_bytes}
         names.used |= {name for name, is_there in own.items() if is_there}  # see `add_state`
         groups = BufferGroups(self.function, self.plan, self.names)
-        self.groups = groups.structs
         names.used |= groups.inside.keys()
         for buffer in self.plan.buffers:
             if buffer.kind == "input":
@@ -488,6 +494,7 @@ class ProgramEmitter:
                 structure.fields[buffer] = self.names.fresh(buffer.name)
             elif buffer.kind not in ("variable", "frame", "slot"):
                 structure.fields[buffer] = groups.fresh(buffer, names)
+        self.groups = groups.structs
         structure.fields.update((stack, names.fresh(stack.name)) for stack in self.plan.stacks)
 
     # ---- calls of kernels ----
@@ -511,9 +518,3 @@ class ProgramEmitter:
 
 
 SCRATCH = member("m", "scratch")
-
-
-def place_in(start: Expr, c_type: str, offset: int | None) -> Expr:
-    """The address of something at an offset, or at the very start."""
-    place = start if offset is None else Infix("+", start, Literal(str(offset)))
-    return Cast(f"{c_type} *", Cast("void *", place))

@@ -18,8 +18,9 @@ from staged.backends.gpu.kernel_text import GpuKernel
 from staged.backends.gpu.stacks import GROWN, PUSH
 from staged.backends.gpu.support import calls_of, device_functions, needs_of
 from staged.backends.host.body import LEAVE, OK, BodyEmitter
+from staged.backends.host.buffer_structs import place_in
 from staged.backends.host.file import DeviceFile, add_no_error
-from staged.backends.host.program import HEAD, place_in
+from staged.backends.host.program import HEAD
 from staged.backends.opencl.dialect import OPENCL, OPENCL_GPU, PRELUDE, find_snippet
 from staged.backends.opencl.failures import DECLARATIONS, WAIT
 from staged.backends.opencl.program import OpenClProgram

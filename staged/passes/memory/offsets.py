@@ -14,14 +14,17 @@ def assign_offsets(buffers: list[Buffer], alignment: int = ALIGNMENT) -> int:
     in bytes.
 
     Greedy by size: the largest first, each at the lowest offset that is free for all of its life. (Pisarchyk and Lee,
-    Efficient Memory Management for Deep Neural Net Inference, 2020.)
+    Efficient Memory Management for Deep Neural Net Inference, 2020.) Variables, which live as long as the program, come
+    first and one after another.
 
     Exact: lives are closed intervals: buffers that meet in one position do not share.
     """
     placed: list[tuple[int, int, int, int, int, list[Interval]]] = []
     """(start, end, number, first position, last position, life) of the buffers that have an offset, by their starts."""
     total = 0
-    for number, buffer in enumerate(sorted(buffers, key=lambda b: -b.nbytes)):
+    for number, buffer in enumerate(
+        sorted(buffers, key=lambda b: (b.variable is None, -b.nbytes * (b.variable is None)))
+    ):
         first, last = buffer.intervals[0][0], buffer.intervals[-1][1]
         size = aligned(buffer.nbytes, alignment)
         offset = 0

@@ -354,14 +354,14 @@ static void update_bias_2(const float *d_out, const float *bias, float *new_bias
 int train(const train_args *args, void *arena, st_host *host) {
     unsigned char *const base = arena;
     const Buffers buffers = {
-        .bias = (void *)(base + 1408),      // (8,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn ...
-        .weight_2 = (void *)(base + 1280),  // (4, 8)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), ...
-        .bias_2 = (void *)(base + 1472),    // (4,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn ...
-        .h = (void *)base,                  // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
-        .out = (void *)(base + 512),        // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
-        .d_out = (void *)(base + 1024),     // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
-        .d_hidden = (void *)(base + 512),   // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
-        .scratch = base + 1536,             // workspace, one part per thread
+        .bias = (void *)base,              // (8,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn. ...
+        .weight_2 = (void *)(base + 64),   // (4, 8)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), n ...
+        .bias_2 = (void *)(base + 192),    // (4,)  variable  test_golden.py:36  hidden, out = nn.Linear(12, 8), nn. ...
+        .h = (void *)(base + 256),         // (16, 8)  test_golden.py:40  h = st.relu(hidden(x))
+        .out = (void *)(base + 768),       // (16, 4)  test_golden.py:41  return st.cross_entropy(out(h), y)
+        .d_out = (void *)(base + 1280),    // (16, 4)  gradient  test_golden.py:41  return st.cross_entropy(out(h), y)
+        .d_hidden = (void *)(base + 768),  // (16, 8)  gradient  test_golden.py:40  h = st.relu(hidden(x))
+        .scratch = base + 1536,            // workspace, one part per thread
     };
     const Buffers *const m = &buffers;
     host->error_kind = ST_OK;
@@ -370,14 +370,11 @@ int train(const train_args *args, void *arena, st_host *host) {
     const int64_t random_seed = *args->random_seed;
     const int64_t random_counter = *args->random_counter;
     const int64_t random_counter_2 = (int64_t)((uint64_t)random_counter + 1u);
-    *args->random_counter = random_counter_2;
     initial_weight_uniform(random_seed, random_counter, args->weight, 0.5773502588272095, -0.28867512941360474, 0,
             96);
     const int64_t random_counter_3 = (int64_t)((uint64_t)random_counter_2 + 1u);
-    *args->random_counter = random_counter_3;
     initial_weight_uniform(random_seed, random_counter_2, m->bias, 0.5773502588272095, -0.28867512941360474, 0, 8);
     const int64_t random_counter_4 = (int64_t)((uint64_t)random_counter_3 + 1u);
-    *args->random_counter = random_counter_4;
     initial_weight_uniform(random_seed, random_counter_3, m->weight_2, 0.7071067690849304, -0.3535533845424652, 0,
             32);
     *args->random_counter = (int64_t)((uint64_t)random_counter_4 + 1u);
